@@ -1,0 +1,1 @@
+//! Types and pure rules of Sluice: no client, no async runtime.

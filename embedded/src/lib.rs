@@ -1,0 +1,1 @@
+//! A Kubernetes API without a cluster, as a tower service.

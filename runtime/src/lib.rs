@@ -1,0 +1,1 @@
+//! What every controller needs around a pipeline of phases.

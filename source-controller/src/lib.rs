@@ -1,0 +1,1 @@
+//! The source controller: Git revisions become served artifacts.

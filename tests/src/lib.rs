@@ -1,0 +1,1 @@
+//! Harness and suites: real git, real kube-apiserver, real CLI.

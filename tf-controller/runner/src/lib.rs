@@ -1,0 +1,1 @@
+//! One Terraform run, start to end, in a pod or as a child process.

@@ -1,0 +1,1 @@
+//! The apply controller: artifact revisions become plans and applies.
