@@ -1,0 +1,184 @@
+//! What the decision is given: plain values, gathered by `reconcile::observe` and `reconcile::resolve`.
+
+use super::RetryPolicy;
+use jiff::{SignedDuration, Timestamp};
+pub use sluice_api::run::{Action as RunAction, Trigger};
+
+/// All that the decision sees of one stack.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// `spec.suspend`.
+    pub suspended: bool,
+    /// A field that is refused, and why.
+    pub refused: Option<String>,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// What the spec allows.
+    pub policy: Policy,
+    /// What `approvePlan` says of the waiting plan.
+    pub approval: Approval,
+    /// The source.
+    pub source: SourceFact,
+    /// The inputs.
+    pub inputs: Inputs,
+    /// The runs so far.
+    pub history: History,
+    /// A reconcile request that no run has taken up yet.
+    pub request: Option<String>,
+    /// `spec.interval`.
+    pub interval: SignedDuration,
+    /// When and how often a failure is retried.
+    pub retry: RetryPolicy,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// The switches of the spec.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// `planOnly`.
+    pub plan_only: bool,
+    /// `destroy`: every plan is a destroy plan.
+    pub destroy: bool,
+    /// `destroyResourcesOnDeletion`.
+    pub destroy_on_deletion: bool,
+}
+
+/// What `approvePlan` says, held against the waiting plan by `sluice_api::terraform::approval`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Approval {
+    /// Nothing that approves.
+    None,
+    /// `auto`.
+    Auto,
+    /// Names the waiting plan's effect.
+    Given {
+        /// Who gave it, as far as Kubernetes tells.
+        by: String,
+    },
+    /// `disable`: drift is reported, nothing is applied.
+    Disabled,
+}
+
+/// The state of `sourceRef`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceFact {
+    /// It has an artifact.
+    Found {
+        /// The artifact's revision.
+        revision: String,
+        /// The artifact's digest.
+        digest: String,
+    },
+    /// It exists and has no artifact yet.
+    NoArtifact,
+    /// It does not exist (the text of the API server).
+    NotFound(String),
+    /// It lies in another namespace and that is not allowed.
+    Denied(String),
+    /// The API server did not answer.
+    Unreachable(String),
+}
+
+/// The digest of everything a plan depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inputs {
+    /// Resolved.
+    Known(String),
+    /// Not to be had now (missing Secret, artifact that cannot be fetched, …); the public text.
+    Failed {
+        /// The public reason.
+        reason: &'static str,
+        /// The text.
+        message: String,
+    },
+    /// Not looked at, because an earlier rule decides.
+    Unresolved,
+}
+
+/// What the runs of a stack amount to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// The run that has not ended.
+    pub active: Option<RunFact>,
+    /// The newest run that has ended and counts (a superseded one does not).
+    pub last: Option<RunFact>,
+    /// The stored plan with changes that no apply has used.
+    pub pending: Option<Pending>,
+    /// The end of the newest run that succeeded.
+    pub last_success: Option<Timestamp>,
+    /// The name of the newest run whose apply was started (part of the effect digest: makes ids single-use).
+    pub last_started_apply: Option<String>,
+    /// One more than the highest sequence in any run's name.
+    pub next_sequence: u64,
+}
+
+/// A stored plan with changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The plan id.
+    pub plan_id: String,
+    /// The run that made it.
+    pub run: String,
+    /// It was found by a check of a stack that had been as wanted.
+    pub drift: bool,
+    /// When the run ended.
+    pub planned: Timestamp,
+}
+
+/// What counts of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFact {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub action: RunAction,
+    /// What caused it.
+    pub trigger: Trigger,
+    /// Whether its plan is a destroy plan.
+    pub destroy: bool,
+    /// The generation of the Terraform that it was made for.
+    pub generation: i64,
+    /// Its inputs digest.
+    pub inputs: String,
+    /// How often the same was tried, this one counted.
+    pub attempt: u32,
+    /// How it ended, or that it has not.
+    pub outcome: Outcome,
+    /// The CLI refused its plan as stale: nothing was applied.
+    pub stale: bool,
+    /// When it ended; the time it was made, while it has not.
+    pub finished: Timestamp,
+}
+
+/// How a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Not ended.
+    Active,
+    /// Ended well.
+    Succeeded,
+    /// Ended with an error.
+    Failed,
+    /// Its process is gone and it never said how it ended.
+    Lost,
+}
+
+/// A run to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRun {
+    /// What it does.
+    pub action: RunAction,
+    /// What causes it.
+    pub trigger: Trigger,
+    /// Whether its plan is a destroy plan.
+    pub destroy: bool,
+    /// The plan to apply: its id and the run that stored it.
+    pub plan: Option<(String, String)>,
+    /// Who approved it.
+    pub approved_by: Option<String>,
+    /// 1, or one more than the failed attempt that it follows.
+    pub attempt: u32,
+}

@@ -1,0 +1,219 @@
+//! The decision: what one stack needs next, from what is known of it. Pure, so that it is a table in the tests and can be
+//! explored exhaustively. `reconcile` gathers the [`Facts`], calls [`decide`] and carries the [`Step`] out.
+//!
+//! Rules, in order: a refused field, deletion, suspension, the source, an active run, a waiting plan, changed inputs,
+//! a failure to retry, a request, the interval. The first that applies decides.
+
+mod facts;
+mod retry;
+#[cfg(test)]
+mod tests;
+
+pub use facts::{
+    Approval, Facts, History, Inputs, NewRun, Outcome, Pending, Policy, RunAction, RunFact, SourceFact, Trigger,
+};
+pub use retry::{RetryPolicy, Strategy};
+
+use jiff::{SignedDuration, Timestamp};
+
+/// How many stale plans in a row are planned again without a wait.
+const STALE_AT_ONCE: u32 = 3;
+
+/// What is to be done now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Start this run.
+    Start(NewRun),
+    /// A run is in progress: look after it.
+    Follow,
+    /// Nothing is left to do for a deleted stack: let it go.
+    Release,
+    /// No run now.
+    Rest(Rest),
+}
+
+/// Why there is no run now, and when to look again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// `spec.suspend`; nothing happens until it is lifted.
+    Suspended,
+    /// Suspended and deleted: the deletion waits for the resume, as upstream, and is told to the user.
+    DeletionSuspended,
+    /// A field that this version does not carry out is set.
+    Refused,
+    /// The source cannot be used; the facts say why.
+    Source,
+    /// The inputs cannot be resolved; the facts say why.
+    InputsUnknown,
+    /// A plan waits for its approval.
+    AwaitApproval,
+    /// A plan is shown and will not be applied (`planOnly`, or `approvePlan: disable`).
+    ShowPlan {
+        /// When the stack is looked at again; `None`: on a change only.
+        again: Option<Timestamp>,
+    },
+    /// The last run failed; another attempt follows.
+    RetryAt(Timestamp),
+    /// As many attempts as `remediation.retries` allows have failed.
+    RetryLimit,
+    /// All is as wanted; the next drift check is due then.
+    Steady(Timestamp),
+}
+
+/// Decides the next step of one stack.
+#[must_use]
+pub fn decide(facts: &Facts) -> Step {
+    if facts.deleting {
+        return deletion(facts);
+    }
+    if facts.suspended {
+        return if facts.history.active.is_some() { Step::Follow } else { Step::Rest(Rest::Suspended) };
+    }
+    if facts.history.active.is_some() {
+        return Step::Follow;
+    }
+    if facts.refused.is_some() {
+        return Step::Rest(Rest::Refused);
+    }
+    if !matches!(facts.source, SourceFact::Found { .. }) {
+        return Step::Rest(Rest::Source);
+    }
+    let Inputs::Known(inputs) = &facts.inputs else {
+        return Step::Rest(Rest::InputsUnknown);
+    };
+    wanted(facts, inputs)
+}
+
+/// The stack is alive, its source and inputs are known and nothing runs.
+fn wanted(facts: &Facts, inputs: &str) -> Step {
+    let Some(last) = &facts.history.last else {
+        return start(facts, fresh_action(facts), Trigger::Revision, 1);
+    };
+    if last.inputs != inputs || last.destroy != facts.policy.destroy {
+        let trigger = if last.generation == facts.generation { Trigger::Revision } else { Trigger::Spec };
+        return start(facts, fresh_action(facts), trigger, 1);
+    }
+    if let Some(pending) = &facts.history.pending {
+        return waiting_plan(facts, pending);
+    }
+    if matches!(last.outcome, Outcome::Failed | Outcome::Lost) {
+        return after_failure(facts, last);
+    }
+    if facts.request.is_some() {
+        return start(facts, RunAction::Plan, Trigger::Request, 1);
+    }
+    let due = after(facts.history.last_success.unwrap_or(last.finished), facts.interval);
+    if facts.now >= due {
+        return start(facts, RunAction::Plan, Trigger::Interval, 1);
+    }
+    Step::Rest(Rest::Steady(due))
+}
+
+/// A stored plan with changes waits.
+fn waiting_plan(facts: &Facts, pending: &Pending) -> Step {
+    let due = after(pending.planned, facts.interval);
+    if facts.policy.plan_only || facts.approval == Approval::Disabled {
+        // A disabled stack only reports drift, which may go away by itself: look again at the interval.
+        let again = (facts.approval == Approval::Disabled || pending.drift).then_some(due);
+        return match again {
+            Some(at) if facts.now >= at => start(facts, RunAction::Plan, Trigger::Interval, 1),
+            again => Step::Rest(Rest::ShowPlan { again }),
+        };
+    }
+    match &facts.approval {
+        Approval::Auto | Approval::Given { .. } => {
+            let (trigger, approved_by) = match &facts.approval {
+                Approval::Given { by } => (Trigger::Approval, Some(by.clone())),
+                _ if pending.drift => (Trigger::Drift, Some("auto".to_owned())),
+                _ => (Trigger::Approval, Some("auto".to_owned())),
+            };
+            let plan = Some((pending.plan_id.clone(), pending.run.clone()));
+            let destroy = facts.policy.destroy;
+            let attempt = facts.history.last.as_ref().map_or(1, |last| last.attempt);
+            Step::Start(NewRun { action: RunAction::Apply, trigger, destroy, plan, approved_by, attempt })
+        }
+        Approval::None if pending.drift && facts.now >= due => {
+            start(facts, RunAction::Plan, Trigger::Interval, 1)
+        }
+        Approval::None | Approval::Disabled => Step::Rest(Rest::AwaitApproval),
+    }
+}
+
+/// The last run failed or was lost: the same again after a while, or not at all.
+fn after_failure(facts: &Facts, last: &RunFact) -> Step {
+    if last.generation != facts.generation {
+        return start(facts, fresh_action(facts), Trigger::Spec, 1);
+    }
+    if facts.request.is_some() {
+        return start(facts, fresh_action(facts), Trigger::Request, 1);
+    }
+    if last.stale && last.attempt <= STALE_AT_ONCE {
+        // The state moved on under an approved plan: a plan with the same effect is still approved, so make it now.
+        return start(facts, fresh_action(facts), Trigger::Retry, last.attempt.saturating_add(1));
+    }
+    if facts.retry.is_exhausted(last.attempt) {
+        return Step::Rest(Rest::RetryLimit);
+    }
+    let at = after(last.finished, facts.retry.delay(last.attempt));
+    if facts.now < at {
+        return Step::Rest(Rest::RetryAt(at));
+    }
+    start(facts, fresh_action(facts), Trigger::Retry, last.attempt.saturating_add(1))
+}
+
+/// The object is being deleted.
+fn deletion(facts: &Facts) -> Step {
+    if facts.suspended {
+        return Step::Rest(Rest::DeletionSuspended);
+    }
+    if facts.history.active.is_some() {
+        return Step::Follow;
+    }
+    if !facts.policy.destroy_on_deletion {
+        return Step::Release;
+    }
+    let last = facts.history.last.as_ref().filter(|run| run.trigger == Trigger::Deletion);
+    match last {
+        Some(run) if run.outcome == Outcome::Succeeded => return Step::Release,
+        Some(run) => {
+            let at = after(run.finished, facts.retry.delay(run.attempt));
+            if facts.now < at && facts.request.is_none() {
+                return Step::Rest(Rest::RetryAt(at));
+            }
+        }
+        None => {}
+    }
+    if facts.refused.is_some() {
+        return Step::Rest(Rest::Refused);
+    }
+    if !matches!(facts.source, SourceFact::Found { .. }) {
+        return Step::Rest(Rest::Source);
+    }
+    if !matches!(facts.inputs, Inputs::Known(_)) {
+        return Step::Rest(Rest::InputsUnknown);
+    }
+    let attempt = last.map_or(1, |run| run.attempt.saturating_add(1));
+    Step::Start(NewRun {
+        action: RunAction::PlanAndApply,
+        trigger: Trigger::Deletion,
+        destroy: true,
+        plan: None,
+        approved_by: Some("deletion".to_owned()),
+        attempt,
+    })
+}
+
+/// A plan, and its apply in the same run where no person is asked.
+fn fresh_action(facts: &Facts) -> RunAction {
+    if facts.approval == Approval::Auto && !facts.policy.plan_only { RunAction::PlanAndApply } else { RunAction::Plan }
+}
+
+fn start(facts: &Facts, action: RunAction, trigger: Trigger, attempt: u32) -> Step {
+    let approved_by = (action == RunAction::PlanAndApply).then(|| "auto".to_owned());
+    let destroy = facts.policy.destroy;
+    Step::Start(NewRun { action, trigger, destroy, plan: None, approved_by, attempt })
+}
+
+fn after(since: Timestamp, wait: SignedDuration) -> Timestamp {
+    since.saturating_add(wait).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,45 @@
+//! When a failed run is tried again: `retryInterval`, `retryStrategy`, `maxRetryInterval`, `remediation.retries`.
+
+use jiff::SignedDuration;
+
+/// How the delay grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// `StaticInterval`: the same delay each time.
+    Static,
+    /// `ExponentialBackoff`: doubled with each failure, the current one counted.
+    Exponential,
+}
+
+/// The retry fields of a stack, with their defaults filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// `retryInterval`; 15 s when absent.
+    pub interval: SignedDuration,
+    /// `retryStrategy`.
+    pub strategy: Strategy,
+    /// `maxRetryInterval`; 24 h when absent.
+    pub longest: SignedDuration,
+    /// `remediation.retries`; `None`: without end. 0 means one attempt and no retry.
+    pub retries: Option<u32>,
+}
+
+impl RetryPolicy {
+    /// The wait after the failure of the `attempt`-th try (1 = the first). Never longer than `longest`, never negative.
+    #[must_use]
+    pub fn delay(&self, attempt: u32) -> SignedDuration {
+        let exponent = match self.strategy {
+            Strategy::Static => 0,
+            Strategy::Exponential => attempt.min(30),
+        };
+        let factor = 1_i32.checked_shl(exponent).unwrap_or(i32::MAX);
+        let delay = self.interval.checked_mul(factor).unwrap_or(self.longest);
+        if self.strategy == Strategy::Exponential { delay.min(self.longest) } else { delay }
+    }
+
+    /// Whether no further try is allowed after the failure of the `attempt`-th.
+    #[must_use]
+    pub fn is_exhausted(&self, attempt: u32) -> bool {
+        self.retries.is_some_and(|retries| attempt > retries)
+    }
+}

@@ -1,0 +1,243 @@
+//! The decision as a table, and its safety as properties over random facts.
+
+use super::*;
+use proptest::prelude::*;
+
+const NOW: i64 = 1_000_000;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap()
+}
+
+fn facts() -> Facts {
+    Facts {
+        deleting: false,
+        suspended: false,
+        refused: None,
+        generation: 1,
+        policy: Policy::default(),
+        approval: Approval::None,
+        source: SourceFact::Found { revision: "main@sha1:aa".into(), digest: "sha256:bb".into() },
+        inputs: Inputs::Known("i1".into()),
+        history: History { next_sequence: 1, ..History::default() },
+        request: None,
+        interval: SignedDuration::from_mins(10),
+        retry: RetryPolicy {
+            interval: SignedDuration::from_secs(15),
+            strategy: Strategy::Static,
+            longest: SignedDuration::from_hours(24),
+            retries: None,
+        },
+        now: at(NOW),
+    }
+}
+
+fn ended(outcome: Outcome, ago: i64) -> RunFact {
+    RunFact {
+        name: "app-1234-1".into(),
+        action: RunAction::Plan,
+        trigger: Trigger::Revision,
+        destroy: false,
+        generation: 1,
+        inputs: "i1".into(),
+        attempt: 1,
+        outcome,
+        stale: false,
+        finished: at(NOW - ago),
+    }
+}
+
+fn with_last(last: RunFact) -> Facts {
+    let mut facts = facts();
+    facts.history.last_success = (last.outcome == Outcome::Succeeded).then_some(last.finished);
+    facts.history.last = Some(last);
+    facts
+}
+
+fn with_pending(ago: i64, drift: bool) -> Facts {
+    let mut facts = with_last(ended(Outcome::Succeeded, ago));
+    facts.history.pending =
+        Some(Pending { plan_id: "plan-main-aa-ee".into(), run: "app-1234-1".into(), drift, planned: at(NOW - ago) });
+    facts
+}
+
+/// The step in one line, as the tables show it.
+fn line(step: &Step) -> String {
+    match step {
+        Step::Start(run) => format!(
+            "{:?}{} because {:?}, attempt {}{}{}",
+            run.action,
+            if run.destroy { " (destroy)" } else { "" },
+            run.trigger,
+            run.attempt,
+            run.plan.as_ref().map(|(id, _)| format!(", {id}")).unwrap_or_default(),
+            run.approved_by.as_ref().map(|by| format!(", approved by {by}")).unwrap_or_default(),
+        ),
+        Step::Rest(Rest::RetryAt(when)) => format!("RetryAt +{}s", when.as_second() - NOW),
+        Step::Rest(Rest::Steady(when)) => format!("Steady +{}s", when.as_second() - NOW),
+        Step::Rest(Rest::ShowPlan { again }) => {
+            format!("ShowPlan {:?}", again.map(|when| when.as_second() - NOW))
+        }
+        Step::Rest(rest) => format!("{rest:?}"),
+        other => format!("{other:?}"),
+    }
+}
+
+fn table(rows: Vec<(&str, Facts)>) -> String {
+    rows.into_iter().map(|(name, facts)| format!("{name}: {}\n", line(&decide(&facts)))).collect()
+}
+
+fn change(mut facts: Facts, edit: impl FnOnce(&mut Facts)) -> Facts {
+    edit(&mut facts);
+    facts
+}
+
+#[test]
+fn a_living_stack() {
+    let failed = |ago| with_last(ended(Outcome::Failed, ago));
+    insta::assert_snapshot!(table(vec![
+        ("new", facts()),
+        ("new, auto", change(facts(), |f| f.approval = Approval::Auto)),
+        ("new, auto, plan only", change(facts(), |f| { f.approval = Approval::Auto; f.policy.plan_only = true; })),
+        ("new, destroy, auto", change(facts(), |f| { f.approval = Approval::Auto; f.policy.destroy = true; })),
+        ("suspended", change(facts(), |f| f.suspended = true)),
+        ("refused", change(facts(), |f| f.refused = Some("spec.cloud".into()))),
+        ("no artifact", change(facts(), |f| f.source = SourceFact::NoArtifact)),
+        ("inputs unknown", change(facts(), |f| f.inputs = Inputs::Failed { reason: "VarsGenerationFailed", message: String::new() })),
+        ("steady", with_last(ended(Outcome::Succeeded, 60))),
+        ("steady, revision moved, inputs same", with_last(ended(Outcome::Succeeded, 60))),
+        ("inputs changed by a commit", change(with_last(ended(Outcome::Succeeded, 60)), |f| f.inputs = Inputs::Known("i2".into()))),
+        ("inputs changed by the spec", change(with_last(ended(Outcome::Succeeded, 60)), |f| { f.inputs = Inputs::Known("i2".into()); f.generation = 2; })),
+        ("interval over", with_last(ended(Outcome::Succeeded, 600))),
+        ("interval over, auto", change(with_last(ended(Outcome::Succeeded, 600)), |f| f.approval = Approval::Auto)),
+        ("requested", change(with_last(ended(Outcome::Succeeded, 60)), |f| f.request = Some("t".into()))),
+        ("failed just now", failed(5)),
+        ("failed a while ago", failed(15)),
+        ("failed, lost", with_last(ended(Outcome::Lost, 15))),
+        ("failed, spec edited since", change(failed(5), |f| f.generation = 2)),
+        ("failed, requested", change(failed(5), |f| f.request = Some("t".into()))),
+        ("failed, no retries", change(failed(15), |f| f.retry.retries = Some(0))),
+        ("failed, no retries, requested", change(failed(15), |f| { f.retry.retries = Some(0); f.request = Some("t".into()); })),
+        ("stale plan", change(failed(0), |f| f.history.last.as_mut().unwrap().stale = true)),
+    ]), @r"
+    ");
+}
+
+#[test]
+fn a_waiting_plan() {
+    let approved = Approval::Given { by: "kubectl".into() };
+    insta::assert_snapshot!(table(vec![
+        ("not approved", with_pending(60, false)),
+        ("not approved, long ago", with_pending(6000, false)),
+        ("approved", change(with_pending(60, false), |f| f.approval = approved.clone())),
+        ("auto", change(with_pending(60, false), |f| f.approval = Approval::Auto)),
+        ("approved, plan only", change(with_pending(60, false), |f| { f.approval = approved.clone(); f.policy.plan_only = true; })),
+        ("approved, inputs changed", change(with_pending(60, false), |f| { f.approval = approved.clone(); f.inputs = Inputs::Known("i2".into()); })),
+        ("auto, inputs changed", change(with_pending(60, false), |f| { f.approval = Approval::Auto; f.inputs = Inputs::Known("i2".into()); })),
+        ("approved, destroy switched on", change(with_pending(60, false), |f| { f.approval = approved.clone(); f.policy.destroy = true; })),
+        ("drift, manual", with_pending(60, true)),
+        ("drift, manual, interval over", with_pending(600, true)),
+        ("drift, auto", change(with_pending(60, true), |f| f.approval = Approval::Auto)),
+        ("drift, disabled", change(with_pending(60, true), |f| f.approval = Approval::Disabled)),
+        ("drift, disabled, interval over", change(with_pending(600, true), |f| f.approval = Approval::Disabled)),
+    ]), @r"
+    ");
+}
+
+#[test]
+fn a_deleted_stack() {
+    let deleting = |edit: fn(&mut Facts)| {
+        change(facts(), |f| {
+            f.deleting = true;
+            f.policy.destroy_on_deletion = true;
+            edit(f);
+        })
+    };
+    let destroyed = |outcome, ago| RunFact { trigger: Trigger::Deletion, destroy: true, ..ended(outcome, ago) };
+    insta::assert_snapshot!(table(vec![
+        ("keep resources", deleting(|f| f.policy.destroy_on_deletion = false)),
+        ("keep resources, source gone", deleting(|f| { f.policy.destroy_on_deletion = false; f.source = SourceFact::NoArtifact; })),
+        ("destroy", deleting(|_| {})),
+        ("destroy, source gone", deleting(|f| f.source = SourceFact::NoArtifact)),
+        ("suspended", deleting(|f| f.suspended = true)),
+        ("a run is in progress", deleting(|f| f.history.active = Some(RunFact { outcome: Outcome::Active, ..ended(Outcome::Active, 1) }))),
+        ("destroyed", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Succeeded, 1)))),
+        ("destroy failed", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Failed, 1)))),
+        ("destroy failed a while ago", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Failed, 20)))),
+    ]), @r"
+    ");
+}
+
+prop_compose! {
+    fn any_facts()(
+        deleting: bool, suspended: bool, refused: bool, generation in 1_i64..3, plan_only: bool, destroy: bool,
+        destroy_on_deletion: bool, approval in 0..4, source in 0..3, inputs in 0..3, active: bool,
+        last in proptest::option::of((0..3, 0_i64..2000, 1_u32..50, any::<bool>(), 0..2)),
+        pending in proptest::option::of((any::<bool>(), 0_i64..2000)),
+        request: bool, retries in proptest::option::of(0_u32..3),
+    ) -> Facts {
+        let mut f = facts();
+        f.deleting = deleting;
+        f.suspended = suspended;
+        f.refused = refused.then(|| "spec.x".to_owned());
+        f.generation = generation;
+        f.policy = Policy { plan_only, destroy, destroy_on_deletion };
+        f.approval = [Approval::None, Approval::Auto, Approval::Given { by: "u".into() }, Approval::Disabled][approval].clone();
+        if source == 1 { f.source = SourceFact::NoArtifact; }
+        if source == 2 { f.source = SourceFact::NotFound("gone".into()); }
+        if inputs == 1 { f.inputs = Inputs::Known("i2".into()); }
+        if inputs == 2 { f.inputs = Inputs::Unresolved; }
+        f.history.active = active.then(|| ended(Outcome::Active, 1));
+        f.history.last = last.map(|(outcome, ago, attempt, stale, deletion)| RunFact {
+            attempt, stale, trigger: if deletion == 1 { Trigger::Deletion } else { Trigger::Revision },
+            ..ended([Outcome::Succeeded, Outcome::Failed, Outcome::Lost][outcome], ago)
+        });
+        if f.history.last.as_ref().is_some_and(|l| l.outcome == Outcome::Succeeded) {
+            f.history.pending = pending.map(|(drift, ago)| Pending {
+                plan_id: "p".into(), run: "r".into(), drift, planned: at(NOW - ago) });
+        }
+        f.request = request.then(|| "t".to_owned());
+        f.retry.retries = retries;
+        f
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_changed_without_leave(f in any_facts()) {
+        if let Step::Start(run) = decide(&f) {
+            prop_assert!(f.history.active.is_none(), "two runs at once");
+            prop_assert!(!f.suspended, "a suspended stack runs nothing");
+            prop_assert!(f.refused.is_none(), "a refused field runs nothing");
+            let given = matches!(f.approval, Approval::Auto | Approval::Given { .. });
+            let deletion = f.deleting && f.policy.destroy_on_deletion;
+            if run.action != RunAction::Plan {
+                prop_assert!(given && !f.policy.plan_only || deletion, "an apply needs an approval");
+            }
+            if run.action == RunAction::PlanAndApply && !deletion {
+                prop_assert_eq!(&f.approval, &Approval::Auto, "only auto applies what nobody saw");
+            }
+            if run.action == RunAction::Apply {
+                prop_assert_eq!(run.plan.map(|(_, r)| r), f.history.pending.map(|p| p.run), "exactly the stored plan");
+                prop_assert!(matches!(&f.inputs, Inputs::Known(i) if Some(i) == f.history.last.as_ref().map(|l| &l.inputs)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_rest_ends_in_the_future(f in any_facts()) {
+        if let Step::Rest(Rest::RetryAt(when) | Rest::Steady(when) | Rest::ShowPlan { again: Some(when) }) = decide(&f) {
+            prop_assert!(when > f.now);
+        }
+    }
+
+    #[test]
+    fn a_delay_is_bounded(attempt: u32, seconds in 0_i64..100_000, longest in 0_i64..1_000_000) {
+        let policy = RetryPolicy {
+            interval: SignedDuration::from_secs(seconds), strategy: Strategy::Exponential,
+            longest: SignedDuration::from_secs(longest), retries: None,
+        };
+        prop_assert!(policy.delay(attempt) <= policy.longest);
+        prop_assert!(!policy.delay(attempt).is_negative());
+    }
+}

@@ -1,0 +1,58 @@
+//! Where runs are carried out. The controller starts a run and looks whether it lives; it never talks to it: all that a
+//! run has to say stands in the status of its TerraformRun.
+
+mod process;
+
+pub use process::{ProcessExecutor, ProcessOptions};
+
+use futures::future::BoxFuture;
+
+/// One run, as an executor needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RunRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Whether the process or pod of a run is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// It is, or was started so short ago that it cannot be told yet.
+    Alive,
+    /// It is not.
+    Gone,
+}
+
+/// Why an executor could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecutorError {
+    /// The runner program could not be started.
+    #[error("cannot start the runner {program} for run {run}: {source}")]
+    Start {
+        /// The program.
+        program: String,
+        /// The run.
+        run: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The executor's directory cannot be used.
+    #[error("cannot use the run directory {path}: {source}")]
+    Directory {
+        /// The path.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Starts runs and tells whether they live.
+pub trait Executor: Send + Sync {
+    /// Starts the runner of a run. Starting one twice is harmless: the run is claimed by one of them only.
+    fn start(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>>;
+
+    /// Whether the runner of a run is there.
+    fn liveness(&self, run: RunRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>>;
+}

@@ -1,0 +1,128 @@
+//! Runs as child processes of the controller, for machines without a cluster, for development and for tests.
+//!
+//! A runner holds an advisory lock on `<root>/runs/<namespace>_<name>.lock` for as long as it lives, in a session of its
+//! own: it outlives the controller that started it, and the next controller sees by the lock that it lives.
+
+use super::{Executor, ExecutorError, Liveness, RunRef};
+use futures::future::{BoxFuture, FutureExt};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{Arc, Mutex, PoisonError},
+};
+use tokio::{process::Command, sync::mpsc};
+
+/// How runner processes are started.
+#[derive(Clone, Debug)]
+pub struct ProcessOptions {
+    /// The program and its leading arguments; `--namespace`, `--run`, … are appended.
+    pub command: Vec<String>,
+    /// Holds locks, logs and the working directories of the stacks; made with mode 0700.
+    pub root: PathBuf,
+    /// The whole environment of the runner.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// Runs as child processes.
+pub struct ProcessExecutor {
+    options: ProcessOptions,
+    /// Started here and not yet seen to end: alive even before they hold their lock.
+    children: Arc<Mutex<HashSet<RunRef>>>,
+    /// Told of each runner that ended, so that a crash is noticed without waiting.
+    ended: mpsc::UnboundedSender<RunRef>,
+}
+
+impl ProcessExecutor {
+    /// Makes the directories below `options.root`. The receiver yields each run whose process has ended.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Directory`] when they cannot be made.
+    pub fn new(options: ProcessOptions) -> Result<(Self, mpsc::UnboundedReceiver<RunRef>), ExecutorError> {
+        let runs = options.root.join("runs");
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&runs)
+            .map_err(|source| ExecutorError::Directory { path: runs.display().to_string(), source })?;
+        let (ended, receiver) = mpsc::unbounded_channel();
+        Ok((Self { options, children: Arc::default(), ended }, receiver))
+    }
+
+    fn file(&self, run: &RunRef, suffix: &str) -> PathBuf {
+        self.options.root.join("runs").join(format!("{}_{}.{suffix}", run.namespace, run.name))
+    }
+
+    fn spawn(&self, run: RunRef) -> Result<(), ExecutorError> {
+        let program = self.options.command.first().cloned().unwrap_or_default();
+        let failed = |source| ExecutorError::Start { program: program.clone(), run: run.name.clone(), source };
+        let log = open_private(&self.file(&run, "log")).map_err(failed)?;
+        let mut child = Command::new(&program)
+            .args(self.options.command.iter().skip(1))
+            .args(["--namespace", &run.namespace, "--run", &run.name, "--process"])
+            .arg("--work-root")
+            .arg(self.options.root.join("work"))
+            .arg("--lock-file")
+            .arg(self.file(&run, "lock"))
+            .env_clear()
+            .envs(&self.options.environment)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(failed)?)
+            .stderr(log)
+            .process_group(0) // the terminal's Ctrl-C is for the controller
+            .spawn()
+            .map_err(failed)?;
+        self.alive().insert(run.clone());
+        let (children, ended) = (Arc::clone(&self.children), self.ended.clone());
+        tokio::spawn(async move {
+            let status = child.wait().await;
+            tracing::debug!(run = run.name, ?status, "runner process ended");
+            children.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
+            drop(ended.send(run)); // nobody listens any more: the controller is stopping
+        });
+        Ok(())
+    }
+
+    fn alive(&self) -> std::sync::MutexGuard<'_, HashSet<RunRef>> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Executor for ProcessExecutor {
+    fn start(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        async move { if self.alive().contains(&run) { Ok(()) } else { self.spawn(run) } }.boxed()
+    }
+
+    fn liveness(&self, run: RunRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+        async move {
+            if self.alive().contains(&run) {
+                return Ok(Liveness::Alive);
+            }
+            let path = self.file(&run, "lock");
+            is_locked(&path)
+                .map(|locked| if locked { Liveness::Alive } else { Liveness::Gone })
+                .map_err(|source| ExecutorError::Directory { path: path.display().to_string(), source })
+        }
+        .boxed()
+    }
+}
+
+fn open_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+/// Whether a living process holds the lock. A file that is not there is not locked.
+fn is_locked(path: &Path) -> io::Result<bool> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(false), // released when the file is closed
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
