@@ -1,1 +1,7 @@
-//! What the suites stand on: real git over real HTTP, real etcd and kube-apiserver, the real CLI.
+//! What the suites stand on: real git over real HTTP, a real etcd and kube-apiserver, the real command-line tools.
+//!
+//! Nothing here imports a controller, so every crate of the workspace may use it in its tests. Whatever is started
+//! listens on loopback at a port the kernel chose, and ends with the value that started it.
+
+pub mod git;
+pub mod tls;

@@ -1,0 +1,7 @@
+//! Git as the tests need it: repositories made by the real `git`, served by the real `git http-backend`.
+
+mod repository;
+mod server;
+
+pub use repository::{GitError, Repository};
+pub use server::{Fault, GitServer, Injection, Request, Scope, ServeError, Step};

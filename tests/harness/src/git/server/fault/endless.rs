@@ -1,0 +1,90 @@
+//! Answers that are well formed and do not end, for readers that must stop at a limit.
+
+use std::io;
+
+use futures::{StreamExt, stream};
+use http::{HeaderValue, header};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame};
+
+use super::super::{Body, Response};
+use super::Step;
+
+/// Even a reader without any limit gets no more than this before the connection breaks off.
+const MOST: u64 = 4 << 30;
+/// Longest payload of a packet line in the side band (gitprotocol-common: 65520 with length and band).
+const PAYLOAD: usize = 65515;
+
+pub(super) fn response(step: Step) -> Response {
+    let (kind, first, next): (_, Vec<u8>, fn(u64) -> Vec<u8>) = match step {
+        Step::Fetch => ("application/x-git-upload-pack-result", pack_start(), pack_more),
+        Step::LsRefs => ("application/x-git-upload-pack-result", Vec::new(), reference),
+        _ => (
+            "application/x-git-upload-pack-advertisement",
+            version_two(),
+            capability,
+        ),
+    };
+    let mut response = http::Response::new(body(first, next));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+fn body(first: Vec<u8>, next: fn(u64) -> Vec<u8>) -> Body {
+    let more = stream::unfold((0_u64, 0_u64), move |(number, sent)| async move {
+        let chunk = match number {
+            _ if sent > MOST => return None,
+            _ => (number * 64..number * 64 + 64)
+                .flat_map(next)
+                .collect::<Vec<u8>>(),
+        };
+        let sent = sent + chunk.len() as u64;
+        Some((Ok(Frame::data(Bytes::from(chunk))), (number + 1, sent)))
+    });
+    let end = stream::once(async { Err(io::Error::other("enough")) });
+    let start = stream::once(async move { Ok(Frame::data(Bytes::from(first))) });
+    StreamBody::new(start.chain(more).chain(end)).boxed_unsync()
+}
+
+fn packet(payload: &[u8]) -> Vec<u8> {
+    [format!("{:04x}", payload.len() + 4).as_bytes(), payload].concat()
+}
+
+/// Section header, pack header and the head of one blob of 2^40 bytes whose data is stored, not deflated.
+fn pack_start() -> Vec<u8> {
+    let mut pack = b"\x01PACK\x00\x00\x00\x02\x00\x00\x00\x01".to_vec();
+    pack.push(0x80 | (3 << 4)); // a blob, low four bits of its size, more to come
+    let mut size: u64 = (1 << 40) >> 4;
+    while size > 0x7f {
+        pack.push(0x80 | u8::try_from(size & 0x7f).unwrap_or(0));
+        size >>= 7;
+    }
+    pack.push(u8::try_from(size).unwrap_or(0));
+    pack.extend([0x78, 0x01]);
+    [packet(b"packfile\n"), packet(&pack)].concat()
+}
+
+/// One stored block (RFC 1951 §3.2.4), not the last, in one packet of the side band.
+fn pack_more(number: u64) -> Vec<u8> {
+    let length = u16::try_from(PAYLOAD - 5).unwrap_or(u16::MAX);
+    let mut payload = vec![1, 0];
+    payload.extend(length.to_le_bytes());
+    payload.extend((!length).to_le_bytes());
+    payload.resize(PAYLOAD + 1, u8::try_from(number % 251).unwrap_or(0));
+    packet(&payload)
+}
+
+fn reference(number: u64) -> Vec<u8> {
+    packet(format!("{number:040x} refs/heads/branch-{number}\n").as_bytes())
+}
+
+fn version_two() -> Vec<u8> {
+    let service = packet(b"# service=git-upload-pack\n");
+    [service, b"0000".to_vec(), packet(b"version 2\n")].concat()
+}
+
+fn capability(number: u64) -> Vec<u8> {
+    packet(format!("capability-{number}=yes\n").as_bytes())
+}
