@@ -1,1 +1,3 @@
 //! The source controller: Git revisions become served artifacts.
+
+pub mod ignore;
