@@ -1,0 +1,243 @@
+//! Flags shared by the controllers: named, defaulted and written as Flux's, each with its environment twin where Flux
+//! has one. Flag wins over environment, environment over default. Nothing else reads the environment.
+
+mod go;
+
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+
+use crate::schedule::Backoff;
+use crate::serve::Address;
+use crate::telemetry::{Encoding, Level};
+
+pub use go::{boolean, duration};
+
+/// How the program logs.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Logging {
+    /// Form of the log lines.
+    #[arg(long, value_enum, default_value = "json")]
+    pub log_encoding: Encoding,
+    /// Least severe level that is logged.
+    #[arg(long, value_enum, default_value = "info")]
+    pub log_level: Level,
+}
+
+/// Where the program listens and reports.
+#[derive(Args, Clone, Debug)]
+pub struct Addresses {
+    /// Address of the metrics server; `0` switches it off.
+    #[arg(long, env = "METRICS_ADDR", default_value = ":8080")]
+    pub metrics_addr: Address,
+    /// Address of the health probes; `0` switches them off.
+    #[arg(long, default_value = ":9440")]
+    pub health_addr: Address,
+    /// URL of the receiver of events; empty for none.
+    #[arg(long, env = "EVENTS_ADDR", default_value = "")]
+    pub events_addr: String,
+    /// Write routine events (`Normal` at each interval) to Kubernetes too.
+    #[arg(long, default_value = "false", value_parser = boolean, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub trace_events: bool,
+}
+
+/// How many objects of a kind are worked on at once; the default is the controller's.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Concurrency<const DEFAULT: u16> {
+    /// How many at once.
+    #[arg(long, default_value_t = DEFAULT, value_parser = clap::value_parser!(u16).range(1..))]
+    pub concurrent: u16,
+}
+
+/// Which objects are watched.
+#[derive(Args, Clone, Debug)]
+pub struct WatchScope {
+    /// Watch every namespace; otherwise only the one named by `RUNTIME_NAMESPACE`.
+    #[arg(long, default_value = "true", value_parser = boolean, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub watch_all_namespaces: bool,
+    /// Watch only objects with these labels (`key=value`, `key in (a,b)`, `!key`, ...).
+    #[arg(long, default_value = "")]
+    pub watch_label_selector: String,
+    /// Accepted for compatibility; not used.
+    #[arg(long, default_value = "reconcile.fluxcd.io/watch=Enabled")]
+    pub watch_configs_label_selector: String,
+    /// The namespace that the program runs in.
+    #[arg(long, env = "RUNTIME_NAMESPACE", default_value = "", hide = true)]
+    pub runtime_namespace: String,
+}
+
+impl WatchScope {
+    /// The only namespace to watch, if there is one.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        (!self.watch_all_namespaces && !self.runtime_namespace.is_empty()).then_some(&*self.runtime_namespace)
+    }
+
+    /// The label selector, if there is one.
+    #[must_use]
+    pub fn labels(&self) -> Option<&str> {
+        (!self.watch_label_selector.is_empty()).then_some(&*self.watch_label_selector)
+    }
+}
+
+/// When objects are looked at again.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Retry {
+    /// Wait before the first retry of a failed object; doubled with each failure.
+    #[arg(long, default_value = "750ms", value_parser = duration)]
+    pub min_retry_delay: Duration,
+    /// Longest wait between retries.
+    #[arg(long, default_value = "15m", value_parser = duration)]
+    pub max_retry_delay: Duration,
+    /// Wait before an object is looked at again whose dependency is missing.
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    pub requeue_dependency: Duration,
+    /// Jitter of intervals, ± percent (0 to 99).
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=99))]
+    pub interval_jitter_percentage: u8,
+}
+
+impl Retry {
+    /// The per-object back-off that these flags describe.
+    #[must_use]
+    pub fn backoff(&self) -> Backoff {
+        Backoff::new(self.min_retry_delay, self.max_retry_delay)
+    }
+}
+
+/// How one of several replicas is chosen.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct LeaderElection {
+    /// Work only while holding the lease.
+    #[arg(long, default_value = "false", value_parser = boolean, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub enable_leader_election: bool,
+    /// Give the lease up at the end, so that another replica need not wait.
+    #[arg(long, default_value = "true", value_parser = boolean, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub leader_election_release_on_cancel: bool,
+    /// How long a lease holds without renewal.
+    #[arg(long, default_value = "35s", value_parser = duration)]
+    pub leader_election_lease_duration: Duration,
+    /// How long a holder tries to renew before it gives up.
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    pub leader_election_renew_deadline: Duration,
+    /// Wait between tries.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    pub leader_election_retry_period: Duration,
+}
+
+/// Accepted for compatibility: API servers limit their clients themselves (priority and fairness), and Flux ignores
+/// these flags where they do.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct KubeApi {
+    /// Queries per second; no effect.
+    #[arg(long, default_value_t = 50.0)]
+    pub kube_api_qps: f32,
+    /// Burst of queries; no effect.
+    #[arg(long, default_value_t = 300)]
+    pub kube_api_burst: u32,
+}
+
+/// All shared groups together, with the controller's default of `--concurrent`.
+#[derive(Args, Clone, Debug)]
+pub struct Common<const CONCURRENT: u16> {
+    /// How the program logs.
+    #[command(flatten)]
+    pub logging: Logging,
+    /// Where it listens and reports.
+    #[command(flatten)]
+    pub addresses: Addresses,
+    /// How many at once.
+    #[command(flatten)]
+    pub concurrency: Concurrency<CONCURRENT>,
+    /// Which objects are watched.
+    #[command(flatten)]
+    pub scope: WatchScope,
+    /// When objects are looked at again.
+    #[command(flatten)]
+    pub retry: Retry,
+    /// How one of several replicas is chosen.
+    #[command(flatten)]
+    pub leader_election: LeaderElection,
+    /// Accepted for compatibility.
+    #[command(flatten)]
+    pub kube_api: KubeApi,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Program {
+        #[command(flatten)]
+        common: Common<4>,
+    }
+
+    fn parse(args: &[&str]) -> Result<Common<4>, clap::Error> {
+        Program::try_parse_from([&["program"], args].concat()).map(|program| program.common)
+    }
+
+    #[test]
+    fn without_flags_the_values_are_those_of_flux() {
+        let args = parse(&[]).unwrap();
+        assert_eq!(args.addresses.health_addr, Address::Everywhere(9440));
+        assert_eq!(
+            (args.concurrency.concurrent, args.retry.interval_jitter_percentage),
+            (4, 5)
+        );
+        assert_eq!(args.retry.min_retry_delay, Duration::from_millis(750));
+        assert_eq!(args.retry.max_retry_delay, Duration::from_secs(900));
+        assert!(args.scope.watch_all_namespaces && !args.leader_election.enable_leader_election);
+        assert!(args.leader_election.leader_election_release_on_cancel);
+        assert_eq!(
+            args.leader_election.leader_election_lease_duration,
+            Duration::from_secs(35)
+        );
+        assert_eq!(
+            (args.logging.log_encoding, args.logging.log_level),
+            (Encoding::Json, Level::Info)
+        );
+    }
+
+    #[test]
+    fn the_deployment_of_flux_is_accepted_as_it_stands() {
+        let args = parse(&[
+            "--events-addr=http://notification-controller.flux-system.svc.cluster.local./",
+            "--watch-all-namespaces",
+            "--log-level=info",
+            "--log-encoding=json",
+            "--enable-leader-election",
+        ])
+        .unwrap();
+        assert!(args.leader_election.enable_leader_election && args.scope.watch_all_namespaces);
+    }
+
+    #[test]
+    fn booleans_and_durations_are_written_as_in_go() {
+        let args = parse(&[
+            "--watch-all-namespaces=false",
+            "--requeue-dependency=1m30s",
+            "--runtime-namespace=flux-system",
+        ])
+        .unwrap();
+        assert_eq!(args.scope.namespace(), Some("flux-system"));
+        assert_eq!(args.retry.requeue_dependency, Duration::from_secs(90));
+        assert_eq!(
+            parse(&["--watch-label-selector=!a"]).unwrap().scope.labels(),
+            Some("!a")
+        );
+        for bad in [
+            "--interval-jitter-percentage=100",
+            "--concurrent=0",
+            "--watch-all-namespaces=maybe",
+            "--nonsense",
+        ] {
+            assert!(parse(&[bad]).is_err(), "{bad}");
+        }
+    }
+}

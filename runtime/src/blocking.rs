@@ -1,0 +1,147 @@
+//! Blocking work off the reactor: a bounded number of jobs at once, each limited in time and told to stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// Why a job gave no result.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// It took longer than it may; it was told to stop.
+    #[error("not done within {0:?}")]
+    TimedOut(Duration),
+    /// The caller's stop token was cancelled.
+    #[error("stopped")]
+    Stopped,
+    /// The job panicked.
+    #[error("the job panicked: {0}")]
+    Panicked(String),
+}
+
+/// A bounded pool of threads for blocking work.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    permits: Arc<Semaphore>,
+}
+
+impl Pool {
+    /// A pool for `jobs` jobs at once, at least one.
+    #[must_use]
+    pub fn new(jobs: usize) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(jobs.max(1))),
+        }
+    }
+
+    /// Runs `work` on a thread, once there is room. `work` is given a token that is cancelled when the time is up,
+    /// when `stop` is cancelled, or when the caller goes away; it has to look at it, because a thread cannot be
+    /// ended from outside. Its place in the pool is free again only when it has really returned. Waiting for a place
+    /// counts towards `limit`.
+    ///
+    /// # Errors
+    /// The time is up, the token was cancelled, or the job panicked.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        stop: &CancellationToken,
+        work: impl FnOnce(&CancellationToken) -> T + Send + 'static,
+    ) -> Result<T, JobError> {
+        let token = stop.child_token();
+        let seen = token.clone();
+        let _told_on_drop = token.drop_guard();
+        let permits = Arc::clone(&self.permits);
+        let job = async move {
+            let Ok(permit) = permits.acquire_owned().await else {
+                return Err(JobError::Stopped);
+            };
+            let job = tokio::task::spawn_blocking(move || {
+                let _permit = permit;
+                work(&seen)
+            });
+            job.await.map_err(|error| JobError::Panicked(panic_text(error)))
+        };
+        tokio::select! {
+            done = tokio::time::timeout(limit, job) => done.map_err(|_| JobError::TimedOut(limit))?,
+            () = stop.cancelled() => Err(JobError::Stopped),
+        }
+    }
+}
+
+/// What a panicked task said.
+pub(crate) fn panic_text(error: tokio::task::JoinError) -> String {
+    match error.try_into_panic() {
+        Ok(payload) => payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "no text".to_owned()),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn a_job_gives_its_result() {
+        let pool = Pool::new(1);
+        assert_eq!(
+            pool.run(LONG, &CancellationToken::new(), |_| 6 * 7)
+                .await
+                .unwrap(),
+            42
+        );
+    }
+
+    #[tokio::test]
+    async fn a_late_job_is_told_to_stop_and_keeps_its_place_until_it_has() {
+        let pool = Pool::new(1);
+        let (told, was_told) = mpsc::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        let stop = CancellationToken::new();
+        let late = pool.run(Duration::from_millis(20), &stop, move |stop| {
+            while !stop.is_cancelled() {
+                std::thread::yield_now();
+            }
+            told.send(()).unwrap();
+            gone.recv().unwrap();
+        });
+        assert!(matches!(late.await, Err(JobError::TimedOut(_))));
+        was_told.recv_timeout(LONG).unwrap();
+        assert_eq!(pool.permits.available_permits(), 0);
+        go.send(()).unwrap();
+        assert_eq!(pool.run(LONG, &CancellationToken::new(), |_| 1).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_and_frees_its_place() {
+        let pool = Pool::new(1);
+        let stop = CancellationToken::new();
+        let error = pool
+            .run(LONG, &stop, |_| panic!("out of {}", "luck"))
+            .await
+            .map(|(): ()| ())
+            .unwrap_err();
+        assert_eq!(error.to_string(), "the job panicked: out of luck");
+        assert!(pool.run(LONG, &stop, |_| ()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_token_ends_the_wait() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let pool = Pool::new(1);
+        let held = pool.permits.clone().acquire_owned().await.unwrap();
+        assert!(matches!(
+            pool.run(LONG, &stop, |_| ()).await,
+            Err(JobError::Stopped)
+        ));
+        drop(held);
+    }
+}

@@ -1,0 +1,176 @@
+//! Events of `core/v1`: recorded without waiting, aggregated, written by a task of their own.
+//!
+//! kube's recorder writes `events.k8s.io`, which the roles of existing installations do not allow, has no annotations
+//! and repeats the first message of a reason. Needs `create` and `patch` on core `events` only.
+
+mod writer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Client, Resource};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::Clock;
+
+/// Longest message that the API accepts.
+pub const MAX_MESSAGE: usize = 1024;
+
+/// Events waiting to be written; more are dropped and counted in the log.
+const QUEUE: usize = 1000;
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// Something worth knowing happened.
+    Normal,
+    /// Something went wrong.
+    Warning,
+    /// Routine: logged, and written (as `Normal`) only if the recorder traces.
+    Trace,
+}
+
+/// One event about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// How much it matters.
+    pub severity: Severity,
+    /// Why it was emitted: one `CamelCase` word.
+    pub reason: String,
+    /// What happened, for people; cut to [`MAX_MESSAGE`].
+    pub message: String,
+    /// Annotations of the Event object, e.g. the revision.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Event {
+    /// A `Normal` event.
+    pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Severity::Normal, reason, message)
+    }
+
+    /// A `Warning` event.
+    pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, reason, message)
+    }
+
+    /// A routine event.
+    pub fn trace(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Severity::Trace, reason, message)
+    }
+
+    fn new(severity: Severity, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            severity,
+            reason: reason.into(),
+            message: message.into(),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// With one more annotation.
+    #[must_use]
+    pub fn with(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.annotations.insert(key.into(), value.into());
+        self
+    }
+}
+
+/// Who records.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    /// The controller, e.g. `source-controller`.
+    pub component: String,
+    /// Which instance of it, e.g. the pod's name.
+    pub instance: String,
+    /// Whether [`Severity::Trace`] is written too (`--trace-events`).
+    pub trace: bool,
+}
+
+/// Takes events; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    queue: mpsc::Sender<Order>,
+    trace: bool,
+}
+
+/// What the writing task is told.
+#[derive(Debug)]
+enum Order {
+    Write(Box<(ObjectReference, Event)>),
+    Flush(oneshot::Sender<()>),
+}
+
+impl Recorder {
+    /// Starts the writing task. It ends when the last clone of the recorder is gone and the queue is empty.
+    #[must_use]
+    pub fn start(client: Client, reporter: Reporter, clock: Arc<dyn Clock>) -> Self {
+        let (queue, orders) = mpsc::channel(QUEUE);
+        let trace = reporter.trace;
+        tokio::spawn(writer::Writer::new(client, reporter, clock).run(orders));
+        Self { queue, trace }
+    }
+
+    /// Records an event about an object. Never waits and never fails: a full queue drops the event and says so in
+    /// the log.
+    pub fn record<K: Resource<DynamicType = ()>>(&self, object: &K, event: Event) {
+        self.record_reference(reference(object), event);
+    }
+
+    /// As [`Recorder::record`], for an object that is known by its reference.
+    pub fn record_reference(&self, object: ObjectReference, event: Event) {
+        let (namespace, name) = (object.namespace.as_deref(), object.name.as_deref());
+        if event.severity == Severity::Trace && !self.trace {
+            tracing::debug!(namespace, name, reason = event.reason, "{}", event.message);
+            return;
+        }
+        if let Err(error) = self.queue.try_send(Order::Write(Box::new((object, event)))) {
+            tracing::warn!(error = &error as &dyn std::error::Error, "unable to record event");
+        }
+    }
+
+    /// Waits until what was recorded before has been written, or given up.
+    pub async fn flush(&self) {
+        let (done, is_done) = oneshot::channel();
+        if self.queue.send(Order::Flush(done)).await.is_ok() {
+            // An error says that the task is gone: nothing is left to wait for.
+            drop(is_done.await);
+        }
+    }
+}
+
+/// The reference to an object that its events carry. Its `apiVersion` is filled in even if the object came from a
+/// list, whose items have none: receivers derive the API group from it.
+pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+    let meta = object.meta();
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        name: meta.name.clone(),
+        namespace: meta.namespace.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: None,
+    }
+}
+
+/// Cuts a text to `most` bytes at a character, ending in `...` if anything was cut.
+#[must_use]
+pub fn bounded(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    format!("{}...", &text[..boundary(text, most.saturating_sub(3))])
+}
+
+/// The last place at or before `most` where a text can be cut.
+fn boundary(text: &str, most: usize) -> usize {
+    (0..=most.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! The recorder against a small API that keeps events.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::BoxError;
+
+use super::*;
+use crate::clock::{ManualClock, lock};
+
+#[derive(Default)]
+struct World {
+    events: Mutex<Vec<Value>>,
+    failing: Mutex<bool>,
+}
+
+impl World {
+    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
+        if *lock(&self.failing) {
+            return (
+                500,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "message": "no", "reason": "No"}),
+            );
+        }
+        let body: Value = serde_json::from_slice(body).unwrap();
+        let mut events = lock(&self.events);
+        if *method == Method::POST {
+            assert_eq!(path, "/api/v1/namespaces/ns/events");
+            events.push(body.clone());
+            return (201, body);
+        }
+        let name = path.rsplit('/').next().unwrap();
+        let Some(held) = events.iter_mut().find(|event| event["metadata"]["name"] == name) else {
+            return (
+                404,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "message": "gone", "reason": "NotFound"}),
+            );
+        };
+        for (key, value) in body.as_object().unwrap() {
+            held[key] = value.clone();
+        }
+        (200, held.clone())
+    }
+
+    fn recorder(self: &Arc<Self>, clock: Arc<ManualClock>, trace: bool) -> Recorder {
+        let world = Arc::clone(self);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let world = Arc::clone(&world);
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let (status, content) = world.answer(&parts.method, parts.uri.path(), &body);
+                let mut response = Response::new(Full::new(bytes::Bytes::from(content.to_string())));
+                *response.status_mut() = StatusCode::from_u16(status).unwrap();
+                Ok::<_, BoxError>(response)
+            }
+        });
+        let reporter = Reporter {
+            component: "source-controller".into(),
+            instance: "pod-1".into(),
+            trace,
+        };
+        Recorder::start(Client::new(service, "default"), reporter, clock)
+    }
+
+    fn table(&self) -> Vec<String> {
+        let shown = |e: &Value| {
+            format!("{} {} {} x{}", e["type"], e["reason"], e["message"], e["count"]).replace('"', "")
+        };
+        lock(&self.events).iter().map(shown).collect()
+    }
+}
+
+fn object() -> ConfigMap {
+    serde_json::from_value(
+        json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "3"}}),
+    )
+    .unwrap()
+}
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(Timestamp::UNIX_EPOCH))
+}
+
+#[tokio::test]
+async fn an_event_carries_all_that_readers_need() {
+    let world = Arc::new(World::default());
+    let recorder = world.recorder(clock(), false);
+    recorder.record(
+        &object(),
+        Event::normal("NewArtifact", "stored").with("x/revision", "main@sha1:1"),
+    );
+    recorder.flush().await;
+    let event = lock(&world.events)[0].clone();
+    assert_eq!(
+        event["involvedObject"],
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "3"})
+    );
+    assert_eq!(
+        event["metadata"]["annotations"],
+        json!({"x/revision": "main@sha1:1"})
+    );
+    assert_eq!(event["source"], json!({"component": "source-controller"}));
+    assert_eq!(event["reportingInstance"], "pod-1");
+    assert_eq!(world.table(), ["Normal NewArtifact stored x1"]);
+}
+
+#[tokio::test]
+async fn equal_events_count_up_within_ten_minutes() {
+    let world = Arc::new(World::default());
+    let clock = clock();
+    let recorder = world.recorder(Arc::clone(&clock), false);
+    for message in ["one", "one", "two", "one"] {
+        recorder.record(&object(), Event::warning("GitOperationFailed", message));
+        recorder.flush().await;
+        clock.advance(Duration::from_secs(60));
+    }
+    assert_eq!(
+        world.table(),
+        [
+            "Warning GitOperationFailed one x3",
+            "Warning GitOperationFailed two x1"
+        ]
+    );
+    assert_eq!(lock(&world.events)[0]["lastTimestamp"], "1970-01-01T00:03:00Z");
+    clock.advance(Duration::from_secs(600));
+    recorder.record(&object(), Event::warning("GitOperationFailed", "one"));
+    recorder.flush().await;
+    assert_eq!(world.table().len(), 3);
+}
+
+#[tokio::test]
+async fn an_event_that_expired_is_written_anew() {
+    let world = Arc::new(World::default());
+    let recorder = world.recorder(clock(), false);
+    recorder.record(&object(), Event::normal("A", "a"));
+    recorder.flush().await;
+    lock(&world.events).clear();
+    recorder.record(&object(), Event::normal("A", "a"));
+    recorder.flush().await;
+    assert_eq!(world.table(), ["Normal A a x1"]);
+}
+
+#[tokio::test]
+async fn routine_is_written_only_when_asked_for_and_failures_are_not_fatal() {
+    let world = Arc::new(World::default());
+    let (quiet, tracing) = (world.recorder(clock(), false), world.recorder(clock(), true));
+    quiet.record(&object(), Event::trace("GitOperationSucceeded", "no changes"));
+    quiet.flush().await;
+    assert_eq!(world.table(), Vec::<String>::new());
+    *lock(&world.failing) = true;
+    tracing.record(&object(), Event::normal("Lost", "lost"));
+    tracing.flush().await;
+    *lock(&world.failing) = false;
+    tracing.record(&object(), Event::trace("GitOperationSucceeded", "no changes"));
+    tracing.flush().await;
+    assert_eq!(world.table(), ["Normal GitOperationSucceeded no changes x1"]);
+}
+
+#[test]
+fn messages_are_cut_at_a_character() {
+    let cut = bounded(&"ä".repeat(600), MAX_MESSAGE);
+    assert!(cut.len() <= MAX_MESSAGE && cut.ends_with("ä..."));
+    assert_eq!(bounded("short", MAX_MESSAGE), "short");
+}

@@ -1,0 +1,305 @@
+//! The metrics that existing dashboards read, under the names that they read.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::StatusCode;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry};
+use tokio::net::TcpListener;
+
+use crate::clock::lock;
+use crate::schedule::ObjectKey;
+use crate::serve::{Page, serve};
+use crate::shutdown::Token;
+
+/// Bounds of `gotk_reconcile_duration_seconds`: ten exponential steps from 10 ms to 30 min, rounded as Flux shows them.
+const DURATION_BOUNDS: [f64; 10] = [
+    0.01,
+    0.038_364,
+    0.147_176,
+    0.564_622,
+    2.166_091,
+    8.309_901,
+    31.879_757,
+    122.302_172,
+    469.194_959,
+    1800.0,
+];
+
+/// Bounds of `controller_runtime_reconcile_time_seconds`.
+const TIME_BOUNDS: [f64; 14] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+];
+
+/// What a pass came to, as controller-runtime names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PassResult {
+    /// Done; nothing until a change.
+    Success,
+    /// Failed; back-off.
+    Error,
+    /// Done or waiting; again at a time.
+    RequeueAfter,
+}
+
+impl PassResult {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::RequeueAfter => "requeue_after",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ControllerLabel {
+    controller: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    controller: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ObjectLabels {
+    kind: String,
+    name: String,
+    namespace: String,
+}
+
+/// The metrics of a program; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    duration: Family<ObjectLabels, Histogram, fn() -> Histogram>,
+    total: Family<ResultLabels, Counter>,
+    errors: Family<ControllerLabel, Counter>,
+    panics: Family<ControllerLabel, Counter>,
+    undecodable: Family<ControllerLabel, Counter>,
+    time: Family<ControllerLabel, Histogram, fn() -> Histogram>,
+    active: Family<ControllerLabel, Gauge>,
+    workers: Family<ControllerLabel, Gauge>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All families, registered and empty.
+    #[must_use]
+    pub fn new() -> Self {
+        let metrics = Self {
+            registry: Arc::default(),
+            duration: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS)),
+            total: Family::default(),
+            errors: Family::default(),
+            panics: Family::default(),
+            undecodable: Family::default(),
+            time: Family::new_with_constructor(|| Histogram::new(TIME_BOUNDS)),
+            active: Family::default(),
+            workers: Family::default(),
+        };
+        metrics.register(
+            "gotk_reconcile_duration_seconds",
+            "Duration of a pass over an object",
+            metrics.duration.clone(),
+        );
+        // Counters get their `_total` when they are printed.
+        metrics.register(
+            "controller_runtime_reconcile",
+            "Passes by result",
+            metrics.total.clone(),
+        );
+        metrics.register(
+            "controller_runtime_reconcile_errors",
+            "Passes that failed",
+            metrics.errors.clone(),
+        );
+        metrics.register(
+            "controller_runtime_reconcile_panics",
+            "Passes that panicked",
+            metrics.panics.clone(),
+        );
+        metrics.register(
+            "controller_runtime_reconcile_time_seconds",
+            "Duration of passes",
+            metrics.time.clone(),
+        );
+        metrics.register(
+            "controller_runtime_active_workers",
+            "Passes running now",
+            metrics.active.clone(),
+        );
+        let workers = metrics.workers.clone();
+        metrics.register(
+            "controller_runtime_max_concurrent_reconciles",
+            "Passes that may run at once",
+            workers,
+        );
+        metrics.register(
+            "sluice_undecodable_objects",
+            "Objects seen that do not decode",
+            metrics.undecodable.clone(),
+        );
+        metrics
+    }
+
+    /// Adds a metric of the program's own.
+    pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
+        lock(&self.registry).register(name, help, metric);
+    }
+
+    /// Says how many passes may run at once.
+    pub fn set_workers(&self, controller: &'static str, workers: u16) {
+        self.workers
+            .get_or_create(&ControllerLabel { controller })
+            .set(i64::from(workers));
+        self.active.get_or_create(&ControllerLabel { controller }).set(0);
+    }
+
+    /// A pass has begun; it counts as running until the guard goes.
+    #[must_use]
+    pub fn begin(&self, controller: &'static str) -> Running {
+        let gauge = self.active.get_or_create_owned(&ControllerLabel { controller });
+        gauge.inc();
+        Running(gauge)
+    }
+
+    /// A pass has ended.
+    pub fn end(
+        &self,
+        controller: &'static str,
+        kind: &str,
+        key: &ObjectKey,
+        result: PassResult,
+        took: Duration,
+    ) {
+        let label = ControllerLabel { controller };
+        self.total
+            .get_or_create(&ResultLabels {
+                controller,
+                result: result.as_str(),
+            })
+            .inc();
+        self.time.get_or_create(&label).observe(took.as_secs_f64());
+        self.duration
+            .get_or_create(&object_labels(kind, key))
+            .observe(took.as_secs_f64());
+        if result == PassResult::Error {
+            self.errors.get_or_create(&label).inc();
+        }
+    }
+
+    /// A pass panicked.
+    pub fn panicked(&self, controller: &'static str) {
+        self.panics.get_or_create(&ControllerLabel { controller }).inc();
+    }
+
+    /// An object did not decode.
+    pub fn undecodable(&self, controller: &'static str) {
+        self.undecodable
+            .get_or_create(&ControllerLabel { controller })
+            .inc();
+    }
+
+    /// Drops the series of an object that is gone.
+    pub fn forget(&self, kind: &str, key: &ObjectKey) {
+        self.duration.remove(&object_labels(kind, key));
+    }
+
+    /// All metrics in the text form of `OpenMetrics`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail; a metric that does not encode leaves the page short.
+        if let Err(error) = encode(&mut text, &lock(&self.registry)) {
+            tracing::warn!(error = &error as &dyn std::error::Error, "metrics do not encode");
+        }
+        text
+    }
+}
+
+fn object_labels(kind: &str, key: &ObjectKey) -> ObjectLabels {
+    ObjectLabels {
+        kind: kind.to_owned(),
+        name: key.name.clone(),
+        namespace: key.namespace.clone(),
+    }
+}
+
+/// A pass that is running.
+#[derive(Debug)]
+pub struct Running(Gauge);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Serves `/metrics` until `stop`.
+pub async fn run(listener: TcpListener, metrics: Metrics, stop: Token) {
+    let page = move |path: &str| {
+        (path == "/metrics").then(|| Page {
+            status: StatusCode::OK,
+            content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            body: metrics.text(),
+        })
+    };
+    serve(listener, page, stop).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_those_that_dashboards_read() {
+        let metrics = Metrics::new();
+        let key = ObjectKey {
+            namespace: "ns".into(),
+            name: "a".into(),
+        };
+        metrics.set_workers("gitrepository", 2);
+        let running = metrics.begin("gitrepository");
+        assert!(
+            metrics
+                .text()
+                .contains("controller_runtime_active_workers{controller=\"gitrepository\"} 1\n")
+        );
+        drop(running);
+        metrics.end(
+            "gitrepository",
+            "GitRepository",
+            &key,
+            PassResult::Error,
+            Duration::from_millis(20),
+        );
+        let text = metrics.text();
+        for line in [
+            "controller_runtime_active_workers{controller=\"gitrepository\"} 0\n",
+            "controller_runtime_max_concurrent_reconciles{controller=\"gitrepository\"} 2\n",
+            "controller_runtime_reconcile_total{controller=\"gitrepository\",result=\"error\"} 1\n",
+            "controller_runtime_reconcile_errors_total{controller=\"gitrepository\"} 1\n",
+            "gotk_reconcile_duration_seconds_bucket{le=\"0.01\",kind=\"GitRepository\",name=\"a\",namespace=\"ns\"} 0\n",
+            "gotk_reconcile_duration_seconds_bucket{le=\"0.038364\",kind=\"GitRepository\",name=\"a\",namespace=\"ns\"} 1\n",
+            "le=\"1800.0\"",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+        metrics.forget("GitRepository", &key);
+        assert!(!metrics.text().contains("gotk_reconcile_duration_seconds_bucket"));
+    }
+}

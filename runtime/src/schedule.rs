@@ -1,0 +1,185 @@
+//! When an object is looked at again: its interval with jitter, or its own exponential back-off.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kube::Resource;
+
+use crate::clock::lock;
+use crate::random::Random;
+
+/// Names one object of a kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// Its namespace; empty for a cluster-scoped object.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// The key of an object that was read from the API.
+    pub fn of<K: Resource>(object: &K) -> Self {
+        let meta = object.meta();
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl std::fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The regular timer of objects.
+#[derive(Clone)]
+pub struct Schedule {
+    jitter_percent: u8,
+    random: Arc<dyn Random>,
+}
+
+impl Schedule {
+    /// A timer with a jitter of ± `jitter_percent` of the interval; values above 99 count as 99.
+    #[must_use]
+    pub fn new(jitter_percent: u8, random: Arc<dyn Random>) -> Self {
+        Self {
+            jitter_percent: jitter_percent.min(99),
+            random,
+        }
+    }
+
+    /// When to look again after a pass that succeeded or found nothing to do: the interval, spread evenly over
+    /// ± the jitter, so that objects made together do not stay together. An interval of zero means no timer.
+    #[must_use]
+    pub fn after(&self, interval: Duration) -> Option<Duration> {
+        if interval.is_zero() {
+            return None;
+        }
+        let spread = f64::from(self.jitter_percent) / 100.0;
+        let factor = (self.random.unit() * 2.0 - 1.0).mul_add(spread, 1.0);
+        Some(Duration::try_from_secs_f64(interval.as_secs_f64() * factor).unwrap_or(interval))
+    }
+}
+
+impl std::fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Schedule")
+            .field("jitter_percent", &self.jitter_percent)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Exponential back-off, counted per object: `min · 2ⁿ`, at most `max`.
+#[derive(Debug)]
+pub struct Backoff {
+    min: Duration,
+    max: Duration,
+    failures: Mutex<HashMap<ObjectKey, u32>>,
+}
+
+impl Backoff {
+    /// A back-off between these two delays.
+    #[must_use]
+    pub fn new(min: Duration, max: Duration) -> Self {
+        Self {
+            min,
+            max: max.max(min),
+            failures: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// Counts one more failure of the object and says how long to wait.
+    pub fn fail(&self, key: &ObjectKey) -> Duration {
+        let mut failures = lock(&self.failures);
+        let count = failures.entry(key.clone()).or_insert(0);
+        let delay = self.delay(*count);
+        *count = count.saturating_add(1);
+        delay
+    }
+
+    /// Forgets the object's failures: it succeeded, waits for something else, or is gone.
+    pub fn reset(&self, key: &ObjectKey) {
+        lock(&self.failures).remove(key);
+    }
+
+    /// How many failures in a row the object has had.
+    #[must_use]
+    pub fn failures(&self, key: &ObjectKey) -> u32 {
+        lock(&self.failures).get(key).copied().unwrap_or(0)
+    }
+
+    /// The delay after `n` earlier failures. The exponent is clamped: whatever `n`, nothing overflows.
+    #[must_use]
+    pub fn delay(&self, n: u32) -> Duration {
+        self.min
+            .checked_mul(1_u32 << n.min(31))
+            .map_or(self.max, |delay| delay.min(self.max))
+    }
+}
+
+impl Default for Backoff {
+    /// Flux's values: 750 ms doubling up to 15 min.
+    fn default() -> Self {
+        Self::new(Duration::from_millis(750), Duration::from_secs(15 * 60))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Generator;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey {
+            namespace: "ns".into(),
+            name: name.into(),
+        }
+    }
+
+    #[test]
+    fn back_off_doubles_up_to_its_limit_and_never_overflows() {
+        let backoff = Backoff::default();
+        let delays: Vec<_> = (0..13).map(|_| backoff.fail(&key("a")).as_millis()).collect();
+        assert_eq!(delays[..4], [750, 1500, 3000, 6000]);
+        assert_eq!(delays[10], 768_000);
+        assert_eq!(delays[11..], [900_000, 900_000]);
+        assert_eq!(backoff.delay(u32::MAX), Duration::from_secs(900));
+    }
+
+    #[test]
+    fn back_off_is_each_objects_own_and_can_be_reset() {
+        let backoff = Backoff::default();
+        backoff.fail(&key("a"));
+        backoff.fail(&key("a"));
+        assert_eq!(backoff.fail(&key("b")), Duration::from_millis(750));
+        backoff.reset(&key("a"));
+        assert_eq!(backoff.failures(&key("a")), 0);
+        assert_eq!(backoff.fail(&key("a")), Duration::from_millis(750));
+    }
+
+    #[test]
+    fn jitter_stays_in_its_band_and_uses_it() {
+        let schedule = Schedule::new(5, Arc::new(Generator::seeded(3)));
+        let drawn: Vec<_> = (0..500)
+            .filter_map(|_| schedule.after(Duration::from_secs(100)))
+            .map(|d| d.as_secs_f64())
+            .collect();
+        assert!(drawn.iter().all(|d| (95.0..=105.0).contains(d)));
+        assert!(drawn.iter().any(|d| *d < 96.0) && drawn.iter().any(|d| *d > 104.0));
+        assert_eq!(schedule.after(Duration::ZERO), None);
+        assert!(schedule.after(Duration::MAX).is_some());
+    }
+
+    #[test]
+    fn without_jitter_the_interval_is_exact() {
+        let schedule = Schedule::new(0, Arc::new(Generator::seeded(3)));
+        assert_eq!(
+            schedule.after(Duration::from_secs(60)),
+            Some(Duration::from_secs(60))
+        );
+    }
+}

@@ -1,0 +1,197 @@
+//! A small HTTP server for what a program tells about itself: probes and metrics.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::shutdown::Token;
+
+/// Where to listen, as Go programs take it: `:8080` is every address of the machine; `0` or nothing switches off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Do not listen.
+    Off,
+    /// This port on all addresses.
+    Everywhere(u16),
+    /// `host:port`; the host may be a name.
+    At(String),
+}
+
+impl std::str::FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if matches!(text, "" | "0") {
+            return Ok(Self::Off);
+        }
+        let port = |text: &str| text.parse::<u16>().map_err(|_| format!("{text:?} is no port"));
+        match text.rsplit_once(':') {
+            None => Err("expected host:port or :port".to_owned()),
+            Some(("", digits)) => port(digits).map(Self::Everywhere),
+            Some((_, digits)) => port(digits).map(|_| Self::At(text.to_owned())),
+        }
+    }
+}
+
+/// Opens the listener; nothing for [`Address::Off`].
+///
+/// # Errors
+/// The address is taken, not ours, or its name is unknown.
+pub async fn listen(address: &Address) -> std::io::Result<Option<TcpListener>> {
+    match address {
+        Address::Off => Ok(None),
+        Address::At(text) => TcpListener::bind(text).await.map(Some),
+        // Both families at once where the machine has them.
+        Address::Everywhere(port) => {
+            match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, *port))).await {
+                Ok(listener) => Ok(Some(listener)),
+                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Err(error),
+                Err(_) => TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port)))
+                    .await
+                    .map(Some),
+            }
+        }
+    }
+}
+
+/// One page.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its content type.
+    pub content_type: &'static str,
+    /// Its content.
+    pub body: String,
+}
+
+impl Page {
+    /// A line of text.
+    pub fn text(status: StatusCode, body: impl Into<String>) -> Self {
+        Self {
+            status,
+            content_type: "text/plain; charset=utf-8",
+            body: body.into(),
+        }
+    }
+}
+
+/// Connections at once; these endpoints have a handful of readers.
+const CONNECTIONS: usize = 64;
+
+/// Answers `GET` and `HEAD` by `page(path)`, 404 where there is none, until `stop`.
+pub async fn serve(
+    listener: TcpListener,
+    page: impl Fn(&str) -> Option<Page> + Send + Sync + 'static,
+    stop: Token,
+) {
+    let page = Arc::new(page);
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= CONNECTIONS {
+            connections.join_next().await;
+        }
+        let stream = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+        };
+        let page = Arc::clone(&page);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let response = answer(request.method(), page(request.uri().path()));
+            async move { Ok::<_, Infallible>(response) }
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(Duration::from_secs(10))
+            .serve_connection(TokioIo::new(stream), service);
+        connections.spawn(async move {
+            // Broken by the reader; of no interest to anybody here.
+            drop(tokio::time::timeout(Duration::from_secs(300), connection).await);
+        });
+    }
+}
+
+fn answer(method: &Method, page: Option<Page>) -> Response<Full<Bytes>> {
+    let page = match page {
+        _ if *method != Method::GET && *method != Method::HEAD => {
+            Page::text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n")
+        }
+        Some(page) => page,
+        None => Page::text(StatusCode::NOT_FOUND, "not found\n"),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(page.body)));
+    *response.status_mut() = page.status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static(page.content_type),
+    );
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::{BodyExt as _, Empty};
+
+    #[test]
+    fn addresses_are_taken_as_go_takes_them() {
+        assert_eq!(":8080".parse(), Ok(Address::Everywhere(8080)));
+        assert_eq!("127.0.0.1:80".parse(), Ok(Address::At("127.0.0.1:80".into())));
+        assert_eq!("[::1]:80".parse(), Ok(Address::At("[::1]:80".into())));
+        assert_eq!("0".parse(), Ok(Address::Off));
+        for bad in ["8080", ":x", ":99999", "host:"] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn pages_are_served_until_the_stop() {
+        let listener = listen(&Address::At("127.0.0.1:0".into())).await.unwrap().unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let stop = Token::new();
+        let page = |path: &str| (path == "/a").then(|| Page::text(StatusCode::OK, "ok"));
+        let server = tokio::spawn(serve(listener, page, stop.clone()));
+        let client = crate::http::client::<Empty<Bytes>>(&crate::http::Settings {
+            system_roots: false,
+            ..Default::default()
+        })
+        .unwrap();
+        let get = async |method: &str, path: &str| {
+            let request = Request::builder()
+                .method(method)
+                .uri(format!("{base}{path}"))
+                .body(Empty::new())
+                .unwrap();
+            let response = client.request(request).await.unwrap();
+            let status = response.status().as_u16();
+            (status, response.into_body().collect().await.unwrap().to_bytes())
+        };
+        assert_eq!(get("GET", "/a").await, (200, Bytes::from("ok")));
+        assert_eq!(get("HEAD", "/a").await, (200, Bytes::new()));
+        assert_eq!(get("GET", "/b").await.0, 404);
+        assert_eq!(get("POST", "/a").await.0, 405);
+        stop.cancel();
+        tokio::time::timeout(Duration::from_secs(10), server)
+            .await
+            .unwrap()
+            .unwrap();
+    }
+}

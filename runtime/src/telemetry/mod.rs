@@ -1,0 +1,112 @@
+//! Logs: one JSON object per line with the fields that `flux logs` reads, or a console form for people.
+
+mod json;
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+use tracing_subscriber::{Layer as _, fmt};
+
+use crate::clock::{Clock, SystemClock};
+
+pub use json::JsonLines;
+
+/// The form of the lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Encoding {
+    /// One JSON object per line.
+    #[default]
+    Json,
+    /// For people.
+    Console,
+}
+
+/// The least severe level that is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Level {
+    /// Everything.
+    Trace,
+    /// Also how passes ended.
+    Debug,
+    /// What changed and what went wrong.
+    #[default]
+    Info,
+    /// What went wrong.
+    Error,
+}
+
+impl Level {
+    /// The least severe of tracing's levels that is written. `error` includes warnings: both are printed as `error`.
+    const fn filter(self) -> LevelFilter {
+        match self {
+            Self::Trace => LevelFilter::TRACE,
+            Self::Debug => LevelFilter::DEBUG,
+            Self::Info => LevelFilter::INFO,
+            Self::Error => LevelFilter::WARN,
+        }
+    }
+}
+
+/// Starts logging to standard error, once per process, and lets panics be logged like errors.
+///
+/// # Errors
+/// Logging was started before.
+pub fn install(encoding: Encoding, level: Level) -> Result<(), TryInitError> {
+    let filter = filter(level);
+    match encoding {
+        Encoding::Json => {
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+            let lines = JsonLines::new(clock, std::io::stderr).with_filter(filter);
+            tracing_subscriber::registry().with(lines).try_init()?;
+        }
+        Encoding::Console => {
+            let colours = std::io::stderr().is_terminal();
+            let lines = fmt::layer()
+                .with_writer(std::io::stderr)
+                .with_ansi(colours)
+                .with_target(false);
+            tracing_subscriber::registry()
+                .with(lines.with_filter(filter))
+                .try_init()?;
+        }
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        let said = panic.payload();
+        let text = said.downcast_ref::<&str>().copied();
+        let text = text
+            .or_else(|| said.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no text");
+        tracing::error!(place, error = text, "panic");
+    }));
+    Ok(())
+}
+
+/// Libraries speak one level less: their `info` is no news to an operator, their `debug` may hold whole requests.
+fn filter(level: Level) -> Targets {
+    let ours = level.filter();
+    let theirs = if ours == LevelFilter::TRACE {
+        LevelFilter::DEBUG
+    } else {
+        LevelFilter::WARN
+    };
+    let quiet = [
+        "hyper",
+        "hyper_util",
+        "rustls",
+        "h2",
+        "tower",
+        "kube",
+        "kube_client",
+        "kube_runtime",
+        "mio",
+    ];
+    quiet
+        .iter()
+        .fold(Targets::new().with_default(ours), |targets, name| {
+            targets.with_target(*name, theirs)
+        })
+}

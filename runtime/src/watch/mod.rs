@@ -1,0 +1,209 @@
+//! Being called for objects: a controller's watch, its cache, and its bounded, isolated passes.
+//!
+//! [`Watch`] is the main kind of a controller; [`Related`] follows another kind and maps its changes to objects of
+//! the main one. An object that does not decode is reported and left alone: it never stops the others. A pass that
+//! panics is an error of its object. Own status writes call nobody.
+
+mod objects;
+mod pass;
+mod predicate;
+mod related;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{BoxStream, SelectAll};
+use futures::{Stream, StreamExt as _};
+use kube::core::{DeserializeGuard, NamespaceResourceScope};
+use kube::runtime::controller::{self, Controller};
+use kube::runtime::reflector::{self, ObjectRef, store::Writer};
+use kube::runtime::{PredicateConfig, WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use crate::event::Recorder;
+use crate::metrics::Metrics;
+use crate::random::Random;
+use crate::schedule::{Backoff, ObjectKey};
+use crate::shutdown::Token;
+
+pub use objects::Objects;
+pub use predicate::REQUESTED_AT;
+pub use related::Related;
+
+use pass::Passes;
+
+/// A namespaced kind that is known at compile time.
+pub trait Kind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + std::fmt::Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// What a pass asks for. Failures were reported by the pass itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Look again after this long; the back-off starts anew.
+    After(Duration),
+    /// Look again when something changes; the back-off starts anew.
+    OnChange,
+    /// The pass failed: look again by the object's back-off.
+    Backoff,
+}
+
+impl Next {
+    /// [`Next::After`] if there is a time, else [`Next::OnChange`].
+    #[must_use]
+    pub fn at(after: Option<Duration>) -> Self {
+        after.map_or(Self::OnChange, Self::After)
+    }
+}
+
+/// One pass over one object.
+pub trait Reconciler<K>: Send + Sync + 'static {
+    /// What a pass fails with when it could not even report.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Brings the world closer to what the object wants. Called for an object at most once at a time.
+    fn reconcile(&self, object: Arc<K>) -> impl Future<Output = Result<Next, Self::Error>> + Send;
+}
+
+/// Which objects of a kind are seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Only this namespace.
+    pub namespace: Option<String>,
+    /// Only objects with these labels, as a selector.
+    pub labels: Option<String>,
+}
+
+impl Scope {
+    fn config(&self) -> watcher::Config {
+        let config = watcher::Config::default();
+        match &self.labels {
+            Some(labels) => config.labels(labels),
+            None => config,
+        }
+    }
+
+    fn api<K: Kind>(&self, client: Client) -> Api<DeserializeGuard<K>> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::all(client),
+        }
+    }
+}
+
+/// How a controller runs.
+#[derive(Clone)]
+pub struct Settings {
+    /// Its name in metrics and logs: the kind in lower case.
+    pub controller: &'static str,
+    /// Which objects it sees.
+    pub scope: Scope,
+    /// Passes at once; at least one.
+    pub concurrent: u16,
+    /// Back-off of failed objects.
+    pub backoff: Arc<Backoff>,
+    /// Where passes are counted.
+    pub metrics: Metrics,
+    /// Where undecodable objects are reported.
+    pub recorder: Recorder,
+    /// Where pass ids come from.
+    pub random: Arc<dyn Random>,
+}
+
+/// The watch of a controller's main kind.
+pub struct Watch<K: Kind> {
+    client: Client,
+    settings: Settings,
+    writer: Writer<DeserializeGuard<K>>,
+    objects: Objects<K>,
+    triggers: SelectAll<BoxStream<'static, ObjectKey>>,
+}
+
+impl<K: Kind> Watch<K> {
+    /// Prepares the watch; nothing is asked before [`Watch::run`].
+    #[must_use]
+    pub fn new(client: Client, settings: Settings) -> Self {
+        let (reader, writer) = reflector::store();
+        Self {
+            client,
+            settings,
+            writer,
+            objects: Objects::new(reader),
+            triggers: SelectAll::new(),
+        }
+    }
+
+    /// The objects as last seen; filled once the watch runs.
+    #[must_use]
+    pub fn objects(&self) -> Objects<K> {
+        self.objects.clone()
+    }
+
+    /// Adds reasons for a pass: each key that the stream yields is looked at.
+    #[must_use]
+    pub fn trigger(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
+        self.triggers.push(keys.boxed());
+        self
+    }
+
+    /// Calls the reconciler until `stop`; then lets the running passes finish and returns.
+    pub async fn run<R: Reconciler<K>>(self, reconciler: R, stop: Token) {
+        let Self {
+            client,
+            settings,
+            writer,
+            objects,
+            triggers,
+        } = self;
+        let concurrent = settings.concurrent.max(1);
+        settings.metrics.set_workers(settings.controller, concurrent);
+        let passes = Arc::new(Passes::new(reconciler, settings, objects.clone()));
+        let api = passes.settings().scope.api::<K>(client);
+        let forgetting = Arc::clone(&passes);
+        let changes = watcher(api, passes.settings().scope.config())
+            .default_backoff()
+            .reflect(writer)
+            .inspect(move |event| {
+                if let Ok(watcher::Event::Delete(object)) = event {
+                    forgetting.forget(&ObjectKey::of(object));
+                }
+            })
+            .applied_objects()
+            .predicate_filter(predicate::worth_a_look, PredicateConfig::default());
+        let asked = triggers.map(|key| ObjectRef::new(&key.name).within(&key.namespace));
+        Controller::for_stream(changes, objects.store())
+            .with_config(controller::Config::default().concurrency(concurrent))
+            .reconcile_on(asked)
+            .graceful_shutdown_on(stop.cancelled_owned())
+            .run(Passes::pass, |_, never, _| match *never {}, Arc::clone(&passes))
+            .for_each(|ended| {
+                if let Err(error) = ended {
+                    passes.outside(&error);
+                }
+                std::future::ready(())
+            })
+            .await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

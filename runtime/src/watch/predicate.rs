@@ -1,0 +1,58 @@
+//! Which changes of an object are worth a pass: not those that a controller makes itself by writing status.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use kube::Resource;
+
+/// The annotation by which people ask for a pass.
+pub const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
+
+/// Changes with generation, request, finalizers and the start of deletion.
+#[expect(clippy::unnecessary_wraps, reason = "the form of kube's predicates")]
+pub(super) fn worth_a_look<K: Resource>(object: &K) -> Option<u64> {
+    let meta = object.meta();
+    let requested = meta
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(REQUESTED_AT));
+    let mut hasher = DefaultHasher::new();
+    (
+        meta.generation,
+        requested,
+        &meta.finalizers,
+        meta.deletion_timestamp.is_some(),
+    )
+        .hash(&mut hasher);
+    Some(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::{Value, json};
+
+    fn look(metadata: &Value) -> Option<u64> {
+        let object: ConfigMap = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        worth_a_look(&object)
+    }
+
+    #[test]
+    fn what_people_change_is_seen_and_what_controllers_write_is_not() {
+        let plain = look(&json!({"generation": 1}));
+        for same in [
+            json!({"generation": 1, "resourceVersion": "9"}),
+            json!({"generation": 1, "labels": {"a": "b"}, "annotations": {"a": "b"}}),
+        ] {
+            assert_eq!(look(&same), plain, "{same}");
+        }
+        for other in [
+            json!({"generation": 2}),
+            json!({"generation": 1, "annotations": {REQUESTED_AT: "now"}}),
+            json!({"generation": 1, "finalizers": ["x"]}),
+            json!({"generation": 1, "deletionTimestamp": "2026-01-02T03:04:05Z"}),
+        ] {
+            assert_ne!(look(&other), plain, "{other}");
+        }
+    }
+}

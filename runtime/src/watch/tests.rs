@@ -1,0 +1,347 @@
+//! Controllers against a small API that lists, watches and takes events.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use futures::channel::mpsc;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tower::BoxError;
+
+use super::*;
+use crate::clock::{SystemClock, lock};
+use crate::event::Reporter;
+use crate::random::Generator;
+
+const LONG: Duration = Duration::from_secs(30);
+
+#[derive(Default)]
+struct World {
+    objects: Mutex<BTreeMap<String, Value>>,
+    watchers: Mutex<Vec<mpsc::UnboundedSender<Value>>>,
+    events: Mutex<Vec<Value>>,
+    changed: Notify,
+}
+
+type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>>;
+
+fn whole(content: &Value) -> Answer {
+    Response::new(
+        Full::new(Bytes::from(content.to_string()))
+            .map_err(|never| match never {})
+            .boxed_unsync(),
+    )
+}
+
+impl World {
+    async fn answer(&self, request: Request<Body>) -> Answer {
+        let (parts, body) = request.into_parts();
+        if parts.method == Method::POST {
+            let event: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+            lock(&self.events).push(event.clone());
+            self.changed.notify_waiters();
+            return whole(&event);
+        }
+        let items: Vec<Value> = lock(&self.objects).values().cloned().collect();
+        if parts.uri.query().unwrap_or_default().contains("watch=true") {
+            let (sender, receiver) = mpsc::unbounded();
+            lock(&self.watchers).push(sender);
+            self.changed.notify_waiters();
+            let lines = receiver.map(|event: Value| Ok(Frame::data(Bytes::from(format!("{event}\n")))));
+            return Response::new(StreamBody::new(lines).boxed_unsync());
+        }
+        whole(
+            &json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}),
+        )
+    }
+
+    fn client(self: &Arc<Self>) -> Client {
+        let world = Arc::clone(self);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let world = Arc::clone(&world);
+            async move { Ok::<_, BoxError>(world.answer(request).await) }
+        });
+        Client::new(service, "ns")
+    }
+
+    fn put(&self, name: &str, change: &Value) {
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "2", "generation": 1}});
+        for (key, value) in change.as_object().unwrap() {
+            match (key.as_str(), value) {
+                ("metadata", Value::Object(more)) => {
+                    object["metadata"].as_object_mut().unwrap().extend(more.clone());
+                }
+                _ => object[key] = value.clone(),
+            }
+        }
+        lock(&self.objects).insert(name.to_owned(), object.clone());
+        for watcher in lock(&self.watchers).iter() {
+            drop(watcher.unbounded_send(json!({"type": "MODIFIED", "object": object})));
+        }
+    }
+
+    /// Waits until `seen` says so, looking again at each change.
+    async fn until(&self, mut seen: impl FnMut(&Self) -> bool) {
+        tokio::time::timeout(LONG, async {
+            loop {
+                let changed = self.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if seen(self) {
+                    return;
+                }
+                changed.await;
+            }
+        })
+        .await
+        .unwrap();
+    }
+}
+
+/// Records the objects it is called for; behaves by the object's `data.do`.
+#[derive(Clone)]
+struct Probe {
+    world: Arc<World>,
+    passes: Arc<Mutex<Vec<String>>>,
+    held: Arc<Notify>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("could not report")]
+struct Lost;
+
+impl Reconciler<ConfigMap> for Probe {
+    type Error = Lost;
+
+    async fn reconcile(&self, object: Arc<ConfigMap>) -> Result<Next, Lost> {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let order = object
+            .data
+            .as_ref()
+            .and_then(|data| data.get("do"))
+            .map_or("", String::as_str);
+        lock(&self.passes).push(name.clone());
+        self.world.changed.notify_waiters();
+        match order {
+            "panic" => panic!("no {name}"),
+            "fail" => Err(Lost),
+            "hold" => {
+                self.held.notified().await;
+                lock(&self.passes).push(format!("{name} done"));
+                Ok(Next::OnChange)
+            }
+            _ => Ok(Next::OnChange),
+        }
+    }
+}
+
+struct Run {
+    world: Arc<World>,
+    probe: Probe,
+    metrics: Metrics,
+    backoff: Arc<Backoff>,
+    objects: Objects<ConfigMap>,
+    ask: mpsc::UnboundedSender<ObjectKey>,
+    stop: Token,
+    task: tokio::task::JoinHandle<()>,
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey {
+        namespace: "ns".into(),
+        name: name.into(),
+    }
+}
+
+impl Run {
+    fn start(world: &Arc<World>) -> Self {
+        let metrics = Metrics::new();
+        let reporter = Reporter {
+            component: "c".into(),
+            instance: "i".into(),
+            trace: false,
+        };
+        let backoff = Arc::new(Backoff::new(Duration::from_millis(1), Duration::from_millis(4)));
+        let settings = Settings {
+            controller: "configmap",
+            scope: Scope::default(),
+            concurrent: 2,
+            backoff: Arc::clone(&backoff),
+            metrics: metrics.clone(),
+            recorder: Recorder::start(world.client(), reporter, Arc::new(SystemClock)),
+            random: Arc::new(Generator::seeded(1)),
+        };
+        let probe = Probe {
+            world: Arc::clone(world),
+            passes: Arc::default(),
+            held: Arc::default(),
+        };
+        let (ask, asked) = mpsc::unbounded();
+        let watch = Watch::new(world.client(), settings).trigger(asked);
+        let (objects, stop) = (watch.objects(), Token::new());
+        let task = tokio::spawn(watch.run(probe.clone(), stop.clone()));
+        Self {
+            world: Arc::clone(world),
+            probe,
+            metrics,
+            backoff,
+            objects,
+            ask,
+            stop,
+            task,
+        }
+    }
+
+    fn count(&self, name: &str) -> usize {
+        lock(&self.probe.passes)
+            .iter()
+            .filter(|seen| *seen == name)
+            .count()
+    }
+
+    async fn until_seen(&self, name: &str, times: usize) {
+        self.world.until(|_| self.count(name) >= times).await;
+    }
+
+    async fn end(self) -> Vec<String> {
+        self.stop.cancel();
+        tokio::time::timeout(LONG, self.task).await.unwrap().unwrap();
+        lock(&self.probe.passes).clone()
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_does_not_decode_is_reported_and_the_others_go_on() {
+    let world = Arc::new(World::default());
+    world.put("bad", &json!({"data": "no map"}));
+    world.put("good", &json!({}));
+    let run = Run::start(&world);
+    run.until_seen("good", 1).await;
+    world.until(|world| !lock(&world.events).is_empty()).await;
+    let event = lock(&world.events)[0].clone();
+    assert_eq!(
+        (&event["reason"], &event["type"]),
+        (&json!("InvalidObject"), &json!("Warning"))
+    );
+    assert_eq!(
+        (&event["involvedObject"]["name"], &event["involvedObject"]["kind"]),
+        (&json!("bad"), &json!("ConfigMap"))
+    );
+    assert!(
+        run.metrics
+            .text()
+            .contains("sluice_undecodable_objects_total{controller=\"configmap\"} 1")
+    );
+    assert_eq!(run.objects.get(&key("bad")), None);
+    assert_eq!(run.objects.keys(|_| true), [key("good")]);
+    world.put("bad", &json!({"metadata": {"generation": 2}}));
+    run.until_seen("bad", 1).await;
+    assert_eq!(run.end().await, ["good", "bad"]);
+}
+
+#[tokio::test]
+async fn panics_and_errors_are_one_objects_own_and_come_back_by_back_off() {
+    let world = Arc::new(World::default());
+    world.put("panics", &json!({"data": {"do": "panic"}}));
+    world.put("fails", &json!({"data": {"do": "fail"}}));
+    world.put("good", &json!({}));
+    let run = Run::start(&world);
+    run.until_seen("panics", 3).await;
+    run.until_seen("fails", 3).await;
+    assert_eq!(run.count("good"), 1);
+    assert!(run.backoff.failures(&key("fails")) >= 2);
+    let text = run.metrics.text();
+    assert!(
+        text.contains("controller_runtime_reconcile_panics_total{controller=\"configmap\"}"),
+        "{text}"
+    );
+    world.put("panics", &json!({"metadata": {"generation": 2}}));
+    world.put("fails", &json!({"metadata": {"generation": 2}}));
+    let healed = || ["panics", "fails"].map(|name| run.backoff.failures(&key(name))) == [0, 0];
+    tokio::time::timeout(LONG, async {
+        while !healed() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    run.end().await;
+}
+
+#[tokio::test]
+async fn own_writes_call_nobody_and_requests_do() {
+    let world = Arc::new(World::default());
+    world.put("a", &json!({}));
+    world.put("b", &json!({}));
+    let run = Run::start(&world);
+    run.until_seen("b", 1).await;
+    run.until_seen("a", 1).await;
+    world.until(|world| !lock(&world.watchers).is_empty()).await;
+    world.put(
+        "a",
+        &json!({"metadata": {"resourceVersion": "3", "labels": {"written": "status"}}}),
+    );
+    // The watch is in order: what is asked of b comes after what happened to a.
+    world.put("b", &json!({"metadata": {"annotations": {REQUESTED_AT: "now"}}}));
+    run.until_seen("b", 2).await;
+    assert_eq!(run.count("a"), 1);
+    run.ask.unbounded_send(key("a")).unwrap();
+    run.until_seen("a", 2).await;
+    run.ask.unbounded_send(key("unknown")).unwrap();
+    run.ask.unbounded_send(key("b")).unwrap();
+    run.until_seen("b", 3).await;
+    run.end().await;
+}
+
+#[tokio::test]
+async fn a_stop_lets_the_running_pass_finish() {
+    let world = Arc::new(World::default());
+    world.put("slow", &json!({"data": {"do": "hold"}}));
+    let run = Run::start(&world);
+    run.until_seen("slow", 1).await;
+    let held = Arc::clone(&run.probe.held);
+    run.stop.cancel();
+    tokio::task::yield_now().await;
+    assert!(!run.task.is_finished());
+    held.notify_one();
+    assert_eq!(run.end().await, ["slow", "slow done"]);
+}
+
+#[tokio::test]
+async fn a_related_kind_names_whom_its_changes_affect() {
+    let world = Arc::new(World::default());
+    world.put("source", &json!({"data": {"for": "stack"}}));
+    world.put("bad", &json!({"data": 1}));
+    let related = Related::<ConfigMap>::new(world.client(), Scope::default());
+    let objects = related.objects();
+    let affected = |object: Arc<ConfigMap>| {
+        object
+            .data
+            .clone()
+            .unwrap_or_default()
+            .into_values()
+            .map(|name| key(&name))
+            .collect::<Vec<_>>()
+    };
+    let mut keys = related.keys(affected).boxed();
+    assert_eq!(
+        tokio::time::timeout(LONG, keys.next()).await.unwrap(),
+        Some(key("stack"))
+    );
+    let reading = tokio::spawn(async move { keys.next().await });
+    tokio::time::timeout(LONG, objects.ready()).await.unwrap();
+    assert_eq!(objects.keys(|_| true), [key("source")]);
+    world.until(|world| !lock(&world.watchers).is_empty()).await;
+    world.put("source", &json!({"data": {"for": "other"}}));
+    assert_eq!(
+        tokio::time::timeout(LONG, reading).await.unwrap().unwrap(),
+        Some(key("other"))
+    );
+}
