@@ -1,1 +1,2 @@
 //! A Kubernetes API without a cluster, as a tower service.
+pub mod schema;

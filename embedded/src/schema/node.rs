@@ -1,0 +1,337 @@
+//! One node of a structural schema, compiled: keywords checked, patterns and rules ready to run.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::format::Format;
+use super::pattern::Pattern;
+use super::rule::Rule;
+use super::{CompileError, MAX_DEPTH};
+
+/// What `additionalProperties` allows.
+#[derive(Debug)]
+pub(super) enum Additional {
+    /// The keyword is absent.
+    Unsaid,
+    /// `true`: anything.
+    Anything,
+    /// `false`: nothing.
+    Nothing,
+    /// A schema for every other key.
+    Schema(Box<Node>),
+}
+
+/// `x-kubernetes-list-type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ListType {
+    Atomic,
+    Set,
+    Map,
+}
+
+/// Bounds of numbers, as written.
+#[derive(Debug, Default)]
+pub(super) struct Bounds {
+    pub(super) minimum: Option<f64>,
+    pub(super) maximum: Option<f64>,
+    pub(super) exclusive_minimum: bool,
+    pub(super) exclusive_maximum: bool,
+    pub(super) multiple_of: Option<f64>,
+}
+
+/// Bounds of sizes.
+#[derive(Debug, Default)]
+pub(super) struct Sizes {
+    pub(super) min_length: Option<i64>,
+    pub(super) max_length: Option<i64>,
+    pub(super) min_items: Option<i64>,
+    pub(super) max_items: Option<i64>,
+    pub(super) min_properties: Option<i64>,
+    pub(super) max_properties: Option<i64>,
+    pub(super) unique_items: bool,
+}
+
+/// The `x-kubernetes-*` extensions.
+#[derive(Debug, Default)]
+pub(super) struct Extensions {
+    pub(super) preserve_unknown: bool,
+    pub(super) embedded_resource: bool,
+    pub(super) int_or_string: bool,
+    pub(super) list_type: Option<ListType>,
+    pub(super) list_map_keys: Vec<String>,
+    /// `x-kubernetes-map-type: granular | atomic` are both correlatable; anything else is not.
+    pub(super) correlatable_map: bool,
+}
+
+/// One compiled node.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// As written; empty where the schema names no type.
+    pub(super) type_name: String,
+    /// The types that values may have.
+    pub(super) types: Vec<&'static str>,
+    pub(super) nullable: bool,
+    pub(super) format: Option<Format>,
+    pub(super) properties: BTreeMap<String, Node>,
+    pub(super) additional: Additional,
+    pub(super) items: Option<Box<Node>>,
+    pub(super) required: Vec<String>,
+    pub(super) enumeration: Vec<Value>,
+    pub(super) pattern: Option<Pattern>,
+    pub(super) bounds: Bounds,
+    pub(super) sizes: Sizes,
+    pub(super) default: Option<Value>,
+    pub(super) all_of: Vec<Node>,
+    pub(super) any_of: Vec<Node>,
+    pub(super) one_of: Vec<Node>,
+    pub(super) not: Option<Box<Node>>,
+    pub(super) extensions: Extensions,
+    pub(super) rules: Vec<Rule>,
+    /// Whether this node or one below has rules: subtrees without any are not walked for them.
+    pub(super) has_rules: bool,
+}
+
+const TYPES: [&str; 6] = ["object", "array", "string", "integer", "number", "boolean"];
+
+impl Node {
+    /// Compiles a schema and everything below it.
+    pub(super) fn compile(schema: &Value, path: &str, depth: usize) -> Result<Self, CompileError> {
+        let Some(depth) = depth.checked_sub(1) else {
+            return Err(CompileError::TooDeep { limit: MAX_DEPTH });
+        };
+        let words = Keywords {
+            path,
+            words: schema.as_object().ok_or_else(|| wrong(path, "", "an object"))?,
+        };
+        let extensions = words.extensions()?;
+        let type_name = words.string("type")?.unwrap_or_default();
+        let types = types_of(&type_name, extensions.int_or_string)
+            .ok_or_else(|| wrong(path, "type", "a JSON type"))?;
+        let mut node = Self {
+            types,
+            nullable: words.flag("nullable")?,
+            format: words.string("format")?.and_then(|name| Format::supported(&name)),
+            properties: words.children_by_name("properties", depth)?,
+            additional: words.additional(depth)?,
+            items: words.child("items", depth)?.map(Box::new),
+            required: words.strings("required")?,
+            enumeration: words.list("enum")?.to_vec(),
+            pattern: words.pattern()?,
+            bounds: words.bounds()?,
+            sizes: words.sizes()?,
+            default: words
+                .words
+                .get("default")
+                .filter(|default| !default.is_null())
+                .cloned(),
+            all_of: words.children("allOf", depth)?,
+            any_of: words.children("anyOf", depth)?,
+            one_of: words.children("oneOf", depth)?,
+            not: words.child("not", depth)?.map(Box::new),
+            rules: Vec::new(),
+            has_rules: false,
+            extensions,
+            type_name,
+        };
+        for rule in words.list("x-kubernetes-validations")? {
+            node.rules.push(Rule::compile(rule, path)?);
+        }
+        node.has_rules = !node.rules.is_empty() || node.children_for_rules().any(|child| child.has_rules);
+        Ok(node)
+    }
+
+    fn children_for_rules(&self) -> impl Iterator<Item = &Self> {
+        self.properties
+            .values()
+            .chain(self.additional_schema())
+            .chain(self.items.as_deref())
+            .chain(&self.all_of)
+    }
+
+    /// The schema of keys that are no property.
+    pub(super) fn additional_schema(&self) -> Option<&Self> {
+        match &self.additional {
+            Additional::Schema(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// The schema of the field `name`: a property first.
+    pub(super) fn field(&self, name: &str) -> Option<&Self> {
+        self.properties.get(name).or_else(|| self.additional_schema())
+    }
+
+    /// Whether `type` allows values of this type.
+    pub(super) fn allows(&self, type_name: &str) -> bool {
+        self.types.contains(&type_name)
+    }
+}
+
+fn types_of(name: &str, int_or_string: bool) -> Option<Vec<&'static str>> {
+    if int_or_string {
+        return Some(vec!["integer", "string"]);
+    }
+    if name.is_empty() {
+        return Some(Vec::new());
+    }
+    TYPES
+        .iter()
+        .find(|known| **known == name)
+        .map(|known| vec![*known])
+}
+
+fn wrong(path: &str, keyword: &str, expected: &'static str) -> CompileError {
+    CompileError::Keyword {
+        path: path.to_owned(),
+        keyword: keyword.to_owned(),
+        expected,
+    }
+}
+
+/// The keywords of one schema object, read with their types checked.
+struct Keywords<'a> {
+    path: &'a str,
+    words: &'a Map<String, Value>,
+}
+
+impl<'a> Keywords<'a> {
+    fn typed<T>(
+        &self,
+        keyword: &str,
+        expected: &'static str,
+        read: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, CompileError> {
+        match self.words.get(keyword) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => read(value)
+                .map(Some)
+                .ok_or_else(|| wrong(self.path, keyword, expected)),
+        }
+    }
+
+    fn string(&self, keyword: &str) -> Result<Option<String>, CompileError> {
+        self.typed(keyword, "a string", |value| value.as_str().map(str::to_owned))
+    }
+
+    fn flag(&self, keyword: &str) -> Result<bool, CompileError> {
+        Ok(self
+            .typed(keyword, "a boolean", Value::as_bool)?
+            .unwrap_or_default())
+    }
+
+    fn count(&self, keyword: &str) -> Result<Option<i64>, CompileError> {
+        self.typed(keyword, "an integer", Value::as_i64)
+    }
+
+    fn number(&self, keyword: &str) -> Result<Option<f64>, CompileError> {
+        self.typed(keyword, "a number", Value::as_f64)
+    }
+
+    fn list(&self, keyword: &str) -> Result<&'a [Value], CompileError> {
+        Ok(self
+            .typed(keyword, "an array", |value| value.as_array().map(Vec::as_slice))?
+            .unwrap_or_default())
+    }
+
+    fn strings(&self, keyword: &str) -> Result<Vec<String>, CompileError> {
+        let list = self.list(keyword)?;
+        let strings: Option<Vec<String>> = list.iter().map(|item| item.as_str().map(str::to_owned)).collect();
+        strings.ok_or_else(|| wrong(self.path, keyword, "an array of strings"))
+    }
+
+    fn child(&self, keyword: &str, depth: usize) -> Result<Option<Node>, CompileError> {
+        let below = format!("{}.{keyword}", self.path);
+        self.words
+            .get(keyword)
+            .map(|schema| Node::compile(schema, &below, depth))
+            .transpose()
+    }
+
+    fn children(&self, keyword: &str, depth: usize) -> Result<Vec<Node>, CompileError> {
+        let numbered = self.list(keyword)?.iter().enumerate();
+        numbered
+            .map(|(i, schema)| Node::compile(schema, &format!("{}.{keyword}[{i}]", self.path), depth))
+            .collect()
+    }
+
+    fn children_by_name(&self, keyword: &str, depth: usize) -> Result<BTreeMap<String, Node>, CompileError> {
+        let Some(schemas) = self.typed(keyword, "an object", Value::as_object)? else {
+            return Ok(BTreeMap::new());
+        };
+        let compiled = schemas.iter().map(|(name, schema)| {
+            let below = format!("{}.{keyword}.{name}", self.path);
+            Ok((name.clone(), Node::compile(schema, &below, depth)?))
+        });
+        compiled.collect()
+    }
+
+    fn additional(&self, depth: usize) -> Result<Additional, CompileError> {
+        match self.words.get("additionalProperties") {
+            None => Ok(Additional::Unsaid),
+            Some(Value::Bool(true)) => Ok(Additional::Anything),
+            Some(Value::Bool(false)) => Ok(Additional::Nothing),
+            Some(schema) => {
+                let below = format!("{}.additionalProperties", self.path);
+                Ok(Additional::Schema(Box::new(Node::compile(
+                    schema, &below, depth,
+                )?)))
+            }
+        }
+    }
+
+    fn pattern(&self) -> Result<Option<Pattern>, CompileError> {
+        let Some(source) = self.string("pattern")?.filter(|source| !source.is_empty()) else {
+            return Ok(None);
+        };
+        let compiled = Pattern::compile(&source);
+        let compiled = compiled.map_err(|error| CompileError::Pattern {
+            path: self.path.to_owned(),
+            message: error.to_string(),
+            pattern: source,
+        });
+        compiled.map(Some)
+    }
+
+    fn bounds(&self) -> Result<Bounds, CompileError> {
+        Ok(Bounds {
+            minimum: self.number("minimum")?,
+            maximum: self.number("maximum")?,
+            exclusive_minimum: self.flag("exclusiveMinimum")?,
+            exclusive_maximum: self.flag("exclusiveMaximum")?,
+            multiple_of: self.number("multipleOf")?,
+        })
+    }
+
+    fn sizes(&self) -> Result<Sizes, CompileError> {
+        Ok(Sizes {
+            min_length: self.count("minLength")?,
+            max_length: self.count("maxLength")?,
+            min_items: self.count("minItems")?,
+            max_items: self.count("maxItems")?,
+            min_properties: self.count("minProperties")?,
+            max_properties: self.count("maxProperties")?,
+            unique_items: self.flag("uniqueItems")?,
+        })
+    }
+
+    fn extensions(&self) -> Result<Extensions, CompileError> {
+        let keyword = "x-kubernetes-list-type";
+        let list_type = match self.string(keyword)?.as_deref() {
+            None => None,
+            Some("atomic") => Some(ListType::Atomic),
+            Some("set") => Some(ListType::Set),
+            Some("map") => Some(ListType::Map),
+            Some(_) => return Err(wrong(self.path, keyword, "atomic, set or map")),
+        };
+        let map_type = self.string("x-kubernetes-map-type")?;
+        Ok(Extensions {
+            preserve_unknown: self.flag("x-kubernetes-preserve-unknown-fields")?,
+            embedded_resource: self.flag("x-kubernetes-embedded-resource")?,
+            int_or_string: self.flag("x-kubernetes-int-or-string")?,
+            list_type,
+            list_map_keys: self.strings("x-kubernetes-list-map-keys")?,
+            correlatable_map: matches!(map_type.as_deref(), None | Some("granular" | "atomic")),
+        })
+    }
+}
