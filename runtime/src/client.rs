@@ -74,11 +74,27 @@ pub async fn build(settings: &Settings) -> Result<Client, ClientError> {
     // Without this the silence before a request counts as silence of its answer.
     config.reset_reader_on_write = true;
     config.default_retry = false;
+    if is_loopback(&config.cluster_url) {
+        // `HTTPS_PROXY` is meant for what is far away; a proxy cannot reach this machine's loopback.
+        config.proxy_url = None;
+    }
     let builder = ClientBuilder::try_from(config).map_err(|error| ClientError::Unusable(Box::new(error)))?;
     Ok(builder
         .with_layer(&BufferLayer::new(1024))
         .with_layer(&settings.policy)
         .build())
+}
+
+fn is_loopback(url: &http::Uri) -> bool {
+    let host = url
+        .host()
+        .unwrap_or_default()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 async fn load(settings: &Settings) -> Result<Config, ClientError> {
@@ -99,4 +115,63 @@ async fn load(settings: &Settings) -> Result<Config, ClientError> {
     Config::from_custom_kubeconfig(file, &options)
         .await
         .map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+    use k8s_openapi::api::core::v1::Namespace;
+    use kube::Api;
+
+    use crate::serve::{Address, Page, listen, serve};
+    use crate::shutdown::Token;
+
+    #[tokio::test]
+    async fn a_kubeconfig_leads_to_its_api() {
+        let listener = listen(&Address::At("127.0.0.1:0".into())).await.unwrap().unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let namespace = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a","uid":"u"}}"#;
+        let page =
+            move |path: &str| (path == "/api/v1/namespaces/a").then(|| Page::text(StatusCode::OK, namespace));
+        tokio::spawn(serve(listener, page, Token::new()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        let content = format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}], \
+             clusters: [{{name: k, cluster: {{server: '{server}'}}}}], users: [{{name: u, user: {{token: t}}}}]}}"
+        );
+        std::fs::write(&path, content).unwrap();
+        let settings = Settings {
+            kubeconfig: Some(path),
+            ..Settings::default()
+        };
+        let api: Api<Namespace> = Api::all(build(&settings).await.unwrap());
+        assert_eq!(api.get("a").await.unwrap().metadata.uid.as_deref(), Some("u"));
+        let absent = Settings {
+            context: Some("other".into()),
+            ..settings
+        };
+        assert!(matches!(
+            build(&absent).await,
+            Err(ClientError::Kubeconfig { .. })
+        ));
+    }
+
+    #[test]
+    fn loopback_is_told_by_name_and_by_address() {
+        let is = |url: &str| is_loopback(&url.parse().unwrap());
+        assert!(is("https://localhost:6443") && is("https://127.0.0.5/") && is("https://[::1]:1/"));
+        assert!(!is("https://10.0.0.1/") && !is("https://localhost.example/"));
+    }
+
+    #[tokio::test]
+    async fn a_missing_kubeconfig_is_named() {
+        let settings = Settings {
+            kubeconfig: Some("/nowhere/config".into()),
+            ..Settings::default()
+        };
+        let error = build(&settings).await.map(drop).unwrap_err();
+        assert_eq!(error.to_string(), "cannot use kubeconfig /nowhere/config");
+    }
 }

@@ -107,3 +107,86 @@ where
         .pool_max_idle_per_host(settings.idle_per_host)
         .build(connector))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use http_body_util::{BodyExt as _, Empty, Full};
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use rustls::pki_types::PrivateKeyDer;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    /// A TLS server whose certificate only its own authority knows; gives its URL and that authority.
+    async fn serve() -> (String, CertificateDer<'static>) {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let (certificate, key) = (
+            made.cert.der().clone(),
+            PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into()),
+        );
+        let config =
+            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(vec![certificate.clone()], key)
+                .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let Ok(stream) = acceptor.accept(stream).await else {
+                    continue;
+                };
+                let service = service_fn(|_| async {
+                    Ok::<_, Infallible>(::http::Response::new(Full::new(Bytes::from("hello"))))
+                });
+                tokio::spawn(
+                    hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service),
+                );
+            }
+        });
+        (format!("https://localhost:{port}/"), certificate)
+    }
+
+    async fn get(settings: &Settings, url: &str) -> Result<Bytes, String> {
+        let request = client::<Empty<Bytes>>(settings)
+            .unwrap()
+            .get(url.parse().unwrap());
+        let answer = tokio::time::timeout(Duration::from_secs(30), request)
+            .await
+            .unwrap();
+        let answer = answer.map_err(|error| crate::failure::chain(&error))?;
+        Ok(answer.into_body().collect().await.unwrap().to_bytes())
+    }
+
+    #[tokio::test]
+    async fn only_known_authorities_are_trusted() {
+        let (url, authority) = serve().await;
+        let closed = Settings {
+            system_roots: false,
+            ..Settings::default()
+        };
+        let refused = get(&closed, &url).await.unwrap_err();
+        assert!(refused.contains("certificate"), "{refused}");
+        let open = Settings {
+            extra_roots: vec![authority],
+            ..closed
+        };
+        assert_eq!(get(&open, &url).await.unwrap(), "hello");
+    }
+
+    #[test]
+    fn a_root_that_is_no_certificate_is_refused() {
+        let settings = Settings {
+            extra_roots: vec![CertificateDer::from(vec![1, 2, 3])],
+            ..Settings::default()
+        };
+        assert!(tls(&settings).is_err());
+    }
+}

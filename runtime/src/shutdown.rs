@@ -66,3 +66,41 @@ pub fn on_signals() -> std::io::Result<Signals> {
     });
     Ok(signals)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    async fn send(signal: &str) {
+        let process = std::process::id().to_string();
+        let status = tokio::process::Command::new("kill")
+            .args([signal, &process])
+            .status()
+            .await
+            .unwrap();
+        assert!(status.success());
+    }
+
+    // One test for both signals: they reach the whole process, so that two tests would count each other's.
+    #[tokio::test]
+    async fn the_first_signal_stops_and_the_second_is_told_apart() {
+        let signals = on_signals().unwrap();
+        let limit = Duration::from_secs(30);
+        assert!(!signals.token().is_cancelled());
+        send("-TERM").await;
+        tokio::time::timeout(limit, signals.token().cancelled())
+            .await
+            .unwrap();
+        tokio::time::timeout(limit, signals.reached(1)).await.unwrap();
+        let second = signals.clone();
+        let mut second = tokio::spawn(async move { second.reached(2).await });
+        tokio::select! {
+            biased;
+            _ = &mut second => panic!("counted twice"),
+            () = tokio::task::yield_now() => {}
+        }
+        send("-INT").await;
+        tokio::time::timeout(limit, second).await.unwrap().unwrap();
+    }
+}

@@ -163,6 +163,24 @@ async fn routine_is_written_only_when_asked_for_and_failures_are_not_fatal() {
     assert_eq!(world.table(), ["Normal GitOperationSucceeded no changes x1"]);
 }
 
+#[tokio::test]
+async fn an_api_that_hangs_holds_up_nobody() {
+    let hung = tower::service_fn(|_: Request<Body>| {
+        std::future::pending::<Result<Response<Full<bytes::Bytes>>, BoxError>>()
+    });
+    let reporter = Reporter {
+        component: "c".into(),
+        instance: "i".into(),
+        trace: false,
+    };
+    let recorder = Recorder::start(Client::new(hung, "default"), reporter, clock());
+    // More than the queue holds: recording is no future, so it returns or this test never ends.
+    for n in 0..2 * QUEUE {
+        recorder.record(&object(), Event::normal("A", n.to_string()));
+    }
+    assert_eq!(recorder.queue.capacity(), 0);
+}
+
 #[test]
 fn messages_are_cut_at_a_character() {
     let cut = bounded(&"ä".repeat(600), MAX_MESSAGE);
