@@ -13,6 +13,7 @@ pub mod error;
 mod format;
 mod list_type;
 mod node;
+pub mod openapi;
 mod path;
 mod pattern;
 mod prune;

@@ -1,0 +1,149 @@
+//! The built-in kinds' schemas and those of their rules that no schema says, pure.
+
+mod rules;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret, ServiceAccount};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use serde_json::{Map, Value, json};
+
+pub use rules::check;
+
+use crate::schema::{CompileError, Schema};
+
+/// Where OpenAPI documents keep schemas.
+const REFERENCE: &str = "#/components/schemas/";
+
+/// Definitions of the built-in kinds and of all they refer to, by their OpenAPI names
+/// (`io.k8s.api.core.v1.Secret`), with references in OpenAPI form.
+#[must_use]
+pub fn definitions() -> Map<String, Value> {
+    let settings = SchemaSettings::openapi3().with(|settings| settings.meta_schema = None);
+    let mut generator = settings.into_generator();
+    add::<Secret>(&mut generator);
+    add::<ConfigMap>(&mut generator);
+    add::<Namespace>(&mut generator);
+    add::<Event>(&mut generator);
+    add::<ServiceAccount>(&mut generator);
+    add::<Lease>(&mut generator);
+    add::<CustomResourceDefinition>(&mut generator);
+    add::<ObjectMeta>(&mut generator);
+    add::<ListMeta>(&mut generator);
+    generator.take_definitions(true)
+}
+
+fn add<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) {
+    let _ = generator.subschema_for::<T>();
+}
+
+/// The OpenAPI name of a built-in kind.
+#[must_use]
+pub fn definition_name(group: &str, version: &str, kind: &str) -> Option<String> {
+    let package = match group {
+        "" => "io.k8s.api.core",
+        "coordination.k8s.io" => "io.k8s.api.coordination",
+        "apiextensions.k8s.io" => "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
+        _ => return None,
+    };
+    Some(format!("{package}.{version}.{kind}"))
+}
+
+/// The compiled schema of a built-in kind, for pruning: unknown fields are found with it, while values of wrong types are
+/// the decoder's to refuse. `None` for kinds that are not built in, and for definitions, which nobody writes.
+///
+/// # Errors
+/// The library's schema cannot be compiled; a test compiles all of them.
+pub fn schema(group: &str, version: &str, kind: &str) -> Result<Option<Schema>, CompileError> {
+    if kind == "CustomResourceDefinition" {
+        return Ok(None);
+    }
+    let definitions = definitions();
+    let named = definition_name(group, version, kind).and_then(|name| definitions.get(&name).cloned());
+    let Some(mut schema) = named else { return Ok(None) };
+    inline(&mut schema, &definitions);
+    Schema::compile(&schema).map(Some)
+}
+
+/// Replaces references by what they refer to. The kinds above refer to nothing that refers to itself.
+fn inline(schema: &mut Value, definitions: &Map<String, Value>) {
+    let target = reference(schema).and_then(|name| definitions.get(name)).cloned();
+    if let Some(target) = target {
+        *schema = target;
+    }
+    match schema {
+        Value::Object(fields) => fields.values_mut().for_each(|field| inline(field, definitions)),
+        Value::Array(entries) => entries.iter_mut().for_each(|entry| inline(entry, definitions)),
+        _ => {}
+    }
+}
+
+/// The name that a schema refers to, directly or by a lone `allOf`.
+fn reference(schema: &Value) -> Option<&str> {
+    let lone = schema
+        .get("allOf")
+        .and_then(Value::as_array)
+        .filter(|parts| parts.len() == 1);
+    let holder = lone.map_or(schema, |parts| &parts[0]);
+    holder.get("$ref")?.as_str()?.strip_prefix(REFERENCE)
+}
+
+/// A reference to `name`, with a description beside it.
+pub(crate) fn described_reference(name: &str, description: &str) -> Value {
+    json!({"description": description, "allOf": [{"$ref": format!("{REFERENCE}{name}")}]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_fields_of_built_in_kinds_are_found() {
+        let table = [
+            (
+                "",
+                "Secret",
+                json!({"data": {"a": "YQ=="}, "extra": 1}),
+                vec!["extra"],
+            ),
+            (
+                "",
+                "ConfigMap",
+                json!({"data": {"a": "b"}, "binaryData": {}}),
+                vec![],
+            ),
+            (
+                "",
+                "Namespace",
+                json!({"spec": {"finalizers": ["kubernetes"], "x": 1}}),
+                vec!["spec.x"],
+            ),
+            (
+                "",
+                "Event",
+                json!({"involvedObject": {"name": "a", "nope": "b"}}),
+                vec!["involvedObject.nope"],
+            ),
+            (
+                "",
+                "ServiceAccount",
+                json!({"secrets": [{"name": "a", "x": 1}]}),
+                vec!["secrets[0].x"],
+            ),
+            (
+                "coordination.k8s.io",
+                "Lease",
+                json!({"spec": {"holderIdentity": "a", "y": 1}}),
+                vec!["spec.y"],
+            ),
+        ];
+        for (group, kind, mut object, expected) in table {
+            let schema = schema(group, "v1", kind).unwrap().unwrap();
+            object["metadata"] = json!({"name": "a", "anything": 1});
+            assert_eq!(schema.prune(&mut object), expected, "{kind}");
+            assert_eq!(object["metadata"]["anything"], 1);
+        }
+        assert!(schema("example.org", "v1", "Secret").unwrap().is_none());
+    }
+}

@@ -1,0 +1,173 @@
+//! Rules of built-in kinds: Secrets of known types, Leases, Events that carry an event time.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+
+use crate::schema::FieldError;
+
+/// The longest texts of an Event.
+const LONGEST: [(&str, usize); 4] = [
+    ("reportingInstance", 128),
+    ("action", 128),
+    ("reason", 128),
+    ("message", 1024),
+];
+
+/// What is wrong with an object of a built-in kind, beyond its schema, its data's keys and size, and immutability.
+#[must_use]
+pub fn check(kind: &str, object: &Value) -> Vec<FieldError> {
+    match kind {
+        "Secret" => check_secret_type(object),
+        "Lease" => check_lease(&object["spec"]),
+        "Event" => check_event(object),
+        _ => Vec::new(),
+    }
+}
+
+fn check_secret_type(secret: &Value) -> Vec<FieldError> {
+    let data = &secret["data"];
+    let require = |keys: &[&str]| -> Vec<FieldError> {
+        let missing = keys.iter().filter(|key| data.get(**key).is_none());
+        missing
+            .map(|key| FieldError::required(format!("data[{key}]"), ""))
+            .collect()
+    };
+    match secret["type"].as_str().unwrap_or_default() {
+        "kubernetes.io/service-account-token" => {
+            let key = "kubernetes.io/service-account.name";
+            if secret["metadata"]["annotations"][key]
+                .as_str()
+                .unwrap_or_default()
+                .is_empty()
+            {
+                return vec![FieldError::required(format!("metadata.annotations[{key}]"), "")];
+            }
+            Vec::new()
+        }
+        "kubernetes.io/dockercfg" => check_json(data, ".dockercfg"),
+        "kubernetes.io/dockerconfigjson" => check_json(data, ".dockerconfigjson"),
+        "kubernetes.io/basic-auth" => {
+            let missing = require(&["username", "password"]);
+            if missing.len() == 2 { missing } else { Vec::new() }
+        }
+        "kubernetes.io/ssh-auth" => {
+            if data["ssh-privatekey"].as_str().unwrap_or_default().is_empty() {
+                return vec![FieldError::required("data[ssh-privatekey]", "")];
+            }
+            Vec::new()
+        }
+        "kubernetes.io/tls" => require(&["tls.crt", "tls.key"]),
+        _ => Vec::new(),
+    }
+}
+
+/// A key whose content is a JSON object. The content is never shown.
+fn check_json(data: &Value, key: &str) -> Vec<FieldError> {
+    let Some(encoded) = data.get(key).and_then(Value::as_str) else {
+        return vec![FieldError::required(format!("data[{key}]"), "")];
+    };
+    let bytes = BASE64_STANDARD.decode(encoded).unwrap_or_default();
+    if serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes).is_ok() {
+        return Vec::new();
+    }
+    vec![FieldError::invalid(
+        format!("data[{key}]"),
+        "<secret contents redacted>",
+        "must be a JSON object",
+    )]
+}
+
+fn check_lease(spec: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if let Some(seconds) = spec["leaseDurationSeconds"]
+        .as_i64()
+        .filter(|seconds| *seconds <= 0)
+    {
+        errors.push(FieldError::invalid(
+            "spec.leaseDurationSeconds",
+            seconds,
+            "must be greater than 0",
+        ));
+    }
+    if let Some(count) = spec["leaseTransitions"].as_i64().filter(|count| *count < 0) {
+        errors.push(FieldError::invalid(
+            "spec.leaseTransitions",
+            count,
+            "must be greater than or equal to 0",
+        ));
+    }
+    let is_set = |field: &str| !spec[field].as_str().unwrap_or_default().is_empty();
+    if is_set("preferredHolder") && !is_set("strategy") {
+        let detail = "may only be specified if `strategy` is defined";
+        errors.push(FieldError::forbidden("spec.preferredHolder", detail));
+    }
+    errors
+}
+
+/// Events with an event time are the newer kind and say who reports what.
+fn check_event(event: &Value) -> Vec<FieldError> {
+    if event["eventTime"].is_null() {
+        return Vec::new();
+    }
+    let text = |field: &str| event[field].as_str().unwrap_or_default();
+    let mut errors = Vec::new();
+    for field in ["reportingComponent", "reportingInstance", "action", "reason"] {
+        if text(field).is_empty() {
+            errors.push(FieldError::required(field, ""));
+        }
+    }
+    for (field, limit) in LONGEST {
+        if text(field).len() > limit {
+            errors.push(FieldError::invalid(
+                field,
+                "",
+                format!("can have at most {limit} characters"),
+            ));
+        }
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rules_of_built_in_kinds_are_those_of_the_api_server() {
+        let table = [
+            ("Secret", json!({"type": "Opaque"}), ""),
+            (
+                "Secret",
+                json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}),
+                "data[tls.key]: Required value",
+            ),
+            (
+                "Secret",
+                json!({"type": "kubernetes.io/basic-auth", "data": {"password": ""}}),
+                "",
+            ),
+            (
+                "Secret",
+                json!({"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "eA=="}}),
+                r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": must be a JSON object"#,
+            ),
+            (
+                "Lease",
+                json!({"spec": {"leaseDurationSeconds": 0}}),
+                "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
+            ),
+            ("Event", json!({"eventTime": null}), ""),
+            (
+                "Event",
+                json!({"eventTime": "2024-01-01T00:00:00.000000Z", "reportingComponent": "a", "reportingInstance": "b", "reason": "c"}),
+                "action: Required value",
+            ),
+        ];
+        for (kind, object, expected) in table {
+            let found = crate::schema::error::aggregate(&check(kind, &object));
+            assert_eq!(found, expected, "{kind}");
+        }
+    }
+}
