@@ -1,0 +1,145 @@
+//! A child process that cannot outlive the tests, however they end.
+//!
+//! It runs under a small shell that holds one end of a pipe. When this process is gone, also by SIGKILL, the pipe
+//! closes and the shell kills the child. No other process is ever looked up or signalled by name.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// `$1` is the log, `$2` a folder to remove if the tests die (or empty), the rest the command.
+const SUPERVISOR: &str = r#"
+log=$1 scratch=$2; shift 2
+exec 3<&0
+"$@" </dev/null 3<&- >>"$log" 2>&1 &
+child=$!
+echo "$child"
+( read -r _ <&3; kill -KILL "$child"; [ -z "$scratch" ] || { sleep 1; rm -rf -- "$scratch"; } ) >/dev/null 2>&1 &
+watcher=$!
+exec >/dev/null
+wait "$child"; code=$?
+kill "$watcher" 2>/dev/null
+exit "$code"
+"#;
+
+/// A running child with its log.
+#[derive(Debug)]
+pub(super) struct Process {
+    supervisor: Child,
+    pid: Pid,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program`; what it prints is appended to `log`. `scratch` is removed should the tests be killed.
+    pub(super) fn start(
+        program: &Path,
+        arguments: &[String],
+        log: &Path,
+        scratch: Option<&Path>,
+    ) -> io::Result<Self> {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", SUPERVISOR, "supervisor"])
+            .arg(log)
+            .arg(scratch.unwrap_or_else(|| Path::new("")));
+        shell.arg(program).args(arguments);
+        let mut supervisor = shell
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let mut line = String::new();
+        if let Some(stdout) = supervisor.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        let pid = line.trim().parse().ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("the supervising shell did not start"))?;
+        Ok(Self {
+            supervisor,
+            pid,
+            log: log.to_owned(),
+        })
+    }
+
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill_process(self.pid, signal)?)
+    }
+
+    /// Whether it has ended by itself.
+    pub(super) fn has_ended(&mut self) -> bool {
+        !matches!(self.supervisor.try_wait(), Ok(None))
+    }
+
+    /// The last lines that it printed.
+    pub(super) fn last_words(&self, lines: usize) -> String {
+        let log = fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let all: Vec<_> = log.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The shell reaps its child only after the kill, so the number cannot belong to another process yet.
+        if matches!(self.supervisor.try_wait(), Ok(None)) {
+            let _already_gone = kill_process(self.pid, Signal::KILL);
+        }
+        drop(self.supervisor.wait());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn alive(pid: i32) -> bool {
+        let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        status
+            .rsplit(") ")
+            .next()
+            .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+    }
+
+    fn within(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+        let started = Instant::now();
+        while started.elapsed() < limit {
+            if done() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
+    #[test]
+    fn a_child_ends_with_its_value_and_its_log_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let command = ["-c".to_owned(), "echo ready; exec sleep 300".to_owned()];
+        let process = Process::start(Path::new("/bin/sh"), &command, &log, None).unwrap();
+        let pid = process.pid.as_raw_nonzero().get();
+        assert!(alive(pid));
+        assert!(within(Duration::from_secs(20), || process.last_words(1) == "ready"));
+        drop(process);
+        assert!(!alive(pid));
+    }
+
+    #[test]
+    fn a_child_ends_when_the_pipe_closes_as_it_does_when_the_tests_are_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let scratch = folder.path().join("scratch");
+        fs::create_dir(&scratch).unwrap();
+        let log = folder.path().join("log");
+        let mut process =
+            Process::start(Path::new("/bin/sleep"), &["300".into()], &log, Some(&scratch)).unwrap();
+        let pid = process.pid.as_raw_nonzero().get();
+        drop(process.supervisor.stdin.take());
+        assert!(within(Duration::from_secs(20), || !alive(pid) && process.has_ended()));
+    }
+}
