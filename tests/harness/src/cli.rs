@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::gobuild::{self, BuildError, Tool};
 
-/// `terraform` if it is on PATH, else `tofu`, else the OpenTofu of the pinned module, which is built when it must be
+/// `terraform` if it is on PATH, else `tofu`, else the `tofu` of the pinned module, which is built when it must be
 /// (minutes on a cold cache).
 ///
 /// # Errors

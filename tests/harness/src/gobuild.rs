@@ -29,7 +29,7 @@ pub enum Tool {
     KubeControllerManager,
     /// The client that people use.
     Kubectl,
-    /// OpenTofu.
+    /// The free continuation of Terraform.
     Tofu,
 }
 
@@ -105,7 +105,7 @@ impl Tool {
         }
     }
 
-    /// Kubernetes' programs say `v0.0.0-master` and OpenTofu says `-dev` unless told otherwise.
+    /// Kubernetes' programs say `v0.0.0-master` and `tofu` says `-dev` unless told otherwise.
     const fn linker_flags(self) -> &'static str {
         match self {
             Self::Etcd => "-s -w",

@@ -123,6 +123,7 @@ impl GitServer {
     }
 
     /// Serves a repository that something else made, given its `.git` folder or bare repository.
+    #[must_use]
     pub fn serve_git_dir(&self, name: &str, git_dir: &Path) -> String {
         lock(&self.state.repositories).insert(name.to_owned(), git_dir.to_owned());
         self.url(name)

@@ -15,8 +15,11 @@ const MOST: u64 = 4 << 30;
 /// Longest payload of a packet line in the side band (gitprotocol-common: 65520 with length and band).
 const PAYLOAD: usize = 65515;
 
+/// Makes the packet of a number.
+type Next = fn(u64) -> Vec<u8>;
+
 pub(super) fn response(step: Step) -> Response {
-    let (kind, first, next): (_, Vec<u8>, fn(u64) -> Vec<u8>) = match step {
+    let (kind, first, next): (_, Vec<u8>, Next) = match step {
         Step::Fetch => ("application/x-git-upload-pack-result", pack_start(), pack_more),
         Step::LsRefs => ("application/x-git-upload-pack-result", Vec::new(), reference),
         _ => (
@@ -32,7 +35,7 @@ pub(super) fn response(step: Step) -> Response {
     response
 }
 
-fn body(first: Vec<u8>, next: fn(u64) -> Vec<u8>) -> Body {
+fn body(first: Vec<u8>, next: Next) -> Body {
     let more = stream::unfold((0_u64, 0_u64), move |(number, sent)| async move {
         let chunk = match number {
             _ if sent > MOST => return None,
