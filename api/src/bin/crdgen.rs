@@ -1,2 +1,116 @@
-//! Program entry.
-fn main() {}
+//! Writes the CustomResourceDefinitions, one file each, from the types; with `--check` it only compares.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+/// Writes the CustomResourceDefinitions of Sluice.
+#[derive(Parser)]
+struct Args {
+    /// Directory of the files.
+    #[arg(long, default_value = "config/crd/bases")]
+    dir: PathBuf,
+    /// Write nothing; exit with 1 when a file differs from the types.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Why the files could not be written or compared.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{path}: {source}", path = .path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("definition {name}: {source}")]
+    Yaml {
+        name: String,
+        source: serde_yaml_ng::Error,
+    },
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(differences) if differences.is_empty() => ExitCode::SUCCESS,
+        Ok(differences) => {
+            for difference in differences {
+                eprintln!("{difference}");
+            }
+            eprintln!("run `make manifests` and commit the result");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("crdgen: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes, or compares, every file: what differs, a line each.
+fn run(args: &Args) -> Result<Vec<String>, Error> {
+    let mut differences = Vec::new();
+    for crd in sluice_api::crds() {
+        let path = args
+            .dir
+            .join(format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural));
+        let text = yaml(&crd)?;
+        if args.check {
+            differences.extend(difference(&path, &text));
+        } else {
+            write(&path, &text)?;
+        }
+    }
+    Ok(differences)
+}
+
+/// The text of a definition's file.
+fn yaml(crd: &CustomResourceDefinition) -> Result<String, Error> {
+    let name = || crd.metadata.name.clone().unwrap_or_default();
+    let body = serde_yaml_ng::to_string(crd).map_err(|source| Error::Yaml { name: name(), source })?;
+    Ok(format!(
+        "# Generated from the types in api/ by crdgen; do not edit.\n---\n{body}"
+    ))
+}
+
+/// How a file differs from what it should be: the first line that does.
+fn difference(path: &Path, wanted: &str) -> Option<String> {
+    let shown = path.display();
+    let found = match fs::read_to_string(path) {
+        Ok(found) if found == wanted => return None,
+        Ok(found) => found,
+        Err(error) => return Some(format!("{shown}: {error}")),
+    };
+    let same = found
+        .lines()
+        .zip(wanted.lines())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let line = |text: &str| {
+        text.lines()
+            .nth(same)
+            .unwrap_or("(end of file)")
+            .trim()
+            .to_owned()
+    };
+    Some(format!(
+        "{shown}: {} lines instead of {}; line {} is {:?} instead of {:?}",
+        found.lines().count(),
+        wanted.lines().count(),
+        same + 1,
+        line(&found),
+        line(wanted)
+    ))
+}
+
+/// Writes a file and its directory.
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    let failed = |source| Error::File {
+        path: path.to_owned(),
+        source,
+    };
+    path.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
+    fs::write(path, text).map_err(failed)
+}

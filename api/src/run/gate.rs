@@ -1,0 +1,221 @@
+//! The policy gate of a run that plans and applies in one go: asked after the plan is stored, before anything changes.
+//! Pure; the runner reads the Terraform object afresh and calls it.
+
+use super::{Action, TerraformRunSpec, Trigger};
+use crate::terraform::approval::{Approval, Ask, decide};
+use crate::terraform::{Terraform, TerraformSpec};
+
+/// The plan that the run has just stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// Whether it changes anything.
+    pub has_changes: bool,
+}
+
+/// What the run does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// It applies the plan.
+    Apply,
+    /// There is nothing to apply.
+    NothingToDo,
+    /// It ends here, and the plan waits.
+    Hold(Hold),
+}
+
+/// Why a plan is not applied by the run that made it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Hold {
+    /// The run was only to plan.
+    #[error("the run was only to plan")]
+    NotAsked,
+    /// The Terraform object is gone, or another one of the same name stands in its place.
+    #[error("the Terraform object is gone")]
+    Gone,
+    /// The Terraform object was edited since the run was decided.
+    #[error("the spec was changed to generation {now} while the plan was made for generation {planned}")]
+    Edited {
+        /// The generation that the run was decided for.
+        planned: i64,
+        /// The generation now.
+        now: i64,
+    },
+    /// The Terraform object was suspended.
+    #[error("the object is suspended")]
+    Suspended,
+    /// The Terraform object is being deleted, and this run is not its destroy; or the other way round.
+    #[error("the deletion of the object changed what is to be done")]
+    Deleting,
+    /// The plan waits for approval.
+    #[error("the plan waits for approval")]
+    NotApproved(Approval),
+}
+
+/// Whether a run that plans and applies goes on to apply its plan.
+#[must_use]
+pub fn gate(run: &TerraformRunSpec, terraform: Option<&Terraform>, planned: Planned<'_>) -> Gate {
+    match standing(run, terraform) {
+        Err(hold) => Gate::Hold(hold),
+        Ok(_) if !planned.has_changes => Gate::NothingToDo,
+        // Asking for the destroy was the approval: `destroyResourcesOnDeletion` and the deletion itself.
+        Ok(_) if run.trigger == Trigger::Deletion => Gate::Apply,
+        Ok(spec) => match decide(Ask::from(spec), planned.id) {
+            approval if approval.applies() => Gate::Apply,
+            approval => Gate::Hold(Hold::NotApproved(approval)),
+        },
+    }
+}
+
+/// The spec, when the run still is what the object asks for.
+fn standing<'a>(run: &TerraformRunSpec, terraform: Option<&'a Terraform>) -> Result<&'a TerraformSpec, Hold> {
+    if run.action != Action::PlanAndApply {
+        return Err(Hold::NotAsked);
+    }
+    let same = |found: &&Terraform| found.metadata.uid.as_deref() == Some(run.terraform.uid.as_str());
+    let found = terraform.filter(same).ok_or(Hold::Gone)?;
+    let now = found.metadata.generation.unwrap_or_default();
+    let deleting = found.metadata.deletion_timestamp.is_some();
+    let destroys_on_deletion = run.destroy && found.spec.destroy_resources_on_deletion;
+    match run.trigger {
+        _ if found.spec.suspend => Err(Hold::Suspended),
+        // The API server raises the generation when a deletion begins, so generations are not compared here.
+        Trigger::Deletion if deleting && destroys_on_deletion => Ok(&found.spec),
+        Trigger::Deletion => Err(Hold::Deleting),
+        _ if deleting => Err(Hold::Deleting),
+        _ if now != run.terraform.generation => Err(Hold::Edited {
+            planned: run.terraform.generation,
+            now,
+        }),
+        // A run that destroys is never let through by an object that no longer asks for it, nor the reverse.
+        _ if run.destroy != found.spec.destroy => Err(Hold::Edited {
+            planned: run.terraform.generation,
+            now,
+        }),
+        _ => Ok(&found.spec),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const EFFECT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    fn run(trigger: &str, change: &[(&str, Value)]) -> TerraformRunSpec {
+        let mut spec = json!({
+            "terraform": { "name": "app", "uid": "u1", "generation": 3 }, "action": "PlanAndApply", "trigger": trigger,
+            "source": { "kind": "GitRepository", "namespace": "ns", "name": "repo" }, "attempt": 1, "deadline": "2h",
+        });
+        for (field, value) in change {
+            spec[*field] = value.clone();
+        }
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn terraform(change: &[(&str, Value)]) -> Terraform {
+        let mut object = json!({
+            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
+            "metadata": { "name": "app", "namespace": "ns", "uid": "u1", "generation": 3 },
+            "spec": { "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "repo" }, "approvePlan": "auto" },
+        });
+        for (pointer, value) in change {
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            object.pointer_mut(parent).unwrap()[field] = value.clone();
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn asked(run: &TerraformRunSpec, terraform: Option<&Terraform>) -> Gate {
+        let id = format!("plan-main-b8e362c206-{EFFECT}");
+        gate(
+            run,
+            terraform,
+            Planned {
+                id: &id,
+                has_changes: true,
+            },
+        )
+    }
+
+    #[test]
+    fn the_policy_of_the_object_as_it_is_now_decides() {
+        let edited = Gate::Hold(Hold::Edited { planned: 3, now: 4 });
+        let waits = |approval| Gate::Hold(Hold::NotApproved(approval));
+        for (change, wanted) in [
+            (vec![], Gate::Apply),
+            (vec![("/spec/approvePlan", json!(""))], waits(Approval::Wait)),
+            (
+                vec![("/spec/approvePlan", json!("disable"))],
+                waits(Approval::Disabled),
+            ),
+            (vec![("/spec/approvePlan", json!(EFFECT))], Gate::Apply),
+            (vec![("/spec/planOnly", json!(true))], waits(Approval::PlanOnly)),
+            (
+                vec![("/spec/approvePlan", json!("")), ("/spec/force", json!(true))],
+                Gate::Apply,
+            ),
+            (vec![("/spec/suspend", json!(true))], Gate::Hold(Hold::Suspended)),
+            (vec![("/metadata/generation", json!(4))], edited),
+            (vec![("/metadata/uid", json!("u2"))], Gate::Hold(Hold::Gone)),
+            (
+                vec![("/spec/destroy", json!(true))],
+                Gate::Hold(Hold::Edited { planned: 3, now: 3 }),
+            ),
+            (
+                vec![("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"))],
+                Gate::Hold(Hold::Deleting),
+            ),
+        ] {
+            assert_eq!(
+                asked(&run("Revision", &[]), Some(&terraform(&change))),
+                wanted,
+                "{change:?}"
+            );
+        }
+        assert_eq!(asked(&run("Revision", &[]), None), Gate::Hold(Hold::Gone));
+    }
+
+    #[test]
+    fn a_run_that_only_plans_never_applies() {
+        for action in ["Plan", "Apply", "Unlock"] {
+            let run = run("Revision", &[("action", json!(action))]);
+            assert_eq!(asked(&run, Some(&terraform(&[]))), Gate::Hold(Hold::NotAsked));
+        }
+    }
+
+    #[test]
+    fn a_plan_without_changes_ends_well() {
+        let planned = Planned {
+            id: "",
+            has_changes: false,
+        };
+        assert_eq!(
+            gate(&run("Revision", &[]), Some(&terraform(&[])), planned),
+            Gate::NothingToDo
+        );
+    }
+
+    #[test]
+    fn a_deletion_destroys_only_what_was_asked_to_be_destroyed() {
+        let gone = ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        let consent = ("/spec/destroyResourcesOnDeletion", json!(true));
+        let manual = ("/spec/approvePlan", json!(""));
+        let destroy = run("Deletion", &[("destroy", json!(true))]);
+        let later = ("/metadata/generation", json!(4));
+        for (change, wanted) in [
+            (vec![gone.clone(), consent.clone(), manual, later], Gate::Apply),
+            (vec![gone.clone()], Gate::Hold(Hold::Deleting)),
+            (vec![consent.clone()], Gate::Hold(Hold::Deleting)),
+        ] {
+            assert_eq!(asked(&destroy, Some(&terraform(&change))), wanted, "{change:?}");
+        }
+        let no_destroy = run("Deletion", &[]);
+        assert_eq!(
+            asked(&no_destroy, Some(&terraform(&[gone, consent]))),
+            Gate::Hold(Hold::Deleting)
+        );
+    }
+}

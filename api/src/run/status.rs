@@ -1,0 +1,239 @@
+//! What became of a run.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::shape::{is_false, is_zero};
+
+/// Bounds on the parts of a run's status, so that no run makes its object too large to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct RunStatusLimit;
+
+impl RunStatusLimit {
+    /// Entries of `changeEntries`; the rest is counted in `changesOmitted`.
+    pub const CHANGES: usize = 200;
+    /// Bytes of `humanPlan`.
+    pub const HUMAN_PLAN: usize = 64 * 1024;
+}
+
+/// The observed state of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TerraformRunStatus {
+    /// Whether the CLI's apply was started: from then on resources may have changed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub attempted_apply: bool,
+    /// What the plan changes, address by address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub change_entries: Vec<Change>,
+    /// The counts in short, e.g. +2 ~1 -0.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub changes: String,
+    /// Number of changes beyond those listed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub changes_omitted: i64,
+    /// Who carries the run out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Claim>,
+    /// Digest of the plan's effect: 40 hex digits.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub effect_digest: String,
+    /// Exit code of the CLI's last command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// When the run ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Time>,
+    /// Whether the plan changes anything. Absent: there is no plan yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_changes: Option<bool>,
+    /// The plan as text, without sensitive values.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub human_plan: String,
+    /// The state lock that was met or taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<LockInfo>,
+    /// Where the log is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub log_path: String,
+    /// The outcome in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Names of the outputs, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<String>,
+    /// Most memory that the CLI held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_memory_bytes: Option<i64>,
+    /// How far the run is.
+    #[serde(default)]
+    pub phase: Phase,
+    /// Id of the plan, when it has changes.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub plan_id: String,
+    /// The outcome in one word, e.g. TFExecPlanFailed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// When the run was claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// The plan's counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<ChangeSummary>,
+    /// The CLI that was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<Tool>,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum Phase {
+    /// Nobody has taken it.
+    #[default]
+    Pending,
+    /// A runner has taken it.
+    Claimed,
+    /// The artifact is fetched and the inputs are written.
+    Preparing,
+    /// The CLI initialises.
+    Initializing,
+    /// The CLI plans.
+    Planning,
+    /// The CLI applies.
+    Applying,
+    /// The outputs are written.
+    WritingOutputs,
+    /// Ended well.
+    Succeeded,
+    /// Ended in an error.
+    Failed,
+    /// Not carried out, because its inputs changed before it began.
+    Superseded,
+    /// Its runner is gone without a report.
+    Lost,
+}
+
+impl Phase {
+    /// Whether the run has ended.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        matches!(
+            self,
+            Self::Succeeded | Self::Failed | Self::Superseded | Self::Lost
+        )
+    }
+
+    /// The spelling in the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Claimed => "Claimed",
+            Self::Preparing => "Preparing",
+            Self::Initializing => "Initializing",
+            Self::Planning => "Planning",
+            Self::Applying => "Applying",
+            Self::WritingOutputs => "WritingOutputs",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Superseded => "Superseded",
+            Self::Lost => "Lost",
+        }
+    }
+}
+
+/// Who carries a run out. Written once, by compare-and-swap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Claim {
+    /// Unique to one start of the runner: the pod's uid or the process's nonce.
+    pub holder: String,
+    /// Name of the pod.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub pod: String,
+    /// Host and id of the process.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub process: String,
+}
+
+/// The CLI that a run used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Tool {
+    /// terraform or tofu.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// Counts of a plan's changes. A replacement counts as one added and one destroyed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangeSummary {
+    /// Resources that are created.
+    pub add: i64,
+    /// Resources that are changed in place.
+    pub change: i64,
+    /// Resources that are destroyed.
+    pub destroy: i64,
+    /// Resources that are imported.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub import: i64,
+    /// Resources that get another address.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub moved: i64,
+}
+
+impl ChangeSummary {
+    /// The text of the printer column: `+2 ~1 -0`, with `>n` for imports and `=n` for moves where there are any.
+    #[must_use]
+    pub fn short(&self) -> String {
+        let Self {
+            add,
+            change,
+            destroy,
+            import,
+            moved,
+        } = self;
+        let imports = if *import == 0 {
+            String::new()
+        } else {
+            format!(" >{import}")
+        };
+        let moves = if *moved == 0 {
+            String::new()
+        } else {
+            format!(" ={moved}")
+        };
+        format!("+{add} ~{change} -{destroy}{imports}{moves}")
+    }
+}
+
+/// One change of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    /// What is done: create, update, delete, replace, import, move or forget.
+    pub action: String,
+    /// Address of the resource.
+    pub address: String,
+}
+
+/// A lock of the state, as the CLI tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LockInfo {
+    /// When it was taken, as the CLI wrote it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub created: String,
+    /// Its id.
+    pub id: String,
+    /// The operation that took it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub operation: String,
+    /// The holder, as the CLI wrote it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub who: String,
+}

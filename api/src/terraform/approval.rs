@@ -1,0 +1,228 @@
+//! What `spec.approvePlan` says about the plan that waits. Pure, and the only place that knows.
+
+use super::TerraformSpec;
+use super::plan_id::{EffectDigest, PlanId};
+
+/// The fields that decide what happens with a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask<'a> {
+    /// `spec.approvePlan`.
+    pub approve_plan: &'a str,
+    /// `spec.force`.
+    pub force: bool,
+    /// `spec.planOnly`.
+    pub plan_only: bool,
+    /// `spec.destroy`.
+    pub destroy: bool,
+}
+
+impl<'a> From<&'a TerraformSpec> for Ask<'a> {
+    fn from(spec: &'a TerraformSpec) -> Self {
+        Self {
+            approve_plan: &spec.approve_plan,
+            force: spec.force,
+            plan_only: spec.plan_only,
+            destroy: spec.destroy,
+        }
+    }
+}
+
+/// What happens with a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Approval {
+    /// `disable`: nothing is planned or applied, drift is only reported.
+    Disabled,
+    /// `force`: applied without asking.
+    Forced,
+    /// `planOnly`: made, never applied.
+    PlanOnly,
+    /// `auto`: applied without asking.
+    Auto,
+    /// Nobody has said anything yet, or there is nothing to approve.
+    Wait,
+    /// `replan-…`: another plan is asked for.
+    Replan,
+    /// Exactly this plan is approved.
+    Approves(PlanId),
+    /// Something was said that does not approve the plan that waits.
+    NotThis(Mismatch),
+}
+
+impl Approval {
+    /// Whether the plan that waits may be applied.
+    #[must_use]
+    pub const fn applies(&self) -> bool {
+        matches!(self, Self::Forced | Self::Auto | Self::Approves(_))
+    }
+}
+
+/// Why an approval is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// Neither a full id nor a full effect digest: a prefix, an id of tofu-controller, or something else.
+    #[error("approvePlan {0:?} does not hold the whole id")]
+    Incomplete(String),
+    /// A full id, of another effect.
+    #[error("approvePlan names another plan, with the effect {0}")]
+    OtherEffect(EffectDigest),
+    /// The waiting plan was made by tofu-controller: it has no effect digest and cannot be approved.
+    #[error("the waiting plan {0:?} has no effect digest and must be made again")]
+    UnboundPlan(String),
+}
+
+/// What the spec says about the plan with this id; an empty id means that none waits.
+///
+/// Effect digests are compared in full; what stands before them in an id is not looked at.
+#[must_use]
+pub fn decide(ask: Ask<'_>, pending: &str) -> Approval {
+    match ask.approve_plan {
+        "disable" => Approval::Disabled,
+        // `force` overrides `planOnly` as upstream, but never destroys what `planOnly` withholds.
+        _ if ask.force && !(ask.plan_only && ask.destroy) => Approval::Forced,
+        _ if ask.plan_only => Approval::PlanOnly,
+        "" => Approval::Wait,
+        "auto" => Approval::Auto,
+        _ if pending.is_empty() => Approval::Wait,
+        text if text.starts_with("replan") => replan(text, pending),
+        text => compare(text, pending),
+    }
+}
+
+/// `replan-<beginning of the waiting id>` asks for another plan in its place.
+fn replan(text: &str, pending: &str) -> Approval {
+    let names_it = text
+        .strip_prefix("re")
+        .is_some_and(|rest| pending.starts_with(rest));
+    if names_it {
+        Approval::Replan
+    } else {
+        Approval::Wait
+    }
+}
+
+/// Compares an id, or a bare effect digest, with the waiting plan.
+fn compare(text: &str, pending: &str) -> Approval {
+    let Ok(waiting) = pending.parse::<PlanId>() else {
+        return Approval::NotThis(Mismatch::UnboundPlan(excerpt(pending)));
+    };
+    let asked = text
+        .parse::<PlanId>()
+        .map(|id| id.effect().clone())
+        .or_else(|_| text.parse::<EffectDigest>());
+    match asked {
+        Ok(effect) if effect == *waiting.effect() => Approval::Approves(waiting),
+        Ok(effect) => Approval::NotThis(Mismatch::OtherEffect(effect)),
+        Err(_) => Approval::NotThis(Mismatch::Incomplete(excerpt(text))),
+    }
+}
+
+/// As much of a foreign text as a message can bear.
+fn excerpt(text: &str) -> String {
+    text.chars().take(120).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const EFFECT: &str = "0123456789abcdef0123456789abcdef01234567";
+    const OTHER: &str = "1123456789abcdef0123456789abcdef01234567";
+
+    fn pending() -> String {
+        format!("plan-main-b8e362c206-{EFFECT}")
+    }
+
+    fn ask(approve_plan: &str) -> Ask<'_> {
+        Ask {
+            approve_plan,
+            force: false,
+            plan_only: false,
+            destroy: false,
+        }
+    }
+
+    #[test]
+    fn words_mean_what_upstream_means() {
+        for (word, waiting, approval) in [
+            ("", "", Approval::Wait),
+            ("", pending().as_str(), Approval::Wait),
+            ("auto", "", Approval::Auto),
+            ("auto", &pending(), Approval::Auto),
+            ("auto", "plan-main-b8e362c206", Approval::Auto),
+            ("disable", &pending(), Approval::Disabled),
+            ("replan-main-b8e362c206", &pending(), Approval::Replan),
+            ("replan", &pending(), Approval::Replan),
+            ("replan-other", &pending(), Approval::Wait),
+            ("replan-main-b8e362c206", "", Approval::Wait),
+            (&pending(), "", Approval::Wait),
+        ] {
+            assert_eq!(decide(ask(word), waiting), approval, "{word:?} {waiting:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_whole_effect_digest_approves() {
+        let approves = Approval::Approves(pending().parse().unwrap());
+        let incomplete = |text: &str| Approval::NotThis(Mismatch::Incomplete(text.to_owned()));
+        let other = || Approval::NotThis(Mismatch::OtherEffect(OTHER.parse().unwrap()));
+        for (text, approval) in [
+            (pending(), approves.clone()),
+            (EFFECT.to_owned(), approves.clone()),
+            (format!("plan-moved-0000000000-{EFFECT}"), approves.clone()),
+            (format!("plan-main-b8e362c206-{OTHER}"), other()),
+            (OTHER.to_owned(), other()),
+            ("plan-main-b8e362c206".into(), incomplete("plan-main-b8e362c206")),
+            ("p".into(), incomplete("p")),
+            (EFFECT[..39].into(), incomplete(&EFFECT[..39])),
+            (EFFECT.to_uppercase(), incomplete(&EFFECT.to_uppercase())),
+            ("yes".into(), incomplete("yes")),
+            ("AUTO".into(), incomplete("AUTO")),
+        ] {
+            assert_eq!(decide(ask(&text), &pending()), approval, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_plan_of_tofu_controller_cannot_be_approved_by_its_id() {
+        let unbound = "plan-main-b8e362c206";
+        assert_eq!(
+            decide(ask(unbound), unbound),
+            Approval::NotThis(Mismatch::UnboundPlan(unbound.into()))
+        );
+    }
+
+    #[test]
+    fn force_and_plan_only_come_before_approval() {
+        for (approve_plan, force, plan_only, destroy, approval) in [
+            ("", true, false, false, Approval::Forced),
+            ("", true, false, true, Approval::Forced),
+            ("", true, true, false, Approval::Forced),
+            ("", true, true, true, Approval::PlanOnly),
+            ("auto", false, true, false, Approval::PlanOnly),
+            (pending().as_str(), false, true, false, Approval::PlanOnly),
+            ("disable", true, false, false, Approval::Disabled),
+        ] {
+            let asked = Ask {
+                approve_plan,
+                force,
+                plan_only,
+                destroy,
+            };
+            assert_eq!(decide(asked, &pending()), approval, "{asked:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_beginning_of_an_id_approves(length in 0usize..61) {
+            prop_assert!(!decide(ask(&pending()[..length]), &pending()).applies());
+        }
+
+        #[test]
+        fn no_other_text_approves(text in "(plan-)?[a-z0-9-]{0,60}") {
+            let applies = decide(ask(&text), &pending()).applies();
+            prop_assert_eq!(applies, text == "auto" || text.ends_with(EFFECT) && text.starts_with("plan-"));
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The group `infra.contrib.fluxcd.io`: the Terraform kind in its stored version v1alpha2, its served predecessor,
+//! and the pure rules of plan ids, approval and run names.
+
+pub mod approval;
+mod inputs;
+pub mod name;
+mod outcome;
+pub mod plan_id;
+mod runner;
+mod spec;
+mod status;
+pub mod v1alpha1;
+
+pub use inputs::{
+    BackendConfig, Cloud, CloudWorkspaces, ConfigSource, FileLocation, FileMapping, FileSecret, InputSecret,
+    KeySource, Variable, VariablesSource,
+};
+pub use name::{label_value, run_name, run_sequence};
+pub use outcome::{
+    BranchPlanner, HealthCheck, HealthCheckKind, OutputsSecret, PlanOptions, ReadablePlan, Remediation,
+    StateOptions, Unlock, Webhook, WebhookStage,
+};
+pub use runner::{RunnerPodMetadata, RunnerPodSpec, RunnerPodTemplate};
+pub use spec::{
+    Dependency, NamespacedReference, RetryStrategy, SourceKind, SourceReference, Terraform, TerraformSpec,
+};
+pub use status::{InventoryEntry, LockStatus, PlanStatus, ResourceInventory, TerraformStatus};
+
+/// The API group of the Terraform kind.
+pub const GROUP: &str = "infra.contrib.fluxcd.io";
+
+/// The finalizer that the apply controller puts on its objects.
+pub const FINALIZER: &str = "finalizers.tf.contrib.fluxcd.io";

@@ -1,0 +1,97 @@
+//! Names of objects that belong to a stack, and values of labels that point to it.
+
+use sha2::{Digest as _, Sha256};
+
+/// The most characters that a label's value may have.
+const LABEL: usize = 63;
+
+/// The name of a run: at most 40 characters of the stack, four of its uid, and the run's number.
+///
+/// The same stack and number always give the same name, so creating a run twice collapses into one.
+#[must_use]
+pub fn run_name(stack: &str, uid: &str, sequence: u64) -> String {
+    // A cut may fall behind a dot or dash, which must not stand before the dash that follows.
+    let stack = first(stack, 40).trim_end_matches(['-', '.']);
+    format!("{stack}-{}-{sequence}", first(uid, 4))
+}
+
+/// The number in a run's name.
+#[must_use]
+pub fn run_sequence(name: &str) -> Option<u64> {
+    name.rsplit_once('-')?.1.parse().ok()
+}
+
+/// A label value for a name of any length: up to 63 characters as it is, else its first 46 characters, a dash, and the
+/// first 8 bytes of its SHA-256 in hex. tofu-controller labels its stored plans by the same rule.
+#[must_use]
+pub fn label_value(name: &str) -> String {
+    if name.len() <= LABEL {
+        return name.to_owned();
+    }
+    format!(
+        "{}-{}",
+        first(name, 46),
+        hex::encode(&Sha256::digest(name.as_bytes())[..8])
+    )
+}
+
+/// At most this many bytes from the beginning, never ending inside a character.
+fn first(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len()))
+        .rev()
+        .find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_run_is_named_after_its_stack() {
+        let uid = "6f1c2d3e-0000";
+        for (stack, name) in [
+            ("app", "app-6f1c-7".to_owned()),
+            (&"a".repeat(40), format!("{}-6f1c-7", "a".repeat(40))),
+            (&"a".repeat(80), format!("{}-6f1c-7", "a".repeat(40))),
+            (
+                &format!("{}.b", "a".repeat(39)),
+                format!("{}-6f1c-7", "a".repeat(39)),
+            ),
+        ] {
+            assert_eq!(run_name(stack, uid, 7), name);
+            assert_eq!(run_sequence(&name), Some(7));
+        }
+        assert_eq!(run_sequence("app"), None);
+        assert_eq!(run_sequence("app-x"), None);
+    }
+
+    #[test]
+    fn long_label_values_are_shortened_with_their_hash() {
+        assert_eq!(label_value(&"a".repeat(63)), "a".repeat(63));
+        // The digest of 64 times "a" (`sha256sum`).
+        assert_eq!(
+            label_value(&"a".repeat(64)),
+            format!("{}-ffe054fe7ae0cb6d", "a".repeat(46))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn labels_fit(name in "\\PC{0,120}") {
+            prop_assert!(label_value(&name).len() <= LABEL);
+        }
+
+        #[test]
+        fn run_names_fit_a_label(
+            stack in "[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?){0,4}",
+            sequence in 0u64..1_000_000_000,
+        ) {
+            let name = run_name(&stack, "0af1-22", sequence);
+            prop_assert!(name.len() <= LABEL);
+            prop_assert!(!name.contains(".-"));
+            prop_assert_eq!(run_sequence(&name), Some(sequence));
+        }
+    }
+}
