@@ -1,3 +1,4 @@
 //! The source controller: Git revisions become served artifacts.
 
+pub mod git;
 pub mod ignore;

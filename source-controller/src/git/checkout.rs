@@ -1,0 +1,310 @@
+//! A commit that is on disk: its message, the names in its tree, and the bytes behind them. There is no work tree.
+
+use std::collections::HashSet;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use git2::{ErrorCode, ObjectType, Odb, OdbObject, Oid};
+
+use super::error::{FetchError, ReadError};
+use super::mirror::{Generation, Mirror, open_objects};
+use super::object::{Commit, Kind, TreeEntry, parse_tree};
+use super::remote::{BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits};
+
+/// Longest path in bytes; Linux takes none that is longer.
+const LONGEST_PATH: usize = 4096;
+/// Largest tree object that is read. One directory of a million names has about 50 MB.
+const LARGEST_TREE: usize = 128 << 20;
+/// Largest commit object that is read.
+const LARGEST_COMMIT: usize = 4 << 20;
+
+/// A commit and everything below it. Cheap to clone, readable from many threads at once. All methods block: they read
+/// from the disk.
+#[derive(Clone)]
+pub struct Checkout(Arc<Inner>);
+
+struct Inner {
+    // Closed before the directory may go.
+    odb: Odb<'static>,
+    generation: Arc<Generation>,
+    commit: Commit,
+    limits: Limits,
+    // As long as somebody reads, nobody opens the same directories a second time.
+    _mirror: Arc<Mirror>,
+}
+
+impl Checkout {
+    /// Opens a commit of a generation.
+    pub(super) fn open(
+        mirror: Arc<Mirror>,
+        generation: Arc<Generation>,
+        commit: Oid,
+        limits: Limits,
+    ) -> Result<Self, FetchError> {
+        let odb = open_objects(generation.directory()).map_err(|error| unreadable(commit, &error))?;
+        let (_, kind) = odb
+            .read_header(commit)
+            .map_err(|error| unreadable(commit, &error))?;
+        if kind != ObjectType::Commit {
+            return Err(FetchError::NotACommit {
+                id: commit,
+                kind: kind.str().to_owned(),
+            });
+        }
+        let commit = Commit::parse(commit, &read(&odb, commit, LARGEST_COMMIT)?).map_err(ReadError::from)?;
+        Ok(Self(Arc::new(Inner {
+            odb,
+            generation,
+            commit,
+            limits,
+            _mirror: mirror,
+        })))
+    }
+
+    /// The commit.
+    #[must_use]
+    pub fn commit(&self) -> &Commit {
+        &self.0.commit
+    }
+
+    /// Every name in the tree: depth first, a directory before what is in it, names in the order of their bytes. The
+    /// root itself is not among them. (Git's own order differs: it sorts a directory as if its name ended in `/`.)
+    #[must_use]
+    pub fn entries(&self) -> Entries {
+        Entries {
+            checkout: self.clone(),
+            levels: Vec::new(),
+            pending: Some(self.0.commit.tree),
+            path: Vec::new(),
+            count: 0,
+        }
+    }
+
+    /// The bytes of a file, or the target of a link.
+    ///
+    /// # Errors
+    /// The object is larger than is allowed, or cannot be read.
+    pub fn read(&self, id: Oid) -> Result<Blob<'_>, ReadError> {
+        let limit = self.0.limits.blob_bytes;
+        let size = self.size(id)?;
+        if size > limit {
+            return Err(ReadError::BlobTooLarge {
+                id,
+                size,
+                limit,
+                flag: BLOB_BYTES_FLAG,
+            });
+        }
+        self.condemning(
+            self.0
+                .odb
+                .read(id)
+                .map(Blob)
+                .map_err(|error| unreadable(id, &error)),
+        )
+    }
+
+    /// The size of an object in bytes, without reading it.
+    ///
+    /// # Errors
+    /// The object cannot be found.
+    pub fn size(&self, id: Oid) -> Result<u64, ReadError> {
+        let header = self.0.odb.read_header(id).map_err(|error| unreadable(id, &error));
+        self.condemning(header).map(|(size, _)| size as u64)
+    }
+
+    /// Checks that every object of the commit is there. What `base` has as well is taken to be complete.
+    pub(super) fn verify(&self, base: Option<Oid>) -> Result<(), ReadError> {
+        let odb = &self.0.odb;
+        let base = base.and_then(|id| Commit::parse(id, &read(odb, id, LARGEST_COMMIT).ok()?).ok());
+        let mut seen = HashSet::new();
+        let mut waiting = vec![(self.0.commit.tree, base.map(|commit| commit.tree))];
+        while let Some((tree, counterpart)) = waiting.pop() {
+            if Some(tree) == counterpart || !seen.insert(tree) {
+                continue;
+            }
+            let known = counterpart
+                .and_then(|id| children(odb, id).ok())
+                .unwrap_or_default();
+            for child in children(odb, tree)? {
+                let same = known.iter().find(|other| other.name == child.name);
+                match child.kind {
+                    Kind::Gitlink => {}
+                    Kind::Directory => {
+                        waiting.push((child.id, same.filter(|s| s.kind == Kind::Directory).map(|s| s.id)))
+                    }
+                    _ if same.is_some_and(|other| other.id == child.id) => {}
+                    _ if odb.exists(child.id) => {}
+                    _ => {
+                        return Err(ReadError::Object {
+                            id: child.id,
+                            why: "it was not sent".into(),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An object that has to be there and is not readable speaks against the whole generation.
+    fn condemning<T>(&self, result: Result<T, ReadError>) -> Result<T, ReadError> {
+        if let Err(ReadError::Object { .. }) = &result {
+            self.0.generation.condemn();
+        }
+        result
+    }
+}
+
+impl std::fmt::Debug for Checkout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Checkout")
+            .field("commit", &self.0.commit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The bytes of one object.
+pub struct Blob<'a>(OdbObject<'a>);
+
+impl Deref for Blob<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.data()
+    }
+}
+
+/// One name of a commit's tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Path from the root, names joined by `/`; not necessarily UTF-8.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// The object behind it.
+    pub id: Oid,
+    /// Size in bytes of a file or of a link's target; 0 for directories and submodules.
+    pub size: u64,
+}
+
+/// Walks a commit's tree. After an error it ends.
+#[derive(Debug)]
+pub struct Entries {
+    checkout: Checkout,
+    levels: Vec<Level>,
+    pending: Option<Oid>,
+    path: Vec<u8>,
+    count: u64,
+}
+
+/// A directory that is being walked.
+#[derive(Debug)]
+struct Level {
+    children: std::vec::IntoIter<Child>,
+    /// Length of the directory's own path.
+    path: usize,
+}
+
+/// A tree entry with its name copied out.
+#[derive(Debug)]
+struct Child {
+    name: Vec<u8>,
+    kind: Kind,
+    id: Oid,
+}
+
+impl Entries {
+    fn step(&mut self) -> Result<Option<Entry>, ReadError> {
+        if let Some(tree) = self.pending.take() {
+            let found = children(&self.checkout.0.odb, tree);
+            let mut children = self.checkout.condemning(found)?;
+            children.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+            self.levels.push(Level {
+                children: children.into_iter(),
+                path: self.path.len(),
+            });
+        }
+        while let Some(level) = self.levels.last_mut() {
+            self.path.truncate(level.path);
+            match level.children.next() {
+                Some(child) => return self.entry(child).map(Some),
+                None => self.levels.pop(),
+            };
+        }
+        Ok(None)
+    }
+
+    fn entry(&mut self, child: Child) -> Result<Entry, ReadError> {
+        let limit = self.checkout.0.limits.entries;
+        self.count += 1;
+        if self.count > limit {
+            return Err(ReadError::TooManyEntries {
+                limit,
+                flag: ENTRIES_FLAG,
+            });
+        }
+        if !self.path.is_empty() {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(&child.name);
+        if self.path.len() > LONGEST_PATH {
+            return Err(ReadError::PathTooLong(LONGEST_PATH));
+        }
+        let size = match child.kind {
+            Kind::Directory | Kind::Gitlink => 0,
+            Kind::File | Kind::Executable | Kind::Symlink => self.checkout.size(child.id)?,
+        };
+        self.pending = (child.kind == Kind::Directory).then_some(child.id);
+        Ok(Entry {
+            path: self.path.clone(),
+            kind: child.kind,
+            id: child.id,
+            size,
+        })
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<Entry, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.step().transpose();
+        if let Some(Err(_)) = &item {
+            self.levels.clear();
+            self.pending = None;
+        }
+        item
+    }
+}
+
+fn children(odb: &Odb<'_>, tree: Oid) -> Result<Vec<Child>, ReadError> {
+    let raw = read(odb, tree, LARGEST_TREE)?;
+    let entries = parse_tree(tree, &raw)?;
+    let child = |TreeEntry { name, kind, id }| Child {
+        name: raw[name].to_vec(),
+        kind,
+        id,
+    };
+    Ok(entries.into_iter().map(child).collect())
+}
+
+fn read<'a>(odb: &'a Odb<'_>, id: Oid, limit: usize) -> Result<Blob<'a>, ReadError> {
+    let (size, _) = odb.read_header(id).map_err(|error| unreadable(id, &error))?;
+    if size > limit {
+        return Err(ReadError::Object {
+            id,
+            why: format!("{size} bytes are too many for its kind"),
+        });
+    }
+    odb.read(id).map(Blob).map_err(|error| unreadable(id, &error))
+}
+
+fn unreadable(id: Oid, error: &git2::Error) -> ReadError {
+    let why = if error.code() == ErrorCode::NotFound {
+        "it is not there".into()
+    } else {
+        error.message().to_owned()
+    };
+    ReadError::Object { id, why }
+}

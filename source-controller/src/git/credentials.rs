@@ -1,0 +1,214 @@
+//! What a remote is told about who is asking: nothing, or a name and a password.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use sha2::{Digest as _, Sha256};
+
+use super::address::Address;
+
+/// Keys of a Secret that change how a connection is made and are not built yet: refused rather than ignored.
+const UNSUPPORTED: [&str; 6] = [
+    "bearerToken",
+    "tls.crt",
+    "tls.key",
+    "ca.crt",
+    "caFile",
+    "githubAppID",
+];
+
+/// Credentials of one remote. `Debug` shows neither name nor password.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub enum Credentials {
+    /// None: anybody may read.
+    #[default]
+    Anonymous,
+    /// HTTP basic authentication.
+    Basic {
+        /// The name.
+        username: String,
+        /// The password or token; may be empty.
+        password: String,
+    },
+}
+
+/// A Secret that no credentials can be made of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CredentialsError {
+    /// A password without a name.
+    #[error("invalid '{scheme}' auth option: 'password' requires 'username' to be set")]
+    PasswordWithoutUsername {
+        /// `http` or `https`.
+        scheme: String,
+    },
+    /// The value of a key is no text.
+    #[error("the value of '{0}' is not UTF-8 text")]
+    NotText(&'static str),
+    /// A key that asks for something that is not built yet.
+    #[error("the secret's key '{0}' is not supported yet")]
+    Unsupported(&'static str),
+}
+
+impl CredentialsError {
+    /// The condition's reason. All of these are mended by editing the Secret, so they are retried.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        "AuthenticationFailed"
+    }
+}
+
+impl Credentials {
+    /// From the Secret's data and the address: what the Secret leaves out is taken from the address.
+    ///
+    /// # Errors
+    /// The Secret's keys do not go together, or ask for something that is not built yet.
+    pub fn resolve(
+        address: &Address,
+        secret: Option<&BTreeMap<String, Vec<u8>>>,
+    ) -> Result<Self, CredentialsError> {
+        if let Some(key) = secret.and_then(|data| UNSUPPORTED.into_iter().find(|key| data.contains_key(*key)))
+        {
+            return Err(CredentialsError::Unsupported(key));
+        }
+        let of_secret = |key: &'static str| match secret.and_then(|data| data.get(key)) {
+            Some(value) => String::from_utf8(value.clone()).map_err(|_| CredentialsError::NotText(key)),
+            None => Ok(String::new()),
+        };
+        let either = |own: String, other: &str| if own.is_empty() { other.to_owned() } else { own };
+        let username = either(of_secret("username")?, address.username());
+        let password = either(of_secret("password")?, address.password());
+        match (username.is_empty(), password.is_empty()) {
+            (true, true) => Ok(Self::Anonymous),
+            (true, false) => Err(CredentialsError::PasswordWithoutUsername {
+                scheme: address.url().scheme().to_owned(),
+            }),
+            (false, _) => Ok(Self::Basic { username, password }),
+        }
+    }
+
+    /// A digest that differs when the credentials do, so that nobody reads a mirror that others' rights filled.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        match self {
+            Self::Anonymous => hash.update(b"anonymous"),
+            Self::Basic { username, password } => {
+                hash.update(b"basic");
+                for part in [username, password] {
+                    hash.update(part.len().to_be_bytes());
+                    hash.update(part);
+                }
+            }
+        }
+        hash.finalize().into()
+    }
+
+    /// The value of the `Authorization` header, marked so that it stays out of logs.
+    #[must_use]
+    pub fn header(&self) -> Option<HeaderValue> {
+        let Self::Basic { username, password } = self else {
+            return None;
+        };
+        let mut value = HeaderValue::try_from(format!(
+            "Basic {}",
+            STANDARD.encode(format!("{username}:{password}"))
+        ))
+        .ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Anonymous => "Anonymous",
+            Self::Basic { .. } => "Basic(***)",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(url: &str, secret: Option<&[(&str, &str)]>) -> Result<Credentials, CredentialsError> {
+        let address = Address::parse(url).unwrap();
+        let data = secret.map(|pairs| {
+            pairs
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec()))
+                .collect()
+        });
+        Credentials::resolve(&address, data.as_ref())
+    }
+
+    fn basic(username: &str, password: &str) -> Result<Credentials, CredentialsError> {
+        Ok(Credentials::Basic {
+            username: username.into(),
+            password: password.into(),
+        })
+    }
+
+    #[test]
+    fn secret_and_address_complete_each_other() {
+        let plain = "https://h/r";
+        let cases: &[(
+            &str,
+            Option<&[(&str, &str)]>,
+            Result<Credentials, CredentialsError>,
+        )] = &[
+            (plain, None, Ok(Credentials::Anonymous)),
+            (plain, Some(&[]), Ok(Credentials::Anonymous)),
+            (
+                plain,
+                Some(&[("username", "u"), ("password", "p")]),
+                basic("u", "p"),
+            ),
+            (plain, Some(&[("username", "u")]), basic("u", "")),
+            ("https://a:b@h/r", None, basic("a", "b")),
+            ("https://a%40x:b%2Fc@h/r", None, basic("a@x", "b/c")),
+            ("https://a:b@h/r", Some(&[("username", "u")]), basic("u", "b")),
+            ("https://a@h/r", Some(&[("password", "p")]), basic("a", "p")),
+            (
+                plain,
+                Some(&[("password", "p")]),
+                Err(CredentialsError::PasswordWithoutUsername {
+                    scheme: "https".into(),
+                }),
+            ),
+            (
+                plain,
+                Some(&[("bearerToken", "t"), ("username", "u")]),
+                Err(CredentialsError::Unsupported("bearerToken")),
+            ),
+            (
+                plain,
+                Some(&[("ca.crt", "")]),
+                Err(CredentialsError::Unsupported("ca.crt")),
+            ),
+        ];
+        for (url, secret, wanted) in cases {
+            assert_eq!(&resolve(url, *secret), wanted, "{url} {secret:?}");
+        }
+    }
+
+    #[test]
+    fn digests_tell_credentials_apart() {
+        let digest = |u: &str, p: &str| basic(u, p).unwrap().digest();
+        assert_ne!(digest("ab", "c"), digest("a", "bc"));
+        assert_ne!(digest("", ""), Credentials::Anonymous.digest());
+        assert_eq!(digest("a", "b"), digest("a", "b"));
+    }
+
+    #[test]
+    fn nothing_secret_is_printed() {
+        let credentials = basic("user", "hunter2").unwrap();
+        let header = credentials.header().unwrap();
+        assert_eq!(header.to_str().unwrap(), "Basic dXNlcjpodW50ZXIy");
+        assert_eq!(format!("{credentials:?} {header:?}"), "Basic(***) Sensitive");
+    }
+}

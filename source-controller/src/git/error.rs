@@ -1,0 +1,318 @@
+//! What can go wrong between an address and a commit on disk, with its class and its public reason.
+
+use std::time::Duration;
+
+use git2::Oid;
+use sluice_runtime::failure::{Class, Failure};
+
+use super::address::{Address, AddressError};
+use super::credentials::CredentialsError;
+use super::protocol::advertisement::AdvertisementError;
+use super::protocol::fetch::AnswerError;
+use super::protocol::ls_refs::LineError;
+use super::protocol::packet::PacketError;
+
+/// Why a commit could not be found out or fetched. Messages name host, ref and limit, and never a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// No connection, or one that broke.
+    #[error("cannot talk to {host}: {why}")]
+    Connection {
+        /// The host.
+        host: String,
+        /// The chain of causes.
+        why: String,
+    },
+    /// The time for the whole operation is over.
+    #[error("no complete answer from {host} within {limit:?}")]
+    TimedOut {
+        /// The host.
+        host: String,
+        /// The time allowed, `spec.timeout`.
+        limit: Duration,
+    },
+    /// The program is stopping, or the object went away.
+    #[error("the operation was stopped")]
+    Stopped,
+    /// 401.
+    #[error("unable to list remote for '{url}': authentication required{said}")]
+    AuthenticationRequired {
+        /// The remote.
+        url: Address,
+        /// What the server said about it.
+        said: Said,
+    },
+    /// 403.
+    #[error("unable to list remote for '{url}': authorization failed{said}")]
+    AuthorizationFailed {
+        /// The remote.
+        url: Address,
+        /// What the server said about it.
+        said: Said,
+    },
+    /// 404.
+    #[error("unable to list remote for '{url}': repository not found{said}")]
+    RepositoryNotFound {
+        /// The remote.
+        url: Address,
+        /// What the server said about it.
+        said: Said,
+    },
+    /// The server asks to be left alone for a while.
+    #[error("{host} asks to wait {wait:?} (HTTP status {status})")]
+    Throttled {
+        /// The host.
+        host: String,
+        /// 429 or 503.
+        status: u16,
+        /// How long, from `Retry-After`.
+        wait: Duration,
+    },
+    /// Any other answer that is no success.
+    #[error("unexpected HTTP status {status} from '{url}'{said}")]
+    Status {
+        /// The remote.
+        url: Address,
+        /// The status.
+        status: u16,
+        /// What the server said about it.
+        said: Said,
+    },
+    /// A redirection that is not followed.
+    #[error("'{url}' redirects in a way that is not followed: {why}")]
+    Redirect {
+        /// The remote.
+        url: Address,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The server has no repository in a form that can be read.
+    #[error("unable to list remote for '{url}': {source}")]
+    Advertisement {
+        /// The remote.
+        url: Address,
+        /// What is missing.
+        #[source]
+        source: AdvertisementError,
+    },
+    /// The server breaks the protocol, or reports an error by its means.
+    #[error("bad answer from {host}: {why}")]
+    Answer {
+        /// The host.
+        host: String,
+        /// What was wrong, or what the server said.
+        why: String,
+    },
+    /// The branch or tag does not exist.
+    #[error("unable to clone '{url}': couldn't find remote ref \"{name}\"")]
+    MissingReference {
+        /// The remote.
+        url: Address,
+        /// Full name of the ref.
+        name: String,
+    },
+    /// The repository has no commit at all.
+    #[error("git repository is empty")]
+    Empty,
+    /// The pinned commit does not exist at the remote, or is no full object name.
+    #[error("unable to resolve commit object for '{commit}': object not found")]
+    CommitNotFound {
+        /// The commit as the user wrote it.
+        commit: String,
+    },
+    /// The object that was asked for leads to something that has no files.
+    #[error("object {id} is a {kind}, not a commit")]
+    NotACommit {
+        /// The object.
+        id: Oid,
+        /// What it is.
+        kind: String,
+    },
+    /// The remote sent more than is allowed.
+    #[error(
+        "the repository is too large: more than {limit} {unit} in one fetch; raise {flag} or make it smaller"
+    )]
+    TooLarge {
+        /// The limit.
+        limit: u64,
+        /// Of what.
+        unit: &'static str,
+        /// The flag that sets it.
+        flag: &'static str,
+    },
+    /// The pack cannot be unpacked.
+    #[error("{host} sent a pack that cannot be used: {why}")]
+    Pack {
+        /// The host.
+        host: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The mirror's directory cannot be read or written.
+    #[error("mirror storage: {0}")]
+    Storage(#[from] std::io::Error),
+    /// The mirror holds the commit, but not in a readable form.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl Failure for FetchError {
+    fn class(&self) -> Class {
+        match self {
+            Self::Throttled { wait, .. } => Class::Waiting(*wait),
+            // As upstream: a ref may appear, a Secret may be mended, a server may come back, a limit may be raised.
+            Self::Connection { .. }
+            | Self::TimedOut { .. }
+            | Self::Stopped
+            | Self::AuthenticationRequired { .. }
+            | Self::AuthorizationFailed { .. }
+            | Self::RepositoryNotFound { .. }
+            | Self::Status { .. }
+            | Self::Redirect { .. }
+            | Self::Advertisement { .. }
+            | Self::Answer { .. }
+            | Self::MissingReference { .. }
+            | Self::Empty
+            | Self::CommitNotFound { .. }
+            | Self::NotACommit { .. }
+            | Self::TooLarge { .. }
+            | Self::Pack { .. }
+            | Self::Storage(_) => Class::Transient,
+            Self::Read(error) => error.class(),
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Empty => "EmptyGitRepository",
+            Self::Read(error) => error.reason(),
+            _ => "GitOperationFailed",
+        }
+    }
+}
+
+/// Why a commit that was fetched cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The object database cannot give an object that has to be there. The mirror is made anew by the next fetch.
+    #[error("object {id} cannot be read: {why}")]
+    Object {
+        /// The object.
+        id: Oid,
+        /// What libgit2 says.
+        why: String,
+    },
+    /// An object that is not of the form its kind has.
+    #[error(transparent)]
+    Form(#[from] super::object::ObjectError),
+    /// A file larger than is allowed.
+    #[error(
+        "object {id} has {size} bytes, more than the {limit} that a file may have; raise {flag} or leave it out"
+    )]
+    BlobTooLarge {
+        /// The object.
+        id: Oid,
+        /// Its size in bytes.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+        /// The flag that sets it.
+        flag: &'static str,
+    },
+    /// More files and directories than are allowed.
+    #[error("the tree of the commit has more than {limit} entries; raise {flag}")]
+    TooManyEntries {
+        /// The limit.
+        limit: u64,
+        /// The flag that sets it.
+        flag: &'static str,
+    },
+    /// A path longer than any file system takes.
+    #[error("the tree of the commit has a path of more than {0} bytes")]
+    PathTooLong(usize),
+}
+
+impl Failure for ReadError {
+    fn class(&self) -> Class {
+        match self {
+            Self::Object { .. }
+            | Self::Form(_)
+            | Self::BlobTooLarge { .. }
+            | Self::TooManyEntries { .. }
+            | Self::PathTooLong(_) => Class::Transient,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        "GitOperationFailed"
+    }
+}
+
+impl Failure for AddressError {
+    fn class(&self) -> Class {
+        match self {
+            Self::Invalid { .. } | Self::Unsupported { .. } => Class::Terminal,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } => "URLInvalid",
+            Self::Unsupported { .. } => "UnsupportedField",
+        }
+    }
+}
+
+impl Failure for CredentialsError {
+    fn class(&self) -> Class {
+        match self {
+            // All of these are mended by editing the Secret, not the object.
+            Self::PasswordWithoutUsername { .. } | Self::NotText(_) | Self::Unsupported(_) => {
+                Class::Transient
+            }
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        "AuthenticationFailed"
+    }
+}
+
+/// The beginning of a server's error page, if it had one to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said(pub String);
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ": {}", self.0)
+        }
+    }
+}
+
+/// Errors of the pure protocol parsers, which know no host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ProtocolError {
+    #[error(transparent)]
+    Packet(#[from] PacketError),
+    #[error(transparent)]
+    Line(#[from] LineError),
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+    #[error("the answer ended early")]
+    Truncated,
+    #[error("the answer is longer than {0} bytes")]
+    TooLong(u64),
+}
+
+impl ProtocolError {
+    /// With the host that did it.
+    pub(super) fn of(self, host: &str) -> FetchError {
+        FetchError::Answer {
+            host: host.to_owned(),
+            why: self.to_string(),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Git without a `git`: the wire protocol over pooled connections, bare mirrors on disk, commits read from packs.
+//!
+//! A pass asks [`head`] which commit a [`Reference`] names, which is one small request; only if that is news does
+//! [`fetch`] bring the difference into the [`Mirror`] and give a [`Checkout`], from which the archive is made. There is
+//! no work tree. Nothing here knows Kubernetes.
+
+mod address;
+mod checkout;
+mod credentials;
+mod error;
+mod fetch;
+mod head;
+mod index;
+mod mirror;
+pub mod object;
+pub mod protocol;
+mod reference;
+mod remote;
+mod transport;
+
+pub use address::{Address, AddressError};
+pub use checkout::{Blob, Checkout, Entries, Entry};
+pub use credentials::{Credentials, CredentialsError};
+pub use error::{FetchError, ReadError, Said};
+pub use fetch::fetch;
+pub use git2::Oid;
+pub use head::{Head, head};
+pub use mirror::{Mirror, Mirrors};
+pub use object::{Commit, Kind};
+pub use reference::{Fields, Reference, UnsupportedField};
+pub use remote::{BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits, PACK_BYTES_FLAG, PACK_OBJECTS_FLAG, Remote};
+pub use transport::{Transport, TransportError};

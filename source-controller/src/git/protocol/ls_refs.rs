@@ -1,0 +1,154 @@
+//! The command `ls-refs`: which object a ref names now.
+
+use bytes::Bytes;
+use git2::Oid;
+
+use super::advertisement::Capabilities;
+use super::packet::Request;
+use super::{AGENT, object_id, remote_text};
+
+/// Asks for the refs that begin with one of `prefixes`, tags with the commit they lead to. Without prefixes every
+/// ref is asked for.
+#[must_use]
+pub fn request(capabilities: &Capabilities, prefixes: &[&str]) -> Bytes {
+    let mut request = Request::default()
+        .line("command=ls-refs")
+        .line(&format!("agent={AGENT}"));
+    if capabilities.object_format {
+        request = request.line("object-format=sha1");
+    }
+    let prefixes = prefixes.iter().map(|prefix| format!("ref-prefix {prefix}"));
+    request.delimiter().line("peel").lines(prefixes).finish()
+}
+
+/// One ref of the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteRef {
+    /// Full name as the server wrote it; ref names need not be UTF-8.
+    pub name: Vec<u8>,
+    /// The object that the ref holds: a commit, or a tag object.
+    pub id: Oid,
+    /// What an annotated tag leads to in the end.
+    pub peeled: Option<Oid>,
+}
+
+/// A line of the answer that is no ref.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// The server's own words.
+    #[error("remote: {0}")]
+    Remote(String),
+    /// Not of the form `<object> <name> <attributes>`.
+    #[error("'{0}' is no ref")]
+    Form(String),
+}
+
+/// Reads one line; `None` for a branch that does not exist yet.
+///
+/// # Errors
+/// The line is a message of the server or has no ref's form.
+pub fn parse(line: &[u8]) -> Result<Option<RemoteRef>, LineError> {
+    if let Some(words) = line.strip_prefix(b"ERR ") {
+        return Err(LineError::Remote(remote_text(words)));
+    }
+    let malformed = || LineError::Form(remote_text(line));
+    let mut words = line.split(|byte| *byte == b' ');
+    let (Some(id), Some(name)) = (words.next(), words.next()) else {
+        return Err(malformed());
+    };
+    if name.is_empty() {
+        return Err(malformed());
+    }
+    if id == b"unborn" {
+        return Ok(None);
+    }
+    let id = object_id(id).ok_or_else(malformed)?;
+    let mut peeled = None;
+    for attribute in words {
+        if let Some(target) = attribute.strip_prefix(b"peeled:") {
+            peeled = Some(object_id(target).ok_or_else(malformed)?);
+        }
+    }
+    Ok(Some(RemoteRef {
+        name: name.to_vec(),
+        id,
+        peeled,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: &str = "0123456789abcdef0123456789abcdef01234567";
+    const B: &str = "89abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn the_request_names_what_it_wants() {
+        let capabilities = Capabilities {
+            object_format: true,
+            ..Capabilities::default()
+        };
+        let bytes = request(&capabilities, &["refs/heads/main"]);
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.starts_with("0014command=ls-refs\n"), "{text}");
+        assert!(
+            text.ends_with("0017object-format=sha1\n00010009peel\n001fref-prefix refs/heads/main\n0000"),
+            "{text}"
+        );
+        assert!(!String::from_utf8_lossy(&request(&Capabilities::default(), &[])).contains("object-format"));
+    }
+
+    #[test]
+    fn refs_come_with_what_they_lead_to() {
+        let read = |line: String| parse(line.as_bytes());
+        let plain = read(format!("{A} refs/heads/main")).unwrap().unwrap();
+        assert_eq!(
+            (plain.id.to_string(), plain.peeled, &plain.name[..]),
+            (A.into(), None, &b"refs/heads/main"[..])
+        );
+        let tag = read(format!("{A} refs/tags/v1 peeled:{B}")).unwrap().unwrap();
+        assert_eq!(tag.peeled.map(|id| id.to_string()).as_deref(), Some(B));
+        assert_eq!(
+            read(format!("{A} HEAD symref-target:refs/heads/main"))
+                .unwrap()
+                .unwrap()
+                .peeled,
+            None
+        );
+        assert_eq!(read("unborn HEAD symref-target:refs/heads/main".into()), Ok(None));
+    }
+
+    #[test]
+    fn other_lines_are_refused() {
+        assert_eq!(
+            parse(b"ERR no access"),
+            Err(LineError::Remote("no access".into()))
+        );
+        for bad in [
+            "",
+            "main",
+            &format!("{A}"),
+            &format!("{A} "),
+            "0123 refs/heads/main",
+            &format!("{A} x peeled:1"),
+        ] {
+            assert!(matches!(parse(bad.as_bytes()), Err(LineError::Form(_))), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_or_refused(line in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&line);
+        }
+
+        #[test]
+        fn any_name_is_kept(name in "[!-~]{1,80}") {
+            let read = parse(format!("{A} {name}").as_bytes()).unwrap().unwrap();
+            prop_assert_eq!(read.name, name.as_bytes());
+        }
+    }
+}

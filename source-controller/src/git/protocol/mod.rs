@@ -1,0 +1,81 @@
+//! Git's wire protocol, version 2, as pure functions and state machines over bytes: no socket, no clock, no disk.
+//!
+//! Every byte that is parsed here was written by a stranger. Each parser is bounded, never panics, and says what
+//! was wrong (`gitprotocol-v2`, `gitprotocol-http` and `gitprotocol-common` of Git's documentation).
+
+pub mod advertisement;
+pub mod fetch;
+pub mod ls_refs;
+pub mod pack;
+pub mod packet;
+
+use git2::Oid;
+
+/// What this program calls itself on the wire. Some hosts serve the smart protocol only to agents that begin
+/// with `git/`.
+pub const AGENT: &str = concat!("git/2.0-sluice-", env!("CARGO_PKG_VERSION"));
+
+/// Longest text of a remote that is repeated in a message, in characters.
+const REMOTE_TEXT: usize = 512;
+
+/// Reads a full SHA-1 object name: exactly 40 hexadecimal digits, in either case.
+#[must_use]
+pub fn object_id(text: &[u8]) -> Option<Oid> {
+    let mut raw = [0_u8; 20];
+    hex::decode_to_slice(text, &mut raw).ok()?;
+    Oid::from_bytes(&raw).ok()
+}
+
+/// A stranger's text made fit for a message: bounded, one line, without control characters.
+#[must_use]
+pub fn remote_text(text: &[u8]) -> String {
+    let head = &text[..text.len().min(4 * REMOTE_TEXT)];
+    let lossy = String::from_utf8_lossy(head);
+    let clean: String = lossy
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(REMOTE_TEXT)
+        .collect();
+    clean.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_object_name_has_exactly_forty_digits() {
+        let full = "0123456789abcdef0123456789abcdef01234567";
+        assert_eq!(
+            object_id(full.as_bytes()).map(|id| id.to_string()).as_deref(),
+            Some(full)
+        );
+        for bad in [
+            "",
+            "0123",
+            &full[1..],
+            &format!("{full}0"),
+            &full.replace('0', "g"),
+        ] {
+            assert_eq!(object_id(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn remote_text_is_one_printable_line() {
+        assert_eq!(
+            remote_text(b"  no\r\nsuch\x1b[31m thing\xff\n"),
+            "no such [31m thing\u{fffd}"
+        );
+        assert!(remote_text(&[b'a'; 100_000]).len() <= REMOTE_TEXT);
+    }
+
+    proptest! {
+        #[test]
+        fn remote_text_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..4096)) {
+            prop_assert!(!remote_text(&bytes).contains(char::is_control));
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Smart HTTP over pooled connections (`gitprotocol-http`).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use sluice_runtime::failure::chain;
+use url::Url;
+
+use super::super::address::host;
+use super::super::error::{FetchError, Said};
+use super::super::protocol::advertisement::{self, Capabilities};
+use super::super::protocol::{AGENT, remote_text};
+use super::super::remote::Remote;
+use super::answer::Packets;
+use super::redirect;
+
+/// A connection that is not there after this long is given up, so that the next address of the host gets a chance.
+const CONNECT: Duration = Duration::from_secs(30);
+/// Idle connections kept for each host.
+const IDLE_PER_HOST: usize = 8;
+/// Repositories whose capabilities are remembered; beyond that all are forgotten, which costs one request each.
+const REMEMBERED: usize = 10_000;
+/// Bytes of an error page that are read.
+const ERROR_PAGE: usize = 4 * 1024;
+/// `Retry-After` is believed within these bounds.
+const WAIT: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+/// Without a number in it, `Retry-After` and 429 mean this.
+const USUAL_WAIT: Duration = Duration::from_secs(60);
+
+type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// Connections to servers, and what was learnt about the repositories behind them. Cheap to clone.
+#[derive(Clone)]
+pub struct Transport(Arc<Inner>);
+
+struct Inner {
+    pool: Pool,
+    endpoints: Mutex<HashMap<Key, Arc<Endpoint>>>,
+}
+
+/// Whose capabilities are remembered: an address, and the digest of the credentials it was asked with.
+type Key = (String, [u8; 32]);
+
+/// A repository as its server presented it.
+#[derive(Debug)]
+pub(in super::super) struct Endpoint {
+    /// Where commands go: the address, or where it redirected to.
+    repository: Url,
+    /// What goes into the `Authorization` header there.
+    authorization: Option<HeaderValue>,
+    /// What the server offers.
+    pub(in super::super) capabilities: Capabilities,
+}
+
+/// TLS cannot be set up in this process.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot set up TLS: {0}")]
+pub struct TransportError(#[from] rustls::Error);
+
+impl Transport {
+    /// A pool without any connection yet. The operating system's root certificates are read once, here; where there
+    /// are none, https remotes fail and http ones work.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn new() -> Result<Self, TransportError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder =
+            rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let tls = builder.clone().with_native_roots().unwrap_or_else(|error| {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "no root certificates: https remotes will fail"
+            );
+            builder.with_root_certificates(rustls::RootCertStore::empty())
+        });
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        // A request goes out in one piece and at once; the 40 ms of a delayed acknowledgement would dominate a poll.
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(CONNECT));
+        tcp.set_keepalive(Some(Duration::from_secs(60)));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls.with_no_client_auth())
+            .https_or_http()
+            .enable_http1();
+        let pool = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(IDLE_PER_HOST)
+            .build(connector.wrap_connector(tcp));
+        Ok(Self(Arc::new(Inner {
+            pool,
+            endpoints: Mutex::default(),
+        })))
+    }
+
+    /// The repository's capabilities: remembered, or asked for.
+    pub(in super::super) async fn endpoint(&self, remote: &Remote) -> Result<Arc<Endpoint>, FetchError> {
+        let key = key(remote);
+        let held = self.endpoints().get(&key).cloned();
+        if let Some(endpoint) = held {
+            return Ok(endpoint);
+        }
+        let endpoint = Arc::new(self.discover(remote).await?);
+        let mut endpoints = self.endpoints();
+        if endpoints.len() >= REMEMBERED {
+            endpoints.clear();
+        }
+        endpoints.insert(key, Arc::clone(&endpoint));
+        Ok(endpoint)
+    }
+
+    /// Forgets what was learnt about the repository; true if there was something. Called after every failure,
+    /// because a server may have moved or changed.
+    pub(in super::super) fn forget(&self, remote: &Remote) -> bool {
+        self.endpoints().remove(&key(remote)).is_some()
+    }
+
+    /// Sends one command and gives the packets of its answer.
+    pub(in super::super) async fn command(
+        &self,
+        remote: &Remote,
+        endpoint: &Endpoint,
+        body: Bytes,
+    ) -> Result<Packets, FetchError> {
+        let url = redirect::upload_pack(&endpoint.repository);
+        let mut headers = headers(endpoint.authorization.as_ref());
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/x-git-upload-pack-request"),
+        );
+        headers.insert(
+            ACCEPT,
+            HeaderValue::from_static("application/x-git-upload-pack-result"),
+        );
+        let response = self.send(Method::POST, &url, headers, body).await?;
+        if response.status().is_redirection() {
+            let why = "a command was redirected; only the first request may be".to_owned();
+            return Err(FetchError::Redirect {
+                url: remote.address.clone(),
+                why,
+            });
+        }
+        let response = succeeded(remote, response).await?;
+        let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        if kind != Some(b"application/x-git-upload-pack-result") {
+            let why = format!("content type '{}'", remote_text(kind.unwrap_or_default()));
+            return Err(FetchError::Answer {
+                host: host(&url),
+                why,
+            });
+        }
+        Ok(Packets::new(response.into_body(), host(&url)))
+    }
+
+    /// `GET info/refs`, redirections followed.
+    async fn discover(&self, remote: &Remote) -> Result<Endpoint, FetchError> {
+        let refused = |why: String| FetchError::Redirect {
+            url: remote.address.clone(),
+            why,
+        };
+        let mut url = redirect::info_refs(remote.address.url());
+        let mut authorization = remote.credentials.header();
+        for _ in 0..=redirect::LONGEST_CHAIN {
+            let sent = headers(authorization.as_ref());
+            let response = self.send(Method::GET, &url, sent, Bytes::new()).await?;
+            if let Some(location) = location(&response) {
+                let next = redirect::follow(&url, &location).map_err(refused)?;
+                if !redirect::same_place(&url, &next) {
+                    authorization = None;
+                }
+                url = next;
+                continue;
+            }
+            let repository = redirect::repository(&url).map_err(refused)?;
+            let response = succeeded(remote, response).await?;
+            let body = beginning(response.into_body(), advertisement::LONGEST).await;
+            let body = body.map_err(|why| FetchError::Connection {
+                host: host(&url),
+                why,
+            })?;
+            let capabilities = advertisement::parse(&body).map_err(|source| FetchError::Advertisement {
+                url: remote.address.clone(),
+                source,
+            })?;
+            return Ok(Endpoint {
+                repository,
+                authorization,
+                capabilities,
+            });
+        }
+        Err(refused(format!(
+            "more than {} times in a row",
+            redirect::LONGEST_CHAIN
+        )))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, FetchError> {
+        let host = host(url);
+        let broken = |why: String| FetchError::Connection {
+            host: host.clone(),
+            why,
+        };
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let mut request = Request::new(Full::new(body.clone()));
+            *request.method_mut() = method.clone();
+            *request.uri_mut() = url.as_str().parse().map_err(|error| broken(format!("{error}")))?;
+            *request.headers_mut() = headers.clone();
+            match self.0.pool.request(request).await {
+                Ok(response) => return Ok(response),
+                // A kept connection that the server closed while the request was on its way. Nothing here changes
+                // anything at the server, so asking again is safe.
+                Err(error) if attempts == 1 && !error.is_connect() => {}
+                Err(error) => return Err(connection_error(&host, &error)),
+            }
+        }
+    }
+
+    fn endpoints(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Endpoint>>> {
+        self.0.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Transport")
+    }
+}
+
+fn key(remote: &Remote) -> Key {
+    (
+        remote.address.url().as_str().to_owned(),
+        remote.credentials.digest(),
+    )
+}
+
+fn headers(authorization: Option<&HeaderValue>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    headers.insert("git-protocol", HeaderValue::from_static("version=2"));
+    headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+    if let Some(value) = authorization {
+        headers.insert(AUTHORIZATION, value.clone());
+    }
+    headers
+}
+
+fn location(response: &Response<Incoming>) -> Option<String> {
+    if !response.status().is_redirection() {
+        return None;
+    }
+    Some(String::from_utf8_lossy(response.headers().get(LOCATION)?.as_bytes()).into_owned())
+}
+
+/// Turns an answer that is no success into the error that says what it means.
+async fn succeeded(remote: &Remote, response: Response<Incoming>) -> Result<Response<Incoming>, FetchError> {
+    let status = response.status();
+    if status == StatusCode::OK {
+        return Ok(response);
+    }
+    if let Some(wait) = wait(status, response.headers()) {
+        return Err(FetchError::Throttled {
+            host: remote.address.host(),
+            status: status.as_u16(),
+            wait,
+        });
+    }
+    let url = remote.address.clone();
+    let page = beginning(response.into_body(), ERROR_PAGE)
+        .await
+        .unwrap_or_default();
+    let said = Said(remote_text(&page));
+    Err(match status {
+        StatusCode::UNAUTHORIZED => FetchError::AuthenticationRequired { url, said },
+        StatusCode::FORBIDDEN => FetchError::AuthorizationFailed { url, said },
+        StatusCode::NOT_FOUND => FetchError::RepositoryNotFound { url, said },
+        _ => FetchError::Status {
+            url,
+            status: status.as_u16(),
+            said,
+        },
+    })
+}
+
+/// How long a server asks to wait: 429 always does, 503 if it says so. A date is compared with the server's own
+/// clock.
+fn wait(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    let after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    match (status, after) {
+        (StatusCode::TOO_MANY_REQUESTS, None) => return Some(USUAL_WAIT),
+        (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, Some(_)) => {}
+        _ => return None,
+    }
+    let after = after.unwrap_or_default().trim();
+    let seconds = after.parse().ok().map(Duration::from_secs);
+    let date = |text: &str| {
+        jiff::fmt::rfc2822::DateTimeParser::new()
+            .parse_timestamp(text)
+            .ok()
+    };
+    let until = || {
+        let now = date(headers.get(DATE)?.to_str().ok()?)?;
+        Some(Duration::try_from(date(after)?.duration_since(now)).unwrap_or_default())
+    };
+    Some(
+        seconds
+            .or_else(until)
+            .unwrap_or(USUAL_WAIT)
+            .clamp(*WAIT.start(), *WAIT.end()),
+    )
+}
+
+/// The first `limit` bytes of a body.
+async fn beginning(body: Incoming, limit: usize) -> Result<Vec<u8>, String> {
+    let mut body = std::pin::pin!(Limited::new(body, limit));
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => return Ok(bytes),
+            Err(error) => return Err(chain(error.as_ref())),
+        }
+    }
+    Ok(bytes)
+}
+
+pub(super) fn connection_error(host: &str, error: &(dyn std::error::Error + 'static)) -> FetchError {
+    FetchError::Connection {
+        host: host.to_owned(),
+        why: chain(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_may_ask_to_wait() {
+        let asked = |status: u16, pairs: &[(http::header::HeaderName, &str)]| {
+            let headers = pairs
+                .iter()
+                .map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap()));
+            wait(StatusCode::from_u16(status).unwrap(), &headers.collect()).map(|wait| wait.as_secs())
+        };
+        let now = (DATE, "Sun, 06 Nov 1994 08:49:37 GMT");
+        let cases: &[(u16, &[(http::header::HeaderName, &str)], Option<u64>)] = &[
+            (429, &[], Some(60)),
+            (429, &[(RETRY_AFTER, "7")], Some(7)),
+            (429, &[(RETRY_AFTER, "0")], Some(1)),
+            (429, &[(RETRY_AFTER, "99999999999")], Some(3600)),
+            (429, &[(RETRY_AFTER, "soon")], Some(60)),
+            (503, &[(RETRY_AFTER, "30")], Some(30)),
+            (503, &[], None),
+            (500, &[(RETRY_AFTER, "30")], None),
+            (
+                429,
+                &[now.clone(), (RETRY_AFTER, "Sun, 06 Nov 1994 08:51:37 GMT")],
+                Some(120),
+            ),
+            (
+                429,
+                &[now, (RETRY_AFTER, "Sun, 06 Nov 1994 08:00:00 GMT")],
+                Some(1),
+            ),
+            (429, &[(RETRY_AFTER, "Sun, 06 Nov 1994 08:51:37 GMT")], Some(60)),
+        ];
+        for (status, headers, wanted) in cases {
+            assert_eq!(asked(*status, headers), *wanted, "{status} {headers:?}");
+        }
+    }
+}
