@@ -131,7 +131,8 @@ impl Checkout {
                 match child.kind {
                     Kind::Gitlink => {}
                     Kind::Directory => {
-                        waiting.push((child.id, same.filter(|s| s.kind == Kind::Directory).map(|s| s.id)))
+                        let other = same.filter(|other| other.kind == Kind::Directory);
+                        waiting.push((child.id, other.map(|other| other.id)));
                     }
                     _ if same.is_some_and(|other| other.id == child.id) => {}
                     _ if odb.exists(child.id) => {}
@@ -228,14 +229,14 @@ impl Entries {
         while let Some(level) = self.levels.last_mut() {
             self.path.truncate(level.path);
             match level.children.next() {
-                Some(child) => return self.entry(child).map(Some),
+                Some(child) => return self.entry(&child).map(Some),
                 None => self.levels.pop(),
             };
         }
         Ok(None)
     }
 
-    fn entry(&mut self, child: Child) -> Result<Entry, ReadError> {
+    fn entry(&mut self, child: &Child) -> Result<Entry, ReadError> {
         let limit = self.checkout.0.limits.entries;
         self.count += 1;
         if self.count > limit {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use git2::Oid;
 use sluice_runtime::failure::{Class, Failure};
 
-use super::address::{Address, AddressError};
+use super::address::AddressError;
 use super::credentials::CredentialsError;
 use super::protocol::advertisement::AdvertisementError;
 use super::protocol::fetch::AnswerError;
@@ -37,24 +37,24 @@ pub enum FetchError {
     /// 401.
     #[error("unable to list remote for '{url}': authentication required{said}")]
     AuthenticationRequired {
-        /// The remote.
-        url: Address,
+        /// The remote, without userinfo.
+        url: String,
         /// What the server said about it.
         said: Said,
     },
     /// 403.
     #[error("unable to list remote for '{url}': authorization failed{said}")]
     AuthorizationFailed {
-        /// The remote.
-        url: Address,
+        /// The remote, without userinfo.
+        url: String,
         /// What the server said about it.
         said: Said,
     },
     /// 404.
     #[error("unable to list remote for '{url}': repository not found{said}")]
     RepositoryNotFound {
-        /// The remote.
-        url: Address,
+        /// The remote, without userinfo.
+        url: String,
         /// What the server said about it.
         said: Said,
     },
@@ -71,8 +71,8 @@ pub enum FetchError {
     /// Any other answer that is no success.
     #[error("unexpected HTTP status {status} from '{url}'{said}")]
     Status {
-        /// The remote.
-        url: Address,
+        /// The remote, without userinfo.
+        url: String,
         /// The status.
         status: u16,
         /// What the server said about it.
@@ -81,16 +81,16 @@ pub enum FetchError {
     /// A redirection that is not followed.
     #[error("'{url}' redirects in a way that is not followed: {why}")]
     Redirect {
-        /// The remote.
-        url: Address,
+        /// The remote, without userinfo.
+        url: String,
         /// What is wrong with it.
         why: String,
     },
     /// The server has no repository in a form that can be read.
     #[error("unable to list remote for '{url}': {source}")]
     Advertisement {
-        /// The remote.
-        url: Address,
+        /// The remote, without userinfo.
+        url: String,
         /// What is missing.
         #[source]
         source: AdvertisementError,
@@ -106,8 +106,8 @@ pub enum FetchError {
     /// The branch or tag does not exist.
     #[error("unable to clone '{url}': couldn't find remote ref \"{name}\"")]
     MissingReference {
-        /// The remote.
-        url: Address,
+        /// The remote, without userinfo.
+        url: String,
         /// Full name of the ref.
         name: String,
     },

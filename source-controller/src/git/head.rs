@@ -77,7 +77,7 @@ async fn look_up(remote: &Remote, reference: &Reference) -> Result<Head, FetchEr
         return Err(FetchError::Empty);
     }
     Err(FetchError::MissingReference {
-        url: remote.address.clone(),
+        url: remote.address.to_string(),
         name,
     })
 }

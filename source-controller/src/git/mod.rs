@@ -30,3 +30,6 @@ pub use object::{Commit, Kind};
 pub use reference::{Fields, Reference, UnsupportedField};
 pub use remote::{BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits, PACK_BYTES_FLAG, PACK_OBJECTS_FLAG, Remote};
 pub use transport::{Transport, TransportError};
+
+#[cfg(test)]
+mod tests;

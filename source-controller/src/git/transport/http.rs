@@ -148,7 +148,7 @@ impl Transport {
         if response.status().is_redirection() {
             let why = "a command was redirected; only the first request may be".to_owned();
             return Err(FetchError::Redirect {
-                url: remote.address.clone(),
+                url: remote.address.to_string(),
                 why,
             });
         }
@@ -167,7 +167,7 @@ impl Transport {
     /// `GET info/refs`, redirections followed.
     async fn discover(&self, remote: &Remote) -> Result<Endpoint, FetchError> {
         let refused = |why: String| FetchError::Redirect {
-            url: remote.address.clone(),
+            url: remote.address.to_string(),
             why,
         };
         let mut url = redirect::info_refs(remote.address.url());
@@ -191,7 +191,7 @@ impl Transport {
                 why,
             })?;
             let capabilities = advertisement::parse(&body).map_err(|source| FetchError::Advertisement {
-                url: remote.address.clone(),
+                url: remote.address.to_string(),
                 source,
             })?;
             return Ok(Endpoint {
@@ -284,7 +284,7 @@ async fn succeeded(remote: &Remote, response: Response<Incoming>) -> Result<Resp
             wait,
         });
     }
-    let url = remote.address.clone();
+    let url = remote.address.to_string();
     let page = beginning(response.into_body(), ERROR_PAGE)
         .await
         .unwrap_or_default();

@@ -1,0 +1,191 @@
+//! Mirrors over their life.
+
+use std::fs;
+
+use super::*;
+
+impl World {
+    /// As after a restart: nothing in memory, everything on disk.
+    fn restart(self) -> Self {
+        let Self {
+            repository,
+            server,
+            url,
+            mirrors,
+            transport: _,
+            root,
+        } = self;
+        drop(mirrors);
+        let mirrors = Mirrors::new(root.path()).unwrap();
+        Self {
+            repository,
+            server,
+            url,
+            mirrors,
+            transport: Transport::new().unwrap(),
+            root,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_restart_fetches_nothing_again() {
+    let world = World::with_files().await;
+    world.fetch(&main()).await.unwrap();
+    let world = world.restart();
+    world.steps();
+    let checkout = world.fetch(&main()).await.unwrap();
+    assert_eq!(world.steps(), [Step::InfoRefs, Step::LsRefs]);
+    assert_eq!(files(&checkout), ls_tree(&world.repository, "HEAD"));
+}
+
+#[tokio::test]
+async fn what_a_killed_fetch_left_is_cleaned_up() {
+    let world = World::with_files().await;
+    world.fetch(&main()).await.unwrap();
+    let pack = generation(&world).join("objects/pack");
+    for name in ["pack_git2_8f3a1c", "pack-1234.idx"] {
+        fs::write(pack.join(name), "half of it").unwrap();
+    }
+    fs::create_dir_all(
+        generation(&world)
+            .with_file_name("generation-9")
+            .join("objects/pack"),
+    )
+    .unwrap();
+    let world = world.restart();
+    world.repository.commit_files(&[("a", "1")], "two").unwrap();
+    let checkout = world.fetch(&main()).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&world.repository, "HEAD"));
+    assert_eq!(fs::read_dir(&pack).unwrap().count(), 4);
+    assert_eq!(fsck(&generation(&world)), "");
+}
+
+#[tokio::test]
+async fn a_mirror_that_lost_its_packs_is_made_anew() {
+    let world = World::with_files().await;
+    world.fetch(&main()).await.unwrap();
+    for pack in world.files(|name| name.ends_with(".pack")) {
+        fs::remove_file(pack).unwrap();
+    }
+    let world = world.restart();
+    let checkout = world.fetch(&main()).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&world.repository, "HEAD"));
+    read_all(checkout).await.unwrap();
+    assert_eq!(fsck(&generation(&world)), "");
+}
+
+#[tokio::test]
+async fn a_mirror_that_lost_its_packs_cannot_take_a_difference() {
+    let world = World::with_files().await;
+    world.fetch(&main()).await.unwrap();
+    for pack in world.files(|name| name.ends_with(".pack")) {
+        fs::remove_file(pack).unwrap();
+    }
+    let world = world.restart();
+    world
+        .repository
+        .commit_files(&[("modules/7/main.tf", noise(1000, 10))], "two")
+        .unwrap();
+    let checkout = world.fetch(&main()).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&world.repository, "HEAD"));
+    read_all(checkout).await.unwrap();
+    assert_eq!(world.server.count(Step::Fetch), 3);
+}
+
+#[tokio::test]
+async fn a_pack_with_flipped_bits_is_noticed_and_the_mirror_made_anew() {
+    let world = World::with_files().await;
+    world.fetch(&main()).await.unwrap();
+    let pack = world.files(|name| name.ends_with(".pack")).pop().unwrap();
+    let mut bytes = fs::read(&pack).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 64].fill(0x5a);
+    fs::remove_file(&pack).unwrap();
+    fs::write(&pack, bytes).unwrap();
+    let world = world.restart();
+    let error = read_all(world.fetch(&main()).await.unwrap()).await.unwrap_err();
+    assert!(matches!(error, ReadError::Object { .. }), "{error}");
+    let world = world;
+    read_all(world.fetch(&main()).await.unwrap()).await.unwrap();
+    assert_eq!(world.server.count(Step::Fetch), 2);
+}
+
+#[tokio::test]
+async fn a_frayed_mirror_is_followed_by_a_new_one() {
+    let world = World::with_files().await;
+    let held = world.fetch(&main()).await.unwrap();
+    let old = generation(&world);
+    let mut refs = fs::read_to_string(old.join("packed-refs")).unwrap();
+    for number in 1..100 {
+        refs.push_str(&format!("{number:040x} refs/tips/{number:06}\n"));
+    }
+    fs::write(old.join("packed-refs"), refs).unwrap();
+    drop(held);
+    let world = world.restart();
+    world.repository.commit_files(&[("a", "1")], "two").unwrap();
+    let checkout = world.fetch(&main()).await.unwrap();
+    assert_ne!(generation(&world), old);
+    assert_eq!(files(&checkout), ls_tree(&world.repository, "HEAD"));
+    let asked = world.server.requests().pop().unwrap().body_text();
+    assert!(!asked.contains("have "), "{asked}");
+}
+
+#[tokio::test]
+async fn who_reads_an_old_mirror_is_not_disturbed() {
+    let world = World::with_files().await;
+    let held = world.fetch(&main()).await.unwrap();
+    let (remote, old) = (world.remote(), generation(&world));
+    // As if something had been unreadable.
+    let mirror = world.mirrors.open(&remote);
+    mirror.lock().await.opened().unwrap().generation.condemn();
+    world.repository.commit_files(&[("a", "1")], "two").unwrap();
+    world.fetch(&main()).await.unwrap();
+    assert!(old.exists());
+    read_all(held).await.unwrap();
+    assert!(!old.exists());
+    generation(&world);
+}
+
+#[tokio::test]
+async fn a_mirror_is_shared_only_by_the_same_credentials() {
+    let world = World::new().await;
+    let with = |user: &str| world.remote_at(&world.url.replace("http://", &format!("http://{user}@")));
+    let open = |remote: &Remote| world.mirrors.open(remote);
+    assert!(Arc::ptr_eq(&open(&with("a:b")), &open(&with("a:b"))));
+    let held = open(&with("a:b"));
+    for other in [
+        with("a:c"),
+        world.remote(),
+        world.remote_at(&format!("{}x", world.url)),
+    ] {
+        assert!(!Arc::ptr_eq(&held, &open(&other)));
+    }
+}
+
+#[tokio::test]
+async fn mirrors_that_nobody_names_are_swept() {
+    let world = World::with_files().await;
+    world.fetch(&main()).await.unwrap();
+    assert_eq!(world.mirrors.sweep().unwrap(), 0);
+    let held = world.mirrors.open(&world.remote());
+    assert_eq!(world.mirrors.sweep().unwrap(), 0);
+    assert_eq!(world.mirrors.sweep().unwrap(), 0, "somebody holds it");
+    drop(held);
+    assert_eq!(world.mirrors.sweep().unwrap(), 1);
+    world.fetch(&main()).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_process_at_a_time() {
+    let root = TempDir::new().unwrap();
+    let held = Mirrors::new(root.path()).unwrap();
+    assert!(
+        Mirrors::new(root.path())
+            .unwrap_err()
+            .to_string()
+            .contains("in use by another process")
+    );
+    drop(held);
+    Mirrors::new(root.path()).unwrap();
+}
