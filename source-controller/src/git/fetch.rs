@@ -102,7 +102,7 @@ impl Fetch<'_> {
         let (mirror, commit, limits) = (Arc::clone(self.mirror), self.head.commit, self.remote.limits);
         blocking(move || {
             let mut opened = guard.opened()?;
-            if opened.record.tips.contains(&commit) {
+            if opened.record.tips.contains(&commit) && !opened.generation.is_condemned() {
                 match complete(mirror, &mut opened, commit, limits) {
                     Ok(checkout) => {
                         guard.keep(opened);

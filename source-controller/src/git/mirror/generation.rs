@@ -94,12 +94,15 @@ impl Generation {
         self.retired.store(false, Ordering::Relaxed);
     }
 
-    /// Something in it could not be read: the next fetch is to begin anew.
+    /// Something in it could not be read: the next fetch is to begin anew, also if it is another process's.
     pub(in super::super) fn condemn(&self) {
         self.condemned.store(true, Ordering::Relaxed);
+        if let Err(error) = Record::forget(&self.directory) {
+            tracing::warn!(directory = %self.directory.display(), %error, "a broken mirror is forgotten only in memory");
+        }
     }
 
-    pub(super) fn is_condemned(&self) -> bool {
+    pub(in super::super) fn is_condemned(&self) -> bool {
         self.condemned.load(Ordering::Relaxed)
     }
 }

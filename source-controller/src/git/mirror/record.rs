@@ -56,6 +56,14 @@ impl Record {
         replace(&directory.join("packed-refs"), &refs)
     }
 
+    /// Takes back that any commit is held.
+    pub(super) fn forget(directory: &Path) -> io::Result<()> {
+        match fs::remove_file(directory.join("packed-refs")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Adds a commit that has been fetched.
     pub(in super::super) fn add(&mut self, tip: Oid, shallow: &[Oid], unshallow: &[Oid]) {
         if !self.tips.contains(&tip) {
@@ -102,6 +110,9 @@ mod tests {
         assert_eq!(record.tips, [id('b'), id('a')]);
         record.write(directory.path()).unwrap();
         assert_eq!(Record::read(directory.path()).unwrap(), record);
+        Record::forget(directory.path()).unwrap();
+        Record::forget(directory.path()).unwrap();
+        assert_eq!(Record::read(directory.path()).unwrap().tips, []);
     }
 
     proptest! {

@@ -55,7 +55,7 @@ impl From<PacketError> for AdvertisementError {
 /// The answer is no version 2 advertisement of a repository that can be read.
 pub fn parse(answer: &[u8]) -> Result<Capabilities, AdvertisementError> {
     let mut buffer = BytesMut::from(&answer[..answer.len().min(LONGEST)]);
-    let first = match next(&mut buffer)? {
+    let first = match decode(&mut buffer)?.ok_or(AdvertisementError::NotGit)? {
         // Servers may say what follows; Git's own leaves it out in version 2.
         Packet::Data(service) if service.starts_with(b"# service=git-upload-pack") => {
             match next(&mut buffer)? {
@@ -194,7 +194,7 @@ mod tests {
                 E::Missing("fetch=shallow"),
             ),
             (&["version 2", "ls-refs"], E::Incomplete),
-            (&[], E::Incomplete),
+            (&[], E::NotGit),
             (&["hello"], E::NotGit),
         ];
         for (lines, error) in cases {

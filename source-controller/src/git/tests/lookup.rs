@@ -178,7 +178,7 @@ async fn statuses_are_named() {
 async fn servers_that_cannot_be_spoken_to_are_named() {
     let world = World::new().await;
     world.repository.commit("one").unwrap();
-    let id = "0".repeat(40);
+    let id = "8".repeat(40);
     let line = format!("{id} capabilities^{{}}\0multi_ack\n");
     let version_0 = format!(
         "001e# service=git-upload-pack\n0000{:04x}{line}0000",

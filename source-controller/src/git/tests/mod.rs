@@ -222,7 +222,9 @@ fn fsck(directory: &Path) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     let said = String::from_utf8_lossy(&output.stderr);
-    said.lines().filter(|line| !line.starts_with("notice: HEAD points to an unborn branch")).collect()
+    said.lines()
+        .filter(|line| !line.starts_with("notice: HEAD points to an unborn branch"))
+        .collect()
 }
 
 fn generation(world: &World) -> PathBuf {
