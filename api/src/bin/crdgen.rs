@@ -70,9 +70,27 @@ fn run(args: &Args) -> Result<Vec<String>, Error> {
 fn yaml(crd: &CustomResourceDefinition) -> Result<String, Error> {
     let name = || crd.metadata.name.clone().unwrap_or_default();
     let body = serde_yaml_ng::to_string(crd).map_err(|source| Error::Yaml { name: name(), source })?;
+    let body = body.lines().map(quoted).collect::<Vec<_>>().join("\n");
     Ok(format!(
-        "# Generated from the types in api/ by crdgen; do not edit.\n---\n{body}"
+        "# Generated from the types in api/ by crdgen; do not edit.\n---\n{body}\n"
     ))
+}
+
+/// A line of YAML, its value quoted where YAML 1.1, which kubectl reads, would take the bare word for a boolean.
+fn quoted(line: &str) -> String {
+    let start = line
+        .rfind("- ")
+        .max(line.rfind(": "))
+        .map_or(0, |start| start + 2);
+    let (key, word) = line.split_at(start);
+    let boolean = ["y", "n", "yes", "no", "on", "off"]
+        .iter()
+        .any(|other| word.eq_ignore_ascii_case(other));
+    if boolean && start > 0 {
+        format!("{key}'{word}'")
+    } else {
+        line.to_owned()
+    }
 }
 
 /// How a file differs from what it should be: the first line that does.

@@ -1,0 +1,390 @@
+//! The generated definitions against the tables of the two upstream APIs: names, columns, defaults, rules, size.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sluice_api::crds;
+use sluice_api::source::GitRepository;
+use sluice_api::terraform::{Terraform, v1alpha1};
+
+/// A definition as JSON, by kind; `null` when there is none.
+fn definition(kind: &str) -> Value {
+    let found = crds().into_iter().find(|crd| crd.spec.names.kind == kind);
+    serde_json::to_value(found).unwrap_or_default()
+}
+
+/// One version of a definition; `null` when there is none.
+fn version(kind: &str, name: &str) -> Value {
+    let versions = definition(kind)["spec"]["versions"].clone();
+    let mut found = versions.as_array().into_iter().flatten();
+    found
+        .find(|version| version["name"] == name)
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// The schema at a path such as `spec.healthChecks[].timeout`.
+fn schema<'a>(version: &'a Value, path: &str) -> Option<&'a Value> {
+    let root = version.pointer("/schema/openAPIV3Schema")?;
+    path.split('.').try_fold(root, |at, name| {
+        let field = at.get("properties")?.get(name.trim_end_matches("[]"))?;
+        if name.ends_with("[]") {
+            field.get("items")
+        } else {
+            Some(field)
+        }
+    })
+}
+
+/// Calls back with each schema and its path.
+fn walk(schema: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value)) {
+    visit(path, schema);
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let separator = if path.is_empty() { "" } else { "." };
+        walk(field, &format!("{path}{separator}{name}"), visit);
+    }
+    if schema["items"].is_object() {
+        walk(&schema["items"], &format!("{path}[]"), visit);
+    }
+    if schema["additionalProperties"].is_object() {
+        walk(&schema["additionalProperties"], &format!("{path}{{}}"), visit);
+    }
+}
+
+fn every(version: &Value) -> Vec<(String, Value)> {
+    let mut all = Vec::new();
+    walk(&version["schema"]["openAPIV3Schema"], "", &mut |path, schema| {
+        all.push((path.to_owned(), schema.clone()));
+    });
+    all
+}
+
+fn defaults(version: &Value) -> BTreeMap<String, Value> {
+    every(version)
+        .into_iter()
+        .filter_map(|(path, schema)| Some((path, schema.get("default")?.clone())))
+        .collect()
+}
+
+fn terraform_defaults() -> BTreeMap<String, Value> {
+    [
+        ("spec.alwaysCleanupRunnerPod", json!(true)),
+        ("spec.destroyResourcesOnDeletion", json!(false)),
+        ("spec.disableDriftDetection", json!(false)),
+        ("spec.force", json!(false)),
+        ("spec.parallelism", json!(0)),
+        ("spec.refreshBeforeApply", json!(false)),
+        ("spec.retryStrategy", json!("StaticInterval")),
+        ("spec.runnerTerminationGracePeriodSeconds", json!(30)),
+        ("spec.serviceAccountName", json!("tf-runner")),
+        ("spec.storeReadablePlan", json!("none")),
+        ("spec.upgradeOnInit", json!(true)),
+        ("spec.workspace", json!("default")),
+        ("spec.healthChecks[].timeout", json!("20s")),
+        ("spec.tfstate.forceUnlock", json!("no")),
+        ("spec.tfstate.lockTimeout", json!("0s")),
+        ("spec.webhooks[].enabled", json!(true)),
+        ("spec.webhooks[].payloadType", json!("SpecAndPlan")),
+        ("spec.webhooks[].stage", json!("post-planning")),
+        ("status", json!({ "observedGeneration": -1 })),
+    ]
+    .map(|(path, value)| (path.to_owned(), value))
+    .into()
+}
+
+#[test]
+fn a_git_repository_has_these_defaults_and_no_others() {
+    let wanted = [
+        ("spec.timeout", json!("60s")),
+        ("spec.verify.mode", json!("HEAD")),
+        ("status", json!({ "observedGeneration": -1 })),
+    ];
+    let wanted: BTreeMap<_, _> = wanted.map(|(path, value)| (path.to_owned(), value)).into();
+    assert_eq!(defaults(&version("GitRepository", "v1")), wanted);
+}
+
+#[test]
+fn a_terraform_has_these_defaults_and_no_others() {
+    assert_eq!(defaults(&version("Terraform", "v1alpha2")), terraform_defaults());
+    let mut older = terraform_defaults();
+    for later in [
+        "spec.retryStrategy",
+        "spec.upgradeOnInit",
+        "spec.tfstate.lockTimeout",
+        "status",
+    ] {
+        older.remove(later);
+    }
+    assert_eq!(defaults(&version("Terraform", "v1alpha1")), older);
+}
+
+#[test]
+fn the_types_have_the_same_defaults_as_the_schema() {
+    let object = json!({
+        "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform", "metadata": { "name": "x" },
+        "spec": {
+            "interval": "5m0s", "sourceRef": { "kind": "GitRepository", "name": "x" }, "tfstate": {},
+            "healthChecks": [{ "name": "x", "type": "tcp" }], "webhooks": [{ "testExpression": "x", "url": "x" }],
+        },
+    });
+    let read: Terraform = serde_json::from_value(object).unwrap();
+    let written = serde_json::to_value(&read).unwrap();
+    assert_eq!(written["spec"]["interval"], "5m0s");
+    for (path, value) in terraform_defaults()
+        .iter()
+        .filter(|(path, _)| path.starts_with("spec"))
+    {
+        let pointer = format!("/{}", path.replace("[]", ".0").replace('.', "/"));
+        assert_eq!(written.pointer(&pointer), Some(value), "{path}");
+    }
+    let repository = json!({
+        "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository", "metadata": { "name": "x" },
+        "spec": { "interval": "1m", "url": "https://x", "verify": { "secretRef": { "name": "x" } } },
+    });
+    let read: GitRepository = serde_json::from_value(repository).unwrap();
+    let written = serde_json::to_value(&read).unwrap();
+    assert_eq!(
+        (&written["spec"]["timeout"], &written["spec"]["verify"]["mode"]),
+        (&json!("60s"), &json!("HEAD"))
+    );
+    assert_eq!(
+        written["spec"].as_object().unwrap().len(),
+        4,
+        "{written}: nothing that is unset is written"
+    );
+}
+
+#[test]
+fn v1alpha1_lacks_exactly_the_fields_that_came_later() {
+    let paths = |name| {
+        every(&version("Terraform", name))
+            .into_iter()
+            .map(|(path, _)| path)
+            .collect::<BTreeSet<_>>()
+    };
+    let (newer, older) = (paths("v1alpha2"), paths("v1alpha1"));
+    assert!(older.is_subset(&newer));
+    let below = |path: &String| v1alpha1::ABSENT.iter().any(|absent| path.starts_with(absent));
+    assert!(newer.difference(&older).all(below));
+    for absent in v1alpha1::ABSENT {
+        assert!(newer.contains(*absent) && !older.contains(*absent), "{absent}");
+    }
+}
+
+#[test]
+fn names_and_versions_are_upstreams() {
+    let names = |kind: &str| definition(kind)["spec"]["names"].clone();
+    assert_eq!(
+        names("GitRepository"),
+        json!({ "kind": "GitRepository", "listKind": "GitRepositoryList", "plural": "gitrepositories",
+                "singular": "gitrepository", "shortNames": ["gitrepo"], "categories": ["all", "fluxcd", "fluxcd-sources"] })
+    );
+    assert_eq!(
+        names("Terraform"),
+        json!({ "kind": "Terraform", "listKind": "TerraformList", "plural": "terraforms", "singular": "terraform",
+                "shortNames": ["tf"] })
+    );
+    assert_eq!(names("TerraformRun")["shortNames"], json!(["tfrun"]));
+    let about = |name| {
+        let version = version("Terraform", name);
+        ["served", "storage", "deprecated", "deprecationWarning"].map(|field| version[field].clone())
+    };
+    assert_eq!(
+        about("v1alpha2"),
+        [json!(true), json!(true), Value::Null, Value::Null]
+    );
+    let warning = "v1alpha1 Terraform is deprecated, upgrade to v1alpha2";
+    assert_eq!(
+        about("v1alpha1"),
+        [json!(true), json!(false), json!(true), json!(warning)]
+    );
+    assert_eq!(
+        version("GitRepository", "v1")["subresources"],
+        json!({ "status": {} })
+    );
+}
+
+#[test]
+fn columns_are_upstreams() {
+    for (kind, name, wanted) in [
+        ("GitRepository", "v1", "URL Age Ready Status"),
+        ("Terraform", "v1alpha2", "Ready Status Age"),
+        ("Terraform", "v1alpha1", "Ready Status Age"),
+        (
+            "TerraformRun",
+            "v1alpha1",
+            "Terraform Action Trigger Revision Phase Changes Age",
+        ),
+    ] {
+        let columns = version(kind, name)["additionalPrinterColumns"].clone();
+        let names: Vec<_> = columns
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["name"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(names.join(" "), wanted, "{kind}");
+    }
+}
+
+/// Asserts one keyword of the schema at each path.
+fn says(version: &Value, table: &[(&str, &str, Value)]) {
+    for (path, key, wanted) in table {
+        let found = schema(version, path).and_then(|found| found.get(key));
+        assert_eq!(found, Some(wanted), "{path}");
+    }
+}
+
+#[test]
+fn a_git_repository_is_bounded_by_upstreams_rules() {
+    let git = version("GitRepository", "v1");
+    let table = [
+        ("spec.url", "pattern", json!("^(http|https|ssh)://.*$")),
+        (
+            "spec.interval",
+            "pattern",
+            json!(r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"),
+        ),
+        (
+            "spec.timeout",
+            "pattern",
+            json!(r"^([0-9]+(\.[0-9]+)?(ms|s|m))+$"),
+        ),
+        (
+            "spec.provider",
+            "enum",
+            json!(["generic", "aws", "azure", "github"]),
+        ),
+        (
+            "spec.verify.mode",
+            "enum",
+            json!(["head", "HEAD", "Tag", "TagAndHEAD"]),
+        ),
+        ("spec", "required", json!(["interval", "url"])),
+        ("spec.include[]", "required", json!(["repository"])),
+        (
+            "status.conditions[].status",
+            "enum",
+            json!(["True", "False", "Unknown"]),
+        ),
+    ];
+    says(&git, &table);
+    let rule = "!has(self.serviceAccountName) || (has(self.provider) && (self.provider == 'azure' || self.provider == 'aws'))";
+    let message = "serviceAccountName can only be set when provider is 'azure' or 'aws'";
+    let rules = json!([{ "message": message, "rule": rule }]);
+    says(&git, &[("spec", "x-kubernetes-validations", rules)]);
+}
+
+#[test]
+fn a_terraform_is_bounded_by_upstreams_rules() {
+    let table = [
+        ("spec", "required", json!(["interval", "sourceRef"])),
+        ("spec.sourceRef", "required", json!(["kind", "name"])),
+        (
+            "spec.sourceRef.kind",
+            "enum",
+            json!(["GitRepository", "Bucket", "OCIRepository"]),
+        ),
+        ("spec.varsFrom[].name", "maxLength", json!(253)),
+        (
+            "spec.fileMappings[].path",
+            "pattern",
+            json!("^(.?[/_a-zA-Z0-9]{1,})*$"),
+        ),
+        ("spec.tfstate.forceUnlock", "enum", json!(["yes", "no", "auto"])),
+        ("spec.values", "x-kubernetes-preserve-unknown-fields", json!(true)),
+        ("spec.runnerPodTemplate.spec.env[].name", "type", json!("string")),
+        ("spec.cloud", "required", json!(["organization", "workspaces"])),
+    ];
+    for name in ["v1alpha1", "v1alpha2"] {
+        says(&version("Terraform", name), &table);
+    }
+}
+
+#[test]
+fn the_spec_of_a_run_cannot_be_changed() {
+    let rules = json!([{ "message": "spec is immutable", "rule": "self == oldSelf" }]);
+    says(
+        &version("TerraformRun", "v1alpha1"),
+        &[("spec", "x-kubernetes-validations", rules)],
+    );
+}
+
+#[test]
+fn schemas_are_structural_and_never_nullable() {
+    for crd in crds() {
+        for version in serde_json::to_value(&crd).unwrap()["spec"]["versions"]
+            .as_array()
+            .unwrap()
+        {
+            for (path, schema) in every(version) {
+                for word in ["nullable", "oneOf", "anyOf", "allOf", "not", "$ref"] {
+                    assert!(schema.get(word).is_none(), "{path} has {word}");
+                }
+                let free = [
+                    "x-kubernetes-int-or-string",
+                    "x-kubernetes-preserve-unknown-fields",
+                ];
+                assert!(
+                    schema.get("type").is_some() || free.iter().any(|word| schema[*word] == true),
+                    "{path}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_side_apply_can_carry_each_definition() {
+    // The annotation that `kubectl apply` writes holds the whole object; annotations may have 256 KiB in all.
+    for crd in crds() {
+        let bytes = serde_json::to_string(&crd).unwrap().len();
+        assert!(bytes < 250 * 1024, "{} has {bytes} bytes", crd.spec.names.kind);
+    }
+}
+
+#[test]
+fn the_committed_files_are_the_generated_ones() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/crd/bases");
+    let check = std::process::Command::new(env!("CARGO_BIN_EXE_crdgen"))
+        .arg("--check")
+        .arg("--dir")
+        .arg(&dir)
+        .output();
+    let output = check.unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let other = tempfile::tempdir().unwrap();
+    let check = std::process::Command::new(env!("CARGO_BIN_EXE_crdgen"))
+        .arg("--check")
+        .arg("--dir")
+        .arg(other.path())
+        .output();
+    assert_eq!(
+        check.unwrap().status.code(),
+        Some(1),
+        "a missing file is a difference"
+    );
+}
+
+#[test]
+fn no_word_of_the_files_is_read_as_a_boolean_by_kubectl() {
+    // kubectl reads YAML 1.1, where an unquoted `no` is false.
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/crd/bases");
+    for file in std::fs::read_dir(dir).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        for line in text.lines() {
+            let word = line.rsplit([' ', '-']).next().unwrap_or_default().to_lowercase();
+            let bare = line.trim_start() == format!("- {word}")
+                || line.trim_start().ends_with(&format!("default: {word}"));
+            assert!(
+                !(bare && ["yes", "no", "on", "off", "y", "n"].contains(&word.as_str())),
+                "{line}"
+            );
+        }
+    }
+}
