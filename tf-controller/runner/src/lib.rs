@@ -1,1 +1,11 @@
 //! One Terraform run, start to end, in a pod or as a child process.
+//!
+//! The controller resolves a [`bundle`]; [`run`] claims the run, prepares a directory, types the [`cli`], keeps the [`plan`],
+//! writes outputs and reports by patching the status of its `TerraformRun`.
+
+pub mod args;
+pub mod bundle;
+pub mod chunk;
+pub mod cli;
+pub mod plan;
+pub mod run;

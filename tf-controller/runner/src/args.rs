@@ -1,0 +1,94 @@
+//! The command line of the runner, and a whole run from it: the program `tf-runner` and the all-in-one program share it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sluice_runtime::artifact::Fetcher;
+use sluice_runtime::{client, http, shutdown};
+
+use crate::run::{ClaimError, Context, Ending, Identity, Settings, execute};
+
+/// Arguments of one run.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RunnerArgs {
+    /// Namespace of the run.
+    #[arg(long)]
+    pub namespace: String,
+    /// Name of the TerraformRun.
+    #[arg(long)]
+    pub run: String,
+    /// Directory for the working directories of the stacks; without it, /tmp/<namespace>-<name> of a pod.
+    #[arg(long)]
+    pub work_root: Option<PathBuf>,
+    /// File whose lock tells that this run lives.
+    #[arg(long)]
+    pub lock_file: Option<PathBuf>,
+    /// Run in a session of its own, as a child process of a controller that may end before.
+    #[arg(long)]
+    pub process: bool,
+    /// Seconds from the interrupt of the CLI to its kill.
+    #[arg(long, default_value_t = 60)]
+    pub grace_seconds: u64,
+    /// Seconds that the API may be away before the run gives up on it.
+    #[arg(long, default_value_t = 600)]
+    pub patience_seconds: u64,
+}
+
+/// Why a run could not even begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The API cannot be reached with the configuration at hand.
+    #[error(transparent)]
+    Client(#[from] client::ClientError),
+    /// No HTTP client can be made.
+    #[error(transparent)]
+    Http(#[from] http::TlsError),
+    /// No signal handler can be set.
+    #[error("cannot listen for signals: {0}")]
+    Signals(#[source] std::io::Error),
+    /// The run was not taken.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+}
+
+/// Carries out the run that the arguments name, in this process, until its end or a signal.
+///
+/// # Errors
+/// When it could not begin.
+pub async fn run(args: &RunnerArgs) -> Result<Ending, StartError> {
+    if args.process {
+        // Fails when the process leads its group already: then it is out of the terminal's reach as it is.
+        let _ = rustix::process::setsid();
+    }
+    let signals = shutdown::on_signals().map_err(StartError::Signals)?;
+    let context = context(args).await?;
+    Ok(execute(&context, signals.token()).await?)
+}
+
+async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let given = |name: &str| environment.get(name).filter(|value| !value.is_empty()).cloned();
+    let kubeconfig = given("KUBECONFIG").and_then(|paths| std::env::split_paths(&paths).next());
+    let settings = client::Settings {
+        kubeconfig: kubeconfig.clone(),
+        ..client::Settings::default()
+    };
+    let pod = given("POD_NAME").zip(given("POD_UID"));
+    Ok(Context {
+        client: client::build(&settings).await?,
+        fetcher: Fetcher::new(http::client(&http::Settings::default())?),
+        kubeconfig,
+        identity: Identity::of_this_process(pod),
+        settings: Settings {
+            work_root: args.work_root.clone(),
+            lock_file: args.lock_file.clone(),
+            grace: Duration::from_secs(args.grace_seconds),
+            patience: Duration::from_secs(args.patience_seconds),
+            ..Settings::new(&args.namespace, &args.run)
+        },
+        environment,
+    })
+}

@@ -1,0 +1,389 @@
+//! The run bundle: everything a run needs beside the artifact, resolved by the controller and stored as one immutable Secret
+//! that the run owns. Decoding is strict and bounded; nothing of it is ever printed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde::{Deserialize, Serialize};
+
+/// Largest bundle: a Secret holds 1 MiB, the rest is for its metadata.
+pub const LIMIT: usize = 1_000_000;
+/// The only version of the form so far.
+pub const VERSION: u32 = 1;
+/// Key of the bundle in its Secret.
+const KEY: &str = "bundle";
+
+/// What the controller resolved for one run.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Bundle {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The stack.
+    pub stack: Stack,
+    /// The source, as the run fetches it.
+    pub artifact: Artifact,
+    /// Module directory inside the artifact; empty for its root.
+    #[serde(default)]
+    pub path: String,
+    /// Workspace; `default` is the CLI's own.
+    pub workspace: String,
+    /// The program this stack was last run with (`terraform` or `tofu`); it is never switched silently.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Text of `backend_override.tf`; absent for the module's own backend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// Text of `generated.auto.tfvars.json`.
+    pub variables: String,
+    /// Variable files, relative to the artifact's root, in order.
+    #[serde(default)]
+    pub variable_files: Vec<String>,
+    /// Environment of the CLI beside what it inherits.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// Options of the command lines.
+    pub options: Options,
+    /// Where outputs go; absent when they are not written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<OutputsTarget>,
+    /// Whether a readable form of the plan is stored.
+    #[serde(default)]
+    pub readable_plan: ReadablePlan,
+    /// Digest of closure, variables, backend, workspace and targets.
+    pub inputs_digest: String,
+    /// Name of the stack's last started apply run, which makes approvals single-use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_apply: Option<String>,
+    /// The object's key for digests of sensitive values, in hex.
+    pub key: String,
+}
+
+/// The Terraform object of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Stack {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid: what a run stores is owned by exactly this object.
+    pub uid: String,
+}
+
+/// The artifact of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Artifact {
+    /// Where it is fetched; the file server's host is already the one that this run reaches.
+    pub url: String,
+    /// `sha256:` and its hex digits, over the compressed bytes.
+    pub digest: String,
+    /// Its size in bytes, if the source tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Revision of the source.
+    pub revision: String,
+}
+
+/// Options of the command lines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Options {
+    /// `-target` addresses.
+    #[serde(default)]
+    pub targets: Vec<String>,
+    /// `-lock-timeout`; empty for `0s`.
+    #[serde(default)]
+    pub lock_timeout: String,
+    /// `-parallelism` of an apply; 0 for the CLI's default.
+    #[serde(default)]
+    pub parallelism: u32,
+    /// Whether a plan takes the state lock.
+    pub plan_lock: bool,
+    /// Whether `init` may move providers and modules before a plan.
+    pub upgrade_on_init: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            targets: Vec::new(),
+            lock_timeout: String::new(),
+            parallelism: 0,
+            plan_lock: true,
+            upgrade_on_init: true,
+        }
+    }
+}
+
+/// The Secret that outputs are written to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OutputsTarget {
+    /// Name of the Secret, in the stack's namespace.
+    pub name: String,
+    /// `name` or `name:alias` of each output; empty for all.
+    #[serde(default)]
+    pub outputs: Vec<String>,
+    /// Labels of a new Secret.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of a new Secret.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// `spec.storeReadablePlan`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReadablePlan {
+    /// No readable form.
+    #[default]
+    None,
+    /// The plan's JSON, compressed, in Secrets.
+    Json,
+    /// The plan's text in ConfigMaps.
+    Human,
+}
+
+/// Why a bundle cannot be stored or read. No text of the bundle is part of it.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// It does not fit into a Secret.
+    #[error("the run bundle has {size} bytes, more than the {LIMIT} that fit")]
+    TooLarge {
+        /// Its size.
+        size: usize,
+    },
+    /// The Secret holds no bundle.
+    #[error("the Secret {name} holds no run bundle")]
+    Missing {
+        /// Name of the Secret.
+        name: String,
+    },
+    /// It is not the JSON of a bundle.
+    #[error("the run bundle is not understood (line {line}, column {column})")]
+    Malformed {
+        /// Line of the first surprise.
+        line: usize,
+        /// Column of the first surprise.
+        column: usize,
+    },
+    /// It was written by another version of the controller.
+    #[error("the run bundle has version {version}, this runner reads {VERSION}")]
+    Version {
+        /// The version found.
+        version: u64,
+    },
+    /// The key is not hex.
+    #[error("the key of the run bundle is no hex text of 32 bytes")]
+    BadKey,
+}
+
+/// Name of the Secret of a run's bundle.
+#[must_use]
+pub fn secret_name(run: &str) -> String {
+    format!("{run}-bundle")
+}
+
+impl Bundle {
+    /// The bytes that are stored.
+    ///
+    /// # Errors
+    /// When they do not fit into a Secret.
+    pub fn encode(&self) -> Result<Vec<u8>, BundleError> {
+        let bytes = serde_json::to_vec(self).map_err(|error| BundleError::Malformed {
+            line: error.line(),
+            column: error.column(),
+        })?;
+        if bytes.len() > LIMIT {
+            return Err(BundleError::TooLarge { size: bytes.len() });
+        }
+        Ok(bytes)
+    }
+
+    /// Reads stored bytes; unknown members and other versions are refused.
+    ///
+    /// # Errors
+    /// When the bytes are too many or are no bundle of this version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BundleError> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u64,
+        }
+        if bytes.len() > LIMIT {
+            return Err(BundleError::TooLarge { size: bytes.len() });
+        }
+        let malformed = |error: serde_json::Error| BundleError::Malformed {
+            line: error.line(),
+            column: error.column(),
+        };
+        let found: Versioned = serde_json::from_slice(bytes).map_err(malformed)?;
+        if found.version != u64::from(VERSION) {
+            return Err(BundleError::Version {
+                version: found.version,
+            });
+        }
+        let bundle: Self = serde_json::from_slice(bytes).map_err(malformed)?;
+        bundle.key_bytes()?;
+        Ok(bundle)
+    }
+
+    /// The immutable Secret that the run owns.
+    ///
+    /// # Errors
+    /// When the bundle does not fit.
+    pub fn to_secret(&self, run: &str, run_uid: &str) -> Result<Secret, BundleError> {
+        Ok(Secret {
+            metadata: ObjectMeta {
+                name: Some(secret_name(run)),
+                namespace: Some(self.stack.namespace.clone()),
+                owner_references: Some(vec![OwnerReference {
+                    api_version: "infra.sluice.dev/v1alpha1".to_owned(),
+                    kind: "TerraformRun".to_owned(),
+                    name: run.to_owned(),
+                    uid: run_uid.to_owned(),
+                    controller: Some(true),
+                    ..OwnerReference::default()
+                }]),
+                ..ObjectMeta::default()
+            },
+            immutable: Some(true),
+            type_: Some("Opaque".to_owned()),
+            data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(self.encode()?))])),
+            ..Secret::default()
+        })
+    }
+
+    /// Reads the bundle out of its Secret.
+    ///
+    /// # Errors
+    /// When the Secret holds no valid bundle.
+    pub fn from_secret(secret: &Secret) -> Result<Self, BundleError> {
+        let bytes = secret
+            .data
+            .as_ref()
+            .and_then(|data| data.get(KEY))
+            .ok_or_else(|| BundleError::Missing {
+                name: secret.metadata.name.clone().unwrap_or_default(),
+            })?;
+        Self::decode(&bytes.0)
+    }
+
+    /// The key for digests of sensitive values.
+    ///
+    /// # Errors
+    /// When it is not hex of 32 bytes.
+    pub fn key_bytes(&self) -> Result<[u8; 32], BundleError> {
+        let mut key = [0; 32];
+        hex::decode_to_slice(&self.key, &mut key).map_err(|_| BundleError::BadKey)?;
+        Ok(key)
+    }
+}
+
+impl fmt::Debug for Bundle {
+    /// Names the stack only: variables, environment and key are secrets.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Bundle")
+            .field("stack", &self.stack)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bundle() -> Bundle {
+        Bundle {
+            version: VERSION,
+            stack: Stack {
+                namespace: "team".into(),
+                name: "net".into(),
+                uid: "u-1".into(),
+            },
+            artifact: Artifact {
+                url: "http://source/x.tar.gz".into(),
+                digest: "sha256:00".into(),
+                size: Some(7),
+                revision: "main@sha1:1".into(),
+            },
+            path: "infra".into(),
+            workspace: "default".into(),
+            tool: None,
+            backend: Some("terraform {}".into()),
+            variables: r#"{"password":"hunter2"}"#.into(),
+            variable_files: vec![],
+            environment: BTreeMap::from([("TOKEN".into(), "hunter2".into())]),
+            options: Options::default(),
+            outputs: Some(OutputsTarget {
+                name: "out".into(),
+                outputs: vec!["a:b".into()],
+                labels: BTreeMap::new(),
+                annotations: BTreeMap::new(),
+            }),
+            readable_plan: ReadablePlan::Human,
+            inputs_digest: "sha256:1".into(),
+            last_apply: None,
+            key: "ab".repeat(32),
+        }
+    }
+
+    #[test]
+    fn what_was_stored_is_read() {
+        let secret = bundle().to_secret("net-abcd-1", "r-1").unwrap();
+        assert_eq!(secret.metadata.name.as_deref(), Some("net-abcd-1-bundle"));
+        assert_eq!(secret.immutable, Some(true));
+        assert_eq!(secret.metadata.owner_references.as_ref().unwrap()[0].uid, "r-1");
+        assert_eq!(Bundle::from_secret(&secret).unwrap(), bundle());
+    }
+
+    #[test]
+    fn foreign_forms_are_refused() {
+        let mut value = serde_json::to_value(bundle()).unwrap();
+        value["surprise"] = 1.into();
+        assert!(matches!(
+            Bundle::decode(value.to_string().as_bytes()),
+            Err(BundleError::Malformed { .. })
+        ));
+        value["version"] = 2.into();
+        assert!(matches!(
+            Bundle::decode(value.to_string().as_bytes()),
+            Err(BundleError::Version { version: 2 })
+        ));
+        let mut short = bundle();
+        short.key = "ab".into();
+        assert!(matches!(
+            Bundle::decode(&short.encode().unwrap()),
+            Err(BundleError::BadKey)
+        ));
+        let mut large = bundle();
+        large.variables = "x".repeat(LIMIT);
+        assert!(matches!(large.encode(), Err(BundleError::TooLarge { .. })));
+        assert!(matches!(
+            Bundle::from_secret(&Secret::default()),
+            Err(BundleError::Missing { .. })
+        ));
+    }
+
+    #[test]
+    fn nothing_secret_is_printed() {
+        assert!(!format!("{:?}", bundle()).contains("hunter2"));
+        let text = r#"{"version":1,"variables":"hunter2""#;
+        let error = Bundle::decode(text.as_bytes()).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hunter2"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(Bundle::decode(&bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The exact words of each CLI invocation (pure). They are upstream's, so that a plan made here can be applied by hand there.
+
+use std::path::{Path, PathBuf};
+
+/// File name of the plan in the module directory, as upstream.
+pub const PLAN_FILE: &str = "tfplan";
+
+/// Options that shape a plan or an apply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `-target` addresses, in order.
+    pub targets: Vec<String>,
+    /// `-lock-timeout`, in the CLI's own duration form; `0s` when empty.
+    pub lock_timeout: String,
+    /// Whether a plan takes the state lock.
+    pub plan_lock: bool,
+    /// `-parallelism` of an apply; 0 means the CLI's ten.
+    pub parallelism: u32,
+}
+
+/// `init` before a plan.
+#[must_use]
+pub fn init(upgrade: bool) -> Vec<String> {
+    let mut words = words(&["init", "-no-color", "-input=false", "-backend=true", "-get=true"]);
+    words.push(format!("-upgrade={upgrade}"));
+    words.push("-force-copy".to_owned());
+    words
+}
+
+/// `init` before an exact apply: nothing may move, neither providers nor the lock file.
+#[must_use]
+pub fn init_exact() -> Vec<String> {
+    words(&[
+        "init",
+        "-no-color",
+        "-input=false",
+        "-backend=true",
+        "-get=true",
+        "-upgrade=false",
+        "-lockfile=readonly",
+        "-force-copy",
+    ])
+}
+
+/// `plan` into `out`; exit code 0 is no change, 2 is changes.
+#[must_use]
+pub fn plan(out: &Path, destroy: bool, var_files: &[PathBuf], options: &Options) -> Vec<String> {
+    let mut words = words(&["plan", "-no-color", "-input=false", "-detailed-exitcode"]);
+    let timeout = if options.lock_timeout.is_empty() {
+        "0s"
+    } else {
+        &options.lock_timeout
+    };
+    words.push(format!("-lock-timeout={timeout}"));
+    words.push(format!("-out={}", out.display()));
+    words.extend(
+        var_files
+            .iter()
+            .map(|file| format!("-var-file={}", file.display())),
+    );
+    words.push(format!("-lock={}", options.plan_lock));
+    words.push("-parallelism=10".to_owned());
+    words.push("-refresh=true".to_owned());
+    if destroy {
+        words.push("-destroy".to_owned());
+    }
+    words.extend(options.targets.iter().map(|target| format!("-target={target}")));
+    words
+}
+
+/// `apply` of a stored plan. Targets are part of the plan file; OpenTofu wants the plan's variable files again.
+#[must_use]
+pub fn apply(plan: &Path, var_files: &[PathBuf], options: &Options) -> Vec<String> {
+    let mut words = words(&[
+        "apply",
+        "-no-color",
+        "-auto-approve",
+        "-input=false",
+        "-lock=true",
+    ]);
+    let parallelism = if options.parallelism == 0 {
+        10
+    } else {
+        options.parallelism
+    };
+    words.push(format!("-parallelism={parallelism}"));
+    words.push("-refresh=true".to_owned());
+    words.extend(
+        var_files
+            .iter()
+            .map(|file| format!("-var-file={}", file.display())),
+    );
+    words.push(plan.display().to_string());
+    words
+}
+
+/// `show` of a plan file, for people.
+#[must_use]
+pub fn show(plan: &Path) -> Vec<String> {
+    vec![
+        "show".to_owned(),
+        "-no-color".to_owned(),
+        plan.display().to_string(),
+    ]
+}
+
+/// `show -json` of a plan file.
+#[must_use]
+pub fn show_json(plan: &Path) -> Vec<String> {
+    vec![
+        "show".to_owned(),
+        "-json".to_owned(),
+        "-no-color".to_owned(),
+        plan.display().to_string(),
+    ]
+}
+
+/// `output -json`.
+#[must_use]
+pub fn output() -> Vec<String> {
+    words(&["output", "-no-color", "-json"])
+}
+
+/// `workspace new`; its failure means that the workspace is there.
+#[must_use]
+pub fn workspace_new(workspace: &str) -> Vec<String> {
+    words(&["workspace", "new", "-no-color", workspace])
+}
+
+/// `workspace select`.
+#[must_use]
+pub fn workspace_select(workspace: &str) -> Vec<String> {
+    words(&["workspace", "select", "-no-color", workspace])
+}
+
+/// `force-unlock` of one lock id.
+#[must_use]
+pub fn force_unlock(id: &str) -> Vec<String> {
+    words(&["force-unlock", "-no-color", "-force", id])
+}
+
+/// `state push` of a file. Without `-force`: the CLI refuses a foreign lineage and an older serial.
+#[must_use]
+pub fn state_push(file: &Path, lock_timeout: &str) -> Vec<String> {
+    let timeout = if lock_timeout.is_empty() {
+        "0s"
+    } else {
+        lock_timeout
+    };
+    vec![
+        "state".to_owned(),
+        "push".to_owned(),
+        "-lock=true".to_owned(),
+        format!("-lock-timeout={timeout}"),
+        file.display().to_string(),
+    ]
+}
+
+fn words(list: &[&str]) -> Vec<String> {
+    list.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options {
+            plan_lock: true,
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn the_words_are_upstreams() {
+        let line = |words: Vec<String>| words.join(" ");
+        assert_eq!(
+            line(init(true)),
+            "init -no-color -input=false -backend=true -get=true -upgrade=true -force-copy"
+        );
+        assert_eq!(
+            line(plan(Path::new("tfplan"), false, &[], &options())),
+            "plan -no-color -input=false -detailed-exitcode -lock-timeout=0s -out=tfplan -lock=true -parallelism=10 -refresh=true"
+        );
+        assert_eq!(
+            line(apply(Path::new("tfplan"), &[], &options())),
+            "apply -no-color -auto-approve -input=false -lock=true -parallelism=10 -refresh=true tfplan"
+        );
+        assert_eq!(line(workspace_select("blue")), "workspace select -no-color blue");
+        assert_eq!(line(force_unlock("id")), "force-unlock -no-color -force id");
+    }
+
+    #[test]
+    fn options_reach_the_plan() {
+        let options = Options {
+            targets: vec!["a.b".into(), "c.d".into()],
+            lock_timeout: "30s".into(),
+            plan_lock: false,
+            parallelism: 3,
+        };
+        let files = [PathBuf::from("/w/x.tfvars")];
+        let line = plan(Path::new("tfplan"), true, &files, &options).join(" ");
+        assert_eq!(
+            line,
+            "plan -no-color -input=false -detailed-exitcode -lock-timeout=30s -out=tfplan -var-file=/w/x.tfvars -lock=false \
+             -parallelism=10 -refresh=true -destroy -target=a.b -target=c.d"
+        );
+        let line = apply(Path::new("tfplan"), &files, &options).join(" ");
+        assert!(
+            line.contains("-parallelism=3") && line.contains("-var-file=/w/x.tfvars"),
+            "{line}"
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! Reads the state lock that the CLI found held from its error text (pure, bounded).
+
+/// Longest field that is kept; real ones are far shorter.
+const FIELD_LIMIT: usize = 512;
+
+/// The `Lock Info:` block of a lock error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockInfo {
+    /// Identifier that `force-unlock` takes.
+    pub id: String,
+    /// Where the state is, as the backend words it.
+    pub path: String,
+    /// For example `OperationTypeApply`.
+    pub operation: String,
+    /// `user@host` of the holder.
+    pub who: String,
+    /// Version of the CLI that holds it.
+    pub version: String,
+    /// When it was taken, as Go prints a time.
+    pub created: String,
+}
+
+/// Finds the block after `Error acquiring the state lock`; `None` when the text is about something else.
+#[must_use]
+pub fn parse(text: &str) -> Option<LockInfo> {
+    let text = super::text::plain(text);
+    let at = text.find("Error acquiring the state lock")?;
+    let block = text[at..].split_once("Lock Info:")?.1;
+    let mut info = LockInfo::default();
+    for line in block.lines().skip(1) {
+        let line = line.trim_start();
+        let Some((name, value)) = line.split_once(':') else {
+            break;
+        };
+        let value: String = value.trim().chars().take(FIELD_LIMIT).collect();
+        match name {
+            "ID" => info.id = value,
+            "Path" => info.path = value,
+            "Operation" => info.operation = value,
+            "Who" => info.who = value,
+            "Version" => info.version = value,
+            "Created" => info.created = value,
+            _ => break,
+        }
+    }
+    (!info.id.is_empty()).then_some(info)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HELD: &str = "\nError: Error acquiring the state lock\n\nError message: resource temporarily unavailable\n\
+        Lock Info:\n  ID:        fd27f73e-a46b-ad86-1473-aab31b4da9b9\n  Path:      terraform.tfstate\n  \
+        Operation: OperationTypeApply\n  Who:       root@vm\n  Version:   1.11.4\n  \
+        Created:   2026-11-21 11:37:28.445320369 +0000 UTC\n  Info:      \n\n\nTerraform acquires a state lock\n";
+
+    #[test]
+    fn six_fields_are_read() {
+        let info = parse(HELD).unwrap();
+        assert_eq!(info.id, "fd27f73e-a46b-ad86-1473-aab31b4da9b9");
+        assert_eq!(info.path, "terraform.tfstate");
+        assert_eq!(info.operation, "OperationTypeApply");
+        assert_eq!(info.who, "root@vm");
+        assert_eq!(info.version, "1.11.4");
+        assert_eq!(info.created, "2026-11-21 11:37:28.445320369 +0000 UTC");
+    }
+
+    #[test]
+    fn boxed_text_reads_the_same() {
+        let boxed = HELD
+            .lines()
+            .map(|line| format!("\u{2502} {line}"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        assert_eq!(parse(&boxed), parse(HELD));
+    }
+
+    #[test]
+    fn other_errors_hold_no_lock() {
+        assert_eq!(parse("Error: Unclosed configuration block"), None);
+        assert_eq!(parse("Error acquiring the state lock\nLock Info:\n"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_it(text in ".{0,400}") {
+            let _ = parse(&text);
+            let wrapped = format!("Error acquiring the state lock\nLock Info:\n{text}");
+            if let Some(info) = parse(&wrapped) {
+                prop_assert!(info.id.chars().count() <= FIELD_LIMIT);
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! What a plan is once the CLI has made it: its effect digest, its summary, its readable forms, and how it is stored.
+
+pub mod document;
+pub mod effect;
+pub mod readable;
+pub mod store;
+pub mod summary;

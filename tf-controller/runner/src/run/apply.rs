@@ -1,0 +1,126 @@
+//! The apply step: exactly the stored plan, in the place where it was made, with what lay around it.
+
+use sluice_api::run::{Phase, TerraformRun};
+
+use super::context::Context;
+use super::error::{RunError, Step};
+use super::workdir::failed;
+use super::workspace::Workspace;
+use super::{made, modules, outputs, plan, prepare, unlock};
+use crate::bundle::Bundle;
+use crate::cli::{argv, output};
+use crate::plan::store::{PlanContext, StoredPlan};
+
+/// The CLI's words for a plan whose state has moved on.
+const STALE: &str = "Saved plan is stale";
+
+/// The bundle that a stored plan is applied with: the plan's, but fetched from where the artifact is now, with the credentials
+/// of now and the outputs as they are wanted now. None of these is part of a plan.
+pub(super) fn bundle_of_plan(stored: &PlanContext, now: &Bundle) -> Result<Bundle, RunError> {
+    if stored.bundle.inputs_digest != now.inputs_digest {
+        return Err(RunError::Superseded(
+            "the inputs changed since the plan was made".to_owned(),
+        ));
+    }
+    Ok(Bundle {
+        artifact: now.artifact.clone(),
+        environment: now.environment.clone(),
+        outputs: now.outputs.clone(),
+        tool: Some(stored.tool.clone()),
+        ..stored.bundle.clone()
+    })
+}
+
+/// Puts back what lay around the plan, before `init`.
+pub(super) fn restore(workspace: &Workspace<'_>, stored: &StoredPlan) -> Result<(), RunError> {
+    made::restore(&workspace.directory.root, &stored.context.files)?;
+    if let Some(lock) = &stored.context.provider_lock {
+        prepare::write_private(&workspace.module.join(".terraform.lock.hcl"), lock.as_bytes())?;
+    }
+    prepare::write_private(&workspace.plan_file(), &stored.plan)
+}
+
+/// Proves, after `init`, that what the plan depends on is still the same; makes again what was too large to store.
+pub(super) async fn prove(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    stored: &PlanContext,
+) -> Result<(), RunError> {
+    let tool = workspace.reporter.said().tool.unwrap_or_default();
+    if tool.version != stored.tool_version {
+        let text = format!(
+            "the plan was made with {} {}, which is now {}: a new plan is needed",
+            stored.tool, stored.tool_version, tool.version
+        );
+        return Err(RunError::NotExact(text));
+    }
+    let found = modules::digest(&workspace.module).map_err(|source| failed("read the modules", source))?;
+    if found != stored.modules {
+        return Err(RunError::NotExact(
+            "a module that init downloads changed since the plan was made".to_owned(),
+        ));
+    }
+    if stored.files_omitted {
+        let scratch = workspace.directory.scratch.path().join("again.tfplan");
+        let again = plan::make(context, bundle, workspace, stored.destroy, &scratch).await?;
+        if again.effect.as_str() != stored.effect {
+            return Err(RunError::NotExact(
+                "planning again gave another effect than the one approved".to_owned(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Applies the plan file. That the apply starts is on record before it does.
+pub(super) async fn apply(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    run: &TerraformRun,
+) -> Result<(), RunError> {
+    workspace.reporter.say(|status| {
+        status.phase = Phase::Applying;
+        status.attempted_apply = true;
+    });
+    let recorded = workspace.reporter.flush(context.settings.patience).await;
+    recorded.map_err(|_| RunError::Unreported)?;
+    let variables = match workspace.tool.name.as_str() {
+        "tofu" => prepare::variable_files(&workspace.directory.root, bundle)?,
+        _ => Vec::new(), // terraform takes no variables beside a plan file
+    };
+    let words = argv::apply(&workspace.plan_file(), &variables, &plan::argv_options(bundle));
+    let step = if run.spec.destroy {
+        Step::Destroy
+    } else {
+        Step::Apply
+    };
+    match unlock::retrying(context, workspace, step, &words, &[0]).await {
+        Err(RunError::Command { text, .. }) if text.contains(STALE) => Err(RunError::Stale { text }),
+        applied => applied.map(drop),
+    }
+}
+
+/// Reads the outputs and writes them where they are wanted; tells whether a Secret holds them.
+pub(super) async fn write_outputs(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+) -> Result<bool, RunError> {
+    workspace
+        .reporter
+        .say(|status| status.phase = Phase::WritingOutputs);
+    let file = workspace.capture(Step::Output, &argv::output()).await?;
+    let file = std::fs::File::open(file).map_err(|source| failed("read the outputs", source))?;
+    let found = output::parse(file)?;
+    workspace
+        .reporter
+        .say(|status| status.outputs = found.keys().cloned().collect());
+    let Some(target) = bundle.outputs.as_ref().filter(|_| !found.is_empty()) else {
+        return Ok(false);
+    };
+    let data = outputs::encode(&found, &target.outputs)?;
+    outputs::write(context, target, &bundle.stack, &data).await?;
+    Ok(true)
+}

@@ -1,0 +1,231 @@
+//! Why a run ended without success. Each variant knows its public reason and the phase that the run ends in.
+
+use std::time::Duration;
+
+use sluice_api::run::Phase;
+use sluice_runtime::artifact::{FetchError, UnpackError};
+use sluice_runtime::failure::{Class, Failure};
+
+use super::outputs::OutputsError;
+use crate::bundle::BundleError;
+use crate::cli::output::OutputError;
+use crate::cli::tool::ToolError;
+use crate::plan::document::DocumentError;
+use crate::plan::store::StoreError;
+
+/// Why a run ended without success.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The bundle cannot be read.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// What the run was decided for is not what it finds.
+    #[error("{0}")]
+    Superseded(String),
+    /// The API did not answer for as long as the run was willing to wait.
+    #[error("cannot {doing}: {source}")]
+    Api {
+        /// What was attempted.
+        doing: &'static str,
+        /// The last answer.
+        #[source]
+        source: kube::Error,
+    },
+    /// The status could not be written where the run depends on it.
+    #[error("the run's status could not be written, so nothing was applied")]
+    Unreported,
+    /// The artifact cannot be had.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The artifact cannot be unpacked.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    /// `spec.path` names no directory of the artifact.
+    #[error("terraform path not found: {path:?} is no directory of the artifact")]
+    Path {
+        /// The path.
+        path: String,
+    },
+    /// A variable file is not in the artifact.
+    #[error("error running plan: tfvars file's path does not exist: {path}")]
+    VariableFile {
+        /// The path.
+        path: String,
+    },
+    /// The working directory cannot be used.
+    #[error("cannot use the working directory: {doing}: {source}")]
+    Directory {
+        /// What was attempted.
+        doing: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// An earlier run's CLI still works in the stack's directory.
+    #[error("another process still works on this stack (waited {waited:?})")]
+    Busy {
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// No CLI.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// The environment sets a name that would change the run.
+    #[error("disallowed environment variable {name} is set")]
+    Environment {
+        /// The name.
+        name: String,
+    },
+    /// A command failed.
+    #[error("error running {}: {text}", step.title())]
+    Command {
+        /// Which one.
+        step: Step,
+        /// Its error output, fit to be shown.
+        text: String,
+    },
+    /// The CLI calls the stored plan stale; nothing was applied.
+    #[error("the state has changed since the plan was made, nothing was applied: {text}")]
+    Stale {
+        /// The CLI's words.
+        text: String,
+    },
+    /// The run was told to stop, or its deadline passed, while a command ran.
+    #[error("{} {}", step.title(), .why)]
+    Stopped {
+        /// During which command.
+        step: Step,
+        /// Who stopped it.
+        why: String,
+    },
+    /// The plan's JSON cannot be read.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// The plan cannot be stored.
+    #[error("error saving plan secret: {0}")]
+    Save(#[source] StoreError),
+    /// The stored plan cannot be loaded.
+    #[error(transparent)]
+    Load(StoreError),
+    /// What the plan was made with is not there any more.
+    #[error("{0}")]
+    NotExact(String),
+    /// The outputs cannot be read.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The outputs cannot be written.
+    #[error(transparent)]
+    Outputs(#[from] OutputsError),
+    /// The state that an earlier run could not write could not be pushed either.
+    #[error("the state that an earlier run could not write is kept, but cannot be pushed: {text}")]
+    Push {
+        /// The CLI's words.
+        text: String,
+    },
+    /// The action is not built yet.
+    #[error("the action {action} is not supported")]
+    Unsupported {
+        /// The action.
+        action: &'static str,
+    },
+}
+
+/// The commands of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// `version`
+    Version,
+    /// `init`
+    Init,
+    /// `workspace`
+    Workspace,
+    /// `state push`
+    Push,
+    /// `plan`
+    Plan,
+    /// `show`
+    Show,
+    /// `apply`
+    Apply,
+    /// `apply` of a plan to destroy
+    Destroy,
+    /// `output`
+    Output,
+    /// `force-unlock`
+    Unlock,
+}
+
+impl Step {
+    /// As upstream's messages name it.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Version => "Version",
+            Self::Init => "Init",
+            Self::Workspace => "Select Workspace",
+            Self::Push => "State Push",
+            Self::Plan => "Plan",
+            Self::Show => "Show",
+            Self::Apply => "Apply",
+            Self::Destroy => "Destroy",
+            Self::Output => "Output",
+            Self::Unlock => "Force Unlock",
+        }
+    }
+
+    /// The reason of its failure.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Version => "TFExecNewFailed",
+            Self::Init | Self::Push | Self::Unlock => "TFExecInitFailed",
+            Self::Workspace => "SelectWorkspaceFailed",
+            Self::Plan | Self::Show => "TFExecPlanFailed",
+            Self::Apply | Self::Destroy => "TFExecApplyFailed",
+            Self::Output => "TFExecOutputFailed",
+        }
+    }
+}
+
+impl RunError {
+    /// The phase that a run ends in.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        match self {
+            Self::Superseded(_) => Phase::Superseded,
+            _ => Phase::Failed,
+        }
+    }
+}
+
+impl Failure for RunError {
+    fn class(&self) -> Class {
+        match self {
+            Self::Fetch(error) => error.class(),
+            Self::Unpack(error) => error.class(),
+            // A run is never retried by itself: the controller decides by the object's retry settings.
+            _ => Class::Transient,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Superseded(_) => "Superseded",
+            Self::Stale { .. } => "PlanStale",
+            Self::Fetch(_) | Self::Unpack(_) | Self::Path { .. } => "ArtifactFailed",
+            Self::Bundle(_)
+            | Self::Api { .. }
+            | Self::Unreported
+            | Self::Directory { .. }
+            | Self::Busy { .. }
+            | Self::Tool(_)
+            | Self::Unsupported { .. } => "TFExecNewFailed",
+            Self::Environment { .. } | Self::Push { .. } => "TFExecInitFailed",
+            Self::Command { step, .. } | Self::Stopped { step, .. } => step.reason(),
+            Self::VariableFile { .. } | Self::Document(_) | Self::Save(_) => "TFExecPlanFailed",
+            Self::Load(_) | Self::NotExact(_) => "TFExecApplyFailed",
+            Self::Output(_) => "TFExecOutputFailed",
+            Self::Outputs(_) => "OutputsWritingFailed",
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The order of a run, and its end: whatever happens is reported with a reason and a message.
+
+use std::cell::Cell;
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::Api;
+use sluice_api::run::{Action, Phase, TerraformRun, Tool};
+use sluice_api::terraform::Terraform;
+use sluice_api::terraform::plan_id::PlanId;
+use sluice_runtime::failure::{Failure, chain};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::claim::{ClaimError, claim};
+use super::context::Context;
+use super::error::{RunError, Step};
+use super::patience::patiently;
+use super::report::Reporter;
+use super::workdir::{self, Places, WorkDirectory};
+use super::workspace::Workspace;
+use super::{apply, errored, gate, plan, prepare, stored, unlock};
+use crate::bundle::{self, Bundle};
+use crate::cli::process::Limits;
+use crate::cli::text::{TEXT_LIMIT, bounded};
+use crate::cli::{argv, tool};
+use crate::plan::store::StoredPlan;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Well.
+    Succeeded,
+    /// With an error, which is reported.
+    Failed,
+    /// Not carried out: its inputs changed before it began.
+    Superseded,
+}
+
+/// What a run that ended well says.
+struct Success {
+    reason: &'static str,
+    message: String,
+}
+
+impl Success {
+    fn new(reason: &'static str, message: &str) -> Self {
+        Self {
+            reason,
+            message: message.to_owned(),
+        }
+    }
+}
+
+/// Carries out the run that the settings name, if nobody else has it.
+///
+/// # Errors
+/// When the run was not taken; from then on every ending is reported in its status.
+pub async fn execute(context: &Context, stop: CancellationToken) -> Result<Ending, ClaimError> {
+    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let alive = hold_run_lock(context, &stop).await?;
+    let run = claim(&api, context).await?;
+    let held = run.status.clone().unwrap_or_default();
+    let reporter = Reporter::start(api, context.settings.run.clone(), held);
+    let deadline = Instant::now() + run.spec.deadline.to_duration();
+    let limits = Limits {
+        stop,
+        deadline,
+        grace: context.settings.grace,
+    };
+    let outcome = carry_out(context, &run, &reporter, limits).await;
+    let ending = conclude(&reporter, outcome);
+    if let Err(error) = reporter.flush(context.settings.patience).await {
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "the end of the run is not on record"
+        );
+    }
+    drop(alive);
+    Ok(ending)
+}
+
+/// The lock that tells the controller that this run lives. Somebody else's means that the run is taken.
+async fn hold_run_lock(
+    context: &Context,
+    stop: &CancellationToken,
+) -> Result<Option<workdir::Lock>, ClaimError> {
+    let Some(path) = &context.settings.lock_file else {
+        return Ok(None);
+    };
+    let lock = workdir::lock(path, std::time::Duration::ZERO, stop).await;
+    lock.map(Some).map_err(|error| ClaimError::Taken {
+        run: context.settings.run.clone(),
+        phase: "running",
+        holder: chain(&error),
+    })
+}
+
+fn conclude(reporter: &Reporter, outcome: Result<Success, RunError>) -> Ending {
+    let finished = Some(Time(jiff::Timestamp::now()));
+    match outcome {
+        Ok(success) => {
+            tracing::info!(
+                reason = success.reason,
+                message = success.message,
+                "run succeeded"
+            );
+            reporter.say(|status| {
+                status.phase = Phase::Succeeded;
+                success.reason.clone_into(&mut status.reason);
+                status.message = success.message;
+                status.finished_at = finished;
+            });
+            Ending::Succeeded
+        }
+        Err(error) => {
+            let message = bounded(&chain(&error), TEXT_LIMIT);
+            tracing::error!(reason = error.reason(), message, "run failed");
+            reporter.say(|status| {
+                status.phase = error.phase();
+                error.reason().clone_into(&mut status.reason);
+                status.message = message;
+                status.finished_at = finished;
+            });
+            if error.phase() == Phase::Superseded {
+                Ending::Superseded
+            } else {
+                Ending::Failed
+            }
+        }
+    }
+}
+
+async fn carry_out(
+    context: &Context,
+    run: &TerraformRun,
+    reporter: &Reporter,
+    limits: Limits,
+) -> Result<Success, RunError> {
+    reporter.say(|status| status.phase = Phase::Preparing);
+    let mut bundle = load_bundle(context, run).await?;
+    let stored = match (run.spec.action, &run.spec.plan) {
+        (Action::Apply, Some(plan)) => {
+            let loaded = stored::load(context, &bundle.stack, &bundle.workspace, &plan.id, &plan.run).await?;
+            let approved: Result<PlanId, _> = plan.id.parse();
+            if approved.map_or(true, |id| id.effect().as_str() != loaded.context.effect) {
+                return Err(RunError::NotExact(
+                    "the stored plan has another effect than the approved".to_owned(),
+                ));
+            }
+            bundle = apply::bundle_of_plan(&loaded.context, &bundle)?;
+            Some(loaded)
+        }
+        (Action::Apply, None) | (Action::Unlock, _) => {
+            return Err(RunError::Unsupported {
+                action: run.spec.action.as_str(),
+            });
+        }
+        (Action::Plan | Action::PlanAndApply, _) => None,
+    };
+    let settings = &context.settings;
+    let places = Places::of(
+        settings.work_root.as_deref(),
+        &bundle.stack.namespace,
+        &bundle.stack.name,
+    );
+    let directory = workdir::take(&places, &settings.run, settings.directory_wait, &limits.stop).await?;
+    reporter.say(|status| status.log_path = directory.logs.display().to_string());
+    rescue(context, &bundle, &directory).await?;
+    directory.clear()?;
+    prepare::fetch(context, &bundle.artifact, &directory, &limits.stop).await?;
+    let module = prepare::module_directory(&directory.root, &bundle.path)?;
+    let environment = prepare::command_environment(context, &bundle)?;
+    prepare::write_generated(&module, &bundle)?;
+    let found = tool::find(
+        environment.get("PATH").map_or("", String::as_str),
+        bundle.tool.as_deref(),
+    )?;
+    let workspace = Workspace::new(found, &directory, module, environment, limits, reporter);
+    let keep_directory = Cell::new(false);
+    let outcome = in_workspace(
+        context,
+        &bundle,
+        &workspace,
+        run,
+        stored.as_ref(),
+        &keep_directory,
+    )
+    .await;
+    if !keep_directory.get() {
+        directory.clear()?;
+    }
+    outcome
+}
+
+/// The bundle of the run, which has to be about exactly what the run was decided for.
+async fn load_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, RunError> {
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let name = bundle::secret_name(&context.settings.run);
+    let secret = patiently(context.settings.patience, || api.get(&name)).await;
+    let secret = secret.map_err(|source| RunError::Api {
+        doing: "read the run's bundle",
+        source,
+    })?;
+    let bundle = Bundle::from_secret(&secret)?;
+    let spec = &run.spec;
+    let about = [
+        (bundle.stack.uid == spec.terraform.uid, "Terraform object"),
+        (bundle.stack.name == spec.terraform.name, "Terraform object"),
+        (bundle.stack.namespace == context.settings.namespace, "namespace"),
+        (bundle.inputs_digest == spec.inputs_digest, "inputs"),
+        (bundle.artifact.digest == spec.source.digest, "artifact"),
+    ];
+    match about.iter().find(|(same, _)| !same) {
+        None => Ok(bundle),
+        Some((_, what)) => Err(RunError::Superseded(format!(
+            "the bundle is about another {what} than the run: it changed in between"
+        ))),
+    }
+}
+
+/// A state that an earlier run could neither write nor keep lies in the directory: it is kept now.
+async fn rescue(context: &Context, bundle: &Bundle, directory: &WorkDirectory) -> Result<(), RunError> {
+    match prepare::module_directory(&directory.root, &bundle.path) {
+        Ok(module) => errored::keep(context, bundle, &module).await.map(drop),
+        Err(_) => Ok(()),
+    }
+}
+
+async fn in_workspace(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    run: &TerraformRun,
+    stored: Option<&StoredPlan>,
+    keep_directory: &Cell<bool>,
+) -> Result<Success, RunError> {
+    let reporter = workspace.reporter;
+    let answer = workspace
+        .capture(Step::Version, &["version".to_owned(), "-json".to_owned()])
+        .await?;
+    let answer = std::fs::read(answer).map_err(|source| workdir::failed("read the version", source))?;
+    let version = tool::version(&workspace.tool, &answer)?;
+    let tool = Tool {
+        name: workspace.tool.name.clone(),
+        version,
+    };
+    reporter.say(|status| {
+        status.phase = Phase::Initializing;
+        status.tool = Some(tool);
+    });
+    if let Some(stored) = stored {
+        apply::restore(workspace, stored)?;
+    }
+    let init = if stored.is_some() {
+        argv::init_exact()
+    } else {
+        argv::init(bundle.options.upgrade_on_init)
+    };
+    unlock::retrying(context, workspace, Step::Init, &init, &[0]).await?;
+    select_workspace(bundle, workspace).await?;
+    errored::push(context, bundle, workspace).await?;
+    match stored {
+        Some(stored) => {
+            apply::prove(context, bundle, workspace, &stored.context).await?;
+            apply_and_write(context, bundle, workspace, run, keep_directory).await
+        }
+        None => plan_and_maybe_apply(context, bundle, workspace, run, keep_directory).await,
+    }
+}
+
+async fn select_workspace(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<(), RunError> {
+    if bundle.workspace == "default" {
+        return Ok(());
+    }
+    // It may be there already: selecting it tells.
+    let made = workspace
+        .must(Step::Workspace, &argv::workspace_new(&bundle.workspace))
+        .await;
+    if let Err(stopped @ RunError::Stopped { .. }) = made {
+        return Err(stopped);
+    }
+    workspace
+        .must(Step::Workspace, &argv::workspace_select(&bundle.workspace))
+        .await
+        .map(drop)
+}
+
+async fn plan_and_maybe_apply(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    run: &TerraformRun,
+    keep_directory: &Cell<bool>,
+) -> Result<Success, RunError> {
+    workspace.reporter.say(|status| status.phase = Phase::Planning);
+    let file = Path::new(argv::PLAN_FILE);
+    let planned = plan::make(context, bundle, workspace, run.spec.destroy, file).await?;
+    plan::keep(context, bundle, workspace, run, &planned).await?;
+    if !planned.has_changes {
+        if !run.spec.destroy {
+            apply::write_outputs(context, bundle, workspace).await?;
+        }
+        return Ok(Success::new("TerraformPlannedNoChanges", "Plan no changes"));
+    }
+    if run.spec.action != Action::PlanAndApply {
+        return Ok(Success::new("TerraformPlannedWithChanges", "Plan generated"));
+    }
+    if let Err(why) = may_apply(context, run).await? {
+        let message = format!("Plan generated, and not applied: {why}");
+        return Ok(Success::new("TerraformPlannedWithChanges", &message));
+    }
+    apply_and_write(context, bundle, workspace, run, keep_directory).await
+}
+
+/// The gate between a plan and its apply, asked of the object as it is now.
+async fn may_apply(context: &Context, run: &TerraformRun) -> Result<Result<(), &'static str>, RunError> {
+    let api: Api<Terraform> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let read = patiently(context.settings.patience, || {
+        api.get_opt(&run.spec.terraform.name)
+    })
+    .await;
+    let terraform = read.map_err(|source| RunError::Api {
+        doing: "read the Terraform object",
+        source,
+    })?;
+    Ok(
+        terraform.map_or(Err("the Terraform object is gone"), |terraform| {
+            gate::opens(&terraform, run)
+        }),
+    )
+}
+
+async fn apply_and_write(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    run: &TerraformRun,
+    keep_directory: &Cell<bool>,
+) -> Result<Success, RunError> {
+    let applied = apply::apply(context, bundle, workspace, run).await;
+    keep_directory.set(true); // until it is certain that no state is left in it
+    errored::keep(context, bundle, &workspace.module).await?;
+    keep_directory.set(false);
+    applied?;
+    if run.spec.destroy {
+        return Ok(Success::new(
+            "TerraformAppliedSucceed",
+            "Destroy applied successfully",
+        ));
+    }
+    let written = apply::write_outputs(context, bundle, workspace).await?;
+    Ok(if written {
+        Success::new("TerraformOutputsWritten", "Outputs written")
+    } else {
+        Success::new("TerraformAppliedSucceed", "Applied successfully")
+    })
+}

@@ -1,0 +1,30 @@
+//! One run from claim to end: claim, prepare, init, plan, apply, outputs, finish. Each step patches the run's status; the
+//! order of the steps stands in `execute`, and nowhere else.
+
+mod apply;
+mod claim;
+mod context;
+mod error;
+mod errored;
+mod execute;
+mod gate;
+mod identity;
+mod made;
+mod modules;
+mod outputs;
+mod patience;
+mod plan;
+mod prepare;
+mod report;
+mod stored;
+mod unlock;
+mod workdir;
+mod workspace;
+
+pub use claim::ClaimError;
+pub use context::{Context, Settings};
+pub use error::RunError;
+pub use execute::{Ending, execute};
+pub use identity::Identity;
+pub use report::ReportError;
+pub use workdir::is_locked;

@@ -1,0 +1,47 @@
+//! Calls to the API that outlast its absence, within a bound.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// First wait between attempts; doubled up to the longest.
+const FIRST: Duration = Duration::from_millis(200);
+/// Longest wait between attempts.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Longest single attempt.
+const ATTEMPT: Duration = Duration::from_secs(30);
+
+/// True when another attempt of the same call may succeed.
+pub(super) fn is_passing(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => matches!(status.code, 408 | 429 | 500..=599),
+        kube::Error::BuildRequest(_) | kube::Error::SerdeError(_) => false,
+        _ => true,
+    }
+}
+
+/// Repeats `call` while the API is away, until `within` has passed.
+pub(super) async fn patiently<T, F>(within: Duration, mut call: impl FnMut() -> F) -> Result<T, kube::Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    let until = Instant::now() + within;
+    let mut wait = FIRST;
+    loop {
+        let answer = match tokio::time::timeout(ATTEMPT, call()).await {
+            Ok(answer) => answer,
+            Err(_) => Err(kube::Error::Service("the API did not answer in time".into())),
+        };
+        match answer {
+            Err(error) if is_passing(&error) && Instant::now() + wait < until => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the API is away, trying again"
+                );
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(LONGEST);
+            }
+            answer => return answer,
+        }
+    }
+}

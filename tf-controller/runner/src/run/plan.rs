@@ -1,0 +1,189 @@
+//! The plan step: plan, digest its effect, store it, say so.
+
+use std::fs::File;
+use std::path::Path;
+
+use sluice_api::run::{RunStatusLimit, TerraformRun};
+use sluice_api::terraform::plan_id::{EffectDigest, PlanId};
+
+use super::context::Context;
+use super::error::{RunError, Step};
+use super::made::{self, Made};
+use super::workdir::failed;
+use super::workspace::Workspace;
+use super::{modules, prepare, stored, unlock};
+use crate::bundle::{Bundle, ReadablePlan};
+use crate::chunk;
+use crate::cli::argv;
+use crate::plan::document::{self, PlanDocument};
+use crate::plan::store::{MadeFile, PlanContext, PlanName, StoredPlan};
+use crate::plan::{effect, readable, summary};
+
+/// A plan as it was made.
+pub(super) struct Planned {
+    pub(super) has_changes: bool,
+    pub(super) effect: EffectDigest,
+    document: PlanDocument,
+    json: std::path::PathBuf,
+    made: Made,
+    modules: String,
+    provider_lock: Option<String>,
+}
+
+/// Runs `plan` into `file` and digests its effect.
+pub(super) async fn make(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    destroy: bool,
+    file: &Path,
+) -> Result<Planned, RunError> {
+    let variables = prepare::variable_files(&workspace.directory.root, bundle)?;
+    let before = made::snapshot(&workspace.directory.root)?;
+    let words = argv::plan(file, destroy, &variables, &argv_options(bundle));
+    let ended = unlock::retrying(context, workspace, Step::Plan, &words, &[0, 2]).await?;
+    let after = made::snapshot(&workspace.directory.root)?;
+    let made = made::made(&workspace.directory.root, &before, &after)?;
+    let json = workspace.capture(Step::Show, &argv::show_json(file)).await?;
+    let document = read_document(&json).await?;
+    let modules = modules::digest(&workspace.module).map_err(|source| failed("read the modules", source))?;
+    let provider_lock = std::fs::read_to_string(workspace.module.join(".terraform.lock.hcl")).ok();
+    let origin = effect::Origin {
+        inputs: &bundle.inputs_digest,
+        modules: &modules,
+        lock: provider_lock.as_deref().unwrap_or_default().as_bytes(),
+        last_apply: bundle.last_apply.as_deref().unwrap_or_default(),
+        key: &bundle.key_bytes()?,
+    };
+    let effect = effect::digest(&document, &origin);
+    Ok(Planned {
+        has_changes: ended.code == Some(2),
+        effect,
+        document,
+        json,
+        made,
+        modules,
+        provider_lock,
+    })
+}
+
+async fn read_document(json: &Path) -> Result<PlanDocument, RunError> {
+    let json = json.to_owned();
+    let parsed = tokio::task::spawn_blocking(move || {
+        let file = File::open(json).map_err(|source| failed("read the plan's JSON", source))?;
+        document::parse(file).map_err(RunError::from)
+    });
+    parsed
+        .await
+        .map_err(|error| failed("read the plan's JSON", std::io::Error::other(error)))?
+}
+
+pub(super) fn argv_options(bundle: &Bundle) -> argv::Options {
+    argv::Options {
+        targets: bundle.options.targets.clone(),
+        lock_timeout: bundle.options.lock_timeout.clone(),
+        plan_lock: bundle.options.plan_lock,
+        parallelism: bundle.options.parallelism,
+    }
+}
+
+/// Stores the plan, then says what it holds; old plans go once the status has moved on.
+pub(super) async fn keep(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    run: &TerraformRun,
+    planned: &Planned,
+) -> Result<(), RunError> {
+    let name = PlanName {
+        stack: bundle.stack.clone(),
+        workspace: bundle.workspace.clone(),
+        id: PlanId::new(&run.spec.source.revision, planned.effect.clone()).to_string(),
+        run: context.settings.run.clone(),
+    };
+    let human = human(workspace).await?;
+    if planned.has_changes {
+        stored::save(context, &to_store(bundle, workspace, run, planned)?, &name).await?;
+    }
+    publish_readable(context, bundle, planned, &human, &name).await?;
+    let summary = summary::summarize(&planned.document);
+    workspace.reporter.say(|status| {
+        status.has_changes = Some(planned.has_changes);
+        status.effect_digest = planned.effect.to_string();
+        status.plan_id = if planned.has_changes {
+            name.id.clone()
+        } else {
+            String::new()
+        };
+        status.changes = summary.counts.short();
+        status.summary = Some(summary.counts);
+        status.change_entries = summary.entries;
+        status.changes_omitted = summary.omitted;
+        status.human_plan = readable::excerpt(&human, RunStatusLimit::HUMAN_PLAN);
+    });
+    if workspace.reporter.flush(context.settings.patience).await.is_ok() {
+        let keep = planned.has_changes.then_some(name.run.as_str());
+        stored::forget(context, &bundle.stack, &bundle.workspace, keep).await;
+    }
+    Ok(())
+}
+
+/// The CLI's text of the plan: it shows no sensitive value.
+async fn human(workspace: &Workspace<'_>) -> Result<String, RunError> {
+    use std::io::Read;
+    let file = workspace
+        .capture(Step::Show, &argv::show(&workspace.plan_file()))
+        .await?;
+    let mut bytes = Vec::new();
+    let limit = readable::TEXT_LIMIT as u64;
+    let read = File::open(file).and_then(|file| file.take(limit).read_to_end(&mut bytes));
+    read.map_err(|source| failed("read the plan's text", source))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+async fn publish_readable(
+    context: &Context,
+    bundle: &Bundle,
+    planned: &Planned,
+    human: &str,
+    name: &PlanName,
+) -> Result<(), RunError> {
+    let form = bundle.readable_plan;
+    let maps = if form == ReadablePlan::Human {
+        readable::config_maps(human, name)
+    } else {
+        Vec::new()
+    };
+    let mut json = Vec::new();
+    if form == ReadablePlan::Json {
+        let packed = std::fs::read(&planned.json).and_then(|bytes| chunk::compress(&bytes));
+        json = readable::secrets(
+            &packed.map_err(|source| failed("pack the plan's JSON", source))?,
+            name,
+        );
+    }
+    stored::show(context, form, &maps, &json, name).await
+}
+
+fn to_store(
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    run: &TerraformRun,
+    planned: &Planned,
+) -> Result<StoredPlan, RunError> {
+    let plan = std::fs::read(workspace.plan_file()).map_err(|source| failed("read the plan", source))?;
+    let files: Vec<MadeFile> = planned.made.files.clone();
+    let tool = workspace.reporter.said().tool.unwrap_or_default();
+    let context = PlanContext {
+        bundle: bundle.clone(),
+        provider_lock: planned.provider_lock.clone(),
+        files,
+        files_omitted: planned.made.omitted,
+        modules: planned.modules.clone(),
+        effect: planned.effect.to_string(),
+        tool: tool.name,
+        tool_version: tool.version,
+        destroy: run.spec.destroy,
+    };
+    Ok(StoredPlan { plan, context })
+}

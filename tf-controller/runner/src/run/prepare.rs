@@ -1,0 +1,134 @@
+//! From a bundle to a directory in which the CLI can run: artifact fetched, verified and unpacked, generated files written.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use sluice_runtime::artifact::{self, Limits, Wanted};
+use tokio_util::sync::CancellationToken;
+
+use super::context::Context;
+use super::error::RunError;
+use super::workdir::{WorkDirectory, failed};
+use crate::bundle::{Artifact, Bundle};
+use crate::cli::environment;
+
+/// Overrides the module's own backend; upstream's name.
+pub(super) const BACKEND_FILE: &str = "backend_override.tf";
+/// Generated variables; upstream's name.
+pub(super) const VARIABLES_FILE: &str = "generated.auto.tfvars.json";
+
+/// Fetches the artifact, proves its digest and unpacks it into the emptied working directory.
+pub(super) async fn fetch(
+    context: &Context,
+    artifact: &Artifact,
+    directory: &WorkDirectory,
+    stop: &CancellationToken,
+) -> Result<(), RunError> {
+    let file = directory.scratch.path().join("artifact.tar.gz");
+    let wanted = Wanted {
+        url: &artifact.url,
+        digest: &artifact.digest,
+        size: artifact.size,
+    };
+    context.fetcher.fetch(wanted, &file, stop).await?;
+    let (root, stop) = (directory.root.clone(), stop.clone());
+    let unpacked = tokio::task::spawn_blocking(move || {
+        let archive = File::open(&file).map_err(|source| failed("read the artifact", source))?;
+        artifact::unpack(archive, &root, &Limits::default(), &stop).map_err(RunError::from)
+    });
+    unpacked
+        .await
+        .map_err(|error| failed("unpack the artifact", std::io::Error::other(error)))??;
+    Ok(())
+}
+
+/// The module directory of a path, which has to be there.
+pub(super) fn module_directory(root: &Path, path: &str) -> Result<PathBuf, RunError> {
+    let module = below(root, path).filter(|module| module.is_dir());
+    module.ok_or_else(|| RunError::Path {
+        path: path.to_owned(),
+    })
+}
+
+/// The variable files as absolute paths; each has to be a file of the artifact.
+pub(super) fn variable_files(root: &Path, bundle: &Bundle) -> Result<Vec<PathBuf>, RunError> {
+    let resolve = |path: &String| {
+        let file = below(root, path).filter(|file| file.is_file());
+        file.ok_or_else(|| RunError::VariableFile { path: path.clone() })
+    };
+    bundle.variable_files.iter().map(resolve).collect()
+}
+
+/// Joins a path that does not lead out. The unpacked tree holds no links, so the words of the path decide.
+fn below(root: &Path, path: &str) -> Option<PathBuf> {
+    let relative = Path::new(path.trim_start_matches('/'));
+    let inside = relative
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    inside.then(|| {
+        if relative.as_os_str().is_empty() {
+            root.to_owned()
+        } else {
+            root.join(relative)
+        }
+    })
+}
+
+/// Writes the generated files into the module directory.
+pub(super) fn write_generated(module: &Path, bundle: &Bundle) -> Result<(), RunError> {
+    if let Some(backend) = &bundle.backend {
+        write_private(&module.join(BACKEND_FILE), backend.as_bytes())?;
+    }
+    write_private(&module.join(VARIABLES_FILE), bundle.variables.as_bytes())
+}
+
+/// Writes a file that only its owner reads.
+pub(super) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    let open = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
+    let written = open.and_then(|mut file| file.write_all(bytes));
+    written.map_err(|source| failed(&format!("write {}", path.display()), source))
+}
+
+/// The CLI's environment, with the API that its kubernetes backend talks to.
+pub(super) fn command_environment(
+    context: &Context,
+    bundle: &Bundle,
+) -> Result<BTreeMap<String, String>, RunError> {
+    if let Some(name) = environment::rejected(&bundle.environment) {
+        return Err(RunError::Environment {
+            name: name.to_owned(),
+        });
+    }
+    let mut all = environment::compose(context.environment.clone(), &bundle.environment);
+    if let Some(kubeconfig) = &context.kubeconfig {
+        all.entry("KUBE_CONFIG_PATH".to_owned())
+            .or_insert_with(|| kubeconfig.display().to_string());
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_stays_in_the_artifact() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("infra/net")).unwrap();
+        let module = |path| module_directory(dir.path(), path);
+        assert_eq!(module("").unwrap(), dir.path());
+        assert_eq!(module("./infra/net").unwrap(), dir.path().join("./infra/net"));
+        assert_eq!(module("/infra").unwrap(), dir.path().join("infra"));
+        for path in ["../x", "infra/../..", "absent", "infra/net/../../.."] {
+            assert!(matches!(module(path), Err(RunError::Path { .. })), "{path}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Stored plans on the API: written whole before a status names them, loaded whole or not at all, old ones removed after.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Resource;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+
+use super::context::Context;
+use super::error::RunError;
+use super::patience::patiently;
+use crate::bundle::{ReadablePlan, Stack};
+use crate::plan::store::{self, PlanName, StoredPlan};
+
+fn secrets(context: &Context, stack: &Stack) -> Api<Secret> {
+    Api::namespaced(context.client.clone(), &stack.namespace)
+}
+
+/// Creates a plan's Secrets. Their names come from their content, so one that is there is already right.
+pub(super) async fn save(context: &Context, plan: &StoredPlan, name: &PlanName) -> Result<(), RunError> {
+    let chunks = store::encode(plan, name).map_err(RunError::Save)?;
+    let api = secrets(context, &name.stack);
+    let params = PostParams::default();
+    for chunk in &chunks {
+        let created = patiently(context.settings.patience, || api.create(&params, chunk)).await;
+        match created {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            created => drop(created.map_err(|source| RunError::Api {
+                doing: "store the plan",
+                source,
+            })?),
+        }
+    }
+    Ok(())
+}
+
+/// Loads the plan that a run made.
+pub(super) async fn load(
+    context: &Context,
+    stack: &Stack,
+    workspace: &str,
+    id: &str,
+    run: &str,
+) -> Result<StoredPlan, RunError> {
+    let api = secrets(context, stack);
+    let params = ListParams::default().labels(&store::selector(&stack.name, workspace));
+    let list = patiently(context.settings.patience, || api.list(&params)).await;
+    let list = list.map_err(|source| RunError::Api {
+        doing: "load the stored plan",
+        source,
+    })?;
+    store::decode(&list.items, id, run).map_err(RunError::Load)
+}
+
+/// Removes all stored plans of a stack but the one that `keep` made. Failures are only logged: the next plan tries again.
+pub(super) async fn forget(context: &Context, stack: &Stack, workspace: &str, keep: Option<&str>) {
+    let selector = store::selector(&stack.name, workspace);
+    sweep(&secrets(context, stack), &selector, |secret: &Secret| {
+        let annotations = secret.metadata.annotations.as_ref();
+        annotations
+            .and_then(|all| all.get(store::RUN))
+            .map(String::as_str)
+            == keep
+            && keep.is_some()
+    })
+    .await;
+}
+
+/// Writes the readable form that is asked for and removes the others.
+pub(super) async fn show(
+    context: &Context,
+    form: ReadablePlan,
+    maps: &[ConfigMap],
+    json: &[Secret],
+    name: &PlanName,
+) -> Result<(), RunError> {
+    let namespace = &name.stack.namespace;
+    let map_api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
+    let secret_api = secrets(context, &name.stack);
+    for map in maps {
+        put(context, &map_api, map).await?;
+    }
+    for secret in json {
+        put(context, &secret_api, secret).await?;
+    }
+    let (map_names, json_names) = (names(maps), names(json));
+    let kept =
+        |held: &[String], object: Option<&str>| object.is_some_and(|name| held.iter().any(|own| own == name));
+    let selector = store::selector(&name.stack.name, &name.workspace);
+    if form != ReadablePlan::Human || !maps.is_empty() {
+        sweep(&map_api, &selector, |map: &ConfigMap| {
+            kept(&map_names, map.metadata.name.as_deref())
+        })
+        .await;
+    }
+    let selector = store::selector(&format!("{}.json", name.stack.name), &name.workspace);
+    if form != ReadablePlan::Json || !json.is_empty() {
+        sweep(&secret_api, &selector, |secret: &Secret| {
+            kept(&json_names, secret.metadata.name.as_deref())
+        })
+        .await;
+    }
+    Ok(())
+}
+
+fn names<K: Resource>(objects: &[K]) -> Vec<String> {
+    objects
+        .iter()
+        .filter_map(|object| object.meta().name.clone())
+        .collect()
+}
+
+/// Creates or replaces an object under a fixed name.
+async fn put<K>(context: &Context, api: &Api<K>, object: &K) -> Result<(), RunError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let (patience, params) = (context.settings.patience, PostParams::default());
+    let name = object.meta().name.clone().unwrap_or_default();
+    let failed = |source| RunError::Api {
+        doing: "store the readable plan",
+        source,
+    };
+    match patiently(patience, || api.create(&params, object)).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        created => return created.map(drop).map_err(failed),
+    }
+    // Without a resourceVersion: nobody else writes these, and the newest plan wins.
+    patiently(patience, || api.replace(&name, &params, object))
+        .await
+        .map(drop)
+        .map_err(failed)
+}
+
+async fn sweep<K>(api: &Api<K>, selector: &str, keep: impl Fn(&K) -> bool)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let list = match api.list(&ListParams::default().labels(selector)).await {
+        Ok(list) => list,
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "old plans stay for now");
+            return;
+        }
+    };
+    for object in list.items.iter().filter(|object| !keep(object)) {
+        let name = object.meta().name.clone().unwrap_or_default();
+        if let Err(error) = api.delete(&name, &DeleteParams::default()).await {
+            tracing::warn!(
+                name,
+                error = &error as &dyn std::error::Error,
+                "an old plan stays for now"
+            );
+        }
+    }
+}

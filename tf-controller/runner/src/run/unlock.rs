@@ -1,0 +1,170 @@
+//! A state lock that a dead run of ours left behind is released; any other lock stands.
+//!
+//! The proof: the stack's directory lock is ours, so no CLI of this stack lives on this machine; the lock's holder is this
+//! user on this host; and it was taken inside the time of an ended run of this very stack.
+
+use jiff::Timestamp;
+use kube::api::{Api, ListParams};
+use sluice_api::run::{LockInfo, TerraformRun};
+
+use super::context::Context;
+use super::error::{RunError, Step};
+use super::identity;
+use super::patience::patiently;
+use super::workspace::Workspace;
+use crate::cli::argv;
+use crate::cli::process::Ended;
+
+/// Runs a command; when it meets a lock that is provably dead, releases it and runs the command once more.
+pub(super) async fn retrying(
+    context: &Context,
+    workspace: &Workspace<'_>,
+    step: Step,
+    words: &[String],
+    codes: &[i32],
+) -> Result<Ended, RunError> {
+    workspace.reporter.say(|status| status.lock = None);
+    let first = workspace.expect(step, words, codes).await;
+    let Err(error @ RunError::Command { .. }) = first else {
+        return first;
+    };
+    let Some(lock) = workspace.reporter.said().lock else {
+        return Err(error);
+    };
+    let Some(run) = dead_holder(context, &lock).await else {
+        return Err(error);
+    };
+    tracing::warn!(
+        lock = lock.id,
+        run,
+        "releasing the state lock of a run that is gone"
+    );
+    if workspace
+        .must(Step::Unlock, &argv::force_unlock(&lock.id))
+        .await
+        .is_err()
+    {
+        return Err(error);
+    }
+    workspace.reporter.say(|status| status.lock = None);
+    workspace.expect(step, words, codes).await
+}
+
+/// The ended run of this stack that took the lock, if that is certain.
+async fn dead_holder(context: &Context, lock: &LockInfo) -> Option<String> {
+    if !context.identity.pod.is_empty() {
+        return None; // pods of a stack do not share a directory lock: the controller has to prove it
+    }
+    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let params = ListParams::default();
+    let runs = patiently(context.settings.patience, || api.list(&params))
+        .await
+        .ok()?
+        .items;
+    let me = runs
+        .iter()
+        .find(|run| run.metadata.name.as_deref() == Some(context.settings.run.as_str()))?;
+    let uid = me.spec.terraform.uid.clone();
+    let others = runs
+        .iter()
+        .filter(|run| run.metadata.name != me.metadata.name && run.spec.terraform.uid == uid);
+    holder(lock, others, &context.identity.who)
+}
+
+/// Pure part of the proof.
+fn holder<'a>(
+    lock: &LockInfo,
+    mut runs: impl Iterator<Item = &'a TerraformRun>,
+    own: &str,
+) -> Option<String> {
+    let created = parse_created(&lock.created)?;
+    if lock.who != own {
+        return None;
+    }
+    let took = |run: &&TerraformRun| {
+        let Some(status) = &run.status else { return false };
+        let by_us = status
+            .claim
+            .as_ref()
+            .is_some_and(|claim| claim.pod.is_empty() && identity::who(claim) == own);
+        let began = status.started_at.as_ref().is_some_and(|time| time.0 <= created);
+        // Times in a status have whole seconds.
+        let ended = status
+            .finished_at
+            .as_ref()
+            .is_none_or(|time| created.as_second() <= time.0.as_second());
+        by_us && began && ended
+    };
+    runs.find(took).and_then(|run| run.metadata.name.clone())
+}
+
+/// A time as Go prints it: `2026-11-21 11:37:28.445320369 +0000 UTC`.
+fn parse_created(text: &str) -> Option<Timestamp> {
+    let text = text.strip_suffix(" UTC").unwrap_or(text);
+    Timestamp::strptime("%Y-%m-%d %H:%M:%S%.f %z", text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn run(process: &str, started: &str, finished: Option<&str>) -> TerraformRun {
+        let mut value = json!({
+            "metadata": { "name": "net-abcd-1" },
+            "spec": { "action": "Apply", "attempt": 1, "deadline": "2h", "trigger": "Approval",
+                      "source": { "kind": "GitRepository", "name": "x", "namespace": "team" },
+                      "terraform": { "name": "net", "uid": "u", "generation": 1 } },
+            "status": { "phase": "Lost", "claim": { "holder": "h", "process": process }, "startedAt": started }
+        });
+        if let Some(finished) = finished {
+            value["status"]["finishedAt"] = json!(finished);
+        }
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn lock(who: &str) -> LockInfo {
+        LockInfo {
+            id: "1".into(),
+            who: who.into(),
+            created: "2026-11-21 11:37:28.445320369 +0000 UTC".into(),
+            operation: "OperationTypeApply".into(),
+        }
+    }
+
+    #[test]
+    fn only_a_lock_of_an_ended_run_of_ours_is_dead() {
+        let (before, after) = ("2026-11-21T11:37:00Z", "2026-11-21T11:38:00Z");
+        let cases = [
+            (run("me@vm:1", before, Some(after)), "me@vm", true),
+            (run("me@vm:1", before, None), "me@vm", true),
+            (run("me@vm:1", after, None), "me@vm", false),
+            (
+                run("me@vm:1", before, Some("2026-11-21T11:37:27Z")),
+                "me@vm",
+                false,
+            ),
+            (run("me@other:1", before, Some(after)), "me@vm", false),
+            (run("me@vm:1", before, Some(after)), "you@vm", false),
+        ];
+        for (run, who, dead) in cases {
+            assert_eq!(
+                holder(&lock(who), [&run].into_iter(), "me@vm").is_some(),
+                dead,
+                "{run:?}"
+            );
+        }
+        let garbage = LockInfo {
+            created: "yesterday".into(),
+            ..lock("me@vm")
+        };
+        assert_eq!(
+            holder(
+                &garbage,
+                [&run("me@vm:1", before, Some(after))].into_iter(),
+                "me@vm"
+            ),
+            None
+        );
+    }
+}

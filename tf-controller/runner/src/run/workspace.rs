@@ -1,0 +1,157 @@
+//! The prepared module directory and the CLI in it: runs one command after another, keeps their output, words their errors.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use sluice_api::run::LockInfo;
+
+use super::error::{RunError, Step};
+use super::report::Reporter;
+use super::workdir::{WorkDirectory, failed};
+use crate::cli::process::{Ended, Invocation, Limits, Stopped, run, tail};
+use crate::cli::text::presentable;
+use crate::cli::tool::Tool;
+use crate::cli::{argv, lock};
+
+/// The CLI in its directory.
+pub(super) struct Workspace<'a> {
+    pub(super) tool: Tool,
+    pub(super) directory: &'a WorkDirectory,
+    /// The module directory.
+    pub(super) module: PathBuf,
+    pub(super) environment: BTreeMap<String, String>,
+    pub(super) limits: Limits,
+    pub(super) reporter: &'a Reporter,
+    count: Cell<u32>,
+}
+
+impl<'a> Workspace<'a> {
+    pub(super) const fn new(
+        tool: Tool,
+        directory: &'a WorkDirectory,
+        module: PathBuf,
+        environment: BTreeMap<String, String>,
+        limits: Limits,
+        reporter: &'a Reporter,
+    ) -> Self {
+        Self {
+            tool,
+            directory,
+            module,
+            environment,
+            limits,
+            reporter,
+            count: Cell::new(0),
+        }
+    }
+
+    /// The plan file.
+    pub(super) fn plan_file(&self) -> PathBuf {
+        self.module.join(argv::PLAN_FILE)
+    }
+
+    /// Runs a command that has to succeed.
+    pub(super) async fn must(&self, step: Step, words: &[String]) -> Result<Ended, RunError> {
+        self.expect(step, words, &[0]).await
+    }
+
+    /// Runs a command that has to end with one of `codes`.
+    pub(super) async fn expect(
+        &self,
+        step: Step,
+        words: &[String],
+        codes: &[i32],
+    ) -> Result<Ended, RunError> {
+        let stdout = self.output_file(step, "out");
+        self.attempt(step, words, codes, stdout).await
+    }
+
+    /// Runs a command whose output may hold sensitive values: it goes into the scratch directory.
+    pub(super) async fn capture(&self, step: Step, words: &[String]) -> Result<PathBuf, RunError> {
+        let stdout = self.directory.scratch.path().join(format!("{}.out", self.next()));
+        self.attempt(step, words, &[0], stdout.clone()).await?;
+        Ok(stdout)
+    }
+
+    async fn attempt(
+        &self,
+        step: Step,
+        words: &[String],
+        codes: &[i32],
+        stdout: PathBuf,
+    ) -> Result<Ended, RunError> {
+        let stderr = self.output_file(step, "err");
+        let invocation = Invocation {
+            program: &self.tool.path,
+            words,
+            directory: &self.module,
+            environment: &self.environment,
+            stdout,
+            stderr: stderr.clone(),
+        };
+        let ended = run(&invocation, &self.limits)
+            .await
+            .map_err(|source| failed(step.title(), source))?;
+        self.note(&ended);
+        if let Some(stopped) = ended.stopped
+            && ended.code.is_none_or(|code| !codes.contains(&code))
+        {
+            return Err(RunError::Stopped {
+                step,
+                why: self.why(stopped, &ended, &stderr),
+            });
+        }
+        if ended.code.is_some_and(|code| codes.contains(&code)) {
+            return Ok(ended);
+        }
+        let text = tail(&stderr).unwrap_or_default();
+        self.note_lock(&text);
+        Err(RunError::Command {
+            step,
+            text: presentable(&format!("{}\n{text}", ended.describe())),
+        })
+    }
+
+    fn note(&self, ended: &Ended) {
+        let peak = i64::try_from(ended.peak_memory).unwrap_or(i64::MAX);
+        self.reporter.say(|status| {
+            status.exit_code = ended.code;
+            status.peak_memory_bytes = Some(status.peak_memory_bytes.unwrap_or(0).max(peak));
+        });
+    }
+
+    fn note_lock(&self, text: &str) {
+        if let Some(held) = lock::parse(text) {
+            let info = LockInfo {
+                id: held.id,
+                who: held.who,
+                created: held.created,
+                operation: held.operation,
+            };
+            self.reporter.say(|status| status.lock = Some(info));
+        }
+    }
+
+    fn why(&self, stopped: Stopped, ended: &Ended, stderr: &Path) -> String {
+        let who = match stopped {
+            Stopped::Asked => "was interrupted, because the runner was told to stop",
+            Stopped::Deadline => "was interrupted, because the run's deadline passed",
+        };
+        let text = tail(stderr).unwrap_or_default();
+        self.note_lock(&text);
+        presentable(&format!("{who} ({}). {text}", ended.describe()))
+    }
+
+    fn output_file(&self, step: Step, suffix: &str) -> PathBuf {
+        let title = step.title().replace(' ', "-").to_lowercase();
+        self.directory
+            .logs
+            .join(format!("{:02}-{title}.{suffix}", self.next()))
+    }
+
+    fn next(&self) -> u32 {
+        self.count.set(self.count.get() + 1);
+        self.count.get()
+    }
+}
