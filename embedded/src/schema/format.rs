@@ -223,7 +223,7 @@ fn is_isbn10(text: &str) -> bool {
         };
         sum += (u32::try_from(i).unwrap_or_default() + 1) * value;
     }
-    sum % 11 == 0
+    sum.is_multiple_of(11)
 }
 
 fn is_isbn13(text: &str) -> bool {
@@ -257,7 +257,7 @@ fn is_credit_card(text: &str) -> bool {
             (_, doubled) => doubled,
         })
         .sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }
 
 fn is_date(text: &str) -> bool {

@@ -9,8 +9,11 @@
 
 mod correlate;
 mod default;
+mod embedded;
 pub mod error;
 mod format;
+#[cfg(test)]
+mod hostile;
 mod list_type;
 mod node;
 pub mod openapi;
@@ -122,7 +125,8 @@ impl Schema {
             return vec![error];
         }
         let correlation = old.map(|old| Correlation::new(old, &self.root));
-        let errors = structure::validate(new, &self.root, "", correlation).into_errors("");
+        let mut errors = structure::validate(new, &self.root, "", correlation).into_errors("");
+        embedded::check(new, &self.root, "", &mut errors);
         self.validate_rest(errors, new, old)
     }
 
@@ -153,7 +157,7 @@ impl Schema {
         if old_repetitions.is_empty() {
             list_type::check(new, &self.root, "", &mut errors);
         }
-        if !self.root.has_rules {
+        if !self.root.declares_rules {
             return errors;
         }
         if errors.iter().any(|error| error.kind.blocks_rules()) {

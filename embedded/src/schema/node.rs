@@ -54,6 +54,7 @@ pub(super) struct Sizes {
 
 /// The `x-kubernetes-*` extensions.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a keyword of its own")]
 pub(super) struct Extensions {
     pub(super) preserve_unknown: bool,
     pub(super) embedded_resource: bool,
@@ -73,23 +74,25 @@ pub(super) struct Node {
     pub(super) types: Vec<&'static str>,
     pub(super) nullable: bool,
     pub(super) format: Option<Format>,
-    pub(super) properties: BTreeMap<String, Node>,
+    pub(super) properties: BTreeMap<String, Self>,
     pub(super) additional: Additional,
-    pub(super) items: Option<Box<Node>>,
+    pub(super) items: Option<Box<Self>>,
     pub(super) required: Vec<String>,
     pub(super) enumeration: Vec<Value>,
     pub(super) pattern: Option<Pattern>,
     pub(super) bounds: Bounds,
     pub(super) sizes: Sizes,
     pub(super) default: Option<Value>,
-    pub(super) all_of: Vec<Node>,
-    pub(super) any_of: Vec<Node>,
-    pub(super) one_of: Vec<Node>,
-    pub(super) not: Option<Box<Node>>,
+    pub(super) all_of: Vec<Self>,
+    pub(super) any_of: Vec<Self>,
+    pub(super) one_of: Vec<Self>,
+    pub(super) not: Option<Box<Self>>,
     pub(super) extensions: Extensions,
     pub(super) rules: Vec<Rule>,
     /// Whether this node or one below has rules: subtrees without any are not walked for them.
     pub(super) has_rules: bool,
+    /// The same, rules inside `allOf` not counted: the API server looks for rules without looking there.
+    pub(super) declares_rules: bool,
 }
 
 const TYPES: [&str; 6] = ["object", "array", "string", "integer", "number", "boolean"];
@@ -131,22 +134,24 @@ impl Node {
             not: words.child("not", depth)?.map(Box::new),
             rules: Vec::new(),
             has_rules: false,
+            declares_rules: false,
             extensions,
             type_name,
         };
         for rule in words.list("x-kubernetes-validations")? {
             node.rules.push(Rule::compile(rule, path)?);
         }
-        node.has_rules = !node.rules.is_empty() || node.children_for_rules().any(|child| child.has_rules);
+        node.declares_rules = !node.rules.is_empty() || node.children().any(|child| child.declares_rules);
+        node.has_rules =
+            node.declares_rules || node.children().chain(&node.all_of).any(|child| child.has_rules);
         Ok(node)
     }
 
-    fn children_for_rules(&self) -> impl Iterator<Item = &Self> {
+    fn children(&self) -> impl Iterator<Item = &Self> {
         self.properties
             .values()
             .chain(self.additional_schema())
             .chain(self.items.as_deref())
-            .chain(&self.all_of)
     }
 
     /// The schema of keys that are no property.

@@ -6,6 +6,7 @@ use cel::objects::OptionalValue;
 use cel::{Context, ExecutionError, Value as Cel};
 use serde_json::Value;
 
+use super::align::align;
 use super::value::to_cel;
 use super::{Rule, library};
 use crate::schema::correlate::{Correlation, old_entry};
@@ -174,11 +175,8 @@ fn run_rules(at: &Visit<'_>, path: &str, errors: &mut Vec<FieldError>) {
     let see = |value: &Value| to_cel(value, Some(at.spine), at.is_resource);
     let uses_old = at.rules.rules.iter().any(|rule| rule.uses_old_self);
     let selves = see(at.value).and_then(|new| {
-        let old = at
-            .old
-            .filter(|old| uses_old && !old.is_null())
-            .map(see)
-            .transpose()?;
+        let old = at.old.filter(|old| uses_old && !old.is_null());
+        let old = old.map(|old| see(&align(old, at.value, at.spine))).transpose()?;
         Ok(Selves { new, old })
     });
     let selves = match selves {
@@ -299,6 +297,18 @@ fn failure(error: &ExecutionError, rule: &Rule) -> String {
         ExecutionError::Overflow(..) => format!("integer overflow evaluating rule: {name}"),
         ExecutionError::IndexOutOfBounds(Cel::Int(index)) => {
             format!("index out of bounds: {index} evaluating rule: {name}")
+        }
+        ExecutionError::FunctionError { function, .. }
+            if function == "duration" || function == "timestamp" =>
+        {
+            let target = if function == "duration" {
+                "Duration"
+            } else {
+                "Timestamp"
+            };
+            format!(
+                "type conversion error from 'string' to 'google.protobuf.{target}' evaluating rule: {name}"
+            )
         }
         other => format!("{other} evaluating rule: {name}"),
     }

@@ -1,6 +1,11 @@
 //! The functions that rules may call: CEL's standard ones, the string and list extensions, and Kubernetes' own for lists
 //! and regular expressions.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "the library's function type takes its arguments by value"
+)]
+
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 

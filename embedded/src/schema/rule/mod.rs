@@ -3,6 +3,7 @@
 //! A rule is parsed when its schema is compiled, and refused there if it does not parse or calls a function that is not
 //! known here. A rule that cannot be evaluated is an error of the field, never a pass.
 
+mod align;
 mod evaluate;
 mod library;
 mod value;

@@ -143,10 +143,11 @@ pub(super) fn check_number(site: &Site<'_>, number: &Number) -> Outcome {
     let bounds = &site.node.bounds;
     let value = Comparable::of(number);
     let mut outcome = Outcome::passed();
-    if let Some(factor) = bounds.multiple_of {
-        if let Some(finding) = check_multiple(site, &value, factor) {
-            outcome.add(finding);
-        }
+    let multiple = bounds
+        .multiple_of
+        .and_then(|factor| check_multiple(site, &value, factor));
+    if let Some(finding) = multiple {
+        outcome.add(finding);
     }
     if let Some(limit) = bounds.minimum {
         let (below, equal, shown) = value.compare(limit, f64::lt);
