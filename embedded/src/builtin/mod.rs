@@ -13,11 +13,11 @@ pub use rules::check;
 
 use crate::schema::{CompileError, Schema};
 
-/// Where OpenAPI documents keep schemas.
+/// Where `OpenAPI` documents keep schemas.
 const REFERENCE: &str = "#/components/schemas/";
 
-/// Definitions of the built-in kinds and of all they refer to, by their OpenAPI names
-/// (`io.k8s.api.core.v1.Secret`), with references in OpenAPI form.
+/// Definitions of the built-in kinds and of all they refer to, by their `OpenAPI` names
+/// (`io.k8s.api.core.v1.Secret`), with references in `OpenAPI` form.
 #[must_use]
 pub fn definitions() -> Map<String, Value> {
     let settings = SchemaSettings::openapi3().with(|settings| settings.meta_schema = None);
@@ -38,7 +38,7 @@ fn add<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) {
     let _ = generator.subschema_for::<T>();
 }
 
-/// The OpenAPI name of a built-in kind.
+/// The `OpenAPI` name of a built-in kind.
 #[must_use]
 pub fn definition_name(group: &str, version: &str, kind: &str) -> Option<String> {
     let package = match group {

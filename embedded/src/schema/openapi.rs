@@ -1,4 +1,4 @@
-//! OpenAPI v3 documents: one per group version, as `kubectl explain` and `kubectl apply` read them.
+//! `OpenAPI` v3 documents: one per group version, as `kubectl explain` and `kubectl apply` read them.
 //!
 //! kubectl finds a kind by the paths that name it (`x-kubernetes-group-version-kind` on their operations), its schema among
 //! the components by the same extension, and what a patch supports by the query parameters of the PATCH operation.
