@@ -1,0 +1,146 @@
+//! This project's own definitions: their schemas compile, and each of their rules gives both verdicts.
+
+use serde_json::{Value, json};
+use sluice_embedded::schema::Schema;
+
+const DEFINITIONS: [&str; 3] = [
+    include_str!("../../config/crd/bases/source.toolkit.fluxcd.io_gitrepositories.yaml"),
+    include_str!("../../config/crd/bases/infra.contrib.fluxcd.io_terraforms.yaml"),
+    include_str!("../../config/crd/bases/infra.sluice.dev_terraformruns.yaml"),
+];
+
+/// The schema of `kind` in `version`, and how many rules it has.
+fn schema_of(kind: &str, version: &str) -> Option<(Schema, usize)> {
+    let definitions = DEFINITIONS
+        .iter()
+        .map(|text| serde_yaml_ng::from_str::<Value>(text).ok());
+    let definition = definitions
+        .flatten()
+        .find(|definition| definition["spec"]["names"]["kind"] == kind)?;
+    let versions = definition["spec"]["versions"].as_array()?;
+    let found = versions.iter().find(|candidate| candidate["name"] == version)?;
+    let schema = &found["schema"]["openAPIV3Schema"];
+    let rules = schema.to_string().matches("\"rule\":").count();
+    Some((Schema::compile(schema).ok()?, rules))
+}
+
+#[test]
+fn every_version_compiles_and_no_rule_is_untested() {
+    let expected = [
+        ("GitRepository", "v1", 1),
+        ("Terraform", "v1alpha1", 0),
+        ("Terraform", "v1alpha2", 0),
+        ("TerraformRun", "v1alpha1", 1),
+    ];
+    for (kind, version, rules) in expected {
+        let found = schema_of(kind, version).map(|(_, rules)| rules);
+        assert_eq!(
+            found,
+            Some(rules),
+            "{kind} {version}: a rule came or went, see the tests below"
+        );
+    }
+}
+
+fn errors(kind: &str, object: &Value, old: Option<&Value>) -> Vec<String> {
+    let Some((schema, _)) = schema_of(kind, if kind == "GitRepository" { "v1" } else { "v1alpha1" }) else {
+        return vec!["no such kind".to_owned()];
+    };
+    let admit = |object: &Value| {
+        let mut object = object.clone();
+        schema.prune(&mut object);
+        schema.apply_defaults(&mut object);
+        object
+    };
+    let old = old.map(admit);
+    schema
+        .validate(&admit(object), old.as_ref())
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+fn repository(extra: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "source.toolkit.fluxcd.io/v1",
+        "kind": "GitRepository",
+        "metadata": {"name": "a", "namespace": "b"},
+        "spec": {"url": "https://example.org/a", "interval": "1m"},
+    });
+    for (name, value) in extra.as_object().into_iter().flatten() {
+        object["spec"][name] = value.clone();
+    }
+    object
+}
+
+#[test]
+fn a_service_account_needs_a_provider_that_uses_it() {
+    let rule = "spec: Invalid value: \"object\": serviceAccountName can only be set when provider is 'azure' or 'aws'";
+    let table = [
+        (json!({}), vec![]),
+        (json!({"serviceAccountName": "x"}), vec![rule]),
+        (
+            json!({"serviceAccountName": "x", "provider": "github"}),
+            vec![rule],
+        ),
+        (json!({"serviceAccountName": "x", "provider": "azure"}), vec![]),
+    ];
+    for (extra, expected) in table {
+        assert_eq!(
+            errors("GitRepository", &repository(&extra), None),
+            expected,
+            "{extra}"
+        );
+    }
+}
+
+#[test]
+fn bad_fields_are_named() {
+    let table = [
+        (
+            json!({"interval": "soon"}),
+            "spec.interval: Invalid value: \"soon\": spec.interval in body should match",
+        ),
+        (
+            json!({"url": "x"}),
+            "spec.url: Invalid value: \"x\": spec.url in body should match",
+        ),
+        (
+            json!({"provider": "z"}),
+            "spec.provider: Unsupported value: \"z\": supported values: ",
+        ),
+        (
+            json!({"suspend": "yes"}),
+            "spec.suspend: Invalid value: \"string\": spec.suspend in body must be of type boolean: \"string\"",
+        ),
+    ];
+    for (extra, expected) in table {
+        let found = errors("GitRepository", &repository(&extra), None);
+        assert!(
+            found.iter().any(|error| error.starts_with(expected)),
+            "{extra}: {found:?}"
+        );
+    }
+}
+
+fn run(action: &str) -> Value {
+    json!({
+        "apiVersion": "infra.sluice.dev/v1alpha1",
+        "kind": "TerraformRun",
+        "metadata": {"name": "a", "namespace": "b"},
+        "spec": {
+            "terraform": {"name": "a", "uid": "u", "generation": 1},
+            "action": action, "trigger": "Revision", "inputsDigest": "sha256:0", "attempt": 1, "deadline": "2h",
+            "source": {"kind": "GitRepository", "namespace": "b", "name": "a", "revision": "main@sha1:0", "digest": "sha256:0", "url": "http://x/y", "size": 1},
+        },
+    })
+}
+
+#[test]
+fn a_run_is_what_it_was_made_for() {
+    let (plan, apply) = (run("Plan"), run("Apply"));
+    assert_eq!(errors("TerraformRun", &plan, None), Vec::<String>::new());
+    assert_eq!(errors("TerraformRun", &plan, Some(&plan)), Vec::<String>::new());
+    let refused = ["spec: Invalid value: \"object\": spec is immutable"];
+    assert_eq!(errors("TerraformRun", &apply, Some(&plan)), refused);
+}
