@@ -135,51 +135,37 @@ impl fmt::Debug for Credentials {
 mod tests {
     use super::*;
 
-    fn resolve(url: &str, secret: Option<&[(&str, &str)]>) -> Result<Credentials, CredentialsError> {
-        let address = Address::parse(url).unwrap();
-        let data = secret.map(|pairs| {
-            pairs
-                .iter()
-                .map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec()))
-                .collect()
-        });
-        Credentials::resolve(&address, data.as_ref())
-    }
+    type Outcome = Result<Credentials, CredentialsError>;
+    /// Address, the Secret's data, and what comes of them.
+    type Case<'a> = (&'a str, Option<&'a [(&'a str, &'a str)]>, Outcome);
 
-    fn basic(username: &str, password: &str) -> Result<Credentials, CredentialsError> {
-        Ok(Credentials::Basic {
+    fn basic(username: &str, password: &str) -> Credentials {
+        Credentials::Basic {
             username: username.into(),
             password: password.into(),
-        })
+        }
     }
 
     #[test]
     fn secret_and_address_complete_each_other() {
         let plain = "https://h/r";
-        let cases: &[(
-            &str,
-            Option<&[(&str, &str)]>,
-            Result<Credentials, CredentialsError>,
-        )] = &[
+        let alone = CredentialsError::PasswordWithoutUsername {
+            scheme: "https".into(),
+        };
+        let cases: &[Case<'_>] = &[
             (plain, None, Ok(Credentials::Anonymous)),
             (plain, Some(&[]), Ok(Credentials::Anonymous)),
             (
                 plain,
                 Some(&[("username", "u"), ("password", "p")]),
-                basic("u", "p"),
+                Ok(basic("u", "p")),
             ),
-            (plain, Some(&[("username", "u")]), basic("u", "")),
-            ("https://a:b@h/r", None, basic("a", "b")),
-            ("https://a%40x:b%2Fc@h/r", None, basic("a@x", "b/c")),
-            ("https://a:b@h/r", Some(&[("username", "u")]), basic("u", "b")),
-            ("https://a@h/r", Some(&[("password", "p")]), basic("a", "p")),
-            (
-                plain,
-                Some(&[("password", "p")]),
-                Err(CredentialsError::PasswordWithoutUsername {
-                    scheme: "https".into(),
-                }),
-            ),
+            (plain, Some(&[("username", "u")]), Ok(basic("u", ""))),
+            ("https://a:b@h/r", None, Ok(basic("a", "b"))),
+            ("https://a%40x:b%2Fc@h/r", None, Ok(basic("a@x", "b/c"))),
+            ("https://a:b@h/r", Some(&[("username", "u")]), Ok(basic("u", "b"))),
+            ("https://a@h/r", Some(&[("password", "p")]), Ok(basic("a", "p"))),
+            (plain, Some(&[("password", "p")]), Err(alone)),
             (
                 plain,
                 Some(&[("bearerToken", "t"), ("username", "u")]),
@@ -192,13 +178,24 @@ mod tests {
             ),
         ];
         for (url, secret, wanted) in cases {
-            assert_eq!(&resolve(url, *secret), wanted, "{url} {secret:?}");
+            let address = Address::parse(url).unwrap();
+            let data = secret.map(|pairs| {
+                pairs
+                    .iter()
+                    .map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()))
+                    .collect()
+            });
+            assert_eq!(
+                &Credentials::resolve(&address, data.as_ref()),
+                wanted,
+                "{url} {secret:?}"
+            );
         }
     }
 
     #[test]
     fn digests_tell_credentials_apart() {
-        let digest = |u: &str, p: &str| basic(u, p).unwrap().digest();
+        let digest = |u: &str, p: &str| basic(u, p).digest();
         assert_ne!(digest("ab", "c"), digest("a", "bc"));
         assert_ne!(digest("", ""), Credentials::Anonymous.digest());
         assert_eq!(digest("a", "b"), digest("a", "b"));
@@ -206,7 +203,7 @@ mod tests {
 
     #[test]
     fn nothing_secret_is_printed() {
-        let credentials = basic("user", "hunter2").unwrap();
+        let credentials = basic("user", "hunter2");
         let header = credentials.header().unwrap();
         assert_eq!(header.to_str().unwrap(), "Basic dXNlcjpodW50ZXIy");
         assert_eq!(format!("{credentials:?} {header:?}"), "Basic(***) Sensitive");

@@ -43,7 +43,7 @@ pub async fn fetch(
         head,
         stop: inner,
     };
-    let result = within(tokio::time::timeout(limit, fetch.run()), stop).await;
+    let result = within(tokio::time::timeout(limit, Box::pin(fetch.run())), stop).await;
     drop(told);
     let result = match result {
         Some(Ok(result)) => result,

@@ -130,7 +130,7 @@ mod tests {
         for bad in [
             "",
             "main",
-            &format!("{A}"),
+            A,
             &format!("{A} "),
             "0123 refs/heads/main",
             &format!("{A} x peeled:1"),

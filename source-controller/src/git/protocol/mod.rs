@@ -69,7 +69,7 @@ mod tests {
             remote_text(b"  no\r\nsuch\x1b[31m thing\xff\n"),
             "no such [31m thing\u{fffd}"
         );
-        assert!(remote_text(&[b'a'; 100_000]).len() <= REMOTE_TEXT);
+        assert!(remote_text(&vec![b'a'; 100_000]).len() <= REMOTE_TEXT);
     }
 
     proptest! {

@@ -27,10 +27,14 @@ async fn the_answer_does_not_grow_with_the_number_of_refs() {
     let commit = world.repository.commit_files(&[("a", "1")], "one").unwrap();
     world.head(&main()).await.unwrap();
     let before = world.server.requests().pop().unwrap().response_bytes;
-    let refs: String = (0..11_000)
-        .map(|number| format!("{commit} refs/tags/v0.{number:05}\n"))
+    let lines: Vec<_> = (0..11_000)
+        .map(|number| format!("{commit} refs/tags/v0.{number:05}"))
         .collect();
-    std::fs::write(world.repository.git_dir().join("packed-refs"), refs).unwrap();
+    std::fs::write(
+        world.repository.git_dir().join("packed-refs"),
+        lines.join("\n") + "\n",
+    )
+    .unwrap();
     assert_eq!(
         world.repository.git(["tag", "--list"]).unwrap().lines().count(),
         11_000

@@ -1,10 +1,18 @@
 //! Mirrors over their life.
 
+use std::fmt::Write as _;
 use std::fs;
 
 use super::*;
 
 impl World {
+    fn packs(&self) -> Vec<PathBuf> {
+        let all = self.files(|_| true);
+        all.into_iter()
+            .filter(|path| path.extension().is_some_and(|extension| extension == "pack"))
+            .collect()
+    }
+
     /// As after a restart: nothing in memory, everything on disk.
     fn restart(self) -> Self {
         let Self {
@@ -65,7 +73,7 @@ async fn what_a_killed_fetch_left_is_cleaned_up() {
 async fn a_mirror_that_lost_its_packs_is_made_anew() {
     let world = World::with_files().await;
     world.fetch(&main()).await.unwrap();
-    for pack in world.files(|name| name.ends_with(".pack")) {
+    for pack in world.packs() {
         fs::remove_file(pack).unwrap();
     }
     let world = world.restart();
@@ -79,7 +87,7 @@ async fn a_mirror_that_lost_its_packs_is_made_anew() {
 async fn a_mirror_that_lost_its_packs_cannot_take_a_difference() {
     let world = World::with_files().await;
     world.fetch(&main()).await.unwrap();
-    for pack in world.files(|name| name.ends_with(".pack")) {
+    for pack in world.packs() {
         fs::remove_file(pack).unwrap();
     }
     let world = world.restart();
@@ -97,7 +105,7 @@ async fn a_mirror_that_lost_its_packs_cannot_take_a_difference() {
 async fn a_pack_with_flipped_bits_is_noticed_and_the_mirror_made_anew() {
     let world = World::with_files().await;
     world.fetch(&main()).await.unwrap();
-    let pack = world.files(|name| name.ends_with(".pack")).pop().unwrap();
+    let pack = world.packs().pop().unwrap();
     let mut bytes = fs::read(&pack).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle..middle + 64].fill(0x5a);
@@ -118,7 +126,7 @@ async fn a_frayed_mirror_is_followed_by_a_new_one() {
     let old = generation(&world);
     let mut refs = fs::read_to_string(old.join("packed-refs")).unwrap();
     for number in 1..100 {
-        refs.push_str(&format!("{number:040x} refs/tips/{number:06}\n"));
+        writeln!(refs, "{number:040x} refs/tips/{number:06}").unwrap();
     }
     fs::write(old.join("packed-refs"), refs).unwrap();
     drop(held);

@@ -7,6 +7,7 @@ mod redirects;
 mod transfer;
 mod trees;
 
+use std::fmt::Write as _;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -168,7 +169,7 @@ fn noise(seed: u32, bytes: usize) -> String {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        text.push_str(&format!("{:08x}\n", state >> 32));
+        writeln!(text, "{:08x}", state >> 32).unwrap();
     }
     text
 }

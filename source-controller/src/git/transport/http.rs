@@ -354,6 +354,9 @@ pub(super) fn connection_error(host: &str, error: &(dyn std::error::Error + 'sta
 mod tests {
     use super::*;
 
+    /// Status, headers, and the seconds to wait.
+    type Case<'a> = (u16, &'a [(http::header::HeaderName, &'a str)], Option<u64>);
+
     #[test]
     fn a_server_may_ask_to_wait() {
         let asked = |status: u16, pairs: &[(http::header::HeaderName, &str)]| {
@@ -363,7 +366,7 @@ mod tests {
             wait(StatusCode::from_u16(status).unwrap(), &headers.collect()).map(|wait| wait.as_secs())
         };
         let now = (DATE, "Sun, 06 Nov 1994 08:49:37 GMT");
-        let cases: &[(u16, &[(http::header::HeaderName, &str)], Option<u64>)] = &[
+        let cases: &[Case<'_>] = &[
             (429, &[], Some(60)),
             (429, &[(RETRY_AFTER, "7")], Some(7)),
             (429, &[(RETRY_AFTER, "0")], Some(1)),
