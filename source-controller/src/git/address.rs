@@ -3,6 +3,7 @@
 use std::fmt;
 
 use percent_encoding::percent_decode_str;
+use sluice_runtime::redact::MaskedUrl;
 use url::Url;
 
 /// An http or https address. It prints without name and password.
@@ -19,30 +20,19 @@ pub enum AddressError {
     /// No URL at all.
     #[error("failed to parse url '{url}': {why}")]
     Invalid {
-        /// The text with any userinfo masked.
-        url: String,
+        /// The text, its secrets masked.
+        url: MaskedUrl,
         /// What is wrong with it.
         why: String,
     },
     /// A transport that is not built yet.
     #[error("url '{url}': the scheme '{scheme}' is not supported yet")]
     Unsupported {
-        /// The text with any userinfo masked.
-        url: String,
+        /// The text, its secrets masked.
+        url: MaskedUrl,
         /// Its scheme.
         scheme: String,
     },
-}
-
-impl AddressError {
-    /// The condition's reason; only an edit of the object helps.
-    #[must_use]
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::Invalid { .. } => "URLInvalid",
-            Self::Unsupported { .. } => "UnsupportedField",
-        }
-    }
 }
 
 impl Address {
@@ -51,13 +41,16 @@ impl Address {
     /// # Errors
     /// The text is no URL, has no host, or has a scheme other than http and https.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
-        let invalid = |why: String| AddressError::Invalid { url: mask(text), why };
+        let invalid = |why: String| AddressError::Invalid {
+            url: MaskedUrl::new(text),
+            why,
+        };
         let mut url = Url::parse(text).map_err(|error| invalid(error.to_string()))?;
         match url.scheme() {
             "http" | "https" => {}
             "ssh" => {
                 return Err(AddressError::Unsupported {
-                    url: mask(text),
+                    url: MaskedUrl::new(text),
                     scheme: "ssh".into(),
                 });
             }
@@ -115,20 +108,10 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Hides whatever stands where userinfo would, in a text that need not be a URL.
-fn mask(text: &str) -> String {
-    let start = text.find("://").map_or(0, |at| at + 3);
-    let end = text[start..]
-        .find(['/', '?', '#'])
-        .map_or(text.len(), |at| start + at);
-    match text[start..end].rfind('@') {
-        Some(at) => format!("{}***{}", &text[..start], &text[start + at..]),
-        None => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use sluice_runtime::failure::Failure as _;
+
     use super::*;
 
     #[test]
@@ -147,7 +130,7 @@ mod tests {
         let text = |url: &str| Address::parse(url).unwrap_err().to_string();
         assert_eq!(
             text("https://user:pw@:x/"),
-            "failed to parse url 'https://***@:x/': empty host"
+            "failed to parse url 'https://user:***@:x/': empty host"
         );
         assert!(text("http://").contains("empty host"));
         assert!(text("nonsense").contains("failed to parse url 'nonsense'"));

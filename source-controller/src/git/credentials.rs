@@ -52,14 +52,6 @@ pub enum CredentialsError {
     Unsupported(&'static str),
 }
 
-impl CredentialsError {
-    /// The condition's reason. All of these are mended by editing the Secret, so they are retried.
-    #[must_use]
-    pub const fn reason(&self) -> &'static str {
-        "AuthenticationFailed"
-    }
-}
-
 impl Credentials {
     /// From the Secret's data and the address: what the Secret leaves out is taken from the address.
     ///

@@ -1,6 +1,7 @@
 //! Which commit an object asks for, and how its revision is written.
 
 use git2::Oid;
+use sluice_api::revision::Revision;
 
 /// Longest ref name that is sent, in bytes; Git's own limit is that of a path.
 const LONGEST_NAME: usize = 1024;
@@ -90,16 +91,15 @@ impl Reference {
     /// The revision of `commit` under this reference: `main@sha1:…`, or `sha1:…` for a commit without a branch.
     #[must_use]
     pub fn revision(&self, commit: Oid) -> String {
-        match self {
+        let recorded = match self {
             Self::Branch(name)
-            | Self::Tag(name)
             | Self::Commit {
                 branch: Some(name), ..
-            } => {
-                format!("{name}@sha1:{commit}")
-            }
-            Self::Commit { branch: None, .. } => format!("sha1:{commit}"),
-        }
+            } => format!("refs/heads/{name}"),
+            Self::Tag(name) => format!("refs/tags/{name}"),
+            Self::Commit { branch: None, .. } => "HEAD".to_owned(),
+        };
+        Revision::of_commit(&recorded, false, &commit.to_string()).to_string()
     }
 }
 

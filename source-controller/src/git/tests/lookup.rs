@@ -1,7 +1,10 @@
 //! Finding heads.
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use sluice_harness::git::{Fault, Scope};
 use sluice_runtime::failure::{Class, Failure as _};
+use sluice_runtime::http::Settings;
 
 use super::*;
 
@@ -270,4 +273,23 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
         matches!(&error, FetchError::Connection { why, .. } if why.contains("certificate")),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_server_of_a_trusted_authority_is_spoken_to_over_tls() {
+    let world = World::with_files().await;
+    let server = GitServer::start_tls().await.unwrap();
+    let url = server.serve("stack", &world.repository);
+    let authority = CertificateDer::from_pem_slice(server.authority_pem().unwrap().as_bytes()).unwrap();
+    let settings = Settings {
+        extra_roots: vec![authority],
+        system_roots: false,
+        ..Settings::default()
+    };
+    let remote = Remote {
+        transport: Transport::with(&settings).unwrap(),
+        ..world.remote_at(&url)
+    };
+    let checkout = world.fetch_from(&remote, &main()).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&world.repository, "HEAD"));
 }

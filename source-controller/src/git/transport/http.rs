@@ -10,11 +10,8 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, LOCATION, RETRY_AF
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use sluice_runtime::failure::chain;
+use sluice_runtime::http::{HttpClient, Settings, TlsError, client};
 use url::Url;
 
 use super::super::address::host;
@@ -25,10 +22,8 @@ use super::super::remote::Remote;
 use super::answer::Packets;
 use super::redirect;
 
-/// A connection that is not there after this long is given up, so that the next address of the host gets a chance.
-const CONNECT: Duration = Duration::from_secs(30);
-/// Idle connections kept for each host.
-const IDLE_PER_HOST: usize = 8;
+/// Unused connections are kept this long, so that a poll each minute finds one.
+const IDLE: Duration = Duration::from_secs(90);
 /// Repositories whose capabilities are remembered; beyond that all are forgotten, which costs one request each.
 const REMEMBERED: usize = 10_000;
 /// Bytes of an error page that are read.
@@ -38,14 +33,12 @@ const WAIT: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Durati
 /// Without a number in it, `Retry-After` and 429 mean this.
 const USUAL_WAIT: Duration = Duration::from_secs(60);
 
-type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
-
 /// Connections to servers, and what was learnt about the repositories behind them. Cheap to clone.
 #[derive(Clone)]
 pub struct Transport(Arc<Inner>);
 
 struct Inner {
-    pool: Pool,
+    pool: HttpClient<Full<Bytes>>,
     endpoints: Mutex<HashMap<Key, Arc<Endpoint>>>,
 }
 
@@ -65,42 +58,29 @@ pub(in super::super) struct Endpoint {
 
 /// TLS cannot be set up in this process.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot set up TLS: {0}")]
-pub struct TransportError(#[from] rustls::Error);
+#[error(transparent)]
+pub struct TransportError(#[from] TlsError);
 
 impl Transport {
-    /// A pool without any connection yet. The operating system's root certificates are read once, here; where there
-    /// are none, https remotes fail and http ones work.
+    /// A pool without any connection yet, which trusts the operating system's authorities. They are read once, here;
+    /// where there are none, https remotes fail and http ones work.
     ///
     /// # Errors
     /// TLS cannot be set up.
     pub fn new() -> Result<Self, TransportError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder =
-            rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let tls = builder.clone().with_native_roots().unwrap_or_else(|error| {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "no root certificates: https remotes will fail"
-            );
-            builder.with_root_certificates(rustls::RootCertStore::empty())
-        });
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        // A request goes out in one piece and at once; the 40 ms of a delayed acknowledgement would dominate a poll.
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(CONNECT));
-        tcp.set_keepalive(Some(Duration::from_secs(60)));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls.with_no_client_auth())
-            .https_or_http()
-            .enable_http1();
-        let pool = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(IDLE_PER_HOST)
-            .build(connector.wrap_connector(tcp));
+        Self::with(&Settings {
+            idle_timeout: IDLE,
+            ..Settings::default()
+        })
+    }
+
+    /// A pool with other settings.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn with(settings: &Settings) -> Result<Self, TransportError> {
         Ok(Self(Arc::new(Inner {
-            pool,
+            pool: client(settings)?,
             endpoints: Mutex::default(),
         })))
     }

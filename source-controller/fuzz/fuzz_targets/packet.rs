@@ -1,0 +1,15 @@
+//! Any bytes are packets or an error, and never more packets than the bytes can hold.
+#![no_main]
+
+use bytes::BytesMut;
+use libfuzzer_sys::fuzz_target;
+use sluice_source_controller::git::protocol::packet::decode;
+
+fuzz_target!(|data: &[u8]| {
+    let mut buffer = BytesMut::from(data);
+    let mut packets = 0;
+    while let Ok(Some(_)) = decode(&mut buffer) {
+        packets += 1;
+    }
+    assert!(packets <= data.len() / 4);
+});
