@@ -10,8 +10,8 @@ pub use terraform::TerraformCondition;
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::jiff::Timestamp;
 
 /// Which status of a condition is the good one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
