@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use json_patch::Patch;
+use json_patch::{Patch, PatchOperation};
 use serde_json::Value;
 
 use super::{
@@ -119,10 +119,23 @@ impl Change {
             Self::Merge(patch) => json_patch::merge(&mut patched, &patch),
             Self::Strategic(family, patch) => strategic::apply(family, &mut patched, &patch)
                 .map_err(|error| StatusError::bad_request(error.to_string()))?,
-            Self::Json(patch) => {
-                json_patch::patch(&mut patched, &patch).map_err(|_| StatusError::patch_does_not_apply())?;
-            }
+            Self::Json(patch) => operate(&mut patched, patch)?,
         }
         Ok(patched)
     }
+}
+
+/// Applies operations in order. As in Go's library, a test for null also passes where there is nothing: that is how
+/// clients insist on a field's absence.
+fn operate(object: &mut Value, patch: Patch) -> Result<(), StatusError> {
+    for operation in patch.0 {
+        if let PatchOperation::Test(test) = &operation
+            && test.value.is_null()
+            && object.pointer(test.path.as_str()).is_none()
+        {
+            continue;
+        }
+        json_patch::patch(object, &[operation]).map_err(|_| StatusError::patch_does_not_apply())?;
+    }
+    Ok(())
 }

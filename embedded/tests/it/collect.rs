@@ -19,11 +19,22 @@ async fn dependents_follow_their_last_owner() {
     let first = ok(&client, "POST", WIDGETS, Some(&widget("first", 1))).await;
     let second = ok(&client, "POST", WIDGETS, Some(&widget("second", 1))).await;
     ok(&client, "POST", CONFIGMAPS, Some(&owned("one", &[&first]))).await;
-    ok(&client, "POST", CONFIGMAPS, Some(&owned("both", &[&first, &second]))).await;
+    ok(
+        &client,
+        "POST",
+        CONFIGMAPS,
+        Some(&owned("both", &[&first, &second])),
+    )
+    .await;
     ok(&client, "DELETE", &format!("{WIDGETS}/first"), None).await;
     let gone = |name: &'static str| {
         let client = client.clone();
-        async move { call(&client, "GET", &format!("{CONFIGMAPS}/{name}"), None).await.code == 404 }
+        async move {
+            call(&client, "GET", &format!("{CONFIGMAPS}/{name}"), None)
+                .await
+                .code
+                == 404
+        }
     };
     eventually("the only owner's dependent goes", || gone("one")).await;
     eventually("the other lets go of the first owner", || async {
@@ -51,7 +62,13 @@ async fn orphans_stay() {
     let client = server().client();
     let owner = ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
     ok(&client, "POST", CONFIGMAPS, Some(&owned("b", &[&owner]))).await;
-    ok(&client, "DELETE", &format!("{WIDGETS}/a?propagationPolicy=Orphan"), None).await;
+    ok(
+        &client,
+        "DELETE",
+        &format!("{WIDGETS}/a?propagationPolicy=Orphan"),
+        None,
+    )
+    .await;
     eventually("the owner goes", || async {
         call(&client, "GET", &format!("{WIDGETS}/a"), None).await.code == 404
     })
@@ -63,8 +80,17 @@ async fn orphans_stay() {
 #[tokio::test]
 async fn a_namespace_goes_with_its_content_and_waits_for_finalizers() {
     let client = server().client();
-    ok(&client, "POST", "/api/v1/namespaces", Some(&json!({"metadata": {"name": "n"}}))).await;
-    let (maps, widgets) = (CONFIGMAPS.replace("default", "n"), WIDGETS.replace("default", "n"));
+    ok(
+        &client,
+        "POST",
+        "/api/v1/namespaces",
+        Some(&json!({"metadata": {"name": "n"}})),
+    )
+    .await;
+    let (maps, widgets) = (
+        CONFIGMAPS.replace("default", "n"),
+        WIDGETS.replace("default", "n"),
+    );
     ok(&client, "POST", &maps, Some(&json!({"metadata": {"name": "a"}}))).await;
     let mut held = widget("w", 1);
     held["metadata"]["finalizers"] = json!(["example.dev/hold"]);
@@ -72,7 +98,10 @@ async fn a_namespace_goes_with_its_content_and_waits_for_finalizers() {
     let marked = ok(&client, "DELETE", "/api/v1/namespaces/n", None).await;
     assert_eq!(marked["status"]["phase"], "Terminating");
     let refused = call(&client, "POST", &maps, Some(&json!({"metadata": {"name": "b"}}))).await;
-    assert_eq!((refused.code, refused.body["reason"].as_str()), (403, Some("Forbidden")));
+    assert_eq!(
+        (refused.code, refused.body["reason"].as_str()),
+        (403, Some("Forbidden"))
+    );
     eventually("the content is marked", || async {
         let widget = ok(&client, "GET", &format!("{widgets}/w"), None).await;
         widget["metadata"]["deletionTimestamp"].is_string()
@@ -80,7 +109,13 @@ async fn a_namespace_goes_with_its_content_and_waits_for_finalizers() {
     })
     .await;
     ok(&client, "GET", "/api/v1/namespaces/n", None).await;
-    ok(&client, "PATCH", &format!("{widgets}/w"), Some(&json!({"metadata": {"finalizers": null}}))).await;
+    ok(
+        &client,
+        "PATCH",
+        &format!("{widgets}/w"),
+        Some(&json!({"metadata": {"finalizers": null}})),
+    )
+    .await;
     eventually("the namespace goes", || async {
         call(&client, "GET", "/api/v1/namespaces/n", None).await.code == 404
     })

@@ -26,7 +26,9 @@ mod secrecy_free {
 }
 
 async fn client(config: Kubeconfig) -> Client {
-    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+        .await
+        .unwrap();
     Client::try_from(config).unwrap()
 }
 
@@ -38,17 +40,35 @@ fn kubeconfig(serving: &Serving) -> Kubeconfig {
 async fn the_token_opens_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
-    let serving = embedded.serve(([127, 0, 0, 1], 0).into(), &dir.path().join("api")).await.unwrap();
+    let serving = embedded
+        .serve(([127, 0, 0, 1], 0).into(), &dir.path().join("api"))
+        .await
+        .unwrap();
     let inside = client(kubeconfig(&serving)).await;
-    ok(&inside, "POST", CONFIGMAPS, Some(&json!({"metadata": {"name": "a"}}))).await;
+    ok(
+        &inside,
+        "POST",
+        CONFIGMAPS,
+        Some(&json!({"metadata": {"name": "a"}})),
+    )
+    .await;
     ok(&embedded.client(), "GET", &format!("{CONFIGMAPS}/a"), None).await;
     let outside = client(without_token(kubeconfig(&serving))).await;
     let refused = call(&outside, "GET", "/version", None).await;
-    assert_eq!((refused.code, refused.body["reason"].as_str()), (401, Some("Unauthorized")));
-    let mode = std::fs::metadata(&serving.kubeconfig_path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(
+        (refused.code, refused.body["reason"].as_str()),
+        (401, Some("Unauthorized"))
+    );
+    let mode = std::fs::metadata(&serving.kubeconfig_path)
+        .unwrap()
+        .permissions()
+        .mode()
+        & 0o777;
     assert_eq!(mode, 0o600);
     serving.stop().await;
-    let request = http::Request::get("/version").body(kube::client::Body::empty()).unwrap();
+    let request = http::Request::get("/version")
+        .body(kube::client::Body::empty())
+        .unwrap();
     assert!(inside.send(request).await.is_err(), "nobody answers any more");
 }
 

@@ -16,15 +16,23 @@ struct Events<R>(Lines<R>);
 impl<R: futures::AsyncBufRead + Unpin> Events<R> {
     /// The next event: type, name or code, and all of it.
     async fn next(&mut self) -> Option<(String, Value)> {
-        let line = tokio::time::timeout(Duration::from_secs(20), self.0.next()).await.expect("an event in time")?;
+        let line = tokio::time::timeout(Duration::from_secs(20), self.0.next())
+            .await
+            .expect("an event in time")?;
         let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
-        Some((event["type"].as_str().unwrap().to_owned(), event["object"].clone()))
+        Some((
+            event["type"].as_str().unwrap().to_owned(),
+            event["object"].clone(),
+        ))
     }
 
     /// The next event's type and name.
     async fn named(&mut self) -> (String, String) {
         let (type_, object) = self.next().await.expect("no end yet");
-        (type_, object["metadata"]["name"].as_str().unwrap_or("").to_owned())
+        (
+            type_,
+            object["metadata"]["name"].as_str().unwrap_or("").to_owned(),
+        )
     }
 }
 
@@ -45,14 +53,30 @@ async fn a_watch_starts_with_what_is_there_and_goes_on() {
     assert_eq!(events.named().await, pair("ADDED", "a"));
     ok(&client, "POST", WIDGETS, Some(&widget("b", 1))).await;
     assert_eq!(events.named().await, pair("ADDED", "b"));
-    ok(&client, "PATCH", &format!("{WIDGETS}/a"), Some(&json!({"spec": {"size": 2}}))).await;
+    ok(
+        &client,
+        "PATCH",
+        &format!("{WIDGETS}/a"),
+        Some(&json!({"spec": {"size": 2}})),
+    )
+    .await;
     assert_eq!(events.named().await, pair("MODIFIED", "a"));
     ok(&client, "DELETE", &format!("{WIDGETS}/a"), None).await;
     let (type_, last) = events.next().await.unwrap();
     assert_eq!((type_.as_str(), &last["spec"]["size"]), ("DELETED", &json!(2)));
-    let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let version = |object: &Value| {
+        object["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
     let list = ok(&client, "GET", WIDGETS, None).await;
-    assert_eq!(version(&last), version(&list), "a deletion has a version of its own");
+    assert_eq!(
+        version(&last),
+        version(&list),
+        "a deletion has a version of its own"
+    );
 }
 
 #[tokio::test]
@@ -78,7 +102,10 @@ async fn what_leaves_the_selection_is_deleted_and_what_enters_is_added() {
     assert_eq!(events.named().await, pair("MODIFIED", "a"));
     ok(&client, "PATCH", &path, Some(&label("no"))).await;
     let (type_, last) = events.next().await.unwrap();
-    assert_eq!((type_.as_str(), &last["metadata"]["labels"]["on"]), ("DELETED", &json!("yes")));
+    assert_eq!(
+        (type_.as_str(), &last["metadata"]["labels"]["on"]),
+        ("DELETED", &json!("yes"))
+    );
 }
 
 #[tokio::test]
@@ -86,12 +113,21 @@ async fn a_version_outside_the_window_is_gone() {
     let client = server_on(Store::memory().with_window(3)).client();
     let first = ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
     for size in 2..8 {
-        ok(&client, "PATCH", &format!("{WIDGETS}/a"), Some(&json!({"spec": {"size": size}}))).await;
+        ok(
+            &client,
+            "PATCH",
+            &format!("{WIDGETS}/a"),
+            Some(&json!({"spec": {"size": size}})),
+        )
+        .await;
     }
     let version = first["metadata"]["resourceVersion"].as_str().unwrap();
     let mut events = watch(&client, &format!("{WIDGETS}?watch=1&resourceVersion={version}")).await;
     let (type_, status) = events.next().await.unwrap();
-    assert_eq!((type_.as_str(), &status["code"], &status["reason"]), ("ERROR", &json!(410), &json!("Expired")));
+    assert_eq!(
+        (type_.as_str(), &status["code"], &status["reason"]),
+        ("ERROR", &json!(410), &json!("Expired"))
+    );
     assert!(events.next().await.is_none(), "the watch has ended");
 }
 
@@ -114,5 +150,8 @@ async fn streaming_lists_end_their_beginning_with_a_bookmark() {
     assert_eq!(events.named().await, pair("ADDED", "a"));
     let (type_, bookmark) = events.next().await.unwrap();
     assert_eq!(type_, "BOOKMARK");
-    assert_eq!(bookmark["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(
+        bookmark["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
 }
