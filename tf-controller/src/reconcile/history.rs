@@ -43,8 +43,10 @@ pub(crate) fn sequence(run: &TerraformRun) -> u64 {
 fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     let status = run.status.as_ref();
     let drift = is_drift(history, &fact);
-    history.pending = match (fact.action, fact.outcome, status.and_then(|s| s.plan_id.clone())) {
-        (RunAction::Plan, Outcome::Succeeded, Some(plan_id)) => {
+    let plan_id = status.map(|s| s.plan_id.clone()).unwrap_or_default();
+    history.checked = drift;
+    history.pending = match (fact.action, fact.outcome) {
+        (RunAction::Plan, Outcome::Succeeded) if !plan_id.is_empty() => {
             Some(Pending { plan_id, run: fact.name.clone(), drift, planned: fact.finished })
         }
         (RunAction::Unlock, ..) => history.pending.take(),
@@ -79,7 +81,7 @@ pub(crate) fn fact(run: &TerraformRun) -> RunFact {
         inputs: spec.inputs_digest.clone(),
         attempt: u32::try_from(spec.attempt).unwrap_or(1).max(1),
         outcome: status.map_or(Outcome::Active, outcome),
-        stale: status.and_then(|s| s.reason.as_deref()) == Some(STALE),
+        stale: status.is_some_and(|s| s.reason == STALE),
         finished: status.and_then(|s| s.finished_at.as_ref()).map_or(made, |time| time.0),
     }
 }
@@ -87,14 +89,8 @@ pub(crate) fn fact(run: &TerraformRun) -> RunFact {
 fn outcome(status: &TerraformRunStatus) -> Outcome {
     match status.phase {
         Phase::Succeeded => Outcome::Succeeded,
-        Phase::Failed | Phase::Superseded => Outcome::Failed,
         Phase::Lost => Outcome::Lost,
-        Phase::Pending
-        | Phase::Claimed
-        | Phase::Preparing
-        | Phase::Initializing
-        | Phase::Planning
-        | Phase::Applying
-        | Phase::WritingOutputs => Outcome::Active,
+        phase if phase.is_final() => Outcome::Failed,
+        _ => Outcome::Active,
     }
 }
