@@ -101,7 +101,7 @@ fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
     let namespace = stack.namespace().unwrap_or_default();
     let artifact = &order.resolved.artifact;
     let spec = TerraformRunSpec {
-        terraform: TerraformIdentity { name: stack.name_any(), uid, generation: stack.meta().generation.unwrap_or(0) },
+        terraform: TerraformIdentity { name: stack.name_any(), uid, generation: stack.metadata.generation.unwrap_or(0) },
         action: new.action,
         destroy: new.destroy,
         trigger: new.trigger,

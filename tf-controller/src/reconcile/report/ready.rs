@@ -5,6 +5,7 @@ use crate::decide::{Approval, Inputs, Outcome, Rest, SourceFact, Step};
 use sluice_api::{
     condition::{TerraformCondition as Kind, Truth, Verdict},
     run::{Action, Phase, TerraformRun},
+    terraform::approval::{self, Ask},
 };
 
 /// The three verdicts that tools look at.
@@ -129,8 +130,12 @@ fn source(report: &Report<'_>) -> Told {
 /// A plan that waits: its id, and why what stands in `approvePlan` does not approve it.
 fn awaiting(report: &Report<'_>) -> Told {
     let Some(pending) = &report.facts.history.pending else { return done(steady(report)) };
-    let given = report.stack.spec.approve_plan.as_str();
-    let why = if given.is_empty() { String::new() } else { format!(" What stands there now, {given:?}, names another plan.") };
+    let spec = &report.stack.spec;
+    let ask = Ask { approve_plan: &spec.approve_plan, force: spec.force, plan_only: spec.plan_only, destroy: spec.destroy };
+    let why = match approval::decide(ask, &pending.plan_id) {
+        approval::Approval::NotThis(mismatch) => format!(" ({mismatch})"),
+        _ => String::new(),
+    };
     let advice = format!("set approvePlan: \"{}\" to approve this plan.{why}", pending.plan_id);
     if pending.drift {
         return retried(drifted(report, &advice));
