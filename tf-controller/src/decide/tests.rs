@@ -1,7 +1,8 @@
 //! The decision as a table, and its safety as properties over random facts.
 
 use super::*;
-use proptest::prelude::*;
+use super::Strategy;
+use proptest::prelude::{any, prop_assert, prop_assert_eq, prop_compose, proptest};
 
 const NOW: i64 = 1_000_000;
 
@@ -171,8 +172,8 @@ fn a_deleted_stack() {
 prop_compose! {
     fn any_facts()(
         deleting: bool, suspended: bool, refused: bool, generation in 1_i64..3, plan_only: bool, destroy: bool,
-        destroy_on_deletion: bool, approval in 0..4, source in 0..3, inputs in 0..3, active: bool,
-        last in proptest::option::of((0..3, 0_i64..2000, 1_u32..50, any::<bool>(), 0..2)),
+        destroy_on_deletion: bool, approval in 0_usize..4, source in 0..3, inputs in 0..3, active: bool,
+        last in proptest::option::of((0_usize..3, 0_i64..2000, 1_u32..50, any::<bool>(), 0..2)),
         pending in proptest::option::of((any::<bool>(), 0_i64..2000)),
         request: bool, retries in proptest::option::of(0_u32..3),
     ) -> Facts {
@@ -182,6 +183,7 @@ prop_compose! {
         f.refused = refused.then(|| "spec.x".to_owned());
         f.generation = generation;
         f.policy = Policy { plan_only, destroy, destroy_on_deletion };
+        let approval: usize = approval;
         f.approval = [Approval::None, Approval::Auto, Approval::Given { by: "u".into() }, Approval::Disabled][approval].clone();
         if source == 1 { f.source = SourceFact::NoArtifact; }
         if source == 2 { f.source = SourceFact::NotFound("gone".into()); }

@@ -9,7 +9,7 @@ mod variables;
 
 pub use backend::{Place, kubernetes_backend};
 pub use refused::refused;
-pub use variables::{PairsError, Selected, generate, select};
+pub use variables::{Pairs, PairsError, Selected, generate, select};
 
 use closure::Closure;
 use hmac::{Hmac, KeyInit, Mac};

@@ -185,7 +185,12 @@ impl Visit for Reading {
         if name == "templatestring" {
             self.widen(|| "templatestring() may read any file".to_owned());
         }
-        visit_func_call(self, call);
+        if name == "fileset" && is_plain(call) {
+            // path.module as the directory is plain here; the pattern is looked at like any other text.
+            call.args.iter().skip(1).for_each(|argument| self.visit_expr(argument));
+        } else {
+            visit_func_call(self, call);
+        }
     }
 }
 
