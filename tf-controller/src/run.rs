@@ -1,7 +1,7 @@
 //! The controller as a whole: its watches, wired to its passes.
 
 use crate::{
-    executor::{ExecutorError, ProcessExecutor, ProcessOptions, RunRef},
+    executor::{ProcessExecutor, RunRef},
     inputs::Place,
     reconcile::{Artifacts, Context, Stacks, stack_of},
     schedule::Slots,
@@ -18,13 +18,12 @@ use sluice_runtime::{
     watch::{Objects, Related, Scope, Settings, Watch},
 };
 use std::{path::PathBuf, sync::Arc, time::Duration};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// What the controller is told.
 pub struct Options {
     /// How its watch runs: name, scope, passes at once, recorder, metrics.
     pub settings: Settings,
-    /// How runs are started.
-    pub process: ProcessOptions,
     /// Scratch directory for artifacts.
     pub scratch: PathBuf,
     /// Runs at once.
@@ -42,9 +41,6 @@ pub struct Options {
 /// Why the controller could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The executor cannot work.
-    #[error(transparent)]
-    Executor(#[from] ExecutorError),
     /// The scratch directory cannot be used.
     #[error("cannot use the scratch directory: {0}")]
     Scratch(#[from] std::io::Error),
@@ -57,8 +53,12 @@ pub enum RunError {
 ///
 /// # Errors
 /// [`RunError`], before anything was watched.
-pub async fn run(options: Options, client: Client, stop: Token) -> Result<(), RunError> {
-    let (executor, ended) = ProcessExecutor::new(options.process.clone())?;
+pub async fn run(
+    options: Options,
+    (executor, ended): (Arc<ProcessExecutor>, UnboundedReceiver<RunRef>),
+    client: Client,
+    stop: Token,
+) -> Result<(), RunError> {
     let context = context(&options, client.clone(), executor, &stop)?;
     let scope = options.settings.scope.clone();
     let watch = Watch::<Terraform>::new(client.clone(), options.settings);
@@ -75,7 +75,7 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<(), Ru
     Ok(())
 }
 
-fn context(options: &Options, client: Client, executor: ProcessExecutor, stop: &Token) -> Result<Arc<Context>, RunError> {
+fn context(options: &Options, client: Client, executor: Arc<ProcessExecutor>, stop: &Token) -> Result<Arc<Context>, RunError> {
     let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
     fetcher.host.clone_from(&options.artifact_host);
     // A pass must not wait long: the stack is looked at again.
@@ -84,7 +84,7 @@ fn context(options: &Options, client: Client, executor: ProcessExecutor, stop: &
     Ok(Arc::new(Context {
         client,
         clock: Arc::new(SystemClock),
-        executor: Arc::new(executor),
+        executor,
         recorder: options.settings.recorder.clone(),
         artifacts: Artifacts::new(fetcher, options.scratch.clone(), stop.clone())?,
         slots: Slots::new(options.runs),
