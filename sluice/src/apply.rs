@@ -39,16 +39,22 @@ async fn apply_one(client: &Client, manifest: Manifest) -> Result<(), String> {
         fields.remove("status");
     }
     let patch: Patch<Value> = Patch::Merge(body);
-    api.patch(&name, &PatchParams::default(), &patch).await.map(drop).map_err(told)
+    api.patch(&name, &PatchParams::default(), &patch)
+        .await
+        .map(drop)
+        .map_err(told)
 }
 
 /// The place of an object, in the namespace that it names or `default`.
 async fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>, String> {
     let types = object.types.clone().unwrap_or_default();
     let gvk = GroupVersionKind::try_from(&types).map_err(|error| format!("apiVersion: {error}"))?;
-    let (resource, capabilities): (ApiResource, _) = pinned_kind(client, &gvk)
-        .await
-        .map_err(|_| format!("kind: no {:?} in {:?} is served here", types.kind, types.api_version))?;
+    let (resource, capabilities): (ApiResource, _) = pinned_kind(client, &gvk).await.map_err(|_| {
+        format!(
+            "kind: no {:?} in {:?} is served here",
+            types.kind, types.api_version
+        )
+    })?;
     if capabilities.scope == Scope::Cluster {
         return Ok(Api::all_with(client.clone(), &resource));
     }
@@ -63,7 +69,16 @@ async fn ensure_namespace(client: &Client, name: &str) -> Result<(), String> {
     if api.get_opt(name).await.map_err(told)?.is_some() {
         return Ok(());
     }
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let namespace = Namespace { metadata, ..Namespace::default() };
-    api.create(&PostParams::default(), &namespace).await.map(drop).map_err(told)
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        ..ObjectMeta::default()
+    };
+    let namespace = Namespace {
+        metadata,
+        ..Namespace::default()
+    };
+    api.create(&PostParams::default(), &namespace)
+        .await
+        .map(drop)
+        .map_err(told)
 }

@@ -48,7 +48,11 @@ async fn main() -> ExitCode {
 /// What a person sees is the view; the log is for what went wrong, and complete where it is kept in a file.
 fn level() -> Level {
     use std::io::IsTerminal;
-    if std::io::stderr().is_terminal() { Level::Error } else { Level::Info }
+    if std::io::stderr().is_terminal() {
+        Level::Error
+    } else {
+        Level::Info
+    }
 }
 
 async fn run_one(args: &RunnerArgs) -> ExitCode {

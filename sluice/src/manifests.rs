@@ -108,13 +108,18 @@ fn is_manifest(path: &Path) -> bool {
 fn read_file(path: &Path, file: PathBuf, loaded: &mut Loaded) {
     let size = std::fs::metadata(path).map_or(0, |m| m.len());
     let text = if size > LARGEST_FILE {
-        Err(format!("the file has {size} bytes; a manifest has at most {LARGEST_FILE}"))
+        Err(format!(
+            "the file has {size} bytes; a manifest has at most {LARGEST_FILE}"
+        ))
     } else {
         std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))
     };
     match text {
         Ok(text) => read_documents(&text, &file, loaded),
-        Err(what) => loaded.problems.push(Problem { place: Place { file, document: 1 }, what }),
+        Err(what) => loaded.problems.push(Problem {
+            place: Place { file, document: 1 },
+            what,
+        }),
     }
 }
 
@@ -122,14 +127,23 @@ fn read_file(path: &Path, file: PathBuf, loaded: &mut Loaded) {
 fn read_documents(text: &str, file: &Path, loaded: &mut Loaded) {
     let mut document = 0;
     for part in split(text) {
-        if part.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        if part
+            .lines()
+            .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+        {
             continue;
         }
         document += 1;
-        let place = Place { file: file.to_owned(), document };
+        let place = Place {
+            file: file.to_owned(),
+            document,
+        };
         match serde_yaml_ng::from_str::<serde_json::Value>(&part) {
             Ok(value) => take(value, &place, loaded),
-            Err(error) => loaded.problems.push(Problem { place, what: format!("is no YAML: {error}") }),
+            Err(error) => loaded.problems.push(Problem {
+                place,
+                what: format!("is no YAML: {error}"),
+            }),
         }
     }
 }
@@ -159,19 +173,37 @@ fn take(value: serde_json::Value, place: &Place, loaded: &mut Loaded) {
 }
 
 fn take_object(value: serde_json::Value, place: &Place, loaded: &mut Loaded) {
-    let problem = |what: &str| Problem { place: place.clone(), what: what.to_owned() };
+    let problem = |what: &str| Problem {
+        place: place.clone(),
+        what: what.to_owned(),
+    };
     for field in ["apiVersion", "kind"] {
-        if value.get(field).and_then(|f| f.as_str()).is_none_or(str::is_empty) {
-            loaded.problems.push(problem(&format!("{field}: is missing or no text")));
+        if value
+            .get(field)
+            .and_then(|f| f.as_str())
+            .is_none_or(str::is_empty)
+        {
+            loaded
+                .problems
+                .push(problem(&format!("{field}: is missing or no text")));
             return;
         }
     }
-    if value.pointer("/metadata/name").and_then(|n| n.as_str()).is_none_or(str::is_empty) {
-        loaded.problems.push(problem("metadata.name: is missing or no text"));
+    if value
+        .pointer("/metadata/name")
+        .and_then(|n| n.as_str())
+        .is_none_or(str::is_empty)
+    {
+        loaded
+            .problems
+            .push(problem("metadata.name: is missing or no text"));
         return;
     }
     match DynamicObject::deserialize(value) {
-        Ok(object) => loaded.manifests.push(Manifest { place: place.clone(), object }),
+        Ok(object) => loaded.manifests.push(Manifest {
+            place: place.clone(),
+            object,
+        }),
         Err(error) => loaded.problems.push(problem(&format!("metadata: {error}"))),
     }
 }
@@ -184,8 +216,17 @@ mod tests {
     fn told(text: &str) -> (Vec<String>, Vec<String>) {
         let mut loaded = Loaded::default();
         read_documents(text, Path::new("a.yaml"), &mut loaded);
-        let name = |m: &Manifest| format!("{} {}", m.place, m.object.metadata.name.clone().unwrap_or_default());
-        (loaded.manifests.iter().map(name).collect(), loaded.problems.iter().map(ToString::to_string).collect())
+        let name = |m: &Manifest| {
+            format!(
+                "{} {}",
+                m.place,
+                m.object.metadata.name.clone().unwrap_or_default()
+            )
+        };
+        (
+            loaded.manifests.iter().map(name).collect(),
+            loaded.problems.iter().map(ToString::to_string).collect(),
+        )
     }
 
     #[test]
@@ -218,7 +259,11 @@ mod tests {
         std::fs::write(dir.path().join("kustomization.yaml"), "resources: []").unwrap();
         std::fs::write(dir.path().join("main.tf"), "not yaml").unwrap();
         let loaded = load(dir.path()).unwrap();
-        let names: Vec<_> = loaded.manifests.iter().filter_map(|m| m.object.metadata.name.clone()).collect();
+        let names: Vec<_> = loaded
+            .manifests
+            .iter()
+            .filter_map(|m| m.object.metadata.name.clone())
+            .collect();
         assert_eq!(names, ["first", "second"]);
         assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
     }

@@ -107,13 +107,23 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     let (embedded, serving) = serve_api(&args, &place).await?;
     let client = embedded.client();
     let kubeconfig = place.publish(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
-    screen.say(&format!("The API serves on {}. export KUBECONFIG={}", serving.addr, kubeconfig.display()));
+    screen.say(&format!(
+        "The API serves on {}. export KUBECONFIG={}",
+        serving.addr,
+        kubeconfig.display()
+    ));
     if args.state.is_none() {
         screen.say("Warning: without --state objects, plans and Terraform state are in memory only and end with this program.");
     }
     let stop = signals.token();
     let view_stop = Token::new();
-    let view = (!args.quiet).then(|| tokio::spawn(view::follow(client.clone(), Arc::clone(&screen), view_stop.clone())));
+    let view = (!args.quiet).then(|| {
+        tokio::spawn(view::follow(
+            client.clone(),
+            Arc::clone(&screen),
+            view_stop.clone(),
+        ))
+    });
     let problems = apply::apply(&client, loaded.manifests).await;
     for problem in loaded.problems.iter().chain(&problems) {
         screen.say(&format!("Bad manifest: {problem}"));
@@ -122,7 +132,12 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     let (executor, ended) = ProcessExecutor::new(process(&place, &kubeconfig))?;
     let executor = Arc::new(executor);
     let options = terraform_options(&args, &place, &client);
-    let stacks = sluice_tf_controller::run(options, (Arc::clone(&executor), ended), client.clone(), stop.clone());
+    let stacks = sluice_tf_controller::run(
+        options,
+        (Arc::clone(&executor), ended),
+        client.clone(),
+        stop.clone(),
+    );
     stacks.await?;
     wind_down::runs(&client, &executor, &signals, &screen).await;
     sources.ended().await;
@@ -136,19 +151,32 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
 }
 
 fn load(args: &UpArgs) -> Result<manifests::Loaded, UpError> {
-    let Some(path) = &args.file else { return Ok(manifests::Loaded::default()) };
-    manifests::load(path).map_err(|source| UpError::Manifests { path: path.display().to_string(), source })
+    let Some(path) = &args.file else {
+        return Ok(manifests::Loaded::default());
+    };
+    manifests::load(path).map_err(|source| UpError::Manifests {
+        path: path.display().to_string(),
+        source,
+    })
 }
 
 async fn serve_api(args: &UpArgs, place: &Place) -> Result<(Embedded, Serving), UpError> {
-    let store = if args.state.is_some() { Store::file(place.store())? } else { Store::memory() };
+    let store = if args.state.is_some() {
+        Store::file(place.store())?
+    } else {
+        Store::memory()
+    };
     let crds: Vec<CustomResourceDefinition> = sluice_api::crds();
     let embedded = Server::builder().crds(crds).store(store).build()?;
     let serving = embedded.serve(args.listen, &place.api()).await?;
     Ok((embedded, serving))
 }
 
-async fn start_sources(place: &Place, client: &Client, stop: &Token) -> Result<sluice_source_controller::Running, UpError> {
+async fn start_sources(
+    place: &Place,
+    client: &Client,
+    stop: &Token,
+) -> Result<sluice_source_controller::Running, UpError> {
     let storage = place.artifacts();
     let flags = [
         "source-controller".into(),
@@ -172,7 +200,11 @@ fn process(place: &Place, kubeconfig: &std::path::Path) -> ProcessOptions {
 }
 
 fn terraform_options(args: &UpArgs, place: &Place, client: &Client) -> sluice_tf_controller::Options {
-    let reporter = Reporter { component: "tf-controller".to_owned(), instance: "sluice".to_owned(), trace: false };
+    let reporter = Reporter {
+        component: "tf-controller".to_owned(),
+        instance: "sluice".to_owned(),
+        trace: false,
+    };
     let recorder = Recorder::start(client.clone(), reporter, Arc::new(SystemClock));
     sluice_tf_controller::Options {
         settings: Settings {

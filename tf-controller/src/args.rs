@@ -95,14 +95,25 @@ impl Transport {
             ("--runner-grpc-port", &self.runner_grpc_port),
             ("--runner-creation-timeout", &self.runner_creation_timeout),
             ("--runner-rpc-timeout", &self.runner_rpc_timeout),
-            ("--runner-grpc-max-message-size", &self.runner_grpc_max_message_size),
+            (
+                "--runner-grpc-max-message-size",
+                &self.runner_grpc_max_message_size,
+            ),
             ("--ca-cert-validity-duration", &self.ca_cert_validity_duration),
-            ("--cert-rotation-check-frequency", &self.cert_rotation_check_frequency),
+            (
+                "--cert-rotation-check-frequency",
+                &self.cert_rotation_check_frequency,
+            ),
             ("--cluster-domain", &self.cluster_domain),
-            ("--use-pod-subdomain-resolution", &self.use_pod_subdomain_resolution),
+            (
+                "--use-pod-subdomain-resolution",
+                &self.use_pod_subdomain_resolution,
+            ),
             ("--use-priority-queue", &self.use_priority_queue),
             ("--graceful-shutdown-timeout", &self.graceful_shutdown_timeout),
         ];
-        all.into_iter().filter_map(|(name, value)| value.is_some().then_some(name)).collect()
+        all.into_iter()
+            .filter_map(|(name, value)| value.is_some().then_some(name))
+            .collect()
     }
 }

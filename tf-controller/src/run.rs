@@ -8,7 +8,10 @@ use crate::{
 };
 use futures::{StreamExt, stream};
 use kube::{Client, ResourceExt};
-use sluice_api::{interval::Interval, reference::CrossNamespace, run::TerraformRun, source::GitRepository, terraform::Terraform};
+use sluice_api::{
+    interval::Interval, reference::CrossNamespace, run::TerraformRun, source::GitRepository,
+    terraform::Terraform,
+};
 use sluice_runtime::{
     artifact::Fetcher,
     clock::SystemClock,
@@ -66,16 +69,35 @@ pub async fn run(
     let runs = Related::<TerraformRun>::new(client.clone(), scope.clone());
     let seen = runs.objects();
     let changed_runs = runs.keys(|run| [stack_of(&run)]);
-    let sources = Related::<GitRepository>::new(client, Scope { labels: None, ..scope });
+    let sources = Related::<GitRepository>::new(
+        client,
+        Scope {
+            labels: None,
+            ..scope
+        },
+    );
     let readers = stacks.clone();
     let changed_sources = sources.keys(move |source| behind(&readers, &source));
-    let gone = stream::unfold(ended, |mut ended| async move { Some((ended.recv().await?, ended)) })
-        .filter_map(move |run| std::future::ready(owner_of(&seen, &run)));
-    watch.trigger(changed_runs).trigger(changed_sources).trigger(gone).run(Stacks::new(context), stop).await;
+    let gone = stream::unfold(
+        ended,
+        |mut ended| async move { Some((ended.recv().await?, ended)) },
+    )
+    .filter_map(move |run| std::future::ready(owner_of(&seen, &run)));
+    watch
+        .trigger(changed_runs)
+        .trigger(changed_sources)
+        .trigger(gone)
+        .run(Stacks::new(context), stop)
+        .await;
     Ok(())
 }
 
-fn context(options: &Options, client: Client, executor: Arc<ProcessExecutor>, stop: &Token) -> Result<Arc<Context>, RunError> {
+fn context(
+    options: &Options,
+    client: Client,
+    executor: Arc<ProcessExecutor>,
+    stop: &Token,
+) -> Result<Arc<Context>, RunError> {
     let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
     fetcher.host.clone_from(&options.artifact_host);
     // A pass must not wait long: the stack is looked at again.
@@ -96,18 +118,30 @@ fn context(options: &Options, client: Client, executor: Arc<ProcessExecutor>, st
 
 /// The stacks that read this source and have not tried its revision.
 fn behind(stacks: &Objects<Terraform>, source: &GitRepository) -> Vec<ObjectKey> {
-    let Some(artifact) = source.status.as_ref().and_then(|status| status.artifact.as_ref()) else { return Vec::new() };
+    let Some(artifact) = source.status.as_ref().and_then(|status| status.artifact.as_ref()) else {
+        return Vec::new();
+    };
     let (name, namespace) = (source.name_any(), source.namespace().unwrap_or_default());
     stacks.keys(|stack| {
         let wanted = &stack.spec.source_ref;
-        let from = if wanted.namespace.is_empty() { stack.namespace().unwrap_or_default() } else { wanted.namespace.clone() };
-        let tried = stack.status.as_ref().is_some_and(|s| s.last_attempted_revision == artifact.revision);
+        let from = if wanted.namespace.is_empty() {
+            stack.namespace().unwrap_or_default()
+        } else {
+            wanted.namespace.clone()
+        };
+        let tried = stack
+            .status
+            .as_ref()
+            .is_some_and(|s| s.last_attempted_revision == artifact.revision);
         wanted.name == name && from == namespace && !tried
     })
 }
 
 /// The stack of a run whose process has ended.
 fn owner_of(runs: &Objects<TerraformRun>, run: &RunRef) -> Option<ObjectKey> {
-    let key = ObjectKey { namespace: run.namespace.clone(), name: run.name.clone() };
+    let key = ObjectKey {
+        namespace: run.namespace.clone(),
+        name: run.name.clone(),
+    };
     runs.get(&key).map(|run| stack_of(&run))
 }

@@ -16,7 +16,10 @@ impl Slots {
     /// `most` runs at once, at least one.
     #[must_use]
     pub fn new(most: u16) -> Self {
-        Self { most: usize::from(most.max(1)), taken: Mutex::default() }
+        Self {
+            most: usize::from(most.max(1)),
+            taken: Mutex::default(),
+        }
     }
 
     /// Takes a place for a stack's run; true also when it holds one already.
@@ -30,7 +33,10 @@ impl Slots {
 
     /// Frees a stack's place.
     pub fn free(&self, stack: &str) {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(stack);
+        self.taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(stack);
     }
 }
 

@@ -40,14 +40,28 @@ impl Place {
             Some(_) => None,
             None => Some(TempDir::with_prefix("sluice-").map_err(unusable(&std::env::temp_dir()))?),
         };
-        let given = state.map(Path::to_owned).or_else(|| temporary.as_ref().map(|dir| dir.path().to_owned()));
+        let given = state
+            .map(Path::to_owned)
+            .or_else(|| temporary.as_ref().map(|dir| dir.path().to_owned()));
         let root = given.unwrap_or_default();
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(unusable(&root))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&root)
+            .map_err(unusable(&root))?;
         let root = fs::canonicalize(&root).map_err(unusable(&root))?;
         let lock = lock(&root)?;
-        let place = Self { root, _lock: lock, _temporary: temporary };
+        let place = Self {
+            root,
+            _lock: lock,
+            _temporary: temporary,
+        };
         for folder in [place.api(), place.artifacts(), place.runs(), place.scratch()] {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(unusable(&folder))?;
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&folder)
+                .map_err(unusable(&folder))?;
         }
         Ok(place)
     }
@@ -79,12 +93,19 @@ impl Place {
 
     /// Copies the kubeconfig to where the user wants it as well; returns the path to tell.
     pub(super) fn publish(&self, kubeconfig: &Path, out: Option<&Path>) -> Result<PathBuf, PlaceError> {
-        let Some(out) = out else { return Ok(kubeconfig.to_owned()) };
+        let Some(out) = out else {
+            return Ok(kubeconfig.to_owned());
+        };
         let text = fs::read(kubeconfig).map_err(unusable(kubeconfig))?;
         // Written beside and renamed: whoever waits for the file finds it whole.
         let beside = out.with_extension("new");
         let write = || -> io::Result<()> {
-            let mut file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
+            let mut file = fs::OpenOptions::new()
+                .create(true)
+                .write(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&beside)?;
             file.set_permissions(fs::Permissions::from_mode(0o600))?;
             io::Write::write_all(&mut file, &text)?;
             fs::rename(&beside, out)
@@ -96,11 +117,20 @@ impl Place {
 
 fn lock(root: &Path) -> Result<File, PlaceError> {
     let path = root.join("lock");
-    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(unusable(&path))?;
+    let file = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(unusable(&path))?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(PlaceError::Taken(root.display().to_string())),
-        Err(error) => Err(PlaceError::Unusable { path: path.display().to_string(), source: error.into() }),
+        Err(error) => Err(PlaceError::Unusable {
+            path: path.display().to_string(),
+            source: error.into(),
+        }),
     }
 }
 

@@ -14,7 +14,10 @@ pub(super) async fn runs(client: &Client, executor: &ProcessExecutor, signals: &
     if executor.is_idle() {
         return;
     }
-    screen.say(&format!("Waiting for {}. Ctrl-C again interrupts, a third time leaves.", names.join(", ")));
+    screen.say(&format!(
+        "Waiting for {}. Ctrl-C again interrupts, a third time leaves.",
+        names.join(", ")
+    ));
     tokio::select! {
         () = executor.idle() => return,
         () = signals.reached(2) => executor.interrupt(),
@@ -30,7 +33,11 @@ pub(super) async fn runs(client: &Client, executor: &ProcessExecutor, signals: &
 async fn unfinished(client: &Client) -> Vec<String> {
     let api: Api<TerraformRun> = Api::all(client.clone());
     let list = tokio::time::timeout(Duration::from_secs(5), api.list(&ListParams::default())).await;
-    let runs = list.ok().and_then(Result::ok).map(|list| list.items).unwrap_or_default();
+    let runs = list
+        .ok()
+        .and_then(Result::ok)
+        .map(|list| list.items)
+        .unwrap_or_default();
     let open = |run: &&TerraformRun| !run.status.as_ref().is_some_and(|status| status.phase.is_final());
     runs.iter().filter(open).map(ResourceExt::name_any).collect()
 }

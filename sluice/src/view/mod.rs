@@ -23,9 +23,18 @@ fn watched() -> [(ApiResource, Tell); 4] {
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
     };
     [
-        (resource("source.toolkit.fluxcd.io", "v1", "GitRepository"), story::repository),
-        (resource("infra.sluice.dev", "v1alpha1", "TerraformRun"), story::run),
-        (resource("infra.contrib.fluxcd.io", "v1alpha2", "Terraform"), story::stack),
+        (
+            resource("source.toolkit.fluxcd.io", "v1", "GitRepository"),
+            story::repository,
+        ),
+        (
+            resource("infra.sluice.dev", "v1alpha1", "TerraformRun"),
+            story::run,
+        ),
+        (
+            resource("infra.contrib.fluxcd.io", "v1alpha2", "Terraform"),
+            story::stack,
+        ),
         (resource("", "v1", "Event"), story::event),
     ]
 }
@@ -39,7 +48,9 @@ pub async fn follow(client: Client, screen: Arc<Screen>, stop: CancellationToken
         streams.push(changes.map(move |event| (index, event)).boxed());
     }
     let mut known: BTreeMap<(usize, String), Value> = BTreeMap::new();
-    while let Some((index, event)) = tokio::select! { next = streams.next() => next, () = stop.cancelled() => None } {
+    while let Some((index, event)) =
+        tokio::select! { next = streams.next() => next, () = stop.cancelled() => None }
+    {
         match event {
             Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
                 tell(&screen, &mut known, index, &object);
@@ -50,7 +61,10 @@ pub async fn follow(client: Client, screen: Arc<Screen>, stop: CancellationToken
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "the view's watch broke off; it is resumed"),
         }
-        let doing: Vec<_> = known.range((1, String::new())..(2, String::new())).filter_map(|(_, run)| story::doing(run)).collect();
+        let doing: Vec<_> = known
+            .range((1, String::new())..(2, String::new()))
+            .filter_map(|(_, run)| story::doing(run))
+            .collect();
         screen.status(&doing.join("   "));
     }
     screen.status("");
@@ -61,7 +75,9 @@ fn key(object: &DynamicObject) -> String {
 }
 
 fn tell(screen: &Screen, known: &mut BTreeMap<(usize, String), Value>, index: usize, object: &DynamicObject) {
-    let Ok(after) = serde_json::to_value(object) else { return };
+    let Ok(after) = serde_json::to_value(object) else {
+        return;
+    };
     let place = (index, key(object));
     let [(_, repository), (_, run), (_, stack), (_, event)] = watched();
     let tell: Tell = [repository, run, stack, event][index];

@@ -16,7 +16,10 @@ impl Screen {
     /// Live where standard output is a terminal.
     #[must_use]
     pub fn new() -> Self {
-        Self { live: io::stdout().is_terminal(), status: Mutex::default() }
+        Self {
+            live: io::stdout().is_terminal(),
+            status: Mutex::default(),
+        }
     }
 
     /// Shows a line of the story.
@@ -30,7 +33,10 @@ impl Screen {
                 Tone::Ask => "1;33",
                 Tone::Detail => "2",
             };
-            self.write(&format!("\x1b[36m{:>8}\x1b[0m  \x1b[{colour}m{text}\x1b[0m", line.about));
+            self.write(&format!(
+                "\x1b[36m{:>8}\x1b[0m  \x1b[{colour}m{text}\x1b[0m",
+                line.about
+            ));
         } else {
             self.write(&format!("{:>8}  {text}", line.about));
         }

@@ -76,9 +76,12 @@ impl Story {
     pub async fn push(&self, repository: &Repository, commit: Commit) -> Result<String, StoryError> {
         let hash = commit.make(repository)?;
         let wanted = format!("main@sha1:{hash}");
-        until(&self.sources(), NAME, "the new revision in status.artifact", |object| {
-            object.pointer("/status/artifact/revision") == Some(&json!(wanted))
-        })
+        until(
+            &self.sources(),
+            NAME,
+            "the new revision in status.artifact",
+            |object| object.pointer("/status/artifact/revision") == Some(&json!(wanted)),
+        )
         .await?;
         Ok(wanted)
     }
@@ -89,10 +92,16 @@ impl Story {
     /// When there is none in time.
     pub async fn pending_plan(&self, before: Option<&str>) -> Result<String, StoryError> {
         let pending = |object: &Value| {
-            let id = object.pointer("/status/plan/pending").and_then(Value::as_str).unwrap_or_default();
+            let id = object
+                .pointer("/status/plan/pending")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             (!id.is_empty() && Some(id) != before).then(|| id.to_owned())
         };
-        let object = until(&self.stacks(), NAME, "a plan that waits for approval", |o| pending(o).is_some()).await?;
+        let object = until(&self.stacks(), NAME, "a plan that waits for approval", |o| {
+            pending(o).is_some()
+        })
+        .await?;
         Ok(pending(&object).unwrap_or_default())
     }
 
@@ -111,9 +120,14 @@ impl Story {
     /// # Errors
     /// When it is not in time.
     pub async fn applied(&self, revision: &str) -> Result<(), StoryError> {
-        until(&self.stacks(), NAME, "the revision applied and Ready=True", |object| {
-            object.pointer("/status/lastAppliedRevision") == Some(&json!(revision)) && is_ready(object)
-        })
+        until(
+            &self.stacks(),
+            NAME,
+            "the revision applied and Ready=True",
+            |object| {
+                object.pointer("/status/lastAppliedRevision") == Some(&json!(revision)) && is_ready(object)
+            },
+        )
         .await?;
         Ok(())
     }
@@ -138,7 +152,12 @@ impl Story {
         let api: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
         let secret = api.get("app-outputs").await?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, text(value.0))).collect())
+        Ok(secret
+            .data
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(key, value)| (key, text(value.0)))
+            .collect())
     }
 
     /// All runs so far, oldest first.
@@ -147,7 +166,13 @@ impl Story {
     /// When they cannot be listed.
     pub async fn runs(&self) -> Result<Vec<Run>, StoryError> {
         let list = self.runs_api().list(&ListParams::default()).await?;
-        let text = |o: &DynamicObject, at: &str| o.data.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |o: &DynamicObject, at: &str| {
+            o.data
+                .pointer(at)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let mut runs: Vec<_> = list
             .items
             .iter()
@@ -184,5 +209,8 @@ impl Story {
 
 fn is_ready(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|c| c["type"] == "Ready" && c["status"] == "True")
 }

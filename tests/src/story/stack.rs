@@ -60,10 +60,14 @@ impl Commit {
                 ],
                 "The shop, version 1.0.0",
             )?,
-            Self::NewVersion => {
-                repository.commit_files(&[("stack/version.tf", version("1.1.0"))], "The shop, version 1.1.0")?
-            }
-            Self::Docs => repository.commit_files(&[("README.md", "# The shop\n\nSells things.\n")], "Say what it does")?,
+            Self::NewVersion => repository.commit_files(
+                &[("stack/version.tf", version("1.1.0"))],
+                "The shop, version 1.1.0",
+            )?,
+            Self::Docs => repository.commit_files(
+                &[("README.md", "# The shop\n\nSells things.\n")],
+                "Say what it does",
+            )?,
         };
         Ok(hash)
     }

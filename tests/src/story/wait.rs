@@ -48,7 +48,10 @@ pub async fn until(
     let mut last = Value::Null;
     let wait = async {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut changes = watcher(api.clone(), config).default_backoff().applied_objects().boxed();
+        let mut changes = watcher(api.clone(), config)
+            .default_backoff()
+            .applied_objects()
+            .boxed();
         loop {
             match changes.try_next().await {
                 Ok(Some(object)) => {
@@ -76,19 +79,26 @@ pub async fn until(
 /// # Errors
 /// [`StoryError::Late`] when it is not within [`PATIENCE`].
 pub async fn until_gone(api: &Api<DynamicObject>, name: &str) -> Result<(), StoryError> {
-    let gone = kube::runtime::wait::await_condition(
-        api.clone(),
-        name,
-        |object: Option<&DynamicObject>| object.is_none(),
-    );
+    let gone = kube::runtime::wait::await_condition(api.clone(), name, |object: Option<&DynamicObject>| {
+        object.is_none()
+    });
     if tokio::time::timeout(PATIENCE, gone).await.is_ok() {
         return Ok(());
     }
-    let last = api.get_opt(name).await?.and_then(|object| serde_json::to_value(object).ok()).unwrap_or_default();
+    let last = api
+        .get_opt(name)
+        .await?
+        .and_then(|object| serde_json::to_value(object).ok())
+        .unwrap_or_default();
     Err(late(name, "the end", &last))
 }
 
 fn late(name: &str, what: &'static str, last: &Value) -> StoryError {
     let last = serde_json::to_string_pretty(last.get("status").unwrap_or(&Value::Null)).unwrap_or_default();
-    StoryError::Late { seconds: PATIENCE.as_secs(), name: name.to_owned(), what, last }
+    StoryError::Late {
+        seconds: PATIENCE.as_secs(),
+        name: name.to_owned(),
+        what,
+        last,
+    }
 }

@@ -49,18 +49,35 @@ impl ProcessExecutor {
             .recursive(true)
             .mode(0o700)
             .create(&runs)
-            .map_err(|source| ExecutorError::Directory { path: runs.display().to_string(), source })?;
+            .map_err(|source| ExecutorError::Directory {
+                path: runs.display().to_string(),
+                source,
+            })?;
         let (ended, receiver) = mpsc::unbounded_channel();
-        Ok((Self { options, children: watch::Sender::default(), ended }, receiver))
+        Ok((
+            Self {
+                options,
+                children: watch::Sender::default(),
+                ended,
+            },
+            receiver,
+        ))
     }
 
     fn file(&self, run: &RunRef, suffix: &str) -> PathBuf {
-        self.options.root.join("runs").join(format!("{}_{}.{suffix}", run.namespace, run.name))
+        self.options
+            .root
+            .join("runs")
+            .join(format!("{}_{}.{suffix}", run.namespace, run.name))
     }
 
     fn spawn(&self, run: RunRef) -> Result<(), ExecutorError> {
         let program = self.options.command.first().cloned().unwrap_or_default();
-        let failed = |source| ExecutorError::Start { program: program.clone(), run: run.name.clone(), source };
+        let failed = |source| ExecutorError::Start {
+            program: program.clone(),
+            run: run.name.clone(),
+            source,
+        };
         let log = open_private(&self.file(&run, "log")).map_err(failed)?;
         let mut child = Command::new(&program)
             .args(self.options.command.iter().skip(1))
@@ -121,7 +138,14 @@ impl ProcessExecutor {
 
 impl Executor for ProcessExecutor {
     fn start(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
-        async move { if self.is_ours(&run) { Ok(()) } else { self.spawn(run) } }.boxed()
+        async move {
+            if self.is_ours(&run) {
+                Ok(())
+            } else {
+                self.spawn(run)
+            }
+        }
+        .boxed()
     }
 
     fn liveness(&self, run: RunRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
@@ -132,14 +156,21 @@ impl Executor for ProcessExecutor {
             let path = self.file(&run, "lock");
             is_locked(&path)
                 .map(|locked| if locked { Liveness::Alive } else { Liveness::Gone })
-                .map_err(|source| ExecutorError::Directory { path: path.display().to_string(), source })
+                .map_err(|source| ExecutorError::Directory {
+                    path: path.display().to_string(),
+                    source,
+                })
         }
         .boxed()
     }
 }
 
 fn open_private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
 }
 
 /// Whether a living process holds the lock. A file that is not there is not locked.

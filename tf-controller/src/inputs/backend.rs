@@ -24,7 +24,10 @@ pub fn kubernetes_backend(name: &str, namespace: &str, place: Place) -> String {
 
 /// A string literal of HCL: quotes, backslashes and the beginnings of templates are escaped.
 fn quoted(text: &str) -> String {
-    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let escaped = text
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n");
     format!("\"{}\"", escaped.replace("${", "$${").replace("%{", "%%{"))
 }
 

@@ -20,7 +20,8 @@ use sluice_tf_runner::bundle::Bundle;
 /// closure and all of the bundle but where the artifact came from and what ran before.
 #[must_use]
 pub fn digest(key: &[u8], closure: &Closure, bundle: &Bundle) -> String {
-    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key).unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key)
+        .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
     let options = format!("{:?}", bundle.options);
     let outputs = format!("{:?}", bundle.outputs);
     let readable = format!("{:?}", bundle.readable_plan);

@@ -31,7 +31,10 @@ pub fn select(pairs: &Pairs, keys: &[String], missing_is_empty: bool) -> Result<
         Ok(Value::String(text.to_owned()))
     };
     if keys.is_empty() {
-        return pairs.iter().map(|(key, bytes)| Ok((key.clone(), text(key, bytes)?))).collect();
+        return pairs
+            .iter()
+            .map(|(key, bytes)| Ok((key.clone(), text(key, bytes)?)))
+            .collect();
     }
     let mut selected = Selected::new();
     for item in keys {
@@ -75,12 +78,24 @@ mod tests {
     #[test]
     fn keys_are_picked_and_renamed() {
         let keys = |items: &[&str]| items.iter().map(|i| (*i).to_owned()).collect::<Vec<_>>();
-        assert_eq!(select(&pairs(), &[], true).unwrap(), [("a".into(), json!("1")), ("b".into(), json!("two"))]);
-        assert_eq!(select(&pairs(), &keys(&["b:region"]), true).unwrap(), [("region".into(), json!("two"))]);
-        assert_eq!(select(&pairs(), &keys(&["x"]), true).unwrap(), [("x".into(), json!(""))]);
+        assert_eq!(
+            select(&pairs(), &[], true).unwrap(),
+            [("a".into(), json!("1")), ("b".into(), json!("two"))]
+        );
+        assert_eq!(
+            select(&pairs(), &keys(&["b:region"]), true).unwrap(),
+            [("region".into(), json!("two"))]
+        );
+        assert_eq!(
+            select(&pairs(), &keys(&["x"]), true).unwrap(),
+            [("x".into(), json!(""))]
+        );
         assert_eq!(select(&pairs(), &keys(&["x"]), false).unwrap(), []);
         for wrong in ["", ":", "a:", ":b", "a:b:c"] {
-            assert_eq!(select(&pairs(), &keys(&[wrong]), true), Err(PairsError::Rename(wrong.to_owned())));
+            assert_eq!(
+                select(&pairs(), &keys(&[wrong]), true),
+                Err(PairsError::Rename(wrong.to_owned()))
+            );
         }
     }
 
@@ -92,7 +107,11 @@ mod tests {
 
     #[test]
     fn the_last_of_a_name_wins_and_order_makes_no_difference_otherwise() {
-        let one = generate([("b".into(), json!(1)), ("a".into(), json!([true])), ("b".into(), json!("2"))]);
+        let one = generate([
+            ("b".into(), json!(1)),
+            ("a".into(), json!([true])),
+            ("b".into(), json!("2")),
+        ]);
         let two = generate([("a".into(), json!([true])), ("b".into(), json!("2"))]);
         assert_eq!(one, two);
         assert_eq!(generate([]), "{}\n");

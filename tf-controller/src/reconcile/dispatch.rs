@@ -63,17 +63,39 @@ pub(super) async fn follow(
     }
     // Its last report may be newer than what was read before the process was looked at.
     let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &reference.namespace);
-    let Some(fresh) = api.get_opt(&reference.name).await? else { return Ok(()) };
+    let Some(fresh) = api.get_opt(&reference.name).await? else {
+        return Ok(());
+    };
     let status = fresh.status.clone().unwrap_or_default();
     if status.phase.is_final() {
         return Ok(());
     }
     if status.claim.is_some() {
-        return end(&api, &fresh, Phase::Lost, "RunLost", "the run's process is gone without a report", context).await;
+        return end(
+            &api,
+            &fresh,
+            Phase::Lost,
+            "RunLost",
+            "the run's process is gone without a report",
+            context,
+        )
+        .await;
     }
     match resolved {
-        Some(resolved) if resolved.inputs == fresh.spec.inputs_digest => launch(&fresh, resolved, history, context).await,
-        Some(_) => end(&api, &fresh, Phase::Superseded, "InputsChanged", "its inputs changed before it began", context).await,
+        Some(resolved) if resolved.inputs == fresh.spec.inputs_digest => {
+            launch(&fresh, resolved, history, context).await
+        }
+        Some(_) => {
+            end(
+                &api,
+                &fresh,
+                Phase::Superseded,
+                "InputsChanged",
+                "its inputs changed before it began",
+                context,
+            )
+            .await
+        }
         None => Ok(()),
     }
 }
@@ -85,7 +107,12 @@ async fn create(order: &Order<'_>, context: &Context) -> Result<TerraformRun, Di
     let name = run.name_any();
     match api.create(&PostParams::default(), &run).await {
         Ok(made) => {
-            tracing::info!(run = name, action = run.spec.action.as_str(), trigger = run.spec.trigger.as_str(), "run made");
+            tracing::info!(
+                run = name,
+                action = run.spec.action.as_str(),
+                trigger = run.spec.trigger.as_str(),
+                "run made"
+            );
             Ok(made)
         }
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(api.get(&name).await?),
@@ -101,13 +128,21 @@ fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
     let namespace = stack.namespace().unwrap_or_default();
     let artifact = &order.resolved.artifact;
     let spec = TerraformRunSpec {
-        terraform: TerraformIdentity { name: stack.name_any(), uid, generation: stack.metadata.generation.unwrap_or(0) },
+        terraform: TerraformIdentity {
+            name: stack.name_any(),
+            uid,
+            generation: stack.metadata.generation.unwrap_or(0),
+        },
         action: new.action,
         destroy: new.destroy,
         trigger: new.trigger,
         source: RunSource {
             kind: "GitRepository".to_owned(),
-            namespace: if source.namespace.is_empty() { namespace.clone() } else { source.namespace.clone() },
+            namespace: if source.namespace.is_empty() {
+                namespace.clone()
+            } else {
+                source.namespace.clone()
+            },
             name: source.name.clone(),
             revision: artifact.revision.clone(),
             digest: artifact.digest.clone(),
@@ -115,7 +150,10 @@ fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
             size: artifact.size,
         },
         inputs_digest: order.resolved.inputs.clone(),
-        plan: new.plan.as_ref().map(|(id, run)| PlanSource { id: id.clone(), run: run.clone() }),
+        plan: new.plan.as_ref().map(|(id, run)| PlanSource {
+            id: id.clone(),
+            run: run.clone(),
+        }),
         approved_by: new.approved_by.clone().unwrap_or_default(),
         attempt: i32::try_from(new.attempt).unwrap_or(i32::MAX),
         deadline: deadline(stack, context),
@@ -125,7 +163,9 @@ fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
         name: Some(name),
         namespace: Some(namespace),
         labels: Some([(TERRAFORM_LABEL.to_owned(), label_value(&stack.name_any()))].into()),
-        annotations: order.request.map(|token| [(REQUESTED_AT.to_owned(), token.to_owned())].into()),
+        annotations: order
+            .request
+            .map(|token| [(REQUESTED_AT.to_owned(), token.to_owned())].into()),
         owner_references: super::owner(stack).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     };
@@ -133,7 +173,11 @@ fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
 }
 
 fn deadline(stack: &Terraform, context: &Context) -> Interval {
-    stack.spec.run_deadline.clone().unwrap_or_else(|| context.run_deadline.clone())
+    stack
+        .spec
+        .run_deadline
+        .clone()
+        .unwrap_or_else(|| context.run_deadline.clone())
 }
 
 /// Stores the bundle and starts the runner; both are harmless when done already.
@@ -144,9 +188,13 @@ async fn launch(
     context: &Context,
 ) -> Result<(), DispatchError> {
     let namespace = run.namespace().unwrap_or_default();
-    let bundle = Bundle { last_apply: history.last_started_apply.clone(), ..resolved.bundle.clone() };
+    let bundle = Bundle {
+        last_apply: history.last_started_apply.clone(),
+        ..resolved.bundle.clone()
+    };
     let secret = bundle.to_secret(&run.name_any(), &run.uid().unwrap_or_default())?;
-    let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(context.client.clone(), &namespace);
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> =
+        Api::namespaced(context.client.clone(), &namespace);
     match secrets.create(&PostParams::default(), &secret).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
@@ -168,9 +216,17 @@ async fn end(
         "metadata": { "resourceVersion": run.resource_version() },
         "status": { "phase": phase.as_str(), "reason": reason, "message": message, "finishedAt": context.clock.now() },
     });
-    match api.patch_status(&run.name_any(), &PatchParams::default(), &Patch::Merge(body)).await {
+    match api
+        .patch_status(&run.name_any(), &PatchParams::default(), &Patch::Merge(body))
+        .await
+    {
         Ok(_) => {
-            tracing::warn!(run = run.name_any(), reason, message, "run ended by the controller");
+            tracing::warn!(
+                run = run.name_any(),
+                reason,
+                message,
+                "run ended by the controller"
+            );
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(()),
@@ -179,5 +235,8 @@ async fn end(
 }
 
 fn reference(run: &TerraformRun) -> RunRef {
-    RunRef { namespace: run.namespace().unwrap_or_default(), name: run.name_any() }
+    RunRef {
+        namespace: run.namespace().unwrap_or_default(),
+        name: run.name_any(),
+    }
 }

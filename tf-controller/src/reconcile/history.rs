@@ -10,7 +10,10 @@ pub(crate) const STALE: &str = "PlanStale";
 /// Sums up the runs, whatever their order.
 #[must_use]
 pub(crate) fn history(runs: &[TerraformRun]) -> History {
-    let mut history = History { next_sequence: 1, ..History::default() };
+    let mut history = History {
+        next_sequence: 1,
+        ..History::default()
+    };
     for run in in_order(runs) {
         history.next_sequence = history.next_sequence.max(sequence(run).saturating_add(1));
         let phase = run.status.as_ref().map_or(Phase::Pending, |status| status.phase);
@@ -37,7 +40,10 @@ pub(crate) fn in_order(runs: &[TerraformRun]) -> Vec<&TerraformRun> {
 /// The number at the end of a run's name; 0 for a name that is none of ours.
 pub(crate) fn sequence(run: &TerraformRun) -> u64 {
     let name = run.metadata.name.as_deref().unwrap_or_default();
-    name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+    name.rsplit('-')
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
 }
 
 fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
@@ -46,9 +52,12 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     let plan_id = status.map(|s| s.plan_id.clone()).unwrap_or_default();
     history.checked = drift;
     history.pending = match (fact.action, fact.outcome) {
-        (RunAction::Plan, Outcome::Succeeded) if !plan_id.is_empty() => {
-            Some(Pending { plan_id, run: fact.name.clone(), drift, planned: fact.finished })
-        }
+        (RunAction::Plan, Outcome::Succeeded) if !plan_id.is_empty() => Some(Pending {
+            plan_id,
+            run: fact.name.clone(),
+            drift,
+            planned: fact.finished,
+        }),
         (RunAction::Unlock, ..) => history.pending.take(),
         _ => None,
     };
@@ -71,7 +80,11 @@ fn is_drift(history: &History, fact: &RunFact) -> bool {
 /// What counts of one run.
 pub(crate) fn fact(run: &TerraformRun) -> RunFact {
     let (spec, status) = (&run.spec, run.status.as_ref());
-    let made = run.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    let made = run
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     RunFact {
         name: run.metadata.name.clone().unwrap_or_default(),
         action: spec.action,
@@ -82,7 +95,9 @@ pub(crate) fn fact(run: &TerraformRun) -> RunFact {
         attempt: u32::try_from(spec.attempt).unwrap_or(1).max(1),
         outcome: status.map_or(Outcome::Active, outcome),
         stale: status.is_some_and(|s| s.reason == STALE),
-        finished: status.and_then(|s| s.finished_at.as_ref()).map_or(made, |time| time.0),
+        finished: status
+            .and_then(|s| s.finished_at.as_ref())
+            .map_or(made, |time| time.0),
     }
 }
 

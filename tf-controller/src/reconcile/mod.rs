@@ -117,10 +117,12 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
         Applied::Unchanged(stack) | Applied::Written(stack) => stack,
         Applied::Gone => return Ok(Next::OnChange),
     };
-    let observed = observe(&stack, context).await.map_err(|source| PassError::Observe {
-        stack: stack.name_any(),
-        source: Box::new(source),
-    })?;
+    let observed = observe(&stack, context)
+        .await
+        .map_err(|source| PassError::Observe {
+            stack: stack.name_any(),
+            source: Box::new(source),
+        })?;
     let mut facts = gather(&stack, &observed, context.clock.now());
     let resolved = resolve_inputs(&stack, &observed, &mut facts, context).await;
     facts.approval = approval_of(&stack, &facts);
@@ -151,16 +153,29 @@ fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> Facts {
         source: observed.source.clone(),
         inputs: Inputs::Unresolved,
         history: history::history(&observed.runs),
-        request: request(stack, observed, status.map(|s| s.last_handled_reconcile_at.as_str())),
+        request: request(
+            stack,
+            observed,
+            status.map(|s| s.last_handled_reconcile_at.as_str()),
+        ),
         interval: signed(&spec.interval),
         retry: RetryPolicy {
-            interval: spec.retry_interval.as_ref().map_or(SignedDuration::from_secs(15), signed),
+            interval: spec
+                .retry_interval
+                .as_ref()
+                .map_or(SignedDuration::from_secs(15), signed),
             strategy: match spec.retry_strategy {
                 RetryStrategy::StaticInterval => Strategy::Static,
                 RetryStrategy::ExponentialBackoff => Strategy::Exponential,
             },
-            longest: spec.max_retry_interval.as_ref().map_or(SignedDuration::from_hours(24), signed),
-            retries: spec.remediation.as_ref().and_then(|r| u32::try_from(r.retries.unwrap_or(0)).ok()),
+            longest: spec
+                .max_retry_interval
+                .as_ref()
+                .map_or(SignedDuration::from_hours(24), signed),
+            retries: spec
+                .remediation
+                .as_ref()
+                .and_then(|r| u32::try_from(r.retries.unwrap_or(0)).ok()),
         },
         now,
     }
@@ -172,8 +187,14 @@ fn signed(interval: &Interval) -> SignedDuration {
 
 /// A reconcile request that neither a status has echoed nor a run has taken up.
 fn request(stack: &Terraform, observed: &Observed, handled: Option<&str>) -> Option<String> {
-    let token = stack.annotations().get(REQUESTED_AT).filter(|token| !token.is_empty())?;
-    let taken = observed.runs.iter().any(|run| run.annotations().get(REQUESTED_AT) == Some(token));
+    let token = stack
+        .annotations()
+        .get(REQUESTED_AT)
+        .filter(|token| !token.is_empty())?;
+    let taken = observed
+        .runs
+        .iter()
+        .any(|run| run.annotations().get(REQUESTED_AT) == Some(token));
     (handled != Some(token) && !taken).then(|| token.clone())
 }
 
@@ -184,7 +205,8 @@ async fn resolve_inputs(
     facts: &mut Facts,
     context: &Context,
 ) -> Option<Resolved> {
-    let idle = facts.suspended || facts.refused.is_some() || facts.deleting && !facts.policy.destroy_on_deletion;
+    let idle =
+        facts.suspended || facts.refused.is_some() || facts.deleting && !facts.policy.destroy_on_deletion;
     let artifact = observed.artifact.as_ref().filter(|_| !idle)?;
     match resolve::resolve(stack, artifact, context).await {
         Ok(resolved) => {
@@ -192,14 +214,22 @@ async fn resolve_inputs(
             Some(resolved)
         }
         Err(error) => {
-            facts.inputs = Inputs::Failed { reason: error.public_reason(), message: error.to_string() };
+            facts.inputs = Inputs::Failed {
+                reason: error.public_reason(),
+                message: error.to_string(),
+            };
             None
         }
     }
 }
 
 fn approval_of(stack: &Terraform, facts: &Facts) -> Approval {
-    let pending = facts.history.pending.as_ref().map(|p| p.plan_id.as_str()).unwrap_or_default();
+    let pending = facts
+        .history
+        .pending
+        .as_ref()
+        .map(|p| p.plan_id.as_str())
+        .unwrap_or_default();
     let spec = &stack.spec;
     let ask = approval::Ask {
         approve_plan: &spec.approve_plan,
@@ -219,8 +249,13 @@ fn approval_of(stack: &Terraform, facts: &Facts) -> Approval {
 fn approver(stack: &Terraform) -> String {
     let owns = |fields: &serde_json::Value| fields.pointer("/f:spec/f:approvePlan").is_some();
     let entries = stack.meta().managed_fields.as_deref().unwrap_or_default();
-    let manager = entries.iter().rev().find(|entry| entry.fields_v1.as_ref().is_some_and(|f| owns(&f.0)));
-    manager.and_then(|entry| entry.manager.clone()).unwrap_or_else(|| "spec.approvePlan".to_owned())
+    let manager = entries
+        .iter()
+        .rev()
+        .find(|entry| entry.fields_v1.as_ref().is_some_and(|f| owns(&f.0)));
+    manager
+        .and_then(|entry| entry.manager.clone())
+        .unwrap_or_else(|| "spec.approvePlan".to_owned())
 }
 
 /// Does what was decided. A start for which there is no place waits for one.
@@ -232,7 +267,10 @@ async fn carry_out(
     step: &mut Step,
     context: &Context,
 ) -> Result<Next, PassError> {
-    let failed = |error: DispatchError| PassError::Dispatch { stack: stack.name_any(), text: error.to_string() };
+    let failed = |error: DispatchError| PassError::Dispatch {
+        stack: stack.name_any(),
+        text: error.to_string(),
+    };
     match (&*step, resolved) {
         (Step::Start(new), Some(resolved)) => {
             let key = format!("{}/{}", stack.namespace().unwrap_or_default(), stack.name_any());
@@ -240,20 +278,36 @@ async fn carry_out(
                 *step = Step::Follow;
                 return Ok(Next::After(PLACE));
             }
-            let order = Order { stack, new, history: &facts.history, resolved, request: facts.request.as_deref() };
+            let order = Order {
+                stack,
+                new,
+                history: &facts.history,
+                resolved,
+                request: facts.request.as_deref(),
+            };
             dispatch::start(&order, context).await.map_err(failed)?;
             Ok(Next::After(LOOK))
         }
         (Step::Start(_), None) | (Step::Release, _) => Ok(Next::OnChange),
         (Step::Follow, resolved) => {
             let active = facts.history.active.as_ref().map(|run| run.name.as_str());
-            if let Some(run) = observed.runs.iter().find(|run| run.metadata.name.as_deref() == active) {
-                dispatch::follow(run, resolved, &facts.history, context).await.map_err(failed)?;
+            if let Some(run) = observed
+                .runs
+                .iter()
+                .find(|run| run.metadata.name.as_deref() == active)
+            {
+                dispatch::follow(run, resolved, &facts.history, context)
+                    .await
+                    .map_err(failed)?;
             }
             Ok(Next::After(LOOK))
         }
         (Step::Rest(rest), _) => {
-            context.slots.free(&format!("{}/{}", stack.namespace().unwrap_or_default(), stack.name_any()));
+            context.slots.free(&format!(
+                "{}/{}",
+                stack.namespace().unwrap_or_default(),
+                stack.name_any()
+            ));
             Ok(after_rest(rest, facts))
         }
     }
@@ -264,14 +318,19 @@ fn after_rest(rest: &Rest, facts: &Facts) -> Next {
         let wait = Duration::try_from(when.duration_since(facts.now)).unwrap_or_default();
         Next::After(wait.max(Duration::from_millis(100)))
     };
-    let retry = Duration::try_from(facts.retry.interval).unwrap_or_default().max(Duration::from_secs(1));
+    let retry = Duration::try_from(facts.retry.interval)
+        .unwrap_or_default()
+        .max(Duration::from_secs(1));
     match rest {
         Rest::RetryAt(when) | Rest::Steady(when) | Rest::ShowPlan { again: Some(when) } => until(*when),
         Rest::Source | Rest::InputsUnknown => Next::After(retry),
         Rest::AwaitApproval => match &facts.history.pending {
-            Some(pending) if pending.drift => {
-                until(pending.planned.saturating_add(facts.interval).unwrap_or(Timestamp::MAX))
-            }
+            Some(pending) if pending.drift => until(
+                pending
+                    .planned
+                    .saturating_add(facts.interval)
+                    .unwrap_or(Timestamp::MAX),
+            ),
             _ => Next::OnChange,
         },
         Rest::Suspended
@@ -294,11 +353,28 @@ async fn write(
     let token = stack.annotations().get(REQUESTED_AT).map(String::as_str);
     // A request is handled when the run that took it up has ended, or at once where no run follows from it.
     let handled = token.filter(|_| matches!(step, Step::Rest(_)));
-    let compute = |stack: &Terraform| status(&Report { stack, facts, runs: &observed.runs, step, handled });
-    let owned: Vec<_> = TerraformCondition::OWNED.iter().map(|kind| kind.as_str()).collect();
+    let compute = |stack: &Terraform| {
+        status(&Report {
+            stack,
+            facts,
+            runs: &observed.runs,
+            step,
+            handled,
+        })
+    };
+    let owned: Vec<_> = TerraformCondition::OWNED
+        .iter()
+        .map(|kind| kind.as_str())
+        .collect();
     let written = sluice_runtime::status::apply(api, stack, &owned, compute).await?;
     if let Applied::Written(_) = written {
-        let report = Report { stack, facts, runs: &observed.runs, step, handled };
+        let report = Report {
+            stack,
+            facts,
+            runs: &observed.runs,
+            step,
+            handled,
+        };
         for event in events(&report, &compute(stack)) {
             context.recorder.record(stack, with_annotations(stack, event));
         }
@@ -307,7 +383,10 @@ async fn write(
     Ok(())
 }
 
-fn with_annotations(stack: &Terraform, mut event: sluice_runtime::event::Event) -> sluice_runtime::event::Event {
+fn with_annotations(
+    stack: &Terraform,
+    mut event: sluice_runtime::event::Event,
+) -> sluice_runtime::event::Event {
     for (key, value) in sluice_api::annotation::for_events(stack.annotations()) {
         event = event.with(key, value);
     }

@@ -31,16 +31,25 @@ pub(super) async fn observe(stack: &Terraform, context: &Context) -> Result<Obse
         }
         Err(fact) => (fact, None),
     };
-    Ok(Observed { source, artifact, runs })
+    Ok(Observed {
+        source,
+        artifact,
+        runs,
+    })
 }
 
 /// The runs that carry the stack's label and its uid: a namesake's runs are not its own.
 async fn runs(stack: &Terraform, context: &Context) -> Result<Vec<TerraformRun>, kube::Error> {
-    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let api: Api<TerraformRun> =
+        Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
     let selector = format!("{TERRAFORM_LABEL}={}", label_value(&stack.name_any()));
     let list = api.list(&ListParams::default().labels(&selector)).await?;
     let uid = stack.uid().unwrap_or_default();
-    Ok(list.items.into_iter().filter(|run| run.spec.terraform.uid == uid).collect())
+    Ok(list
+        .items
+        .into_iter()
+        .filter(|run| run.spec.terraform.uid == uid)
+        .collect())
 }
 
 async fn source(stack: &Terraform, context: &Context) -> Result<Artifact, SourceFact> {
@@ -53,10 +62,19 @@ async fn source(stack: &Terraform, context: &Context) -> Result<Artifact, Source
         return Err(SourceFact::NoArtifact);
     }
     let api: Api<GitRepository> = Api::namespaced(context.client.clone(), &target.namespace);
-    let found = api.get_opt(&target.name).await.map_err(|error| SourceFact::Unreachable(error.to_string()))?;
+    let found = api
+        .get_opt(&target.name)
+        .await
+        .map_err(|error| SourceFact::Unreachable(error.to_string()))?;
     let Some(repository) = found else {
-        let text = format!("GitRepository.source.toolkit.fluxcd.io \"{}\" not found", target.name);
+        let text = format!(
+            "GitRepository.source.toolkit.fluxcd.io \"{}\" not found",
+            target.name
+        );
         return Err(SourceFact::NotFound(text));
     };
-    repository.status.and_then(|status| status.artifact).ok_or(SourceFact::NoArtifact)
+    repository
+        .status
+        .and_then(|status| status.artifact)
+        .ok_or(SourceFact::NoArtifact)
 }

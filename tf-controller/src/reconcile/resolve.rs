@@ -98,12 +98,20 @@ pub(super) async fn resolve(
     bundle.key = hex::encode(&key);
     let inputs = inputs::digest(&key, &closure, &bundle);
     bundle.inputs_digest.clone_from(&inputs);
-    Ok(Resolved { artifact: artifact.clone(), bundle, inputs })
+    Ok(Resolved {
+        artifact: artifact.clone(),
+        bundle,
+        inputs,
+    })
 }
 
 /// `vars`, then `varsFrom`.
 async fn variables(stack: &Terraform, context: &Context) -> Result<Vec<(String, Value)>, ResolveError> {
-    let own = stack.spec.vars.iter().map(|v| (v.name.clone(), v.value.clone().unwrap_or(Value::Null)));
+    let own = stack
+        .spec
+        .vars
+        .iter()
+        .map(|v| (v.name.clone(), v.value.clone().unwrap_or(Value::Null)));
     let mut all: Vec<_> = own.collect();
     let namespace = stack.namespace().unwrap_or_default();
     for from in &stack.spec.vars_from {
@@ -119,7 +127,11 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String, context:
     Bundle {
         version: bundle::VERSION,
         backend: Some(inputs::kubernetes_backend(&name, &namespace, context.place)),
-        stack: bundle::Stack { namespace, name, uid: stack.uid().unwrap_or_default() },
+        stack: bundle::Stack {
+            namespace,
+            name,
+            uid: stack.uid().unwrap_or_default(),
+        },
         artifact: bundle::Artifact {
             url: artifact.url.clone(),
             digest: artifact.digest.clone(),
@@ -134,17 +146,21 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String, context:
         environment: std::collections::BTreeMap::new(),
         options: bundle::Options {
             targets: spec.targets.clone(),
-            lock_timeout: lock_timeout.map_or_else(String::new, |timeout: &Interval| timeout.as_str().to_owned()),
+            lock_timeout: lock_timeout
+                .map_or_else(String::new, |timeout: &Interval| timeout.as_str().to_owned()),
             parallelism: u32::try_from(spec.parallelism).unwrap_or(0),
             plan_lock: true,
             upgrade_on_init: spec.upgrade_on_init,
         },
-        outputs: spec.write_outputs_to_secret.as_ref().map(|target| bundle::OutputsTarget {
-            name: target.name.clone(),
-            outputs: target.outputs.clone(),
-            labels: target.labels.clone(),
-            annotations: target.annotations.clone(),
-        }),
+        outputs: spec
+            .write_outputs_to_secret
+            .as_ref()
+            .map(|target| bundle::OutputsTarget {
+                name: target.name.clone(),
+                outputs: target.outputs.clone(),
+                labels: target.labels.clone(),
+                annotations: target.annotations.clone(),
+            }),
         readable_plan: match spec.store_readable_plan {
             ReadablePlan::None => bundle::ReadablePlan::None,
             ReadablePlan::Json => bundle::ReadablePlan::Json,

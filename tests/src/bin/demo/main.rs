@@ -53,7 +53,11 @@ async fn demo(args: &Args, screen: &Arc<Screen>) -> Result<(), Failed> {
     let program = Program::start(folder.path(), &url, &tool).await?;
     screen.say(&format!("         {}", program.command()));
     let stop = CancellationToken::new();
-    let view = tokio::spawn(sluice::view::follow(program.client(), Arc::clone(screen), stop.clone()));
+    let view = tokio::spawn(sluice::view::follow(
+        program.client(),
+        Arc::clone(screen),
+        stop.clone(),
+    ));
 
     let told = tell(screen, &repository, &program).await;
     if let Err(error) = told {
@@ -72,7 +76,10 @@ async fn demo(args: &Args, screen: &Arc<Screen>) -> Result<(), Failed> {
     stop.cancel();
     view.await?;
     program.end().await?;
-    heading(&format!("Done in {:.1} s. Nothing is left running.", began.elapsed().as_secs_f64()));
+    heading(&format!(
+        "Done in {:.1} s. Nothing is left running.",
+        began.elapsed().as_secs_f64()
+    ));
     Ok(())
 }
 
@@ -100,7 +107,9 @@ async fn tell(screen: &Screen, repository: &Repository, program: &Program) -> Re
     let third = story.push(repository, Commit::Docs).await?;
     story.attempted(&third).await?;
     let after = story.runs().await?.len();
-    screen.say(&format!("         {before} runs before the commit, {after} after it"));
+    screen.say(&format!(
+        "         {before} runs before the commit, {after} after it"
+    ));
     if before != after {
         return Err("a commit that the stack does not read started a run".into());
     }
@@ -137,6 +146,8 @@ fn hints(kubeconfig: &Path) -> [String; 4] {
         format!("export KUBECONFIG={}", kubeconfig.display()),
         format!("kubectl get terraform {NAME} -o yaml"),
         "kubectl get terraformruns".to_owned(),
-        format!("kubectl annotate --overwrite terraform {NAME} reconcile.fluxcd.io/requestedAt=\"$(date +%s)\""),
+        format!(
+            "kubectl annotate --overwrite terraform {NAME} reconcile.fluxcd.io/requestedAt=\"$(date +%s)\""
+        ),
     ]
 }

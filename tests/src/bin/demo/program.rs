@@ -1,7 +1,10 @@
 //! `sluice up` as a child process of the demo.
 
 use super::Failed;
-use kube::{Client, Config, config::{KubeConfigOptions, Kubeconfig}};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use sluice_tests::story::manifests;
 use std::{
     path::{Path, PathBuf},
@@ -33,8 +36,14 @@ impl Program {
         let program = std::env::current_exe()?.with_file_name("sluice");
         let (kubeconfig, log) = (folder.join("kubeconfig"), folder.join("sluice.log"));
         let arguments = [
-            "up".into(), "-f".into(), stacks.into_os_string(), "--state".into(), folder.join("state").into_os_string(),
-            "--kubeconfig-out".into(), kubeconfig.clone().into_os_string(), "--quiet".into(),
+            "up".into(),
+            "-f".into(),
+            stacks.into_os_string(),
+            "--state".into(),
+            folder.join("state").into_os_string(),
+            "--kubeconfig-out".into(),
+            kubeconfig.clone().into_os_string(),
+            "--quiet".into(),
         ];
         let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
         let command = format!("sluice {}", words.join(" "));
@@ -49,10 +58,16 @@ impl Program {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-        let client = connect(&kubeconfig, &mut child).await.map_err(|error| {
-            format!("{error}\n{}", std::fs::read_to_string(&log).unwrap_or_default())
-        })?;
-        Ok(Self { child, client, command, kubeconfig, log })
+        let client = connect(&kubeconfig, &mut child)
+            .await
+            .map_err(|error| format!("{error}\n{}", std::fs::read_to_string(&log).unwrap_or_default()))?;
+        Ok(Self {
+            child,
+            client,
+            command,
+            kubeconfig,
+            log,
+        })
     }
 
     pub(super) fn client(&self) -> Client {
@@ -76,18 +91,32 @@ impl Program {
 
     /// Asks it to end, as Ctrl-C does, and waits until it has.
     pub(super) async fn end(mut self) -> Result<(), Failed> {
-        if let Some(id) = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed())) {
+        if let Some(id) = self
+            .child
+            .id()
+            .and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()))
+        {
             rustix::process::kill_process(id, rustix::process::Signal::INT)?;
         }
-        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.map_err(|_| "sluice did not end")??;
-        if status.success() { Ok(()) } else { Err(format!("sluice ended with {status}\n{}", self.log_tail()).into()) }
+        let status = tokio::time::timeout(PATIENCE, self.child.wait())
+            .await
+            .map_err(|_| "sluice did not end")??;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("sluice ended with {status}\n{}", self.log_tail()).into())
+        }
     }
 }
 
 /// The path with the folder of the CLI in front.
 fn path_with(tool: &Path) -> std::ffi::OsString {
     let rest = std::env::var_os("PATH").unwrap_or_default();
-    let folders = tool.parent().map(Path::to_owned).into_iter().chain(std::env::split_paths(&rest));
+    let folders = tool
+        .parent()
+        .map(Path::to_owned)
+        .into_iter()
+        .chain(std::env::split_paths(&rest));
     std::env::join_paths(folders).unwrap_or(rest)
 }
 
@@ -100,7 +129,9 @@ async fn connect(kubeconfig: &Path, child: &mut Child) -> Result<Client, Failed>
             if let Some(status) = child.try_wait()? {
                 return Err(Failed::from(format!("sluice up ended with {status}")));
             }
-            let Ok(read) = Kubeconfig::read_from(kubeconfig) else { continue };
+            let Ok(read) = Kubeconfig::read_from(kubeconfig) else {
+                continue;
+            };
             let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
             let client = Client::try_from(config)?;
             if client.apiserver_version().await.is_ok() {
@@ -108,5 +139,7 @@ async fn connect(kubeconfig: &Path, child: &mut Child) -> Result<Client, Failed>
             }
         }
     };
-    tokio::time::timeout(PATIENCE, serving).await.map_err(|_| "sluice up did not serve in time")?
+    tokio::time::timeout(PATIENCE, serving)
+        .await
+        .map_err(|_| "sluice up did not serve in time")?
 }

@@ -7,9 +7,18 @@ use sluice::view::Screen;
 use std::path::Path;
 
 const RESOURCES: [(&str, &str); 3] = [
-    ("gitrepositories", "/apis/source.toolkit.fluxcd.io/v1/namespaces/default/gitrepositories"),
-    ("terraforms", "/apis/infra.contrib.fluxcd.io/v1alpha2/namespaces/default/terraforms"),
-    ("terraformruns", "/apis/infra.sluice.dev/v1alpha1/namespaces/default/terraformruns"),
+    (
+        "gitrepositories",
+        "/apis/source.toolkit.fluxcd.io/v1/namespaces/default/gitrepositories",
+    ),
+    (
+        "terraforms",
+        "/apis/infra.contrib.fluxcd.io/v1alpha2/namespaces/default/terraforms",
+    ),
+    (
+        "terraformruns",
+        "/apis/infra.sluice.dev/v1alpha1/namespaces/default/terraformruns",
+    ),
 ];
 
 /// Shows the three kinds.
@@ -22,16 +31,27 @@ pub(super) async fn show(screen: &Screen, client: &Client, kubeconfig: &Path) ->
         .await;
     match output {
         Ok(output) => {
-            screen.say(&format!("         $ KUBECONFIG={} kubectl get {names}", kubeconfig.display()));
-            let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-            text.lines().for_each(|line| screen.say(&format!("         {line}")));
-            if output.status.success() { Ok(()) } else { Err("kubectl get failed".into()) }
+            screen.say(&format!(
+                "         $ KUBECONFIG={} kubectl get {names}",
+                kubeconfig.display()
+            ));
+            let text = String::from_utf8_lossy(&output.stdout).into_owned()
+                + &String::from_utf8_lossy(&output.stderr);
+            text.lines()
+                .for_each(|line| screen.say(&format!("         {line}")));
+            if output.status.success() {
+                Ok(())
+            } else {
+                Err("kubectl get failed".into())
+            }
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             screen.say("         (no kubectl here: these are the tables that the server makes for it)");
             for (name, path) in RESOURCES {
                 screen.say(&format!("         {name}"));
-                rows(&table(client, path).await?).iter().for_each(|row| screen.say(&format!("         {row}")));
+                rows(&table(client, path).await?)
+                    .iter()
+                    .for_each(|row| screen.say(&format!("         {row}")));
             }
             Ok(())
         }
@@ -41,7 +61,10 @@ pub(super) async fn show(screen: &Screen, client: &Client, kubeconfig: &Path) ->
 
 async fn table(client: &Client, path: &str) -> Result<Value, Failed> {
     let request = http::Request::get(path)
-        .header(http::header::ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .header(
+            http::header::ACCEPT,
+            "application/json;as=Table;v=v1;g=meta.k8s.io",
+        )
         .body(Vec::new())?;
     Ok(client.request(request).await?)
 }
@@ -50,8 +73,13 @@ async fn table(client: &Client, path: &str) -> Result<Value, Failed> {
 fn rows(table: &Value) -> Vec<String> {
     let empty = Vec::new();
     let columns = table["columnDefinitions"].as_array().unwrap_or(&empty);
-    let shown: Vec<usize> = (0..columns.len()).filter(|i| columns[*i]["priority"].as_i64().unwrap_or(0) == 0).collect();
-    let head = shown.iter().map(|i| columns[*i]["name"].as_str().unwrap_or_default().to_uppercase()).collect();
+    let shown: Vec<usize> = (0..columns.len())
+        .filter(|i| columns[*i]["priority"].as_i64().unwrap_or(0) == 0)
+        .collect();
+    let head = shown
+        .iter()
+        .map(|i| columns[*i]["name"].as_str().unwrap_or_default().to_uppercase())
+        .collect();
     let mut cells: Vec<Vec<String>> = vec![head];
     for row in table["rows"].as_array().unwrap_or(&empty) {
         let cell = |i: &usize| match &row["cells"][*i] {
@@ -64,7 +92,17 @@ fn rows(table: &Value) -> Vec<String> {
     let width = |i: usize| cells.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..shown.len()).map(width).collect();
     let pad = |(cell, width): (&String, &usize)| format!("{cell:width$}   ", width = *width);
-    cells.iter().map(|row| row.iter().zip(&widths).map(pad).collect::<String>().trim_end().to_owned()).collect()
+    cells
+        .iter()
+        .map(|row| {
+            row.iter()
+                .zip(&widths)
+                .map(pad)
+                .collect::<String>()
+                .trim_end()
+                .to_owned()
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -70,7 +70,11 @@ pub fn read(root: &Path, module: &str) -> Result<Closure, ClosureError> {
             collect(root, folder, &mut files)?;
         }
     }
-    Ok(Closure { digest: digest(root, &files)?, files: files.len(), wide })
+    Ok(Closure {
+        digest: digest(root, &files)?,
+        files: files.len(),
+        wide,
+    })
 }
 
 /// The module directories that are reached, and why that may not be all.
@@ -84,8 +88,12 @@ fn folders(root: &Path, start: &Path) -> Result<(BTreeSet<PathBuf>, Option<Strin
                 return Ok((seen, Some(format!("{}: {why}", file.display()))));
             }
             for source in findings.modules {
-                let Some(target) = inside(&folder, &source).filter(|target| root.join(target).is_dir()) else {
-                    let why = format!("{}: module source {source:?} is no directory of the artifact", file.display());
+                let Some(target) = inside(&folder, &source).filter(|target| root.join(target).is_dir())
+                else {
+                    let why = format!(
+                        "{}: module source {source:?} is no directory of the artifact",
+                        file.display()
+                    );
                     return Ok((seen, Some(why)));
                 };
                 if seen.insert(target.clone()) {
@@ -117,7 +125,9 @@ fn findings(root: &Path, file: &Path) -> Result<Findings, ClosureError> {
     let path = root.join(file);
     let size = fs::metadata(&path).map_err(unreadable(file))?.len();
     if size > LARGEST_SOURCE {
-        return Ok(Findings::wide(format!("has {size} bytes, too many to be read for what it names")));
+        return Ok(Findings::wide(format!(
+            "has {size} bytes, too many to be read for what it names"
+        )));
     }
     let bytes = fs::read(&path).map_err(unreadable(file))?;
     let json = path.extension().is_some_and(|extension| extension == "json");
@@ -140,7 +150,9 @@ fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, bool>) -> R
 
 fn names(root: &Path, folder: &Path) -> Result<Vec<std::ffi::OsString>, ClosureError> {
     let list = || -> io::Result<Vec<_>> {
-        let mut names = fs::read_dir(root.join(folder))?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+        let mut names = fs::read_dir(root.join(folder))?
+            .map(|entry| Ok(entry?.file_name()))
+            .collect::<io::Result<Vec<_>>>()?;
         names.sort();
         Ok(names)
     };

@@ -17,8 +17,20 @@ const STACK: usize = 64 << 20;
 
 /// Functions that read the file system by their first argument.
 const READERS: [&str; 14] = [
-    "abspath", "file", "filebase64", "filebase64sha256", "filebase64sha512", "fileexists", "filemd5", "fileset",
-    "filesha1", "filesha256", "filesha512", "pathexpand", "templatefile", "templatestring",
+    "abspath",
+    "file",
+    "filebase64",
+    "filebase64sha256",
+    "filebase64sha512",
+    "fileexists",
+    "filemd5",
+    "fileset",
+    "filesha1",
+    "filesha256",
+    "filesha512",
+    "pathexpand",
+    "templatefile",
+    "templatestring",
 ];
 
 /// What a file says.
@@ -33,13 +45,18 @@ pub(super) struct Findings {
 impl Findings {
     /// Everything counts.
     pub(super) fn wide(why: impl Into<String>) -> Self {
-        Self { modules: Vec::new(), wide: Some(why.into()) }
+        Self {
+            modules: Vec::new(),
+            wide: Some(why.into()),
+        }
     }
 }
 
 /// Scans a file; `json` for the JSON syntax.
 pub(super) fn scan(bytes: &[u8], json: bool) -> Findings {
-    let Ok(text) = std::str::from_utf8(bytes) else { return Findings::wide("is no UTF-8 text") };
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return Findings::wide("is no UTF-8 text");
+    };
     if json {
         return scan_json(text);
     }
@@ -47,7 +64,9 @@ pub(super) fn scan(bytes: &[u8], json: bool) -> Findings {
         return Findings::wide("is nested too deeply to be read for what it names");
     }
     let owned = text.to_owned();
-    let parser = std::thread::Builder::new().stack_size(STACK).spawn(move || scan_native(&owned));
+    let parser = std::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(move || scan_native(&owned));
     let scanned = parser.map(std::thread::JoinHandle::join);
     match scanned {
         Ok(Ok(findings)) => findings,
@@ -88,7 +107,9 @@ fn scan_json(text: &str) -> Findings {
 }
 
 fn scan_native(text: &str) -> Findings {
-    let Ok(body) = text.parse::<Body>() else { return Findings::wide("does not parse") };
+    let Ok(body) = text.parse::<Body>() else {
+        return Findings::wide("does not parse");
+    };
     let mut reading = Reading::default();
     reading.visit_body(&body);
     reading.findings
@@ -180,14 +201,19 @@ impl Visit for Reading {
     fn visit_func_call(&mut self, call: &FuncCall) {
         let name = call.name.name.as_str();
         if READERS.contains(&name) && call.name.namespace.is_empty() && !is_plain(call) {
-            self.widen(|| format!("{name}() is called with a path that is not a literal inside the module directory"));
+            self.widen(|| {
+                format!("{name}() is called with a path that is not a literal inside the module directory")
+            });
         }
         if name == "templatestring" {
             self.widen(|| "templatestring() may read any file".to_owned());
         }
         if name == "fileset" && is_plain(call) {
             // path.module as the directory is plain here; the pattern is looked at like any other text.
-            call.args.iter().skip(1).for_each(|argument| self.visit_expr(argument));
+            call.args
+                .iter()
+                .skip(1)
+                .for_each(|argument| self.visit_expr(argument));
         } else {
             visit_func_call(self, call);
         }
@@ -198,11 +224,13 @@ impl Visit for Reading {
 fn is_plain(call: &FuncCall) -> bool {
     match call.args.iter().next() {
         Some(Expression::String(text)) => !text.starts_with(['/', '~']),
-        Some(Expression::StringTemplate(template)) => template.iter().enumerate().all(|(index, element)| match element {
-            Element::Literal(_) => true,
-            Element::Interpolation(part) => index == 0 && is_module_path(&part.expr),
-            Element::Directive(_) => false,
-        }),
+        Some(Expression::StringTemplate(template)) => {
+            template.iter().enumerate().all(|(index, element)| match element {
+                Element::Literal(_) => true,
+                Element::Interpolation(part) => index == 0 && is_module_path(&part.expr),
+                Element::Directive(_) => false,
+            })
+        }
         Some(Expression::Traversal(traversal)) => {
             // fileset(path.module, "*.yaml")
             is_path(traversal) && call.name.name.as_str() == "fileset"
@@ -217,8 +245,12 @@ fn is_module_path(expression: &Expression) -> bool {
 
 /// `path.module`, `path.root` or `path.cwd`: for a stack, all of them lie in its closure.
 fn is_path(traversal: &Traversal) -> bool {
-    let Expression::Variable(name) = &traversal.expr else { return false };
-    let [operator] = traversal.operators.as_slice() else { return name.as_str() == "path" };
+    let Expression::Variable(name) = &traversal.expr else {
+        return false;
+    };
+    let [operator] = traversal.operators.as_slice() else {
+        return name.as_str() == "path";
+    };
     name.as_str() == "path" && matches!(operator.value(), TraversalOperator::GetAttr(_))
 }
 

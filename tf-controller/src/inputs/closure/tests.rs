@@ -27,9 +27,15 @@ fn counts(files: &[(&str, &str)], path: &str) -> bool {
 #[test]
 fn the_module_directory_and_its_local_modules_count_and_nothing_else() {
     let files = [
-        ("a/main.tf", "module \"x\" {\n  source = \"../m\"\n}\nmodule \"r\" {\n  source = \"hashicorp/consul/aws\"\n}\n"),
+        (
+            "a/main.tf",
+            "module \"x\" {\n  source = \"../m\"\n}\nmodule \"r\" {\n  source = \"hashicorp/consul/aws\"\n}\n",
+        ),
         ("m/main.tf", "module \"y\" {\n  source = \"./deep\"\n}\n"),
-        ("m/deep/main.tf", "locals { a = file(\"${path.module}/x.txt\") }\n"),
+        (
+            "m/deep/main.tf",
+            "locals { a = file(\"${path.module}/x.txt\") }\n",
+        ),
         ("b/main.tf", ""),
     ];
     assert_eq!(closure(&files, "./a").wide, None);
@@ -59,7 +65,20 @@ fn what_may_read_elsewhere_widens_and_says_why() {
     .iter()
     .map(|text| format!("{}\n", closure(&[("a/main.tf", text)], "a").wide.unwrap_or_else(|| format!("NOT WIDE: {text}"))))
     .collect();
-    insta::assert_snapshot!(table, @"");
+    insta::assert_snapshot!(table, @r#"
+    a/main.tf: file() is called with a path that is not a literal inside the module directory
+    a/main.tf: the text "../b/x" leads out of the module directory
+    a/main.tf: file() is called with a path that is not a literal inside the module directory
+    a/main.tf: the text "/../x.tpl" leads out of the module directory
+    a/main.tf: path.* is used in a way that cannot be resolved by reading
+    a/main.tf: path.* is used in a way that cannot be resolved by reading
+    a/main.tf: a module source is computed
+    a/main.tf: module source "../missing" is no directory of the artifact
+    a/main.tf: module source "../../../up" is no directory of the artifact
+    a/main.tf: the text "cd ../b && ./run" leads out of the module directory
+    a/main.tf: does not parse
+    a/main.tf: templatestring() is called with a path that is not a literal inside the module directory
+    "#);
 }
 
 #[test]
@@ -86,7 +105,12 @@ fn a_path_out_of_the_artifact_is_refused() {
 
 #[test]
 fn deep_nesting_is_survived() {
-    for text in ["(".repeat(100_000), "!".repeat(100_000), "a ? b : ".repeat(50_000), "[".repeat(190)] {
+    for text in [
+        "(".repeat(100_000),
+        "!".repeat(100_000),
+        "a ? b : ".repeat(50_000),
+        "[".repeat(190),
+    ] {
         let text = format!("locals {{ a = {text} }}");
         assert!(closure(&[("a/main.tf", &text)], "a").wide.is_some());
     }

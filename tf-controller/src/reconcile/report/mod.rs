@@ -43,12 +43,15 @@ impl<'a> Report<'a> {
 
     /// The newest ended run that got as far as a plan.
     fn last_plan(&self) -> Option<&'a TerraformRun> {
-        self.ended().find(|run| run.status.as_ref().is_some_and(|s| s.has_changes.is_some()) && run.spec.action != Action::Apply)
+        self.ended().find(|run| {
+            run.status.as_ref().is_some_and(|s| s.has_changes.is_some()) && run.spec.action != Action::Apply
+        })
     }
 
     /// The newest ended run whose apply was begun.
     fn last_apply(&self) -> Option<&'a TerraformRun> {
-        self.ended().find(|run| run.status.as_ref().is_some_and(|s| s.attempted_apply))
+        self.ended()
+            .find(|run| run.status.as_ref().is_some_and(|s| s.attempted_apply))
     }
 
     /// The revision of the source, where it has one.
@@ -61,10 +64,17 @@ impl<'a> Report<'a> {
 
     /// Whether the newest run was made of just these inputs: nothing that the stack reads has changed since.
     pub(super) fn is_unchanged(&self) -> bool {
-        let Inputs::Known(inputs) = &self.facts.inputs else { return false };
+        let Inputs::Known(inputs) = &self.facts.inputs else {
+            return false;
+        };
         self.facts.history.active.is_none()
             && !matches!(self.step, Step::Start(_))
-            && self.facts.history.last.as_ref().is_some_and(|last| last.inputs == *inputs)
+            && self
+                .facts
+                .history
+                .last
+                .as_ref()
+                .is_some_and(|last| last.inputs == *inputs)
     }
 }
 
@@ -110,7 +120,9 @@ fn planned(report: &Report<'_>, status: &mut TerraformStatus) {
         let plan = status.plan.get_or_insert_with(PlanStatus::default);
         plan.pending = pending.map(|p| p.plan_id.clone()).unwrap_or_default();
         plan.is_drift_detection_plan = pending.is_some_and(|p| p.drift);
-        plan.is_destroy_plan = report.last_plan().map_or(plan.is_destroy_plan, |run| run.spec.destroy);
+        plan.is_destroy_plan = report
+            .last_plan()
+            .map_or(plan.is_destroy_plan, |run| run.spec.destroy);
     }
     if report.is_unchanged() {
         // A commit that the stack does not read: whoever waits for that revision may go on.
@@ -123,9 +135,9 @@ fn planned(report: &Report<'_>, status: &mut TerraformStatus) {
 
 /// What the newest apply says.
 fn applied(report: &Report<'_>, status: &mut TerraformStatus) {
-    let done = report.ended().find(|run| {
-        succeeded(run) && run.status.as_ref().is_some_and(|s| s.attempted_apply)
-    });
+    let done = report
+        .ended()
+        .find(|run| succeeded(run) && run.status.as_ref().is_some_and(|s| s.attempted_apply));
     let Some(run) = done else { return };
     status.last_applied_revision.clone_from(&run.spec.source.revision);
     let Some(end) = &run.status else { return };
@@ -137,7 +149,9 @@ fn applied(report: &Report<'_>, status: &mut TerraformStatus) {
         status.available_outputs.clone_from(&end.outputs);
     }
     if run.spec.trigger == sluice_api::run::Trigger::Drift {
-        status.last_applied_by_drift_detection_at.clone_from(&end.finished_at);
+        status
+            .last_applied_by_drift_detection_at
+            .clone_from(&end.finished_at);
     }
 }
 
@@ -145,16 +159,22 @@ fn applied(report: &Report<'_>, status: &mut TerraformStatus) {
 fn outcome(report: &Report<'_>, status: &mut TerraformStatus) {
     let history = &report.facts.history;
     if let Some(run) = history.active.as_ref().or(history.last.as_ref()) {
-        let revision = report.runs.iter().find(|r| r.metadata.name.as_deref() == Some(&run.name));
+        let revision = report
+            .runs
+            .iter()
+            .find(|r| r.metadata.name.as_deref() == Some(&run.name));
         if let Some(run) = revision {
-            status.last_attempted_revision.clone_from(&run.spec.source.revision);
+            status
+                .last_attempted_revision
+                .clone_from(&run.spec.source.revision);
         }
     }
     if let (true, Some(revision)) = (report.is_unchanged(), report.revision()) {
         revision.clone_into(&mut status.last_attempted_revision);
     }
     if let Some(time) = history.last_success {
-        status.last_successful_reconcile_at = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time));
+        status.last_successful_reconcile_at =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time));
     }
     status.reconciliation_failures = match &history.last {
         Some(last) if matches!(last.outcome, Outcome::Failed | Outcome::Lost) => i64::from(last.attempt),
@@ -169,7 +189,12 @@ fn outcome(report: &Report<'_>, status: &mut TerraformStatus) {
 /// The state lock that the newest run met, until a run gets past it.
 fn lock(report: &Report<'_>, status: &mut TerraformStatus) {
     let Some(last) = report.ended().next() else { return };
-    let met = last.status.as_ref().and_then(|s| s.lock.as_ref()).filter(|_| !succeeded(last)).map(|lock| lock.id.clone());
+    let met = last
+        .status
+        .as_ref()
+        .and_then(|s| s.lock.as_ref())
+        .filter(|_| !succeeded(last))
+        .map(|lock| lock.id.clone());
     if met.is_some() || status.lock.is_some() {
         let lock = status.lock.get_or_insert_with(LockStatus::default);
         let pending = met.unwrap_or_default();
@@ -181,7 +206,11 @@ fn lock(report: &Report<'_>, status: &mut TerraformStatus) {
 
 /// One verdict per condition type; a type without one disappears.
 fn verdicts(report: &Report<'_>, status: &TerraformStatus) -> Vec<Verdict<Kind>> {
-    let Told { ready, reconciling, stalled } = told(report);
+    let Told {
+        ready,
+        reconciling,
+        stalled,
+    } = told(report);
     let mut verdicts = vec![ready];
     verdicts.extend(reconciling);
     verdicts.extend(stalled);
@@ -199,9 +228,19 @@ fn verdicts(report: &Report<'_>, status: &TerraformStatus) -> Vec<Verdict<Kind>>
 
 /// A verdict that stays as it was when it says the same, so that its generation is that of the pass that found it.
 fn steady(report: &Report<'_>, verdict: Verdict<Kind>) -> Verdict<Kind> {
-    let held = report.stack.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let held = report
+        .stack
+        .status
+        .as_ref()
+        .map(|s| s.conditions.as_slice())
+        .unwrap_or_default();
     match Verdict::carried(verdict.kind, held) {
-        Some(old) if (old.truth, &old.reason, &old.message) == (verdict.truth, &verdict.reason, &verdict.message) => old,
+        Some(old)
+            if (old.truth, &old.reason, &old.message)
+                == (verdict.truth, &verdict.reason, &verdict.message) =>
+        {
+            old
+        }
         _ => verdict,
     }
 }
@@ -210,11 +249,24 @@ fn plan(report: &Report<'_>) -> Option<Verdict<Kind>> {
     let run = report.last_plan()?;
     let changes = run.status.as_ref()?.has_changes?;
     let verdict = match (changes, run.spec.destroy) {
-        (true, _) => Verdict::new(Kind::Plan, Truth::True, "TerraformPlannedWithChanges", "Plan generated"),
-        (false, true) => {
-            Verdict::new(Kind::Plan, Truth::False, "TerraformPlannedNoChanges", "No objects need to be destroyed")
-        }
-        (false, false) => Verdict::new(Kind::Plan, Truth::False, "TerraformPlannedNoChanges", "Plan no changes"),
+        (true, _) => Verdict::new(
+            Kind::Plan,
+            Truth::True,
+            "TerraformPlannedWithChanges",
+            "Plan generated",
+        ),
+        (false, true) => Verdict::new(
+            Kind::Plan,
+            Truth::False,
+            "TerraformPlannedNoChanges",
+            "No objects need to be destroyed",
+        ),
+        (false, false) => Verdict::new(
+            Kind::Plan,
+            Truth::False,
+            "TerraformPlannedNoChanges",
+            "Plan no changes",
+        ),
     };
     Some(steady(report, verdict))
 }
@@ -222,11 +274,20 @@ fn plan(report: &Report<'_>) -> Option<Verdict<Kind>> {
 fn apply(report: &Report<'_>) -> Option<Verdict<Kind>> {
     let applying = report.runs.iter().any(|run| phase(run) == Phase::Applying);
     if applying {
-        return Some(Verdict::new(Kind::Apply, Truth::Unknown, "Progressing", "Apply started"));
+        return Some(Verdict::new(
+            Kind::Apply,
+            Truth::Unknown,
+            "Progressing",
+            "Apply started",
+        ));
     }
     let run = report.last_apply()?;
     let verdict = if succeeded(run) {
-        let text = if run.spec.destroy { "Destroy applied successfully" } else { "Applied successfully" };
+        let text = if run.spec.destroy {
+            "Destroy applied successfully"
+        } else {
+            "Applied successfully"
+        };
         Verdict::new(Kind::Apply, Truth::True, "TerraformAppliedSucceed", text)
     } else {
         let message = run.status.as_ref().map(|s| s.message.clone()).unwrap_or_default();
@@ -236,7 +297,9 @@ fn apply(report: &Report<'_>) -> Option<Verdict<Kind>> {
 }
 
 fn output(report: &Report<'_>) -> Option<Verdict<Kind>> {
-    let run = report.ended().find(|run| succeeded(run) && !run.spec.destroy && run.status.as_ref().is_some_and(|s| s.attempted_apply))?;
+    let run = report.ended().find(|run| {
+        succeeded(run) && !run.spec.destroy && run.status.as_ref().is_some_and(|s| s.attempted_apply)
+    })?;
     if run.status.as_ref()?.outputs.is_empty() {
         return None;
     }
@@ -244,7 +307,12 @@ fn output(report: &Report<'_>) -> Option<Verdict<Kind>> {
         let text = format!("Outputs written: {}", run.spec.source.revision);
         Verdict::new(Kind::Output, Truth::True, "TerraformOutputsWritten", text)
     } else {
-        Verdict::new(Kind::Output, Truth::True, "TerraformOutputsAvailable", "Outputs available")
+        Verdict::new(
+            Kind::Output,
+            Truth::True,
+            "TerraformOutputsAvailable",
+            "Outputs available",
+        )
     };
     Some(steady(report, verdict))
 }

@@ -26,26 +26,52 @@ fn ready(truth: Truth, reason: impl Into<String>, message: impl Into<String>) ->
 }
 
 fn done(ready: Verdict<Kind>) -> Told {
-    Told { ready, reconciling: None, stalled: None }
+    Told {
+        ready,
+        reconciling: None,
+        stalled: None,
+    }
 }
 
 /// Under way: `Reconciling` stands beside.
 fn going(ready: Verdict<Kind>) -> Told {
-    let reconciling = Verdict::new(Kind::Reconciling, Truth::True, PROGRESSING, "Fulfilling prerequisites");
-    Told { ready, reconciling: Some(reconciling), stalled: None }
+    let reconciling = Verdict::new(
+        Kind::Reconciling,
+        Truth::True,
+        PROGRESSING,
+        "Fulfilling prerequisites",
+    );
+    Told {
+        ready,
+        reconciling: Some(reconciling),
+        stalled: None,
+    }
 }
 
 /// Failed, and tried again.
 fn retried(ready: Verdict<Kind>) -> Told {
     let first = ready.message.lines().next().unwrap_or_default().to_owned();
     let reconciling = Verdict::new(Kind::Reconciling, Truth::True, RETRYING, first);
-    Told { ready, reconciling: Some(reconciling), stalled: None }
+    Told {
+        ready,
+        reconciling: Some(reconciling),
+        stalled: None,
+    }
 }
 
 /// Failed, and waiting for an edit.
 fn stalled(ready: Verdict<Kind>) -> Told {
-    let stalled = Verdict::new(Kind::Stalled, Truth::True, ready.reason.clone(), ready.message.clone());
-    Told { ready, reconciling: None, stalled: Some(stalled) }
+    let stalled = Verdict::new(
+        Kind::Stalled,
+        Truth::True,
+        ready.reason.clone(),
+        ready.message.clone(),
+    );
+    Told {
+        ready,
+        reconciling: None,
+        stalled: Some(stalled),
+    }
 }
 
 /// The verdicts of this pass.
@@ -72,8 +98,14 @@ fn following(report: &Report<'_>) -> Verdict<Kind> {
         Some((Phase::Planning, _)) => "Terraform Planning",
         Some((Phase::Applying, _)) => "Applying",
         Some((Phase::WritingOutputs, _)) => {
-            let revision = run.map(|run| run.spec.source.revision.as_str()).unwrap_or_default();
-            return ready(Truth::Unknown, "TerraformAppliedSucceed", format!("Applied successfully: {revision}"));
+            let revision = run
+                .map(|run| run.spec.source.revision.as_str())
+                .unwrap_or_default();
+            return ready(
+                Truth::Unknown,
+                "TerraformAppliedSucceed",
+                format!("Applied successfully: {revision}"),
+            );
         }
         Some((_, Action::Apply)) => "Applying",
         _ => "Initializing",
@@ -88,9 +120,11 @@ fn resting(report: &Report<'_>, rest: &Rest) -> Told {
             PROGRESSING,
             "Deletion waits: the object is suspended; set spec.suspend to false to let it go on",
         )),
-        Rest::Refused => {
-            stalled(ready(Truth::False, "UnsupportedField", report.facts.refused.clone().unwrap_or_default()))
-        }
+        Rest::Refused => stalled(ready(
+            Truth::False,
+            "UnsupportedField",
+            report.facts.refused.clone().unwrap_or_default(),
+        )),
         Rest::Source => source(report),
         Rest::InputsUnknown => match &report.facts.inputs {
             Inputs::Failed { reason, message } => retried(ready(Truth::False, *reason, message.as_str())),
@@ -109,7 +143,11 @@ fn resting(report: &Report<'_>, rest: &Rest) -> Told {
         Rest::RetryLimit => {
             let limit = "Resource reached maximum number of retries.";
             let stalled = Verdict::new(Kind::Stalled, Truth::True, "RetryLimitReached", limit);
-            Told { ready: failed(report), reconciling: None, stalled: Some(stalled) }
+            Told {
+                ready: failed(report),
+                reconciling: None,
+                stalled: Some(stalled),
+            }
         }
         Rest::Steady(_) => done(steady(report)),
     }
@@ -129,25 +167,46 @@ fn source(report: &Report<'_>) -> Told {
 
 /// A plan that waits: its id, and why what stands in `approvePlan` does not approve it.
 fn awaiting(report: &Report<'_>) -> Told {
-    let Some(pending) = &report.facts.history.pending else { return done(steady(report)) };
+    let Some(pending) = &report.facts.history.pending else {
+        return done(steady(report));
+    };
     let spec = &report.stack.spec;
-    let ask = Ask { approve_plan: &spec.approve_plan, force: spec.force, plan_only: spec.plan_only, destroy: spec.destroy };
+    let ask = Ask {
+        approve_plan: &spec.approve_plan,
+        force: spec.force,
+        plan_only: spec.plan_only,
+        destroy: spec.destroy,
+    };
     let why = match approval::decide(ask, &pending.plan_id) {
         approval::Approval::NotThis(mismatch) => format!(" ({mismatch})"),
         _ => String::new(),
     };
-    let advice = format!("set approvePlan: \"{}\" to approve this plan.{why}", pending.plan_id);
+    let advice = format!(
+        "set approvePlan: \"{}\" to approve this plan.{why}",
+        pending.plan_id
+    );
     if pending.drift {
         return retried(drifted(report, &advice));
     }
-    going(ready(Truth::Unknown, "TerraformPlannedWithChanges", format!("Plan generated: {advice}")))
+    going(ready(
+        Truth::Unknown,
+        "TerraformPlannedWithChanges",
+        format!("Plan generated: {advice}"),
+    ))
 }
 
 /// Drift, with the plan that would undo it.
 fn drifted(report: &Report<'_>, advice: &str) -> Verdict<Kind> {
-    let plan = report.last_plan().and_then(|run| run.status.as_ref()).map(|s| s.human_plan.trim().to_owned());
+    let plan = report
+        .last_plan()
+        .and_then(|run| run.status.as_ref())
+        .map(|s| s.human_plan.trim().to_owned());
     let plan = plan.unwrap_or_default();
-    let text = if advice.is_empty() { plan } else { format!("Drift detected: {advice}\n{plan}") };
+    let text = if advice.is_empty() {
+        plan
+    } else {
+        format!("Drift detected: {advice}\n{plan}")
+    };
     ready(Truth::False, "DriftDetected", text)
 }
 
@@ -155,11 +214,28 @@ fn drifted(report: &Report<'_>, advice: &str) -> Verdict<Kind> {
 fn failed(report: &Report<'_>) -> Verdict<Kind> {
     let run = report.ended().next();
     let status = run.and_then(|run| run.status.as_ref());
-    let word = status.map(|s| s.reason.clone()).filter(|reason| !reason.is_empty());
-    let text = status.map(|s| s.message.clone()).filter(|message| !message.is_empty());
-    let lost = report.facts.history.last.as_ref().is_some_and(|last| last.outcome == Outcome::Lost);
-    let fallback = if lost { "the run's process is gone without a report" } else { "the run failed" };
-    ready(Truth::False, word.unwrap_or_else(|| "RunFailed".to_owned()), text.unwrap_or_else(|| fallback.to_owned()))
+    let word = status
+        .map(|s| s.reason.clone())
+        .filter(|reason| !reason.is_empty());
+    let text = status
+        .map(|s| s.message.clone())
+        .filter(|message| !message.is_empty());
+    let lost = report
+        .facts
+        .history
+        .last
+        .as_ref()
+        .is_some_and(|last| last.outcome == Outcome::Lost);
+    let fallback = if lost {
+        "the run's process is gone without a report"
+    } else {
+        "the run failed"
+    };
+    ready(
+        Truth::False,
+        word.unwrap_or_else(|| "RunFailed".to_owned()),
+        text.unwrap_or_else(|| fallback.to_owned()),
+    )
 }
 
 /// All is as wanted.

@@ -38,13 +38,24 @@ impl Artifacts {
     /// When it cannot be made.
     pub fn new(fetcher: Fetcher, scratch: PathBuf, stop: Token) -> std::io::Result<Self> {
         std::fs::create_dir_all(&scratch)?;
-        Ok(Self { fetcher, scratch, stop, unpacked: Mutex::default(), closures: Mutex::default() })
+        Ok(Self {
+            fetcher,
+            scratch,
+            stop,
+            unpacked: Mutex::default(),
+            closures: Mutex::default(),
+        })
     }
 
     /// The closure of the module at `path`.
     pub(super) async fn closure(&self, artifact: &Artifact, path: &str) -> Result<Closure, ResolveError> {
         let key = (artifact.digest.clone(), path.to_owned());
-        if let Some(known) = self.closures.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        if let Some(known) = self
+            .closures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key)
+        {
             return Ok(known.clone());
         }
         let cell = self.cell(&artifact.digest);
@@ -75,16 +86,29 @@ impl Artifacts {
     }
 
     async fn fetch(&self, artifact: &Artifact) -> Result<Arc<TempDir>, ResolveError> {
-        let folder = tempfile::Builder::new().prefix("artifact-").tempdir_in(&self.scratch)?;
+        let folder = tempfile::Builder::new()
+            .prefix("artifact-")
+            .tempdir_in(&self.scratch)?;
         let archive = folder.path().join("archive");
         let size = artifact.size.and_then(|size| u64::try_from(size).ok());
-        let wanted = Wanted { url: &artifact.url, digest: &artifact.digest, size };
+        let wanted = Wanted {
+            url: &artifact.url,
+            digest: &artifact.digest,
+            size,
+        };
         self.fetcher.fetch(wanted, &archive, &self.stop).await?;
         let (from, to, stop) = (archive.clone(), folder.path().join("files"), self.stop.clone());
         let work = move || -> Result<_, ResolveError> {
-            Ok(unpack(std::fs::File::open(from)?, &to, &Limits::default(), &stop)?)
+            Ok(unpack(
+                std::fs::File::open(from)?,
+                &to,
+                &Limits::default(),
+                &stop,
+            )?)
         };
-        let unpacked = tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)?;
+        let unpacked = tokio::task::spawn_blocking(work)
+            .await
+            .map_err(std::io::Error::other)?;
         std::fs::remove_file(&archive)?;
         unpacked?;
         Ok(Arc::new(folder))

@@ -22,7 +22,10 @@ fn secret_name(stack: &str) -> String {
 pub(super) async fn object_key(stack: &Terraform, context: &Context) -> Result<Vec<u8>, ResolveError> {
     let name = secret_name(&stack.name_any());
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
-    let failed = |error: kube::Error| ResolveError::Key { name: name.clone(), text: error.to_string() };
+    let failed = |error: kube::Error| ResolveError::Key {
+        name: name.clone(),
+        text: error.to_string(),
+    };
     let uid = stack.uid().unwrap_or_default();
     let secret = match api.get_opt(&name).await.map_err(failed)? {
         // A namesake's key that is about to be collected would go in the middle of things.
@@ -33,15 +36,24 @@ pub(super) async fn object_key(stack: &Terraform, context: &Context) -> Result<V
         }
         None => match api.create(&PostParams::default(), &fresh(&name, stack)).await {
             Ok(made) => made,
-            Err(kube::Error::Api(status)) if status.is_already_exists() => api.get(&name).await.map_err(failed)?,
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                api.get(&name).await.map_err(failed)?
+            }
             Err(error) => return Err(failed(error)),
         },
     };
-    let bytes = secret.data.and_then(|mut data| data.remove(KEY)).map(|bytes| bytes.0).unwrap_or_default();
+    let bytes = secret
+        .data
+        .and_then(|mut data| data.remove(KEY))
+        .map(|bytes| bytes.0)
+        .unwrap_or_default();
     if bytes.len() == LENGTH {
         return Ok(bytes);
     }
-    Err(ResolveError::Key { name, text: format!("its key {KEY:?} does not hold {LENGTH} bytes; delete it") })
+    Err(ResolveError::Key {
+        name,
+        text: format!("its key {KEY:?} does not hold {LENGTH} bytes; delete it"),
+    })
 }
 
 fn fresh(name: &str, stack: &Terraform) -> Secret {
