@@ -101,9 +101,13 @@ fn line(step: &Step) -> String {
 }
 
 fn table(rows: Vec<(&str, Facts)>) -> String {
-    rows.into_iter()
-        .map(|(name, facts)| format!("{name}: {}\n", line(&decide(&facts))))
-        .collect()
+    let lines = rows
+        .into_iter()
+        .map(|(name, facts)| format!("{name}: {}", line(&decide(&facts))));
+    lines.collect::<Vec<_>>().join(
+        "
+",
+    )
 }
 
 fn change(mut facts: Facts, edit: impl FnOnce(&mut Facts)) -> Facts {

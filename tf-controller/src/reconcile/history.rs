@@ -50,18 +50,23 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     let status = run.status.as_ref();
     let drift = is_drift(history, &fact);
     let plan_id = status.map(|s| s.plan_id.clone()).unwrap_or_default();
+    let applied = status.is_some_and(|s| s.attempted_apply);
     history.checked = drift;
     history.pending = match (fact.action, fact.outcome) {
-        (RunAction::Plan, Outcome::Succeeded) if !plan_id.is_empty() => Some(Pending {
-            plan_id,
-            run: fact.name.clone(),
-            drift,
-            planned: fact.finished,
-        }),
+        (RunAction::Plan | RunAction::PlanAndApply, Outcome::Succeeded)
+            if !plan_id.is_empty() && !applied =>
+        {
+            Some(Pending {
+                plan_id,
+                run: fact.name.clone(),
+                drift,
+                planned: fact.finished,
+            })
+        }
         (RunAction::Unlock, ..) => history.pending.take(),
         _ => None,
     };
-    if status.is_some_and(|s| s.attempted_apply) && !fact.stale {
+    if applied && !fact.stale {
         history.last_started_apply = Some(fact.name.clone());
     }
     if fact.outcome == Outcome::Succeeded {

@@ -191,11 +191,11 @@ fn request(stack: &Terraform, observed: &Observed, handled: Option<&str>) -> Opt
         .annotations()
         .get(REQUESTED_AT)
         .filter(|token| !token.is_empty())?;
-    let taken = observed
+    let taken_up = observed
         .runs
         .iter()
         .any(|run| run.annotations().get(REQUESTED_AT) == Some(token));
-    (handled != Some(token) && !taken).then(|| token.clone())
+    (handled != Some(token) && !taken_up).then(|| token.clone())
 }
 
 /// Resolves the inputs where a decision can depend on them, and puts them into the facts.

@@ -48,7 +48,7 @@ fn the_module_directory_and_its_local_modules_count_and_nothing_else() {
 
 #[test]
 fn what_may_read_elsewhere_widens_and_says_why() {
-    let table: String = [
+    let wide = [
         "locals { a = file(var.name) }",
         "locals { a = file(\"../b/x\") }",
         "locals { a = file(\"/etc/passwd\") }",
@@ -61,10 +61,16 @@ fn what_may_read_elsewhere_widens_and_says_why() {
         "resource \"null_resource\" \"r\" {\n  provisioner \"local-exec\" {\n    command = \"cd ../b && ./run\"\n  }\n}",
         "locals { a = ",
         "locals { a = templatestring(var.t, {}) }",
-    ]
-    .iter()
-    .map(|text| format!("{}\n", closure(&[("a/main.tf", text)], "a").wide.unwrap_or_else(|| format!("NOT WIDE: {text}"))))
-    .collect();
+    ];
+    let told = |text: &&str| {
+        closure(&[("a/main.tf", text)], "a")
+            .wide
+            .unwrap_or_else(|| format!("NOT WIDE: {text}"))
+    };
+    let table = wide.iter().map(told).collect::<Vec<_>>().join(
+        "
+",
+    );
     insta::assert_snapshot!(table, @r#"
     a/main.tf: file() is called with a path that is not a literal inside the module directory
     a/main.tf: the text "../b/x" leads out of the module directory

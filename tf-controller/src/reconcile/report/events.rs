@@ -38,16 +38,13 @@ fn resting(report: &Report<'_>, rest: &Rest, after: &TerraformStatus) -> Vec<Eve
         Rest::Suspended => Vec::new(),
         Rest::DeletionSuspended => vec![Event::normal("DeletionSuspended", message)],
         Rest::Refused | Rest::Source | Rest::InputsUnknown => vec![Event::warning(reason, message)],
-        Rest::AwaitApproval if reason == "DriftDetected" => vec![drift(report)],
-        Rest::AwaitApproval => vec![Event::normal(
-            "TerraformPlanSucceed",
-            format!("Planned.\n{message}"),
-        )],
-        Rest::ShowPlan { .. } if reason == "DriftDetected" => vec![drift(report)],
-        Rest::ShowPlan { .. } => vec![Event::normal(
-            "TerraformPlanSucceed",
-            format!("Planned.\n{message}"),
-        )],
+        Rest::AwaitApproval | Rest::ShowPlan { .. } if reason == "DriftDetected" => vec![drift(report)],
+        Rest::AwaitApproval | Rest::ShowPlan { .. } => {
+            vec![Event::normal(
+                "TerraformPlanSucceed",
+                format!("Planned.\n{message}"),
+            )]
+        }
         Rest::RetryAt(_) | Rest::RetryLimit => vec![failed(report, &reason, &message)],
         Rest::Steady(_) => report
             .ended()

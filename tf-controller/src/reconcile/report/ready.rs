@@ -96,7 +96,6 @@ fn following(report: &Report<'_>) -> Verdict<Kind> {
     let run = report.runs.iter().find(|run| !phase(run).is_final());
     let text = match run.map(|run| (phase(run), run.spec.action)) {
         Some((Phase::Planning, _)) => "Terraform Planning",
-        Some((Phase::Applying, _)) => "Applying",
         Some((Phase::WritingOutputs, _)) => {
             let revision = run
                 .map(|run| run.spec.source.revision.as_str())
@@ -107,7 +106,7 @@ fn following(report: &Report<'_>) -> Verdict<Kind> {
                 format!("Applied successfully: {revision}"),
             );
         }
-        Some((_, Action::Apply)) => "Applying",
+        Some((Phase::Applying, _) | (_, Action::Apply)) => "Applying",
         _ => "Initializing",
     };
     ready(Truth::Unknown, PROGRESSING, text)
