@@ -1,4 +1,18 @@
 //! The source controller: Git revisions become served artifacts.
+//!
+//! Read along a push: [`reconcile`] knows the order of a pass; [`git`] looks the head up and fetches the commit;
+//! [`ignore`] says what stays out; [`archive`] packs the rest; [`storage`] keeps the file and [`server`] hands it out.
+//! [`run()`] puts them together, for the program of this crate as for others that bring their own client.
 
+pub mod archive;
 pub mod git;
 pub mod ignore;
+pub mod options;
+pub mod reconcile;
+pub mod server;
+pub mod storage;
+
+mod run;
+
+pub use options::Options;
+pub use run::{Running, StartError, run};

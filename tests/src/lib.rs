@@ -1,3 +1,1 @@
 //! Harness and suites: real git, real kube-apiserver, real CLI.
-
-pub mod story;

@@ -9,7 +9,6 @@
 
 mod correlate;
 mod default;
-mod duration;
 mod embedded;
 pub mod error;
 mod format;

@@ -1,0 +1,249 @@
+//! Tar headers, byte for byte as Go's `archive/tar` writes them for a header without owner, names or times: USTAR, and a
+//! PAX extended header in front where USTAR cannot hold the name. (Consumers compare nothing but digests; equal tars are
+//! what keeps a migration from rebuilding the world.)
+
+use super::Kind;
+
+/// Tar's unit.
+pub(super) const BLOCK: usize = 512;
+
+const NAME: usize = 100;
+const PREFIX: usize = 155;
+/// Largest size that eleven octal digits hold, 8 GiB - 1.
+const OCTAL_LIMIT: u64 = (1 << 33) - 1;
+
+const DIRECTORY: u8 = b'5';
+const FILE: u8 = b'0';
+const EXTENDED: u8 = b'x';
+
+/// All header blocks of one entry.
+pub(super) fn header(path: &[u8], kind: Kind, size: u64) -> Vec<u8> {
+    let split = if path.len() <= NAME {
+        Some((&b""[..], path))
+    } else {
+        split(path)
+    };
+    match split {
+        Some((prefix, name)) if path.is_ascii() && size <= OCTAL_LIMIT => {
+            let mut block = plain(name, kind, size);
+            put(&mut block, 345, prefix);
+            seal(&mut block).to_vec()
+        }
+        _ => {
+            let mut blocks = extended(path, size);
+            blocks.extend_from_slice(&seal(&mut plain(&ascii(path), kind, size)));
+            blocks
+        }
+    }
+}
+
+/// Where a long name is divided into USTAR's prefix and name: at the last `/` that leaves a prefix that fits.
+fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let searched = &path[..path.len().min(PREFIX + 1)];
+    let at = searched.iter().rposition(|b| *b == b'/').filter(|at| *at > 0)?;
+    let (prefix, name) = (&path[..at], &path[at + 1..]);
+    (!name.is_empty() && name.len() <= NAME).then_some((prefix, name))
+}
+
+/// The extended header: a block, and the records padded to blocks.
+fn extended(path: &[u8], size: u64) -> Vec<u8> {
+    let mut records = record("path", path);
+    if size > OCTAL_LIMIT {
+        records.extend(record("size", size.to_string().as_bytes()));
+    }
+    let (directory, base) = match path.iter().rposition(|b| *b == b'/') {
+        Some(at) => path.split_at(at + 1),
+        None => (&b""[..], path),
+    };
+    let name = ascii(&[directory, b"PaxHeaders.0/", base].concat());
+    let mut block = [0; BLOCK];
+    put(&mut block, 0, trim_slashes(&name[..name.len().min(NAME)]));
+    numbers(&mut block, 0, records.len() as u64);
+    block[156] = EXTENDED;
+    let mut blocks = seal(&mut block).to_vec();
+    blocks.extend_from_slice(&records);
+    blocks.resize(blocks.len().next_multiple_of(BLOCK), 0);
+    blocks
+}
+
+/// `<length> <key>=<value>\n`, the length counting its own digits.
+fn record(key: &str, value: &[u8]) -> Vec<u8> {
+    let rest = key.len() + value.len() + 3;
+    let mut length = rest + 1;
+    while length.to_string().len() + rest != length {
+        length = length.to_string().len() + rest;
+    }
+    [
+        length.to_string().as_bytes(),
+        b" ",
+        key.as_bytes(),
+        b"=",
+        value,
+        b"\n",
+    ]
+    .concat()
+}
+
+/// The block of the entry itself, not sealed yet.
+fn plain(name: &[u8], kind: Kind, size: u64) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    put(&mut block, 0, cut(name));
+    numbers(&mut block, mode(kind), if size > OCTAL_LIMIT { 0 } else { size });
+    block[156] = if kind == Kind::Directory { DIRECTORY } else { FILE };
+    put(&mut block, 329, b"0000000");
+    put(&mut block, 337, b"0000000");
+    block
+}
+
+const fn mode(kind: Kind) -> u64 {
+    match kind {
+        Kind::Directory => 0o750,
+        Kind::File { executable: true } => 0o700,
+        Kind::File { executable: false } => 0o600,
+    }
+}
+
+fn numbers(block: &mut [u8; BLOCK], mode: u64, size: u64) {
+    put(block, 100, format!("{mode:07o}").as_bytes());
+    put(block, 108, b"0000000");
+    put(block, 116, b"0000000");
+    put(block, 124, format!("{size:011o}").as_bytes());
+    put(block, 136, b"00000000000");
+    put(block, 257, b"ustar\x0000");
+}
+
+/// Writes the checksum, which is taken with spaces in its own place.
+fn seal(block: &mut [u8; BLOCK]) -> [u8; BLOCK] {
+    put(block, 148, b"        ");
+    let sum: u32 = block.iter().copied().map(u32::from).sum();
+    put(block, 148, format!("{sum:06o}\0 ").as_bytes());
+    *block
+}
+
+fn put(block: &mut [u8; BLOCK], at: usize, bytes: &[u8]) {
+    block[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// A name that stands in the plain header only for readers without PAX: what fits, never ending in a `/` by the cut.
+fn cut(name: &[u8]) -> &[u8] {
+    if name.len() <= NAME {
+        name
+    } else if name[NAME - 1] == b'/' {
+        trim_slashes(&name[..NAME])
+    } else {
+        &name[..NAME]
+    }
+}
+
+fn trim_slashes(name: &[u8]) -> &[u8] {
+    &name[..name.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1)]
+}
+
+fn ascii(name: &[u8]) -> Vec<u8> {
+    name.iter().copied().filter(u8::is_ascii).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::{Algorithm, Hasher};
+
+    #[test]
+    fn a_short_name_takes_one_block() {
+        let block = header(b"a/b", Kind::File { executable: false }, 59);
+        assert_eq!(block.len(), BLOCK);
+        assert_eq!(&block[..4], b"a/b\0");
+        assert_eq!(&block[100..108], b"0000600\0");
+        assert_eq!(&block[124..136], b"00000000073\0");
+        assert_eq!(&block[257..265], b"ustar\x0000");
+    }
+
+    #[test]
+    fn long_names_are_split_where_ustar_can() {
+        let long = format!("{}/{}", "d".repeat(80), "f".repeat(90));
+        let block = header(long.as_bytes(), Kind::Directory, 0);
+        assert_eq!(block.len(), BLOCK);
+        assert_eq!(&block[..90], "f".repeat(90).as_bytes());
+        assert_eq!(&block[345..425], "d".repeat(80).as_bytes());
+    }
+
+    #[test]
+    fn other_names_take_an_extended_header() {
+        for (path, stand_in, extended) in [
+            (
+                "dir/ü.txt".to_owned(),
+                "dir/.txt".to_owned(),
+                "dir/PaxHeaders.0/.txt".to_owned(),
+            ),
+            (
+                "n".repeat(101),
+                "n".repeat(100),
+                format!("PaxHeaders.0/{}", "n".repeat(87)),
+            ),
+            (
+                format!("{}/{}", "p".repeat(99), "n".repeat(101)),
+                "p".repeat(99),
+                "p".repeat(99),
+            ),
+        ] {
+            let blocks = header(path.as_bytes(), Kind::File { executable: true }, 1);
+            assert_eq!(blocks.len(), 3 * BLOCK, "{path}");
+            assert_eq!(blocks[156], EXTENDED);
+            let name = |block: &[u8]| block[..NAME].split(|b| *b == 0).next().unwrap().to_vec();
+            assert_eq!(name(&blocks[..BLOCK]), extended.as_bytes());
+            assert_eq!(name(&blocks[2 * BLOCK..]), stand_in.as_bytes());
+            let record = &blocks[BLOCK..2 * BLOCK];
+            assert!(
+                record
+                    .windows(path.len() + 6)
+                    .any(|w| w == format!("path={path}\n").as_bytes())
+            );
+        }
+    }
+
+    #[test]
+    fn long_and_foreign_names_are_written_as_go_writes_them() {
+        // SHA-256 of header and content (one `x`) as Go 1.26's archive/tar wrote them.
+        for (path, digest) in [
+            (
+                "dir/ü.txt".to_owned(),
+                "094c541761dcb4ec08262c0f7592681a9d93ca7bf5d52ae3217316b83adf4489",
+            ),
+            (
+                "n".repeat(101),
+                "3b0a508eba2fae74a1ffb94556b7183e6546c33e39087d71012cd153e78d2add",
+            ),
+            (
+                format!("{}/{}", "p".repeat(99), "n".repeat(101)),
+                "ea053c76f98f9682dbdfd2661322c76fe2a2bf07ed0ebf83c78b8139197e4667",
+            ),
+            (
+                format!("{}/{}", "d".repeat(80), "f".repeat(90)),
+                "74c9c4043ab8acd934c9f17a606613f55dfd064f975b5917cce8659a16d3dd0a",
+            ),
+            (
+                format!("{}/f", "d".repeat(156)),
+                "de63ad75c412cdb818b17b61daabfaadda8648ec7f6fd9e10c9241c3e07b1aed",
+            ),
+            (
+                format!("{}/x", "ü".repeat(60)),
+                "d7115fda3baa4e89ea4edf75a9644acc258207c94723c2e527fcbba681b254bc",
+            ),
+        ] {
+            let mut bytes = header(path.as_bytes(), Kind::File { executable: true }, 1);
+            bytes.push(b'x');
+            bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+            let found = Hasher::of(Algorithm::Sha256, bytes.as_slice()).unwrap();
+            assert_eq!(found.hex(), digest, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_records_length_counts_itself() {
+        for (value, length) in [(1, 9), (90, 99), (91, 101), (92, 102)] {
+            let record = record("path", "v".repeat(value).as_bytes());
+            assert_eq!(record.len(), length);
+            assert!(record.starts_with(format!("{length} ").as_bytes()));
+        }
+    }
+}

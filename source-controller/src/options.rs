@@ -1,0 +1,209 @@
+//! The flags of the source controller: Flux's names and defaults, and a few of its own for limits.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sluice_runtime::args::{Common, duration};
+
+use crate::archive::Algorithm;
+use crate::git::Limits;
+
+/// Feature gates that Flux has; any other is refused at the start, as there.
+const GATES: [&str; 2] = ["CacheSecretsAndConfigMaps", "ObjectLevelWorkloadIdentity"];
+
+/// Flags of the program.
+#[derive(clap::Parser, Clone, Debug)]
+#[command(
+    name = "source-controller",
+    version,
+    about = "Turns Git revisions into checksummed artifacts over HTTP"
+)]
+pub struct Options {
+    /// What all controllers have.
+    #[command(flatten)]
+    pub common: Common<2>,
+    /// Artifacts: where they are kept and how they are served.
+    #[command(flatten)]
+    pub storage: StorageOptions,
+    /// What a remote may send.
+    #[command(flatten)]
+    pub git: GitOptions,
+    /// Flags of kinds and features that are not there yet.
+    #[command(flatten)]
+    pub accepted: Accepted,
+}
+
+/// Where artifacts are kept and how they are served.
+#[derive(clap::Args, Clone, Debug)]
+pub struct StorageOptions {
+    /// Directory of artifacts; must exist.
+    #[arg(long, env = "STORAGE_PATH", default_value = "/data")]
+    pub storage_path: PathBuf,
+    /// Address that the file server binds.
+    #[arg(long, env = "STORAGE_ADDRESS", default_value = ":9090")]
+    pub storage_addr: String,
+    /// Address of the file server as consumers reach it; empty: derived from --storage-addr.
+    #[arg(long, env = "STORAGE_ADV_ADDR", default_value = "")]
+    pub storage_adv_addr: String,
+    /// Name of this machine, advertised if the file server binds 0.0.0.0.
+    #[arg(long, env = "HOSTNAME", default_value = "", hide = true)]
+    pub hostname: String,
+    /// How long a superseded artifact is kept, counted from when it was superseded.
+    #[arg(long, default_value = "1m", value_parser = duration)]
+    pub artifact_retention_ttl: Duration,
+    /// Accepted for compatibility: the time alone decides, so that no consumer finds its artifact gone early.
+    #[arg(long, default_value_t = 2)]
+    pub artifact_retention_records: u32,
+    /// Algorithm of new artifacts' digests: sha256, sha384 or sha512.
+    #[arg(long, default_value = "sha256")]
+    pub artifact_digest_algo: Algorithm,
+}
+
+/// What a remote may send.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct GitOptions {
+    /// Most bytes of one fetch.
+    #[arg(long, default_value_t = Limits::default().pack_bytes)]
+    pub git_max_pack_bytes: u64,
+    /// Most objects of one fetch.
+    #[arg(long, default_value_t = Limits::default().pack_objects)]
+    pub git_max_pack_objects: u32,
+    /// Most bytes of one file; it is held in memory as a whole.
+    #[arg(long, default_value_t = Limits::default().blob_bytes)]
+    pub git_max_blob_bytes: u64,
+    /// Most files and directories of one commit.
+    #[arg(long, default_value_t = Limits::default().entries)]
+    pub git_max_entries: u64,
+}
+
+impl GitOptions {
+    /// As limits.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits {
+            pack_bytes: self.git_max_pack_bytes,
+            pack_objects: self.git_max_pack_objects,
+            blob_bytes: self.git_max_blob_bytes,
+            entries: self.git_max_entries,
+            ..Limits::default()
+        }
+    }
+}
+
+/// Flags of Flux that concern kinds and features which are not there yet. They are accepted, so that a deployment need
+/// not be edited, and have no effect.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Accepted for compatibility, without effect")]
+pub struct Accepted {
+    /// SSH key exchange algorithms.
+    #[arg(long, value_delimiter = ',')]
+    pub ssh_kex_algos: Vec<String>,
+    /// SSH host key algorithms.
+    #[arg(long, value_delimiter = ',')]
+    pub ssh_hostkey_algos: Vec<String>,
+    /// ServiceAccount for workload identity; needs the gate `ObjectLevelWorkloadIdentity`.
+    #[arg(long, default_value = "")]
+    pub default_service_account: String,
+    /// Tokens kept.
+    #[arg(long, default_value_t = 100)]
+    pub token_cache_max_size: u32,
+    /// How long a token is kept.
+    #[arg(long, default_value = "1h", value_parser = duration)]
+    pub token_cache_max_duration: Duration,
+    /// Bytes of a Helm index.
+    #[arg(long, default_value_t = 52_428_800)]
+    pub helm_index_max_size: u64,
+    /// Bytes of a Helm chart.
+    #[arg(long, default_value_t = 10_485_760)]
+    pub helm_chart_max_size: u64,
+    /// Bytes of a file in a Helm chart.
+    #[arg(long, default_value_t = 5_242_880)]
+    pub helm_chart_file_max_size: u64,
+    /// Helm indexes kept.
+    #[arg(long, default_value_t = 0)]
+    pub helm_cache_max_size: u32,
+    /// How long a Helm index is kept.
+    #[arg(long, default_value = "15m", value_parser = duration)]
+    pub helm_cache_ttl: Duration,
+    /// How often old Helm indexes are dropped.
+    #[arg(long, default_value = "1m", value_parser = duration)]
+    pub helm_cache_purge_interval: Duration,
+    /// Feature gates, `name=true,other=false`.
+    #[arg(long, value_delimiter = ',', value_parser = gate)]
+    pub feature_gates: Vec<(String, bool)>,
+}
+
+impl Accepted {
+    /// Checks what Flux checks at its start.
+    ///
+    /// # Errors
+    /// A default ServiceAccount is named while its gate is closed.
+    pub fn check(&self) -> Result<(), String> {
+        let open = self
+            .feature_gates
+            .iter()
+            .any(|(name, open)| name == GATES[1] && *open);
+        if self.default_service_account.is_empty() || open {
+            return Ok(());
+        }
+        Err(format!(
+            "--default-service-account needs --feature-gates={}=true",
+            GATES[1]
+        ))
+    }
+}
+
+fn gate(text: &str) -> Result<(String, bool), String> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("{text:?} is not of the form name=true"))?;
+    if !GATES.contains(&name) {
+        return Err(format!("feature gate {name:?} is not known"));
+    }
+    Ok((name.to_owned(), sluice_runtime::args::boolean(value)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    fn parse(args: &[&str]) -> Result<Options, clap::Error> {
+        Options::try_parse_from([&["source-controller"], args].concat())
+    }
+
+    #[test]
+    fn the_deployment_of_flux_is_accepted_as_it_stands() {
+        let options = parse(&[
+            "--events-addr=http://notification-controller.flux-system.svc.cluster.local./",
+            "--watch-all-namespaces",
+            "--log-level=info",
+            "--log-encoding=json",
+            "--enable-leader-election",
+            "--storage-path=/data",
+            "--storage-adv-addr=source-controller.flux-system.svc.cluster.local.",
+            "--feature-gates=CacheSecretsAndConfigMaps=true",
+            "--helm-cache-ttl=15m",
+        ])
+        .unwrap();
+        assert_eq!(options.storage.storage_addr, ":9090");
+        assert_eq!(options.common.concurrency.concurrent, 2);
+        assert_eq!(options.git.limits(), Limits::default());
+    }
+
+    #[test]
+    fn what_flux_refuses_is_refused() {
+        for bad in [
+            "--feature-gates=OptimizedGitClones=true",
+            "--artifact-digest-algo=md5",
+            "--insecure-allow-http",
+            "--artifact-retention-ttl=never",
+        ] {
+            assert!(parse(&[bad]).is_err(), "{bad}");
+        }
+        let account = "--default-service-account=x";
+        assert!(parse(&[account]).unwrap().accepted.check().is_err());
+        let open = "--feature-gates=ObjectLevelWorkloadIdentity=true";
+        assert!(parse(&[account, open]).unwrap().accepted.check().is_ok());
+    }
+}

@@ -1,0 +1,18 @@
+//! The end of an object: its artifacts go, then its finalizer. Needs neither source nor Secret, so it cannot get stuck.
+
+use sluice_runtime::event::Event;
+
+use super::report::COLLECTED;
+use crate::storage::{ObjectDirectory, Storage, StorageError};
+
+/// Removes the object's artifacts. Blocks.
+///
+/// # Errors
+/// A file cannot be removed; the finalizer must stay then.
+pub(super) fn cleanup(
+    storage: &dyn Storage,
+    directory: &ObjectDirectory,
+) -> Result<Option<Event>, StorageError> {
+    let removed = storage.remove(directory)?;
+    Ok(removed.then(|| Event::trace(COLLECTED, "garbage collected artifacts for deleted resource")))
+}

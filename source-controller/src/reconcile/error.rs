@@ -1,0 +1,84 @@
+//! What can end a pass early, and how the object shows it.
+
+use sluice_api::condition::SourceCondition as Kind;
+use sluice_runtime::blocking::JobError;
+use sluice_runtime::failure::{Class, Failure, chain};
+
+use super::pack::PackError;
+use super::resolve::ResolveError;
+use crate::git::FetchError;
+use crate::storage::{StorageError, UnsafePart};
+
+/// Why a pass has no artifact to show.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// The spec gives no source.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    /// The remote gives no commit.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The commit gives no archive.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// The archive cannot be stored.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// Work on a thread was given up.
+    #[error("work on the artifact: {0}")]
+    Job(#[from] JobError),
+    /// The object's name cannot be a path.
+    #[error(transparent)]
+    Name(#[from] UnsafePart),
+}
+
+impl PassError {
+    /// The condition that shows the failure next to `Ready`, if there is one for it.
+    #[must_use]
+    pub const fn condition(&self) -> Option<Kind> {
+        match self {
+            Self::Resolve(ResolveError::UnsupportedField { .. } | ResolveError::UnsupportedKey { .. })
+            | Self::Pack(PackError::Ignore { .. } | PackError::Stopped)
+            | Self::Storage(StorageError::Locked(_))
+            | Self::Job(_) => None,
+            Self::Resolve(_) | Self::Fetch(_) | Self::Pack(PackError::Read(_)) => Some(Kind::FetchFailed),
+            Self::Pack(PackError::Write(_)) | Self::Storage(_) | Self::Name(_) => {
+                Some(Kind::StorageOperationFailed)
+            }
+        }
+    }
+
+    /// The text that conditions and events show.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::Fetch(FetchError::Empty) => self.to_string(),
+            Self::Fetch(error) => format!("failed to checkout and determine revision: {}", chain(error)),
+            other => chain(other),
+        }
+    }
+}
+
+impl Failure for PassError {
+    fn class(&self) -> Class {
+        match self {
+            Self::Resolve(error) => error.class(),
+            Self::Fetch(error) => error.class(),
+            Self::Pack(error) => error.class(),
+            Self::Storage(error) => error.class(),
+            Self::Job(_) => Class::Transient,
+            Self::Name(_) => Class::Terminal,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Resolve(error) => error.reason(),
+            Self::Fetch(error) => error.reason(),
+            Self::Pack(error) => error.reason(),
+            Self::Storage(error) => error.reason(),
+            Self::Job(_) => "Failed",
+            Self::Name(_) => "InvalidPath",
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! From a checkout to an archive: ignore rules first, then every entry that they leave, streamed. Blocks; no work tree is
+//! written, and of all files one at a time is in memory.
+
+use std::io::{self, Write};
+
+use sluice_runtime::failure::{Class, Failure};
+use sluice_runtime::shutdown::Token;
+
+use crate::archive::{Algorithm, Archive, Totals};
+use crate::git::{Checkout, Entry, Kind, ReadError};
+use crate::ignore::{self, IgnoreFile, Rules};
+
+/// Largest ignore file that is read, in bytes.
+const IGNORE_FILE_LIMIT: u64 = 1 << 20;
+/// Links that are followed from one ignore file to its content.
+const LINKS: usize = 8;
+
+/// Why no archive was made.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// The checkout cannot be read.
+    #[error("failed to read the checkout: {0}")]
+    Read(#[from] ReadError),
+    /// An ignore file cannot be used.
+    #[error("failed to read ignore file '{path}': {why}")]
+    Ignore {
+        /// Its path in the repository.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The archive cannot be written.
+    #[error("unable to archive artifact to storage: {0}")]
+    Write(#[from] io::Error),
+    /// The program is stopping, or the time was up.
+    #[error("packing was stopped")]
+    Stopped,
+}
+
+impl Failure for PackError {
+    fn class(&self) -> Class {
+        match self {
+            Self::Read(error) => error.class(),
+            // A new commit mends it, which is noticed by looking again.
+            Self::Ignore { .. } | Self::Write(_) | Self::Stopped => Class::Transient,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Read(error) => error.reason(),
+            Self::Ignore { .. } => "SourceIgnoreError",
+            Self::Write(_) => "ArchiveOperationFailed",
+            Self::Stopped => "Failed",
+        }
+    }
+}
+
+/// Writes the archive of a checkout to `out` and gives it back.
+///
+/// # Errors
+/// The checkout cannot be read, an ignore file not be used, or `out` not be written; or `stop` was cancelled.
+pub(super) fn pack<W: Write>(
+    checkout: &Checkout,
+    spec_ignore: Option<&str>,
+    algorithm: Algorithm,
+    out: W,
+    stop: &Token,
+) -> Result<(W, Totals), PackError> {
+    let rules = Rules::new(ignore_files(checkout)?, spec_ignore);
+    let mut archive = Archive::new(out, algorithm)?;
+    for entry in checkout.entries() {
+        if stop.is_cancelled() {
+            return Err(PackError::Stopped);
+        }
+        add(&mut archive, checkout, &rules, &entry?)?;
+    }
+    Ok(archive.finish()?)
+}
+
+fn add<W: Write>(
+    archive: &mut Archive<W>,
+    checkout: &Checkout,
+    rules: &Rules,
+    entry: &Entry,
+) -> Result<(), PackError> {
+    let directory = matches!(entry.kind, Kind::Directory | Kind::Gitlink);
+    if entry.kind == Kind::Symlink || rules.excludes(&entry.path, directory) {
+        return Ok(());
+    }
+    if directory {
+        archive.directory(&entry.path)?;
+    } else {
+        let content = checkout.read(entry.id)?;
+        archive.file(&entry.path, entry.kind == Kind::Executable, &content)?;
+    }
+    Ok(())
+}
+
+/// Every ignore file of the tree, links to one inside the repository followed.
+fn ignore_files(checkout: &Checkout) -> Result<Vec<IgnoreFile>, PackError> {
+    let mut files = Vec::new();
+    for entry in checkout.entries() {
+        let entry = entry?;
+        let (directory, name) = split(&entry.path);
+        if name != ignore::FILE_NAME {
+            continue;
+        }
+        let directory = directory.to_vec();
+        let content = match entry.kind {
+            Kind::File | Kind::Executable => Some(read(checkout, &entry)?),
+            Kind::Symlink => follow(checkout, &entry)?,
+            Kind::Directory | Kind::Gitlink => None,
+        };
+        files.extend(content.map(|content| IgnoreFile { directory, content }));
+    }
+    Ok(files)
+}
+
+fn read(checkout: &Checkout, entry: &Entry) -> Result<Vec<u8>, PackError> {
+    if entry.size > IGNORE_FILE_LIMIT {
+        let why = format!("it has {} bytes, more than {IGNORE_FILE_LIMIT}", entry.size);
+        return Err(PackError::Ignore {
+            path: lossy(&entry.path),
+            why,
+        });
+    }
+    Ok(checkout.read(entry.id)?.to_vec())
+}
+
+/// The content behind a link. A link that leads nowhere counts as no file; one that leads out of the repository fails.
+fn follow(checkout: &Checkout, link: &Entry) -> Result<Option<Vec<u8>>, PackError> {
+    let failed = |why: &str| PackError::Ignore {
+        path: lossy(&link.path),
+        why: why.to_owned(),
+    };
+    let mut at = link.clone();
+    for _ in 0..LINKS {
+        if at.size > IGNORE_FILE_LIMIT {
+            return Err(failed("its target is too long"));
+        }
+        let target = checkout.read(at.id)?;
+        let path =
+            joined(split(&at.path).0, &target).ok_or_else(|| failed("it links out of the repository"))?;
+        match find(checkout, &path)? {
+            Some(found) if found.kind == Kind::Symlink => at = found,
+            Some(found) if matches!(found.kind, Kind::File | Kind::Executable) => {
+                return read(checkout, &found).map(Some);
+            }
+            _ => return Ok(None),
+        }
+    }
+    Err(failed("too many links"))
+}
+
+fn find(checkout: &Checkout, path: &[u8]) -> Result<Option<Entry>, PackError> {
+    for entry in checkout.entries() {
+        let entry = entry?;
+        if entry.path == path {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}
+
+/// Joins a link's target to its directory, by its text alone; nothing if it is absolute or climbs above the root.
+fn joined(directory: &[u8], target: &[u8]) -> Option<Vec<u8>> {
+    if target.starts_with(b"/") {
+        return None;
+    }
+    let mut parts: Vec<&[u8]> = directory
+        .split(|b| *b == b'/')
+        .filter(|part| !part.is_empty())
+        .collect();
+    for part in target.split(|b| *b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join(&b'/'))
+}
+
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    path.iter()
+        .rposition(|b| *b == b'/')
+        .map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]))
+}
+
+fn lossy(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::joined;
+
+    #[test]
+    fn a_link_stays_in_the_repository_or_is_none() {
+        for (directory, target, wanted) in [
+            ("", "a", Some("a")),
+            ("a/b", "../c", Some("a/c")),
+            ("a", "./b//c", Some("a/b/c")),
+            ("a", "..", Some("")),
+            ("a", "../../b", None),
+            ("", "..", None),
+            ("a", "/etc/passwd", None),
+        ] {
+            assert_eq!(
+                joined(directory.as_bytes(), target.as_bytes()).as_deref(),
+                wanted.map(str::as_bytes)
+            );
+        }
+    }
+}

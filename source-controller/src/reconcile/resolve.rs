@@ -1,0 +1,275 @@
+//! From a spec and its Secret to a source: which remote, as whom, which reference. Fields that later work brings are
+//! refused by name, never ignored.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use sluice_api::source::{GitRepositorySpec, Provider};
+use sluice_runtime::failure::{Class, Failure};
+
+use crate::git::{
+    Address, AddressError, Credentials, CredentialsError, Fields, Limits, Reference, Remote, Transport,
+    UnsupportedField,
+};
+
+/// What a pass reads from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The remote repository.
+    pub remote: Remote,
+    /// What of it.
+    pub reference: Reference,
+}
+
+/// Why a spec gives no source.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// A field that is not built yet.
+    #[error("{field} is not supported yet: remove it from the object")]
+    UnsupportedField {
+        /// Its path in the object.
+        field: String,
+    },
+    /// A key of the Secret that is not built yet.
+    #[error(
+        "spec.secretRef: the key '{key}' of secret '{secret}' is not supported yet: remove it and reconcile the object again"
+    )]
+    UnsupportedKey {
+        /// The key.
+        key: String,
+        /// Namespace and name of the Secret.
+        secret: String,
+    },
+    /// The address is none.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The Secret cannot be read.
+    #[error("failed to get secret '{secret}': {source}")]
+    Secret {
+        /// Namespace and name of the Secret.
+        secret: String,
+        /// What the client said.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// There is no such Secret.
+    #[error("failed to get secret '{secret}': secrets \"{name}\" not found")]
+    MissingSecret {
+        /// Namespace and name of the Secret.
+        secret: String,
+        /// Its name alone.
+        name: String,
+    },
+    /// No credentials can be made of the Secret.
+    #[error("failed to configure authentication options: secret '{secret}': {source}")]
+    Credentials {
+        /// Namespace and name of the Secret; empty if the credentials stand in the address.
+        secret: String,
+        /// What is wrong with it.
+        #[source]
+        source: CredentialsError,
+    },
+}
+
+impl Failure for ResolveError {
+    fn class(&self) -> Class {
+        match self {
+            Self::UnsupportedField { .. } | Self::UnsupportedKey { .. } => Class::Terminal,
+            Self::Address(error) => error.class(),
+            // A Secret may be made or mended at any time.
+            Self::Secret { .. } | Self::MissingSecret { .. } | Self::Credentials { .. } => Class::Transient,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::UnsupportedField { .. } | Self::UnsupportedKey { .. } => "UnsupportedField",
+            Self::Address(error) => error.reason(),
+            Self::Secret { .. } | Self::MissingSecret { .. } | Self::Credentials { .. } => {
+                "AuthenticationFailed"
+            }
+        }
+    }
+}
+
+/// Resolves a spec. Only the Secret is read, if there is one.
+///
+/// # Errors
+/// A field is not built yet, the address is none, or the Secret is missing or makes no credentials.
+pub(super) async fn resolve(
+    spec: &GitRepositorySpec,
+    namespace: &str,
+    client: &Client,
+    transport: &Transport,
+    limits: Limits,
+) -> Result<Source, ResolveError> {
+    let (address, reference) = check(spec)?;
+    let name = spec.secret_ref.as_ref().map(|reference| reference.name.as_str());
+    let data = match name {
+        Some(name) => Some(secret(client, namespace, name).await?),
+        None => None,
+    };
+    let secret = name.map(|name| format!("{namespace}/{name}")).unwrap_or_default();
+    let credentials = Credentials::resolve(&address, data.as_ref()).map_err(|error| match error {
+        CredentialsError::Unsupported(key) => ResolveError::UnsupportedKey {
+            key: key.to_owned(),
+            secret,
+        },
+        source => ResolveError::Credentials { secret, source },
+    })?;
+    let timeout = match spec.timeout.to_duration() {
+        Duration::ZERO => Duration::from_secs(60),
+        timeout => timeout,
+    };
+    let remote = Remote {
+        transport: transport.clone(),
+        address,
+        credentials,
+        timeout,
+        limits,
+    };
+    Ok(Source { remote, reference })
+}
+
+/// The pure part: fields that are refused, the address, the reference.
+fn check(spec: &GitRepositorySpec) -> Result<(Address, Reference), ResolveError> {
+    let refused = |field: &str| ResolveError::UnsupportedField {
+        field: field.to_owned(),
+    };
+    if let Some(field) = unsupported(spec) {
+        return Err(refused(field));
+    }
+    let address = Address::parse(&spec.url).map_err(|error| match error {
+        AddressError::Unsupported { .. } => refused("spec.url with the scheme ssh"),
+        error @ AddressError::Invalid { .. } => ResolveError::Address(error),
+    })?;
+    let wanted = spec.reference.as_ref();
+    let fields = wanted.map_or_else(Fields::default, |wanted| Fields {
+        branch: wanted.branch.as_deref(),
+        tag: wanted.tag.as_deref(),
+        semver: wanted.semver.as_deref(),
+        name: wanted.name.as_deref(),
+        commit: wanted.commit.as_deref(),
+    });
+    let reference = Reference::resolve(fields)
+        .map_err(|UnsupportedField(field)| refused(&format!("spec.ref.{field}")))?;
+    Ok((address, reference))
+}
+
+/// The first field that asks for something that is not built yet.
+fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
+    let provider = spec
+        .provider
+        .is_some_and(|provider| provider != Provider::Generic);
+    [
+        (provider, "spec.provider"),
+        (spec.service_account_name.is_some(), "spec.serviceAccountName"),
+        (spec.verify.is_some(), "spec.verify"),
+        (spec.proxy_secret_ref.is_some(), "spec.proxySecretRef"),
+        (spec.recurse_submodules, "spec.recurseSubmodules"),
+        (!spec.include.is_empty(), "spec.include"),
+        (!spec.sparse_checkout.is_empty(), "spec.sparseCheckout"),
+    ]
+    .into_iter()
+    .find_map(|(set, field)| set.then_some(field))
+}
+
+async fn secret(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<BTreeMap<String, Vec<u8>>, ResolveError> {
+    let secret = format!("{namespace}/{name}");
+    match Api::<Secret>::namespaced(client.clone(), namespace)
+        .get_opt(name)
+        .await
+    {
+        Ok(Some(found)) => Ok(found
+            .data
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(key, value)| (key, value.0))
+            .collect()),
+        Ok(None) => Err(ResolveError::MissingSecret {
+            secret,
+            name: name.to_owned(),
+        }),
+        Err(source) => Err(ResolveError::Secret {
+            secret,
+            source: Box::new(source),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use sluice_api::interval::Interval;
+
+    fn refusal(url: &str, fields: Value) -> String {
+        let mut spec = json!(GitRepositorySpec::new(url, Interval::from_secs(60)));
+        let (Value::Object(spec_fields), Value::Object(fields)) = (&mut spec, fields) else {
+            unreachable!()
+        };
+        spec_fields.extend(fields);
+        let spec: GitRepositorySpec = serde_json::from_value(spec).unwrap();
+        match check(&spec) {
+            Ok(_) => "accepted".to_owned(),
+            Err(error) => format!("{:?} {}: {error}", error.class(), error.reason()),
+        }
+    }
+
+    #[test]
+    fn fields_that_are_not_built_yet_are_refused_by_name() {
+        for (fields, field) in [
+            (json!({ "provider": "azure" }), "spec.provider"),
+            (json!({ "provider": "github" }), "spec.provider"),
+            (json!({ "serviceAccountName": "x" }), "spec.serviceAccountName"),
+            (
+                json!({ "verify": { "secretRef": { "name": "x" } } }),
+                "spec.verify",
+            ),
+            (
+                json!({ "proxySecretRef": { "name": "x" } }),
+                "spec.proxySecretRef",
+            ),
+            (json!({ "recurseSubmodules": true }), "spec.recurseSubmodules"),
+            (
+                json!({ "include": [{ "repository": { "name": "x" } }] }),
+                "spec.include",
+            ),
+            (json!({ "sparseCheckout": ["x"] }), "spec.sparseCheckout"),
+            (json!({ "ref": { "semver": "*" } }), "spec.ref.semver"),
+            (json!({ "ref": { "name": "refs/heads/main" } }), "spec.ref.name"),
+        ] {
+            assert_eq!(
+                refusal("https://h/r", fields),
+                format!("Terminal UnsupportedField: {field} is not supported yet: remove it from the object")
+            );
+        }
+        assert!(refusal("ssh://git@h/r", json!({})).starts_with("Terminal UnsupportedField: spec.url"));
+    }
+
+    #[test]
+    fn defaults_that_the_api_server_writes_are_accepted() {
+        for fields in [
+            json!({}),
+            json!({ "provider": "generic", "recurseSubmodules": false, "include": [] }),
+        ] {
+            assert_eq!(refusal("https://h/r", fields), "accepted");
+        }
+    }
+
+    #[test]
+    fn a_url_that_is_none_is_terminal_and_masked() {
+        let refusal = refusal("https://user:secret@h:no/r", json!({}));
+        assert!(
+            refusal.starts_with("Terminal URLInvalid: failed to parse url"),
+            "{refusal}"
+        );
+        assert!(!refusal.contains("secret@"), "{refusal}");
+    }
+}

@@ -1,0 +1,197 @@
+//! The server on a real socket, asked by a client that writes its requests by hand.
+
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use sluice_api::digest::Digest;
+use sluice_runtime::shutdown::Token;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::serve;
+use crate::archive::{Algorithm, Hasher};
+use crate::storage::{LocalDirectory, ObjectDirectory, Storage};
+
+const COMMIT: &str = "b8e362c206e3d0cbb7ed22ced771a0056455a2fb";
+const LIMIT: Duration = Duration::from_secs(20);
+
+struct Served {
+    root: tempfile::TempDir,
+    address: std::net::SocketAddr,
+    digest: Digest,
+    stop: Token,
+    running: tokio::task::JoinHandle<()>,
+}
+
+impl Served {
+    async fn with(content: &[u8]) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let storage = LocalDirectory::open(root.path(), "sc").unwrap();
+        let path = ObjectDirectory::git_repository("ns", "n")
+            .unwrap()
+            .artifact(COMMIT)
+            .unwrap();
+        let mut draft = storage.create(&path).unwrap();
+        std::io::Write::write_all(&mut draft, content).unwrap();
+        let digest = Hasher::of(Algorithm::Sha256, content).unwrap();
+        draft.publish(&digest).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Token::new();
+        let running = tokio::spawn(serve(listener, storage, stop.clone()));
+        Self {
+            root,
+            address,
+            digest,
+            stop,
+            running,
+        }
+    }
+
+    /// Sends a request and reads the answer to its end: head and body.
+    async fn ask(&self, method: &str, path: &str, headers: &str) -> (String, Vec<u8>) {
+        let exchange = async {
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            let request =
+                format!("{method} {path} HTTP/1.1\r\nhost: sc\r\nconnection: close\r\n{headers}\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.unwrap();
+            let end = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
+            (
+                String::from_utf8(answer[..end].to_vec()).unwrap().to_lowercase(),
+                answer[end + 4..].to_vec(),
+            )
+        };
+        tokio::time::timeout(LIMIT, exchange).await.unwrap()
+    }
+
+    async fn status(&self, method: &str, path: &str) -> u16 {
+        let (head, _) = self.ask(method, path, "").await;
+        head.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+}
+
+fn artifact() -> String {
+    format!("/gitrepository/ns/n/{COMMIT}.tar.gz")
+}
+
+#[tokio::test]
+async fn an_artifact_is_served_with_its_exact_length_and_no_coding() {
+    let content: Vec<u8> = (0..700_000_u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    let served = Served::with(&content).await;
+    let (head, body) = served.ask("GET", &artifact(), "accept-encoding: gzip\r\n").await;
+    assert!(head.starts_with("http/1.1 200 ok"), "{head}");
+    for line in [
+        "content-length: 700000",
+        "accept-ranges: bytes",
+        "content-type: application/gzip",
+        "last-modified: ",
+    ] {
+        assert!(head.contains(line), "{line} in {head}");
+    }
+    assert!(head.contains(&format!("etag: \"{}\"", served.digest)), "{head}");
+    assert!(
+        !head.contains("content-encoding") && !head.contains("transfer-encoding"),
+        "{head}"
+    );
+    assert!(body == content);
+}
+
+#[tokio::test]
+async fn a_head_request_gets_the_same_head_and_nothing_more() {
+    let served = Served::with(b"content").await;
+    let (head, body) = served.ask("HEAD", &artifact(), "").await;
+    assert!(
+        head.starts_with("http/1.1 200 ok") && head.contains("content-length: 7"),
+        "{head}"
+    );
+    assert_eq!(body, b"");
+}
+
+#[tokio::test]
+async fn ranges_and_conditions_are_honoured() {
+    let served = Served::with(b"0123456789").await;
+    let (head, body) = served.ask("GET", &artifact(), "range: bytes=2-4\r\n").await;
+    assert!(
+        head.starts_with("http/1.1 206") && head.contains("content-range: bytes 2-4/10"),
+        "{head}"
+    );
+    assert!(head.contains("content-length: 3"), "{head}");
+    assert_eq!(body, b"234");
+    let (head, body) = served.ask("GET", &artifact(), "range: bytes=10-\r\n").await;
+    assert!(
+        head.starts_with("http/1.1 416") && head.contains("content-range: bytes */10"),
+        "{head}"
+    );
+    assert_eq!(body, b"");
+    let condition = format!("if-none-match: \"{}\"\r\n", served.digest);
+    let (head, body) = served.ask("GET", &artifact(), &condition).await;
+    assert!(head.starts_with("http/1.1 304"), "{head}");
+    assert_eq!(body, b"");
+}
+
+#[tokio::test]
+async fn nothing_but_artifacts_is_served() {
+    let served = Served::with(b"content").await;
+    let directory = served.root.path().join("gitrepository/ns/n");
+    std::fs::write(directory.join("half.tar.gzAbCdEf"), b"half").unwrap();
+    std::fs::create_dir(directory.join("folder.tar.gz")).unwrap();
+    let secret = served.root.path().join("secret");
+    std::fs::write(&secret, b"secret").unwrap();
+    symlink(&secret, directory.join("link.tar.gz")).unwrap();
+    symlink(
+        served.root.path().join("gitrepository/ns/n"),
+        served.root.path().join("gitrepository/ns/m"),
+    )
+    .unwrap();
+    for path in [
+        "/gitrepository/ns/n/half.tar.gzAbCdEf".to_owned(),
+        format!("{}.lock", artifact()),
+        "/gitrepository/ns/n/folder.tar.gz".into(),
+        "/gitrepository/ns/n/link.tar.gz".into(),
+        format!("/gitrepository/ns/m/{COMMIT}.tar.gz"),
+        "/gitrepository/ns/n/missing.tar.gz".into(),
+        format!("/gitrepository/ns/n/{}.tar.gz", "x".repeat(400)),
+        "/gitrepository/ns/n/".into(),
+        "/gitrepository".into(),
+        "/secret".into(),
+        "/../../etc/passwd".into(),
+        "/gitrepository/ns/n/%2e%2e/%2e%2e/secret".into(),
+    ] {
+        assert_eq!(served.status("GET", &path).await, 404, "{path}");
+    }
+    let (head, body) = served.ask("GET", "/missing", "").await;
+    assert!(head.contains("content-type: text/plain"), "{head}");
+    assert_eq!(body, b"404 page not found\n");
+}
+
+#[tokio::test]
+async fn probes_get_an_empty_page_and_writers_nothing() {
+    let served = Served::with(b"content").await;
+    assert_eq!(served.status("GET", "/").await, 200);
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+        assert_eq!(served.status(method, &artifact()).await, 405, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_closes_idle_connections_at_once() {
+    let served = Served::with(b"content").await;
+    let mut idle = TcpStream::connect(served.address).await.unwrap();
+    idle.write_all(b"GET / HTTP/1.1\r\nhost: sc\r\n\r\n")
+        .await
+        .unwrap();
+    let mut first = [0; 1];
+    idle.read_exact(&mut first).await.unwrap();
+    served.stop.cancel();
+    let mut rest = Vec::new();
+    tokio::time::timeout(LIMIT, idle.read_to_end(&mut rest))
+        .await
+        .unwrap()
+        .unwrap();
+    tokio::time::timeout(LIMIT, served.running)
+        .await
+        .unwrap()
+        .unwrap();
+}

@@ -1,0 +1,84 @@
+//! The address under which consumers reach the file server.
+
+use super::ArtifactPath;
+
+/// An address that cannot be advertised.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("storage address {0:?} has no port: it must have the form host:port")]
+pub struct AddressError(pub String);
+
+/// The advertised address: `adv_addr` as it is, or derived from the address that the server binds. An empty host becomes
+/// `localhost`, `0.0.0.0` becomes `hostname`.
+///
+/// # Errors
+/// The bind address has no port.
+pub fn advertised(adv_addr: &str, bind: &str, hostname: &str) -> Result<String, AddressError> {
+    if !adv_addr.is_empty() {
+        return Ok(adv_addr.to_owned());
+    }
+    let (host, port) = bind
+        .rsplit_once(':')
+        .ok_or_else(|| AddressError(bind.to_owned()))?;
+    if port.parse::<u16>().is_err() {
+        return Err(AddressError(bind.to_owned()));
+    }
+    Ok(match host {
+        "" => format!("localhost:{port}"),
+        "0.0.0.0" => format!("{hostname}:{port}"),
+        host => format!("{host}:{port}"),
+    })
+}
+
+/// `http://<address>/<path>`; an address that already has a scheme is used as it is.
+pub(super) fn url(address: &str, path: &ArtifactPath) -> String {
+    let scheme = if address.starts_with("http://") || address.starts_with("https://") {
+        ""
+    } else {
+        "http://"
+    };
+    format!("{scheme}{}/{path}", address.trim_end_matches('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::ObjectDirectory;
+
+    #[test]
+    fn the_advertised_address_follows_from_the_bound_one() {
+        for (adv, bind, wanted) in [
+            (
+                "sc.ns.svc.cluster.local.",
+                ":9090",
+                Ok("sc.ns.svc.cluster.local."),
+            ),
+            ("", ":9090", Ok("localhost:9090")),
+            ("", "0.0.0.0:9090", Ok("pod-1:9090")),
+            ("", "127.0.0.1:80", Ok("127.0.0.1:80")),
+            ("", "[::1]:80", Ok("[::1]:80")),
+            ("", "nonsense", Err(AddressError("nonsense".into()))),
+            ("", "host:port", Err(AddressError("host:port".into()))),
+        ] {
+            assert_eq!(
+                advertised(adv, bind, "pod-1"),
+                wanted.map(str::to_owned),
+                "{adv} {bind}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_url_has_one_scheme_and_one_slash() {
+        let path = ObjectDirectory::git_repository("ns", "n")
+            .unwrap()
+            .artifact("ab")
+            .unwrap();
+        for (address, wanted) in [
+            ("host.", "http://host./gitrepository/ns/n/ab.tar.gz"),
+            ("https://host/", "https://host/gitrepository/ns/n/ab.tar.gz"),
+            ("http://host:1", "http://host:1/gitrepository/ns/n/ab.tar.gz"),
+        ] {
+            assert_eq!(url(address, &path), wanted);
+        }
+    }
+}

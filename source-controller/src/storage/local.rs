@@ -1,0 +1,314 @@
+//! Artifacts in a directory of this machine, laid out as Flux lays them out, so that an existing volume can be taken over.
+
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use rustix::fs::OFlags;
+use sluice_api::digest::Digest;
+use tempfile::NamedTempFile;
+
+use super::verify::Memory;
+use super::{ArtifactPath, Draft, ObjectDirectory, Storage, StorageError, Verdict, address};
+use crate::archive::{Algorithm, Hasher};
+
+const DIRECTORY_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+const LOCK_SUFFIX: &str = ".lock";
+
+/// A storage directory and the address under which it is served.
+#[derive(Clone, Debug)]
+pub struct LocalDirectory {
+    root: PathBuf,
+    address: String,
+    memory: Arc<Memory>,
+}
+
+impl LocalDirectory {
+    /// Takes an existing directory.
+    ///
+    /// # Errors
+    /// `root` does not exist or is no directory.
+    pub fn open(root: impl Into<PathBuf>, address: impl Into<String>) -> Result<Self, StorageError> {
+        let root = root.into();
+        let found = fs::metadata(&root).and_then(|found| {
+            if found.is_dir() {
+                Ok(())
+            } else {
+                Err(io::Error::from(ErrorKind::NotADirectory))
+            }
+        });
+        found.map_err(|source| StorageError::Root {
+            path: root.clone(),
+            source,
+        })?;
+        Ok(Self {
+            root,
+            address: address.into(),
+            memory: Arc::default(),
+        })
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The digest of a file below the root, if it was computed while the file was in this state.
+    #[must_use]
+    pub fn known_digest(&self, relative: &Path, metadata: &Metadata) -> Option<Digest> {
+        self.memory.digest(&self.root.join(relative), metadata)
+    }
+
+    fn whole(&self, path: &ArtifactPath) -> PathBuf {
+        self.root.join(path.relative())
+    }
+
+    /// Makes the object's directory, and its name durable.
+    fn make_directory(&self, directory: &ObjectDirectory) -> io::Result<PathBuf> {
+        let whole = self.root.join(directory.relative());
+        if !whole.is_dir() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(DIRECTORY_MODE)
+                .create(&whole)?;
+            for parent in whole
+                .ancestors()
+                .skip(1)
+                .take_while(|parent| parent.starts_with(&self.root))
+            {
+                File::open(parent)?.sync_all()?;
+            }
+        }
+        Ok(whole)
+    }
+}
+
+impl Storage for LocalDirectory {
+    fn create(&self, path: &ArtifactPath) -> Result<Box<dyn Draft>, StorageError> {
+        let directory = self
+            .make_directory(path.directory())
+            .map_err(|source| StorageError::Directory { source })?;
+        let lock_path = directory.join(format!("{}{LOCK_SUFFIX}", path.file()));
+        let failed = |what, source| StorageError::Write {
+            what,
+            path: lock_path.clone(),
+            source,
+        };
+        let lock = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&lock_path)
+            .map_err(|source| failed("cannot open lock", source))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Err(StorageError::Locked(path.to_string())),
+            Err(fs::TryLockError::Error(source)) => return Err(failed("cannot lock", source)),
+        }
+        let file = tempfile::Builder::new()
+            .prefix(path.file())
+            .permissions(Permissions::from_mode(FILE_MODE))
+            .tempfile_in(&directory)
+            .map_err(|source| failed("cannot create a file for", source))?;
+        Ok(Box::new(LocalDraft {
+            file,
+            target: self.whole(path),
+            memory: Arc::clone(&self.memory),
+            _lock: lock,
+        }))
+    }
+
+    fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<Verdict, StorageError> {
+        let whole = self.whole(path);
+        let failed = |source| StorageError::Read {
+            path: whole.clone(),
+            source,
+        };
+        let metadata = match fs::symlink_metadata(&whole) {
+            Ok(metadata) if metadata.is_file() => metadata,
+            Ok(_) => return Ok(Verdict::Missing),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(Verdict::Missing);
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        if self
+            .memory
+            .settled_digest(&whole, &metadata)
+            .is_some_and(|known| known.to_string() == digest)
+        {
+            return Ok(Verdict::Good);
+        }
+        let problem = match wanted(digest) {
+            Err(problem) => problem,
+            Ok((algorithm, wanted)) => {
+                let found = hash(&whole, &metadata, algorithm).map_err(failed)?;
+                if found == wanted {
+                    self.memory.note(&whole, &metadata, found);
+                    return Ok(Verdict::Good);
+                }
+                format!("computed digest doesn't match '{digest}'")
+            }
+        };
+        self.memory.forget(&whole);
+        fs::remove_file(&whole).map_err(|source| StorageError::Remove {
+            path: whole.clone(),
+            source,
+        })?;
+        Ok(Verdict::Damaged(problem))
+    }
+
+    /// The modification time of a superseded file is when it was superseded: durable without a record of its own, and
+    /// understood by Flux's collection too, should the volume go back to it.
+    fn supersede(&self, path: &ArtifactPath, now: Timestamp) -> Result<(), StorageError> {
+        let whole = self.whole(path);
+        let noted = open_itself(&whole).and_then(|file| file.set_modified(SystemTime::from(now)));
+        match noted {
+            Err(source) if source.kind() != ErrorKind::NotFound => Err(StorageError::Write {
+                what: "cannot touch",
+                path: whole,
+                source,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn collect(
+        &self,
+        directory: &ObjectDirectory,
+        current: Option<&ArtifactPath>,
+        retention: Duration,
+        now: Timestamp,
+    ) -> Result<u64, StorageError> {
+        let whole = self.root.join(directory.relative());
+        let failed = |source| StorageError::Read {
+            path: whole.clone(),
+            source,
+        };
+        let mut removed = 0;
+        let entries = match fs::read_dir(&whole) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+            entries => entries.map_err(failed)?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            let kept = name.to_str().is_none_or(|name| {
+                name.ends_with(LOCK_SUFFIX) || current.is_some_and(|current| current.file() == name)
+            });
+            let Ok(metadata) = entry.metadata() else { continue };
+            if kept || !metadata.is_file() || !expired(&metadata, retention, now) {
+                continue;
+            }
+            let path = entry.path();
+            fs::remove_file(&path).map_err(|source| StorageError::Remove {
+                path: path.clone(),
+                source,
+            })?;
+            self.memory.forget(&path);
+            let mut lock = name;
+            lock.push(LOCK_SUFFIX);
+            // The lock may be missing; a lock that stays is an empty file.
+            let _ = fs::remove_file(whole.join(lock));
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
+    fn remove(&self, directory: &ObjectDirectory) -> Result<bool, StorageError> {
+        let whole = self.root.join(directory.relative());
+        self.memory.forget(&whole);
+        match fs::remove_dir_all(&whole) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(StorageError::Remove { path: whole, source }),
+        }
+    }
+
+    fn url(&self, path: &ArtifactPath) -> String {
+        address::url(&self.address, path)
+    }
+}
+
+fn wanted(digest: &str) -> Result<(Algorithm, Digest), String> {
+    let wanted: Digest = digest.parse().map_err(|error| format!("{error}"))?;
+    let algorithm = Algorithm::try_from(wanted.algorithm()).map_err(|error| error.to_string())?;
+    Ok((algorithm, wanted))
+}
+
+/// Opens the file itself, not what a link that took its place in between points at.
+fn open_itself(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    File::options()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+}
+
+/// Hashes the file that `metadata` was read from; one that changed meanwhile is reported as changed.
+fn hash(path: &Path, metadata: &Metadata, algorithm: Algorithm) -> io::Result<Digest> {
+    use std::os::unix::fs::MetadataExt;
+    let file = open_itself(path)?;
+    if file.metadata()?.ino() != metadata.ino() {
+        return Err(io::Error::other("the file was replaced while it was read"));
+    }
+    Hasher::of(algorithm, file)
+}
+
+fn expired(metadata: &Metadata, retention: Duration, now: Timestamp) -> bool {
+    let since = metadata
+        .modified()
+        .ok()
+        .and_then(|time| SystemTime::from(now).duration_since(time).ok());
+    since.is_some_and(|since| since > retention)
+}
+
+/// A temporary file beside its target. The lock goes with it.
+struct LocalDraft {
+    file: NamedTempFile,
+    target: PathBuf,
+    memory: Arc<Memory>,
+    _lock: File,
+}
+
+impl Write for LocalDraft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Draft for LocalDraft {
+    fn publish(self: Box<Self>, digest: &Digest) -> Result<(), StorageError> {
+        let target = self.target.clone();
+        let failed = |what, source| StorageError::Write {
+            what,
+            path: target.clone(),
+            source,
+        };
+        self.file
+            .as_file()
+            .sync_all()
+            .map_err(|source| failed("cannot sync", source))?;
+        let file = self
+            .file
+            .persist(&target)
+            .map_err(|error| failed("cannot rename to", error.error))?;
+        let directory = target.parent().unwrap_or(&target);
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .map_err(|source| failed("cannot sync the directory of", source))?;
+        let metadata = file.metadata().map_err(|source| failed("cannot stat", source))?;
+        self.memory.note(&target, &metadata, digest.clone());
+        Ok(())
+    }
+}

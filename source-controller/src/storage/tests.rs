@@ -1,0 +1,232 @@
+//! The local directory on a real file system.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use sluice_api::digest::Digest;
+
+use super::{ArtifactPath, LocalDirectory, ObjectDirectory, Storage, StorageError, Verdict};
+use crate::archive::{Algorithm, Hasher};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+struct Fixture {
+    root: tempfile::TempDir,
+    storage: LocalDirectory,
+    directory: ObjectDirectory,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let storage = LocalDirectory::open(root.path(), "sc").unwrap();
+        Self {
+            root,
+            storage,
+            directory: ObjectDirectory::git_repository("ns", "n").unwrap(),
+        }
+    }
+
+    fn store(&self, commit: &str, content: &[u8]) -> (ArtifactPath, Digest) {
+        let path = self.directory.artifact(commit).unwrap();
+        let mut draft = self.storage.create(&path).unwrap();
+        draft.write_all(content).unwrap();
+        let digest = Hasher::of(Algorithm::Sha256, content).unwrap();
+        draft.publish(&digest).unwrap();
+        (path, digest)
+    }
+
+    fn whole(&self, path: &ArtifactPath) -> PathBuf {
+        self.root.path().join(path.relative())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.root.path().join(self.directory.relative())).unwrap();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+#[test]
+fn a_published_file_is_private_and_whole() {
+    let f = Fixture::new();
+    let (path, digest) = f.store("aa", b"content");
+    assert_eq!(fs::read(f.whole(&path)).unwrap(), b"content");
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(f.whole(&path)), 0o600);
+    assert_eq!(mode(f.root.path().join(f.directory.relative())), 0o700);
+    assert_eq!(f.names(), ["aa.tar.gz", "aa.tar.gz.lock"]);
+    assert_eq!(
+        f.storage.verify(&path, &digest.to_string()).unwrap(),
+        Verdict::Good
+    );
+}
+
+#[test]
+fn a_draft_that_is_dropped_leaves_only_its_lock() {
+    let f = Fixture::new();
+    let path = f.directory.artifact("aa").unwrap();
+    f.storage.create(&path).unwrap().write_all(b"half").unwrap();
+    assert_eq!(f.names(), ["aa.tar.gz.lock"]);
+}
+
+#[test]
+fn one_artifact_has_one_writer_at_a_time() {
+    let f = Fixture::new();
+    let path = f.directory.artifact("aa").unwrap();
+    let draft = f.storage.create(&path).unwrap();
+    assert!(matches!(f.storage.create(&path), Err(StorageError::Locked(_))));
+    drop(draft);
+    assert!(f.storage.create(&path).is_ok());
+}
+
+#[test]
+fn an_altered_file_is_damaged_and_goes() {
+    let f = Fixture::new();
+    let (path, digest) = f.store("aa", b"content");
+    let before = fs::metadata(f.whole(&path)).unwrap().modified().unwrap();
+    fs::write(f.whole(&path), b"CONTENT").unwrap();
+    // Same size, and the modification time put back: still noticed.
+    File::options()
+        .write(true)
+        .open(f.whole(&path))
+        .unwrap()
+        .set_modified(before)
+        .unwrap();
+    let verdict = f.storage.verify(&path, &digest.to_string()).unwrap();
+    assert_eq!(
+        verdict,
+        Verdict::Damaged(format!("computed digest doesn't match '{digest}'"))
+    );
+    assert_eq!(
+        f.storage.verify(&path, &digest.to_string()).unwrap(),
+        Verdict::Missing
+    );
+}
+
+#[test]
+fn a_digest_that_cannot_be_checked_counts_as_damage() {
+    for digest in ["", "sha256:zz", "md5:00"] {
+        let f = Fixture::new();
+        let (path, _) = f.store("aa", b"content");
+        assert!(
+            matches!(f.storage.verify(&path, digest).unwrap(), Verdict::Damaged(_)),
+            "{digest}"
+        );
+    }
+}
+
+#[test]
+fn only_a_regular_file_counts_as_there() {
+    let f = Fixture::new();
+    let (path, digest) = f.store("aa", b"content");
+    let elsewhere = f.root.path().join("elsewhere");
+    fs::rename(f.whole(&path), &elsewhere).unwrap();
+    symlink(&elsewhere, f.whole(&path)).unwrap();
+    assert_eq!(
+        f.storage.verify(&path, &digest.to_string()).unwrap(),
+        Verdict::Missing
+    );
+    fs::remove_file(f.whole(&path)).unwrap();
+    fs::create_dir(f.whole(&path)).unwrap();
+    assert_eq!(
+        f.storage.verify(&path, &digest.to_string()).unwrap(),
+        Verdict::Missing
+    );
+}
+
+#[test]
+fn a_restart_reads_the_file_again() {
+    let f = Fixture::new();
+    let (path, digest) = f.store("aa", b"content");
+    let restarted = LocalDirectory::open(f.root.path(), "sc").unwrap();
+    let metadata = fs::metadata(f.whole(&path)).unwrap();
+    assert_eq!(restarted.known_digest(&path.relative(), &metadata), None);
+    assert_eq!(
+        restarted.verify(&path, &digest.to_string()).unwrap(),
+        Verdict::Good
+    );
+    assert_eq!(restarted.known_digest(&path.relative(), &metadata), Some(digest));
+}
+
+#[test]
+fn retention_counts_from_when_a_file_was_superseded() {
+    let f = Fixture::new();
+    let (old, _) = f.store("aa", b"old");
+    let (current, _) = f.store("bb", b"new");
+    // Made long ago, superseded now.
+    let now = Timestamp::now();
+    let long_ago = SystemTime::from(now) - Duration::from_secs(3600);
+    for path in [&old, &current] {
+        File::open(f.whole(path)).unwrap().set_modified(long_ago).unwrap();
+    }
+    f.storage.supersede(&old, now).unwrap();
+    let collect = |after: u64| {
+        let later = now + Duration::from_secs(after);
+        f.storage
+            .collect(&f.directory, Some(&current), MINUTE, later)
+            .unwrap()
+    };
+    assert_eq!(collect(59), 0);
+    assert_eq!(collect(61), 1);
+    assert_eq!(f.names(), ["bb.tar.gz", "bb.tar.gz.lock"]);
+    assert_eq!(collect(1_000_000), 0, "the current file stays, however old");
+}
+
+#[test]
+fn what_a_crash_left_behind_goes_after_the_same_time() {
+    let f = Fixture::new();
+    let (current, _) = f.store("aa", b"x");
+    let orphan = f.root.path().join(f.directory.relative()).join("bb.tar.gzQ1w2E3");
+    fs::write(&orphan, b"half").unwrap();
+    let later = Timestamp::now() + Duration::from_secs(61);
+    assert_eq!(
+        f.storage
+            .collect(&f.directory, Some(&current), MINUTE, later)
+            .unwrap(),
+        1
+    );
+    assert!(!orphan.exists());
+}
+
+#[test]
+fn nothing_is_collected_where_nothing_is() {
+    let f = Fixture::new();
+    assert_eq!(
+        f.storage
+            .collect(&f.directory, None, MINUTE, Timestamp::now())
+            .unwrap(),
+        0
+    );
+    let missing = f.directory.artifact("cc").unwrap();
+    f.storage.supersede(&missing, Timestamp::now()).unwrap();
+}
+
+#[test]
+fn a_deleted_objects_directory_goes_whole() {
+    let f = Fixture::new();
+    f.store("aa", b"x");
+    assert!(f.storage.remove(&f.directory).unwrap());
+    assert!(!f.root.path().join(f.directory.relative()).exists());
+    assert!(!f.storage.remove(&f.directory).unwrap());
+}
+
+#[test]
+fn the_root_must_be_a_directory() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("file");
+    fs::write(&file, b"").unwrap();
+    for path in [file, root.path().join("missing")] {
+        assert!(matches!(
+            LocalDirectory::open(path, "sc"),
+            Err(StorageError::Root { .. })
+        ));
+    }
+}
