@@ -1,3 +1,34 @@
 //! A Kubernetes API without a cluster, as a tower service.
+//!
+//! [`Server`] builds an [`Embedded`] API from custom resource definitions and a [`Store`]. [`Embedded::client`] gives an
+//! in-process [`kube::Client`]; [`Embedded::serve`] puts the same API on a socket, over TLS, for `kubectl` and other programs.
+//!
+//! # What is served
+//! Namespaces, Secrets, ConfigMaps, Events, ServiceAccounts (core/v1), Leases (coordination.k8s.io/v1), the definitions
+//! themselves (apiextensions.k8s.io/v1, read-only) and every version of the custom resources given at build.
+//!
+//! # Deviations from kube-apiserver
+//! * `managedFields` are not kept: there is no server-side apply (415), so nothing would read them.
+//! * Lists are never chunked: `limit` is ignored, which the API allows, and a `continue` token is refused.
+//! * Foreground deletion, aggregated discovery and protobuf are refused by a Status that names them.
+//! * Garbage collection and namespace deletion, a cluster's controller-manager, run inside the server.
+//! * There is one user; RBAC objects and access reviews are not served.
+
+mod admit;
+mod age;
 pub mod builtin;
+mod gc;
+mod jsonpath;
+mod meta;
+mod resource;
 pub mod schema;
+mod seed;
+mod selector;
+mod serve;
+mod server;
+mod service;
+mod store;
+
+pub use serve::{ServeError, Serving};
+pub use server::{BuildError, Builder, Embedded, Server};
+pub use store::{Store, StoreError};

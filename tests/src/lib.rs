@@ -1,1 +1,3 @@
 //! Harness and suites: real git, real kube-apiserver, real CLI.
+
+pub mod story;

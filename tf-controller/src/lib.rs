@@ -1,1 +1,15 @@
 //! The apply controller: artifact revisions become plans and applies.
+//!
+//! `reconcile` runs the passes, `decide` is the pure decision, `executor` is where runs are carried out. The runs
+//! themselves are `sluice-tf-runner`'s.
+
+pub mod args;
+pub mod decide;
+pub mod executor;
+pub mod inputs;
+pub mod reconcile;
+pub mod schedule;
+
+mod run;
+
+pub use run::{Options, RunError, run};

@@ -9,6 +9,7 @@
 
 mod correlate;
 mod default;
+mod duration;
 mod embedded;
 pub mod error;
 mod format;

@@ -71,7 +71,14 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
     let given = |name: &str| environment.get(name).filter(|value| !value.is_empty()).cloned();
-    let kubeconfig = given("KUBECONFIG").and_then(|paths| std::env::split_paths(&paths).next());
+    let named = given("KUBECONFIG").and_then(|paths| std::env::split_paths(&paths).next());
+    let usual = || {
+        given("HOME")
+            .map(|home| PathBuf::from(home).join(".kube/config"))
+            .filter(|path| path.is_file())
+    };
+    let in_pod = given("KUBERNETES_SERVICE_HOST").is_some();
+    let kubeconfig = named.or_else(|| if in_pod { None } else { usual() });
     let settings = client::Settings {
         kubeconfig: kubeconfig.clone(),
         ..client::Settings::default()

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use sluice_runtime::telemetry::{self, Encoding, Level};
 use sluice_tf_runner::args::{self, RunnerArgs};
 use sluice_tf_runner::run::Ending;
 
@@ -13,11 +14,20 @@ use sluice_tf_runner::run::Ending;
 struct Cli {
     #[command(flatten)]
     runner: RunnerArgs,
+    /// Form of the log.
+    #[arg(long, value_enum, default_value_t)]
+    log_encoding: Encoding,
+    /// Least severe entry of the log.
+    #[arg(long, value_enum, default_value_t)]
+    log_level: Level,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Err(error) = telemetry::install(cli.log_encoding, cli.log_level) {
+        eprintln!("tf-runner: no log: {error}");
+    }
     match args::run(&cli.runner).await {
         Ok(Ending::Succeeded) => ExitCode::SUCCESS,
         Ok(Ending::Failed) => ExitCode::from(1),

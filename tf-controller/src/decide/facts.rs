@@ -107,6 +107,8 @@ pub struct History {
     pub last: Option<RunFact>,
     /// The stored plan with changes that no apply has used.
     pub pending: Option<Pending>,
+    /// The newest ended run was a check of a stack that had been as wanted, with the same inputs.
+    pub checked: bool,
     /// The end of the newest run that succeeded.
     pub last_success: Option<Timestamp>,
     /// The name of the newest run whose apply was started (part of the effect digest: makes ids single-use).

@@ -10,7 +10,8 @@ mod retry;
 mod tests;
 
 pub use facts::{
-    Approval, Facts, History, Inputs, NewRun, Outcome, Pending, Policy, RunAction, RunFact, SourceFact, Trigger,
+    Approval, Facts, History, Inputs, NewRun, Outcome, Pending, Policy, RunAction, RunFact, SourceFact,
+    Trigger,
 };
 pub use retry::{RetryPolicy, Strategy};
 
@@ -67,7 +68,11 @@ pub fn decide(facts: &Facts) -> Step {
         return deletion(facts);
     }
     if facts.suspended {
-        return if facts.history.active.is_some() { Step::Follow } else { Step::Rest(Rest::Suspended) };
+        return if facts.history.active.is_some() {
+            Step::Follow
+        } else {
+            Step::Rest(Rest::Suspended)
+        };
     }
     if facts.history.active.is_some() {
         return Step::Follow;
@@ -90,7 +95,11 @@ fn wanted(facts: &Facts, inputs: &str) -> Step {
         return start(facts, fresh_action(facts), Trigger::Revision, 1);
     };
     if last.inputs != inputs || last.destroy != facts.policy.destroy {
-        let trigger = if last.generation == facts.generation { Trigger::Revision } else { Trigger::Spec };
+        let trigger = if last.generation == facts.generation {
+            Trigger::Revision
+        } else {
+            Trigger::Spec
+        };
         return start(facts, fresh_action(facts), trigger, 1);
     }
     if let Some(pending) = &facts.history.pending {
@@ -102,7 +111,10 @@ fn wanted(facts: &Facts, inputs: &str) -> Step {
     if facts.request.is_some() {
         return start(facts, RunAction::Plan, Trigger::Request, 1);
     }
-    let due = after(facts.history.last_success.unwrap_or(last.finished), facts.interval);
+    let due = after(
+        facts.history.last_success.unwrap_or(last.finished),
+        facts.interval,
+    );
     if facts.now >= due {
         return start(facts, RunAction::Plan, Trigger::Interval, 1);
     }
@@ -130,7 +142,14 @@ fn waiting_plan(facts: &Facts, pending: &Pending) -> Step {
             let plan = Some((pending.plan_id.clone(), pending.run.clone()));
             let destroy = facts.policy.destroy;
             let attempt = facts.history.last.as_ref().map_or(1, |last| last.attempt);
-            Step::Start(NewRun { action: RunAction::Apply, trigger, destroy, plan, approved_by, attempt })
+            Step::Start(NewRun {
+                action: RunAction::Apply,
+                trigger,
+                destroy,
+                plan,
+                approved_by,
+                attempt,
+            })
         }
         Approval::None if pending.drift && facts.now >= due => {
             start(facts, RunAction::Plan, Trigger::Interval, 1)
@@ -149,7 +168,12 @@ fn after_failure(facts: &Facts, last: &RunFact) -> Step {
     }
     if last.stale && last.attempt <= STALE_AT_ONCE {
         // The state moved on under an approved plan: a plan with the same effect is still approved, so make it now.
-        return start(facts, fresh_action(facts), Trigger::Retry, last.attempt.saturating_add(1));
+        return start(
+            facts,
+            fresh_action(facts),
+            Trigger::Retry,
+            last.attempt.saturating_add(1),
+        );
     }
     if facts.retry.is_exhausted(last.attempt) {
         return Step::Rest(Rest::RetryLimit);
@@ -158,7 +182,12 @@ fn after_failure(facts: &Facts, last: &RunFact) -> Step {
     if facts.now < at {
         return Step::Rest(Rest::RetryAt(at));
     }
-    start(facts, fresh_action(facts), Trigger::Retry, last.attempt.saturating_add(1))
+    start(
+        facts,
+        fresh_action(facts),
+        Trigger::Retry,
+        last.attempt.saturating_add(1),
+    )
 }
 
 /// The object is being deleted.
@@ -172,7 +201,11 @@ fn deletion(facts: &Facts) -> Step {
     if !facts.policy.destroy_on_deletion {
         return Step::Release;
     }
-    let last = facts.history.last.as_ref().filter(|run| run.trigger == Trigger::Deletion);
+    let last = facts
+        .history
+        .last
+        .as_ref()
+        .filter(|run| run.trigger == Trigger::Deletion);
     match last {
         Some(run) if run.outcome == Outcome::Succeeded => return Step::Release,
         Some(run) => {
@@ -205,13 +238,24 @@ fn deletion(facts: &Facts) -> Step {
 
 /// A plan, and its apply in the same run where no person is asked.
 fn fresh_action(facts: &Facts) -> RunAction {
-    if facts.approval == Approval::Auto && !facts.policy.plan_only { RunAction::PlanAndApply } else { RunAction::Plan }
+    if facts.approval == Approval::Auto && !facts.policy.plan_only {
+        RunAction::PlanAndApply
+    } else {
+        RunAction::Plan
+    }
 }
 
 fn start(facts: &Facts, action: RunAction, trigger: Trigger, attempt: u32) -> Step {
     let approved_by = (action == RunAction::PlanAndApply).then(|| "auto".to_owned());
     let destroy = facts.policy.destroy;
-    Step::Start(NewRun { action, trigger, destroy, plan: None, approved_by, attempt })
+    Step::Start(NewRun {
+        action,
+        trigger,
+        destroy,
+        plan: None,
+        approved_by,
+        attempt,
+    })
 }
 
 fn after(since: Timestamp, wait: SignedDuration) -> Timestamp {

@@ -34,7 +34,11 @@ impl RetryPolicy {
         };
         let factor = 1_i32.checked_shl(exponent).unwrap_or(i32::MAX);
         let delay = self.interval.checked_mul(factor).unwrap_or(self.longest);
-        if self.strategy == Strategy::Exponential { delay.min(self.longest) } else { delay }
+        if self.strategy == Strategy::Exponential {
+            delay.min(self.longest)
+        } else {
+            delay
+        }
     }
 
     /// Whether no further try is allowed after the failure of the `attempt`-th.

@@ -1,7 +1,8 @@
 //! The decision as a table, and its safety as properties over random facts.
 
+use super::Strategy;
 use super::*;
-use proptest::prelude::*;
+use proptest::prelude::{any, prop_assert, prop_assert_eq, prop_compose, proptest};
 
 const NOW: i64 = 1_000_000;
 
@@ -17,9 +18,15 @@ fn facts() -> Facts {
         generation: 1,
         policy: Policy::default(),
         approval: Approval::None,
-        source: SourceFact::Found { revision: "main@sha1:aa".into(), digest: "sha256:bb".into() },
+        source: SourceFact::Found {
+            revision: "main@sha1:aa".into(),
+            digest: "sha256:bb".into(),
+        },
         inputs: Inputs::Known("i1".into()),
-        history: History { next_sequence: 1, ..History::default() },
+        history: History {
+            next_sequence: 1,
+            ..History::default()
+        },
         request: None,
         interval: SignedDuration::from_mins(10),
         retry: RetryPolicy {
@@ -56,8 +63,12 @@ fn with_last(last: RunFact) -> Facts {
 
 fn with_pending(ago: i64, drift: bool) -> Facts {
     let mut facts = with_last(ended(Outcome::Succeeded, ago));
-    facts.history.pending =
-        Some(Pending { plan_id: "plan-main-aa-ee".into(), run: "app-1234-1".into(), drift, planned: at(NOW - ago) });
+    facts.history.pending = Some(Pending {
+        plan_id: "plan-main-aa-ee".into(),
+        run: "app-1234-1".into(),
+        drift,
+        planned: at(NOW - ago),
+    });
     facts
 }
 
@@ -70,8 +81,14 @@ fn line(step: &Step) -> String {
             if run.destroy { " (destroy)" } else { "" },
             run.trigger,
             run.attempt,
-            run.plan.as_ref().map(|(id, _)| format!(", {id}")).unwrap_or_default(),
-            run.approved_by.as_ref().map(|by| format!(", approved by {by}")).unwrap_or_default(),
+            run.plan
+                .as_ref()
+                .map(|(id, _)| format!(", {id}"))
+                .unwrap_or_default(),
+            run.approved_by
+                .as_ref()
+                .map(|by| format!(", approved by {by}"))
+                .unwrap_or_default(),
         ),
         Step::Rest(Rest::RetryAt(when)) => format!("RetryAt +{}s", when.as_second() - NOW),
         Step::Rest(Rest::Steady(when)) => format!("Steady +{}s", when.as_second() - NOW),
@@ -84,7 +101,13 @@ fn line(step: &Step) -> String {
 }
 
 fn table(rows: Vec<(&str, Facts)>) -> String {
-    rows.into_iter().map(|(name, facts)| format!("{name}: {}\n", line(&decide(&facts)))).collect()
+    let lines = rows
+        .into_iter()
+        .map(|(name, facts)| format!("{name}: {}", line(&decide(&facts))));
+    lines.collect::<Vec<_>>().join(
+        "
+",
+    )
 }
 
 fn change(mut facts: Facts, edit: impl FnOnce(&mut Facts)) -> Facts {
@@ -119,7 +142,30 @@ fn a_living_stack() {
         ("failed, no retries", change(failed(15), |f| f.retry.retries = Some(0))),
         ("failed, no retries, requested", change(failed(15), |f| { f.retry.retries = Some(0); f.request = Some("t".into()); })),
         ("stale plan", change(failed(0), |f| f.history.last.as_mut().unwrap().stale = true)),
-    ]), @r"
+    ]), @"
+    new: Plan because Revision, attempt 1
+    new, auto: PlanAndApply because Revision, attempt 1, approved by auto
+    new, auto, plan only: Plan because Revision, attempt 1
+    new, destroy, auto: PlanAndApply (destroy) because Revision, attempt 1, approved by auto
+    suspended: Suspended
+    refused: Refused
+    no artifact: Source
+    inputs unknown: InputsUnknown
+    steady: Steady +540s
+    steady, revision moved, inputs same: Steady +540s
+    inputs changed by a commit: Plan because Revision, attempt 1
+    inputs changed by the spec: Plan because Spec, attempt 1
+    interval over: Plan because Interval, attempt 1
+    interval over, auto: Plan because Interval, attempt 1
+    requested: Plan because Request, attempt 1
+    failed just now: RetryAt +10s
+    failed a while ago: Plan because Retry, attempt 2
+    failed, lost: Plan because Retry, attempt 2
+    failed, spec edited since: Plan because Spec, attempt 1
+    failed, requested: Plan because Request, attempt 1
+    failed, no retries: RetryLimit
+    failed, no retries, requested: Plan because Request, attempt 1
+    stale plan: Plan because Retry, attempt 2
     ");
 }
 
@@ -140,7 +186,20 @@ fn a_waiting_plan() {
         ("drift, auto", change(with_pending(60, true), |f| f.approval = Approval::Auto)),
         ("drift, disabled", change(with_pending(60, true), |f| f.approval = Approval::Disabled)),
         ("drift, disabled, interval over", change(with_pending(600, true), |f| f.approval = Approval::Disabled)),
-    ]), @r"
+    ]), @"
+    not approved: AwaitApproval
+    not approved, long ago: AwaitApproval
+    approved: Apply because Approval, attempt 1, plan-main-aa-ee, approved by kubectl
+    auto: Apply because Approval, attempt 1, plan-main-aa-ee, approved by auto
+    approved, plan only: ShowPlan None
+    approved, inputs changed: Plan because Revision, attempt 1
+    auto, inputs changed: PlanAndApply because Revision, attempt 1, approved by auto
+    approved, destroy switched on: Plan (destroy) because Revision, attempt 1
+    drift, manual: AwaitApproval
+    drift, manual, interval over: Plan because Interval, attempt 1
+    drift, auto: Apply because Drift, attempt 1, plan-main-aa-ee, approved by auto
+    drift, disabled: ShowPlan Some(540)
+    drift, disabled, interval over: Plan because Interval, attempt 1
     ");
 }
 
@@ -153,7 +212,11 @@ fn a_deleted_stack() {
             edit(f);
         })
     };
-    let destroyed = |outcome, ago| RunFact { trigger: Trigger::Deletion, destroy: true, ..ended(outcome, ago) };
+    let destroyed = |outcome, ago| RunFact {
+        trigger: Trigger::Deletion,
+        destroy: true,
+        ..ended(outcome, ago)
+    };
     insta::assert_snapshot!(table(vec![
         ("keep resources", deleting(|f| f.policy.destroy_on_deletion = false)),
         ("keep resources, source gone", deleting(|f| { f.policy.destroy_on_deletion = false; f.source = SourceFact::NoArtifact; })),
@@ -164,15 +227,24 @@ fn a_deleted_stack() {
         ("destroyed", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Succeeded, 1)))),
         ("destroy failed", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Failed, 1)))),
         ("destroy failed a while ago", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Failed, 20)))),
-    ]), @r"
+    ]), @"
+    keep resources: Release
+    keep resources, source gone: Release
+    destroy: PlanAndApply (destroy) because Deletion, attempt 1, approved by deletion
+    destroy, source gone: Source
+    suspended: DeletionSuspended
+    a run is in progress: Follow
+    destroyed: Release
+    destroy failed: RetryAt +14s
+    destroy failed a while ago: PlanAndApply (destroy) because Deletion, attempt 2, approved by deletion
     ");
 }
 
 prop_compose! {
     fn any_facts()(
         deleting: bool, suspended: bool, refused: bool, generation in 1_i64..3, plan_only: bool, destroy: bool,
-        destroy_on_deletion: bool, approval in 0..4, source in 0..3, inputs in 0..3, active: bool,
-        last in proptest::option::of((0..3, 0_i64..2000, 1_u32..50, any::<bool>(), 0..2)),
+        destroy_on_deletion: bool, approval in 0_usize..4, source in 0..3, inputs in 0..3, active: bool,
+        last in proptest::option::of((0_usize..3, 0_i64..2000, 1_u32..50, any::<bool>(), 0..2)),
         pending in proptest::option::of((any::<bool>(), 0_i64..2000)),
         request: bool, retries in proptest::option::of(0_u32..3),
     ) -> Facts {
@@ -182,6 +254,7 @@ prop_compose! {
         f.refused = refused.then(|| "spec.x".to_owned());
         f.generation = generation;
         f.policy = Policy { plan_only, destroy, destroy_on_deletion };
+        let approval: usize = approval;
         f.approval = [Approval::None, Approval::Auto, Approval::Given { by: "u".into() }, Approval::Disabled][approval].clone();
         if source == 1 { f.source = SourceFact::NoArtifact; }
         if source == 2 { f.source = SourceFact::NotFound("gone".into()); }

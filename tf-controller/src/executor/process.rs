@@ -6,15 +6,17 @@
 use super::{Executor, ExecutorError, Liveness, RunRef};
 use futures::future::{BoxFuture, FutureExt};
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap},
     fs::{File, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
 };
-use tokio::{process::Command, sync::mpsc};
+use tokio::{
+    process::Command,
+    sync::{mpsc, watch},
+};
 
 /// How runner processes are started.
 #[derive(Clone, Debug)]
@@ -31,7 +33,7 @@ pub struct ProcessOptions {
 pub struct ProcessExecutor {
     options: ProcessOptions,
     /// Started here and not yet seen to end: alive even before they hold their lock.
-    children: Arc<Mutex<HashSet<RunRef>>>,
+    children: watch::Sender<HashMap<RunRef, Option<u32>>>,
     /// Told of each runner that ended, so that a crash is noticed without waiting.
     ended: mpsc::UnboundedSender<RunRef>,
 }
@@ -47,18 +49,35 @@ impl ProcessExecutor {
             .recursive(true)
             .mode(0o700)
             .create(&runs)
-            .map_err(|source| ExecutorError::Directory { path: runs.display().to_string(), source })?;
+            .map_err(|source| ExecutorError::Directory {
+                path: runs.display().to_string(),
+                source,
+            })?;
         let (ended, receiver) = mpsc::unbounded_channel();
-        Ok((Self { options, children: Arc::default(), ended }, receiver))
+        Ok((
+            Self {
+                options,
+                children: watch::Sender::default(),
+                ended,
+            },
+            receiver,
+        ))
     }
 
     fn file(&self, run: &RunRef, suffix: &str) -> PathBuf {
-        self.options.root.join("runs").join(format!("{}_{}.{suffix}", run.namespace, run.name))
+        self.options
+            .root
+            .join("runs")
+            .join(format!("{}_{}.{suffix}", run.namespace, run.name))
     }
 
     fn spawn(&self, run: RunRef) -> Result<(), ExecutorError> {
         let program = self.options.command.first().cloned().unwrap_or_default();
-        let failed = |source| ExecutorError::Start { program: program.clone(), run: run.name.clone(), source };
+        let failed = |source| ExecutorError::Start {
+            program: program.clone(),
+            run: run.name.clone(),
+            source,
+        };
         let log = open_private(&self.file(&run, "log")).map_err(failed)?;
         let mut child = Command::new(&program)
             .args(self.options.command.iter().skip(1))
@@ -75,43 +94,83 @@ impl ProcessExecutor {
             .process_group(0) // the terminal's Ctrl-C is for the controller
             .spawn()
             .map_err(failed)?;
-        self.alive().insert(run.clone());
-        let (children, ended) = (Arc::clone(&self.children), self.ended.clone());
+        self.children.send_modify(|children| {
+            children.insert(run.clone(), child.id());
+        });
+        let (children, ended) = (self.children.clone(), self.ended.clone());
         tokio::spawn(async move {
             let status = child.wait().await;
             tracing::debug!(run = run.name, ?status, "runner process ended");
-            children.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
+            children.send_modify(|children| {
+                children.remove(&run);
+            });
             drop(ended.send(run)); // nobody listens any more: the controller is stopping
         });
         Ok(())
     }
 
-    fn alive(&self) -> std::sync::MutexGuard<'_, HashSet<RunRef>> {
-        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_ours(&self, run: &RunRef) -> bool {
+        self.children.borrow().contains_key(run)
+    }
+
+    /// Whether no runner that was started here is left.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.children.borrow().is_empty()
+    }
+
+    /// Waits until no runner that was started here is left.
+    pub async fn idle(&self) {
+        // The sender lives in self: the wait cannot fail.
+        drop(self.children.subscribe().wait_for(HashMap::is_empty).await);
+    }
+
+    /// Interrupts the runners that were started here: they interrupt the CLI and report.
+    pub fn interrupt(&self) {
+        for id in self.children.borrow().values().flatten() {
+            if let Some(process) = rustix::process::Pid::from_raw(id.cast_signed()) {
+                // One that has just ended needs no interrupt.
+                let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
+            }
+        }
     }
 }
 
 impl Executor for ProcessExecutor {
     fn start(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
-        async move { if self.alive().contains(&run) { Ok(()) } else { self.spawn(run) } }.boxed()
+        async move {
+            if self.is_ours(&run) {
+                Ok(())
+            } else {
+                self.spawn(run)
+            }
+        }
+        .boxed()
     }
 
     fn liveness(&self, run: RunRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
         async move {
-            if self.alive().contains(&run) {
+            if self.is_ours(&run) {
                 return Ok(Liveness::Alive);
             }
             let path = self.file(&run, "lock");
             is_locked(&path)
                 .map(|locked| if locked { Liveness::Alive } else { Liveness::Gone })
-                .map_err(|source| ExecutorError::Directory { path: path.display().to_string(), source })
+                .map_err(|source| ExecutorError::Directory {
+                    path: path.display().to_string(),
+                    source,
+                })
         }
         .boxed()
     }
 }
 
 fn open_private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
 }
 
 /// Whether a living process holds the lock. A file that is not there is not locked.

@@ -7,7 +7,7 @@ use cel::{Context, ExecutionError, Value as Cel};
 use serde_json::Value;
 
 use super::align::align;
-use super::value::to_cel;
+use super::value::self_value;
 use super::{Rule, library};
 use crate::schema::correlate::{Correlation, old_entry};
 use crate::schema::error::{ErrorKind, FieldError};
@@ -172,7 +172,7 @@ struct Selves {
 
 fn run_rules(at: &Visit<'_>, path: &str, errors: &mut Vec<FieldError>) {
     let shown_type = at.spine.type_name.as_str();
-    let see = |value: &Value| to_cel(value, Some(at.spine), at.is_resource);
+    let see = |value: &Value| self_value(value, at.spine, at.is_resource);
     let uses_old = at.rules.rules.iter().any(|rule| rule.uses_old_self);
     let selves = see(at.value).and_then(|new| {
         let old = at.old.filter(|old| uses_old && !old.is_null());
@@ -182,11 +182,10 @@ fn run_rules(at: &Visit<'_>, path: &str, errors: &mut Vec<FieldError>) {
     let selves = match selves {
         Ok(selves) => selves,
         Err(reason) => {
-            errors.push(FieldError::invalid(
-                path,
-                shown_type,
-                format!("rules cannot be evaluated: {reason}"),
-            ));
+            errors.extend(at.rules.rules.iter().map(|rule| {
+                let detail = format!("{reason} evaluating rule: {}", rule.name());
+                FieldError::invalid(path, shown_type, detail)
+            }));
             return;
         }
     };

@@ -11,31 +11,72 @@ use serde_json::{Map, Value};
 
 use crate::schema::node::Node;
 
-/// What a rule sees of a value; a text says why it cannot be shown.
-pub(super) fn to_cel(value: &Value, node: Option<&Node>, is_resource: bool) -> Result<Cel, String> {
+/// What a rule sees as `self`; a text says why it cannot be shown.
+pub(super) fn self_value(value: &Value, node: &Node, is_resource: bool) -> Result<Cel, String> {
+    match mismatch(value, node) {
+        Some(reason) => Err(format!("invalid data, {reason}")),
+        None => Ok(to_cel(value, Some(node), is_resource)),
+    }
+}
+
+/// Why a value cannot be typed as its schema says. Comes about only where an update leaves an old error as it is.
+fn mismatch(value: &Value, node: &Node) -> Option<String> {
+    if value.is_null() {
+        return None;
+    }
+    if node.extensions.int_or_string {
+        let fits = value.is_string() || value.is_number();
+        return (!fits).then(|| "expected XIntOrString value to be either a string or integer".to_owned());
+    }
+    let actual = match value {
+        Value::Null | Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    };
+    let (fits, expected) = match node.type_name.as_str() {
+        "object" => (
+            value.is_object(),
+            "a map for the provided schema with type=object".to_owned(),
+        ),
+        "array" => (
+            value.is_array(),
+            "an array for the provided schema with type=array".to_owned(),
+        ),
+        "string" => (value.is_string(), format!("string, got {actual}")),
+        "number" => (value.is_number(), format!("float, got {actual}")),
+        "integer" => (value.is_number(), format!("int, got {actual}")),
+        "boolean" => (value.is_boolean(), format!("bool, got {actual}")),
+        _ => return None,
+    };
+    (!fits).then(|| format!("expected {expected}"))
+}
+
+/// A value, typed as far as the schema fits it.
+fn to_cel(value: &Value, node: Option<&Node>, is_resource: bool) -> Cel {
     match value {
-        Value::Null => Ok(Cel::Null),
-        Value::Bool(flag) => Ok(Cel::Bool(*flag)),
+        Value::Null => Cel::Null,
+        Value::Bool(flag) => Cel::Bool(*flag),
         Value::Number(number) => {
             let float = number.as_f64().unwrap_or_default();
             if node.is_some_and(|node| node.type_name == "number") {
-                return Ok(Cel::Float(float));
+                return Cel::Float(float);
             }
             let is_whole = node.is_some_and(|node| node.allows("integer")) && float.fract() == 0.0;
-            Ok(number
-                .as_i64()
-                .or_else(|| is_whole.then(|| truncate(float)))
-                .map_or(Cel::Float(float), Cel::Int))
+            let integer = number.as_i64().or_else(|| is_whole.then(|| truncate(float)));
+            integer.map_or(Cel::Float(float), Cel::Int)
         }
         Value::String(text) => to_text(text, node),
         Value::Array(entries) => {
             let below = node.and_then(|node| node.items.as_deref());
             let is_resource = below.is_some_and(|below| below.extensions.embedded_resource);
-            let entries: Result<Vec<Cel>, String> = entries
+            let entries: Vec<Cel> = entries
                 .iter()
                 .map(|entry| to_cel(entry, below, is_resource))
                 .collect();
-            Ok(Cel::List(entries?.into()))
+            Cel::List(entries.into())
         }
         Value::Object(fields) => to_map(fields, node, is_resource),
     }
@@ -49,39 +90,36 @@ fn truncate(value: f64) -> i64 {
     value as i64
 }
 
-fn to_map(fields: &Map<String, Value>, node: Option<&Node>, is_resource: bool) -> Result<Cel, String> {
+fn to_map(fields: &Map<String, Value>, node: Option<&Node>, is_resource: bool) -> Cel {
     let mut shown = HashMap::with_capacity(fields.len());
     let declared = node.filter(|node| !node.properties.is_empty() || is_resource);
     for (name, field) in fields {
         let entry = match declared {
             Some(_) if is_resource && name == "metadata" => Some((name.clone(), metadata(field))),
             Some(_) if is_resource && (name == "apiVersion" || name == "kind") => {
-                Some((name.clone(), to_cel(field, None, false)?))
+                Some((name.clone(), to_cel(field, None, false)))
             }
             // Fields that the schema does not declare are no part of what a rule sees.
-            Some(node) => node
-                .properties
-                .get(name)
-                .map(|below| below_field(name, field, below))
-                .transpose()?,
+            Some(node) => {
+                let below = node.properties.get(name);
+                below.map(|below| {
+                    (
+                        escape(name),
+                        to_cel(field, Some(below), below.extensions.embedded_resource),
+                    )
+                })
+            }
             None => {
                 let below = node.and_then(Node::additional_schema);
                 let is_resource = below.is_some_and(|below| below.extensions.embedded_resource);
-                Some((name.clone(), to_cel(field, below, is_resource)?))
+                Some((name.clone(), to_cel(field, below, is_resource)))
             }
         };
         if let Some((name, field)) = entry {
             shown.insert(Key::String(Arc::new(name)), field);
         }
     }
-    Ok(Cel::Map(shown.into()))
-}
-
-fn below_field(name: &str, field: &Value, below: &Node) -> Result<(String, Cel), String> {
-    Ok((
-        escape(name),
-        to_cel(field, Some(below), below.extensions.embedded_resource)?,
-    ))
+    Cel::Map(shown.into())
 }
 
 /// Of a resource's metadata, rules see the name.
@@ -129,22 +167,20 @@ fn escape(name: &str) -> String {
         .replace('/', "__slash__")
 }
 
-/// Strings whose format CEL has a type for become that type.
-fn to_text(text: &str, node: Option<&Node>) -> Result<Cel, String> {
+/// Strings whose format CEL has a type for become that type, if they are well-formed.
+fn to_text(text: &str, node: Option<&Node>) -> Cel {
     let format = node
         .filter(|node| node.type_name == "string")
         .and_then(|node| node.format.as_ref());
     let format = format.map(|format| format.name.replace('-', ""));
-    match format.as_deref() {
-        Some("byte") => BASE64_STANDARD
-            .decode(text)
-            .map(Cel::from)
-            .map_err(|error| format!("invalid byte string: {error}")),
+    let typed = match format.as_deref() {
+        Some("byte") => BASE64_STANDARD.decode(text).ok().map(Cel::from),
         Some("datetime") => convert(&TIMESTAMP, text.into()),
         Some("date") => convert(&TIMESTAMP, format!("{text}T00:00:00Z").into()),
         Some("duration") => convert(&DURATION, text.into()),
-        _ => Ok(text.into()),
-    }
+        _ => None,
+    };
+    typed.unwrap_or_else(|| text.into())
 }
 
 /// CEL's own conversion of a string, so that its types need not be named here.
@@ -166,13 +202,10 @@ impl Conversion {
 static TIMESTAMP: LazyLock<Conversion> = LazyLock::new(|| Conversion::new("timestamp(text)"));
 static DURATION: LazyLock<Conversion> = LazyLock::new(|| Conversion::new("duration(text)"));
 
-fn convert(conversion: &Conversion, text: Cel) -> Result<Cel, String> {
-    let Some(program) = &conversion.program else {
-        return Err("conversion not available".to_owned());
-    };
+fn convert(conversion: &Conversion, text: Cel) -> Option<Cel> {
     let mut context = Context::with_env(Arc::clone(&conversion.env));
     context.add_variable_from_value("text", text);
-    program.execute(&context).map_err(|error| error.to_string())
+    conversion.program.as_ref()?.execute(&context).ok()
 }
 
 #[cfg(test)]

@@ -80,6 +80,14 @@ pub(super) async fn apply(
     workspace: &Workspace<'_>,
     run: &TerraformRun,
 ) -> Result<(), RunError> {
+    let step = if run.spec.destroy {
+        Step::Destroy
+    } else {
+        Step::Apply
+    };
+    if let Some(why) = workspace.too_late() {
+        return Err(RunError::Stopped { step, why });
+    }
     workspace.reporter.say(|status| {
         status.phase = Phase::Applying;
         status.attempted_apply = true;
@@ -91,11 +99,6 @@ pub(super) async fn apply(
         _ => Vec::new(), // terraform takes no variables beside a plan file
     };
     let words = argv::apply(&workspace.plan_file(), &variables, &plan::argv_options(bundle));
-    let step = if run.spec.destroy {
-        Step::Destroy
-    } else {
-        Step::Apply
-    };
     match unlock::retrying(context, workspace, step, &words, &[0]).await {
         Err(RunError::Command { text, .. }) if text.contains(STALE) => Err(RunError::Stale { text }),
         applied => applied.map(drop),

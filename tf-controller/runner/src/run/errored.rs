@@ -13,6 +13,7 @@ use super::context::Context;
 use super::error::{RunError, Step};
 use super::patience::patiently;
 use super::prepare::write_private;
+use super::workdir::failed;
 use super::workspace::Workspace;
 use crate::bundle::{Bundle, Stack};
 use crate::chunk;
@@ -95,14 +96,19 @@ fn decode(secrets: &[Secret]) -> Option<Vec<u8>> {
 }
 
 /// Keeps the state that the CLI left in the module directory, if it did. `Ok(true)` when there was one.
-pub(super) async fn keep(context: &Context, bundle: &Bundle, module: &Path) -> Result<bool, RunError> {
+pub(super) async fn keep(
+    context: &Context,
+    stack: &Stack,
+    workspace: &str,
+    module: &Path,
+) -> Result<bool, RunError> {
     let state = match std::fs::read(module.join(FILE)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        read => read.map_err(|source| super::workdir::failed("read errored.tfstate", source))?,
+        read => read.map_err(|source| failed("read errored.tfstate", source))?,
     };
-    let secrets = encode(&state, &bundle.stack, &bundle.workspace)
-        .map_err(|source| super::workdir::failed("pack errored.tfstate", source))?;
-    let api = api(context, &bundle.stack);
+    let secrets =
+        encode(&state, stack, workspace).map_err(|source| failed("pack errored.tfstate", source))?;
+    let api = api(context, stack);
     let params = PostParams::default();
     for secret in &secrets {
         match patiently(context.settings.patience, || api.create(&params, secret)).await {
@@ -115,6 +121,16 @@ pub(super) async fn keep(context: &Context, bundle: &Bundle, module: &Path) -> R
     }
     tracing::warn!("the CLI could not write the state; it is kept and pushed by the next run");
     Ok(true)
+}
+
+/// Removes a file of that name that came with the artifact: it is not the CLI's, and must never be pushed.
+pub(super) fn disown(module: &Path) -> Result<(), RunError> {
+    match std::fs::remove_file(module.join(FILE)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed("remove errored.tfstate of the artifact", error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Pushes a kept state, then removes it.

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::path::Path;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -18,7 +19,7 @@ use super::context::Context;
 use super::error::{RunError, Step};
 use super::patience::patiently;
 use super::report::Reporter;
-use super::workdir::{self, Places, WorkDirectory};
+use super::workdir::{self, Places, Tenant, WorkDirectory};
 use super::workspace::Workspace;
 use super::{apply, errored, gate, plan, prepare, stored, unlock};
 use crate::bundle::{self, Bundle};
@@ -26,6 +27,9 @@ use crate::cli::process::Limits;
 use crate::cli::text::{TEXT_LIMIT, bounded};
 use crate::cli::{argv, tool};
 use crate::plan::store::StoredPlan;
+
+/// How long a held run lock is waited for: whoever asks whether the run lives holds it for a moment.
+const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +93,7 @@ async fn hold_run_lock(
     let Some(path) = &context.settings.lock_file else {
         return Ok(None);
     };
-    let lock = workdir::lock(path, std::time::Duration::ZERO, stop).await;
+    let lock = workdir::lock(path, RUN_LOCK_WAIT, stop).await;
     lock.map(Some).map_err(|error| ClaimError::Taken {
         run: context.settings.run.clone(),
         phase: "running",
@@ -168,9 +172,13 @@ async fn carry_out(
     let directory = workdir::take(&places, &settings.run, settings.directory_wait, &limits.stop).await?;
     reporter.say(|status| status.log_path = directory.logs.display().to_string());
     rescue(context, &bundle, &directory).await?;
-    directory.clear()?;
+    directory.occupy(&Tenant {
+        path: bundle.path.clone(),
+        workspace: bundle.workspace.clone(),
+    })?;
     prepare::fetch(context, &bundle.artifact, &directory, &limits.stop).await?;
     let module = prepare::module_directory(&directory.root, &bundle.path)?;
+    errored::disown(&module)?;
     let environment = prepare::command_environment(context, &bundle)?;
     prepare::write_generated(&module, &bundle)?;
     let found = tool::find(
@@ -222,8 +230,13 @@ async fn load_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, Ru
 
 /// A state that an earlier run could neither write nor keep lies in the directory: it is kept now.
 async fn rescue(context: &Context, bundle: &Bundle, directory: &WorkDirectory) -> Result<(), RunError> {
-    match prepare::module_directory(&directory.root, &bundle.path) {
-        Ok(module) => errored::keep(context, bundle, &module).await.map(drop),
+    let Some(tenant) = directory.tenant() else {
+        return Ok(());
+    };
+    match prepare::module_directory(&directory.root, &tenant.path) {
+        Ok(module) => errored::keep(context, &bundle.stack, &tenant.workspace, &module)
+            .await
+            .map(drop),
         Err(_) => Ok(()),
     }
 }
@@ -341,7 +354,7 @@ async fn apply_and_write(
 ) -> Result<Success, RunError> {
     let applied = apply::apply(context, bundle, workspace, run).await;
     keep_directory.set(true); // until it is certain that no state is left in it
-    errored::keep(context, bundle, &workspace.module).await?;
+    errored::keep(context, &bundle.stack, &bundle.workspace, &workspace.module).await?;
     keep_directory.set(false);
     applied?;
     if run.spec.destroy {

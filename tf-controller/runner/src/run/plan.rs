@@ -1,7 +1,7 @@
 //! The plan step: plan, digest its effect, store it, say so.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sluice_api::run::{RunStatusLimit, TerraformRun};
 use sluice_api::terraform::plan_id::{EffectDigest, PlanId};
@@ -24,7 +24,7 @@ pub(super) struct Planned {
     pub(super) has_changes: bool,
     pub(super) effect: EffectDigest,
     document: PlanDocument,
-    json: std::path::PathBuf,
+    json: Option<PathBuf>,
     made: Made,
     modules: String,
     provider_lock: Option<String>,
@@ -44,8 +44,14 @@ pub(super) async fn make(
     let ended = unlock::retrying(context, workspace, Step::Plan, &words, &[0, 2]).await?;
     let after = made::snapshot(&workspace.directory.root)?;
     let made = made::made(&workspace.directory.root, &before, &after)?;
-    let json = workspace.capture(Step::Show, &argv::show_json(file)).await?;
-    let document = read_document(&json).await?;
+    let has_changes = ended.code == Some(2);
+    let mut document = PlanDocument::default();
+    let mut json = None;
+    if has_changes || bundle.readable_plan == ReadablePlan::Json {
+        let file = workspace.capture(Step::Show, &argv::show_json(file)).await?;
+        document = read_document(&file).await?;
+        json = Some(file);
+    }
     let modules = modules::digest(&workspace.module).map_err(|source| failed("read the modules", source))?;
     let provider_lock = std::fs::read_to_string(workspace.module.join(".terraform.lock.hcl")).ok();
     let origin = effect::Origin {
@@ -57,7 +63,7 @@ pub(super) async fn make(
     };
     let effect = effect::digest(&document, &origin);
     Ok(Planned {
-        has_changes: ended.code == Some(2),
+        has_changes,
         effect,
         document,
         json,
@@ -101,7 +107,12 @@ pub(super) async fn keep(
         id: PlanId::new(&run.spec.source.revision, planned.effect.clone()).to_string(),
         run: context.settings.run.clone(),
     };
-    let human = human(workspace).await?;
+    let wanted = planned.has_changes || bundle.readable_plan == ReadablePlan::Human;
+    let human = if wanted {
+        human(workspace).await?
+    } else {
+        String::new()
+    };
     if planned.has_changes {
         stored::save(context, &to_store(bundle, workspace, run, planned)?, &name).await?;
     }
@@ -109,12 +120,10 @@ pub(super) async fn keep(
     let summary = summary::summarize(&planned.document);
     workspace.reporter.say(|status| {
         status.has_changes = Some(planned.has_changes);
-        status.effect_digest = planned.effect.to_string();
-        status.plan_id = if planned.has_changes {
-            name.id.clone()
-        } else {
-            String::new()
-        };
+        if planned.has_changes {
+            status.effect_digest = planned.effect.to_string();
+            status.plan_id.clone_from(&name.id);
+        }
         status.changes = summary.counts.short();
         status.summary = Some(summary.counts);
         status.change_entries = summary.entries;
@@ -155,8 +164,8 @@ async fn publish_readable(
         Vec::new()
     };
     let mut json = Vec::new();
-    if form == ReadablePlan::Json {
-        let packed = std::fs::read(&planned.json).and_then(|bytes| chunk::compress(&bytes));
+    if let Some(file) = planned.json.as_ref().filter(|_| form == ReadablePlan::Json) {
+        let packed = std::fs::read(file).and_then(|bytes| chunk::compress(&bytes));
         json = readable::secrets(
             &packed.map_err(|source| failed("pack the plan's JSON", source))?,
             name,

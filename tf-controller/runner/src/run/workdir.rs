@@ -39,7 +39,18 @@ pub(super) struct WorkDirectory {
     pub(super) logs: PathBuf,
     /// Files of this run that nobody else sees, such as JSON with sensitive values.
     pub(super) scratch: tempfile::TempDir,
+    tenant: PathBuf,
     _lock: Lock,
+}
+
+/// What the directory is used for now: where the CLI of an earlier run may have left a state, and of which workspace.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tenant {
+    /// Module directory inside the artifact.
+    pub(super) path: String,
+    /// Workspace of the CLI.
+    pub(super) workspace: String,
 }
 
 /// Where a stack's files are.
@@ -49,6 +60,7 @@ pub(super) struct Places {
     pub(super) root: PathBuf,
     lock: PathBuf,
     logs: PathBuf,
+    tenant: PathBuf,
     parent: PathBuf,
 }
 
@@ -64,6 +76,7 @@ impl Places {
             root: parent.join(&base),
             lock: beside("lock"),
             logs: beside("logs"),
+            tenant: beside("tenant"),
             parent: parent.clone(),
         }
     }
@@ -89,11 +102,26 @@ pub(super) async fn take(
         root: places.root.clone(),
         logs,
         scratch,
+        tenant: places.tenant.clone(),
         _lock: lock,
     })
 }
 
 impl WorkDirectory {
+    /// Whose files lie in the directory, if somebody's do.
+    pub(super) fn tenant(&self) -> Option<Tenant> {
+        std::fs::read(&self.tenant)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+    }
+
+    /// Empties the directory for a new tenant.
+    pub(super) fn occupy(&self, tenant: &Tenant) -> Result<(), RunError> {
+        self.clear()?;
+        let text = serde_json::to_vec(tenant).map_err(|error| failed("name the tenant", error.into()))?;
+        std::fs::write(&self.tenant, text).map_err(|source| failed("name the tenant", source))
+    }
+
     /// Removes what an earlier run left.
     pub(super) fn clear(&self) -> Result<(), RunError> {
         match std::fs::remove_dir_all(&self.root) {

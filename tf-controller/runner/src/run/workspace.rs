@@ -81,6 +81,9 @@ impl<'a> Workspace<'a> {
         codes: &[i32],
         stdout: PathBuf,
     ) -> Result<Ended, RunError> {
+        if let Some(why) = self.too_late() {
+            return Err(RunError::Stopped { step, why });
+        }
         let stderr = self.output_file(step, "err");
         let invocation = Invocation {
             program: &self.tool.path,
@@ -110,6 +113,20 @@ impl<'a> Workspace<'a> {
         Err(RunError::Command {
             step,
             text: presentable(&format!("{}\n{text}", ended.describe())),
+        })
+    }
+
+    /// Nothing is started any more once somebody asked the run to stop.
+    pub(super) fn too_late(&self) -> Option<String> {
+        let late = tokio::time::Instant::now() >= self.limits.deadline;
+        let asked = self.limits.stop.is_cancelled();
+        (late || asked).then(|| {
+            let why = if asked {
+                "the runner was told to stop"
+            } else {
+                "the run's deadline passed"
+            };
+            format!("was not started, because {why}")
         })
     }
 

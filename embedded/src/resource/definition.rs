@@ -1,0 +1,126 @@
+//! Served kinds out of CustomResourceDefinitions.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionVersion,
+};
+
+use super::{Column, Family, Resource, Source};
+use crate::{
+    admit::{ObjectSchema, SchemaError},
+    jsonpath::{Path, PathError},
+};
+
+/// A definition that cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DefinitionError {
+    /// None of its versions is marked for storage.
+    #[error("no version is marked for storage")]
+    NoStorageVersion,
+    /// A conversion other than `None`.
+    #[error("conversion strategy {0:?} is not supported")]
+    Conversion(String),
+    /// A printer column's path.
+    #[error("version {version}, column {column}: {source}")]
+    Column {
+        version: String,
+        column: String,
+        source: PathError,
+    },
+    /// A version's schema.
+    #[error("version {version}: {source}")]
+    Schema { version: String, source: SchemaError },
+}
+
+/// One resource for each served version.
+pub(crate) fn resources(crd: &CustomResourceDefinition) -> Result<Vec<Resource>, DefinitionError> {
+    if let Some(conversion) = crd.spec.conversion.as_ref().filter(|c| c.strategy != "None") {
+        return Err(DefinitionError::Conversion(conversion.strategy.clone()));
+    }
+    let storage = crd
+        .spec
+        .versions
+        .iter()
+        .find(|v| v.storage)
+        .ok_or(DefinitionError::NoStorageVersion)?;
+    let served = crd.spec.versions.iter().filter(|version| version.served);
+    served
+        .map(|version| resource(crd, version, &storage.name))
+        .collect()
+}
+
+fn resource(
+    crd: &CustomResourceDefinition,
+    version: &CustomResourceDefinitionVersion,
+    storage: &str,
+) -> Result<Resource, DefinitionError> {
+    let (spec, names) = (&crd.spec, &crd.spec.names);
+    let schema = version
+        .schema
+        .as_ref()
+        .and_then(|schema| schema.open_api_v3_schema.as_ref());
+    let schema = schema
+        .map(ObjectSchema::custom)
+        .transpose()
+        .map_err(|source| DefinitionError::Schema {
+            version: version.name.clone(),
+            source,
+        })?;
+    let columns = version.additional_printer_columns.iter().flatten();
+    let kind = names.kind.clone();
+    let deprecation = version.deprecated.unwrap_or(false).then(|| {
+        let standard = || format!("{}/{} {kind} is deprecated", spec.group, version.name);
+        version.deprecation_warning.clone().unwrap_or_else(standard)
+    });
+    Ok(Resource {
+        group: spec.group.clone(),
+        version: version.name.clone(),
+        plural: names.plural.clone(),
+        singular: names.singular.clone().unwrap_or_else(|| kind.to_lowercase()),
+        list_kind: names.list_kind.clone().unwrap_or_else(|| format!("{kind}List")),
+        short_names: names.short_names.clone().unwrap_or_default(),
+        categories: names.categories.clone().unwrap_or_default(),
+        namespaced: spec.scope == "Namespaced",
+        status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
+        family: Family::Custom,
+        columns: match columns
+            .map(|c| column(c, &version.name))
+            .collect::<Result<Vec<_>, _>>()?
+        {
+            none if none.is_empty() => vec![age()?],
+            some => some,
+        },
+        deprecation,
+        storage_version: storage.into(),
+        schema,
+        kind,
+    })
+}
+
+fn column(column: &CustomResourceColumnDefinition, version: &str) -> Result<Column, DefinitionError> {
+    let path = Path::parse(&column.json_path).map_err(|source| DefinitionError::Column {
+        version: version.into(),
+        column: column.name.clone(),
+        source,
+    })?;
+    Ok(Column {
+        name: column.name.clone(),
+        type_: column.type_.clone(),
+        format: column.format.clone().unwrap_or_default(),
+        description: column.description.clone().unwrap_or_default(),
+        priority: column.priority.unwrap_or_default(),
+        source: Source::Path(path),
+    })
+}
+
+/// The column of a definition that has none.
+fn age() -> Result<Column, DefinitionError> {
+    column(
+        &CustomResourceColumnDefinition {
+            name: "Age".into(),
+            type_: "date".into(),
+            json_path: ".metadata.creationTimestamp".into(),
+            ..Default::default()
+        },
+        "",
+    )
+}

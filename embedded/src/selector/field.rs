@@ -1,0 +1,163 @@
+//! Field selectors: `path=value`, `path!=value`, joined by commas, on the few fields that a kind offers.
+
+use serde_json::Value;
+
+use crate::resource::{Family, Resource};
+
+/// One comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Requirement {
+    path: String,
+    equal: bool,
+    value: String,
+}
+
+impl Requirement {
+    /// `metadata.name=name`.
+    pub(super) fn name(name: &str) -> Self {
+        Self {
+            path: "metadata.name".into(),
+            equal: true,
+            value: name.into(),
+        }
+    }
+
+    /// Whether an object passes. An absent field is the empty text.
+    pub(super) fn holds(&self, object: &Value) -> bool {
+        (held(object, &self.path) == self.value) == self.equal
+    }
+}
+
+fn held(object: &Value, path: &str) -> String {
+    if path == "source" {
+        let from = |value: &Value| value.as_str().unwrap_or("").to_owned();
+        let component = from(&object["source"]["component"]);
+        return if component.is_empty() {
+            from(&object["reportingComponent"])
+        } else {
+            component
+        };
+    }
+    match path.split('.').try_fold(object, |at, name| at.get(name)) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(Value::Bool(truth)) => truth.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// Parses a selector; a field that the kind does not offer is an error.
+pub(super) fn parse(resource: &Resource, text: &str) -> Result<Vec<Requirement>, String> {
+    let mut requirements = Vec::new();
+    for term in split(text) {
+        let requirement = term_of(&term)?;
+        if !offered(resource.family, resource.namespaced).contains(&requirement.path.as_str()) {
+            return Err(unsupported(resource.family, &requirement.path));
+        }
+        requirements.push(requirement);
+    }
+    Ok(requirements)
+}
+
+fn unsupported(family: Family, path: &str) -> String {
+    match family {
+        Family::ConfigMap | Family::Lease | Family::ServiceAccount => {
+            format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        }
+        _ => format!("field label not supported: {path}"),
+    }
+}
+
+fn offered(family: Family, namespaced: bool) -> &'static [&'static str] {
+    match family {
+        Family::Secret => &["metadata.name", "metadata.namespace", "type"],
+        Family::Namespace => &["metadata.name", "status.phase", "name"],
+        Family::Event => &[
+            "metadata.name",
+            "metadata.namespace",
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        _ if namespaced => &["metadata.name", "metadata.namespace"],
+        _ => &["metadata.name"],
+    }
+}
+
+/// Terms between commas; `\,` is a comma in a value. Escapes are kept for the term.
+fn split(text: &str) -> Vec<String> {
+    let (mut terms, mut term, mut escaped) = (Vec::new(), String::new(), false);
+    for character in text.chars() {
+        if character == ',' && !escaped {
+            terms.push(std::mem::take(&mut term));
+        } else {
+            term.push(character);
+        }
+        escaped = character == '\\' && !escaped;
+    }
+    terms.push(term);
+    terms.retain(|term| !term.is_empty());
+    terms
+}
+
+fn term_of(term: &str) -> Result<Requirement, String> {
+    let at = term.find(['=', '!']).ok_or_else(|| no_selector(term))?;
+    let (path, rest) = term.split_at(at);
+    let (equal, value) = if let Some(value) = rest.strip_prefix("!=") {
+        (false, value)
+    } else if let Some(value) = rest.strip_prefix("==").or_else(|| rest.strip_prefix('=')) {
+        (true, value)
+    } else {
+        return Err(no_selector(term));
+    };
+    Ok(Requirement {
+        path: path.into(),
+        equal,
+        value: unescape(value),
+    })
+}
+
+fn no_selector(term: &str) -> String {
+    format!("invalid selector: '{term}'; can't understand '{term}'")
+}
+
+fn unescape(value: &str) -> String {
+    let mut text = String::new();
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        text.push(if character == '\\' {
+            characters.next().unwrap_or('\\')
+        } else {
+            character
+        });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_are_split_and_unescaped() {
+        assert_eq!(split(r"a=b\,c,d!=e"), [r"a=b\,c", "d!=e"]);
+        assert_eq!(term_of(r"a=b\,c").unwrap().value, "b,c");
+        assert_eq!(
+            term_of("a!=").unwrap(),
+            Requirement {
+                path: "a".into(),
+                equal: false,
+                value: String::new()
+            }
+        );
+        assert!(term_of("a").is_err());
+    }
+}

@@ -1,0 +1,54 @@
+//! The kubeconfig of a served API.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use super::{
+    ServeError,
+    credentials::{Credentials, write_private},
+};
+
+const FILE: &str = "kubeconfig";
+const NAME: &str = "sluice";
+
+/// Writes the kubeconfig into `dir`.
+pub(super) fn write(dir: &Path, addr: SocketAddr, credentials: &Credentials) -> Result<PathBuf, ServeError> {
+    let path = dir.join(FILE);
+    let config = document(addr, &credentials.ca_pem, credentials.token.reveal());
+    let text = serde_yaml_ng::to_string(&config).map_err(|error| ServeError::Tls(error.to_string()))?;
+    write_private(&path, &text).map_err(|source| ServeError::File {
+        path: path.clone(),
+        source,
+    })?;
+    Ok(path)
+}
+
+fn document(addr: SocketAddr, ca_pem: &str, token: &str) -> Value {
+    // An address that means "all" is no address to connect to.
+    let server = if addr.ip().is_unspecified() {
+        format!("https://127.0.0.1:{}", addr.port())
+    } else {
+        format!("https://{addr}")
+    };
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": NAME,
+        "clusters": [{"name": NAME, "cluster": {"server": server, "certificate-authority-data": STANDARD.encode(ca_pem)}}],
+        "users": [{"name": NAME, "user": {"token": token}}],
+        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": "default"}}],
+    })
+}
+
+/// The port that the kubeconfig in `dir` names, if there is one.
+pub(super) fn port(dir: &Path) -> Option<u16> {
+    let config: Value = serde_yaml_ng::from_str(&fs::read_to_string(dir.join(FILE)).ok()?).ok()?;
+    let server = config["clusters"][0]["cluster"]["server"].as_str()?;
+    server.rsplit_once(':')?.1.parse().ok()
+}

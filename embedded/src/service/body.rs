@@ -1,0 +1,136 @@
+//! Request bodies: bounded, decoded from JSON or YAML, and checked to be of the kind that the path says.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
+
+use super::{StatusError, call::Warnings, negotiate::media_type, query::FieldValidation};
+use crate::{
+    admit,
+    resource::{Family, Resource},
+};
+
+/// As kube-apiserver.
+const LIMIT: usize = 3 * 1024 * 1024;
+
+/// Reads a body to its end.
+pub(super) async fn read<B>(body: B) -> Result<Bytes, StatusError>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: std::fmt::Display,
+{
+    // `Limited` boxes the body's error; a text is all that is wanted of it.
+    let body = body.map_err(|error| std::io::Error::other(error.to_string()));
+    match Limited::new(Box::pin(body), LIMIT).collect().await {
+        Ok(whole) => Ok(whole.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(StatusError::too_large(LIMIT)),
+        Err(error) => Err(StatusError::bad_request(format!(
+            "unable to read the request body: {error}"
+        ))),
+    }
+}
+
+/// A body as a value, from JSON or YAML.
+pub(super) fn value(bytes: &[u8], content_type: &str) -> Result<Value, StatusError> {
+    match media_type(content_type) {
+        "" | "application/json" => serde_json::from_slice(bytes).map_err(|error| unreadable(&error)),
+        "application/yaml" => serde_yaml_ng::from_slice(bytes).map_err(|error| unreadable(&error)),
+        _ => Err(StatusError::unsupported_media_type(
+            "",
+            &["application/json", "application/yaml"],
+        )),
+    }
+}
+
+fn unreadable(error: &dyn std::fmt::Display) -> StatusError {
+    StatusError::bad_request(format!(
+        "the object provided is unrecognized: couldn't get version/kind; json parse error: {error}"
+    ))
+}
+
+/// An object of `resource` out of a request body: its kind checked, formed, unknown fields treated as asked.
+pub(super) fn object(
+    resource: &Resource,
+    mut object: Value,
+    validation: FieldValidation,
+    warnings: &Warnings,
+) -> Result<Value, StatusError> {
+    check_kind(resource, &mut object)?;
+    let dropped = admit::form(resource, &mut object)?;
+    if let Some(why) = strict_error(&dropped, validation, warnings) {
+        return Err(StatusError::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {kind}: {why}",
+            resource.version,
+            kind = resource.kind,
+        )));
+    }
+    Ok(object)
+}
+
+/// The same of a patch's result, whose faults are worded differently.
+pub(super) fn patched(
+    resource: &Resource,
+    mut object: Value,
+    validation: FieldValidation,
+    warnings: &Warnings,
+) -> Result<Value, StatusError> {
+    let whole = object.clone();
+    let formed = check_kind(resource, &mut object).and_then(|()| admit::form(resource, &mut object));
+    let dropped = formed.map_err(|error| StatusError::invalid_patch(&whole, error.message()))?;
+    match strict_error(&dropped, validation, warnings) {
+        Some(why) => Err(StatusError::invalid_patch(&whole, &why)),
+        None => Ok(object),
+    }
+}
+
+/// What a strict request is told about dropped fields; a lenient one is warned.
+fn strict_error(dropped: &[String], validation: FieldValidation, warnings: &Warnings) -> Option<String> {
+    let texts = dropped.iter().map(|path| format!("unknown field {path:?}"));
+    match validation {
+        FieldValidation::Ignore => None,
+        FieldValidation::Warn => {
+            texts.for_each(|text| warnings.push(text));
+            None
+        }
+        FieldValidation::Strict if dropped.is_empty() => None,
+        FieldValidation::Strict => Some(format!(
+            "strict decoding error: {}",
+            texts.collect::<Vec<_>>().join(", ")
+        )),
+    }
+}
+
+fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), StatusError> {
+    let Some(fields) = object.as_object_mut() else {
+        return Err(unreadable(&"json: cannot unmarshal into Go value of type struct"));
+    };
+    let wanted = resource.api_version();
+    if resource.family != Family::Custom {
+        // Go's typed decoder fills in what the path already says.
+        fields
+            .entry("apiVersion")
+            .or_insert_with(|| wanted.clone().into());
+        fields
+            .entry("kind")
+            .or_insert_with(|| resource.kind.clone().into());
+    }
+    let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    if kind.is_empty() {
+        return Err(StatusError::bad_request(format!(
+            "Object 'Kind' is missing in '{object}'"
+        )));
+    }
+    if version != wanted {
+        return Err(StatusError::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({wanted})"
+        )));
+    }
+    if kind != resource.kind {
+        return Err(StatusError::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {}: converting ({version}, Kind={kind}) to ({wanted}, Kind={}): unknown conversion",
+            resource.version, resource.kind, resource.kind
+        )));
+    }
+    Ok(())
+}

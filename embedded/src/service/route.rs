@@ -1,0 +1,176 @@
+//! What a request is about: paths of the Kubernetes API taken apart. Pure.
+
+use percent_encoding::percent_decode_str;
+
+/// The target of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// `/healthz`, `/livez`, `/readyz`.
+    Health,
+    /// `/version`.
+    Version,
+    /// `/api`.
+    CoreVersions,
+    /// `/apis`.
+    Groups,
+    /// `/apis/{group}`.
+    Group(String),
+    /// `/api/v1`, `/apis/{group}/{version}`.
+    Resources { group: String, version: String },
+    /// `/openapi/v3`.
+    OpenApiIndex,
+    /// `/openapi/v3/{path of a group version}`.
+    OpenApiDocument { group: String, version: String },
+    /// Objects.
+    Objects(Objects),
+    /// Anything else.
+    Unknown,
+}
+
+/// The address of objects: a collection, an object, or a subresource of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Objects {
+    /// API group, empty for core.
+    pub(crate) group: String,
+    /// Version.
+    pub(crate) version: String,
+    /// Resource name.
+    pub(crate) plural: String,
+    /// Empty: all namespaces, or cluster scope.
+    pub(crate) namespace: String,
+    /// Empty: the collection.
+    pub(crate) name: String,
+    /// Empty: the object itself.
+    pub(crate) subresource: String,
+}
+
+/// Takes a path apart.
+pub(crate) fn target(path: &str) -> Target {
+    let parts: Vec<String> = path
+        .trim_matches('/')
+        .split('/')
+        .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
+        .collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    match parts.as_slice() {
+        ["healthz" | "livez" | "readyz", ..] => Target::Health,
+        ["version"] => Target::Version,
+        ["api"] => Target::CoreVersions,
+        ["apis"] => Target::Groups,
+        ["apis", group] => Target::Group((*group).into()),
+        ["api", version] => Target::Resources {
+            group: String::new(),
+            version: (*version).into(),
+        },
+        ["apis", group, version] => Target::Resources {
+            group: (*group).into(),
+            version: (*version).into(),
+        },
+        ["openapi", "v3"] => Target::OpenApiIndex,
+        ["openapi", "v3", "api", version] => Target::OpenApiDocument {
+            group: String::new(),
+            version: (*version).into(),
+        },
+        ["openapi", "v3", "apis", group, version] => Target::OpenApiDocument {
+            group: (*group).into(),
+            version: (*version).into(),
+        },
+        ["api", version, rest @ ..] => objects("", version, rest),
+        ["apis", group, version, rest @ ..] => objects(group, version, rest),
+        _ => Target::Unknown,
+    }
+}
+
+fn objects(group: &str, version: &str, rest: &[&str]) -> Target {
+    let at = |plural: &str, namespace: &str, name: &str, subresource: &str| {
+        Target::Objects(Objects {
+            group: group.into(),
+            version: version.into(),
+            plural: plural.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+            subresource: subresource.into(),
+        })
+    };
+    match rest {
+        [""] | [_, ""] | [_, _, ""] => Target::Unknown,
+        // A namespace is addressed like a collection in it: two names below it are its own subresources.
+        ["namespaces", name, sub @ ("status" | "finalize")] => at("namespaces", "", name, sub),
+        ["namespaces", namespace, plural] => at(plural, namespace, "", ""),
+        ["namespaces", namespace, plural, name] => at(plural, namespace, name, ""),
+        ["namespaces", namespace, plural, name, sub] => at(plural, namespace, name, sub),
+        [plural] => at(plural, "", "", ""),
+        [plural, name] => at(plural, "", name, ""),
+        [plural, name, sub] => at(plural, "", name, sub),
+        _ => Target::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(path: &str) -> (String, String, String, String, String) {
+        match target(path) {
+            Target::Objects(o) => (
+                format!("{}/{}", o.group, o.version),
+                o.plural,
+                o.namespace,
+                o.name,
+                o.subresource,
+            ),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn objects_are_addressed_by_path() {
+        let of =
+            |a: &str, b: &str, c: &str, d: &str, e: &str| (a.into(), b.into(), c.into(), d.into(), e.into());
+        assert_eq!(place("/api/v1/namespaces"), of("/v1", "namespaces", "", "", ""));
+        assert_eq!(
+            place("/api/v1/namespaces/a"),
+            of("/v1", "namespaces", "", "a", "")
+        );
+        assert_eq!(
+            place("/api/v1/namespaces/a/finalize"),
+            of("/v1", "namespaces", "", "a", "finalize")
+        );
+        assert_eq!(
+            place("/api/v1/namespaces/a/secrets"),
+            of("/v1", "secrets", "a", "", "")
+        );
+        assert_eq!(
+            place("/api/v1/namespaces/a/secrets/b%2Ec"),
+            of("/v1", "secrets", "a", "b.c", "")
+        );
+        assert_eq!(place("/api/v1/secrets"), of("/v1", "secrets", "", "", ""));
+        assert_eq!(
+            place("/apis/g/v1/namespaces/a/things/b/status"),
+            of("g/v1", "things", "a", "b", "status")
+        );
+    }
+
+    #[test]
+    fn documents_are_addressed_by_path() {
+        assert_eq!(target("/apis"), Target::Groups);
+        assert_eq!(target("/apis/g/"), Target::Group("g".into()));
+        assert_eq!(
+            target("/api/v1"),
+            Target::Resources {
+                group: String::new(),
+                version: "v1".into()
+            }
+        );
+        assert_eq!(
+            target("/openapi/v3/apis/g/v1"),
+            Target::OpenApiDocument {
+                group: "g".into(),
+                version: "v1".into()
+            }
+        );
+        assert_eq!(target("/readyz/ping"), Target::Health);
+        assert_eq!(target("/metrics"), Target::Unknown);
+        assert_eq!(target("/"), Target::Unknown);
+    }
+}

@@ -1,0 +1,251 @@
+//! watch: a stream of changes, each cut to what the selectors let through.
+//!
+//! A watch keeps no queue: it holds the version it has seen and reads on in the store's window of changes. One that
+//! falls behind the window is told so (410) and ends; the client lists again.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::stream;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use rand::Rng;
+use serde_json::{Value, json};
+use tokio::{sync::watch::Receiver, time::Instant};
+
+use super::{Call, Cause, Reply, StatusError, negotiate::Shape, query::Query, read, respond, table};
+use crate::{
+    meta,
+    selector::Selector,
+    store::{Change, Gone, Verb},
+};
+
+/// How often an idle watch that allows bookmarks gets one.
+const BOOKMARKS: Duration = Duration::from_secs(60);
+
+/// A running watch.
+struct Watch {
+    call: Call,
+    selector: Selector,
+    newest: Receiver<u64>,
+    seen: u64,
+    /// Events that wait to be sent.
+    ready: VecDeque<Bytes>,
+    deadline: Instant,
+    bookmark: Instant,
+    /// Columns go with the first table only.
+    headed: bool,
+    over: bool,
+}
+
+/// Starts a watch.
+pub(super) fn start(call: &Call) -> Result<Reply, StatusError> {
+    let selector = read::selector(call)?;
+    let version = match call.query.resource_version.as_str() {
+        "" => 0,
+        text => read::version(text).map_err(|_| bad_version(call, text))?,
+    };
+    check_match(&call.query)?;
+    let newest = call.api.store.subscribe();
+    let seconds = call.query.timeout_seconds.filter(|seconds| *seconds > 0);
+    // Spread, as kube-apiserver does, so that watches do not all come back at once.
+    let seconds = seconds
+        .unwrap_or_else(|| rand::rng().random_range(1800..3600))
+        .min(7 * 86400);
+    let now = Instant::now();
+    let mut watch = Watch {
+        call: Call::new(
+            call.api.clone(),
+            call.resource.clone(),
+            call.at.clone(),
+            call.query.clone(),
+            call.wanted,
+        ),
+        selector,
+        newest,
+        seen: version,
+        ready: VecDeque::new(),
+        deadline: now + Duration::from_secs(seconds),
+        bookmark: now + BOOKMARKS,
+        headed: false,
+        over: false,
+    };
+    watch.begin(version)?;
+    let frames = stream::unfold(watch, |mut watch| async move {
+        let bytes = watch.next().await?;
+        Some((Ok(Frame::data(bytes)), watch))
+    });
+    Ok(Reply::Stream(StreamBody::new(frames).boxed_unsync()))
+}
+
+/// `resourceVersionMatch` belongs to `sendInitialEvents`, and the other way round.
+fn check_match(query: &Query) -> Result<(), StatusError> {
+    let forbidden = |why| {
+        Err(StatusError::invalid_list_options(Cause::forbidden(
+            "resourceVersionMatch",
+            why,
+        )))
+    };
+    match (query.initial_events, query.resource_version_match.as_str()) {
+        (true, "NotOlderThan") | (false, "") => Ok(()),
+        (true, _) => forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        (false, _) => {
+            forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+        }
+    }
+}
+
+fn bad_version(call: &Call, text: &str) -> StatusError {
+    let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+    StatusError::invalid(
+        &call.resource,
+        "",
+        &[Cause::invalid("resourceVersion", text, &why)],
+    )
+}
+
+impl Watch {
+    /// The objects there are, unless the client resumes from a version.
+    fn begin(&mut self, version: u64) -> Result<(), StatusError> {
+        let resumes = version > 0 && !self.call.query.initial_events;
+        let (objects, revision) = {
+            let state = self.call.api.store.read();
+            read::reached(&state, version)?;
+            let objects = if resumes {
+                Vec::new()
+            } else {
+                state.list(&self.call.resource.id(), &self.call.at.namespace)
+            };
+            (objects, state.revision())
+        };
+        if resumes {
+            return Ok(());
+        }
+        self.seen = revision;
+        for object in objects {
+            if self.selector.matches(&object) {
+                self.push("ADDED", &object);
+            }
+        }
+        if self.call.query.initial_events && self.call.query.bookmarks {
+            self.push_bookmark(&json!({"k8s.io/initial-events-end": "true"}));
+        }
+        Ok(())
+    }
+
+    /// The next event, or the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(bytes) = self.ready.pop_front() {
+                return Some(bytes);
+            }
+            if self.over {
+                return None;
+            }
+            // Marked as seen before looking, so that a change between look and wait wakes the wait.
+            self.newest.borrow_and_update();
+            self.catch_up();
+            if self.ready.is_empty() && !self.over {
+                self.wait().await;
+            }
+        }
+    }
+
+    async fn wait(&mut self) {
+        let bookmarks = self.call.query.bookmarks;
+        tokio::select! {
+            () = self.call.api.stop.cancelled() => self.over = true,
+            () = tokio::time::sleep_until(self.deadline) => {
+                self.over = true;
+                if bookmarks {
+                    self.push_bookmark(&Value::Null);
+                }
+            }
+            () = tokio::time::sleep_until(self.bookmark), if bookmarks => self.push_bookmark(&Value::Null),
+            changed = self.newest.changed() => self.over = changed.is_err(),
+        }
+    }
+
+    /// Reads on in the window of changes.
+    fn catch_up(&mut self) {
+        let changes = self.call.api.store.read().changes_since(self.seen);
+        match changes {
+            Ok(changes) => {
+                for change in changes {
+                    self.seen = change.revision;
+                    self.take(&change);
+                }
+            }
+            Err(Gone { oldest }) => {
+                let status = StatusError::gone(format!("too old resource version: {} ({oldest})", self.seen));
+                self.push_raw("ERROR", &status.to_value());
+                self.over = true;
+            }
+        }
+    }
+
+    /// A change as this watch sees it: what leaves the selection is deleted, what enters is added.
+    fn take(&mut self, change: &Change) {
+        if change.key.resource != self.call.resource.id() {
+            return;
+        }
+        let before = change
+            .before
+            .as_ref()
+            .filter(|object| self.selector.matches(object));
+        let after = (change.verb == Verb::Put)
+            .then_some(&change.object)
+            .filter(|object| self.selector.matches(object));
+        match (before, after) {
+            (None, Some(object)) => self.push("ADDED", object),
+            (Some(_), Some(object)) => self.push("MODIFIED", object),
+            (Some(before), None) => {
+                let mut last = Value::clone(if change.verb == Verb::Remove {
+                    &change.object
+                } else {
+                    before
+                });
+                meta::set(&mut last, "resourceVersion", change.revision.to_string().into());
+                self.push("DELETED", &Arc::new(last));
+            }
+            (None, None) => {}
+        }
+    }
+
+    fn push(&mut self, type_: &str, object: &Arc<Value>) {
+        let object = self.call.present(object);
+        let shaped = match self.call.wanted.shape {
+            Shape::Full => Value::clone(&object),
+            Shape::Metadata => respond::partial(&object),
+            Shape::Table => {
+                let version = object["metadata"]["resourceVersion"].clone();
+                let headed = std::mem::replace(&mut self.headed, true);
+                table::of(&self.call, std::slice::from_ref(&object), &version, !headed)
+            }
+        };
+        self.push_raw(type_, &shaped);
+    }
+
+    /// Tells how far the watch has come. `annotations` are null but at the end of the initial events.
+    fn push_bookmark(&mut self, annotations: &Value) {
+        self.bookmark = Instant::now() + BOOKMARKS;
+        let mut object = json!({
+            "kind": self.call.resource.kind, "apiVersion": self.call.resource.api_version(),
+            "metadata": {"resourceVersion": self.seen.to_string(), "creationTimestamp": null},
+        });
+        if !annotations.is_null() {
+            meta::set(&mut object, "annotations", annotations.clone());
+        }
+        let shaped = match self.call.wanted.shape {
+            Shape::Full => object,
+            Shape::Metadata => respond::partial(&object),
+            Shape::Table => table::of(&self.call, &[], &object["metadata"]["resourceVersion"], false),
+        };
+        self.push_raw("BOOKMARK", &shaped);
+    }
+
+    fn push_raw(&mut self, type_: &str, object: &Value) {
+        let line = format!("{}\n", json!({"type": type_, "object": object}));
+        self.ready.push_back(Bytes::from(line));
+    }
+}

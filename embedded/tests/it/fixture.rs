@@ -1,0 +1,152 @@
+//! A server with one custom resource, and short ways to talk to it.
+
+use http::Request;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use sluice_embedded::{Embedded, Server, Store};
+
+/// Widgets: a status subresource, a default, an enumeration, a rule, columns, and a deprecated second version.
+pub(crate) fn widget_definition() -> CustomResourceDefinition {
+    let schema = json!({"openAPIV3Schema": {
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "required": ["size"],
+                "properties": {
+                    "size": {"type": "integer", "minimum": 1, "description": "How big it is."},
+                    "color": {"type": "string", "default": "red", "enum": ["red", "green"]},
+                    "name": {"type": "string", "x-kubernetes-validations": [
+                        {"rule": "self == oldSelf", "message": "name is immutable"},
+                    ]},
+                },
+            },
+            "status": {"type": "object", "properties": {
+                "phase": {"type": "string"},
+                "conditions": {"type": "array", "items": {"type": "object", "properties": {
+                    "type": {"type": "string"}, "status": {"type": "string"}, "reason": {"type": "string"},
+                    "message": {"type": "string"}, "lastTransitionTime": {"type": "string", "format": "date-time"},
+                }}},
+            }},
+        },
+    }});
+    let columns = json!([
+        {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+        {"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"},
+        {"name": "Color", "type": "string", "jsonPath": ".spec.color", "priority": 1},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]);
+    serde_json::from_value(json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.dev"},
+        "spec": {
+            "group": "example.dev",
+            "scope": "Namespaced",
+            "names": {"kind": "Widget", "listKind": "WidgetList", "plural": "widgets", "singular": "widget",
+                      "shortNames": ["wd"], "categories": ["all"]},
+            "versions": [
+                {"name": "v1", "served": true, "storage": true, "schema": schema, "subresources": {"status": {}},
+                 "additionalPrinterColumns": columns},
+                {"name": "v1alpha1", "served": true, "storage": false, "deprecated": true, "schema": schema,
+                 "deprecationWarning": "v1alpha1 Widget is deprecated, upgrade to v1", "subresources": {"status": {}}},
+            ],
+        },
+    }))
+    .unwrap()
+}
+
+/// A server in memory.
+pub(crate) fn server() -> Embedded {
+    server_on(Store::memory())
+}
+
+/// A server on a store.
+pub(crate) fn server_on(store: Store) -> Embedded {
+    Server::builder()
+        .crds([widget_definition()])
+        .store(store)
+        .build()
+        .unwrap()
+}
+
+/// A widget of a size.
+pub(crate) fn widget(name: &str, size: i64) -> Value {
+    json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": size}})
+}
+
+/// The path of widgets in the namespace `default`.
+pub(crate) const WIDGETS: &str = "/apis/example.dev/v1/namespaces/default/widgets";
+/// The path of ConfigMaps in the namespace `default`.
+pub(crate) const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// The path of Secrets in the namespace `default`.
+pub(crate) const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+
+/// An answer: code, headers as text, body (null when it is no JSON).
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) body: Value,
+}
+
+/// Sends a request with headers as they are.
+pub(crate) async fn send(
+    client: &Client,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Vec<u8>,
+) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = client
+        .send(request.body(Body::from(body)).unwrap())
+        .await
+        .unwrap();
+    let code = response.status().as_u16();
+    let warnings = response
+        .headers()
+        .get_all("warning")
+        .iter()
+        .map(|value| value.to_str().unwrap().to_owned())
+        .collect();
+    let bytes = response.into_body().collect_bytes().await.unwrap();
+    Answer {
+        code,
+        warnings,
+        body: serde_json::from_slice(&bytes).unwrap_or_default(),
+    }
+}
+
+/// Sends JSON.
+pub(crate) async fn call(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    let content_type = match method {
+        "PATCH" => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    send(client, method, path, &[("content-type", content_type)], bytes).await
+}
+
+/// Sends JSON that must be accepted.
+pub(crate) async fn ok(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Value {
+    let answer = call(client, method, path, body).await;
+    assert!(answer.code < 300, "{method} {path}: {answer:?}");
+    answer.body
+}
+
+/// Waits until a condition holds, at most 20 seconds: what the server does by itself has no event to wait for.
+pub(crate) async fn eventually<F>(what: &str, mut holds: impl FnMut() -> F)
+where
+    F: Future<Output = bool>,
+{
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,86 @@
+//! The API over TLS: who gets in, and that restarts keep kubeconfigs valid.
+
+use std::os::unix::fs::PermissionsExt;
+
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use secrecy_free::without_token;
+use serde_json::json;
+use sluice_embedded::Serving;
+
+use crate::fixture::{CONFIGMAPS, call, ok, server};
+
+/// Kubeconfigs with less in them.
+mod secrecy_free {
+    use kube::config::Kubeconfig;
+
+    /// The same clusters, no user.
+    pub(super) fn without_token(mut config: Kubeconfig) -> Kubeconfig {
+        for user in &mut config.auth_infos {
+            user.auth_info = Some(kube::config::AuthInfo::default());
+        }
+        config
+    }
+}
+
+async fn client(config: Kubeconfig) -> Client {
+    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    Client::try_from(config).unwrap()
+}
+
+fn kubeconfig(serving: &Serving) -> Kubeconfig {
+    Kubeconfig::read_from(&serving.kubeconfig_path).unwrap()
+}
+
+#[tokio::test]
+async fn the_token_opens_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let embedded = server();
+    let serving = embedded
+        .serve(([127, 0, 0, 1], 0).into(), &dir.path().join("api"))
+        .await
+        .unwrap();
+    let inside = client(kubeconfig(&serving)).await;
+    ok(
+        &inside,
+        "POST",
+        CONFIGMAPS,
+        Some(&json!({"metadata": {"name": "a"}})),
+    )
+    .await;
+    ok(&embedded.client(), "GET", &format!("{CONFIGMAPS}/a"), None).await;
+    let outside = client(without_token(kubeconfig(&serving))).await;
+    let refused = call(&outside, "GET", "/version", None).await;
+    assert_eq!(
+        (refused.code, refused.body["reason"].as_str()),
+        (401, Some("Unauthorized"))
+    );
+    let mode = std::fs::metadata(&serving.kubeconfig_path)
+        .unwrap()
+        .permissions()
+        .mode()
+        & 0o777;
+    assert_eq!(mode, 0o600);
+    serving.stop().await;
+    let request = http::Request::get("/version")
+        .body(kube::client::Body::empty())
+        .unwrap();
+    assert!(inside.send(request).await.is_err(), "nobody answers any more");
+}
+
+#[tokio::test]
+async fn a_kubeconfig_survives_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let any = ([127, 0, 0, 1], 0).into();
+    let first = server().serve(any, dir.path()).await.unwrap();
+    let (addr, config) = (first.addr, kubeconfig(&first));
+    first.stop().await;
+    let second = server().serve(any, dir.path()).await.unwrap();
+    assert_eq!(second.addr, addr);
+    ok(&client(config).await, "GET", CONFIGMAPS, None).await;
+    second.stop().await;
+}

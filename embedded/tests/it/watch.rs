@@ -1,0 +1,157 @@
+//! Streams of changes.
+
+use std::time::Duration;
+
+use futures::{AsyncBufReadExt, StreamExt, io::Lines};
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+use sluice_embedded::Store;
+
+use crate::fixture::{CONFIGMAPS, WIDGETS, ok, server, server_on, widget};
+
+/// A running watch.
+struct Events<R>(Lines<R>);
+
+impl<R: futures::AsyncBufRead + Unpin> Events<R> {
+    /// The next event: type, name or code, and all of it.
+    async fn next(&mut self) -> Option<(String, Value)> {
+        let line = tokio::time::timeout(Duration::from_secs(20), self.0.next())
+            .await
+            .expect("an event in time")?;
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        Some((
+            event["type"].as_str().unwrap().to_owned(),
+            event["object"].clone(),
+        ))
+    }
+
+    /// The next event's type and name.
+    async fn named(&mut self) -> (String, String) {
+        let (type_, object) = self.next().await.expect("no end yet");
+        (
+            type_,
+            object["metadata"]["name"].as_str().unwrap_or("").to_owned(),
+        )
+    }
+}
+
+async fn watch(client: &Client, path: &str) -> Events<impl futures::AsyncBufRead + Unpin + use<>> {
+    let request = Request::get(path).body(Vec::new()).unwrap();
+    Events(Box::pin(client.request_stream(request).await.unwrap()).lines())
+}
+
+fn pair(type_: &str, name: &str) -> (String, String) {
+    (type_.into(), name.into())
+}
+
+#[tokio::test]
+async fn a_watch_starts_with_what_is_there_and_goes_on() {
+    let client = server().client();
+    ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    let mut events = watch(&client, &format!("{WIDGETS}?watch=1")).await;
+    assert_eq!(events.named().await, pair("ADDED", "a"));
+    ok(&client, "POST", WIDGETS, Some(&widget("b", 1))).await;
+    assert_eq!(events.named().await, pair("ADDED", "b"));
+    ok(
+        &client,
+        "PATCH",
+        &format!("{WIDGETS}/a"),
+        Some(&json!({"spec": {"size": 2}})),
+    )
+    .await;
+    assert_eq!(events.named().await, pair("MODIFIED", "a"));
+    ok(&client, "DELETE", &format!("{WIDGETS}/a"), None).await;
+    let (type_, last) = events.next().await.unwrap();
+    assert_eq!((type_.as_str(), &last["spec"]["size"]), ("DELETED", &json!(2)));
+    let version = |object: &Value| {
+        object["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    let list = ok(&client, "GET", WIDGETS, None).await;
+    assert_eq!(
+        version(&last),
+        version(&list),
+        "a deletion has a version of its own"
+    );
+}
+
+#[tokio::test]
+async fn a_watch_resumes_after_a_version() {
+    let client = server().client();
+    let first = ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    ok(&client, "POST", WIDGETS, Some(&widget("b", 1))).await;
+    let version = first["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut events = watch(&client, &format!("{WIDGETS}?watch=1&resourceVersion={version}")).await;
+    assert_eq!(events.named().await, pair("ADDED", "b"));
+}
+
+#[tokio::test]
+async fn what_leaves_the_selection_is_deleted_and_what_enters_is_added() {
+    let client = server().client();
+    let label = |value: &str| json!({"metadata": {"name": "a", "labels": {"on": value}}});
+    ok(&client, "POST", CONFIGMAPS, Some(&label("no"))).await;
+    let mut events = watch(&client, &format!("{CONFIGMAPS}?watch=1&labelSelector=on%3Dyes")).await;
+    let path = format!("{CONFIGMAPS}/a");
+    ok(&client, "PATCH", &path, Some(&label("yes"))).await;
+    assert_eq!(events.named().await, pair("ADDED", "a"));
+    ok(&client, "PATCH", &path, Some(&json!({"data": {"x": "y"}}))).await;
+    assert_eq!(events.named().await, pair("MODIFIED", "a"));
+    ok(&client, "PATCH", &path, Some(&label("no"))).await;
+    let (type_, last) = events.next().await.unwrap();
+    assert_eq!(
+        (type_.as_str(), &last["metadata"]["labels"]["on"]),
+        ("DELETED", &json!("yes"))
+    );
+}
+
+#[tokio::test]
+async fn a_version_outside_the_window_is_gone() {
+    let client = server_on(Store::memory().with_window(3)).client();
+    let first = ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    for size in 2..8 {
+        ok(
+            &client,
+            "PATCH",
+            &format!("{WIDGETS}/a"),
+            Some(&json!({"spec": {"size": size}})),
+        )
+        .await;
+    }
+    let version = first["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut events = watch(&client, &format!("{WIDGETS}?watch=1&resourceVersion={version}")).await;
+    let (type_, status) = events.next().await.unwrap();
+    assert_eq!(
+        (type_.as_str(), &status["code"], &status["reason"]),
+        ("ERROR", &json!(410), &json!("Expired"))
+    );
+    assert!(events.next().await.is_none(), "the watch has ended");
+}
+
+#[tokio::test]
+async fn the_end_comes_when_asked_for_with_a_bookmark() {
+    let client = server().client();
+    let path = format!("{WIDGETS}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true");
+    let mut events = watch(&client, &path).await;
+    let (type_, object) = events.next().await.unwrap();
+    assert_eq!((type_.as_str(), &object["kind"]), ("BOOKMARK", &json!("Widget")));
+    assert!(events.next().await.is_none());
+}
+
+#[tokio::test]
+async fn streaming_lists_end_their_beginning_with_a_bookmark() {
+    let client = server().client();
+    ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut events = watch(&client, &format!("{WIDGETS}?{query}")).await;
+    assert_eq!(events.named().await, pair("ADDED", "a"));
+    let (type_, bookmark) = events.next().await.unwrap();
+    assert_eq!(type_, "BOOKMARK");
+    assert_eq!(
+        bookmark["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
+}

@@ -1,0 +1,84 @@
+//! Puts the user's manifests into the API: made where they are missing, merged where they are there.
+
+use crate::manifests::{Manifest, Problem};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+    discovery::{Scope, pinned_kind},
+};
+use serde_json::Value;
+
+/// Applies one after the other; what is refused is named and the others go on. Namespaces that manifests name are made.
+pub async fn apply(client: &Client, manifests: Vec<Manifest>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for manifest in manifests {
+        let place = manifest.place.clone();
+        if let Err(what) = apply_one(client, manifest).await {
+            problems.push(Problem { place, what });
+        }
+    }
+    problems
+}
+
+async fn apply_one(client: &Client, manifest: Manifest) -> Result<(), String> {
+    let object = manifest.object;
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let api = api(client, &object).await?;
+    let told = |error: kube::Error| match error {
+        kube::Error::Api(status) => status.message,
+        other => other.to_string(),
+    };
+    let params = PostParams::default();
+    if api.get_opt(&name).await.map_err(told)?.is_none() {
+        return api.create(&params, &object).await.map(drop).map_err(told);
+    }
+    let mut body = serde_json::to_value(&object).map_err(|error| error.to_string())?;
+    if let Some(fields) = body.as_object_mut() {
+        fields.remove("status");
+    }
+    let patch: Patch<Value> = Patch::Merge(body);
+    api.patch(&name, &PatchParams::default(), &patch)
+        .await
+        .map(drop)
+        .map_err(told)
+}
+
+/// The place of an object, in the namespace that it names or `default`.
+async fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>, String> {
+    let types = object.types.clone().unwrap_or_default();
+    let gvk = GroupVersionKind::try_from(&types).map_err(|error| format!("apiVersion: {error}"))?;
+    let (resource, capabilities): (ApiResource, _) = pinned_kind(client, &gvk).await.map_err(|_| {
+        format!(
+            "kind: no {:?} in {:?} is served here",
+            types.kind, types.api_version
+        )
+    })?;
+    if capabilities.scope == Scope::Cluster {
+        return Ok(Api::all_with(client.clone(), &resource));
+    }
+    let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
+    ensure_namespace(client, namespace).await?;
+    Ok(Api::namespaced_with(client.clone(), namespace, &resource))
+}
+
+async fn ensure_namespace(client: &Client, name: &str) -> Result<(), String> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let told = |error: kube::Error| format!("metadata.namespace: {error}");
+    if api.get_opt(name).await.map_err(told)?.is_some() {
+        return Ok(());
+    }
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        ..ObjectMeta::default()
+    };
+    let namespace = Namespace {
+        metadata,
+        ..Namespace::default()
+    };
+    api.create(&PostParams::default(), &namespace)
+        .await
+        .map(drop)
+        .map_err(told)
+}

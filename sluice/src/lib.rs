@@ -1,0 +1,6 @@
+//! The sluice program: up, everything in one process, without a cluster.
+
+pub mod apply;
+pub mod manifests;
+pub mod up;
+pub mod view;

@@ -1,0 +1,226 @@
+//! `sluice up`: the API, both controllers and the process executor in one program.
+
+mod environment;
+mod place;
+mod wind_down;
+
+use crate::{apply, manifests, view};
+use clap::Parser as _;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use place::{Place, PlaceError};
+use sluice_api::{interval::Interval, reference::CrossNamespace};
+use sluice_embedded::{BuildError, Embedded, ServeError, Server, Serving, Store, StoreError};
+use sluice_runtime::{
+    clock::SystemClock,
+    event::{Recorder, Reporter},
+    metrics::Metrics,
+    random::Generator,
+    schedule::Backoff,
+    shutdown::{self, Token},
+    watch::{Scope, Settings},
+};
+use sluice_tf_controller::executor::{ExecutorError, ProcessExecutor, ProcessOptions};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+/// Passes over stacks at once; they never wait for runs.
+const PASSES: u16 = 16;
+
+/// Arguments of `sluice up`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct UpArgs {
+    /// Manifests to apply: a file, or a directory that is read with its folders.
+    #[arg(short = 'f', long = "file", value_name = "DIR")]
+    pub file: Option<PathBuf>,
+    /// Where everything is kept. Without it objects, plans and Terraform state live in memory only.
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Also write the kubeconfig here (mode 0600).
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig_out: Option<PathBuf>,
+    /// Loopback address of the API.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Runs at once.
+    #[arg(long, default_value_t = 4)]
+    pub concurrent: u16,
+    /// Do not tell what happens.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// Why `sluice up` ended before its time.
+#[derive(Debug, thiserror::Error)]
+pub enum UpError {
+    /// The manifests cannot be read.
+    #[error("cannot read the manifests at {path}: {source}")]
+    Manifests {
+        /// What was given.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The API cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The API cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The address is not on this machine only.
+    #[error("--listen {0}: only a loopback address is served; whoever reaches the API can run commands here")]
+    NotLoopback(SocketAddr),
+    /// The source controller could not start.
+    #[error("source controller: {0}")]
+    Source(#[from] sluice_source_controller::StartError),
+    /// The tf-controller could not start.
+    #[error("tf-controller: {0}")]
+    Terraform(#[from] sluice_tf_controller::RunError),
+    /// Runs cannot be started.
+    #[error(transparent)]
+    Executor(#[from] ExecutorError),
+    /// Signals cannot be heard.
+    #[error("cannot listen for signals: {0}")]
+    Signals(std::io::Error),
+    /// The flags of a controller do not parse; a fault of this program.
+    #[error("internal flags: {0}")]
+    Flags(#[from] clap::Error),
+}
+
+/// Runs until a signal; then lets running runs finish.
+///
+/// # Errors
+/// [`UpError`], when it cannot start.
+pub async fn up(args: UpArgs) -> Result<(), UpError> {
+    if !args.listen.ip().is_loopback() {
+        return Err(UpError::NotLoopback(args.listen));
+    }
+    let screen = Arc::new(view::Screen::new());
+    let loaded = load(&args)?;
+    let place = Place::open(args.state.as_deref())?;
+    let signals = shutdown::on_signals().map_err(UpError::Signals)?;
+    let (embedded, serving) = serve_api(&args, &place).await?;
+    let client = embedded.client();
+    let kubeconfig = place.publish(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
+    screen.say(&format!(
+        "The API serves on {}. export KUBECONFIG={}",
+        serving.addr,
+        kubeconfig.display()
+    ));
+    if args.state.is_none() {
+        screen.say("Warning: without --state objects, plans and Terraform state are in memory only and end with this program.");
+    }
+    let stop = signals.token();
+    let view_stop = Token::new();
+    let view = (!args.quiet).then(|| {
+        tokio::spawn(view::follow(
+            client.clone(),
+            Arc::clone(&screen),
+            view_stop.clone(),
+        ))
+    });
+    let problems = apply::apply(&client, loaded.manifests).await;
+    for problem in loaded.problems.iter().chain(&problems) {
+        screen.say(&format!("Bad manifest: {problem}"));
+    }
+    let sources = start_sources(&place, &client, &stop).await?;
+    let (executor, ended) = ProcessExecutor::new(process(&place, &kubeconfig))?;
+    let executor = Arc::new(executor);
+    let options = terraform_options(&args, &place, &client);
+    let stacks = sluice_tf_controller::run(
+        options,
+        (Arc::clone(&executor), ended),
+        client.clone(),
+        stop.clone(),
+    );
+    stacks.await?;
+    wind_down::runs(&client, &executor, &signals, &screen).await;
+    sources.ended().await;
+    view_stop.cancel();
+    if let Some(view) = view {
+        drop(view.await); // a view that failed must not spoil the end
+    }
+    serving.stop().await;
+    embedded.stop();
+    Ok(())
+}
+
+fn load(args: &UpArgs) -> Result<manifests::Loaded, UpError> {
+    let Some(path) = &args.file else {
+        return Ok(manifests::Loaded::default());
+    };
+    manifests::load(path).map_err(|source| UpError::Manifests {
+        path: path.display().to_string(),
+        source,
+    })
+}
+
+async fn serve_api(args: &UpArgs, place: &Place) -> Result<(Embedded, Serving), UpError> {
+    let store = if args.state.is_some() {
+        Store::file(place.store())?
+    } else {
+        Store::memory()
+    };
+    let crds: Vec<CustomResourceDefinition> = sluice_api::crds();
+    let embedded = Server::builder().crds(crds).store(store).build()?;
+    let serving = embedded.serve(args.listen, &place.api()).await?;
+    Ok((embedded, serving))
+}
+
+async fn start_sources(
+    place: &Place,
+    client: &Client,
+    stop: &Token,
+) -> Result<sluice_source_controller::Running, UpError> {
+    let storage = place.artifacts();
+    let flags = [
+        "source-controller".into(),
+        "--storage-path".into(),
+        storage.into_os_string(),
+        "--storage-addr=127.0.0.1:0".into(),
+        "--metrics-addr=0".into(),
+        "--health-addr=0".into(),
+    ];
+    let options = sluice_source_controller::Options::try_parse_from(flags)?;
+    Ok(sluice_source_controller::run(options, client.clone(), stop.clone()).await?)
+}
+
+fn process(place: &Place, kubeconfig: &std::path::Path) -> ProcessOptions {
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("sluice"));
+    ProcessOptions {
+        command: vec![program.display().to_string(), "tf-runner".to_owned()],
+        root: place.runs(),
+        environment: environment::for_runs(std::env::vars(), kubeconfig),
+    }
+}
+
+fn terraform_options(args: &UpArgs, place: &Place, client: &Client) -> sluice_tf_controller::Options {
+    let reporter = Reporter {
+        component: "tf-controller".to_owned(),
+        instance: "sluice".to_owned(),
+        trace: false,
+    };
+    let recorder = Recorder::start(client.clone(), reporter, Arc::new(SystemClock));
+    sluice_tf_controller::Options {
+        settings: Settings {
+            controller: "terraform",
+            scope: Scope::default(),
+            concurrent: PASSES,
+            backoff: Arc::new(Backoff::default()),
+            metrics: Metrics::new(),
+            recorder,
+            random: Arc::new(Generator::from_system()),
+        },
+        scratch: place.scratch(),
+        runs: args.concurrent,
+        cross_namespace: CrossNamespace::Denied,
+        run_deadline: Interval::from_secs(2 * 60 * 60),
+        place: sluice_tf_controller::inputs::Place::Outside,
+        artifact_host: None,
+    }
+}

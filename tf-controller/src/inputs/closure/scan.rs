@@ -1,0 +1,259 @@
+//! Reads one configuration file for the local modules that it calls, and for anything that could read a file
+//! elsewhere. It need not understand the language: whatever is not plainly harmless makes the closure wide.
+
+use hcl_edit::{
+    expr::{Expression, FuncCall, Traversal, TraversalOperator},
+    structure::{Attribute, Block, Body},
+    template::{Element, HeredocTemplate, StringTemplate},
+    visit::{Visit, visit_attr, visit_block, visit_expr, visit_func_call},
+};
+
+/// Nested deeper than people write; the parser is recursive.
+const DEEPEST: usize = 200;
+/// Chained conditionals nest as well.
+const CONDITIONALS: usize = 2000;
+/// The parser's thread: enough for what the two bounds above let pass.
+const STACK: usize = 64 << 20;
+
+/// Functions that read the file system by their first argument.
+const READERS: [&str; 14] = [
+    "abspath",
+    "file",
+    "filebase64",
+    "filebase64sha256",
+    "filebase64sha512",
+    "fileexists",
+    "filemd5",
+    "fileset",
+    "filesha1",
+    "filesha256",
+    "filesha512",
+    "pathexpand",
+    "templatefile",
+    "templatestring",
+];
+
+/// What a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Findings {
+    /// Sources of local modules, as written.
+    pub(super) modules: Vec<String>,
+    /// Why more than the module directories may be read.
+    pub(super) wide: Option<String>,
+}
+
+impl Findings {
+    /// Everything counts.
+    pub(super) fn wide(why: impl Into<String>) -> Self {
+        Self {
+            modules: Vec::new(),
+            wide: Some(why.into()),
+        }
+    }
+}
+
+/// Scans a file; `json` for the JSON syntax.
+pub(super) fn scan(bytes: &[u8], json: bool) -> Findings {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return Findings::wide("is no UTF-8 text");
+    };
+    if json {
+        return scan_json(text);
+    }
+    if is_too_nested(text) {
+        return Findings::wide("is nested too deeply to be read for what it names");
+    }
+    let owned = text.to_owned();
+    let parser = std::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(move || scan_native(&owned));
+    let scanned = parser.map(std::thread::JoinHandle::join);
+    match scanned {
+        Ok(Ok(findings)) => findings,
+        Ok(Err(_)) | Err(_) => Findings::wide("could not be read for what it names"),
+    }
+}
+
+/// An upper bound of the nesting, by brackets, signs and question marks, wherever they stand.
+fn is_too_nested(text: &str) -> bool {
+    let (mut depth, mut deepest, mut signs, mut longest) = (0_usize, 0, 0_usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        signs = if matches!(byte, b'!' | b'-') { signs + 1 } else { 0 };
+        longest = longest.max(signs);
+        deepest = deepest.max(depth);
+    }
+    let questions = text.bytes().filter(|byte| *byte == b'?').count();
+    deepest > DEEPEST || longest > DEEPEST || questions > CONDITIONALS
+}
+
+/// The JSON syntax is looked at as text: its strings are templates of the same language.
+fn scan_json(text: &str) -> Findings {
+    if serde_json::from_str::<serde_json::Value>(text).is_err() {
+        return Findings::wide("is no JSON");
+    }
+    let reader = READERS.iter().find(|name| text.contains(&format!("{name}(")));
+    if let Some(name) = reader {
+        return Findings::wide(format!("calls {name} in JSON syntax"));
+    }
+    if text.contains("path.") || text.contains("..") {
+        return Findings::wide("names paths in JSON syntax");
+    }
+    Findings::default()
+}
+
+fn scan_native(text: &str) -> Findings {
+    let Ok(body) = text.parse::<Body>() else {
+        return Findings::wide("does not parse");
+    };
+    let mut reading = Reading::default();
+    reading.visit_body(&body);
+    reading.findings
+}
+
+#[derive(Default)]
+struct Reading {
+    findings: Findings,
+}
+
+impl Reading {
+    fn widen(&mut self, why: impl FnOnce() -> String) {
+        if self.findings.wide.is_none() {
+            self.findings.wide = Some(why());
+        }
+    }
+
+    /// A literal part of any text: a step out of the directory may be read by whoever gets the text.
+    fn literal(&mut self, text: &str) {
+        if text == ".." || text.contains("../") || text.contains("/..") {
+            self.widen(|| format!("the text {:?} leads out of the module directory", excerpt(text)));
+        }
+    }
+
+    /// `source` of a `module` block. Only `./` and `../` are local; everything else is fetched by `init`.
+    fn module_source(&mut self, attribute: &Attribute) {
+        match &attribute.value {
+            Expression::String(text) => {
+                if text.starts_with("./") || text.starts_with("../") {
+                    self.findings.modules.push(text.to_string());
+                } else if text.starts_with('/') {
+                    self.widen(|| format!("the module source {:?} is absolute", excerpt(text)));
+                }
+            }
+            _ => self.widen(|| "a module source is computed".to_owned()),
+        }
+    }
+
+    /// The elements of a template: `${path.module}` and `${path.root}` are plain when they stand first.
+    fn elements<'a>(&mut self, elements: impl Iterator<Item = &'a Element>) {
+        for (index, element) in elements.enumerate() {
+            match element {
+                Element::Literal(text) => self.literal(text),
+                Element::Interpolation(part) if index == 0 && is_module_path(&part.expr) => {}
+                Element::Interpolation(part) => self.visit_expr(&part.expr),
+                Element::Directive(directive) => self.visit_directive(directive),
+            }
+        }
+    }
+}
+
+impl Visit for Reading {
+    fn visit_block(&mut self, block: &Block) {
+        if block.ident.as_str() != "module" {
+            return visit_block(self, block);
+        }
+        for structure in &block.body {
+            match structure.as_attribute() {
+                Some(attribute) if attribute.key.as_str() == "source" => self.module_source(attribute),
+                Some(attribute) => visit_attr(self, attribute),
+                None => self.visit_structure(structure),
+            }
+        }
+    }
+
+    fn visit_expr(&mut self, expression: &Expression) {
+        match expression {
+            Expression::String(text) => self.literal(text),
+            _ => visit_expr(self, expression),
+        }
+    }
+
+    fn visit_string_template(&mut self, template: &StringTemplate) {
+        self.elements(template.iter());
+    }
+
+    fn visit_heredoc_template(&mut self, heredoc: &HeredocTemplate) {
+        self.elements(heredoc.template.iter());
+    }
+
+    /// `path.module` in any other place: what becomes of it cannot be told by reading.
+    fn visit_traversal(&mut self, traversal: &Traversal) {
+        if is_path(traversal) {
+            self.widen(|| "path.* is used in a way that cannot be resolved by reading".to_owned());
+        }
+        hcl_edit::visit::visit_traversal(self, traversal);
+    }
+
+    fn visit_func_call(&mut self, call: &FuncCall) {
+        let name = call.name.name.as_str();
+        if READERS.contains(&name) && call.name.namespace.is_empty() && !is_plain(call) {
+            self.widen(|| {
+                format!("{name}() is called with a path that is not a literal inside the module directory")
+            });
+        }
+        if name == "templatestring" {
+            self.widen(|| "templatestring() may read any file".to_owned());
+        }
+        if name == "fileset" && is_plain(call) {
+            // path.module as the directory is plain here; the pattern is looked at like any other text.
+            call.args
+                .iter()
+                .skip(1)
+                .for_each(|argument| self.visit_expr(argument));
+        } else {
+            visit_func_call(self, call);
+        }
+    }
+}
+
+/// The first argument is a text, or `"${path.module}/text"`; that it stays inside is seen with its literals.
+fn is_plain(call: &FuncCall) -> bool {
+    match call.args.iter().next() {
+        Some(Expression::String(text)) => !text.starts_with(['/', '~']),
+        Some(Expression::StringTemplate(template)) => {
+            template.iter().enumerate().all(|(index, element)| match element {
+                Element::Literal(_) => true,
+                Element::Interpolation(part) => index == 0 && is_module_path(&part.expr),
+                Element::Directive(_) => false,
+            })
+        }
+        Some(Expression::Traversal(traversal)) => {
+            // fileset(path.module, "*.yaml")
+            is_path(traversal) && call.name.name.as_str() == "fileset"
+        }
+        _ => false,
+    }
+}
+
+fn is_module_path(expression: &Expression) -> bool {
+    matches!(expression, Expression::Traversal(traversal) if is_path(traversal))
+}
+
+/// `path.module`, `path.root` or `path.cwd`: for a stack, all of them lie in its closure.
+fn is_path(traversal: &Traversal) -> bool {
+    let Expression::Variable(name) = &traversal.expr else {
+        return false;
+    };
+    let [operator] = traversal.operators.as_slice() else {
+        return name.as_str() == "path";
+    };
+    name.as_str() == "path" && matches!(operator.value(), TraversalOperator::GetAttr(_))
+}
+
+fn excerpt(text: &str) -> String {
+    text.chars().take(60).collect()
+}

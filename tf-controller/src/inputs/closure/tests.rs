@@ -1,0 +1,135 @@
+//! Closures of small artifacts: which changes count.
+
+use super::*;
+use proptest::prelude::*;
+
+fn artifact(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    dir
+}
+
+fn closure(files: &[(&str, &str)], module: &str) -> Closure {
+    read(artifact(files).path(), module).unwrap()
+}
+
+/// Whether a change of `path` counts for the stack at `a`.
+fn counts(files: &[(&str, &str)], path: &str) -> bool {
+    let mut changed = files.to_vec();
+    changed.push((path, "changed"));
+    closure(files, "a").digest != closure(&changed, "a").digest
+}
+
+#[test]
+fn the_module_directory_and_its_local_modules_count_and_nothing_else() {
+    let files = [
+        (
+            "a/main.tf",
+            "module \"x\" {\n  source = \"../m\"\n}\nmodule \"r\" {\n  source = \"hashicorp/consul/aws\"\n}\n",
+        ),
+        ("m/main.tf", "module \"y\" {\n  source = \"./deep\"\n}\n"),
+        (
+            "m/deep/main.tf",
+            "locals { a = file(\"${path.module}/x.txt\") }\n",
+        ),
+        ("b/main.tf", ""),
+    ];
+    assert_eq!(closure(&files, "./a").wide, None);
+    assert!(counts(&files, "a/files/any.yaml"));
+    assert!(counts(&files, "m/new.tf"));
+    assert!(counts(&files, "m/deep/x.txt"));
+    assert!(!counts(&files, "b/main.tf"));
+    assert!(!counts(&files, "README.md"));
+}
+
+#[test]
+fn what_may_read_elsewhere_widens_and_says_why() {
+    let wide = [
+        "locals { a = file(var.name) }",
+        "locals { a = file(\"../b/x\") }",
+        "locals { a = file(\"/etc/passwd\") }",
+        "locals { a = templatefile(\"${path.root}/../x.tpl\", {}) }",
+        "locals { a = \"${var.x}/${path.module}/y\" }",
+        "locals { a = join(\"/\", [path.module, \"x\"]) }",
+        "module \"x\" {\n  source = var.source\n}",
+        "module \"x\" {\n  source = \"../missing\"\n}",
+        "module \"x\" {\n  source = \"../../../up\"\n}",
+        "resource \"null_resource\" \"r\" {\n  provisioner \"local-exec\" {\n    command = \"cd ../b && ./run\"\n  }\n}",
+        "locals { a = ",
+        "locals { a = templatestring(var.t, {}) }",
+    ];
+    let told = |text: &&str| {
+        closure(&[("a/main.tf", text)], "a")
+            .wide
+            .unwrap_or_else(|| format!("NOT WIDE: {text}"))
+    };
+    let table = wide.iter().map(told).collect::<Vec<_>>().join(
+        "
+",
+    );
+    insta::assert_snapshot!(table, @r#"
+    a/main.tf: file() is called with a path that is not a literal inside the module directory
+    a/main.tf: the text "../b/x" leads out of the module directory
+    a/main.tf: file() is called with a path that is not a literal inside the module directory
+    a/main.tf: the text "/../x.tpl" leads out of the module directory
+    a/main.tf: path.* is used in a way that cannot be resolved by reading
+    a/main.tf: path.* is used in a way that cannot be resolved by reading
+    a/main.tf: a module source is computed
+    a/main.tf: module source "../missing" is no directory of the artifact
+    a/main.tf: module source "../../../up" is no directory of the artifact
+    a/main.tf: the text "cd ../b && ./run" leads out of the module directory
+    a/main.tf: does not parse
+    a/main.tf: templatestring() is called with a path that is not a literal inside the module directory
+    "#);
+}
+
+#[test]
+fn plain_paths_do_not_widen() {
+    for text in [
+        "locals { a = file(\"x.txt\") }",
+        "locals { a = templatefile(\"${path.module}/x.tpl\", { b = 1 }) }",
+        "locals { a = fileset(path.module, \"*.yaml\") }",
+        "locals { a = \"${path.module}/scripts/run.sh\" }",
+        "locals { a = \"${local.service}-${var.i}\" }",
+        "output \"o\" {\n  value = <<-EOT\n    hello ${var.x}\n  EOT\n}",
+    ] {
+        assert_eq!(closure(&[("a/main.tf", text)], "a").wide, None, "{text}");
+    }
+}
+
+#[test]
+fn a_path_out_of_the_artifact_is_refused() {
+    let dir = artifact(&[("a/main.tf", "")]);
+    assert!(matches!(read(dir.path(), "../x"), Err(ClosureError::Escapes(_))));
+    assert!(matches!(read(dir.path(), "nope"), Err(ClosureError::NoModule(_))));
+    assert!(read(dir.path(), "").is_ok());
+}
+
+#[test]
+fn deep_nesting_is_survived() {
+    for text in [
+        "(".repeat(100_000),
+        "!".repeat(100_000),
+        "a ? b : ".repeat(50_000),
+        "[".repeat(190),
+    ] {
+        let text = format!("locals {{ a = {text} }}");
+        assert!(closure(&[("a/main.tf", &text)], "a").wide.is_some());
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), json: bool) {
+        scan(&bytes, json);
+    }
+
+    #[test]
+    fn no_text_panics(text in "[a-z{}()\\[\\]\"$%!?:=<~.,/\n -]{0,120}") {
+        scan(text.as_bytes(), false);
+    }
+}

@@ -1,0 +1,108 @@
+//! Fields that this version does not carry out. A field is never silently ignored: it stalls the object by name.
+
+use sluice_api::terraform::{PlanOptions, SourceKind, TerraformSpec, Unlock};
+
+/// The first refused field of a spec and what to do, or nothing. Fields that are materialised by the schema's defaults
+/// count only when they differ from them; those of the runner's pod have no effect where a run is a process.
+#[must_use]
+pub fn refused(spec: &TerraformSpec) -> Option<String> {
+    let field = refused_field(spec)?;
+    Some(format!(
+        "spec.{field} is not supported by this version of Sluice; remove it, or keep tofu-controller for this object"
+    ))
+}
+
+fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
+    let lock = spec.tfstate.as_ref();
+    let fields: [(&'static str, bool); 25] = [
+        (
+            "sourceRef.kind",
+            spec.source_ref.kind != SourceKind::GitRepository,
+        ),
+        ("backendConfig", spec.backend_config.is_some()),
+        ("backendConfigsFrom", !spec.backend_configs_from.is_empty()),
+        ("branchPlanner", spec.branch_planner.is_some()),
+        ("breakTheGlass", spec.break_the_glass),
+        ("cliConfigSecretRef", spec.cli_config_secret_ref.is_some()),
+        ("cloud", spec.cloud.is_some()),
+        ("dependsOn", !spec.depends_on.is_empty()),
+        ("enableInventory", spec.enable_inventory),
+        ("fileMappings", !spec.file_mappings.is_empty()),
+        ("force", spec.force),
+        ("healthChecks", !spec.health_checks.is_empty()),
+        ("readInputsFromSecrets", !spec.read_inputs_from_secrets.is_empty()),
+        ("runnerPodTemplate", spec.runner_pod_template.is_some()),
+        ("serviceAccountName", spec.service_account_name != "tf-runner"),
+        ("tfVarsFiles", !spec.tf_vars_files.is_empty()),
+        (
+            "tfstate.forceUnlock",
+            lock.is_some_and(|state| state.force_unlock != Unlock::No),
+        ),
+        (
+            "tfstate.lockIdentifier",
+            lock.is_some_and(|state| !state.lock_identifier.is_empty()),
+        ),
+        ("values", spec.values.is_some()),
+        ("webhooks", !spec.webhooks.is_empty()),
+        ("workspace", !matches!(spec.workspace.as_str(), "" | "default")),
+        (
+            "vars[].valueFrom",
+            spec.vars.iter().any(|variable| variable.value_from.is_some()),
+        ),
+        (
+            "plan.lock",
+            spec.plan.as_ref().and_then(|plan: &PlanOptions| plan.lock) == Some(false),
+        ),
+        ("alwaysCleanupRunnerPod", !spec.always_cleanup_runner_pod),
+        (
+            "runnerTerminationGracePeriodSeconds",
+            spec.runner_termination_grace_period_seconds != 30,
+        ),
+    ];
+    fields.into_iter().find_map(|(name, used)| used.then_some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn spec(more: Value) -> TerraformSpec {
+        let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" } });
+        let Value::Object(more) = more else {
+            panic!("an object")
+        };
+        spec.as_object_mut().unwrap().extend(more);
+        serde_json::from_value(spec).unwrap()
+    }
+
+    #[test]
+    fn what_is_built_is_accepted() {
+        let used = json!({"approvePlan": "auto", "path": "./a", "vars": [{"name": "a", "value": 1}], "destroy": true,
+            "varsFrom": [{"kind": "Secret", "name": "x"}], "writeOutputsToSecret": {"name": "o"}, "planOnly": true,
+            "storeReadablePlan": "human", "destroyResourcesOnDeletion": true, "targets": ["a.b"], "parallelism": 3,
+            "remediation": {"retries": 2}, "retryStrategy": "ExponentialBackoff", "upgradeOnInit": false,
+            "tfstate": {"lockTimeout": "10s"}, "refreshBeforeApply": true, "enterprise": {}, "disableDriftDetection": true});
+        assert_eq!(refused(&spec(used)), None);
+    }
+
+    #[test]
+    fn what_is_not_built_is_named() {
+        for (field, value) in [
+            ("backendConfig", json!({})),
+            ("cloud", json!({"organization": "o", "workspaces": {}})),
+            ("force", json!(true)),
+            ("dependsOn", json!([{"name": "d"}])),
+            ("workspace", json!("blue")),
+            ("values", json!({"a": 1})),
+            ("breakTheGlass", json!(true)),
+            ("tfVarsFiles", json!(["a.tfvars"])),
+        ] {
+            let text = refused(&spec(json!({ field: value }))).unwrap();
+            assert!(
+                text.starts_with(&format!("spec.{field} is not supported")),
+                "{text}"
+            );
+        }
+    }
+}

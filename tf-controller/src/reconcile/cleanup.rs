@@ -1,0 +1,99 @@
+//! Letting go: of a deleted stack, and of runs that nobody needs any more.
+
+use super::{Context, PassError, history::in_order, report::phase};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams},
+};
+use sluice_api::{
+    annotation::{PLAN_NAME, PLAN_WORKSPACE},
+    run::TerraformRun,
+    terraform::{FINALIZER, Terraform, label_value},
+};
+use sluice_runtime::{finalizer, watch::Next};
+
+/// Runs that are kept beside the last plan and the last apply.
+const KEPT_RUNS: usize = 20;
+
+/// Removes the stored plans and the outputs Secret, then the finalizer. Runs and bundles go with their owner; the state
+/// Secret and its Lease are never touched.
+pub(super) async fn release(
+    api: &Api<Terraform>,
+    stack: &Terraform,
+    context: &Context,
+) -> Result<Next, PassError> {
+    let failed = |error: kube::Error| PassError::Dispatch {
+        stack: stack.name_any(),
+        text: error.to_string(),
+    };
+    let namespace = stack.namespace().unwrap_or_default();
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    let configs: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
+    let uid = stack.uid().unwrap_or_default();
+    for name in [stack.name_any(), format!("{}.json", stack.name_any())] {
+        let selector = format!(
+            "{PLAN_NAME}={},{PLAN_WORKSPACE}={}",
+            label_value(&name),
+            label_value("default")
+        );
+        let params = ListParams::default().labels(&selector);
+        for secret in secrets.list(&params).await.map_err(failed)?.items {
+            remove(&secrets, &secret.name_any()).await.map_err(failed)?;
+        }
+        for config in configs.list(&params).await.map_err(failed)?.items {
+            remove(&configs, &config.name_any()).await.map_err(failed)?;
+        }
+    }
+    if let Some(target) = &stack.spec.write_outputs_to_secret {
+        let found = secrets.get_opt(&target.name).await.map_err(failed)?;
+        if found.is_some_and(|secret| secret.owner_references().iter().any(|owner| owner.uid == uid)) {
+            remove(&secrets, &target.name).await.map_err(failed)?;
+        }
+    }
+    context.slots.free(&format!("{namespace}/{}", stack.name_any()));
+    finalizer::release(api, stack, FINALIZER).await?;
+    tracing::info!("stack released");
+    Ok(Next::OnChange)
+}
+
+async fn remove<K>(api: &Api<K>, name: &str) -> Result<(), kube::Error>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    match api.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        deleted => deleted.map(drop),
+    }
+}
+
+/// Deletes the oldest ended runs beyond [`KEPT_RUNS`]; the last plan and the last apply stay always. A failure is tried
+/// again by the next pass.
+pub(super) async fn prune(stack: &Terraform, runs: &[TerraformRun], context: &Context) {
+    let api: Api<TerraformRun> =
+        Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    for name in superfluous(runs) {
+        if let Err(error) = remove(&api, &name).await {
+            tracing::debug!(run = name, %error, "an old run could not be deleted");
+        }
+    }
+}
+
+/// The names of the runs that go.
+fn superfluous(runs: &[TerraformRun]) -> Vec<String> {
+    let ended: Vec<_> = in_order(runs)
+        .into_iter()
+        .filter(|run| phase(run).is_final())
+        .collect();
+    let planned = |run: &&TerraformRun| run.status.as_ref().is_some_and(|s| s.has_changes.is_some());
+    let applied = |run: &&TerraformRun| run.status.as_ref().is_some_and(|s| s.attempted_apply);
+    let last = |test: &dyn Fn(&&TerraformRun) -> bool| {
+        ended.iter().rev().find(|run| test(run)).map(|run| run.name_any())
+    };
+    let (plan, apply) = (last(&planned), last(&applied));
+    let old = ended.len().saturating_sub(KEPT_RUNS);
+    let names = ended.iter().take(old).map(|run| run.name_any());
+    names
+        .filter(|name| Some(name) != plan.as_ref() && Some(name) != apply.as_ref())
+        .collect()
+}

@@ -1,0 +1,242 @@
+//! Carries the decision out: makes the run, its bundle, starts it, and looks after the one in progress.
+
+use super::{Context, resolve::Resolved};
+use crate::{
+    decide::{History, NewRun},
+    executor::{ExecutorError, Liveness, RunRef},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use sluice_api::{
+    annotation::{REQUESTED_AT, TERRAFORM_LABEL},
+    interval::Interval,
+    run::{Phase, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec},
+    terraform::{Terraform, label_value, run_name},
+};
+use sluice_tf_runner::bundle::{Bundle, BundleError};
+
+/// Why a run could not be started or looked after. All are tried again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DispatchError {
+    /// The API refused or did not answer.
+    #[error("the API server: {0}")]
+    Api(#[from] kube::Error),
+    /// The bundle cannot be stored.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// The executor failed.
+    #[error(transparent)]
+    Executor(#[from] ExecutorError),
+}
+
+/// What a new run is made of.
+pub(super) struct Order<'a> {
+    pub(super) stack: &'a Terraform,
+    pub(super) new: &'a NewRun,
+    pub(super) history: &'a History,
+    pub(super) resolved: &'a Resolved,
+    pub(super) request: Option<&'a str>,
+}
+
+/// Makes the run, then its bundle, then starts it. A run of that name that is there already is adopted: whoever made it
+/// decided the same. Nothing is started when no more runs are wanted.
+pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {
+    let run = create(order, context).await?;
+    launch(&run, order.resolved, order.history, context).await?;
+    Ok(run)
+}
+
+/// The run in progress: started if nobody did, declared lost if its process is gone.
+pub(super) async fn follow(
+    run: &TerraformRun,
+    resolved: Option<&Resolved>,
+    history: &History,
+    context: &Context,
+) -> Result<(), DispatchError> {
+    let reference = reference(run);
+    let lives = context.executor.liveness(reference.clone()).await? == Liveness::Alive;
+    if lives {
+        return Ok(());
+    }
+    // Its last report may be newer than what was read before the process was looked at.
+    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &reference.namespace);
+    let Some(fresh) = api.get_opt(&reference.name).await? else {
+        return Ok(());
+    };
+    let status = fresh.status.clone().unwrap_or_default();
+    if status.phase.is_final() {
+        return Ok(());
+    }
+    if status.claim.is_some() {
+        return end(
+            &api,
+            &fresh,
+            Phase::Lost,
+            "RunLost",
+            "the run's process is gone without a report",
+            context,
+        )
+        .await;
+    }
+    match resolved {
+        Some(resolved) if resolved.inputs == fresh.spec.inputs_digest => {
+            launch(&fresh, resolved, history, context).await
+        }
+        Some(_) => {
+            end(
+                &api,
+                &fresh,
+                Phase::Superseded,
+                "InputsChanged",
+                "its inputs changed before it began",
+                context,
+            )
+            .await
+        }
+        None => Ok(()),
+    }
+}
+
+async fn create(order: &Order<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {
+    let namespace = order.stack.namespace().unwrap_or_default();
+    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &namespace);
+    let run = run_object(order, context);
+    let name = run.name_any();
+    match api.create(&PostParams::default(), &run).await {
+        Ok(made) => {
+            tracing::info!(
+                run = name,
+                action = run.spec.action.as_str(),
+                trigger = run.spec.trigger.as_str(),
+                "run made"
+            );
+            Ok(made)
+        }
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(api.get(&name).await?),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
+    let (stack, new) = (order.stack, order.new);
+    let uid = stack.uid().unwrap_or_default();
+    let name = run_name(&stack.name_any(), &uid, order.history.next_sequence);
+    let source = &stack.spec.source_ref;
+    let namespace = stack.namespace().unwrap_or_default();
+    let artifact = &order.resolved.artifact;
+    let spec = TerraformRunSpec {
+        terraform: TerraformIdentity {
+            name: stack.name_any(),
+            uid,
+            generation: stack.metadata.generation.unwrap_or(0),
+        },
+        action: new.action,
+        destroy: new.destroy,
+        trigger: new.trigger,
+        source: RunSource {
+            kind: "GitRepository".to_owned(),
+            namespace: if source.namespace.is_empty() {
+                namespace.clone()
+            } else {
+                source.namespace.clone()
+            },
+            name: source.name.clone(),
+            revision: artifact.revision.clone(),
+            digest: artifact.digest.clone(),
+            url: artifact.url.clone(),
+            size: artifact.size,
+        },
+        inputs_digest: order.resolved.inputs.clone(),
+        plan: new.plan.as_ref().map(|(id, run)| PlanSource {
+            id: id.clone(),
+            run: run.clone(),
+        }),
+        approved_by: new.approved_by.clone().unwrap_or_default(),
+        attempt: i32::try_from(new.attempt).unwrap_or(i32::MAX),
+        deadline: deadline(stack, context),
+    };
+    let mut run = TerraformRun::new(&name, spec);
+    run.metadata = ObjectMeta {
+        name: Some(name),
+        namespace: Some(namespace),
+        labels: Some([(TERRAFORM_LABEL.to_owned(), label_value(&stack.name_any()))].into()),
+        annotations: order
+            .request
+            .map(|token| [(REQUESTED_AT.to_owned(), token.to_owned())].into()),
+        owner_references: super::owner(stack).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    };
+    run
+}
+
+fn deadline(stack: &Terraform, context: &Context) -> Interval {
+    stack
+        .spec
+        .run_deadline
+        .clone()
+        .unwrap_or_else(|| context.run_deadline.clone())
+}
+
+/// Stores the bundle and starts the runner; both are harmless when done already.
+async fn launch(
+    run: &TerraformRun,
+    resolved: &Resolved,
+    history: &History,
+    context: &Context,
+) -> Result<(), DispatchError> {
+    let namespace = run.namespace().unwrap_or_default();
+    let bundle = Bundle {
+        last_apply: history.last_started_apply.clone(),
+        ..resolved.bundle.clone()
+    };
+    let secret = bundle.to_secret(&run.name_any(), &run.uid().unwrap_or_default())?;
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> =
+        Api::namespaced(context.client.clone(), &namespace);
+    match secrets.create(&PostParams::default(), &secret).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(context.executor.start(reference(run)).await?)
+}
+
+/// Ends a run in the name of its runner, which is not there; a runner that reports meanwhile wins.
+async fn end(
+    api: &Api<TerraformRun>,
+    run: &TerraformRun,
+    phase: Phase,
+    reason: &str,
+    message: &str,
+    context: &Context,
+) -> Result<(), DispatchError> {
+    let body = json!({
+        "metadata": { "resourceVersion": run.resource_version() },
+        "status": { "phase": phase.as_str(), "reason": reason, "message": message, "finishedAt": context.clock.now() },
+    });
+    match api
+        .patch_status(&run.name_any(), &PatchParams::default(), &Patch::Merge(body))
+        .await
+    {
+        Ok(_) => {
+            tracing::warn!(
+                run = run.name_any(),
+                reason,
+                message,
+                "run ended by the controller"
+            );
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn reference(run: &TerraformRun) -> RunRef {
+    RunRef {
+        namespace: run.namespace().unwrap_or_default(),
+        name: run.name_any(),
+    }
+}

@@ -1,0 +1,116 @@
+//! What the runs of a stack amount to. Pure, and the same whenever it is computed: nothing is remembered between passes.
+
+use crate::decide::{History, Outcome, Pending, RunAction, RunFact, Trigger};
+use jiff::Timestamp;
+use sluice_api::run::{Phase, TerraformRun, TerraformRunStatus};
+
+/// The reason of a run whose plan the CLI called stale; it applied nothing.
+pub(crate) const STALE: &str = "PlanStale";
+
+/// Sums up the runs, whatever their order.
+#[must_use]
+pub(crate) fn history(runs: &[TerraformRun]) -> History {
+    let mut history = History {
+        next_sequence: 1,
+        ..History::default()
+    };
+    for run in in_order(runs) {
+        history.next_sequence = history.next_sequence.max(sequence(run).saturating_add(1));
+        let phase = run.status.as_ref().map_or(Phase::Pending, |status| status.phase);
+        if phase == Phase::Superseded {
+            continue;
+        }
+        let fact = fact(run);
+        if fact.outcome == Outcome::Active {
+            history.active = Some(fact);
+        } else {
+            fold(&mut history, run, fact);
+        }
+    }
+    history
+}
+
+/// The runs by their sequence, oldest first.
+pub(crate) fn in_order(runs: &[TerraformRun]) -> Vec<&TerraformRun> {
+    let mut ordered: Vec<_> = runs.iter().collect();
+    ordered.sort_by_key(|run| sequence(run));
+    ordered
+}
+
+/// The number at the end of a run's name; 0 for a name that is none of ours.
+pub(crate) fn sequence(run: &TerraformRun) -> u64 {
+    let name = run.metadata.name.as_deref().unwrap_or_default();
+    name.rsplit('-')
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
+}
+
+fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
+    let status = run.status.as_ref();
+    let drift = is_drift(history, &fact);
+    let plan_id = status.map(|s| s.plan_id.clone()).unwrap_or_default();
+    let applied = status.is_some_and(|s| s.attempted_apply);
+    history.checked = drift;
+    history.pending = match (fact.action, fact.outcome) {
+        (RunAction::Plan | RunAction::PlanAndApply, Outcome::Succeeded)
+            if !plan_id.is_empty() && !applied =>
+        {
+            Some(Pending {
+                plan_id,
+                run: fact.name.clone(),
+                drift,
+                planned: fact.finished,
+            })
+        }
+        (RunAction::Unlock, ..) => history.pending.take(),
+        _ => None,
+    };
+    if applied && !fact.stale {
+        history.last_started_apply = Some(fact.name.clone());
+    }
+    if fact.outcome == Outcome::Succeeded {
+        history.last_success = Some(fact.finished);
+    }
+    history.last = Some(fact);
+}
+
+/// A check of a stack that was as wanted, with nothing changed since.
+fn is_drift(history: &History, fact: &RunFact) -> bool {
+    let checks = matches!(fact.trigger, Trigger::Interval | Trigger::Request);
+    let steady = |last: &RunFact| last.outcome == Outcome::Succeeded && last.inputs == fact.inputs;
+    checks && history.last.as_ref().is_some_and(steady)
+}
+
+/// What counts of one run.
+pub(crate) fn fact(run: &TerraformRun) -> RunFact {
+    let (spec, status) = (&run.spec, run.status.as_ref());
+    let made = run
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    RunFact {
+        name: run.metadata.name.clone().unwrap_or_default(),
+        action: spec.action,
+        trigger: spec.trigger,
+        destroy: spec.destroy,
+        generation: spec.terraform.generation,
+        inputs: spec.inputs_digest.clone(),
+        attempt: u32::try_from(spec.attempt).unwrap_or(1).max(1),
+        outcome: status.map_or(Outcome::Active, outcome),
+        stale: status.is_some_and(|s| s.reason == STALE),
+        finished: status
+            .and_then(|s| s.finished_at.as_ref())
+            .map_or(made, |time| time.0),
+    }
+}
+
+fn outcome(status: &TerraformRunStatus) -> Outcome {
+    match status.phase {
+        Phase::Succeeded => Outcome::Succeeded,
+        Phase::Lost => Outcome::Lost,
+        phase if phase.is_final() => Outcome::Failed,
+        _ => Outcome::Active,
+    }
+}

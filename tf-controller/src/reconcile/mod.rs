@@ -1,0 +1,408 @@
+//! One pass over one stack: observe -> resolve -> decide -> dispatch -> report. This file alone knows the order.
+
+mod cleanup;
+mod dispatch;
+mod history;
+mod observe;
+mod report;
+mod resolve;
+
+pub use resolve::Artifacts;
+
+use crate::{
+    decide::{Approval, Facts, Inputs, Policy, Rest, RetryPolicy, Step, Strategy, decide},
+    executor::Executor,
+    inputs,
+    schedule::Slots,
+};
+use dispatch::{DispatchError, Order};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Api, Client, Resource, ResourceExt};
+use observe::{Observed, observe};
+use report::{Report, events, status};
+use resolve::Resolved;
+use sluice_api::{
+    annotation::REQUESTED_AT,
+    condition::{TerraformCondition, Vocabulary},
+    interval::Interval,
+    reference::CrossNamespace,
+    run::TerraformRun,
+    terraform::{FINALIZER, RetryStrategy, Terraform, approval},
+};
+use sluice_runtime::{
+    clock::Clock,
+    event::Recorder,
+    finalizer,
+    status::{Applied, WriteError},
+    watch::{Next, Reconciler},
+};
+use std::{sync::Arc, time::Duration};
+
+/// How often a run in progress is looked at when nothing is heard of it.
+const LOOK: Duration = Duration::from_secs(10);
+/// How soon a stack looks again for a free place to run.
+const PLACE: Duration = Duration::from_secs(1);
+
+/// What passes need of the world.
+pub struct Context {
+    /// The API.
+    pub client: Client,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Where runs are carried out.
+    pub executor: Arc<dyn Executor>,
+    /// Where events go.
+    pub recorder: Recorder,
+    /// Unpacked artifacts.
+    pub artifacts: Artifacts,
+    /// How many runs there may be at once.
+    pub slots: Slots,
+    /// Whether references may leave their namespace.
+    pub cross_namespace: CrossNamespace,
+    /// Bound on a run whose stack sets none.
+    pub run_deadline: Interval,
+    /// Where the CLI runs, for the generated backend.
+    pub place: inputs::Place,
+}
+
+/// Reconciles Terraform objects.
+pub struct Stacks {
+    context: Arc<Context>,
+}
+
+/// Why a pass could not report. What it found wrong with the stack stands in its status.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// Reading the runs or the source failed.
+    #[error("cannot read runs or source of {stack}: {source}")]
+    Observe {
+        /// The stack.
+        stack: String,
+        /// What the API said.
+        source: Box<kube::Error>,
+    },
+    /// Writing failed.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// Starting or looking after a run failed.
+    #[error("cannot carry out the step of {stack}: {text}")]
+    Dispatch {
+        /// The stack.
+        stack: String,
+        /// What failed.
+        text: String,
+    },
+}
+
+impl Stacks {
+    /// A reconciler in this context.
+    #[must_use]
+    pub const fn new(context: Arc<Context>) -> Self {
+        Self { context }
+    }
+}
+
+impl Reconciler<Terraform> for Stacks {
+    type Error = PassError;
+
+    async fn reconcile(&self, stack: Arc<Terraform>) -> Result<Next, PassError> {
+        pass(&stack, &self.context).await
+    }
+}
+
+async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
+    let api: Api<Terraform> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let stack = match finalizer::ensure(&api, stack, FINALIZER).await? {
+        Applied::Unchanged(stack) | Applied::Written(stack) => stack,
+        Applied::Gone => return Ok(Next::OnChange),
+    };
+    let observed = observe(&stack, context)
+        .await
+        .map_err(|source| PassError::Observe {
+            stack: stack.name_any(),
+            source: Box::new(source),
+        })?;
+    let mut facts = gather(&stack, &observed, context.clock.now());
+    let resolved = resolve_inputs(&stack, &observed, &mut facts, context).await;
+    facts.approval = approval_of(&stack, &facts);
+    let mut step = decide(&facts);
+    let next = carry_out(&stack, &observed, &facts, resolved.as_ref(), &mut step, context).await?;
+    if step == Step::Release {
+        return cleanup::release(&api, &stack, context).await;
+    }
+    write(&api, &stack, &observed, &facts, &step, context).await?;
+    Ok(next)
+}
+
+/// Everything but the inputs, which cost more to know, and the approval, which is held against a plan.
+fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> Facts {
+    let spec = &stack.spec;
+    let status = stack.status.as_ref();
+    Facts {
+        deleting: stack.meta().deletion_timestamp.is_some(),
+        suspended: spec.suspend,
+        refused: inputs::refused(spec),
+        generation: stack.meta().generation.unwrap_or(0),
+        policy: Policy {
+            plan_only: spec.plan_only,
+            destroy: spec.destroy,
+            destroy_on_deletion: spec.destroy_resources_on_deletion,
+        },
+        approval: Approval::None,
+        source: observed.source.clone(),
+        inputs: Inputs::Unresolved,
+        history: history::history(&observed.runs),
+        request: request(
+            stack,
+            observed,
+            status.map(|s| s.last_handled_reconcile_at.as_str()),
+        ),
+        interval: signed(&spec.interval),
+        retry: RetryPolicy {
+            interval: spec
+                .retry_interval
+                .as_ref()
+                .map_or(SignedDuration::from_secs(15), signed),
+            strategy: match spec.retry_strategy {
+                RetryStrategy::StaticInterval => Strategy::Static,
+                RetryStrategy::ExponentialBackoff => Strategy::Exponential,
+            },
+            longest: spec
+                .max_retry_interval
+                .as_ref()
+                .map_or(SignedDuration::from_hours(24), signed),
+            retries: spec
+                .remediation
+                .as_ref()
+                .and_then(|r| u32::try_from(r.retries.unwrap_or(0)).ok()),
+        },
+        now,
+    }
+}
+
+fn signed(interval: &Interval) -> SignedDuration {
+    SignedDuration::try_from(interval.to_duration()).unwrap_or(SignedDuration::MAX)
+}
+
+/// A reconcile request that neither a status has echoed nor a run has taken up.
+fn request(stack: &Terraform, observed: &Observed, handled: Option<&str>) -> Option<String> {
+    let token = stack
+        .annotations()
+        .get(REQUESTED_AT)
+        .filter(|token| !token.is_empty())?;
+    let taken_up = observed
+        .runs
+        .iter()
+        .any(|run| run.annotations().get(REQUESTED_AT) == Some(token));
+    (handled != Some(token) && !taken_up).then(|| token.clone())
+}
+
+/// Resolves the inputs where a decision can depend on them, and puts them into the facts.
+async fn resolve_inputs(
+    stack: &Terraform,
+    observed: &Observed,
+    facts: &mut Facts,
+    context: &Context,
+) -> Option<Resolved> {
+    let idle =
+        facts.suspended || facts.refused.is_some() || facts.deleting && !facts.policy.destroy_on_deletion;
+    let artifact = observed.artifact.as_ref().filter(|_| !idle)?;
+    match resolve::resolve(stack, artifact, context).await {
+        Ok(resolved) => {
+            facts.inputs = Inputs::Known(resolved.inputs.clone());
+            Some(resolved)
+        }
+        Err(error) => {
+            facts.inputs = Inputs::Failed {
+                reason: error.public_reason(),
+                message: error.to_string(),
+            };
+            None
+        }
+    }
+}
+
+fn approval_of(stack: &Terraform, facts: &Facts) -> Approval {
+    let pending = facts
+        .history
+        .pending
+        .as_ref()
+        .map(|p| p.plan_id.as_str())
+        .unwrap_or_default();
+    let spec = &stack.spec;
+    let ask = approval::Ask {
+        approve_plan: &spec.approve_plan,
+        force: spec.force,
+        plan_only: spec.plan_only,
+        destroy: spec.destroy,
+    };
+    match approval::decide(ask, pending) {
+        approval::Approval::Disabled => Approval::Disabled,
+        approval::Approval::Auto => Approval::Auto,
+        approval::Approval::Approves(_) if !pending.is_empty() => Approval::Given { by: approver(stack) },
+        _ => Approval::None,
+    }
+}
+
+/// Who wrote `approvePlan`, as far as Kubernetes tells: the manager of the field.
+fn approver(stack: &Terraform) -> String {
+    let owns = |fields: &serde_json::Value| fields.pointer("/f:spec/f:approvePlan").is_some();
+    let entries = stack.meta().managed_fields.as_deref().unwrap_or_default();
+    let manager = entries
+        .iter()
+        .rev()
+        .find(|entry| entry.fields_v1.as_ref().is_some_and(|f| owns(&f.0)));
+    manager
+        .and_then(|entry| entry.manager.clone())
+        .unwrap_or_else(|| "spec.approvePlan".to_owned())
+}
+
+/// Does what was decided. A start for which there is no place waits for one.
+async fn carry_out(
+    stack: &Terraform,
+    observed: &Observed,
+    facts: &Facts,
+    resolved: Option<&Resolved>,
+    step: &mut Step,
+    context: &Context,
+) -> Result<Next, PassError> {
+    let failed = |error: DispatchError| PassError::Dispatch {
+        stack: stack.name_any(),
+        text: error.to_string(),
+    };
+    match (&*step, resolved) {
+        (Step::Start(new), Some(resolved)) => {
+            let key = format!("{}/{}", stack.namespace().unwrap_or_default(), stack.name_any());
+            if !context.slots.take(&key) {
+                *step = Step::Follow;
+                return Ok(Next::After(PLACE));
+            }
+            let order = Order {
+                stack,
+                new,
+                history: &facts.history,
+                resolved,
+                request: facts.request.as_deref(),
+            };
+            dispatch::start(&order, context).await.map_err(failed)?;
+            Ok(Next::After(LOOK))
+        }
+        (Step::Start(_), None) | (Step::Release, _) => Ok(Next::OnChange),
+        (Step::Follow, resolved) => {
+            let active = facts.history.active.as_ref().map(|run| run.name.as_str());
+            if let Some(run) = observed
+                .runs
+                .iter()
+                .find(|run| run.metadata.name.as_deref() == active)
+            {
+                dispatch::follow(run, resolved, &facts.history, context)
+                    .await
+                    .map_err(failed)?;
+            }
+            Ok(Next::After(LOOK))
+        }
+        (Step::Rest(rest), _) => {
+            context.slots.free(&format!(
+                "{}/{}",
+                stack.namespace().unwrap_or_default(),
+                stack.name_any()
+            ));
+            Ok(after_rest(rest, facts))
+        }
+    }
+}
+
+fn after_rest(rest: &Rest, facts: &Facts) -> Next {
+    let until = |when: Timestamp| {
+        let wait = Duration::try_from(when.duration_since(facts.now)).unwrap_or_default();
+        Next::After(wait.max(Duration::from_millis(100)))
+    };
+    let retry = Duration::try_from(facts.retry.interval)
+        .unwrap_or_default()
+        .max(Duration::from_secs(1));
+    match rest {
+        Rest::RetryAt(when) | Rest::Steady(when) | Rest::ShowPlan { again: Some(when) } => until(*when),
+        Rest::Source | Rest::InputsUnknown => Next::After(retry),
+        Rest::AwaitApproval => match &facts.history.pending {
+            Some(pending) if pending.drift => until(
+                pending
+                    .planned
+                    .saturating_add(facts.interval)
+                    .unwrap_or(Timestamp::MAX),
+            ),
+            _ => Next::OnChange,
+        },
+        Rest::Suspended
+        | Rest::DeletionSuspended
+        | Rest::Refused
+        | Rest::RetryLimit
+        | Rest::ShowPlan { again: None } => Next::OnChange,
+    }
+}
+
+/// Writes the status, then tells the events of what was new in it.
+async fn write(
+    api: &Api<Terraform>,
+    stack: &Terraform,
+    observed: &Observed,
+    facts: &Facts,
+    step: &Step,
+    context: &Context,
+) -> Result<(), PassError> {
+    let token = stack.annotations().get(REQUESTED_AT).map(String::as_str);
+    // A request is handled when the run that took it up has ended, or at once where no run follows from it.
+    let handled = token.filter(|_| matches!(step, Step::Rest(_)));
+    let compute = |stack: &Terraform| {
+        status(&Report {
+            stack,
+            facts,
+            runs: &observed.runs,
+            step,
+            handled,
+        })
+    };
+    let owned: Vec<_> = TerraformCondition::OWNED
+        .iter()
+        .map(|kind| kind.as_str())
+        .collect();
+    let written = sluice_runtime::status::apply(api, stack, &owned, compute).await?;
+    if let Applied::Written(_) = written {
+        let report = Report {
+            stack,
+            facts,
+            runs: &observed.runs,
+            step,
+            handled,
+        };
+        for event in events(&report, &compute(stack)) {
+            context.recorder.record(stack, with_annotations(stack, event));
+        }
+    }
+    cleanup::prune(stack, &observed.runs, context).await;
+    Ok(())
+}
+
+fn with_annotations(
+    stack: &Terraform,
+    mut event: sluice_runtime::event::Event,
+) -> sluice_runtime::event::Event {
+    for (key, value) in sluice_api::annotation::for_events(stack.annotations()) {
+        event = event.with(key, value);
+    }
+    event
+}
+
+/// The owner reference to a stack; `None` for an object that the API has not stored.
+pub(crate) fn owner(stack: &Terraform) -> Option<OwnerReference> {
+    stack.controller_owner_ref(&())
+}
+
+/// The key of the stack that a run belongs to.
+#[must_use]
+pub fn stack_of(run: &TerraformRun) -> sluice_runtime::schedule::ObjectKey {
+    sluice_runtime::schedule::ObjectKey {
+        namespace: run.namespace().unwrap_or_default(),
+        name: run.spec.terraform.name.clone(),
+    }
+}

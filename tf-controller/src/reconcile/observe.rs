@@ -1,0 +1,80 @@
+//! Looks: the source and the runs of a stack, read fresh, because decisions on a stale cache start things twice.
+
+use super::Context;
+use crate::decide::SourceFact;
+use kube::{Api, ResourceExt, api::ListParams};
+use sluice_api::{
+    annotation::TERRAFORM_LABEL,
+    reference,
+    run::TerraformRun,
+    source::{Artifact, GitRepository},
+    terraform::{SourceKind, Terraform, label_value},
+};
+
+/// What was seen.
+pub(super) struct Observed {
+    /// The source, as the decision sees it.
+    pub(super) source: SourceFact,
+    /// Its artifact.
+    pub(super) artifact: Option<Artifact>,
+    /// The runs that belong to this very object.
+    pub(super) runs: Vec<TerraformRun>,
+}
+
+/// Reads source and runs.
+pub(super) async fn observe(stack: &Terraform, context: &Context) -> Result<Observed, kube::Error> {
+    let runs = runs(stack, context).await?;
+    let (source, artifact) = match source(stack, context).await {
+        Ok(artifact) => {
+            let (revision, digest) = (artifact.revision.clone(), artifact.digest.clone());
+            (SourceFact::Found { revision, digest }, Some(artifact))
+        }
+        Err(fact) => (fact, None),
+    };
+    Ok(Observed {
+        source,
+        artifact,
+        runs,
+    })
+}
+
+/// The runs that carry the stack's label and its uid: a namesake's runs are not its own.
+async fn runs(stack: &Terraform, context: &Context) -> Result<Vec<TerraformRun>, kube::Error> {
+    let api: Api<TerraformRun> =
+        Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let selector = format!("{TERRAFORM_LABEL}={}", label_value(&stack.name_any()));
+    let list = api.list(&ListParams::default().labels(&selector)).await?;
+    let uid = stack.uid().unwrap_or_default();
+    Ok(list
+        .items
+        .into_iter()
+        .filter(|run| run.spec.terraform.uid == uid)
+        .collect())
+}
+
+async fn source(stack: &Terraform, context: &Context) -> Result<Artifact, SourceFact> {
+    let wanted = &stack.spec.source_ref;
+    let own = stack.namespace().unwrap_or_default();
+    let target = reference::resolve(&own, &wanted.namespace, &wanted.name, context.cross_namespace)
+        .map_err(|denied| SourceFact::Denied(denied.to_string()))?;
+    if wanted.kind != SourceKind::GitRepository {
+        // Refused as a field before the source matters.
+        return Err(SourceFact::NoArtifact);
+    }
+    let api: Api<GitRepository> = Api::namespaced(context.client.clone(), &target.namespace);
+    let found = api
+        .get_opt(&target.name)
+        .await
+        .map_err(|error| SourceFact::Unreachable(error.to_string()))?;
+    let Some(repository) = found else {
+        let text = format!(
+            "GitRepository.source.toolkit.fluxcd.io \"{}\" not found",
+            target.name
+        );
+        return Err(SourceFact::NotFound(text));
+    };
+    repository
+        .status
+        .and_then(|status| status.artifact)
+        .ok_or(SourceFact::NoArtifact)
+}

@@ -1,0 +1,318 @@
+//! What a pass says: the whole status, derived from the runs and the step, and the events of what is new in it.
+//!
+//! Pure: the same facts give the same status, so a pass that finds nothing new writes nothing.
+
+mod events;
+mod ready;
+#[cfg(test)]
+mod tests;
+
+pub(super) use events::events;
+
+use super::history::in_order;
+use crate::decide::{Facts, Inputs, Outcome, Rest, SourceFact, Step};
+use ready::{Told, told};
+use sluice_api::{
+    condition::{TerraformCondition as Kind, Truth, Verdict, settle},
+    run::{Action, Phase, TerraformRun},
+    terraform::{LockStatus, PlanStatus, Terraform, TerraformStatus},
+};
+
+/// What a pass knows at its end.
+pub(super) struct Report<'a> {
+    /// The object as it was read.
+    pub(super) stack: &'a Terraform,
+    /// What was decided on.
+    pub(super) facts: &'a Facts,
+    /// Its runs, in any order; the one that this pass made is not yet among them.
+    pub(super) runs: &'a [TerraformRun],
+    /// What was decided.
+    pub(super) step: &'a Step,
+    /// The reconcile request that this pass has dealt with.
+    pub(super) handled: Option<&'a str>,
+}
+
+impl<'a> Report<'a> {
+    /// The ended runs that count, newest first.
+    fn ended(&self) -> impl Iterator<Item = &'a TerraformRun> {
+        in_order(self.runs).into_iter().rev().filter(|run| {
+            let phase = phase(run);
+            phase.is_final() && phase != Phase::Superseded
+        })
+    }
+
+    /// The newest ended run that got as far as a plan.
+    fn last_plan(&self) -> Option<&'a TerraformRun> {
+        self.ended().find(|run| {
+            run.status.as_ref().is_some_and(|s| s.has_changes.is_some()) && run.spec.action != Action::Apply
+        })
+    }
+
+    /// The newest ended run whose apply was begun.
+    fn last_apply(&self) -> Option<&'a TerraformRun> {
+        self.ended()
+            .find(|run| run.status.as_ref().is_some_and(|s| s.attempted_apply))
+    }
+
+    /// The revision of the source, where it has one.
+    fn revision(&self) -> Option<&'a str> {
+        match &self.facts.source {
+            SourceFact::Found { revision, .. } => Some(revision),
+            _ => None,
+        }
+    }
+
+    /// Whether the newest run was made of just these inputs: nothing that the stack reads has changed since.
+    pub(super) fn is_unchanged(&self) -> bool {
+        let Inputs::Known(inputs) = &self.facts.inputs else {
+            return false;
+        };
+        self.facts.history.active.is_none()
+            && !matches!(self.step, Step::Start(_))
+            && self
+                .facts
+                .history
+                .last
+                .as_ref()
+                .is_some_and(|last| last.inputs == *inputs)
+    }
+}
+
+pub(super) fn phase(run: &TerraformRun) -> Phase {
+    run.status.as_ref().map(|status| status.phase).unwrap_or_default()
+}
+
+pub(super) fn succeeded(run: &TerraformRun) -> bool {
+    phase(run) == Phase::Succeeded
+}
+
+/// The status after the pass.
+pub(super) fn status(report: &Report<'_>) -> TerraformStatus {
+    let mut status = report.stack.status.clone().unwrap_or_default();
+    if let Some(token) = report.handled {
+        token.clone_into(&mut status.last_handled_reconcile_at);
+    }
+    if *report.step == Step::Rest(Rest::Suspended) {
+        return status;
+    }
+    planned(report, &mut status);
+    applied(report, &mut status);
+    outcome(report, &mut status);
+    let verdicts = verdicts(report, &status);
+    let generation = Some(report.facts.generation);
+    status.conditions = settle(&status.conditions, &verdicts, generation, report.facts.now);
+    status
+}
+
+/// What the newest plan says.
+fn planned(report: &Report<'_>, status: &mut TerraformStatus) {
+    let pending = report.facts.history.pending.as_ref();
+    if let Some(run) = report.last_plan() {
+        let ended = run.status.as_ref().and_then(|s| s.finished_at.clone());
+        status.last_plan_at.clone_from(&ended);
+        status.last_planned_generation = run.spec.terraform.generation;
+        status.last_planned_revision.clone_from(&run.spec.source.revision);
+        if pending.is_some_and(|p| p.drift) {
+            status.last_drift_detected_at = ended;
+        }
+    }
+    if report.last_plan().is_some() || pending.is_some() || status.plan.is_some() {
+        let plan = status.plan.get_or_insert_with(PlanStatus::default);
+        plan.pending = pending.map(|p| p.plan_id.clone()).unwrap_or_default();
+        plan.is_drift_detection_plan = pending.is_some_and(|p| p.drift);
+        plan.is_destroy_plan = report
+            .last_plan()
+            .map_or(plan.is_destroy_plan, |run| run.spec.destroy);
+    }
+    if report.is_unchanged() {
+        // A commit that the stack does not read: whoever waits for that revision may go on.
+        let revision = report.revision().unwrap_or_default();
+        if !status.last_planned_revision.is_empty() {
+            revision.clone_into(&mut status.last_planned_revision);
+        }
+    }
+}
+
+/// What the newest apply says.
+fn applied(report: &Report<'_>, status: &mut TerraformStatus) {
+    let done = report
+        .ended()
+        .find(|run| succeeded(run) && run.status.as_ref().is_some_and(|s| s.attempted_apply));
+    let Some(run) = done else { return };
+    status.last_applied_revision.clone_from(&run.spec.source.revision);
+    let Some(end) = &run.status else { return };
+    let id = run.spec.plan.as_ref().map_or(&end.plan_id, |plan| &plan.id);
+    if !id.is_empty() {
+        id.clone_into(&mut status.plan.get_or_insert_with(PlanStatus::default).last_applied);
+    }
+    if !end.outputs.is_empty() && !run.spec.destroy {
+        status.available_outputs.clone_from(&end.outputs);
+    }
+    if run.spec.trigger == sluice_api::run::Trigger::Drift {
+        status
+            .last_applied_by_drift_detection_at
+            .clone_from(&end.finished_at);
+    }
+}
+
+/// Counters, generations and times of the pass itself.
+fn outcome(report: &Report<'_>, status: &mut TerraformStatus) {
+    let history = &report.facts.history;
+    if let Some(run) = history.active.as_ref().or(history.last.as_ref()) {
+        let revision = report
+            .runs
+            .iter()
+            .find(|r| r.metadata.name.as_deref() == Some(&run.name));
+        if let Some(run) = revision {
+            status
+                .last_attempted_revision
+                .clone_from(&run.spec.source.revision);
+        }
+    }
+    if let (true, Some(revision)) = (report.is_unchanged(), report.revision()) {
+        revision.clone_into(&mut status.last_attempted_revision);
+    }
+    if let Some(time) = history.last_success {
+        status.last_successful_reconcile_at =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time));
+    }
+    status.reconciliation_failures = match &history.last {
+        Some(last) if matches!(last.outcome, Outcome::Failed | Outcome::Lost) => i64::from(last.attempt),
+        _ => 0,
+    };
+    lock(report, status);
+    if matches!(report.step, Step::Rest(_)) {
+        status.observed_generation = Some(report.facts.generation);
+    }
+}
+
+/// The state lock that the newest run met, until a run gets past it.
+fn lock(report: &Report<'_>, status: &mut TerraformStatus) {
+    let Some(last) = report.ended().next() else { return };
+    let met = last
+        .status
+        .as_ref()
+        .and_then(|s| s.lock.as_ref())
+        .filter(|_| !succeeded(last))
+        .map(|lock| lock.id.clone());
+    if met.is_some() || status.lock.is_some() {
+        let lock = status.lock.get_or_insert_with(LockStatus::default);
+        let pending = met.unwrap_or_default();
+        if lock.pending != pending {
+            lock.last_applied = std::mem::replace(&mut lock.pending, pending);
+        }
+    }
+}
+
+/// One verdict per condition type; a type without one disappears.
+fn verdicts(report: &Report<'_>, status: &TerraformStatus) -> Vec<Verdict<Kind>> {
+    let Told {
+        ready,
+        reconciling,
+        stalled,
+    } = told(report);
+    let mut verdicts = vec![ready];
+    verdicts.extend(reconciling);
+    verdicts.extend(stalled);
+    verdicts.extend(plan(report).or_else(|| Verdict::carried(Kind::Plan, &status.conditions)));
+    verdicts.extend(apply(report).or_else(|| Verdict::carried(Kind::Apply, &status.conditions)));
+    verdicts.extend(output(report).or_else(|| Verdict::carried(Kind::Output, &status.conditions)));
+    verdicts.extend(Verdict::carried(Kind::HealthCheck, &status.conditions));
+    let lock = status.lock.as_ref().filter(|lock| !lock.pending.is_empty());
+    verdicts.extend(lock.map(|lock| {
+        let message = format!("Terraform Locked with Lock Identifier: {}", lock.pending);
+        Verdict::new(Kind::StateLocked, Truth::True, "LockHeld", message)
+    }));
+    verdicts
+}
+
+/// A verdict that stays as it was when it says the same, so that its generation is that of the pass that found it.
+fn steady(report: &Report<'_>, verdict: Verdict<Kind>) -> Verdict<Kind> {
+    let held = report
+        .stack
+        .status
+        .as_ref()
+        .map(|s| s.conditions.as_slice())
+        .unwrap_or_default();
+    match Verdict::carried(verdict.kind, held) {
+        Some(old)
+            if (old.truth, &old.reason, &old.message)
+                == (verdict.truth, &verdict.reason, &verdict.message) =>
+        {
+            old
+        }
+        _ => verdict,
+    }
+}
+
+fn plan(report: &Report<'_>) -> Option<Verdict<Kind>> {
+    let run = report.last_plan()?;
+    let changes = run.status.as_ref()?.has_changes?;
+    let verdict = match (changes, run.spec.destroy) {
+        (true, _) => Verdict::new(
+            Kind::Plan,
+            Truth::True,
+            "TerraformPlannedWithChanges",
+            "Plan generated",
+        ),
+        (false, true) => Verdict::new(
+            Kind::Plan,
+            Truth::False,
+            "TerraformPlannedNoChanges",
+            "No objects need to be destroyed",
+        ),
+        (false, false) => Verdict::new(
+            Kind::Plan,
+            Truth::False,
+            "TerraformPlannedNoChanges",
+            "Plan no changes",
+        ),
+    };
+    Some(steady(report, verdict))
+}
+
+fn apply(report: &Report<'_>) -> Option<Verdict<Kind>> {
+    let applying = report.runs.iter().any(|run| phase(run) == Phase::Applying);
+    if applying {
+        return Some(Verdict::new(
+            Kind::Apply,
+            Truth::Unknown,
+            "Progressing",
+            "Apply started",
+        ));
+    }
+    let run = report.last_apply()?;
+    let verdict = if succeeded(run) {
+        let text = if run.spec.destroy {
+            "Destroy applied successfully"
+        } else {
+            "Applied successfully"
+        };
+        Verdict::new(Kind::Apply, Truth::True, "TerraformAppliedSucceed", text)
+    } else {
+        let message = run.status.as_ref().map(|s| s.message.clone()).unwrap_or_default();
+        Verdict::new(Kind::Apply, Truth::False, "TerraformAppliedFail", message)
+    };
+    Some(steady(report, verdict))
+}
+
+fn output(report: &Report<'_>) -> Option<Verdict<Kind>> {
+    let run = report.ended().find(|run| {
+        succeeded(run) && !run.spec.destroy && run.status.as_ref().is_some_and(|s| s.attempted_apply)
+    })?;
+    if run.status.as_ref()?.outputs.is_empty() {
+        return None;
+    }
+    let verdict = if report.stack.spec.write_outputs_to_secret.is_some() {
+        let text = format!("Outputs written: {}", run.spec.source.revision);
+        Verdict::new(Kind::Output, Truth::True, "TerraformOutputsWritten", text)
+    } else {
+        Verdict::new(
+            Kind::Output,
+            Truth::True,
+            "TerraformOutputsAvailable",
+            "Outputs available",
+        )
+    };
+    Some(steady(report, verdict))
+}

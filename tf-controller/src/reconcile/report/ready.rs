@@ -1,0 +1,267 @@
+//! `Ready`, `Reconciling` and `Stalled`: what the step and the newest run mean to whoever waits for the stack.
+
+use super::{Report, phase, succeeded};
+use crate::decide::{Approval, Inputs, Outcome, Rest, SourceFact, Step};
+use sluice_api::{
+    condition::{TerraformCondition as Kind, Truth, Verdict},
+    run::{Action, Phase, TerraformRun},
+    terraform::approval::{self, Ask},
+};
+
+/// The three verdicts that tools look at.
+pub(super) struct Told {
+    /// `Ready`; always there.
+    pub(super) ready: Verdict<Kind>,
+    /// `Reconciling`, while something is going on or will be tried again.
+    pub(super) reconciling: Option<Verdict<Kind>>,
+    /// `Stalled`, while only an edit helps.
+    pub(super) stalled: Option<Verdict<Kind>>,
+}
+
+const PROGRESSING: &str = "Progressing";
+const RETRYING: &str = "ProgressingWithRetry";
+
+fn ready(truth: Truth, reason: impl Into<String>, message: impl Into<String>) -> Verdict<Kind> {
+    Verdict::new(Kind::Ready, truth, reason, message)
+}
+
+fn done(ready: Verdict<Kind>) -> Told {
+    Told {
+        ready,
+        reconciling: None,
+        stalled: None,
+    }
+}
+
+/// Under way: `Reconciling` stands beside.
+fn going(ready: Verdict<Kind>) -> Told {
+    let reconciling = Verdict::new(
+        Kind::Reconciling,
+        Truth::True,
+        PROGRESSING,
+        "Fulfilling prerequisites",
+    );
+    Told {
+        ready,
+        reconciling: Some(reconciling),
+        stalled: None,
+    }
+}
+
+/// Failed, and tried again.
+fn retried(ready: Verdict<Kind>) -> Told {
+    let first = ready.message.lines().next().unwrap_or_default().to_owned();
+    let reconciling = Verdict::new(Kind::Reconciling, Truth::True, RETRYING, first);
+    Told {
+        ready,
+        reconciling: Some(reconciling),
+        stalled: None,
+    }
+}
+
+/// Failed, and waiting for an edit.
+fn stalled(ready: Verdict<Kind>) -> Told {
+    let stalled = Verdict::new(
+        Kind::Stalled,
+        Truth::True,
+        ready.reason.clone(),
+        ready.message.clone(),
+    );
+    Told {
+        ready,
+        reconciling: None,
+        stalled: Some(stalled),
+    }
+}
+
+/// The verdicts of this pass.
+pub(super) fn told(report: &Report<'_>) -> Told {
+    match report.step {
+        Step::Start(run) => {
+            let text = match run.action {
+                Action::Apply => "Applying",
+                _ if report.facts.deleting => "Deletion in progress",
+                _ => "Initializing",
+            };
+            going(ready(Truth::Unknown, PROGRESSING, text))
+        }
+        Step::Release => going(ready(Truth::Unknown, PROGRESSING, "Deletion in progress")),
+        Step::Follow => going(following(report)),
+        Step::Rest(rest) => resting(report, rest),
+    }
+}
+
+/// The phase of the run in progress, in upstream's words.
+fn following(report: &Report<'_>) -> Verdict<Kind> {
+    let run = report.runs.iter().find(|run| !phase(run).is_final());
+    let text = match run.map(|run| (phase(run), run.spec.action)) {
+        Some((Phase::Planning, _)) => "Terraform Planning",
+        Some((Phase::WritingOutputs, _)) => {
+            let revision = run
+                .map(|run| run.spec.source.revision.as_str())
+                .unwrap_or_default();
+            return ready(
+                Truth::Unknown,
+                "TerraformAppliedSucceed",
+                format!("Applied successfully: {revision}"),
+            );
+        }
+        Some((Phase::Applying, _) | (_, Action::Apply)) => "Applying",
+        _ => "Initializing",
+    };
+    ready(Truth::Unknown, PROGRESSING, text)
+}
+
+fn resting(report: &Report<'_>, rest: &Rest) -> Told {
+    match rest {
+        Rest::Suspended | Rest::DeletionSuspended => going(ready(
+            Truth::Unknown,
+            PROGRESSING,
+            "Deletion waits: the object is suspended; set spec.suspend to false to let it go on",
+        )),
+        Rest::Refused => stalled(ready(
+            Truth::False,
+            "UnsupportedField",
+            report.facts.refused.clone().unwrap_or_default(),
+        )),
+        Rest::Source => source(report),
+        Rest::InputsUnknown => match &report.facts.inputs {
+            Inputs::Failed { reason, message } => retried(ready(Truth::False, *reason, message.as_str())),
+            Inputs::Known(_) | Inputs::Unresolved => {
+                going(ready(Truth::Unknown, PROGRESSING, "Reconciliation in progress"))
+            }
+        },
+        Rest::AwaitApproval => awaiting(report),
+        Rest::ShowPlan { .. } if report.facts.approval == Approval::Disabled => retried(drifted(report, "")),
+        Rest::ShowPlan { .. } => going(ready(
+            Truth::Unknown,
+            "TerraformPlannedWithChanges",
+            "Plan generated: This object is in the plan only mode.",
+        )),
+        Rest::RetryAt(_) => retried(failed(report)),
+        Rest::RetryLimit => {
+            let limit = "Resource reached maximum number of retries.";
+            let stalled = Verdict::new(Kind::Stalled, Truth::True, "RetryLimitReached", limit);
+            Told {
+                ready: failed(report),
+                reconciling: None,
+                stalled: Some(stalled),
+            }
+        }
+        Rest::Steady(_) => done(steady(report)),
+    }
+}
+
+fn source(report: &Report<'_>) -> Told {
+    let failed = |text: &str| ready(Truth::False, "ArtifactFailed", text);
+    match &report.facts.source {
+        SourceFact::Denied(text) => stalled(ready(Truth::False, "AccessDenied", text.as_str())),
+        SourceFact::NotFound(text) => retried(failed(text)),
+        SourceFact::Unreachable(text) => retried(failed(&format!("could not get Source object: {text}"))),
+        SourceFact::NoArtifact | SourceFact::Found { .. } => {
+            retried(failed("Source is not ready, artifact not found"))
+        }
+    }
+}
+
+/// A plan that waits: its id, and why what stands in `approvePlan` does not approve it.
+fn awaiting(report: &Report<'_>) -> Told {
+    let Some(pending) = &report.facts.history.pending else {
+        return done(steady(report));
+    };
+    let spec = &report.stack.spec;
+    let ask = Ask {
+        approve_plan: &spec.approve_plan,
+        force: spec.force,
+        plan_only: spec.plan_only,
+        destroy: spec.destroy,
+    };
+    let why = match approval::decide(ask, &pending.plan_id) {
+        approval::Approval::NotThis(mismatch) => format!(" ({mismatch})"),
+        _ => String::new(),
+    };
+    let advice = format!(
+        "set approvePlan: \"{}\" to approve this plan.{why}",
+        pending.plan_id
+    );
+    if pending.drift {
+        return retried(drifted(report, &advice));
+    }
+    going(ready(
+        Truth::Unknown,
+        "TerraformPlannedWithChanges",
+        format!("Plan generated: {advice}"),
+    ))
+}
+
+/// Drift, with the plan that would undo it.
+fn drifted(report: &Report<'_>, advice: &str) -> Verdict<Kind> {
+    let plan = report
+        .last_plan()
+        .and_then(|run| run.status.as_ref())
+        .map(|s| s.human_plan.trim().to_owned());
+    let plan = plan.unwrap_or_default();
+    let text = if advice.is_empty() {
+        plan
+    } else {
+        format!("Drift detected: {advice}\n{plan}")
+    };
+    ready(Truth::False, "DriftDetected", text)
+}
+
+/// The newest run failed.
+fn failed(report: &Report<'_>) -> Verdict<Kind> {
+    let run = report.ended().next();
+    let status = run.and_then(|run| run.status.as_ref());
+    let word = status
+        .map(|s| s.reason.clone())
+        .filter(|reason| !reason.is_empty());
+    let text = status
+        .map(|s| s.message.clone())
+        .filter(|message| !message.is_empty());
+    let lost = report
+        .facts
+        .history
+        .last
+        .as_ref()
+        .is_some_and(|last| last.outcome == Outcome::Lost);
+    let fallback = if lost {
+        "the run's process is gone without a report"
+    } else {
+        "the run failed"
+    };
+    ready(
+        Truth::False,
+        word.unwrap_or_else(|| "RunFailed".to_owned()),
+        text.unwrap_or_else(|| fallback.to_owned()),
+    )
+}
+
+/// All is as wanted.
+fn steady(report: &Report<'_>) -> Verdict<Kind> {
+    let Some(run) = report.ended().next() else {
+        return ready(Truth::Unknown, PROGRESSING, "Reconciliation in progress");
+    };
+    let revision = &run.spec.source.revision;
+    if succeeded(run) && run.status.as_ref().is_some_and(|s| s.attempted_apply) {
+        return applied(report, run);
+    }
+    let (reason, text) = match (run.spec.destroy, report.facts.history.checked) {
+        (true, _) => ("TerraformPlannedNoChanges", "No objects need to be destroyed"),
+        (false, true) => ("NoDrift", "No drift"),
+        (false, false) => ("TerraformPlannedNoChanges", "Plan no changes"),
+    };
+    ready(Truth::True, reason, format!("{text}: {revision}"))
+}
+
+fn applied(report: &Report<'_>, run: &TerraformRun) -> Verdict<Kind> {
+    let revision = &run.spec.source.revision;
+    let has_outputs = run.status.as_ref().is_some_and(|s| !s.outputs.is_empty());
+    let written = report.stack.spec.write_outputs_to_secret.is_some() && has_outputs;
+    let (reason, text) = match (run.spec.destroy, written) {
+        (true, _) => ("TerraformAppliedSucceed", "Destroy applied successfully"),
+        (false, true) => ("TerraformOutputsWritten", "Outputs written"),
+        (false, false) => ("TerraformAppliedSucceed", "Applied successfully"),
+    };
+    ready(Truth::True, reason, format!("{text}: {revision}"))
+}

@@ -1,0 +1,1 @@
+//! Statuses and events of typical passes.

@@ -1,0 +1,173 @@
+//! Resolves what a run is given: the closure of the artifact, the variables, the backend, in one bundle with one digest.
+
+mod artifacts;
+mod key;
+mod pairs;
+
+pub use artifacts::Artifacts;
+
+use super::Context;
+use crate::inputs::{self, PairsError, closure::ClosureError};
+use kube::ResourceExt;
+use serde_json::Value;
+use sluice_api::{
+    interval::Interval,
+    source::Artifact,
+    terraform::{ReadablePlan, Terraform},
+};
+use sluice_runtime::artifact::{FetchError, UnpackError};
+use sluice_tf_runner::bundle::{self, Bundle};
+
+/// What a run of a stack would be made of now.
+#[derive(Clone)]
+pub(super) struct Resolved {
+    /// The artifact.
+    pub(super) artifact: Artifact,
+    /// The bundle, but for what depends on the runs before.
+    pub(super) bundle: Bundle,
+    /// The digest of everything that a plan depends on.
+    pub(super) inputs: String,
+}
+
+/// Why the inputs are not known now. None is for good: what is missing may come.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ResolveError {
+    /// The artifact cannot be fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The artifact cannot be unpacked.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    /// The module cannot be found or read.
+    #[error(transparent)]
+    Closure(#[from] ClosureError),
+    /// The scratch directory failed.
+    #[error("cannot use the scratch directory: {0}")]
+    Scratch(#[from] std::io::Error),
+    /// A Secret or ConfigMap of `varsFrom` cannot be read.
+    #[error("cannot read {kind} {name} of varsFrom: {text}")]
+    Missing {
+        /// `Secret` or `ConfigMap`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// What the API said.
+        text: String,
+    },
+    /// A `varsFrom` entry cannot be used.
+    #[error("varsFrom {name}: {source}")]
+    Pairs {
+        /// Name of the Secret or ConfigMap.
+        name: String,
+        /// Why.
+        source: PairsError,
+    },
+    /// The object's own key cannot be stored or read.
+    #[error("cannot use the Secret {name}: {text}")]
+    Key {
+        /// Its name.
+        name: String,
+        /// Why.
+        text: String,
+    },
+}
+
+impl ResolveError {
+    /// The reason in `Ready`.
+    pub(super) const fn public_reason(&self) -> &'static str {
+        match self {
+            Self::Fetch(_) | Self::Unpack(_) | Self::Closure(_) | Self::Scratch(_) => "ArtifactFailed",
+            Self::Missing { .. } | Self::Pairs { .. } | Self::Key { .. } => "VarsGenerationFailed",
+        }
+    }
+}
+
+/// Resolves all inputs of a stack.
+pub(super) async fn resolve(
+    stack: &Terraform,
+    artifact: &Artifact,
+    context: &Context,
+) -> Result<Resolved, ResolveError> {
+    let closure = context.artifacts.closure(artifact, &stack.spec.path).await?;
+    if let Some(why) = &closure.wide {
+        tracing::debug!(why, "the whole artifact counts for this stack");
+    }
+    let key = key::object_key(stack, context).await?;
+    let variables = inputs::generate(variables(stack, context).await?);
+    let mut bundle = bundle_of(stack, artifact, variables, context);
+    bundle.key = hex::encode(&key);
+    let inputs = inputs::digest(&key, &closure, &bundle);
+    bundle.inputs_digest.clone_from(&inputs);
+    Ok(Resolved {
+        artifact: artifact.clone(),
+        bundle,
+        inputs,
+    })
+}
+
+/// `vars`, then `varsFrom`.
+async fn variables(stack: &Terraform, context: &Context) -> Result<Vec<(String, Value)>, ResolveError> {
+    let own = stack
+        .spec
+        .vars
+        .iter()
+        .map(|v| (v.name.clone(), v.value.clone().unwrap_or(Value::Null)));
+    let mut all: Vec<_> = own.collect();
+    let namespace = stack.namespace().unwrap_or_default();
+    for from in &stack.spec.vars_from {
+        all.extend(pairs::variables(from, &namespace, &context.client).await?);
+    }
+    Ok(all)
+}
+
+fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String, context: &Context) -> Bundle {
+    let spec = &stack.spec;
+    let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
+    let lock_timeout = spec.tfstate.as_ref().map(|state| &state.lock_timeout);
+    Bundle {
+        version: bundle::VERSION,
+        backend: Some(inputs::kubernetes_backend(&name, &namespace, context.place)),
+        stack: bundle::Stack {
+            namespace,
+            name,
+            uid: stack.uid().unwrap_or_default(),
+        },
+        artifact: bundle::Artifact {
+            url: artifact.url.clone(),
+            digest: artifact.digest.clone(),
+            size: artifact.size.and_then(|size| u64::try_from(size).ok()),
+            revision: artifact.revision.clone(),
+        },
+        path: spec.path.clone(),
+        workspace: "default".to_owned(),
+        tool: None,
+        variables,
+        variable_files: Vec::new(),
+        environment: std::collections::BTreeMap::new(),
+        options: bundle::Options {
+            targets: spec.targets.clone(),
+            lock_timeout: lock_timeout
+                .map_or_else(String::new, |timeout: &Interval| timeout.as_str().to_owned()),
+            parallelism: u32::try_from(spec.parallelism).unwrap_or(0),
+            plan_lock: true,
+            upgrade_on_init: spec.upgrade_on_init,
+        },
+        outputs: spec
+            .write_outputs_to_secret
+            .as_ref()
+            .map(|target| bundle::OutputsTarget {
+                name: target.name.clone(),
+                outputs: target.outputs.clone(),
+                labels: target.labels.clone(),
+                annotations: target.annotations.clone(),
+            }),
+        readable_plan: match spec.store_readable_plan {
+            ReadablePlan::None => bundle::ReadablePlan::None,
+            ReadablePlan::Json => bundle::ReadablePlan::Json,
+            ReadablePlan::Human => bundle::ReadablePlan::Human,
+        },
+        inputs_digest: String::new(),
+        last_apply: None,
+        key: String::new(),
+    }
+}

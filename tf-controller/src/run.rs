@@ -1,0 +1,147 @@
+//! The controller as a whole: its watches, wired to its passes.
+
+use crate::{
+    executor::{ProcessExecutor, RunRef},
+    inputs::Place,
+    reconcile::{Artifacts, Context, Stacks, stack_of},
+    schedule::Slots,
+};
+use futures::{StreamExt, stream};
+use kube::{Client, ResourceExt};
+use sluice_api::{
+    interval::Interval, reference::CrossNamespace, run::TerraformRun, source::GitRepository,
+    terraform::Terraform,
+};
+use sluice_runtime::{
+    artifact::Fetcher,
+    clock::SystemClock,
+    http,
+    schedule::ObjectKey,
+    shutdown::Token,
+    watch::{Objects, Related, Scope, Settings, Watch},
+};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// What the controller is told.
+pub struct Options {
+    /// How its watch runs: name, scope, passes at once, recorder, metrics.
+    pub settings: Settings,
+    /// Scratch directory for artifacts.
+    pub scratch: PathBuf,
+    /// Runs at once.
+    pub runs: u16,
+    /// Whether references may leave their namespace.
+    pub cross_namespace: CrossNamespace,
+    /// Bound on a run.
+    pub run_deadline: Interval,
+    /// Where the CLI runs.
+    pub place: Place,
+    /// Host that replaces the one of artifact URLs.
+    pub artifact_host: Option<String>,
+}
+
+/// Why the controller could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The scratch directory cannot be used.
+    #[error("cannot use the scratch directory: {0}")]
+    Scratch(#[from] std::io::Error),
+    /// No TLS.
+    #[error(transparent)]
+    Tls(#[from] http::TlsError),
+}
+
+/// Runs the controller until `stop`. Runs in progress are left alone: the next controller finds them.
+///
+/// # Errors
+/// [`RunError`], before anything was watched.
+pub async fn run(
+    options: Options,
+    (executor, ended): (Arc<ProcessExecutor>, UnboundedReceiver<RunRef>),
+    client: Client,
+    stop: Token,
+) -> Result<(), RunError> {
+    let context = context(&options, client.clone(), executor, &stop)?;
+    let scope = options.settings.scope.clone();
+    let watch = Watch::<Terraform>::new(client.clone(), options.settings);
+    let stacks = watch.objects();
+    let runs = Related::<TerraformRun>::new(client.clone(), scope.clone());
+    let seen = runs.objects();
+    let changed_runs = runs.keys(|run| [stack_of(&run)]);
+    let sources = Related::<GitRepository>::new(
+        client,
+        Scope {
+            labels: None,
+            ..scope
+        },
+    );
+    let readers = stacks.clone();
+    let changed_sources = sources.keys(move |source| behind(&readers, &source));
+    let gone = stream::unfold(
+        ended,
+        |mut ended| async move { Some((ended.recv().await?, ended)) },
+    )
+    .filter_map(move |run| std::future::ready(owner_of(&seen, &run)));
+    watch
+        .trigger(changed_runs)
+        .trigger(changed_sources)
+        .trigger(gone)
+        .run(Stacks::new(context), stop)
+        .await;
+    Ok(())
+}
+
+fn context(
+    options: &Options,
+    client: Client,
+    executor: Arc<ProcessExecutor>,
+    stop: &Token,
+) -> Result<Arc<Context>, RunError> {
+    let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
+    fetcher.host.clone_from(&options.artifact_host);
+    // A pass must not wait long: the stack is looked at again.
+    fetcher.retries = 2;
+    fetcher.min_wait = Duration::from_millis(500);
+    Ok(Arc::new(Context {
+        client,
+        clock: Arc::new(SystemClock),
+        executor,
+        recorder: options.settings.recorder.clone(),
+        artifacts: Artifacts::new(fetcher, options.scratch.clone(), stop.clone())?,
+        slots: Slots::new(options.runs),
+        cross_namespace: options.cross_namespace,
+        run_deadline: options.run_deadline.clone(),
+        place: options.place,
+    }))
+}
+
+/// The stacks that read this source and have not tried its revision.
+fn behind(stacks: &Objects<Terraform>, source: &GitRepository) -> Vec<ObjectKey> {
+    let Some(artifact) = source.status.as_ref().and_then(|status| status.artifact.as_ref()) else {
+        return Vec::new();
+    };
+    let (name, namespace) = (source.name_any(), source.namespace().unwrap_or_default());
+    stacks.keys(|stack| {
+        let wanted = &stack.spec.source_ref;
+        let from = if wanted.namespace.is_empty() {
+            stack.namespace().unwrap_or_default()
+        } else {
+            wanted.namespace.clone()
+        };
+        let tried = stack
+            .status
+            .as_ref()
+            .is_some_and(|s| s.last_attempted_revision == artifact.revision);
+        wanted.name == name && from == namespace && !tried
+    })
+}
+
+/// The stack of a run whose process has ended.
+fn owner_of(runs: &Objects<TerraformRun>, run: &RunRef) -> Option<ObjectKey> {
+    let key = ObjectKey {
+        namespace: run.namespace.clone(),
+        name: run.name.clone(),
+    };
+    runs.get(&key).map(|run| stack_of(&run))
+}
