@@ -1,6 +1,6 @@
 //! A commit that is on disk: its message, the names in its tree, and the bytes behind them. There is no work tree.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -126,16 +126,21 @@ impl Checkout {
             let known = counterpart
                 .and_then(|id| children(odb, id).ok())
                 .unwrap_or_default();
+            let known: HashMap<_, _> = known
+                .into_iter()
+                .map(|child| (child.name, (child.kind, child.id)))
+                .collect();
             for child in children(odb, tree)? {
-                let same = known.iter().find(|other| other.name == child.name);
+                let same = known.get(&child.name);
                 match child.kind {
                     Kind::Gitlink => {}
                     Kind::Directory => {
-                        let other = same.filter(|other| other.kind == Kind::Directory);
-                        waiting.push((child.id, other.map(|other| other.id)));
+                        let other = same
+                            .filter(|(kind, _)| *kind == Kind::Directory)
+                            .map(|(_, id)| *id);
+                        waiting.push((child.id, other));
                     }
-                    _ if same.is_some_and(|other| other.id == child.id) => {}
-                    _ if odb.exists(child.id) => {}
+                    _ if same.is_some_and(|(_, id)| *id == child.id) || odb.exists(child.id) => {}
                     _ => {
                         return Err(ReadError::Object {
                             id: child.id,

@@ -52,10 +52,10 @@ impl World {
         }
     }
 
-    /// With one commit of 200 files on `main`, 1.6 MB that does not compress well.
+    /// With one commit of 100 files on `main`, 0.8 MB that does not compress well.
     async fn with_files() -> Self {
         let world = Self::new().await;
-        for number in 0..200_u32 {
+        for number in 0..100_u32 {
             world
                 .repository
                 .write(&format!("modules/{number}/main.tf"), noise(number, 8192))
