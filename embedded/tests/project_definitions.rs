@@ -144,3 +144,38 @@ fn a_run_is_what_it_was_made_for() {
     let refused = ["spec: Invalid value: \"object\": spec is immutable"];
     assert_eq!(errors("TerraformRun", &apply, Some(&plan)), refused);
 }
+
+/// The answer of a real kube-apiserver 1.34 to this write of the status subresource.
+#[test]
+fn a_bad_status_is_refused_field_by_field() {
+    let stored = repository(&json!({}));
+    let mut written = stored.clone();
+    written["status"] =
+        json!({"observedGeneration": "x", "conditions": [{"type": "a"}], "artifact": {"path": 1}});
+    let found = schema_of("GitRepository", "v1").map(|(schema, _)| schema.validate_status(&written, &stored));
+    let mut found: Vec<String> = found
+        .into_iter()
+        .flatten()
+        .map(|error| error.to_string())
+        .collect();
+    found.sort();
+    let expected = [
+        "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
+        "status.artifact.digest: Required value",
+        "status.artifact.lastUpdateTime: Required value",
+        "status.artifact.path: Invalid value: \"integer\": artifact.path in body must be of type string: \"integer\"",
+        "status.artifact.revision: Required value",
+        "status.artifact.url: Required value",
+        "status.conditions[0].lastTransitionTime: Required value",
+        "status.conditions[0].message: Required value",
+        "status.conditions[0].reason: Required value",
+        "status.conditions[0].status: Required value",
+        "status.observedGeneration: Invalid value: \"string\": observedGeneration in body must be of type integer: \"string\"",
+    ];
+    assert_eq!(found, expected);
+    written["status"] = json!(5);
+    let found = schema_of("GitRepository", "v1").map(|(schema, _)| schema.validate_status(&written, &stored));
+    let first = found.into_iter().flatten().next().map(|error| error.to_string());
+    let expected = "status: Invalid value: \"integer\":  in body must be of type object: \"integer\"";
+    assert_eq!(first.as_deref(), Some(expected));
+}

@@ -97,11 +97,6 @@ fn check_lease(spec: &Value) -> Vec<FieldError> {
             "must be greater than or equal to 0",
         ));
     }
-    let is_set = |field: &str| !spec[field].as_str().unwrap_or_default().is_empty();
-    if is_set("preferredHolder") && !is_set("strategy") {
-        let detail = "may only be specified if `strategy` is defined";
-        errors.push(FieldError::forbidden("spec.preferredHolder", detail));
-    }
     errors
 }
 
@@ -112,6 +107,10 @@ fn check_event(event: &Value) -> Vec<FieldError> {
     }
     let text = |field: &str| event[field].as_str().unwrap_or_default();
     let mut errors = Vec::new();
+    errors.extend(check_qualified_name(
+        "reportingComponent",
+        text("reportingComponent"),
+    ));
     for field in ["reportingComponent", "reportingInstance", "action", "reason"] {
         if text(field).is_empty() {
             errors.push(FieldError::required(field, ""));
@@ -127,6 +126,58 @@ fn check_event(event: &Value) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// What the part of a qualified name behind the slash, and the DNS name before it, look like.
+const NAME: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+const SUBDOMAIN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+
+/// A name with an optional DNS prefix: `example.org/name`.
+fn check_qualified_name(field: &str, name: &str) -> Vec<FieldError> {
+    let refuse = |detail: String| FieldError::invalid(field, name, detail);
+    let (prefix, name_part) = match name.split_once('/') {
+        None => (None, name),
+        Some((prefix, rest)) => (Some(prefix), rest),
+    };
+    let form = format!(
+        "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character \
+         (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{NAME}')"
+    );
+    if name_part.contains('/') {
+        return vec![refuse(format!(
+            "a qualified name {form} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ))];
+    }
+    let mut errors = Vec::new();
+    if let Some(prefix) = prefix {
+        errors.extend(wrong_prefix(prefix).map(refuse));
+    }
+    if name_part.is_empty() {
+        errors.push(refuse("name part must be non-empty".to_owned()));
+    } else if name_part.len() > 63 {
+        errors.push(refuse("name part must be no more than 63 characters".to_owned()));
+    }
+    if !is_whole(NAME, name_part) {
+        errors.push(refuse(format!("name part {form}")));
+    }
+    errors
+}
+
+fn wrong_prefix(prefix: &str) -> Option<String> {
+    if prefix.is_empty() {
+        return Some("prefix part must be non-empty".to_owned());
+    }
+    (prefix.len() > 253 || !is_whole(SUBDOMAIN, prefix)).then(|| {
+        format!(
+            "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
+             and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+             '{SUBDOMAIN}')"
+        )
+    })
+}
+
+fn is_whole(pattern: &str, text: &str) -> bool {
+    regex::Regex::new(&format!("^{pattern}$")).is_ok_and(|regex| regex.is_match(text))
 }
 
 #[cfg(test)]
@@ -164,10 +215,15 @@ mod tests {
                 json!({"eventTime": "2024-01-01T00:00:00.000000Z", "reportingComponent": "a", "reportingInstance": "b", "reason": "c"}),
                 "action: Required value",
             ),
+            (
+                "Event",
+                json!({"eventTime": "2024-01-01T00:00:00.000000Z"}),
+                r#"reportingComponent: Invalid value: "": name part must be non-empty, reportingComponent: Invalid value: "": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]'), reportingComponent: Required value, reportingInstance: Required value, action: Required value, reason: Required value"#,
+            ),
         ];
         for (kind, object, expected) in table {
-            let found = crate::schema::error::aggregate(&check(kind, &object));
-            assert_eq!(found, expected, "{kind}");
+            let found: Vec<String> = check(kind, &object).iter().map(ToString::to_string).collect();
+            assert_eq!(found.join(", "), expected, "{kind}");
         }
     }
 }

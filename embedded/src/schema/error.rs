@@ -1,6 +1,5 @@
 //! What is wrong with one field, in the words in which kube-apiserver says it in a 422 answer.
 
-use std::collections::HashSet;
 use std::fmt;
 
 use serde_json::Value;
@@ -205,37 +204,6 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// All errors as one text: the error itself if it is the only one, otherwise `[a, b]`, without repetitions.
-#[must_use]
-pub fn aggregate(errors: &[FieldError]) -> String {
-    let mut seen = HashSet::new();
-    let texts: Vec<String> = errors
-        .iter()
-        .map(ToString::to_string)
-        .filter(|text| seen.insert(text.clone()))
-        .collect();
-    match texts.as_slice() {
-        [] => String::new(),
-        [only] => only.clone(),
-        many => format!("[{}]", many.join(", ")),
-    }
-}
-
-/// The message of the 422 answer: `Kind.group "name" is invalid: ...`; the core group has no suffix.
-#[must_use]
-pub fn invalid_message(kind: &str, group: &str, name: &str, errors: &[FieldError]) -> String {
-    let qualified = if group.is_empty() {
-        kind.to_owned()
-    } else {
-        format!("{kind}.{group}")
-    };
-    format!(
-        "{qualified} {} is invalid: {}",
-        text::quote(name),
-        aggregate(errors)
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,23 +252,5 @@ mod tests {
         for (error, expected) in table {
             assert_eq!(error.to_string(), expected);
         }
-    }
-
-    #[test]
-    fn several_errors_are_listed_once_each() {
-        let error = FieldError::required("spec.a", "");
-        assert_eq!(
-            invalid_message(
-                "Terraform",
-                "infra.contrib.fluxcd.io",
-                "x",
-                &[error.clone(), error.clone()]
-            ),
-            r#"Terraform.infra.contrib.fluxcd.io "x" is invalid: spec.a: Required value"#
-        );
-        assert_eq!(
-            invalid_message("Secret", "", "x", &[error, FieldError::required("spec.b", "")]),
-            r#"Secret "x" is invalid: [spec.a: Required value, spec.b: Required value]"#
-        );
     }
 }

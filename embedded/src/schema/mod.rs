@@ -1,11 +1,10 @@
 //! Structural schemas as Kubernetes understands them: pruning, defaulting, validation and rules, pure.
 //!
 //! What a server does with a request's object, in this order (the order of kube-apiserver):
-//! 1. [`Schema::prune`]: unknown fields go, and are named ([`strict`] makes the texts that `fieldValidation` asks for);
-//!    nulls that nobody allows go;
+//! 1. [`Schema::prune`]: unknown fields go, and are named for `fieldValidation`; nulls that nobody allows go;
 //! 2. [`Schema::apply_defaults`];
 //! 3. [`Schema::validate`] (or [`Schema::validate_status`] for the status subresource), with the stored object on an
-//!    update; errors become one 422 answer by [`error::invalid_message`].
+//!    update.
 
 mod correlate;
 mod default;
@@ -22,7 +21,6 @@ mod path;
 mod pattern;
 mod prune;
 mod rule;
-pub mod strict;
 mod structure;
 pub mod text;
 
