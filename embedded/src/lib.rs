@@ -10,7 +10,8 @@
 //! # Deviations from kube-apiserver
 //! * `managedFields` are not kept: there is no server-side apply (415), so nothing would read them.
 //! * Lists are never chunked: `limit` is ignored, which the API allows, and a `continue` token is refused.
-//! * Foreground deletion, aggregated discovery and protobuf are refused by a Status that names them.
+//! * Foreground deletion is refused by a Status that names it; aggregated discovery is answered with the plain one.
+//! * Protobuf is read for the kinds that `kubectl create` sends in it, and never written: every client reads JSON too.
 //! * Garbage collection and namespace deletion, a cluster's controller-manager, run inside the server.
 //! * There is one user; RBAC objects and access reviews are not served.
 

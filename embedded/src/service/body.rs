@@ -4,7 +4,13 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 
-use super::{StatusError, call::Warnings, negotiate::media_type, query::FieldValidation};
+use super::{
+    StatusError,
+    call::Warnings,
+    negotiate::media_type,
+    protobuf::{self, ProtobufError},
+    query::FieldValidation,
+};
 use crate::{
     admit,
     resource::{Family, Resource},
@@ -12,6 +18,9 @@ use crate::{
 
 /// As kube-apiserver.
 const LIMIT: usize = 3 * 1024 * 1024;
+
+/// What every object can be sent in.
+const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
 
 /// Reads a body to its end.
 pub(super) async fn read<B>(body: B) -> Result<Bytes, StatusError>
@@ -34,6 +43,10 @@ where
 pub(super) fn value(bytes: &[u8], content_type: &str) -> Result<Value, StatusError> {
     match media_type(content_type) {
         "" | "application/json" => serde_json::from_slice(bytes).map_err(|error| unreadable(&error)),
+        "application/vnd.kubernetes.protobuf" => protobuf::decode(bytes).map_err(|error| match error {
+            ProtobufError::Malformed(_) => StatusError::bad_request(error.to_string()),
+            _ => StatusError::unsupported_media_type(&format!("{error}: "), &ACCEPTED),
+        }),
         "application/yaml" => serde_yaml_ng::from_slice(bytes).map_err(|error| unreadable(&error)),
         _ => Err(StatusError::unsupported_media_type(
             "",

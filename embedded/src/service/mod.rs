@@ -6,6 +6,7 @@ mod delete;
 mod discovery;
 mod negotiate;
 mod patch;
+mod protobuf;
 mod query;
 mod read;
 mod respond;

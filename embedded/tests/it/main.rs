@@ -1,10 +1,18 @@
 //! The embedded API as its users meet it: kube-rs clients and controllers in process, kubectl and terraform on a socket.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this crate is tests and their fixtures"
+)]
+
 mod client;
 mod collect;
 mod controller;
 mod fixture;
+mod kubectl;
 mod reply;
 mod restart;
 mod socket;
+mod terraform;
 mod watch;

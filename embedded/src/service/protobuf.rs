@@ -1,0 +1,367 @@
+//! Kubernetes' protobuf, as far as kubectl writes it: `kubectl create` sends built-in kinds in it and reads JSON.
+//!
+//! A body is `k8s\0` and a `runtime.Unknown` that names the kind and holds the message. Messages are read by tables of field
+//! numbers (`generated.proto` of k8s.io/api); a field or kind that no table names is refused, never lost.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+const MAGIC: &[u8] = b"k8s\0";
+
+/// A body that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ProtobufError {
+    /// The bytes are no protobuf of this form.
+    #[error("malformed protobuf: {0}")]
+    Malformed(&'static str),
+    /// A kind without a table.
+    #[error("protobuf of kind {0:?} is not read by this server")]
+    Kind(String),
+    /// A field without a line in its table.
+    #[error("protobuf field {number} of {kind} is not read by this server")]
+    Field {
+        /// The kind it stands in.
+        kind: String,
+        /// Its number.
+        number: u64,
+    },
+}
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Text,
+    Texts,
+    Flag,
+    Number,
+    /// meta/v1 `Time`.
+    Moment,
+    Message(&'static [Field]),
+    Messages(&'static [Field]),
+    /// map<string, string>
+    TextMap,
+    /// map<string, bytes>
+    ByteMap,
+    /// Not kept by this server.
+    Ignored,
+}
+
+/// Number, name and form of a field.
+type Field = (u64, &'static str, Form);
+
+const OWNER: &[Field] = &[
+    (1, "kind", Form::Text),
+    (3, "name", Form::Text),
+    (4, "uid", Form::Text),
+    (5, "apiVersion", Form::Text),
+    (6, "controller", Form::Flag),
+    (7, "blockOwnerDeletion", Form::Flag),
+];
+const METADATA: &[Field] = &[
+    (1, "name", Form::Text),
+    (2, "generateName", Form::Text),
+    (3, "namespace", Form::Text),
+    (4, "selfLink", Form::Ignored),
+    (5, "uid", Form::Text),
+    (6, "resourceVersion", Form::Text),
+    (7, "generation", Form::Number),
+    (8, "creationTimestamp", Form::Moment),
+    (9, "deletionTimestamp", Form::Moment),
+    (10, "deletionGracePeriodSeconds", Form::Number),
+    (11, "labels", Form::TextMap),
+    (12, "annotations", Form::TextMap),
+    (13, "ownerReferences", Form::Messages(OWNER)),
+    (14, "finalizers", Form::Texts),
+    (17, "managedFields", Form::Ignored),
+];
+const SECRET: &[Field] = &[
+    (1, "metadata", Form::Message(METADATA)),
+    (2, "data", Form::ByteMap),
+    (3, "type", Form::Text),
+    (4, "stringData", Form::TextMap),
+    (5, "immutable", Form::Flag),
+];
+const CONFIG_MAP: &[Field] = &[
+    (1, "metadata", Form::Message(METADATA)),
+    (2, "data", Form::TextMap),
+    (3, "binaryData", Form::ByteMap),
+    (4, "immutable", Form::Flag),
+];
+const NAMESPACE: &[Field] = &[
+    (1, "metadata", Form::Message(METADATA)),
+    (2, "spec", Form::Message(&[(1, "finalizers", Form::Texts)])),
+    (3, "status", Form::Message(&[(1, "phase", Form::Text)])),
+];
+const REFERENCE: &[Field] = &[
+    (1, "kind", Form::Text),
+    (2, "namespace", Form::Text),
+    (3, "name", Form::Text),
+    (4, "uid", Form::Text),
+    (5, "apiVersion", Form::Text),
+    (6, "resourceVersion", Form::Text),
+    (7, "fieldPath", Form::Text),
+];
+const SERVICE_ACCOUNT: &[Field] = &[
+    (1, "metadata", Form::Message(METADATA)),
+    (2, "secrets", Form::Messages(REFERENCE)),
+    (3, "imagePullSecrets", Form::Messages(&[(1, "name", Form::Text)])),
+    (4, "automountServiceAccountToken", Form::Flag),
+];
+const DELETE_OPTIONS: &[Field] = &[
+    (1, "gracePeriodSeconds", Form::Number),
+    (
+        2,
+        "preconditions",
+        Form::Message(&[(1, "uid", Form::Text), (2, "resourceVersion", Form::Text)]),
+    ),
+    (3, "orphanDependents", Form::Flag),
+    (4, "propagationPolicy", Form::Text),
+    (5, "dryRun", Form::Texts),
+];
+const UNKNOWN: &[Field] = &[
+    (
+        1,
+        "typeMeta",
+        Form::Message(&[(1, "apiVersion", Form::Text), (2, "kind", Form::Text)]),
+    ),
+    (2, "raw", Form::Ignored),
+    (3, "contentEncoding", Form::Text),
+    (4, "contentType", Form::Text),
+];
+
+/// Reads a body into the JSON form of its object.
+pub(super) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
+    let envelope = body
+        .strip_prefix(MAGIC)
+        .ok_or(ProtobufError::Malformed("it does not begin with its mark"))?;
+    let head = message("runtime.Unknown", UNKNOWN, envelope)?;
+    let text = |field: &str| head["typeMeta"][field].as_str().unwrap_or("").to_owned();
+    let kind = text("kind");
+    let table = match kind.as_str() {
+        "Secret" => SECRET,
+        "ConfigMap" => CONFIG_MAP,
+        "Namespace" => NAMESPACE,
+        "ServiceAccount" => SERVICE_ACCOUNT,
+        "DeleteOptions" => DELETE_OPTIONS,
+        _ => return Err(ProtobufError::Kind(kind)),
+    };
+    let mut raw: &[u8] = &[];
+    let mut rest = Reader(envelope);
+    while let Some((number, content)) = rest.field()? {
+        if let (2, Content::Bytes(bytes)) = (number, content) {
+            raw = bytes;
+        }
+    }
+    let mut object = message(&kind, table, raw)?;
+    object["apiVersion"] = text("apiVersion").into();
+    object["kind"] = kind.into();
+    Ok(object)
+}
+
+fn message(kind: &str, table: &[Field], bytes: &[u8]) -> Result<Value, ProtobufError> {
+    let mut fields = Map::new();
+    let mut reader = Reader(bytes);
+    while let Some((number, content)) = reader.field()? {
+        let line = table.iter().find(|(known, _, _)| *known == number);
+        let (_, name, form) = line.ok_or_else(|| ProtobufError::Field {
+            kind: kind.into(),
+            number,
+        })?;
+        put(&mut fields, name, *form, content)?;
+    }
+    Ok(Value::Object(fields))
+}
+
+fn put(
+    fields: &mut Map<String, Value>,
+    name: &str,
+    form: Form,
+    content: Content<'_>,
+) -> Result<(), ProtobufError> {
+    let value = match (form, content) {
+        (Form::Ignored, _) => return Ok(()),
+        (Form::Text | Form::Texts, Content::Bytes(bytes)) => text(bytes)?.into(),
+        (Form::Flag, Content::Varint(number)) => (number != 0).into(),
+        (Form::Number, Content::Varint(number)) => number.cast_signed().into(),
+        (Form::Moment, Content::Bytes(bytes)) => moment(bytes)?,
+        (Form::Message(table) | Form::Messages(table), Content::Bytes(bytes)) => message(name, table, bytes)?,
+        (Form::TextMap | Form::ByteMap, Content::Bytes(bytes)) => {
+            let (key, value) = entry(bytes)?;
+            let value = if matches!(form, Form::ByteMap) {
+                STANDARD.encode(value)
+            } else {
+                text(value)?.into()
+            };
+            if let Value::Object(map) = fields.entry(name).or_insert_with(|| json!({})) {
+                map.insert(key, value.into());
+            }
+            return Ok(());
+        }
+        _ => return Err(ProtobufError::Malformed("a field has another wire type")),
+    };
+    if matches!(form, Form::Texts | Form::Messages(_)) {
+        if let Value::Array(list) = fields.entry(name).or_insert_with(|| json!([])) {
+            list.push(value);
+        }
+    } else {
+        fields.insert(name.into(), value);
+    }
+    Ok(())
+}
+
+fn text(bytes: &[u8]) -> Result<&str, ProtobufError> {
+    std::str::from_utf8(bytes).map_err(|_| ProtobufError::Malformed("a text is no UTF-8"))
+}
+
+/// Key and value of a map's entry.
+fn entry(bytes: &[u8]) -> Result<(String, &[u8]), ProtobufError> {
+    let (mut key, mut value): (String, &[u8]) = (String::new(), &[]);
+    let mut reader = Reader(bytes);
+    while let Some((number, content)) = reader.field()? {
+        match (number, content) {
+            (1, Content::Bytes(bytes)) => key = text(bytes)?.into(),
+            (2, Content::Bytes(bytes)) => value = bytes,
+            _ => return Err(ProtobufError::Malformed("an entry of a map has another field")),
+        }
+    }
+    Ok((key, value))
+}
+
+/// A time; the zero time, which Go writes as an empty message, is null.
+fn moment(bytes: &[u8]) -> Result<Value, ProtobufError> {
+    let mut seconds = None;
+    let mut reader = Reader(bytes);
+    while let Some((number, content)) = reader.field()? {
+        if let (1, Content::Varint(number)) = (number, content) {
+            seconds = Some(number.cast_signed());
+        }
+    }
+    let Some(seconds) = seconds else {
+        return Ok(Value::Null);
+    };
+    let time =
+        Timestamp::from_second(seconds).map_err(|_| ProtobufError::Malformed("a time is out of range"))?;
+    Ok(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into())
+}
+
+/// The content of a field by its wire type; the fixed-width types do not occur.
+#[derive(Clone, Copy, Debug)]
+enum Content<'a> {
+    Varint(u64),
+    Bytes(&'a [u8]),
+}
+
+/// What is left of a message.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn field(&mut self) -> Result<Option<(u64, Content<'a>)>, ProtobufError> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let content = match tag & 7 {
+            0 => Content::Varint(self.varint()?),
+            2 => {
+                let length = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
+                let (bytes, rest) = self
+                    .0
+                    .split_at_checked(length)
+                    .ok_or(ProtobufError::Malformed("it is cut off"))?;
+                self.0 = rest;
+                Content::Bytes(bytes)
+            }
+            _ => return Err(ProtobufError::Malformed("a wire type is not used by Kubernetes")),
+        };
+        Ok(Some((tag >> 3, content)))
+    }
+
+    fn varint(&mut self) -> Result<u64, ProtobufError> {
+        let mut number = 0_u64;
+        for shift in (0..70).step_by(7) {
+            let (byte, rest) = self
+                .0
+                .split_first()
+                .ok_or(ProtobufError::Malformed("it is cut off"))?;
+            self.0 = rest;
+            number |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(ProtobufError::Malformed("a number is too long"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A field of bytes shorter than 128.
+    fn bytes(number: u8, content: &[u8]) -> Vec<u8> {
+        [&[number << 3 | 2, u8::try_from(content.len()).unwrap()], content].concat()
+    }
+
+    fn body(kind: &str, raw: &[u8]) -> Vec<u8> {
+        let head = [bytes(1, b"v1"), bytes(2, kind.as_bytes())].concat();
+        [
+            MAGIC.to_vec(),
+            bytes(1, &head),
+            bytes(2, raw),
+            bytes(3, b""),
+            bytes(4, b""),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn a_secret_is_read() {
+        let metadata = [
+            bytes(1, b"a"),
+            bytes(8, b""),
+            bytes(11, &[bytes(1, b"k"), bytes(2, b"v")].concat()),
+        ]
+        .concat();
+        let entry = [bytes(1, b"x"), bytes(2, b"\x00\xff")].concat();
+        let raw = [
+            bytes(1, &metadata),
+            bytes(2, &entry),
+            bytes(3, b"Opaque"),
+            vec![5 << 3, 1],
+        ]
+        .concat();
+        assert_eq!(
+            decode(&body("Secret", &raw)).unwrap(),
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true, "data": {"x": "AP8="},
+                "metadata": {"name": "a", "creationTimestamp": null, "labels": {"k": "v"}},
+            })
+        );
+    }
+
+    #[test]
+    fn what_no_table_names_is_refused() {
+        assert_eq!(decode(&body("Pod", b"")), Err(ProtobufError::Kind("Pod".into())));
+        let error = ProtobufError::Field {
+            kind: "Secret".into(),
+            number: 9,
+        };
+        assert_eq!(decode(&body("Secret", &bytes(9, b"x"))), Err(error));
+        assert!(matches!(decode(b"{}"), Err(ProtobufError::Malformed(_))));
+        assert!(matches!(
+            decode(&body("Secret", &[10, 99])),
+            Err(ProtobufError::Malformed(_))
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(raw in proptest::collection::vec(any::<u8>(), 0..60)) {
+            drop(decode(&[MAGIC, &raw].concat()));
+            drop(decode(&body("ServiceAccount", &raw)));
+        }
+    }
+}

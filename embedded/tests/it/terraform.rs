@@ -1,0 +1,77 @@
+//! Terraform's kubernetes backend: state in Secrets, locks in Leases. Skipped, with a line that says so, without a terraform.
+
+use std::{process::Stdio, time::Duration};
+
+use tokio::process::Command;
+
+use crate::fixture::{SECRETS, ok, server};
+
+const STACK: &str = r#"
+terraform {
+  backend "kubernetes" {
+    secret_suffix     = "demo"
+    namespace         = "default"
+    in_cluster_config = false
+  }
+}
+resource "terraform_data" "a" {
+  input = "hello"
+}
+output "a" {
+  value = terraform_data.a.output
+}
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_kubernetes_backend_keeps_its_state_here() {
+    let there = Command::new("terraform")
+        .arg("version")
+        .stdout(Stdio::null())
+        .status()
+        .await;
+    if !there.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: no terraform on PATH");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let embedded = server();
+    let serving = embedded
+        .serve(([127, 0, 0, 1], 0).into(), &dir.path().join("api"))
+        .await
+        .unwrap();
+    std::fs::write(dir.path().join("main.tf"), STACK).unwrap();
+    let run = async |arguments: &str| {
+        let output = Command::new("terraform")
+            .args(arguments.split(' '))
+            .current_dir(dir.path())
+            .env("KUBE_CONFIG_PATH", &serving.kubeconfig_path)
+            .env("HOME", dir.path())
+            .env("CHECKPOINT_DISABLE", "1")
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(Duration::from_secs(120), output)
+            .await
+            .expect("in time")
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "terraform {arguments}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run("init -input=false -no-color").await;
+    run("apply -auto-approve -input=false -no-color").await;
+    assert_eq!(run("output -raw a").await, "hello");
+    let client = embedded.client();
+    let state = ok(&client, "GET", &format!("{SECRETS}/tfstate-default-demo"), None).await;
+    assert_eq!(state["metadata"]["labels"]["tfstate"], "true");
+    let lock = "/apis/coordination.k8s.io/v1/namespaces/default/leases/lock-tfstate-default-demo";
+    let lease = ok(&client, "GET", lock, None).await;
+    assert!(
+        lease["spec"]["holderIdentity"].is_null(),
+        "the lock is released: {lease}"
+    );
+    run("destroy -auto-approve -input=false -no-color").await;
+}
