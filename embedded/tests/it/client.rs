@@ -46,8 +46,8 @@ async fn generation_moves_with_the_spec_only() {
     )
     .await;
     assert_eq!((generation(&grown), &grown["status"]), (2, &Value::Null));
-    let patch = json!({"spec": {"size": 9}, "metadata": {"labels": null}, "status": {"phase": "Done"}});
-    let reported = ok(&client, "PATCH", &format!("{path}/status"), Some(&patch)).await;
+    let report = json!({"spec": {"size": 9}, "metadata": {"labels": null}, "status": {"phase": "Done"}});
+    let reported = ok(&client, "PATCH", &format!("{path}/status"), Some(&report)).await;
     assert_eq!((generation(&reported), &reported["spec"]["size"]), (2, &json!(4)));
     assert_eq!(
         (&reported["status"]["phase"], &reported["metadata"]["labels"]["a"]),
@@ -139,7 +139,7 @@ async fn three_kinds_of_patch_change_an_object() {
     let map = json!({"metadata": {"name": "c"}, "data": {"a": "1", "b": "2"}});
     ok(&client, "POST", CONFIGMAPS, Some(&map)).await;
     let path = format!("{CONFIGMAPS}/c");
-    let patch = |type_: &'static str, patch: Value| {
+    let send_as = |type_: &'static str, patch: Value| {
         let (client, path) = (client.clone(), path.clone());
         async move {
             send(
@@ -155,23 +155,23 @@ async fn three_kinds_of_patch_change_an_object() {
     let json_patch =
         json!([{"op": "test", "path": "/data/a", "value": "1"}, {"op": "remove", "path": "/data/a"}]);
     assert_eq!(
-        patch("application/json-patch+json", json_patch.clone())
+        send_as("application/json-patch+json", json_patch.clone())
             .await
             .body["data"],
         json!({"b": "2"})
     );
     assert_eq!(
-        patch("application/json-patch+json", json_patch).await.code,
+        send_as("application/json-patch+json", json_patch).await.code,
         422,
         "the test fails now"
     );
     let merge = json!({"data": {"c": "3", "b": null}});
     assert_eq!(
-        patch("application/merge-patch+json", merge).await.body["data"],
+        send_as("application/merge-patch+json", merge).await.body["data"],
         json!({"c": "3"})
     );
     let strategic = json!({"data": {"d": "4"}});
-    let answer = patch("application/strategic-merge-patch+json", strategic).await;
+    let answer = send_as("application/strategic-merge-patch+json", strategic).await;
     assert_eq!(answer.body["data"], json!({"c": "3", "d": "4"}));
 }
 

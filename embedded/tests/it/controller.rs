@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures::StreamExt;
 use kube::{
     Api, CustomResource, Resource, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
     runtime::{
         Controller,
         controller::Action,
@@ -87,7 +87,7 @@ async fn a_controller_lists_watches_reconciles_and_finalizes() {
     .await
     .unwrap();
     let seen = shows("Size2").await.unwrap();
-    api.delete("a", &Default::default()).await.unwrap();
+    api.delete("a", &DeleteParams::default()).await.unwrap();
     let gone = await_condition(
         api.clone(),
         "a",

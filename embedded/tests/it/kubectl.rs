@@ -122,7 +122,10 @@ async fn apply_get_describe_and_explain() {
         ["a", "2"]
     );
     assert!(desk.run("get widget a -o yaml").await.contains("size: 2"));
-    assert!(desk.run("get all").await.contains("\na "), "the category finds it");
+    assert!(
+        desk.run("get all").await.contains("\na "),
+        "the category finds it"
+    );
     assert!(desk.run("describe widget a").await.contains("Color:  red"));
     let explained = desk.run("explain widget.spec.size").await;
     assert!(

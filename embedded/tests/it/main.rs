@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
+    clippy::print_stdout,
     reason = "this crate is tests and their fixtures"
 )]
 

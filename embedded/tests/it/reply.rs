@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::fixture::{CONFIGMAPS, SECRETS, WIDGETS, call, ok, send, server, widget};
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 async fn every_refusal_is_a_status_with_its_code_and_reason() {
     let client = server().client();
     ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;

@@ -71,10 +71,10 @@ async fn a_watch_starts_with_what_is_there_and_goes_on() {
             .parse::<u64>()
             .unwrap()
     };
-    let list = ok(&client, "GET", WIDGETS, None).await;
+    let whole = ok(&client, "GET", WIDGETS, None).await;
     assert_eq!(
         version(&last),
-        version(&list),
+        version(&whole),
         "a deletion has a version of its own"
     );
 }
