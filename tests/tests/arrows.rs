@@ -1,0 +1,70 @@
+//! Who may import whom. The order of the crates is the architecture; this keeps a convenient import from bending it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Each crate with the crates of this workspace that it may import. Tests may use the harness and the embedded API.
+const ARROWS: [(&str, &[&str]); 9] = [
+    ("sluice-api", &[]),
+    ("sluice-runtime", &["sluice-api"]),
+    ("sluice-embedded", &[]),
+    ("sluice-tf-runner", &["sluice-api", "sluice-runtime"]),
+    ("sluice-source-controller", &["sluice-api", "sluice-runtime"]),
+    ("sluice-tf-controller", &["sluice-api", "sluice-runtime", "sluice-tf-runner"]),
+    ("sluice", &[
+        "sluice-api",
+        "sluice-runtime",
+        "sluice-embedded",
+        "sluice-tf-runner",
+        "sluice-source-controller",
+        "sluice-tf-controller",
+    ]),
+    ("sluice-harness", &[]),
+    ("sluice-tests", &[
+        "sluice-api",
+        "sluice-runtime",
+        "sluice-embedded",
+        "sluice-tf-runner",
+        "sluice-source-controller",
+        "sluice-tf-controller",
+        "sluice",
+        "sluice-harness",
+    ]),
+];
+
+/// What `dev-dependencies` may add, for every crate.
+const IN_TESTS: [&str; 2] = ["sluice-harness", "sluice-embedded"];
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(sluice_harness::gobuild::workspace())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn crates_import_only_to_their_left() {
+    let allowed: BTreeMap<&str, BTreeSet<&str>> =
+        ARROWS.iter().map(|(name, arrows)| (*name, arrows.iter().copied().collect())).collect();
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap();
+    let names: BTreeSet<&str> = packages.iter().map(|package| package["name"].as_str().unwrap()).collect();
+    assert_eq!(names, allowed.keys().copied().collect(), "a crate came or went: say here what it may import");
+    let mut wrong = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let imported = dependency["name"].as_str().unwrap();
+            let in_tests = dependency["kind"] == "dev" && IN_TESTS.contains(&imported);
+            if names.contains(imported) && !allowed[name].contains(imported) && !in_tests {
+                wrong.push(format!("{name} -> {imported} ({})", dependency["kind"]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "arrows that point back: {wrong:?}");
+}

@@ -1,0 +1,132 @@
+//! Deletion: preconditions, finalizers, owners, collections.
+
+use serde_json::{Value, json};
+
+use super::{WIDGETS, at, red, with_metadata};
+use crate::case::{Case, case, delete, delete_with, get, gone, merge, post};
+
+fn options(fields: &Value) -> Value {
+    let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
+    for (key, value) in fields.as_object().into_iter().flatten() {
+        options[key] = value.clone();
+    }
+    options
+}
+
+fn owned(name: &str) -> Value {
+    let owner = json!([{
+        "apiVersion": "conformance.sluice.dev/v1", "kind": "Widget", "name": "owner", "uid": "{uid:0}",
+    }]);
+    with_metadata(red(name), "ownerReferences", owner)
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let held = || post(WIDGETS, &with_metadata(red("a"), "finalizers", json!(["sluice.dev/held"])));
+    let mut cases = owners();
+    cases.extend([
+        case("delete: at once", [post(WIDGETS, &red("a")), delete(&at("a")), get(&at("a"))]),
+        case("delete: missing", [delete(&at("nobody"))]),
+        case("delete: held by a finalizer", [
+            held(),
+            delete(&at("a")),
+            get(&at("a")),
+            delete(&at("a")),
+            merge(&at("a"), &json!({ "metadata": { "finalizers": null } })),
+            gone(&at("a")),
+        ]),
+        case("delete: no new finalizer once deleted", [
+            held(),
+            delete(&at("a")),
+            merge(&at("a"), &json!({ "metadata": { "finalizers": ["sluice.dev/held", "sluice.dev/late"] } })),
+        ]),
+        case("delete: a deleted object can still change", [
+            held(),
+            delete(&at("a")),
+            merge(&at("a"), &json!({ "spec": { "size": 5 } })),
+            merge(&at("a/status"), &json!({ "status": { "phase": "Going" } })),
+        ]),
+        case("delete: finalizers are removed by the last writer", [
+            post(WIDGETS, &with_metadata(red("a"), "finalizers", json!(["sluice.dev/one", "sluice.dev/two"]))),
+            delete(&at("a")),
+            merge(&at("a"), &json!({ "metadata": { "finalizers": ["sluice.dev/two"] } })),
+            merge(&at("a"), &json!({ "metadata": { "finalizers": [] } })),
+            get(&at("a")),
+        ]),
+    ]);
+    cases.extend(conditions());
+    cases
+}
+
+fn conditions() -> Vec<Case> {
+    let other = "0b9d3c8e-3f6d-4a39-9a0c-7f2a51f1b111";
+    vec![
+        case("precondition: this uid", [
+            post(WIDGETS, &red("a")),
+            delete_with(&at("a"), &options(&json!({ "preconditions": { "uid": "{uid:0}" } }))),
+        ]),
+        case("precondition: another uid", [
+            post(WIDGETS, &red("a")),
+            delete_with(&at("a"), &options(&json!({ "preconditions": { "uid": other } }))),
+        ]),
+        case("precondition: an old version", [
+            post(WIDGETS, &red("a")),
+            merge(&at("a"), &json!({ "spec": { "size": 5 } })),
+            delete_with(&at("a"), &options(&json!({ "preconditions": { "resourceVersion": "{rv:0}" } }))),
+        ]),
+        case("delete options: unknown propagation", [
+            post(WIDGETS, &red("a")),
+            delete_with(&at("a"), &options(&json!({ "propagationPolicy": "Sideways" }))),
+        ]),
+        case("delete options: both ways to orphan", [
+            post(WIDGETS, &red("a")),
+            delete_with(&at("a"), &options(&json!({ "propagationPolicy": "Orphan", "orphanDependents": true }))),
+        ]),
+        case("delete collection: by label", [
+            post(WIDGETS, &with_metadata(red("a"), "labels", json!({ "team": "x" }))),
+            post(WIDGETS, &red("b")),
+            delete(&format!("{WIDGETS}?labelSelector=team%3Dx")),
+            get(WIDGETS),
+        ]),
+        case("delete collection: all", [
+            post(WIDGETS, &red("a")),
+            post(WIDGETS, &red("b")),
+            delete(WIDGETS),
+            get(WIDGETS),
+        ]),
+    ]
+}
+
+fn owners() -> Vec<Case> {
+    let start = || [post(WIDGETS, &red("owner")), post(WIDGETS, &owned("child"))];
+    vec![
+        case(
+            "owner: its dependants go with it",
+            start().into_iter().chain([delete(&at("owner")), gone(&at("child"))]),
+        ),
+        case(
+            "owner: dependants of dependants go too",
+            start().into_iter().chain([
+                post(WIDGETS, &with_metadata(red("grandchild"), "ownerReferences", json!([{
+                    "apiVersion": "conformance.sluice.dev/v1", "kind": "Widget", "name": "child", "uid": "{uid:1}",
+                }]))),
+                delete_with(&at("owner"), &options(&json!({ "propagationPolicy": "Background" }))),
+                gone(&at("grandchild")),
+            ]),
+        ),
+        case(
+            "owner: orphans stay",
+            start().into_iter().chain([
+                delete_with(&at("owner"), &options(&json!({ "propagationPolicy": "Orphan" }))),
+                gone(&at("owner")),
+                get(&at("child")),
+            ]),
+        ),
+        case(
+            "owner: foreground deletion",
+            start().into_iter().chain([
+                delete_with(&at("owner"), &options(&json!({ "propagationPolicy": "Foreground" }))),
+            ]),
+        )
+        .differs("foreground deletion is refused by name until it is built"),
+    ]
+}

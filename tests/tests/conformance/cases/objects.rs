@@ -1,0 +1,114 @@
+//! Create, read, replace: versions, generation, the status subresource.
+
+use serde_json::json;
+
+use super::{WIDGETS, at, red, widget, with_metadata};
+use crate::case::{Case, Step, case, get, merge, post, put};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = replacing();
+    cases.extend(status());
+    cases.extend(vec![
+        case("create: defaults are filled in", [post(WIDGETS, &red("a")), get(&at("a"))]),
+        case("create: status is dropped", [
+            post(WIDGETS, &{
+                let mut object = red("a");
+                object["status"] = json!({ "phase": "Ready" });
+                object
+            }),
+            get(&at("a")),
+        ]),
+        case("create: twice", [post(WIDGETS, &red("a")), post(WIDGETS, &red("a"))]),
+        case("create: with a resourceVersion", [
+            post(WIDGETS, &with_metadata(red("a"), "resourceVersion", json!("12"))),
+        ]),
+        case("create: in a namespace that is not there", [
+            post("/apis/conformance.sluice.dev/v1/namespaces/nowhere/widgets", &red("a")),
+        ]),
+        case("create: generateName", [
+            post(WIDGETS, &json!({
+                "apiVersion": "conformance.sluice.dev/v1", "kind": "Widget",
+                "metadata": { "generateName": "w-" }, "spec": { "color": "red" },
+            })),
+        ]),
+        case("create: cluster-scoped, without a status subresource", [
+            post("/apis/conformance.sluice.dev/v1/zones", &json!({
+                "apiVersion": "conformance.sluice.dev/v1", "kind": "Zone", "metadata": { "name": "{ns}" },
+                "spec": { "level": 1 }, "status": { "phase": "Kept" },
+            })),
+            merge("/apis/conformance.sluice.dev/v1/zones/{ns}", &json!({ "status": { "phase": "New" } })),
+            get("/apis/conformance.sluice.dev/v1/zones/{ns}/status"),
+        ]),
+        case("get: missing", [get(&at("nobody"))]),
+        case("get: through another version", [
+            post(WIDGETS, &red("a")),
+            get("/apis/conformance.sluice.dev/v1alpha1/namespaces/{ns}/widgets/a"),
+        ]),
+    ]);
+    cases
+}
+
+fn replacing() -> Vec<Case> {
+    let versioned = |color: &str| {
+        with_metadata(widget("a", &json!({ "color": color })), "resourceVersion", json!("{rv:0}"))
+    };
+    vec![
+        case("update: spec raises the generation", [
+            post(WIDGETS, &red("a")),
+            put(&at("a"), &versioned("green")),
+            get(&at("a")),
+        ]),
+        case("update: metadata does not raise the generation", [
+            post(WIDGETS, &red("a")),
+            put(&at("a"), &with_metadata(versioned("red"), "labels", json!({ "team": "x" }))),
+        ]),
+        case("update: without a change keeps the version", [
+            post(WIDGETS, &red("a")),
+            put(&at("a"), &versioned("red")),
+            Step::SameVersion(0, 1),
+        ]),
+        case("update: stale version", [
+            post(WIDGETS, &red("a")),
+            put(&at("a"), &versioned("green")),
+            put(&at("a"), &versioned("red")),
+        ]),
+        case("update: without a version", [post(WIDGETS, &red("a")), put(&at("a"), &red("a"))]),
+        case("update: missing object", [put(&at("nobody"), &with_metadata(red("nobody"), "resourceVersion", json!("1")))]),
+        case("update: missing object, no version", [put(&at("nobody"), &red("nobody"))]),
+        case("update: another name in the body", [post(WIDGETS, &red("a")), put(&at("a"), &red("b"))]),
+        case("update: another uid", [
+            post(WIDGETS, &red("a")),
+            put(&at("a"), &with_metadata(versioned("red"), "uid", json!("0b9d3c8e-3f6d-4a39-9a0c-7f2a51f1b111"))),
+        ]),
+    ]
+}
+
+fn status() -> Vec<Case> {
+    let with_status = json!({
+        "apiVersion": "conformance.sluice.dev/v1", "kind": "Widget",
+        "metadata": { "name": "a", "resourceVersion": "{rv:0}" },
+        "spec": { "color": "green" }, "status": { "phase": "Ready", "count": 2 },
+    });
+    vec![
+        case("status: replaced alone, generation kept", [
+            post(WIDGETS, &red("a")),
+            put(&at("a/status"), &with_status),
+            get(&at("a")),
+            get(&at("a/status")),
+        ]),
+        case("status: ignored in an update of the object", [
+            post(WIDGETS, &red("a")),
+            put(&at("a"), &with_status),
+        ]),
+        case("status: merge patch", [
+            post(WIDGETS, &red("a")),
+            merge(&at("a/status"), &json!({ "status": { "phase": "Busy" }, "spec": { "color": "green" } })),
+            merge(&at("a/status"), &json!({ "status": { "phase": null } })),
+        ]),
+        case("status: validated", [
+            post(WIDGETS, &red("a")),
+            merge(&at("a/status"), &json!({ "status": { "count": "many" } })),
+        ]),
+        case("status: of a missing object", [merge(&at("nobody/status"), &json!({ "status": {} }))]),
+    ]
+}

@@ -1,0 +1,148 @@
+//! Takes out of an answer what two servers cannot have in common: identities, versions, times, random names.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::side::Answer;
+
+/// The longest value that a difference shows.
+const SHOWN: usize = 600;
+
+/// The answer as one value that can be compared.
+pub(crate) fn value(answer: &Answer) -> Value {
+    let mut body = answer.body.clone();
+    normalise(&mut body);
+    json!({ "status": answer.status, "warnings": answer.warnings, "body": body })
+}
+
+/// Where two values differ: the path, then the one and the other.
+pub(crate) fn differences(path: &str, one: Option<&Value>, other: Option<&Value>) -> Vec<String> {
+    match (one, other) {
+        (Some(Value::Object(a)), Some(Value::Object(b))) => {
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            keys.into_iter().flat_map(|key| differences(&format!("{path}.{key}"), a.get(key), b.get(key))).collect()
+        }
+        (Some(Value::Array(a)), Some(Value::Array(b))) => {
+            let places = 0..a.len().max(b.len());
+            places.flat_map(|at| differences(&format!("{path}[{at}]"), a.get(at), b.get(at))).collect()
+        }
+        _ if one == other => Vec::new(),
+        _ => {
+            let short = |value: Option<&Value>| {
+                value.map_or_else(|| "(absent)".into(), |value| value.to_string().chars().take(SHOWN).collect::<String>())
+            };
+            vec![format!("   {path}\n      real     {}\n      embedded {}", short(one), short(other))]
+        }
+    }
+}
+
+fn normalise(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(normalise),
+        Value::Object(fields) => {
+            // Who wrote what, where it was once served, and how the storage is fingerprinted, are not compared.
+            for key in ["managedFields", "selfLink", "storageVersionHash"] {
+                fields.remove(key);
+            }
+            causes(fields);
+            // An empty token says what its absence says.
+            if fields.get("continue").is_some_and(|token| token == "") {
+                fields.remove("continue");
+            }
+            let prefix = fields.get("generateName").and_then(Value::as_str).map(str::to_owned);
+            for (key, value) in fields.iter_mut() {
+                match (key.as_str(), &mut *value) {
+                    ("uid", Value::String(text)) => *text = "<uid>".into(),
+                    ("resourceVersion", Value::String(text)) if !text.is_empty() => *text = "<version>".into(),
+                    ("creationTimestamp" | "deletionTimestamp" | "lastTransitionTime", Value::String(text)) => {
+                        *text = "<time>".into();
+                    }
+                    ("message", Value::String(text)) => *text = message(text),
+                    // What may be done is a set; the server gives it in the order of its handlers.
+                    ("verbs", Value::Array(verbs)) => verbs.sort_by_key(Value::to_string),
+                    ("cells", Value::Array(cells)) => cells.iter_mut().for_each(age),
+                    ("name", Value::String(name)) => {
+                        if let Some(prefix) = &prefix
+                            && name.len() == prefix.len() + 5
+                            && name.starts_with(prefix)
+                        {
+                            *name = format!("{prefix}<random>");
+                        }
+                    }
+                    _ => normalise(value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `<digits><unit>` is how long ago something was made.
+fn age(cell: &mut Value) {
+    if let Value::String(text) = cell {
+        let digits = text.trim_end_matches(['s', 'm', 'h', 'd']);
+        if digits.len() + 1 == text.len() && digits.parse::<u64>().is_ok() {
+            *text = "<age>".into();
+        }
+    }
+}
+
+/// Messages may name a uid or a version.
+fn message(text: &str) -> String {
+    let word = |word: &str| {
+        let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let uid = bare.len() == 36 && bare.chars().filter(|c| *c == '-').count() == 4;
+        let version = word.starts_with('(') && word.contains(')') && bare.parse::<u64>().is_ok();
+        match (uid, version) {
+            (true, _) => word.replace(bare, "<uid>"),
+            (_, true) => word.replace(bare, "<version>"),
+            _ => word.to_owned(),
+        }
+    };
+    // A refused patch is quoted with the whole object that it was meant for.
+    let text = match (text.find("\"{\\\""), text.rfind("}\"")) {
+        (Some(start), Some(end)) if start < end => format!("{}<object>{}", &text[..start], &text[end + 2..]),
+        _ => text.to_owned(),
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// Several causes come in no order (the server walks a map), and the message lists them again.
+fn causes(status: &mut Map<String, Value>) {
+    let Some(Value::Array(causes)) = status.get_mut("details").and_then(|details| details.get_mut("causes")) else {
+        return;
+    };
+    causes.sort_by_cached_key(Value::to_string);
+    if causes.len() > 1
+        && let Some(Value::String(text)) = status.get_mut("message")
+        && let Some(list) = text.find(": [")
+    {
+        text.truncate(list);
+        text.push_str(": [<causes>]");
+    }
+}
+
+#[test]
+fn a_difference_is_named_by_its_path() {
+    let (one, other) = (json!({ "a": [1, { "b": "x" }] }), json!({ "a": [1, { "b": "y" }, 3] }));
+    let found = differences("answer", Some(&one), Some(&other));
+    assert_eq!(found.len(), 2);
+    assert!(found[0].contains("answer.a[1].b") && found[1].contains("(absent)"), "{found:?}");
+    assert!(differences("answer", Some(&one), Some(&one)).is_empty());
+}
+
+#[test]
+fn only_what_cannot_be_equal_is_taken_out() {
+    let body = serde_json::json!({
+        "metadata": { "uid": "u", "resourceVersion": "7", "generateName": "a-", "name": "a-x8c2f", "labels": { "k": "v" } },
+        "rows": [{ "cells": ["red", "12s", 3] }],
+        "message": "too old resource version: 1 (345)",
+        "details": { "name": "kept" }
+    });
+    let answer = Answer { status: 200, warnings: Vec::new(), body };
+    let text = value(&answer).to_string();
+    for part in ["\"a-<random>\"", "\"<uid>\"", "\"<age>\"", "\"red\"", "1 (<version>)", "\"kept\"", "\"k\":\"v\""] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
