@@ -1,5 +1,10 @@
 //! Who may import whom. The order of the crates is the architecture; this keeps a convenient import from bending it.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test says what failed by failing; clippy exempts only the test functions themselves"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
@@ -12,26 +17,35 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("sluice-embedded", &[]),
     ("sluice-tf-runner", &["sluice-api", "sluice-runtime"]),
     ("sluice-source-controller", &["sluice-api", "sluice-runtime"]),
-    ("sluice-tf-controller", &["sluice-api", "sluice-runtime", "sluice-tf-runner"]),
-    ("sluice", &[
-        "sluice-api",
-        "sluice-runtime",
-        "sluice-embedded",
-        "sluice-tf-runner",
-        "sluice-source-controller",
+    (
         "sluice-tf-controller",
-    ]),
-    ("sluice-harness", &[]),
-    ("sluice-tests", &[
-        "sluice-api",
-        "sluice-runtime",
-        "sluice-embedded",
-        "sluice-tf-runner",
-        "sluice-source-controller",
-        "sluice-tf-controller",
+        &["sluice-api", "sluice-runtime", "sluice-tf-runner"],
+    ),
+    (
         "sluice",
-        "sluice-harness",
-    ]),
+        &[
+            "sluice-api",
+            "sluice-runtime",
+            "sluice-embedded",
+            "sluice-tf-runner",
+            "sluice-source-controller",
+            "sluice-tf-controller",
+        ],
+    ),
+    ("sluice-harness", &[]),
+    (
+        "sluice-tests",
+        &[
+            "sluice-api",
+            "sluice-runtime",
+            "sluice-embedded",
+            "sluice-tf-runner",
+            "sluice-source-controller",
+            "sluice-tf-controller",
+            "sluice",
+            "sluice-harness",
+        ],
+    ),
 ];
 
 /// What `dev-dependencies` may add, for every crate.
@@ -43,18 +57,31 @@ fn metadata() -> Value {
         .current_dir(sluice_harness::gobuild::workspace())
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]
 fn crates_import_only_to_their_left() {
-    let allowed: BTreeMap<&str, BTreeSet<&str>> =
-        ARROWS.iter().map(|(name, arrows)| (*name, arrows.iter().copied().collect())).collect();
+    let allowed: BTreeMap<&str, BTreeSet<&str>> = ARROWS
+        .iter()
+        .map(|(name, arrows)| (*name, arrows.iter().copied().collect()))
+        .collect();
     let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
-    let names: BTreeSet<&str> = packages.iter().map(|package| package["name"].as_str().unwrap()).collect();
-    assert_eq!(names, allowed.keys().copied().collect(), "a crate came or went: say here what it may import");
+    let names: BTreeSet<&str> = packages
+        .iter()
+        .map(|package| package["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        allowed.keys().copied().collect(),
+        "a crate came or went: say here what it may import"
+    );
     let mut wrong = Vec::new();
     for package in packages {
         let name = package["name"].as_str().unwrap();

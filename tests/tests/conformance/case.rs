@@ -37,20 +37,24 @@ pub(crate) enum Step {
 }
 
 pub(crate) fn case(name: &'static str, steps: impl IntoIterator<Item = Step>) -> Case {
-    Case { name, steps: steps.into_iter().collect(), differs: None }
-}
-
-impl Case {
-    /// Marks a known difference.
-    pub(crate) const fn differs(mut self, reason: &'static str) -> Self {
-        self.differs = Some(reason);
-        self
+    Case {
+        name,
+        steps: steps.into_iter().collect(),
+        differs: None,
     }
 }
 
 fn send(method: &'static str, path: &str, content: Option<&'static str>, body: String) -> Step {
-    let headers = content.map(|content| ("content-type", content)).into_iter().collect();
-    Step::Send { method, path: path.to_owned(), headers, body }
+    let headers = content
+        .map(|content| ("content-type", content))
+        .into_iter()
+        .collect();
+    Step::Send {
+        method,
+        path: path.to_owned(),
+        headers,
+        body,
+    }
 }
 
 pub(crate) fn get(path: &str) -> Step {
@@ -74,11 +78,21 @@ pub(crate) fn delete_with(path: &str, options: &Value) -> Step {
 }
 
 pub(crate) fn merge(path: &str, body: &Value) -> Step {
-    send("PATCH", path, Some("application/merge-patch+json"), body.to_string())
+    send(
+        "PATCH",
+        path,
+        Some("application/merge-patch+json"),
+        body.to_string(),
+    )
 }
 
 pub(crate) fn json_patch(path: &str, body: &Value) -> Step {
-    send("PATCH", path, Some("application/json-patch+json"), body.to_string())
+    send(
+        "PATCH",
+        path,
+        Some("application/json-patch+json"),
+        body.to_string(),
+    )
 }
 
 /// Any request, as it stands.
@@ -89,7 +103,12 @@ pub(crate) fn raw(method: &'static str, path: &str, content: &'static str, body:
 /// A request for what `kubectl get` prints.
 pub(crate) fn table(path: &str) -> Step {
     let accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-    Step::Send { method: "GET", path: path.to_owned(), headers: vec![("accept", accept)], body: String::new() }
+    Step::Send {
+        method: "GET",
+        path: path.to_owned(),
+        headers: vec![("accept", accept)],
+        body: String::new(),
+    }
 }
 
 pub(crate) fn watch(path: &str, events: usize) -> Step {

@@ -21,18 +21,29 @@ pub(crate) fn differences(path: &str, one: Option<&Value>, other: Option<&Value>
     match (one, other) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-            keys.into_iter().flat_map(|key| differences(&format!("{path}.{key}"), a.get(key), b.get(key))).collect()
+            keys.into_iter()
+                .flat_map(|key| differences(&format!("{path}.{key}"), a.get(key), b.get(key)))
+                .collect()
         }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
             let places = 0..a.len().max(b.len());
-            places.flat_map(|at| differences(&format!("{path}[{at}]"), a.get(at), b.get(at))).collect()
+            places
+                .flat_map(|at| differences(&format!("{path}[{at}]"), a.get(at), b.get(at)))
+                .collect()
         }
         _ if one == other => Vec::new(),
         _ => {
             let short = |value: Option<&Value>| {
-                value.map_or_else(|| "(absent)".into(), |value| value.to_string().chars().take(SHOWN).collect::<String>())
+                value.map_or_else(
+                    || "(absent)".into(),
+                    |value| value.to_string().chars().take(SHOWN).collect::<String>(),
+                )
             };
-            vec![format!("   {path}\n      real     {}\n      embedded {}", short(one), short(other))]
+            vec![format!(
+                "   {path}\n      real     {}\n      embedded {}",
+                short(one),
+                short(other)
+            )]
         }
     }
 }
@@ -50,12 +61,20 @@ fn normalise(value: &mut Value) {
             if fields.get("continue").is_some_and(|token| token == "") {
                 fields.remove("continue");
             }
-            let prefix = fields.get("generateName").and_then(Value::as_str).map(str::to_owned);
+            let prefix = fields
+                .get("generateName")
+                .and_then(Value::as_str)
+                .map(str::to_owned);
             for (key, value) in fields.iter_mut() {
                 match (key.as_str(), &mut *value) {
                     ("uid", Value::String(text)) => *text = "<uid>".into(),
-                    ("resourceVersion", Value::String(text)) if !text.is_empty() => *text = "<version>".into(),
-                    ("creationTimestamp" | "deletionTimestamp" | "lastTransitionTime", Value::String(text)) => {
+                    ("resourceVersion", Value::String(text)) if !text.is_empty() => {
+                        *text = "<version>".into();
+                    }
+                    (
+                        "creationTimestamp" | "deletionTimestamp" | "lastTransitionTime",
+                        Value::String(text),
+                    ) => {
                         *text = "<time>".into();
                     }
                     ("message", Value::String(text)) => *text = message(text),
@@ -110,7 +129,10 @@ fn message(text: &str) -> String {
 
 /// Several causes come in no order (the server walks a map), and the message lists them again.
 fn causes(status: &mut Map<String, Value>) {
-    let Some(Value::Array(causes)) = status.get_mut("details").and_then(|details| details.get_mut("causes")) else {
+    let Some(Value::Array(causes)) = status
+        .get_mut("details")
+        .and_then(|details| details.get_mut("causes"))
+    else {
         return;
     };
     causes.sort_by_cached_key(Value::to_string);
@@ -125,10 +147,16 @@ fn causes(status: &mut Map<String, Value>) {
 
 #[test]
 fn a_difference_is_named_by_its_path() {
-    let (one, other) = (json!({ "a": [1, { "b": "x" }] }), json!({ "a": [1, { "b": "y" }, 3] }));
+    let (one, other) = (
+        json!({ "a": [1, { "b": "x" }] }),
+        json!({ "a": [1, { "b": "y" }, 3] }),
+    );
     let found = differences("answer", Some(&one), Some(&other));
     assert_eq!(found.len(), 2);
-    assert!(found[0].contains("answer.a[1].b") && found[1].contains("(absent)"), "{found:?}");
+    assert!(
+        found[0].contains("answer.a[1].b") && found[1].contains("(absent)"),
+        "{found:?}"
+    );
     assert!(differences("answer", Some(&one), Some(&one)).is_empty());
 }
 
@@ -140,9 +168,21 @@ fn only_what_cannot_be_equal_is_taken_out() {
         "message": "too old resource version: 1 (345)",
         "details": { "name": "kept" }
     });
-    let answer = Answer { status: 200, warnings: Vec::new(), body };
+    let answer = Answer {
+        status: 200,
+        warnings: Vec::new(),
+        body,
+    };
     let text = value(&answer).to_string();
-    for part in ["\"a-<random>\"", "\"<uid>\"", "\"<age>\"", "\"red\"", "1 (<version>)", "\"kept\"", "\"k\":\"v\""] {
+    for part in [
+        "\"a-<random>\"",
+        "\"<uid>\"",
+        "\"<age>\"",
+        "\"red\"",
+        "1 (<version>)",
+        "\"kept\"",
+        "\"k\":\"v\"",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

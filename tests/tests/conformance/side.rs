@@ -27,22 +27,40 @@ pub(crate) struct Answer {
 impl Side {
     pub(crate) async fn make_namespace(&self, name: &str) -> Result<(), String> {
         let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-        let made = self.take(&crate::case::post("/api/v1/namespaces", &body), name, &[]).await?;
-        if made.status == 201 { Ok(()) } else { Err(format!("namespace {name}: {made:?}")) }
+        let made = self
+            .take(&crate::case::post("/api/v1/namespaces", &body), name, &[])
+            .await?;
+        if made.status == 201 {
+            Ok(())
+        } else {
+            Err(format!("namespace {name}: {made:?}"))
+        }
     }
 
-    pub(crate) async fn take(&self, step: &Step, namespace: &str, earlier: &[Answer]) -> Result<Answer, String> {
+    pub(crate) async fn take(
+        &self,
+        step: &Step,
+        namespace: &str,
+        earlier: &[Answer],
+    ) -> Result<Answer, String> {
         let fill = |text: &str| fill(text, namespace, earlier);
         let taken = async {
             match step {
-                Step::Send { method, path, headers, body } => {
-                    self.send(method, &fill(path), headers, fill(body)).await
-                }
+                Step::Send {
+                    method,
+                    path,
+                    headers,
+                    body,
+                } => self.send(method, &fill(path), headers, fill(body)).await,
                 Step::Watch(path, events) => self.watch(&fill(path), *events).await,
                 Step::Gone(path) => self.gone(&fill(path)).await,
                 Step::SameVersion(one, other) => {
                     let same = version(earlier, *one) == version(earlier, *other);
-                    Ok(Answer { status: 0, warnings: Vec::new(), body: json!({ "sameVersion": same }) })
+                    Ok(Answer {
+                        status: 0,
+                        warnings: Vec::new(),
+                        body: json!({ "sameVersion": same }),
+                    })
                 }
             }
         };
@@ -61,29 +79,61 @@ impl Side {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Body::from(body.into_bytes())).map_err(|error| error.to_string())?;
-        let response = self.0.send(request).await.map_err(|error| format!("{method} {path}: {error}"))?;
+        let request = request
+            .body(Body::from(body.into_bytes()))
+            .map_err(|error| error.to_string())?;
+        let response = self
+            .0
+            .send(request)
+            .await
+            .map_err(|error| format!("{method} {path}: {error}"))?;
         let status = response.status().as_u16();
         let warnings = response.headers().get_all("warning").iter();
-        let warnings = warnings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
-        let bytes = response.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
+        let warnings = warnings
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+            .collect();
+        let bytes = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(|error| error.to_string())?
+            .to_bytes();
         let text = || Value::String(String::from_utf8_lossy(&bytes).trim().to_owned());
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
-        Ok(Answer { status, warnings, body })
+        Ok(Answer {
+            status,
+            warnings,
+            body,
+        })
     }
 
     async fn watch(&self, path: &str, events: usize) -> Result<Answer, String> {
-        let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
+        let request = http::Request::get(path)
+            .body(Vec::new())
+            .map_err(|error| error.to_string())?;
         match self.0.request_stream(request).await {
             Ok(stream) => {
-                let lines = stream.lines().map_ok(|line| serde_json::from_str(&line).unwrap_or(Value::String(line)));
-                let seen: Vec<Value> =
-                    lines.take(events).try_collect().await.map_err(|error| format!("{path}: {error}"))?;
-                Ok(Answer { status: 200, warnings: Vec::new(), body: Value::Array(seen) })
+                let lines = stream
+                    .lines()
+                    .map_ok(|line| serde_json::from_str(&line).unwrap_or(Value::String(line)));
+                let seen: Vec<Value> = lines
+                    .take(events)
+                    .try_collect()
+                    .await
+                    .map_err(|error| format!("{path}: {error}"))?;
+                Ok(Answer {
+                    status: 200,
+                    warnings: Vec::new(),
+                    body: Value::Array(seen),
+                })
             }
             Err(kube::Error::Api(refused)) => {
                 let body = serde_json::to_value(&refused).map_err(|error| error.to_string())?;
-                Ok(Answer { status: refused.code, warnings: Vec::new(), body })
+                Ok(Answer {
+                    status: refused.code,
+                    warnings: Vec::new(),
+                    body,
+                })
             }
             Err(error) => Err(format!("{path}: {error}")),
         }
@@ -101,7 +151,10 @@ impl Side {
 }
 
 fn version(earlier: &[Answer], number: usize) -> &str {
-    earlier.get(number).and_then(|answer| answer.body["metadata"]["resourceVersion"].as_str()).unwrap_or("none")
+    earlier
+        .get(number)
+        .and_then(|answer| answer.body["metadata"]["resourceVersion"].as_str())
+        .unwrap_or("none")
 }
 
 fn fill(text: &str, namespace: &str, earlier: &[Answer]) -> String {

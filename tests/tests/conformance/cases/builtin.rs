@@ -36,104 +36,208 @@ pub(super) fn cases() -> Vec<Case> {
 fn secrets() -> Vec<Case> {
     let at = format!("{SECRETS}/s");
     vec![
-        case("secret: stringData becomes data", [
-            post(SECRETS, &secret(&json!({ "stringData": { "a": "b" }, "data": { "a": "eA==", "c": "ZA==" } }))),
-            merge(&at, &json!({ "stringData": { "e": "f" } })),
-            get(&at),
-        ]),
-        case("secret: data is not base64", [post(SECRETS, &secret(&json!({ "data": { "a": "!!" } })))]),
-        case("secret: bad key", [post(SECRETS, &secret(&json!({ "data": { "a/b": "eA==" } })))]),
-        case("secret: type is kept", [
-            post(SECRETS, &secret(&json!({ "type": "example.com/own", "data": {} }))),
-            merge(&at, &json!({ "type": "Opaque" })),
-        ]),
-        case("secret: basic-auth needs a key", [
-            post(SECRETS, &secret(&json!({ "type": "kubernetes.io/basic-auth", "data": { "x": "eA==" } }))),
-        ]),
-        case("secret: immutable", [
-            post(SECRETS, &secret(&json!({ "immutable": true, "data": { "a": "eA==" } }))),
-            merge(&at, &json!({ "data": { "a": "eQ==" } })),
-            merge(&at, &json!({ "immutable": false })),
-            merge(&at, &json!({ "metadata": { "labels": { "a": "b" } } })),
-            delete(&at),
-        ]),
-        case("secret: too large", [post(SECRETS, &secret(&json!({ "data": { "a": "QUFB".repeat(400_000) } })))]),
-        case("secret: no object", [post(SECRETS, &secret(&json!({ "data": "text" })))]),
-        case("secret: updated without a version", [
-            post(SECRETS, &secret(&json!({ "data": { "a": "eA==" } }))),
-            put(&at, &secret(&json!({ "data": { "a": "eQ==" } }))),
-        ]),
+        case(
+            "secret: stringData becomes data",
+            [
+                post(
+                    SECRETS,
+                    &secret(&json!({ "stringData": { "a": "b" }, "data": { "a": "eA==", "c": "ZA==" } })),
+                ),
+                merge(&at, &json!({ "stringData": { "e": "f" } })),
+                get(&at),
+            ],
+        ),
+        case(
+            "secret: data is not base64",
+            [post(SECRETS, &secret(&json!({ "data": { "a": "!!" } })))],
+        ),
+        case(
+            "secret: bad key",
+            [post(SECRETS, &secret(&json!({ "data": { "a/b": "eA==" } })))],
+        ),
+        case(
+            "secret: type is kept",
+            [
+                post(
+                    SECRETS,
+                    &secret(&json!({ "type": "example.com/own", "data": {} })),
+                ),
+                merge(&at, &json!({ "type": "Opaque" })),
+            ],
+        ),
+        case(
+            "secret: basic-auth needs a key",
+            [post(
+                SECRETS,
+                &secret(&json!({ "type": "kubernetes.io/basic-auth", "data": { "x": "eA==" } })),
+            )],
+        ),
+        case(
+            "secret: immutable",
+            [
+                post(
+                    SECRETS,
+                    &secret(&json!({ "immutable": true, "data": { "a": "eA==" } })),
+                ),
+                merge(&at, &json!({ "data": { "a": "eQ==" } })),
+                merge(&at, &json!({ "immutable": false })),
+                merge(&at, &json!({ "metadata": { "labels": { "a": "b" } } })),
+                delete(&at),
+            ],
+        ),
+        case(
+            "secret: too large",
+            [post(
+                SECRETS,
+                &secret(&json!({ "data": { "a": "QUFB".repeat(400_000) } })),
+            )],
+        ),
+        case(
+            "secret: no object",
+            [post(SECRETS, &secret(&json!({ "data": "text" })))],
+        ),
+        case(
+            "secret: updated without a version",
+            [
+                post(SECRETS, &secret(&json!({ "data": { "a": "eA==" } }))),
+                put(&at, &secret(&json!({ "data": { "a": "eQ==" } }))),
+            ],
+        ),
     ]
 }
 
 fn maps() -> Vec<Case> {
     let at = format!("{MAPS}/m");
     vec![
-        case("config map: data and binaryData", [
-            post(MAPS, &map(&json!({ "data": { "a": "b" }, "binaryData": { "c": "eA==" } }))),
-            merge(&at, &json!({ "data": { "a": null } })),
-        ]),
-        case("config map: a key in both", [
-            post(MAPS, &map(&json!({ "data": { "a": "b" }, "binaryData": { "a": "eA==" } }))),
-        ]),
-        case("config map: bad key", [post(MAPS, &map(&json!({ "data": { "a b": "c" } })))]),
-        case("config map: number for text", [post(MAPS, &map(&json!({ "data": { "a": 1 } })))]),
-        case("config map: immutable", [
-            post(MAPS, &map(&json!({ "immutable": true, "data": { "a": "b" } }))),
-            merge(&at, &json!({ "data": { "a": "c" } })),
-        ]),
-        case("config map: updated without a version", [
-            post(MAPS, &map(&json!({ "data": { "a": "b" } }))),
-            put(&at, &map(&json!({ "data": { "a": "c" } }))),
-        ]),
-        case("config map: unknown field refused", [
-            post(&format!("{MAPS}?fieldValidation=Strict"), &map(&json!({ "date": {} }))),
-        ]),
+        case(
+            "config map: data and binaryData",
+            [
+                post(
+                    MAPS,
+                    &map(&json!({ "data": { "a": "b" }, "binaryData": { "c": "eA==" } })),
+                ),
+                merge(&at, &json!({ "data": { "a": null } })),
+            ],
+        ),
+        case(
+            "config map: a key in both",
+            [post(
+                MAPS,
+                &map(&json!({ "data": { "a": "b" }, "binaryData": { "a": "eA==" } })),
+            )],
+        ),
+        case(
+            "config map: bad key",
+            [post(MAPS, &map(&json!({ "data": { "a b": "c" } })))],
+        ),
+        case(
+            "config map: number for text",
+            [post(MAPS, &map(&json!({ "data": { "a": 1 } })))],
+        ),
+        case(
+            "config map: immutable",
+            [
+                post(MAPS, &map(&json!({ "immutable": true, "data": { "a": "b" } }))),
+                merge(&at, &json!({ "data": { "a": "c" } })),
+            ],
+        ),
+        case(
+            "config map: updated without a version",
+            [
+                post(MAPS, &map(&json!({ "data": { "a": "b" } }))),
+                put(&at, &map(&json!({ "data": { "a": "c" } }))),
+            ],
+        ),
+        case(
+            "config map: unknown field refused",
+            [post(
+                &format!("{MAPS}?fieldValidation=Strict"),
+                &map(&json!({ "date": {} })),
+            )],
+        ),
     ]
 }
 
 fn namespaces() -> Vec<Case> {
     let space = |name: &str| object("v1", "Namespace", name, &json!({}));
     vec![
-        case("namespace: made and read", [
-            post("/api/v1/namespaces", &space("{ns}-more")),
-            get("/api/v1/namespaces/{ns}-more"),
-        ]),
-        case("namespace: bad name", [post("/api/v1/namespaces", &space("Not.Good"))]),
+        case(
+            "namespace: made and read",
+            [
+                post("/api/v1/namespaces", &space("{ns}-more")),
+                get("/api/v1/namespaces/{ns}-more"),
+            ],
+        ),
+        case(
+            "namespace: bad name",
+            [post("/api/v1/namespaces", &space("Not.Good"))],
+        ),
         case("namespace: twice", [post("/api/v1/namespaces", &space("{ns}"))]),
-        case("namespace: deleted with what is in it", [
-            post(MAPS, &map(&json!({}))),
-            delete("/api/v1/namespaces/{ns}"),
-            gone(&format!("{MAPS}/m")),
-            gone("/api/v1/namespaces/{ns}"),
-        ]),
+        case(
+            "namespace: deleted with what is in it",
+            [
+                post(MAPS, &map(&json!({}))),
+                delete("/api/v1/namespaces/{ns}"),
+                gone(&format!("{MAPS}/m")),
+                gone("/api/v1/namespaces/{ns}"),
+            ],
+        ),
     ]
 }
 
 fn leases_and_events() -> Vec<Case> {
     let lease = |spec: Value| object("coordination.k8s.io/v1", "Lease", "l", &json!({ "spec": spec }));
     let event = |namespace: &str| {
-        object("v1", "Event", "e", &json!({
-            "involvedObject": { "apiVersion": "v1", "kind": "ConfigMap", "name": "m", "namespace": namespace },
-            "reason": "Tested", "message": "it was tested", "type": "Normal", "count": 1,
-            "firstTimestamp": "2024-01-01T00:00:00Z", "lastTimestamp": "2024-01-01T00:00:00Z",
-            "source": { "component": "suite" },
-        }))
+        object(
+            "v1",
+            "Event",
+            "e",
+            &json!({
+                "involvedObject": { "apiVersion": "v1", "kind": "ConfigMap", "name": "m", "namespace": namespace },
+                "reason": "Tested", "message": "it was tested", "type": "Normal", "count": 1,
+                "firstTimestamp": "2024-01-01T00:00:00Z", "lastTimestamp": "2024-01-01T00:00:00Z",
+                "source": { "component": "suite" },
+            }),
+        )
     };
     vec![
-        case("lease: taken and renewed", [
-            post(LEASES, &lease(json!({ "holderIdentity": "me", "leaseDurationSeconds": 15 }))),
-            merge(&format!("{LEASES}/l"), &json!({ "spec": { "renewTime": "2024-01-01T00:00:00.000000Z" } })),
-        ]),
-        case("lease: negative duration", [post(LEASES, &lease(json!({ "leaseDurationSeconds": -1 })))]),
-        case("event: made and counted", [
-            post(EVENTS, &event("{ns}")),
-            merge(&format!("{EVENTS}/e"), &json!({ "count": 2 })),
-        ]),
-        case("event: about another namespace", [post(EVENTS, &event("elsewhere"))]),
-        case("service account", [
-            post("/api/v1/namespaces/{ns}/serviceaccounts", &object("v1", "ServiceAccount", "a", &json!({}))),
-            get("/api/v1/namespaces/{ns}/serviceaccounts/a"),
-        ]),
+        case(
+            "lease: taken and renewed",
+            [
+                post(
+                    LEASES,
+                    &lease(json!({ "holderIdentity": "me", "leaseDurationSeconds": 15 })),
+                ),
+                merge(
+                    &format!("{LEASES}/l"),
+                    &json!({ "spec": { "renewTime": "2024-01-01T00:00:00.000000Z" } }),
+                ),
+            ],
+        ),
+        case(
+            "lease: negative duration",
+            [post(LEASES, &lease(json!({ "leaseDurationSeconds": -1 })))],
+        ),
+        case(
+            "event: made and counted",
+            [
+                post(EVENTS, &event("{ns}")),
+                merge(&format!("{EVENTS}/e"), &json!({ "count": 2 })),
+            ],
+        ),
+        case(
+            "event: about another namespace",
+            [post(EVENTS, &event("elsewhere"))],
+        ),
+        case(
+            "service account",
+            [
+                post(
+                    "/api/v1/namespaces/{ns}/serviceaccounts",
+                    &object("v1", "ServiceAccount", "a", &json!({})),
+                ),
+                get("/api/v1/namespaces/{ns}/serviceaccounts/a"),
+            ],
+        ),
     ]
 }

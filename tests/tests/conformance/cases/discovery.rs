@@ -4,14 +4,32 @@ use crate::case::{Case, case, get};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case("discovery: a group's versions", [get("/apis/conformance.sluice.dev")]),
-        case("discovery: resources of a version", [get("/apis/conformance.sluice.dev/v1")]),
-        case("discovery: resources of a version without columns", [get("/apis/conformance.sluice.dev/v1alpha1")]),
+        case(
+            "discovery: a group's versions",
+            [get("/apis/conformance.sluice.dev")],
+        ),
+        case(
+            "discovery: resources of a version",
+            [get("/apis/conformance.sluice.dev/v1")],
+        ),
+        case(
+            "discovery: resources of a version without columns",
+            [get("/apis/conformance.sluice.dev/v1alpha1")],
+        ),
         case("discovery: leases", [get("/apis/coordination.k8s.io/v1")]),
         case("discovery: unknown group", [get("/apis/unknown.example.com/v1")]),
-        case("discovery: unknown version", [get("/apis/conformance.sluice.dev/v9")]),
-        case("discovery: unknown resource", [get("/apis/conformance.sluice.dev/v1/namespaces/{ns}/gadgets")]),
+        case(
+            "discovery: unknown version",
+            [get("/apis/conformance.sluice.dev/v9")],
+        ),
+        case(
+            "discovery: unknown resource",
+            [get("/apis/conformance.sluice.dev/v1/namespaces/{ns}/gadgets")],
+        ),
         case("discovery: unknown path", [get("/nowhere")]),
-        case("health: readyz, livez", [get("/readyz"), get("/livez"), get("/healthz")]),
+        case(
+            "health: readyz, livez",
+            [get("/readyz"), get("/livez"), get("/healthz")],
+        ),
     ]
 }

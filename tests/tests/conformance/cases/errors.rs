@@ -13,50 +13,98 @@ pub(super) fn cases() -> Vec<Case> {
     let mut no_kind = red("a");
     no_kind["kind"] = json!("");
     vec![
-        case("400: body is not JSON", [raw("POST", WIDGETS, "application/json", "{ nonsense")]),
+        case(
+            "400: body is not JSON",
+            [raw("POST", WIDGETS, "application/json", "{ nonsense")],
+        ),
         case("400: empty body", [raw("POST", WIDGETS, "application/json", "")]),
-        case("400: body is a list", [raw("POST", WIDGETS, "application/json", "[]")]),
+        case(
+            "400: body is a list",
+            [raw("POST", WIDGETS, "application/json", "[]")],
+        ),
         case("422: another kind", [post(WIDGETS, &other_kind)]),
         case("400: no kind", [post(WIDGETS, &no_kind)]),
         case("400: another version", [post(WIDGETS, &other_version)]),
-        case("400: another namespace", [post(WIDGETS, &with_metadata(red("a"), "namespace", json!("elsewhere")))]),
-        case("400: metadata of the wrong type", [
-            post(WIDGETS, &with_metadata(red("a"), "labels", json!({ "a": 1 }))),
-        ]),
+        case(
+            "400: another namespace",
+            [post(
+                WIDGETS,
+                &with_metadata(red("a"), "namespace", json!("elsewhere")),
+            )],
+        ),
+        case(
+            "400: metadata of the wrong type",
+            [post(
+                WIDGETS,
+                &with_metadata(red("a"), "labels", json!({ "a": 1 })),
+            )],
+        ),
         case("201: POST to the path of an object", [post(&at("a"), &red("a"))]),
         case("400: PUT to a collection", [put(WIDGETS, &red("a"))]),
-        case("400: PATCH to a collection", [raw("PATCH", WIDGETS, "application/merge-patch+json", "{}")]),
-        case("405: PUT and PATCH to a built-in collection, POST to a built-in object", [
-            put("/api/v1/namespaces/{ns}/configmaps", &json!({})),
-            raw("PATCH", "/api/v1/namespaces/{ns}/configmaps", "application/merge-patch+json", "{}"),
-            post("/api/v1/namespaces/{ns}/configmaps/m", &json!({})),
-        ]),
-        case("405: DELETE of a status", [raw("DELETE", &at("a/status"), "application/json", "{}")]),
-        case("404: unknown subresource", [post(WIDGETS, &red("a")), get(&at("a/scale"))]),
-        case("415: create as text", [raw("POST", WIDGETS, "text/plain", "hello")]),
-        case("415: replace as a form", [
-            post(WIDGETS, &red("a")),
-            raw("PUT", &at("a"), "application/x-www-form-urlencoded", "a=b"),
-        ]),
-        case("406: an answer as a page", [Step::Send {
-            method: "GET",
-            path: WIDGETS.into(),
-            headers: vec![("accept", "text/html")],
-            body: String::new(),
-        }]),
-        case("200: YAML is understood", [raw(
-            "POST",
-            WIDGETS,
-            "application/yaml",
-            "apiVersion: conformance.sluice.dev/v1\nkind: Widget\nmetadata: { name: a }\nspec: { color: red }\n",
-        )]),
-        case("201: another version of the kind", [post(
-            "/apis/conformance.sluice.dev/v1alpha1/namespaces/{ns}/widgets",
-            &{
-                let mut object = widget("a", &json!({ "color": "red" }));
-                object["apiVersion"] = json!("conformance.sluice.dev/v1alpha1");
-                object
-            },
-        )]),
+        case(
+            "400: PATCH to a collection",
+            [raw("PATCH", WIDGETS, "application/merge-patch+json", "{}")],
+        ),
+        case(
+            "405: PUT and PATCH to a built-in collection, POST to a built-in object",
+            [
+                put("/api/v1/namespaces/{ns}/configmaps", &json!({})),
+                raw(
+                    "PATCH",
+                    "/api/v1/namespaces/{ns}/configmaps",
+                    "application/merge-patch+json",
+                    "{}",
+                ),
+                post("/api/v1/namespaces/{ns}/configmaps/m", &json!({})),
+            ],
+        ),
+        case(
+            "405: DELETE of a status",
+            [raw("DELETE", &at("a/status"), "application/json", "{}")],
+        ),
+        case(
+            "404: unknown subresource",
+            [post(WIDGETS, &red("a")), get(&at("a/scale"))],
+        ),
+        case(
+            "415: create as text",
+            [raw("POST", WIDGETS, "text/plain", "hello")],
+        ),
+        case(
+            "415: replace as a form",
+            [
+                post(WIDGETS, &red("a")),
+                raw("PUT", &at("a"), "application/x-www-form-urlencoded", "a=b"),
+            ],
+        ),
+        case(
+            "406: an answer as a page",
+            [Step::Send {
+                method: "GET",
+                path: WIDGETS.into(),
+                headers: vec![("accept", "text/html")],
+                body: String::new(),
+            }],
+        ),
+        case(
+            "200: YAML is understood",
+            [raw(
+                "POST",
+                WIDGETS,
+                "application/yaml",
+                "apiVersion: conformance.sluice.dev/v1\nkind: Widget\nmetadata: { name: a }\nspec: { color: red }\n",
+            )],
+        ),
+        case(
+            "201: another version of the kind",
+            [post(
+                "/apis/conformance.sluice.dev/v1alpha1/namespaces/{ns}/widgets",
+                &{
+                    let mut object = widget("a", &json!({ "color": "red" }));
+                    object["apiVersion"] = json!("conformance.sluice.dev/v1alpha1");
+                    object
+                },
+            )],
+        ),
     ]
 }

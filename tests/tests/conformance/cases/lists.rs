@@ -8,9 +8,20 @@ use crate::case::{Case, Step, case, get, merge, post, raw, table};
 /// Three widgets that differ in labels and colour, then these steps.
 fn with_three(name: &'static str, steps: impl IntoIterator<Item = Step>) -> Case {
     let labelled = |name: &str, team: &str, color: &str| {
-        post(WIDGETS, &with_metadata(widget(name, &json!({ "color": color })), "labels", json!({ "team": team })))
+        post(
+            WIDGETS,
+            &with_metadata(
+                widget(name, &json!({ "color": color })),
+                "labels",
+                json!({ "team": team }),
+            ),
+        )
     };
-    let three = [labelled("one", "x", "red"), labelled("two", "y", "green"), post(WIDGETS, &red("three"))];
+    let three = [
+        labelled("one", "x", "red"),
+        labelled("two", "y", "green"),
+        post(WIDGETS, &red("three")),
+    ];
     case(name, three.into_iter().chain(steps))
 }
 
@@ -22,13 +33,20 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         case("list: empty", [get(WIDGETS)]),
         with_three("list: three", [get(WIDGETS)]),
-        with_three("list: in every namespace, by label", [
-            merge(&at("one"), &json!({ "metadata": { "labels": { "only": "{ns}" } } })),
-            get("/apis/conformance.sluice.dev/v1/widgets?labelSelector=only%3D{ns}"),
-        ]),
-        case("list: in a namespace that is not there", [
-            get("/apis/conformance.sluice.dev/v1/namespaces/nowhere/widgets"),
-        ]),
+        with_three(
+            "list: in every namespace, by label",
+            [
+                merge(
+                    &at("one"),
+                    &json!({ "metadata": { "labels": { "only": "{ns}" } } }),
+                ),
+                get("/apis/conformance.sluice.dev/v1/widgets?labelSelector=only%3D{ns}"),
+            ],
+        ),
+        case(
+            "list: in a namespace that is not there",
+            [get("/apis/conformance.sluice.dev/v1/namespaces/nowhere/widgets")],
+        ),
         select("label selector: equal", "labelSelector=team%3Dx"),
         select("label selector: not equal", "labelSelector=team!%3Dx"),
         select("label selector: one of", "labelSelector=team%20in%20(x,y)"),
@@ -36,40 +54,82 @@ pub(super) fn cases() -> Vec<Case> {
         select("label selector: has, has not", "labelSelector=team,!other"),
         select("label selector: nonsense", "labelSelector=team%20within%20x"),
         select("field selector: name", "fieldSelector=metadata.name%3Dtwo"),
-        select("field selector: not this name", "fieldSelector=metadata.name!%3Dtwo"),
-        select("field selector: a selectable field", "fieldSelector=spec.color%3Dgreen"),
+        select(
+            "field selector: not this name",
+            "fieldSelector=metadata.name!%3Dtwo",
+        ),
+        select(
+            "field selector: a selectable field",
+            "fieldSelector=spec.color%3Dgreen",
+        ),
         select("field selector: another field", "fieldSelector=spec.size%3D3"),
         select("field selector: nonsense", "fieldSelector=name"),
-        select("list: at an exact version that is no number", "resourceVersion=abc"),
+        select(
+            "list: at an exact version that is no number",
+            "resourceVersion=abc",
+        ),
         select("list: any version", "resourceVersion=0"),
-        select("list: chunked", "limit=1")
-            .differs("lists are not chunked: `limit` is ignored, which the API allows"),
-        with_three("table: list", [
-            merge(&at("one/status"), &json!({ "status": { "phase": "Busy", "conditions": [
-                { "type": "Other", "status": "False" }, { "type": "Ready", "status": "True" } ] } })),
-            table(WIDGETS),
-        ]),
+        select("list: chunked", "limit=1"),
+        with_three(
+            "table: list",
+            [
+                merge(
+                    &at("one/status"),
+                    &json!({ "status": { "phase": "Busy", "conditions": [
+                { "type": "Other", "status": "False" }, { "type": "Ready", "status": "True" } ] } }),
+                ),
+                table(WIDGETS),
+            ],
+        ),
         with_three("table: one object", [table(&at("two"))]),
-        with_three("table: whole objects", [table(&format!("{WIDGETS}?includeObject=Object"))]),
-        with_three("table: no objects", [table(&format!("{WIDGETS}?includeObject=None"))]),
-        with_three("table: a version without columns", [
-            table("/apis/conformance.sluice.dev/v1alpha1/namespaces/{ns}/widgets"),
-        ]),
+        with_three(
+            "table: whole objects",
+            [table(&format!("{WIDGETS}?includeObject=Object"))],
+        ),
+        with_three(
+            "table: no objects",
+            [table(&format!("{WIDGETS}?includeObject=None"))],
+        ),
+        with_three(
+            "table: a version without columns",
+            [table(
+                "/apis/conformance.sluice.dev/v1alpha1/namespaces/{ns}/widgets",
+            )],
+        ),
         case("table: nothing there", [table(&at("nobody"))]),
         case("table: namespaces", [table("/api/v1/namespaces/{ns}")]),
-        case("table: secrets, config maps, leases, service accounts", [
-            raw("POST", "/api/v1/namespaces/{ns}/secrets", "application/json",
-                r#"{"metadata":{"name":"s"},"stringData":{"a":"b"}}"#),
-            raw("POST", "/api/v1/namespaces/{ns}/configmaps", "application/json",
-                r#"{"metadata":{"name":"c"},"data":{"a":"b","c":"d"}}"#),
-            raw("POST", "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases", "application/json",
-                r#"{"metadata":{"name":"l"},"spec":{"holderIdentity":"me"}}"#),
-            raw("POST", "/api/v1/namespaces/{ns}/serviceaccounts", "application/json",
-                r#"{"metadata":{"name":"a"}}"#),
-            table("/api/v1/namespaces/{ns}/secrets"),
-            table("/api/v1/namespaces/{ns}/configmaps"),
-            table("/apis/coordination.k8s.io/v1/namespaces/{ns}/leases"),
-            table("/api/v1/namespaces/{ns}/serviceaccounts/a"),
-        ]),
+        case(
+            "table: secrets, config maps, leases, service accounts",
+            [
+                raw(
+                    "POST",
+                    "/api/v1/namespaces/{ns}/secrets",
+                    "application/json",
+                    r#"{"metadata":{"name":"s"},"stringData":{"a":"b"}}"#,
+                ),
+                raw(
+                    "POST",
+                    "/api/v1/namespaces/{ns}/configmaps",
+                    "application/json",
+                    r#"{"metadata":{"name":"c"},"data":{"a":"b","c":"d"}}"#,
+                ),
+                raw(
+                    "POST",
+                    "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases",
+                    "application/json",
+                    r#"{"metadata":{"name":"l"},"spec":{"holderIdentity":"me"}}"#,
+                ),
+                raw(
+                    "POST",
+                    "/api/v1/namespaces/{ns}/serviceaccounts",
+                    "application/json",
+                    r#"{"metadata":{"name":"a"}}"#,
+                ),
+                table("/api/v1/namespaces/{ns}/secrets"),
+                table("/api/v1/namespaces/{ns}/configmaps"),
+                table("/apis/coordination.k8s.io/v1/namespaces/{ns}/leases"),
+                table("/api/v1/namespaces/{ns}/serviceaccounts/a"),
+            ],
+        ),
     ]
 }

@@ -10,7 +10,8 @@ fn create(name: &'static str, key: &str, value: Value) -> Case {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    let owner = |kind: &str, uid: &str| json!([{ "apiVersion": "v1", "kind": kind, "name": "x", "uid": uid }]);
+    let owner =
+        |kind: &str, uid: &str| json!([{ "apiVersion": "v1", "kind": kind, "name": "x", "uid": uid }]);
     vec![
         create("name: capital letters", "name", json!("Hello")),
         create("name: a slash", "name", json!("a/b")),
@@ -20,15 +21,33 @@ pub(super) fn cases() -> Vec<Case> {
         create("label: bad value", "labels", json!({ "good": "not good" })),
         create("label: long value", "labels", json!({ "good": "a".repeat(64) })),
         create("annotation: bad key", "annotations", json!({ "a/b/c": "x" })),
-        create("annotation: too large", "annotations", json!({ "a": "x".repeat(262_145) })),
+        create(
+            "annotation: too large",
+            "annotations",
+            json!({ "a": "x".repeat(262_145) }),
+        ),
         create("finalizer: bad name", "finalizers", json!(["not valid!"])),
         create("owner: no uid", "ownerReferences", owner("ConfigMap", "")),
-        create("owner: no kind", "ownerReferences", owner("", "0b9d3c8e-3f6d-4a39-9a0c-7f2a51f1b111")),
-        create("owner: an event", "ownerReferences", owner("Event", "0b9d3c8e-3f6d-4a39-9a0c-7f2a51f1b111")),
-        case("server's fields are not the client's: uid, creation, generation", [
-            post(WIDGETS, &with_metadata(red("a"), "generation", json!(7))),
-            merge(&at("a"), &json!({ "metadata": { "generation": 9 } })),
-            merge(&at("a"), &json!({ "metadata": { "creationTimestamp": "2020-01-01T00:00:00Z" } })),
-        ]),
+        create(
+            "owner: no kind",
+            "ownerReferences",
+            owner("", "0b9d3c8e-3f6d-4a39-9a0c-7f2a51f1b111"),
+        ),
+        create(
+            "owner: an event",
+            "ownerReferences",
+            owner("Event", "0b9d3c8e-3f6d-4a39-9a0c-7f2a51f1b111"),
+        ),
+        case(
+            "server's fields are not the client's: uid, creation, generation",
+            [
+                post(WIDGETS, &with_metadata(red("a"), "generation", json!(7))),
+                merge(&at("a"), &json!({ "metadata": { "generation": 9 } })),
+                merge(
+                    &at("a"),
+                    &json!({ "metadata": { "creationTimestamp": "2020-01-01T00:00:00Z" } }),
+                ),
+            ],
+        ),
     ]
 }

@@ -50,36 +50,80 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn replacing() -> Vec<Case> {
     let versioned = |color: &str| {
-        with_metadata(widget("a", &json!({ "color": color })), "resourceVersion", json!("{rv:0}"))
+        with_metadata(
+            widget("a", &json!({ "color": color })),
+            "resourceVersion",
+            json!("{rv:0}"),
+        )
     };
     vec![
-        case("update: spec raises the generation", [
-            post(WIDGETS, &red("a")),
-            put(&at("a"), &versioned("green")),
-            get(&at("a")),
-        ]),
-        case("update: metadata does not raise the generation", [
-            post(WIDGETS, &red("a")),
-            put(&at("a"), &with_metadata(versioned("red"), "labels", json!({ "team": "x" }))),
-        ]),
-        case("update: without a change keeps the version", [
-            post(WIDGETS, &red("a")),
-            put(&at("a"), &versioned("red")),
-            Step::SameVersion(0, 1),
-        ]),
-        case("update: stale version", [
-            post(WIDGETS, &red("a")),
-            put(&at("a"), &versioned("green")),
-            put(&at("a"), &versioned("red")),
-        ]),
-        case("update: without a version", [post(WIDGETS, &red("a")), put(&at("a"), &red("a"))]),
-        case("update: missing object", [put(&at("nobody"), &with_metadata(red("nobody"), "resourceVersion", json!("1")))]),
-        case("update: missing object, no version", [put(&at("nobody"), &red("nobody"))]),
-        case("update: another name in the body", [post(WIDGETS, &red("a")), put(&at("a"), &red("b"))]),
-        case("update: another uid", [
-            post(WIDGETS, &red("a")),
-            put(&at("a"), &with_metadata(versioned("red"), "uid", json!("0b9d3c8e-3f6d-4a39-9a0c-7f2a51f1b111"))),
-        ]),
+        case(
+            "update: spec raises the generation",
+            [
+                post(WIDGETS, &red("a")),
+                put(&at("a"), &versioned("green")),
+                get(&at("a")),
+            ],
+        ),
+        case(
+            "update: metadata does not raise the generation",
+            [
+                post(WIDGETS, &red("a")),
+                put(
+                    &at("a"),
+                    &with_metadata(versioned("red"), "labels", json!({ "team": "x" })),
+                ),
+            ],
+        ),
+        case(
+            "update: without a change keeps the version",
+            [
+                post(WIDGETS, &red("a")),
+                put(&at("a"), &versioned("red")),
+                Step::SameVersion(0, 1),
+            ],
+        ),
+        case(
+            "update: stale version",
+            [
+                post(WIDGETS, &red("a")),
+                put(&at("a"), &versioned("green")),
+                put(&at("a"), &versioned("red")),
+            ],
+        ),
+        case(
+            "update: without a version",
+            [post(WIDGETS, &red("a")), put(&at("a"), &red("a"))],
+        ),
+        case(
+            "update: missing object",
+            [put(
+                &at("nobody"),
+                &with_metadata(red("nobody"), "resourceVersion", json!("1")),
+            )],
+        ),
+        case(
+            "update: missing object, no version",
+            [put(&at("nobody"), &red("nobody"))],
+        ),
+        case(
+            "update: another name in the body",
+            [post(WIDGETS, &red("a")), put(&at("a"), &red("b"))],
+        ),
+        case(
+            "update: another uid",
+            [
+                post(WIDGETS, &red("a")),
+                put(
+                    &at("a"),
+                    &with_metadata(
+                        versioned("red"),
+                        "uid",
+                        json!("0b9d3c8e-3f6d-4a39-9a0c-7f2a51f1b111"),
+                    ),
+                ),
+            ],
+        ),
     ]
 }
 
@@ -90,25 +134,40 @@ fn status() -> Vec<Case> {
         "spec": { "color": "green" }, "status": { "phase": "Ready", "count": 2 },
     });
     vec![
-        case("status: replaced alone, generation kept", [
-            post(WIDGETS, &red("a")),
-            put(&at("a/status"), &with_status),
-            get(&at("a")),
-            get(&at("a/status")),
-        ]),
-        case("status: ignored in an update of the object", [
-            post(WIDGETS, &red("a")),
-            put(&at("a"), &with_status),
-        ]),
-        case("status: merge patch", [
-            post(WIDGETS, &red("a")),
-            merge(&at("a/status"), &json!({ "status": { "phase": "Busy" }, "spec": { "color": "green" } })),
-            merge(&at("a/status"), &json!({ "status": { "phase": null } })),
-        ]),
-        case("status: validated", [
-            post(WIDGETS, &red("a")),
-            merge(&at("a/status"), &json!({ "status": { "count": "many" } })),
-        ]),
-        case("status: of a missing object", [merge(&at("nobody/status"), &json!({ "status": {} }))]),
+        case(
+            "status: replaced alone, generation kept",
+            [
+                post(WIDGETS, &red("a")),
+                put(&at("a/status"), &with_status),
+                get(&at("a")),
+                get(&at("a/status")),
+            ],
+        ),
+        case(
+            "status: ignored in an update of the object",
+            [post(WIDGETS, &red("a")), put(&at("a"), &with_status)],
+        ),
+        case(
+            "status: merge patch",
+            [
+                post(WIDGETS, &red("a")),
+                merge(
+                    &at("a/status"),
+                    &json!({ "status": { "phase": "Busy" }, "spec": { "color": "green" } }),
+                ),
+                merge(&at("a/status"), &json!({ "status": { "phase": null } })),
+            ],
+        ),
+        case(
+            "status: validated",
+            [
+                post(WIDGETS, &red("a")),
+                merge(&at("a/status"), &json!({ "status": { "count": "many" } })),
+            ],
+        ),
+        case(
+            "status: of a missing object",
+            [merge(&at("nobody/status"), &json!({ "status": {} }))],
+        ),
     ]
 }

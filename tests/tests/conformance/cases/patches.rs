@@ -6,73 +6,151 @@ use super::{WIDGETS, at, red, widget};
 use crate::case::{Case, Step, case, json_patch, merge, post, raw};
 
 pub(super) fn cases() -> Vec<Case> {
-    let full = widget("a", &json!({ "color": "red", "word": "hello", "tags": ["x", "y"], "table": { "a": "1" } }));
+    let full = widget(
+        "a",
+        &json!({ "color": "red", "word": "hello", "tags": ["x", "y"], "table": { "a": "1" } }),
+    );
     let start = || post(WIDGETS, &full);
     let mut cases = vec![
-        case("merge patch: set, change, remove", [
-            start(),
-            merge(&at("a"), &json!({ "spec": { "word": null, "size": 4, "tags": ["z"], "table": { "b": "2" } } })),
-        ]),
-        case("merge patch: removing a defaulted field", [start(), merge(&at("a"), &json!({ "spec": { "size": null } }))]),
-        case("merge patch: without a change keeps the version", [
-            start(),
-            merge(&at("a"), &json!({ "spec": { "word": "hello" } })),
-            Step::SameVersion(0, 1),
-        ]),
-        case("merge patch: stale version", [
-            start(),
-            merge(&at("a"), &json!({ "spec": { "size": 4 } })),
-            merge(&at("a"), &json!({ "metadata": { "resourceVersion": "{rv:0}" }, "spec": { "size": 5 } })),
-        ]),
-        case("merge patch: current version", [
-            start(),
-            merge(&at("a"), &json!({ "metadata": { "resourceVersion": "{rv:0}" }, "spec": { "size": 5 } })),
-        ]),
-        case("merge patch: missing object", [merge(&at("nobody"), &json!({ "spec": {} }))]),
-        case("merge patch: makes it invalid", [start(), merge(&at("a"), &json!({ "spec": { "size": 11 } }))]),
-        case("merge patch: renames", [start(), merge(&at("a"), &json!({ "metadata": { "name": "b" } }))]),
-        case("merge patch: not JSON", [
-            start(),
-            raw("PATCH", &at("a"), "application/merge-patch+json", "{ not json"),
-        ]),
-        case("merge patch: annotations and labels", [
-            start(),
-            merge(&at("a"), &json!({ "metadata": { "annotations": { "k": "v" }, "labels": { "l": "1" } } })),
-            merge(&at("a"), &json!({ "metadata": { "annotations": { "k": null } } })),
-        ]),
-        case("patch: unknown content type", [start(), raw("PATCH", &at("a"), "application/json", "{}")]),
-        case("patch: strategic merge of a custom resource", [
-            start(),
-            raw("PATCH", &at("a"), "application/strategic-merge-patch+json", "{}"),
-        ]),
+        case(
+            "merge patch: set, change, remove",
+            [
+                start(),
+                merge(
+                    &at("a"),
+                    &json!({ "spec": { "word": null, "size": 4, "tags": ["z"], "table": { "b": "2" } } }),
+                ),
+            ],
+        ),
+        case(
+            "merge patch: removing a defaulted field",
+            [start(), merge(&at("a"), &json!({ "spec": { "size": null } }))],
+        ),
+        case(
+            "merge patch: without a change keeps the version",
+            [
+                start(),
+                merge(&at("a"), &json!({ "spec": { "word": "hello" } })),
+                Step::SameVersion(0, 1),
+            ],
+        ),
+        case(
+            "merge patch: stale version",
+            [
+                start(),
+                merge(&at("a"), &json!({ "spec": { "size": 4 } })),
+                merge(
+                    &at("a"),
+                    &json!({ "metadata": { "resourceVersion": "{rv:0}" }, "spec": { "size": 5 } }),
+                ),
+            ],
+        ),
+        case(
+            "merge patch: current version",
+            [
+                start(),
+                merge(
+                    &at("a"),
+                    &json!({ "metadata": { "resourceVersion": "{rv:0}" }, "spec": { "size": 5 } }),
+                ),
+            ],
+        ),
+        case(
+            "merge patch: missing object",
+            [merge(&at("nobody"), &json!({ "spec": {} }))],
+        ),
+        case(
+            "merge patch: makes it invalid",
+            [start(), merge(&at("a"), &json!({ "spec": { "size": 11 } }))],
+        ),
+        case(
+            "merge patch: renames",
+            [start(), merge(&at("a"), &json!({ "metadata": { "name": "b" } }))],
+        ),
+        case(
+            "merge patch: not JSON",
+            [
+                start(),
+                raw("PATCH", &at("a"), "application/merge-patch+json", "{ not json"),
+            ],
+        ),
+        case(
+            "merge patch: annotations and labels",
+            [
+                start(),
+                merge(
+                    &at("a"),
+                    &json!({ "metadata": { "annotations": { "k": "v" }, "labels": { "l": "1" } } }),
+                ),
+                merge(&at("a"), &json!({ "metadata": { "annotations": { "k": null } } })),
+            ],
+        ),
+        case(
+            "patch: unknown content type",
+            [start(), raw("PATCH", &at("a"), "application/json", "{}")],
+        ),
+        case(
+            "patch: strategic merge of a custom resource",
+            [
+                start(),
+                raw("PATCH", &at("a"), "application/strategic-merge-patch+json", "{}"),
+            ],
+        ),
     ];
     cases.extend([
-        case("JSON patch: add, replace, remove, test", [
-            start(),
-            json_patch(&at("a"), &json!([
-                { "op": "test", "path": "/spec/color", "value": "red" },
-                { "op": "add", "path": "/spec/tags/-", "value": "z" },
-                { "op": "replace", "path": "/spec/word", "value": "world" },
-                { "op": "remove", "path": "/spec/table/a" },
-            ])),
-        ]),
-        case("JSON patch: a test that fails", [
-            start(),
-            json_patch(&at("a"), &json!([{ "op": "test", "path": "/spec/color", "value": "green" }])),
-        ]),
-        case("JSON patch: a path that is not there", [
-            start(),
-            json_patch(&at("a"), &json!([{ "op": "remove", "path": "/spec/nothing" }])),
-        ]),
-        case("JSON patch: no list", [start(), json_patch(&at("a"), &json!({ "op": "remove" }))]),
-        case("JSON patch: unknown operation", [
-            start(),
-            json_patch(&at("a"), &json!([{ "op": "invent", "path": "/spec" }])),
-        ]),
-        case("JSON patch: of the red one", [
-            post(WIDGETS, &red("b")),
-            json_patch(&at("b"), &json!([{ "op": "add", "path": "/metadata/labels", "value": { "a": "b" } }])),
-        ]),
+        case(
+            "JSON patch: add, replace, remove, test",
+            [
+                start(),
+                json_patch(
+                    &at("a"),
+                    &json!([
+                        { "op": "test", "path": "/spec/color", "value": "red" },
+                        { "op": "add", "path": "/spec/tags/-", "value": "z" },
+                        { "op": "replace", "path": "/spec/word", "value": "world" },
+                        { "op": "remove", "path": "/spec/table/a" },
+                    ]),
+                ),
+            ],
+        ),
+        case(
+            "JSON patch: a test that fails",
+            [
+                start(),
+                json_patch(
+                    &at("a"),
+                    &json!([{ "op": "test", "path": "/spec/color", "value": "green" }]),
+                ),
+            ],
+        ),
+        case(
+            "JSON patch: a path that is not there",
+            [
+                start(),
+                json_patch(&at("a"), &json!([{ "op": "remove", "path": "/spec/nothing" }])),
+            ],
+        ),
+        case(
+            "JSON patch: no list",
+            [start(), json_patch(&at("a"), &json!({ "op": "remove" }))],
+        ),
+        case(
+            "JSON patch: unknown operation",
+            [
+                start(),
+                json_patch(&at("a"), &json!([{ "op": "invent", "path": "/spec" }])),
+            ],
+        ),
+        case(
+            "JSON patch: of the red one",
+            [
+                post(WIDGETS, &red("b")),
+                json_patch(
+                    &at("b"),
+                    &json!([{ "op": "add", "path": "/metadata/labels", "value": { "a": "b" } }]),
+                ),
+            ],
+        ),
     ]);
     cases
 }
