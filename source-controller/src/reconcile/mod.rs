@@ -127,6 +127,7 @@ impl Reconciler<GitRepository> for GitRepositories {
         Pass {
             context,
             api,
+            latest: object.clone(),
             object,
             namespace,
         }
@@ -162,12 +163,15 @@ impl From<WriteError> for Early {
 struct Pass<'a> {
     context: &'a Context,
     api: Api<GitRepository>,
+    /// The object as the pass found it; the pass is about this one.
     object: GitRepository,
+    /// The object after this pass's last write; the next write builds on it.
+    latest: GitRepository,
     namespace: String,
 }
 
 impl Pass<'_> {
-    async fn run(self) -> Result<Next, UnreportedError> {
+    async fn run(mut self) -> Result<Next, UnreportedError> {
         if self.object.metadata.deletion_timestamp.is_some() {
             return self.delete().await;
         }
@@ -231,7 +235,7 @@ impl Pass<'_> {
     }
 
     /// The phases between observation and report.
-    async fn attempt(&self, directory: &ObjectDirectory, observed: &Observed) -> Result<Ending, Early> {
+    async fn attempt(&mut self, directory: &ObjectDirectory, observed: &Observed) -> Result<Ending, Early> {
         let announced = report::announcement(&self.object, observed);
         if let Some(text) = &announced {
             self.announce(observed, text, None).await?;
@@ -259,7 +263,7 @@ impl Pass<'_> {
 
     /// Makes a new artifact.
     async fn build(
-        &self,
+        &mut self,
         directory: &ObjectDirectory,
         observed: &Observed,
         source: &Source,
@@ -351,15 +355,19 @@ impl Pass<'_> {
     }
 
     async fn announce(
-        &self,
+        &mut self,
         observed: &Observed,
         text: &str,
         revision: Option<&str>,
     ) -> Result<(), WriteError> {
         let now = self.context.clock.now();
-        self.write(|object| report::in_progress(object, observed, text, revision, now))
-            .await
-            .map(|_| ())
+        let written = self
+            .write(|object| report::in_progress(object, observed, text, revision, now))
+            .await?;
+        if let Some(latest) = written.object() {
+            self.latest = latest;
+        }
+        Ok(())
     }
 
     /// Reports, and says when to look again.
@@ -415,7 +423,7 @@ impl Pass<'_> {
         &self,
         compute: impl Fn(&GitRepository) -> GitRepositoryStatus,
     ) -> Result<Applied<GitRepository>, WriteError> {
-        status::apply(&self.api, &self.object, &conditions::owned(), |fresh| {
+        status::apply(&self.api, &self.latest, &conditions::owned(), |fresh| {
             compute(&GitRepository {
                 status: fresh.status.clone(),
                 ..self.object.clone()
@@ -463,3 +471,6 @@ impl Pass<'_> {
         self.context.recorder.record(&self.object, event);
     }
 }
+
+#[cfg(test)]
+mod tests;

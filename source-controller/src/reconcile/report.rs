@@ -224,14 +224,14 @@ fn failed(
     if error.class() == Class::Terminal {
         board.delete(Kind::Reconciling);
         board.yes(Kind::Stalled, reason, &message);
-    } else {
-        board.delete(Kind::Stalled);
-        board.yes(
-            Kind::Reconciling,
-            "ProgressingWithRetry",
-            &progress(object, observed, revision),
-        );
+        return;
     }
+    board.delete(Kind::Stalled);
+    // A failure without a condition of its own speaks here, and through it in `Ready`.
+    let text = error
+        .condition()
+        .map_or(message, |_| progress(object, observed, revision));
+    board.yes(Kind::Reconciling, "ProgressingWithRetry", &text);
 }
 
 /// There is a newer revision, if the remote was asked and an older artifact is there.

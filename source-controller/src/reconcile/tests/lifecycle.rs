@@ -1,0 +1,177 @@
+//! Suspension, requests, deletion, and passes that go wrong altogether.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use kube::runtime::wait::await_condition;
+use serde_json::json;
+use sluice_api::source::GitRepository;
+use sluice_runtime::metrics::Metrics;
+use sluice_runtime::random::Generator;
+use sluice_runtime::schedule::Backoff;
+use sluice_runtime::shutdown::Token;
+use sluice_runtime::watch::{Next, Scope, Settings, Watch};
+
+use super::world::{LIMIT, NAMESPACE, World};
+use crate::git::{Checkout, FetchError, Head};
+use crate::reconcile::{GitRepositories, Origin, Source};
+
+#[tokio::test]
+async fn a_suspended_object_is_left_alone_until_it_is_resumed() {
+    let mut world = World::new().await;
+    world.create("app", json!({})).await;
+    world.pass("app").await;
+    world.table("app").await;
+    let commit = world.commit("second", &[("b.tf", "")]);
+    world.edit("app", json!({ "spec": { "suspend": true } })).await;
+    let requested = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": "one" } } });
+    world.edit("app", requested).await;
+    world.server.clear_requests();
+    assert_eq!(world.pass("app").await, Next::OnChange);
+    insta::assert_snapshot!(world.table("app").await, @r"
+    Ready=True/Succeeded @2 stored artifact for revision 'main@sha1:<first>'
+    ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
+    generation 2 observed 2 artifact main@sha1:<first>
+    ");
+    assert!(world.server.requests().is_empty());
+    assert_eq!(
+        world.status("app").await.last_handled_reconcile_at.as_deref(),
+        Some("one")
+    );
+    world.edit("app", json!({ "spec": { "suspend": false } })).await;
+    world.pass("app").await;
+    assert!(world.artifact("app").await.revision.ends_with(&commit));
+}
+
+#[tokio::test]
+async fn a_request_is_echoed_at_the_end_of_the_pass_also_of_a_failed_one() {
+    let world = World::new().await;
+    world.create("app", json!({})).await;
+    world.pass("app").await;
+    for (token, away) in [("one", false), ("two", true)] {
+        if away {
+            world.server.withdraw("app");
+        }
+        world
+            .edit(
+                "app",
+                json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": token } } }),
+            )
+            .await;
+        world.pass("app").await;
+        assert_eq!(
+            world.status("app").await.last_handled_reconcile_at.as_deref(),
+            Some(token)
+        );
+    }
+    let before = world.get("app").await.metadata.resource_version;
+    world.pass("app").await;
+    assert_eq!(
+        world.get("app").await.metadata.resource_version,
+        before,
+        "a request is handled once"
+    );
+}
+
+#[tokio::test]
+async fn a_deleted_object_takes_its_artifacts_along_even_without_its_remote() {
+    let world = World::new().await;
+    world.create("app", json!({})).await;
+    world.pass("app").await;
+    let artifact = world.artifact("app").await;
+    world.server.withdraw("app");
+    world.edit("app", json!({ "spec": { "suspend": true } })).await;
+    world.delete("app").await;
+    assert_eq!(world.pass("app").await, Next::OnChange);
+    assert!(world.objects().get_opt("app").await.unwrap().is_none());
+    assert!(!world.file(&artifact).parent().unwrap().exists());
+}
+
+#[tokio::test]
+async fn annotations_for_events_go_with_them() {
+    let world = World::new().await;
+    world.create("app", json!({})).await;
+    world
+        .edit(
+            "app",
+            json!({ "metadata": { "annotations": { "event.toolkit.fluxcd.io/team": "a" } } }),
+        )
+        .await;
+    world.pass("app").await;
+    let table = world.table("app").await;
+    assert!(table.contains("(team, digest, revision)"), "{table}");
+}
+
+/// Panics for one host's objects and has no others.
+struct Broken;
+
+impl Origin for Broken {
+    fn head<'a>(&'a self, source: &'a Source) -> BoxFuture<'a, Result<Head, FetchError>> {
+        let host = source.remote.address.host();
+        async move {
+            assert!(!host.starts_with("panics"), "out of luck");
+            Err(FetchError::Empty)
+        }
+        .boxed()
+    }
+
+    fn fetch<'a>(
+        &'a self,
+        _: &'a Source,
+        _: &'a Head,
+        _: &'a Token,
+    ) -> BoxFuture<'a, Result<Checkout, FetchError>> {
+        async { Err(FetchError::Empty) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_pass_that_panics_is_the_failure_of_its_object_alone() {
+    let world = World::new().await;
+    world.create("bad", json!({ "url": "http://panics/x.git" })).await;
+    world
+        .create("good", json!({ "url": "http://elsewhere/x.git" }))
+        .await;
+    let metrics = Metrics::new();
+    let settings = Settings {
+        controller: "gitrepository",
+        scope: Scope {
+            namespace: Some(NAMESPACE.into()),
+            labels: None,
+        },
+        concurrent: 2,
+        backoff: Arc::new(Backoff::default()),
+        metrics: metrics.clone(),
+        recorder: world.recorder(),
+        random: Arc::new(Generator::seeded(1)),
+    };
+    let stop = Token::new();
+    let passes = GitRepositories::new(Arc::new(world.context_with(Arc::new(Broken))));
+    let running =
+        tokio::spawn(Watch::<GitRepository>::new(world.client.clone(), settings).run(passes, stop.clone()));
+    let failed = |object: Option<&GitRepository>| {
+        let status = object.and_then(|object| object.status.as_ref());
+        status.is_some_and(|status| status.conditions.iter().any(|c| c.type_ == "FetchFailed"))
+    };
+    let reported = await_condition(world.objects(), "good", failed);
+    tokio::time::timeout(LIMIT, reported).await.unwrap().unwrap();
+    // The other one panics again and again, and takes nobody along.
+    let panics = async {
+        while !metrics
+            .text()
+            .lines()
+            .any(|line| line.contains("panics_total") && !line.ends_with(" 0"))
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, panics).await.unwrap();
+    world.delete("good").await;
+    let gone = await_condition(world.objects(), "good", |object: Option<&GitRepository>| {
+        object.is_none()
+    });
+    tokio::time::timeout(LIMIT, gone).await.unwrap().unwrap();
+    stop.cancel();
+    tokio::time::timeout(LIMIT, running).await.unwrap().unwrap();
+}
