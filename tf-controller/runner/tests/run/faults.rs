@@ -1,0 +1,183 @@
+//! What goes wrong: each ending has its reason, and the next run goes on from there.
+
+use std::process::Command;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+use sluice_tf_runner::run::{ClaimError, execute};
+use tokio_util::sync::CancellationToken;
+
+use crate::world::{NAMESPACE, Wish, World, ending, status};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_sources_name_what_is_wrong() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", "resource \"terraform_data\" \"x\" {")]);
+    let run = world.run(Wish::plan()).await;
+    assert_eq!(ending(&run), "Failed TFExecInitFailed");
+    assert!(
+        status(&run)
+            .message
+            .starts_with("error running Init: exit status 1"),
+        "{}",
+        status(&run).message
+    );
+    assert!(status(&run).message.contains("main.tf line 1"));
+
+    world.commit(&[("main.tf", "")]);
+    let run = world.run(Wish::plan().with(json!({ "path": "absent" }))).await;
+    assert_eq!(ending(&run), "Failed ArtifactFailed");
+    assert!(status(&run).message.contains("terraform path not found"));
+
+    world.serve_bytes(b"no archive".to_vec());
+    assert_eq!(ending(&world.run(Wish::plan()).await), "Failed ArtifactFailed");
+    let name = world.prepare(Wish::plan()).await;
+    world.serve_bytes(b"other bytes".to_vec());
+    world
+        .carry_out(&name, world.context(&name), CancellationToken::new())
+        .await;
+    assert!(
+        status(&world.get(&name).await).message.contains("digest"),
+        "altered in storage"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_that_leads_outside_is_refused() {
+    let world = World::new("auto").await;
+    let source = tempfile::tempdir().unwrap();
+    std::fs::write(source.path().join("evil.tf"), "").unwrap();
+    let words = ["-P", "--transform", "s,^evil,../../evil,", "-czf", "-", "-C"];
+    let out = Command::new("tar")
+        .args(words)
+        .arg(source.path())
+        .arg("evil.tf")
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{out:?}");
+    world.serve_bytes(out.stdout);
+    let run = world.run(Wish::plan()).await;
+    assert_eq!(ending(&run), "Failed ArtifactFailed", "{:?}", run.status);
+    assert!(!world.dir.path().join("evil.tf").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_of_variables_stay_out_of_errors() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", "variable \"count_of\" { type = number }")]);
+    let run = world
+        .run(Wish::plan().with(json!({ "variables": "{\"count_of\":\"hunter2\"}" })))
+        .await;
+    assert_eq!(ending(&run), "Failed TFExecPlanFailed");
+    let message = status(&run).message;
+    assert!(
+        message.contains("Invalid value for input variable") && !message.contains("hunter2"),
+        "{message}"
+    );
+    let run = world
+        .run(Wish::plan().with(json!({ "environment": { "TF_VAR_x": "hunter2" } })))
+        .await;
+    assert_eq!(ending(&run), "Failed TFExecInitFailed");
+    assert!(!status(&run).message.contains("hunter2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_that_fails_half_way_keeps_what_was_done() {
+    let world = World::new("auto").await;
+    let module = |command: &str| {
+        format!(
+            "resource \"terraform_data\" \"good\" {{ input = 1 }}\nresource \"terraform_data\" \"bad\" {{\n  \
+             depends_on = [terraform_data.good]\n  provisioner \"local-exec\" {{ command = \"{command}\" }}\n}}\n"
+        )
+    };
+    world.commit(&[("main.tf", &module("exit 3"))]);
+    let failed = world.run(Wish::plan_and_apply()).await;
+    assert_eq!(ending(&failed), "Failed TFExecApplyFailed");
+    assert!(status(&failed).attempted_apply && status(&failed).message.contains("exit status 3"));
+    world.commit(&[("main.tf", &module("true"))]);
+    let mended = world.run(Wish::plan_and_apply()).await;
+    assert_eq!(
+        ending(&mended),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        mended.status
+    );
+    assert_eq!(
+        status(&mended).changes,
+        "+1 ~0 -1",
+        "the tainted one is replaced, the good one kept"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_two_runners_gets_the_run() {
+    let world = World::new("").await;
+    world.commit(&[("main.tf", "")]);
+    let name = world.prepare(Wish::plan()).await;
+    let (one, two) = (world.context(&name), world.context(&name));
+    let stop = CancellationToken::new();
+    let (first, second) = tokio::join!(execute(&one, stop.clone()), execute(&two, stop));
+    let taken = [first.is_ok(), second.is_ok()].iter().filter(|won| **won).count();
+    assert_eq!(taken, 1);
+    let late = execute(&world.context(&name), CancellationToken::new()).await;
+    assert!(matches!(late, Err(ClaimError::Taken { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_about_other_inputs_supersedes_the_run() {
+    let world = World::new("").await;
+    world.commit(&[("main.tf", "output \"x\" { value = 1 }")]);
+    let planned = world.run(Wish::plan()).await;
+    let apply = Wish::apply(&planned).with(json!({ "inputsDigest": "sha256:moved" }));
+    let run = world.run(apply).await;
+    assert_eq!(ending(&run), "Superseded Superseded");
+    let mut unknown = Wish::apply(&planned);
+    unknown.plan = Some((status(&planned).plan_id, "another-run".into()));
+    let run = world.run(unknown).await;
+    assert_eq!(ending(&run), "Failed TFExecApplyFailed");
+    assert!(status(&run).message.contains("no plan secrets found"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outputs_do_not_overwrite_a_foreign_secret() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", "output \"x\" { value = \"mine\" }")]);
+    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    let foreign = json!({ "metadata": { "name": "theirs" }, "stringData": { "x": "theirs" } });
+    let foreign: Secret = serde_json::from_value(foreign).unwrap();
+    secrets.create(&PostParams::default(), &foreign).await.unwrap();
+    let bundle = json!({ "outputs": { "name": "theirs" } });
+    let run = world.run(Wish::plan_and_apply().with(bundle)).await;
+    assert_eq!(ending(&run), "Failed OutputsWritingFailed", "{:?}", run.status);
+    assert!(status(&run).message.contains("infra.contrib.fluxcd.io/adopt"));
+    assert_ne!(
+        world.secret("theirs").await.unwrap().get("x").map(String::as_str),
+        Some("mine")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_file_that_came_with_the_source_is_never_pushed() {
+    let world = World::new("auto").await;
+    let theirs =
+        r#"{"version":4,"terraform_version":"1.11.4","serial":9,"lineage":"x","outputs":{},"resources":[]}"#;
+    world.commit(&[
+        ("main.tf", "output \"x\" { value = 1 }"),
+        ("errored.tfstate", theirs),
+    ]);
+    let run = world.run(Wish::plan_and_apply()).await;
+    assert_eq!(
+        ending(&run),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        run.status
+    );
+    assert!(
+        !world
+            .stored()
+            .await
+            .iter()
+            .any(|name| name.starts_with("tferrored-"))
+    );
+}

@@ -1,0 +1,242 @@
+//! Runs that are stopped, killed, or cut off from the API while their apply is under way.
+
+use std::time::Duration;
+
+use serde_json::json;
+use sluice_tf_runner::run::is_locked;
+use tokio_util::sync::CancellationToken;
+
+use crate::world::{NAMESPACE, Wish, World, appears, comes_true, ending, status};
+
+const SLOW: &str = r#"
+variable "marker" {}
+resource "terraform_data" "slow" {
+  provisioner "local-exec" { command = "touch ${var.marker}; until [ -e ${var.marker}.go ]; do sleep 0.05; done" }
+}
+"#;
+
+fn slow(world: &World) -> (std::path::PathBuf, serde_json::Value) {
+    world.commit(&[("main.tf", SLOW)]);
+    let marker = world.dir.path().join("marker");
+    let variables = json!({ "marker": marker }).to_string();
+    (marker, json!({ "variables": variables }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_apply_saves_its_state_and_releases_its_lock() {
+    let world = World::new("auto").await;
+    let (marker, bundle) = slow(&world);
+    let name = world.prepare(Wish::plan_and_apply().with(bundle.clone())).await;
+    let stop = CancellationToken::new();
+    let meddler = async {
+        appears(&marker).await;
+        stop.cancel();
+    };
+    tokio::join!(
+        world.carry_out(&name, world.context(&name), stop.clone()),
+        meddler
+    );
+    let run = world.get(&name).await;
+    assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
+    assert!(
+        status(&run).message.contains("told to stop"),
+        "{}",
+        status(&run).message
+    );
+    std::fs::write(marker.with_extension("go"), "").unwrap();
+    let next = world.run(Wish::plan_and_apply().with(bundle)).await;
+    assert_eq!(
+        ending(&next),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        next.status
+    );
+    assert_eq!(
+        status(&next).changes,
+        "+1 ~0 -1",
+        "the interrupted one is tainted in the state"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_lock_stands_and_is_told() {
+    let world = World::new("auto").await;
+    let (marker, bundle) = slow(&world);
+    let name = world.prepare(Wish::plan_and_apply().with(bundle.clone())).await;
+    let running = async {
+        world
+            .carry_out(&name, world.context(&name), CancellationToken::new())
+            .await
+    };
+    let other = async {
+        appears(&marker).await;
+        // Another machine: a directory of its own, so that only the state lock stands between the two.
+        let second = world.prepare(Wish::plan().with(bundle.clone())).await;
+        let mut context = world.context(&second);
+        context.settings.work_root = Some(world.dir.path().join("elsewhere"));
+        context.identity.who = "somebody@elsewhere".into();
+        world.carry_out(&second, context, CancellationToken::new()).await;
+        std::fs::write(marker.with_extension("go"), "").unwrap();
+        world.get(&second).await
+    };
+    let (_, locked) = tokio::join!(running, other);
+    assert_eq!(ending(&locked), "Failed TFExecPlanFailed");
+    let lock = status(&locked).lock.unwrap();
+    assert!(
+        !lock.id.is_empty() && lock.operation == "OperationTypeApply",
+        "{lock:?}"
+    );
+    assert_eq!(
+        ending(&world.get(&name).await),
+        "Succeeded TerraformAppliedSucceed"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_could_not_be_written_is_kept_and_pushed() {
+    let world = World::new("auto").await;
+    let (marker, bundle) = slow(&world);
+    let name = world.prepare(Wish::plan_and_apply().with(bundle.clone())).await;
+    let context = world.context(&name);
+    let meddler = async {
+        appears(&marker).await;
+        // The API goes away for the CLI while it applies; the runner's own client stays in process.
+        let address = world.go_away().await;
+        std::fs::write(marker.with_extension("go"), "").unwrap();
+        address
+    };
+    let (_, address) = tokio::join!(world.carry_out(&name, context, CancellationToken::new()), meddler);
+    let run = world.get(&name).await;
+    assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
+    assert!(
+        world
+            .stored()
+            .await
+            .iter()
+            .any(|name| name.starts_with("tferrored-default-net-"))
+    );
+    world.come_back(address).await;
+    let next = world.run(Wish::plan_and_apply().with(bundle)).await;
+    assert_eq!(
+        ending(&next),
+        "Succeeded TerraformPlannedNoChanges",
+        "nothing is applied twice: {:?}",
+        next.status
+    );
+    assert!(
+        !world
+            .stored()
+            .await
+            .iter()
+            .any(|name| name.starts_with("tferrored-"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_deadline_ends_a_run() {
+    let world = World::new("auto").await;
+    let (_, bundle) = slow(&world);
+    let name = world
+        .prepare_with_deadline(Wish::plan_and_apply().with(bundle), "5s")
+        .await;
+    let mut context = world.context(&name);
+    context.settings.grace = Duration::from_secs(20);
+    world.carry_out(&name, context, CancellationToken::new()).await;
+    let run = world.get(&name).await;
+    assert_eq!(ending(&run), "Failed TFExecApplyFailed");
+    assert!(
+        status(&run).message.contains("deadline"),
+        "{}",
+        status(&run).message
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_runner_leaves_its_cli_to_finish() {
+    let world = World::new("auto").await;
+    let (marker, bundle) = slow(&world);
+    let name = world.prepare(Wish::plan_and_apply().with(bundle.clone())).await;
+    let (mut runner, lock) = world.spawn(&name);
+    appears(&marker).await;
+    runner.kill().unwrap();
+    runner.wait().unwrap();
+    assert!(
+        is_locked(&lock).unwrap(),
+        "the CLI still works: nobody may start another"
+    );
+    assert_eq!(status(&world.get(&name).await).phase.as_str(), "Applying");
+    let go = marker.with_extension("go");
+    let next = async { world.run(Wish::plan_and_apply().with(bundle)).await };
+    let release = async { std::fs::write(go, "").unwrap() };
+    let (next, ()) = tokio::join!(next, release);
+    assert!(!is_locked(&lock).unwrap());
+    assert_eq!(
+        ending(&next),
+        "Succeeded TerraformPlannedNoChanges",
+        "nothing is applied twice: {:?}",
+        next.status
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminated_runner_reports_what_it_interrupted() {
+    let world = World::new("auto").await;
+    let (marker, bundle) = slow(&world);
+    let name = world.prepare(Wish::plan_and_apply().with(bundle)).await;
+    let (mut runner, lock) = world.spawn(&name);
+    appears(&marker).await;
+    let pid = rustix::process::Pid::from_raw(i32::try_from(runner.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let code = tokio::task::spawn_blocking(move || runner.wait().unwrap().code())
+        .await
+        .unwrap();
+    assert_eq!(code, Some(1));
+    assert_eq!(ending(&world.get(&name).await), "Failed TFExecApplyFailed");
+    assert!(!is_locked(&lock).unwrap());
+    let stale: Vec<_> = world
+        .stored()
+        .await
+        .into_iter()
+        .filter(|name| name.starts_with("lock-"))
+        .collect();
+    assert!(stale.is_empty(), "{stale:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_goes_on_while_the_api_is_away_and_reports_later() {
+    let world = World::new("auto").await;
+    let (marker, mut bundle) = slow(&world);
+    bundle["backend"] = json!("terraform {\n  backend \"local\" {}\n}\n");
+    let name = world.prepare(Wish::plan_and_apply().with(bundle)).await;
+    let (mut runner, _) = world.spawn(&name);
+    appears(&marker).await;
+    let address = world.go_away().await;
+    std::fs::write(marker.with_extension("go"), "").unwrap();
+    let logs = world
+        .dir
+        .path()
+        .join("work")
+        .join(format!(".{NAMESPACE}_net.logs"))
+        .join(&name);
+    comes_true(|| {
+        let entries = std::fs::read_dir(&logs).unwrap();
+        entries
+            .filter_map(Result::ok)
+            .any(|entry| entry.file_name().to_string_lossy().contains("output"))
+    })
+    .await;
+    assert_eq!(
+        status(&world.get(&name).await).phase.as_str(),
+        "Applying",
+        "it had no chance to say more"
+    );
+    world.come_back(address).await;
+    let code = tokio::task::spawn_blocking(move || runner.wait().unwrap().code())
+        .await
+        .unwrap();
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        ending(&world.get(&name).await),
+        "Succeeded TerraformAppliedSucceed"
+    );
+}

@@ -1,0 +1,13 @@
+//! Whole runs: the embedded Kubernetes API (over TLS for the CLI's own backend), a real CLI, artifacts over HTTP.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a fixture that cannot be made fails its test"
+)]
+
+mod artifacts;
+mod faults;
+mod interruptions;
+mod story;
+mod world;

@@ -1,0 +1,232 @@
+//! Plan, approval, apply, outputs, drift, destroy.
+
+use serde_json::json;
+
+use crate::world::{Wish, World, ending, status};
+
+const MODULE: &str = r#"
+variable "greeting" { default = "hello" }
+variable "secret" {
+  default   = "hunter2"
+  sensitive = true
+}
+resource "terraform_data" "one" { input = var.greeting }
+resource "terraform_data" "two" { input = var.secret }
+output "greeting" { value = terraform_data.one.output }
+output "list" { value = ["a", 1] }
+output "secret" {
+  value     = var.secret
+  sensitive = true
+}
+"#;
+
+fn outputs() -> serde_json::Value {
+    json!({ "name": "net-outputs", "outputs": ["greeting", "list:items"], "labels": { "a": "b" } })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_waits_and_exactly_it_is_applied() {
+    let world = World::new("").await;
+    world.commit(&[("main.tf", MODULE)]);
+    let bundle = json!({ "variables": "{\"greeting\":\"hi\"}", "outputs": outputs() });
+    let planned = world.run(Wish::plan().with(bundle.clone())).await;
+    assert_eq!(
+        ending(&planned),
+        "Succeeded TerraformPlannedWithChanges",
+        "{:?}",
+        planned.status
+    );
+    let said = status(&planned);
+    assert_eq!(
+        (said.changes.as_str(), said.has_changes),
+        ("+2 ~0 -0", Some(true))
+    );
+    assert!(said.plan_id.starts_with("plan-main-0123456789-") && said.plan_id.ends_with(&said.effect_digest));
+    assert_eq!(said.change_entries.len(), 2);
+    assert!(said.human_plan.contains("terraform_data.one") && said.human_plan.contains("sensitive"));
+    assert!(!serde_json::to_string(&said).unwrap().contains("hunter2"));
+    assert!(!said.attempted_apply && said.peak_memory_bytes.unwrap() > 0);
+    assert!(!world.work().join("main.tf").exists(), "the directory is emptied");
+
+    let applied = world.run(Wish::apply(&planned).with(bundle.clone())).await;
+    assert_eq!(
+        ending(&applied),
+        "Succeeded TerraformOutputsWritten",
+        "{:?}",
+        applied.status
+    );
+    assert_eq!(status(&applied).outputs, ["greeting", "list", "secret"]);
+    assert!(status(&applied).attempted_apply);
+    let written = world.secret("net-outputs").await.unwrap();
+    assert_eq!(
+        (written["greeting"].as_str(), written["items"].as_str()),
+        ("hi", r#"["a",1]"#)
+    );
+    assert_eq!(written["items__type"], r#"["tuple",["string","number"]]"#);
+    assert!(world.secret("tfstate-default-net").await.is_some());
+
+    let again = world.run(Wish::apply(&planned).with(bundle.clone())).await;
+    assert_eq!(ending(&again), "Failed PlanStale", "{:?}", again.status);
+    let clean = world.run(Wish::plan().with(bundle)).await;
+    assert_eq!(
+        ending(&clean),
+        "Succeeded TerraformPlannedNoChanges",
+        "{:?}",
+        clean.status
+    );
+    assert_eq!(
+        (status(&clean).plan_id.as_str(), status(&clean).has_changes),
+        ("", Some(false))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn auto_applies_in_one_run_and_a_destroy_leaves_nothing() {
+    let world = World::new("auto").await;
+    world.commit(&[("infra/main.tf", MODULE)]);
+    let bundle = json!({ "path": "./infra", "outputs": outputs(), "workspace": "blue" });
+    let applied = world.run(Wish::plan_and_apply().with(bundle.clone())).await;
+    assert_eq!(
+        ending(&applied),
+        "Succeeded TerraformOutputsWritten",
+        "{:?}",
+        applied.status
+    );
+    assert!(world.secret("tfstate-blue-net").await.is_some());
+    let wish = Wish {
+        destroy: true,
+        ..Wish::plan_and_apply().with(bundle.clone())
+    };
+    let destroyed = world.run(wish.clone()).await;
+    assert_eq!(
+        ending(&destroyed),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        destroyed.status
+    );
+    assert_eq!(status(&destroyed).changes, "+0 ~0 -2");
+    assert_eq!(status(&destroyed).message, "Destroy applied successfully");
+    let empty = world.run(wish).await;
+    assert_eq!(
+        ending(&empty),
+        "Succeeded TerraformPlannedNoChanges",
+        "{:?}",
+        empty.status
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spec_that_does_not_approve_keeps_the_plan_waiting() {
+    let world = World::new("").await;
+    world.commit(&[("main.tf", MODULE)]);
+    let run = world.run(Wish::plan_and_apply()).await;
+    assert_eq!(ending(&run), "Succeeded TerraformPlannedWithChanges");
+    assert!(status(&run).message.contains("not applied") && !status(&run).attempted_apply);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_effect_has_one_digest_and_another_effect_another() {
+    let world = World::new("").await;
+    let command = |text: &str| {
+        format!(
+            "resource \"terraform_data\" \"x\" {{\n  provisioner \"local-exec\" {{ command = \"{text}\" }}\n}}\n"
+        )
+    };
+    let plan = async |module: &str, bundle| {
+        world.commit(&[("main.tf", module)]);
+        status(&world.run(Wish::plan().with(bundle)).await).effect_digest
+    };
+    let fixed = |last: &str| json!({ "inputsDigest": "sha256:same", "lastApply": last });
+    let first = plan(MODULE, fixed("net-1")).await;
+    assert_eq!(first.len(), 40);
+    assert_eq!(
+        plan(MODULE, fixed("net-1")).await,
+        first,
+        "the same effect from a later plan"
+    );
+    assert_ne!(plan(MODULE, fixed("net-2")).await, first, "ids are single-use");
+    assert_ne!(
+        plan(&MODULE.replace("hunter2", "hunter3"), fixed("net-1")).await,
+        first,
+        "a sensitive value"
+    );
+    assert_ne!(plan(&MODULE.replace("hello", "bye"), fixed("net-1")).await, first);
+    let hidden = plan(&command("echo one"), json!({})).await;
+    assert_ne!(
+        plan(&command("echo two"), json!({})).await,
+        hidden,
+        "the plan's JSON does not show provisioners"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readable_plans_come_and_go_with_the_setting() {
+    let world = World::new("").await;
+    world.commit(&[("main.tf", MODULE)]);
+    let mut seen = Vec::new();
+    for form in ["human", "json", "none"] {
+        let run = world
+            .run(Wish::plan().with(json!({ "readablePlan": form })))
+            .await;
+        assert_eq!(
+            ending(&run),
+            "Succeeded TerraformPlannedWithChanges",
+            "{:?}",
+            run.status
+        );
+        let mut names = world.stored().await;
+        names.retain(|name| name.starts_with("tfplan-"));
+        assert_eq!(
+            names.iter().filter(|name| name.ends_with("-0")).count(),
+            1,
+            "only the newest plan: {names:?}"
+        );
+        names.retain(|name| !name.ends_with("-0"));
+        seen.push(names.join(","));
+    }
+    assert_eq!(seen, ["tfplan-default-net", "tfplan-default-net.json", ""]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_planning_made_are_there_at_the_apply() {
+    let world = World::new("").await;
+    // Stands for a provider that writes files while it plans: the real CLI behind a script that makes one first.
+    let cli = world.dir.path().join("cli");
+    std::fs::create_dir(&cli).unwrap();
+    let real = sluice_harness::cli::terraform().unwrap();
+    let script = |size: u32| {
+        let text = format!(
+            "#!/bin/sh\n[ \"$1\" = plan ] && head -c {size} /dev/zero > made.bin\nexec {} \"$@\"\n",
+            real.display()
+        );
+        let path = cli.join(real.file_name().unwrap());
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    let copied = world.dir.path().join("copied");
+    let module = format!(
+        "resource \"terraform_data\" \"use\" {{\n  triggers_replace = timestamp()\n  provisioner \"local-exec\" {{ \
+         command = \"cp made.bin {}\" }}\n}}\n",
+        copied.display()
+    );
+    world.commit(&[("main.tf", &module)]);
+    // The second is more than a stored plan holds: it is made again before the apply.
+    for size in [1000, 9_000_000] {
+        script(size);
+        let planned = world.run_with_path(Wish::plan(), &cli).await;
+        assert_eq!(
+            ending(&planned),
+            "Succeeded TerraformPlannedWithChanges",
+            "{:?}",
+            planned.status
+        );
+        let applied = world.run_with_path(Wish::apply(&planned), &cli).await;
+        assert_eq!(
+            ending(&applied),
+            "Succeeded TerraformAppliedSucceed",
+            "{:?}",
+            applied.status
+        );
+        assert_eq!(std::fs::metadata(&copied).unwrap().len(), u64::from(size));
+    }
+}
