@@ -11,20 +11,29 @@ help: ## List the verbs
 
 .PHONY: demo
 demo: ## One Git push becomes an applied stack, shown step by step (KEEP=1 leaves it up)
-	$(CARGO) build --locked -p sluice -p sluice-tests --bins
+	$(CARGO) build --locked --workspace --bins
 	$(TARGET)/debug/demo $(if $(KEEP),--keep)
 
 .PHONY: test
-test: fmt lint check-manifests tools ## Everything: format, lints, unit, reconcilers, conformance, the story on a real API server
+test: fmt build check-manifests tools lint ## Everything: format, lints, unit, reconcilers, conformance, the story on a real API server
 	SLUICE_CLUSTER=1 $(CARGO) test --locked --workspace --no-fail-fast
 
 .PHONY: test-fast
-test-fast: fmt lint check-manifests ## As test, without what needs the built kube-apiserver
+test-fast: fmt build check-manifests lint ## As test, without what needs the built kube-apiserver
 	SLUICE_CLUSTER=0 $(CARGO) test --locked --workspace --no-fail-fast
+
+# One build of everything: whatever runs afterwards finds its dependencies compiled.
+.PHONY: build
+build: ## Build all crates, programs and tests
+	$(CARGO) build --locked --workspace --all-targets
 
 .PHONY: fmt
 fmt: ## Check the format
 	$(CARGO) fmt --all -- --check
+
+.PHONY: fmt-fix
+fmt-fix: ## Format the code
+	$(CARGO) fmt --all
 
 .PHONY: lint
 lint: ## Clippy, warnings denied
@@ -35,13 +44,9 @@ manifests: ## Generate config/crd/bases from the types
 	$(CARGO) run --locked -q -p sluice-api --bin crdgen
 
 .PHONY: check-manifests
-check-manifests: ## Fail when config/crd/bases is not what the types say
-	$(CARGO) run --locked -q -p sluice-api --bin crdgen -- --check
+check-manifests: build ## Fail when config/crd/bases is not what the types say
+	$(TARGET)/debug/crdgen --check
 
 .PHONY: tools
-tools: ## Build etcd and kube-apiserver from pinned Go modules (cached under target/)
-	$(CARGO) run --locked -q -p sluice-harness --bin harness-build -- etcd kube-apiserver
-
-.PHONY: fmt-fix
-fmt-fix: ## Format the code
-	$(CARGO) fmt --all
+tools: build ## Build etcd, kube-apiserver and its controller manager from pinned Go modules (cached under target/)
+	$(TARGET)/debug/harness-build etcd kube-apiserver kube-controller-manager
