@@ -54,7 +54,7 @@ fn namespace(api: &Api, resource: &Resource, name: &str) -> Result<(), StatusErr
             return Ok(Write::Keep(held.clone()));
         }
         let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        admit::form(resource, &mut object)?;
+        admit::form(resource, &mut object).map_err(StatusError::bad_request)?;
         admit::create(resource, object).map(Write::Put)
     })?;
     Ok(())

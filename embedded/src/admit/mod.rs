@@ -29,8 +29,8 @@ pub(crate) enum Part {
 }
 
 /// Brings a decoded object into form: metadata checked, unknown fields dropped, defaults set.
-/// The paths of dropped fields are returned.
-pub(crate) fn form(resource: &Resource, object: &mut Value) -> Result<Vec<String>, StatusError> {
+/// The paths of dropped fields are returned; the error is the decoder's, to be put into words by the caller.
+pub(crate) fn form(resource: &Resource, object: &mut Value) -> Result<Vec<String>, String> {
     let mut dropped = metadata::form(object)?;
     rules::decode(resource, object)?;
     if let Some(schema) = &resource.schema {

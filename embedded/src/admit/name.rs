@@ -44,6 +44,8 @@ pub(super) fn check(resource: &Resource, object: &Value) -> Vec<Cause> {
         ));
     }
     if !well_formed {
+        let dotted = resource.family == Family::Namespace && name.split('.').all(is_label);
+        let text = if dotted { "must not contain dots" } else { text };
         causes.push(Cause::invalid("metadata.name", name, text));
     }
     causes

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     meta,
     resource::{Family, Resource},
-    service::{Cause, StatusError},
+    service::Cause,
 };
 
 /// All values of a Secret or ConfigMap together.
@@ -19,13 +19,7 @@ const DATA_BYTES: usize = 1024 * 1024;
 const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
 /// Refuses what the decoder of a built-in kind would refuse: values of wrong types, data that is no base64.
-pub(super) fn decode(resource: &Resource, object: &Value) -> Result<(), StatusError> {
-    let refused = |why: String| {
-        let kind = &resource.kind;
-        StatusError::bad_request(format!(
-            "{kind} in version \"v1\" cannot be handled as a {kind}: {why}"
-        ))
-    };
+pub(super) fn decode(resource: &Resource, object: &Value) -> Result<(), String> {
     let field = if resource.family == Family::ConfigMap {
         "binaryData"
     } else {
@@ -41,7 +35,7 @@ pub(super) fn decode(resource: &Resource, object: &Value) -> Result<(), StatusEr
             if STANDARD.decode(text).is_err() {
                 let odd = |c: char| !c.is_ascii_alphanumeric() && !"+/=".contains(c);
                 let at = text.find(odd).unwrap_or(text.len());
-                return Err(refused(format!("illegal base64 data at input byte {at}")));
+                return Err(format!("illegal base64 data at input byte {at}"));
             }
         }
     }
@@ -54,7 +48,7 @@ pub(super) fn decode(resource: &Resource, object: &Value) -> Result<(), StatusEr
         Family::Lease => typed::<Lease>(object),
         Family::Custom | Family::Definition => Ok(()),
     };
-    typed.map_err(|error| refused(error.to_string()))
+    typed.map_err(|error| error.to_string())
 }
 
 fn typed<T: DeserializeOwned>(object: &Value) -> Result<(), serde_json::Error> {

@@ -20,7 +20,7 @@ fn of_core() -> Vec<Resource> {
             "configmaps",
             "cm",
             Family::ConfigMap,
-            vec![counted("Data", "integer", entries), age()],
+            vec![counted("Data", "string", entries), age()],
         ),
         core("Event", "events", "ev", Family::Event, event_columns()),
         Resource {
@@ -41,7 +41,7 @@ fn of_core() -> Vec<Resource> {
             Family::Secret,
             vec![
                 counted("Type", "string", secret_type),
-                counted("Data", "integer", entries),
+                counted("Data", "string", entries),
                 age(),
             ],
         ),
@@ -50,7 +50,7 @@ fn of_core() -> Vec<Resource> {
             "serviceaccounts",
             "sa",
             Family::ServiceAccount,
-            vec![counted("Secrets", "integer", secrets), age()],
+            vec![counted("Secrets", "string", secrets), age()],
         ),
     ]
 }

@@ -106,7 +106,12 @@ fn column(column: &CustomResourceColumnDefinition, version: &str) -> Result<Colu
         name: column.name.clone(),
         type_: column.type_.clone(),
         format: column.format.clone().unwrap_or_default(),
-        description: column.description.clone().unwrap_or_default(),
+        description: column.description.clone().unwrap_or_else(|| {
+            format!(
+                "Custom resource definition column (in JSONPath format): {}",
+                column.json_path
+            )
+        }),
         priority: column.priority.unwrap_or_default(),
         source: Source::Path(path),
     })
@@ -119,6 +124,7 @@ fn age() -> Result<Column, DefinitionError> {
             name: "Age".into(),
             type_: "date".into(),
             json_path: ".metadata.creationTimestamp".into(),
+            description: Some("CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata".into()),
             ..Default::default()
         },
         "",

@@ -11,7 +11,10 @@ use kube::core::Version;
 use serde_json::Value;
 
 use super::{DefinitionError, Family, Resource, builtin, definition};
-use crate::schema::openapi::{self, Published};
+use crate::{
+    schema::openapi::{self, Published},
+    service::StatusError,
+};
 
 /// The kinds of one server.
 #[derive(Debug)]
@@ -47,6 +50,17 @@ impl Registry {
         self.resources
             .iter()
             .find(|r| r.group == group && r.version == version && r.plural == plural)
+    }
+
+    /// 404 of a path below a group version: a `Status` where built-in kinds live, otherwise a page.
+    pub(crate) fn nowhere(&self, group: &str, version: &str) -> StatusError {
+        let holds_builtin =
+            |r: &Arc<Resource>| r.family != Family::Custom && r.group == group && r.version == version;
+        if self.resources.iter().any(holds_builtin) {
+            StatusError::no_such_path()
+        } else {
+            StatusError::no_such_page()
+        }
     }
 
     /// The kind of an `apiVersion` and `kind`, at any served version.

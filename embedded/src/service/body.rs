@@ -5,7 +5,7 @@ use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 
 use super::{
-    StatusError,
+    Cause, StatusError,
     call::Warnings,
     negotiate::media_type,
     protobuf::{self, ProtobufError},
@@ -69,15 +69,18 @@ pub(super) fn object(
     warnings: &Warnings,
 ) -> Result<Value, StatusError> {
     check_kind(resource, &mut object)?;
-    let dropped = admit::form(resource, &mut object)?;
-    if let Some(why) = strict_error(&dropped, validation, warnings) {
-        return Err(StatusError::bad_request(format!(
+    let refused = |why: String| {
+        StatusError::bad_request(format!(
             "{kind} in version {:?} cannot be handled as a {kind}: {why}",
             resource.version,
             kind = resource.kind,
-        )));
+        ))
+    };
+    let dropped = admit::form(resource, &mut object).map_err(refused)?;
+    match strict_error(&dropped, validation, warnings) {
+        Some(why) => Err(refused(why)),
+        None => Ok(object),
     }
-    Ok(object)
 }
 
 /// The same of a patch's result, whose faults are worded differently.
@@ -88,8 +91,9 @@ pub(super) fn patched(
     warnings: &Warnings,
 ) -> Result<Value, StatusError> {
     let whole = object.clone();
-    let formed = check_kind(resource, &mut object).and_then(|()| admit::form(resource, &mut object));
-    let dropped = formed.map_err(|error| StatusError::invalid_patch(&whole, error.message()))?;
+    check_kind(resource, &mut object).map_err(|error| StatusError::invalid_patch(&whole, error.message()))?;
+    let formed = admit::form(resource, &mut object);
+    let dropped = formed.map_err(|why| StatusError::invalid_patch(&whole, &why))?;
     match strict_error(&dropped, validation, warnings) {
         Some(why) => Err(StatusError::invalid_patch(&whole, &why)),
         None => Ok(object),
@@ -131,13 +135,19 @@ fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), StatusError
     let (version, kind) = (text("apiVersion"), text("kind"));
     if kind.is_empty() {
         return Err(StatusError::bad_request(format!(
-            "Object 'Kind' is missing in '{object}'"
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{object}' ({object})",
+            resource.kind
         )));
     }
     if version != wanted {
         return Err(StatusError::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({wanted})"
         )));
+    }
+    if kind != resource.kind && resource.family == Family::Custom {
+        let name = crate::meta::name(object);
+        let cause = Cause::invalid("kind", &kind, &format!("must be {}", resource.kind));
+        return Err(StatusError::invalid(resource, name, &[cause]));
     }
     if kind != resource.kind {
         return Err(StatusError::bad_request(format!(

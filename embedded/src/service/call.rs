@@ -68,6 +68,9 @@ impl Call {
             "" => Ok(Part::Main),
             "status" if self.resource.status => Ok(Part::Status),
             "finalize" if self.resource.family == Family::Namespace => Ok(Part::Finalize),
+            _ if self.resource.family == Family::Custom => {
+                Err(StatusError::not_found(&self.resource, &self.at.name))
+            }
             _ => Err(StatusError::no_such_path()),
         }
     }

@@ -157,7 +157,7 @@ fn options(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Options, St
             ));
         }
         other => {
-            let supported = ["Background", "Foreground", "Orphan", "nil"];
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
             let cause = Cause::not_supported("propagationPolicy", other, &supported);
             return Err(StatusError::invalid_delete_options(cause));
         }

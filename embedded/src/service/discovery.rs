@@ -37,7 +37,7 @@ pub(super) fn answer(registry: &Registry, target: &Target) -> Result<Response<Re
             document
         }
         Target::Resources { group, version } => {
-            resources(registry, group, version).ok_or_else(StatusError::no_such_path)?
+            resources(registry, group, version).ok_or_else(StatusError::no_such_page)?
         }
         Target::OpenApiIndex => openapi::index(
             registry
@@ -49,9 +49,9 @@ pub(super) fn answer(registry: &Registry, target: &Target) -> Result<Response<Re
             .documents()
             .get(&openapi::path(group, version))
             .cloned()
-            .ok_or_else(StatusError::no_such_path)?,
+            .ok_or_else(StatusError::no_such_page)?,
         Target::Group(_) | Target::Unknown | Target::Objects(_) => {
-            return Err(StatusError::no_such_path());
+            return Err(StatusError::no_such_page());
         }
     };
     Ok(respond::json(StatusCode::OK, &document))

@@ -36,7 +36,10 @@ pub(crate) use self::{
     respond::{ResponseBody, failure, until},
     status_error::{Cause, StatusError},
 };
-use crate::{resource::Registry, store::Store};
+use crate::{
+    resource::{Family, Registry},
+    store::Store,
+};
 
 /// What every request is answered from.
 #[derive(Debug)]
@@ -81,7 +84,7 @@ impl Api {
         }
         if parts.method != Method::GET && parts.method != Method::HEAD {
             return Err(if target == Target::Unknown {
-                StatusError::no_such_path()
+                StatusError::no_such_page()
             } else {
                 StatusError::method_not_allowed(None)
             });
@@ -93,13 +96,15 @@ impl Api {
         let resource = self
             .registry
             .by_path(&at.group, &at.version, &at.plural)
-            .ok_or_else(StatusError::no_such_path)?
+            .ok_or_else(|| self.registry.nowhere(&at.group, &at.version))?
             .clone();
         // A namespaced object has no address without its namespace, and the other way round.
-        if (resource.namespaced && at.namespace.is_empty() && !at.name.is_empty())
-            || (!resource.namespaced && !at.namespace.is_empty())
-        {
-            return Err(StatusError::no_such_path());
+        let reads = parts.method == Method::GET || parts.method == Method::HEAD;
+        let custom = resource.family == Family::Custom;
+        let misplaced =
+            resource.namespaced && at.namespace.is_empty() && (!at.name.is_empty() || (custom && !reads));
+        if misplaced || (!resource.namespaced && !at.namespace.is_empty()) {
+            return Err(self.registry.nowhere(&at.group, &at.version));
         }
         let query = Query::parse(parts.uri.query().unwrap_or(""))?;
         Ok(Call::new(
@@ -122,6 +127,10 @@ async fn act(call: &Call, parts: &Parts, body: Bytes) -> Result<Reply, StatusErr
         (&Method::GET, _) if sub.is_empty() => watch::start(call),
         _ if !call.resource.is_writable() => Err(call.not_allowed(verb(&parts.method, is_item))),
         (&Method::POST, false) if !call.resource.namespaced || !call.at.namespace.is_empty() => {
+            write::create(call, &body, content_type).await
+        }
+        // Custom resources are also created at the address they will have.
+        (&Method::POST, true) if sub.is_empty() && call.resource.family == Family::Custom => {
             write::create(call, &body, content_type).await
         }
         (&Method::PUT, true) => write::replace(call, part, &body, content_type).await,

@@ -80,12 +80,10 @@ fn check_identity(new: &Value, old: &Value) -> Result<(), StatusError> {
 }
 
 fn decode(family: Family, bytes: &Bytes, content_type: &str) -> Result<Change, StatusError> {
-    let unreadable =
-        |error: serde_json::Error| StatusError::bad_request(format!("error decoding patch: {error}"));
-    let object = || match serde_json::from_slice(bytes).map_err(unreadable)? {
+    let object = || match serde_json::from_slice(bytes).map_err(|error| unreadable(&error))? {
         patch @ Value::Object(_) => Ok(patch),
         _ => Err(StatusError::bad_request(
-            "error decoding patch: the patch must be an object",
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
         )),
     };
     // Go has the tags that say how lists merge for built-in kinds only.
@@ -96,7 +94,7 @@ fn decode(family: Family, bytes: &Bytes, content_type: &str) -> Result<Change, S
     };
     match media_type(content_type) {
         JSON => {
-            let patch: Patch = serde_json::from_slice(bytes).map_err(unreadable)?;
+            let patch = operations(bytes)?;
             if patch.0.len() > OPERATIONS {
                 return Err(StatusError::too_many_operations(OPERATIONS, patch.0.len()));
             }
@@ -110,6 +108,28 @@ fn decode(family: Family, bytes: &Bytes, content_type: &str) -> Result<Change, S
         )),
         _ => Err(StatusError::unsupported_media_type("", accepted)),
     }
+}
+
+/// A list of operations. One that does not exist fails like one that does not apply.
+fn operations(bytes: &Bytes) -> Result<Patch, StatusError> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| unreadable(&error))?;
+    match &value {
+        Value::Array(list) if list.iter().all(Value::is_object) => {
+            serde_json::from_value(value).map_err(|_| StatusError::patch_does_not_apply())
+        }
+        _ => Err(StatusError::bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+        )),
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> StatusError {
+    let why = if error.is_eof() {
+        "unexpected end of JSON input".into()
+    } else {
+        error.to_string()
+    };
+    StatusError::bad_request(format!("error decoding patch: {why}"))
 }
 
 impl Change {

@@ -65,7 +65,8 @@ fn check_version(call: &Call, state: &State) -> Result<(), StatusError> {
             )),
         };
     }
-    let asked = version(&query.resource_version).map_err(StatusError::bad_request)?;
+    let asked = version(&query.resource_version)
+        .map_err(|why| StatusError::bad_request(format!("invalid resource version: {why}")))?;
     match matching {
         "Exact" if asked == 0 => Err(forbidden_match(
             "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",

@@ -14,6 +14,7 @@ use super::{
     negotiate::{Encoding, Shape},
     table,
 };
+use crate::resource::Family;
 
 /// The body of every answer.
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -87,7 +88,11 @@ fn one(call: &Call, object: &Arc<Value>) -> Value {
 fn many(call: &Call, objects: &[Arc<Value>], revision: u64) -> Value {
     let version = Value::from(revision.to_string());
     let objects: Vec<Arc<Value>> = objects.iter().map(|object| call.present(object)).collect();
-    let metadata = json!({ "resourceVersion": version });
+    let mut metadata = json!({ "resourceVersion": version });
+    if call.wanted.shape == Shape::Full && call.resource.family == Family::Custom {
+        // Lists of custom resources always say that there is no more.
+        metadata["continue"] = "".into();
+    }
     match call.wanted.shape {
         Shape::Table => table::of(call, &objects, &version, true),
         Shape::Metadata => json!({
@@ -106,8 +111,13 @@ pub(super) fn partial(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
 
-/// A failure. It is always JSON: every client reads that.
+/// A failure: JSON, which every client reads, but for a path that belongs to nothing.
 pub(crate) fn failure(error: &StatusError) -> Response<ResponseBody> {
+    if error.is_page() {
+        let mut response = text("404 page not found\n");
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        return response;
+    }
     let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     json(code, &error.to_value())
 }

@@ -13,6 +13,9 @@ pub(crate) struct StatusError {
     details: Value,
 }
 
+/// Stands in place of a reason where the answer is no `Status`.
+const PAGE: &str = "page";
+
 /// One wrong field of an object: what `field.Error` is to kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cause {
@@ -35,6 +38,14 @@ impl From<FieldError> for Cause {
 }
 
 impl Cause {
+    fn to_value(&self) -> Value {
+        let mut value = json!({"reason": self.reason, "message": self.message});
+        if !self.field.is_empty() {
+            value["field"] = self.field.clone().into();
+        }
+        value
+    }
+
     /// `field: Invalid value: "value": detail`.
     pub(crate) fn invalid(field: impl Into<String>, value: &str, detail: &str) -> Self {
         Self {
@@ -98,9 +109,7 @@ impl StatusError {
             }
         }
         if !causes.is_empty() {
-            let causes = causes
-                .iter()
-                .map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field}));
+            let causes = causes.iter().map(Cause::to_value);
             details.insert("causes".into(), causes.collect());
         }
         self.details = Value::Object(details);
@@ -150,6 +159,16 @@ impl StatusError {
             name,
             &[],
         )
+    }
+
+    /// 404 of a path that belongs to no group: the answer is a page, no `Status`.
+    pub(crate) fn no_such_page() -> Self {
+        Self::new(404, PAGE, "404 page not found")
+    }
+
+    /// Whether the answer is a page.
+    pub(crate) fn is_page(&self) -> bool {
+        self.reason == PAGE
     }
 
     /// 404 of a path.
@@ -220,6 +239,16 @@ impl StatusError {
     /// 422 with the fields of an object that are wrong.
     pub(crate) fn invalid(resource: &Resource, name: &str, causes: &[Cause]) -> Self {
         Self::invalid_kind(&resource.group, &resource.kind, name, causes)
+    }
+
+    /// 422 of an update without a version; here kube-apiserver says the resource where it says the kind elsewhere.
+    pub(crate) fn version_required(resource: &Resource, name: &str) -> Self {
+        let cause = Cause {
+            reason: "FieldValueInvalid",
+            field: "metadata.resourceVersion".into(),
+            message: "Invalid value: 0: must be specified for an update".into(),
+        };
+        Self::invalid_kind(&resource.group, &resource.plural, name, &[cause])
     }
 
     /// 422 of the parameters of a list or watch.
@@ -337,12 +366,19 @@ impl StatusError {
             message: "Too large resource version".into(),
         };
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
-        Self::new(504, "Timeout", message).with_details("", "", "", &[cause])
+        let mut error = Self::new(504, "Timeout", message).with_details("", "", "", &[cause]);
+        error.details["retryAfterSeconds"] = 1.into();
+        error
     }
 
     /// 500 of this server's own making.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "InternalError", message)
+    }
+
+    /// 500 with kube-apiserver's plain text for a watch from what is no version.
+    pub(crate) fn unreadable_version(why: &str) -> Self {
+        Self::new(500, "", why)
     }
 
     /// 500 with kube-apiserver's plain text for a creation that carries a version.

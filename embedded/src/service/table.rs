@@ -9,14 +9,18 @@ use crate::{
     age,
     jsonpath::Path,
     meta,
-    resource::{Column, Source},
+    resource::{Column, Family, Source},
 };
 
 /// A table of objects, with the definitions of its columns or, after the first event of a watch, without.
 pub(super) fn of(call: &Call, objects: &[Arc<Value>], version: &Value, headed: bool) -> Value {
     let columns = &call.resource.columns;
+    // Events show their name last, and only when asked for everything.
+    let named = call.resource.family != Family::Event;
     let definitions: Vec<Value> = if headed {
-        std::iter::once(name_column())
+        named
+            .then(name_column)
+            .into_iter()
             .chain(columns.iter().map(definition))
             .collect()
     } else {
@@ -27,7 +31,11 @@ pub(super) fn of(call: &Call, objects: &[Arc<Value>], version: &Value, headed: b
         .iter()
         .map(|object| {
             let cells = columns.iter().map(|column| cell(column, object, now));
-            let cells: Vec<Value> = std::iter::once(meta::name(object).into()).chain(cells).collect();
+            let cells: Vec<Value> = named
+                .then(|| meta::name(object).into())
+                .into_iter()
+                .chain(cells)
+                .collect();
             let mut row = json!({ "cells": cells });
             match call.query.include_object.as_str() {
                 "None" => {}

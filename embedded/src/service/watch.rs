@@ -43,7 +43,7 @@ pub(super) fn start(call: &Call) -> Result<Reply, StatusError> {
     let selector = read::selector(call)?;
     let version = match call.query.resource_version.as_str() {
         "" => 0,
-        text => read::version(text).map_err(|_| bad_version(call, text))?,
+        text => read::version(text).map_err(|why| StatusError::unreadable_version(&why))?,
     };
     check_match(&call.query)?;
     let newest = call.api.store.subscribe();
@@ -70,7 +70,7 @@ pub(super) fn start(call: &Call) -> Result<Reply, StatusError> {
         headed: false,
         over: false,
     };
-    watch.begin(version)?;
+    watch.begin(version);
     let frames = stream::unfold(watch, |mut watch| async move {
         let bytes = watch.next().await?;
         Some((Ok(Frame::data(bytes)), watch))
@@ -95,22 +95,12 @@ fn check_match(query: &Query) -> Result<(), StatusError> {
     }
 }
 
-fn bad_version(call: &Call, text: &str) -> StatusError {
-    let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
-    StatusError::invalid(
-        &call.resource,
-        "",
-        &[Cause::invalid("resourceVersion", text, &why)],
-    )
-}
-
 impl Watch {
     /// The objects there are, unless the client resumes from a version.
-    fn begin(&mut self, version: u64) -> Result<(), StatusError> {
+    fn begin(&mut self, version: u64) {
         let resumes = version > 0 && !self.call.query.initial_events;
         let (objects, revision) = {
             let state = self.call.api.store.read();
-            read::reached(&state, version)?;
             let objects = if resumes {
                 Vec::new()
             } else {
@@ -118,8 +108,13 @@ impl Watch {
             };
             (objects, state.revision())
         };
+        if version > revision {
+            // Not of this store, which may have begun anew: only a new list helps, and this answer makes clients list.
+            self.expire(revision);
+            return;
+        }
         if resumes {
-            return Ok(());
+            return;
         }
         self.seen = revision;
         for object in objects {
@@ -130,7 +125,6 @@ impl Watch {
         if self.call.query.initial_events && self.call.query.bookmarks {
             self.push_bookmark(&json!({"k8s.io/initial-events-end": "true"}));
         }
-        Ok(())
     }
 
     /// The next event, or the end.
@@ -177,11 +171,16 @@ impl Watch {
                 }
             }
             Err(Gone { oldest }) => {
-                let status = StatusError::gone(format!("too old resource version: {} ({oldest})", self.seen));
-                self.push_raw("ERROR", &status.to_value());
-                self.over = true;
+                self.expire(oldest);
             }
         }
+    }
+
+    /// Ends the watch with 410.
+    fn expire(&mut self, oldest: u64) {
+        let status = StatusError::gone(format!("too old resource version: {} ({oldest})", self.seen));
+        self.push_raw("ERROR", &status.to_value());
+        self.over = true;
     }
 
     /// A change as this watch sees it: what leaves the selection is deleted, what enters is added.

@@ -63,7 +63,7 @@ fn place(call: &Call, object: &mut Value) -> Result<(), StatusError> {
 async fn insert(call: &Call, object: Value) -> Result<Arc<Value>, StatusError> {
     // Labels made from the name want the generated one.
     let mut object = object;
-    admit::form(&call.resource, &mut object)?;
+    admit::form(&call.resource, &mut object).map_err(StatusError::bad_request)?;
     let key = call.key(meta::name(&object));
     let resource = call.resource.clone();
     let namespace_key = call
@@ -161,12 +161,7 @@ pub(super) fn update(
     }
     match meta::resource_version(&new) {
         "" if matches!(resource.family, Family::Custom | Family::Lease) => {
-            let cause = super::Cause {
-                reason: "FieldValueInvalid",
-                field: "metadata.resourceVersion".into(),
-                message: "Invalid value: 0x0: must be specified for an update".into(),
-            };
-            return Err(StatusError::invalid(resource, name, &[cause]));
+            return Err(StatusError::version_required(resource, name));
         }
         "" => {}
         version if version != meta::resource_version(old) => {

@@ -12,22 +12,14 @@ async fn every_refusal_is_a_status_with_its_code_and_reason() {
     let other_namespace = WIDGETS.replace("/default/", "/nowhere/");
     for (method, path, body, code, reason) in [
         ("GET", format!("{WIDGETS}/b"), None, 404, "NotFound"),
-        (
-            "GET",
-            "/apis/example.dev/v1/namespaces/default/gadgets".into(),
-            None,
-            404,
-            "NotFound",
-        ),
-        ("GET", "/apis/none.dev/v1/things".into(), None, 404, "NotFound"),
         ("GET", format!("{WIDGETS}/a/scale"), None, 404, "NotFound"),
         ("POST", other_namespace, Some(widget("a", 1)), 404, "NotFound"),
         ("POST", WIDGETS.into(), Some(widget("a", 1)), 409, "AlreadyExists"),
         ("POST", WIDGETS.into(), Some(widget("A_b", 1)), 422, "Invalid"),
         ("POST", WIDGETS.into(), Some(widget("", 1)), 422, "Invalid"),
         (
-            "POST",
-            format!("{WIDGETS}/a"),
+            "PUT",
+            WIDGETS.into(),
             Some(widget("a", 1)),
             405,
             "MethodNotAllowed",
@@ -134,6 +126,23 @@ async fn every_refusal_is_a_status_with_its_code_and_reason() {
         );
         assert_eq!(answer.body["code"], code, "{method} {path}");
     }
+}
+
+#[tokio::test]
+async fn a_path_that_belongs_to_nothing_answers_with_a_page() {
+    let client = server().client();
+    for path in [
+        "/apis/example.dev/v1/namespaces/default/gadgets",
+        "/apis/none.dev/v1/things",
+        "/nope",
+    ] {
+        let answer = call(&client, "GET", path, None).await;
+        assert_eq!((answer.code, &answer.body), (404, &Value::Null), "{path}");
+    }
+    assert_eq!(
+        call(&client, "GET", "/api/v1/gadgets", None).await.body["kind"],
+        "Status"
+    );
 }
 
 #[tokio::test]
