@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use sluice_api::source::GitRepository;
@@ -27,6 +28,8 @@ use crate::storage::{AddressError, LocalDirectory, StorageError, advertised};
 
 /// Directory of mirrors below the storage path. The file server shows nothing whose name begins with a dot.
 const MIRRORS: &str = ".mirrors";
+/// How often mirrors are dropped that no object named since the last time. Dropping one costs a fetch at worst.
+const SWEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// Passes at once for each of `--concurrent`: most of them wait for a remote, and only packing needs the machine.
 const PASSES_PER_WORKER: u16 = 8;
 
@@ -100,7 +103,8 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
         &options.storage.storage_path,
         listeners.advertised(&options.storage)?,
     )?;
-    let mirrors = Mirrors::new(&options.storage.storage_path.join(MIRRORS)).map_err(StartError::Mirrors)?;
+    let mirrors =
+        Arc::new(Mirrors::new(&options.storage.storage_path.join(MIRRORS)).map_err(StartError::Mirrors)?);
     say_what_has_no_effect(&options);
     let metrics = Metrics::new();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -116,7 +120,7 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
     let context = Context {
         client: client.clone(),
         clock,
-        origin: Arc::new(Network::new(Arc::new(mirrors))),
+        origin: Arc::new(Network::new(Arc::clone(&mirrors))),
         storage: Arc::new(storage.clone()),
         recorder,
         schedule: Schedule::new(options.common.retry.interval_jitter_percentage, random),
@@ -132,6 +136,7 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
     let watch = Watch::<GitRepository>::new(client, settings);
     let (artifacts, metrics_address, health) = listeners.addresses()?;
     let mut tasks = listeners.serve(storage, metrics, &stop);
+    tasks.spawn(sweep(mirrors, stop.clone()));
     tasks.spawn(watch.run(GitRepositories::new(Arc::new(context)), stop.clone()));
     Ok(Running {
         artifacts,
@@ -140,6 +145,30 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
         tasks,
         stop,
     })
+}
+
+/// Drops mirrors that nobody uses any more, now and then.
+async fn sweep(mirrors: Arc<Mirrors>, stop: Token) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(SWEEP) => {}
+        }
+        let mirrors = Arc::clone(&mirrors);
+        match tokio::task::spawn_blocking(move || mirrors.sweep()).await {
+            Ok(Ok(dropped)) => tracing::info!(dropped, "mirrors swept"),
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "mirrors cannot be swept"
+                );
+            }
+            Err(error) => tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "mirrors cannot be swept"
+            ),
+        }
+    }
 }
 
 fn settings(options: &Options, metrics: &Metrics, recorder: &Recorder, random: &Arc<dyn Random>) -> Settings {
