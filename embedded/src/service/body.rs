@@ -5,7 +5,7 @@ use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 
 use super::{
-    Cause, StatusError,
+    StatusError,
     call::Warnings,
     negotiate::media_type,
     protobuf::{self, ProtobufError},
@@ -146,8 +146,7 @@ fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), StatusError
     }
     if kind != resource.kind && resource.family == Family::Custom {
         let name = crate::meta::name(object);
-        let cause = Cause::invalid("kind", &kind, &format!("must be {}", resource.kind));
-        return Err(StatusError::invalid(resource, name, &[cause]));
+        return Err(StatusError::other_kind(resource, name, &kind));
     }
     if kind != resource.kind {
         return Err(StatusError::bad_request(format!(

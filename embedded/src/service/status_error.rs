@@ -241,6 +241,12 @@ impl StatusError {
         Self::invalid_kind(&resource.group, &resource.kind, name, causes)
     }
 
+    /// 422 of a custom resource's body that is of another kind, which is the kind that the answer names.
+    pub(crate) fn other_kind(resource: &Resource, name: &str, kind: &str) -> Self {
+        let cause = Cause::invalid("kind", kind, &format!("must be {}", resource.kind));
+        Self::invalid_kind(&resource.group, kind, name, &[cause])
+    }
+
     /// 422 of an update without a version; here kube-apiserver says the resource where it says the kind elsewhere.
     pub(crate) fn version_required(resource: &Resource, name: &str) -> Self {
         let cause = Cause {

@@ -1,4 +1,4 @@
-//! Terraform's kubernetes backend: state in Secrets, locks in Leases. Skipped, with a line that says so, without a terraform.
+//! Terraform's kubernetes backend: state in Secrets, locks in Leases. Skipped, with a line that says so, without a CLI.
 
 use std::{process::Stdio, time::Duration};
 
@@ -22,17 +22,31 @@ output "a" {
 }
 "#;
 
+/// The CLI that is there.
+async fn program() -> Option<&'static str> {
+    for program in ["terraform", "tofu"] {
+        let status = Command::new(program)
+            .arg("version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        if status.await.is_ok_and(|status| status.success()) {
+            return Some(program);
+        }
+    }
+    None
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kubernetes_backend_keeps_its_state_here() {
-    let there = Command::new("terraform")
-        .arg("version")
-        .stdout(Stdio::null())
-        .status()
-        .await;
-    if !there.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: no terraform on PATH");
+    let Some(program) = program().await else {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "nothing may be skipped under CI: no terraform, no tofu"
+        );
+        println!("SKIPPED: neither terraform nor tofu on PATH");
         return;
-    }
+    };
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
     let serving = embedded
@@ -41,7 +55,7 @@ async fn the_kubernetes_backend_keeps_its_state_here() {
         .unwrap();
     std::fs::write(dir.path().join("main.tf"), STACK).unwrap();
     let run = async |arguments: &str| {
-        let output = Command::new("terraform")
+        let output = Command::new(program)
             .args(arguments.split(' '))
             .current_dir(dir.path())
             .env("KUBE_CONFIG_PATH", &serving.kubeconfig_path)
