@@ -1,6 +1,5 @@
 //! `sluice up`: the API, both controllers and the process executor in one program.
 
-mod environment;
 mod place;
 mod wind_down;
 
@@ -106,7 +105,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     let signals = shutdown::on_signals().map_err(UpError::Signals)?;
     let (embedded, serving) = serve_api(&args, &place).await?;
     let client = embedded.client();
-    let kubeconfig = place.publish(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
+    let kubeconfig = place::publish(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
     screen.say(&format!(
         "The API serves on {}. export KUBECONFIG={}",
         serving.addr,
@@ -129,7 +128,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
         screen.say(&format!("Bad manifest: {problem}"));
     }
     let sources = start_sources(&place, &client, &stop).await?;
-    let (executor, ended) = ProcessExecutor::new(process(&place, &kubeconfig))?;
+    let (executor, ended) = ProcessExecutor::new(process(&place, &serving.kubeconfig_path))?;
     let executor = Arc::new(executor);
     let options = terraform_options(&args, &place, &client);
     let stacks = sluice_tf_controller::run(
@@ -190,12 +189,16 @@ async fn start_sources(
     Ok(sluice_source_controller::run(options, client.clone(), stop.clone()).await?)
 }
 
+/// Runs get the user's own environment, since `AWS_PROFILE` must work, and this API; the runner drops what would steer
+/// the CLI.
 fn process(place: &Place, kubeconfig: &std::path::Path) -> ProcessOptions {
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("sluice"));
+    let own = std::env::vars().filter(|(name, _)| !name.starts_with("KUBERNETES_"));
+    let api = ("KUBECONFIG".to_owned(), kubeconfig.display().to_string());
     ProcessOptions {
         command: vec![program.display().to_string(), "tf-runner".to_owned()],
         root: place.runs(),
-        environment: environment::for_runs(std::env::vars(), kubeconfig),
+        environment: own.chain([api]).collect(),
     }
 }
 

@@ -90,29 +90,29 @@ impl Place {
     pub(super) fn scratch(&self) -> PathBuf {
         self.root.join("scratch")
     }
+}
 
-    /// Copies the kubeconfig to where the user wants it as well; returns the path to tell.
-    pub(super) fn publish(&self, kubeconfig: &Path, out: Option<&Path>) -> Result<PathBuf, PlaceError> {
-        let Some(out) = out else {
-            return Ok(kubeconfig.to_owned());
-        };
-        let text = fs::read(kubeconfig).map_err(unusable(kubeconfig))?;
-        // Written beside and renamed: whoever waits for the file finds it whole.
-        let beside = out.with_extension("new");
-        let write = || -> io::Result<()> {
-            let mut file = fs::OpenOptions::new()
-                .create(true)
-                .write(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&beside)?;
-            file.set_permissions(fs::Permissions::from_mode(0o600))?;
-            io::Write::write_all(&mut file, &text)?;
-            fs::rename(&beside, out)
-        };
-        write().map_err(unusable(out))?;
-        Ok(out.to_owned())
-    }
+/// Copies the kubeconfig to where the user wants it as well; returns the path to tell.
+pub(super) fn publish(kubeconfig: &Path, out: Option<&Path>) -> Result<PathBuf, PlaceError> {
+    let Some(out) = out else {
+        return Ok(kubeconfig.to_owned());
+    };
+    let text = fs::read(kubeconfig).map_err(unusable(kubeconfig))?;
+    // Written beside and renamed: whoever waits for the file finds it whole.
+    let beside = out.with_extension("new");
+    let write = || -> io::Result<()> {
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&beside)?;
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+        io::Write::write_all(&mut file, &text)?;
+        fs::rename(&beside, out)
+    };
+    write().map_err(unusable(out))?;
+    Ok(out.to_owned())
 }
 
 fn lock(root: &Path) -> Result<File, PlaceError> {
@@ -157,11 +157,10 @@ mod tests {
     #[test]
     fn the_kubeconfig_is_private_wherever_it_goes() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::open(None).unwrap();
         let (from, out) = (dir.path().join("from"), dir.path().join("out"));
         fs::write(&from, "text").unwrap();
         fs::write(&out, "old").unwrap();
-        assert_eq!(place.publish(&from, Some(&out)).unwrap(), out);
+        assert_eq!(publish(&from, Some(&out)).unwrap(), out);
         assert_eq!(fs::read_to_string(&out).unwrap(), "text");
         assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600);
     }

@@ -177,18 +177,18 @@ pub fn run(before: Option<&Value>, after: &Value) -> Vec<Line> {
 #[must_use]
 pub fn stack(before: Option<&Value>, after: &Value) -> Vec<Line> {
     let mut lines = Vec::new();
-    if let Some(id) = news(before, after, "/status/plan/pending") {
-        if text(after, "/spec/approvePlan") != "auto" {
-            lines.push(line(
-                "stack",
-                Tone::Ask,
-                format!("{} waits for the approval of {id}", name(after)),
-            ));
-        }
+    if let Some(id) = news(before, after, "/status/plan/pending")
+        && text(after, "/spec/approvePlan") != "auto"
+    {
+        lines.push(line(
+            "stack",
+            Tone::Ask,
+            format!("{} waits for the approval of {id}", name(after)),
+        ));
     }
     match ready_news(before, after) {
         Some(("True", _, message)) => {
-            lines.push(line("stack", Tone::Good, format!("{} {message}", name(after))))
+            lines.push(line("stack", Tone::Good, format!("{} {message}", name(after))));
         }
         Some(("False", reason, message)) => {
             let first = message.lines().next().unwrap_or_default();

@@ -37,8 +37,9 @@ pub(super) async fn show(screen: &Screen, client: &Client, kubeconfig: &Path) ->
             ));
             let text = String::from_utf8_lossy(&output.stdout).into_owned()
                 + &String::from_utf8_lossy(&output.stderr);
-            text.lines()
-                .for_each(|line| screen.say(&format!("         {line}")));
+            for line in text.lines() {
+                screen.say(&format!("         {line}"));
+            }
             if output.status.success() {
                 Ok(())
             } else {
@@ -49,9 +50,9 @@ pub(super) async fn show(screen: &Screen, client: &Client, kubeconfig: &Path) ->
             screen.say("         (no kubectl here: these are the tables that the server makes for it)");
             for (name, path) in RESOURCES {
                 screen.say(&format!("         {name}"));
-                rows(&table(client, path).await?)
-                    .iter()
-                    .for_each(|row| screen.say(&format!("         {row}")));
+                for row in rows(&table(client, path).await?) {
+                    screen.say(&format!("         {row}"));
+                }
             }
             Ok(())
         }
