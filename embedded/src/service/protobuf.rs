@@ -1,4 +1,5 @@
-//! Kubernetes' protobuf, as far as kubectl writes it: `kubectl create` sends built-in kinds in it and reads JSON.
+//! Kubernetes' protobuf, as far as clients write it: `kubectl create` and OpenTofu's kubernetes backend (its Lease) send
+//! built-in kinds in it and read JSON.
 //!
 //! A body is `k8s\0` and a `runtime.Unknown` that names the kind and holds the message. Messages are read by tables of field
 //! numbers (`generated.proto` of k8s.io/api); a field or kind that no table names is refused, never lost.
@@ -37,6 +38,8 @@ enum Form {
     Number,
     /// meta/v1 `Time`.
     Moment,
+    /// meta/v1 `MicroTime`.
+    MicroMoment,
     Message(&'static [Field]),
     Messages(&'static [Field]),
     /// map<string, string>
@@ -102,6 +105,22 @@ const REFERENCE: &[Field] = &[
     (6, "resourceVersion", Form::Text),
     (7, "fieldPath", Form::Text),
 ];
+const LEASE: &[Field] = &[
+    (1, "metadata", Form::Message(METADATA)),
+    (
+        2,
+        "spec",
+        Form::Message(&[
+            (1, "holderIdentity", Form::Text),
+            (2, "leaseDurationSeconds", Form::Number),
+            (3, "acquireTime", Form::MicroMoment),
+            (4, "renewTime", Form::MicroMoment),
+            (5, "leaseTransitions", Form::Number),
+            (6, "strategy", Form::Text),
+            (7, "preferredHolder", Form::Text),
+        ]),
+    ),
+];
 const SERVICE_ACCOUNT: &[Field] = &[
     (1, "metadata", Form::Message(METADATA)),
     (2, "secrets", Form::Messages(REFERENCE)),
@@ -142,6 +161,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
         "Secret" => SECRET,
         "ConfigMap" => CONFIG_MAP,
         "Namespace" => NAMESPACE,
+        "Lease" => LEASE,
         "ServiceAccount" => SERVICE_ACCOUNT,
         "DeleteOptions" => DELETE_OPTIONS,
         _ => return Err(ProtobufError::Kind(kind)),
@@ -184,7 +204,8 @@ fn put(
         (Form::Text | Form::Texts, Content::Bytes(bytes)) => text(bytes)?.into(),
         (Form::Flag, Content::Varint(number)) => (number != 0).into(),
         (Form::Number, Content::Varint(number)) => number.cast_signed().into(),
-        (Form::Moment, Content::Bytes(bytes)) => moment(bytes)?,
+        (Form::Moment, Content::Bytes(bytes)) => moment(bytes, "%Y-%m-%dT%H:%M:%SZ")?,
+        (Form::MicroMoment, Content::Bytes(bytes)) => moment(bytes, "%Y-%m-%dT%H:%M:%S%.6fZ")?,
         (Form::Message(table) | Form::Messages(table), Content::Bytes(bytes)) => message(name, table, bytes)?,
         (Form::TextMap | Form::ByteMap, Content::Bytes(bytes)) => {
             let (key, value) = entry(bytes)?;
@@ -229,20 +250,22 @@ fn entry(bytes: &[u8]) -> Result<(String, &[u8]), ProtobufError> {
 }
 
 /// A time; the zero time, which Go writes as an empty message, is null.
-fn moment(bytes: &[u8]) -> Result<Value, ProtobufError> {
-    let mut seconds = None;
+fn moment(bytes: &[u8], form: &str) -> Result<Value, ProtobufError> {
+    let (mut seconds, mut nanoseconds) = (None, 0);
     let mut reader = Reader(bytes);
     while let Some((number, content)) = reader.field()? {
-        if let (1, Content::Varint(number)) = (number, content) {
-            seconds = Some(number.cast_signed());
+        match (number, content) {
+            (1, Content::Varint(number)) => seconds = Some(number.cast_signed()),
+            (2, Content::Varint(number)) => nanoseconds = i32::try_from(number).unwrap_or(0),
+            _ => {}
         }
     }
     let Some(seconds) = seconds else {
         return Ok(Value::Null);
     };
-    let time =
-        Timestamp::from_second(seconds).map_err(|_| ProtobufError::Malformed("a time is out of range"))?;
-    Ok(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into())
+    let time = Timestamp::new(seconds, nanoseconds)
+        .map_err(|_| ProtobufError::Malformed("a time is out of range"))?;
+    Ok(time.strftime(form).to_string().into())
 }
 
 /// The content of a field by its wire type; the fixed-width types do not occur.
@@ -315,6 +338,17 @@ mod tests {
             bytes(4, b""),
         ]
         .concat()
+    }
+
+    #[test]
+    fn a_lease_is_read_with_its_microseconds() {
+        // 2026-01-01T00:00:00Z and 5 microseconds.
+        let time = [8, 0x80, 0xf2, 0xd6, 0xca, 0x06, 16, 0x88, 0x27];
+        let spec = [bytes(1, b"me"), vec![2 << 3, 15], bytes(4, &time)].concat();
+        let raw = [bytes(1, &bytes(1, b"lock")), bytes(2, &spec)].concat();
+        let object = decode(&body("Lease", &raw)).unwrap();
+        let spec = json!({ "holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000005Z" });
+        assert_eq!(object["spec"], spec);
     }
 
     #[test]
