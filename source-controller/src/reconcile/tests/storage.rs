@@ -1,10 +1,12 @@
 //! What happens to stored files is noticed.
 
 use std::fs;
+use std::sync::Arc;
 
 use serde_json::json;
 
 use super::world::World;
+use crate::storage::LocalDirectory;
 
 async fn stored() -> World {
     let world = World::new().await;
@@ -105,4 +107,22 @@ async fn storage_that_cannot_be_written_is_named() {
     fs::remove_file(world.storage.path().join("gitrepository")).unwrap();
     world.pass("app").await;
     assert!(world.table("app").await.contains("Ready=True/Succeeded"));
+}
+
+#[tokio::test]
+async fn another_advertised_address_heals_with_the_next_pass() {
+    let world = stored().await;
+    let before = world.artifact("app").await;
+    let mut context = world.context();
+    context.storage = Arc::new(LocalDirectory::open(world.storage.path(), "moved.example:80").unwrap());
+    world.pass_in(context, "app").await;
+    let after = world.artifact("app").await;
+    assert_eq!(
+        after.url,
+        before.url.replace("http://sc/", "http://moved.example:80/")
+    );
+    assert_eq!(
+        (after.digest, after.last_update_time),
+        (before.digest, before.last_update_time)
+    );
 }
