@@ -1,16 +1,22 @@
 //! kubectl as users type it. Skipped, with a line that says so, where there is none.
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use serde_json::json;
 use sluice_embedded::{Embedded, Serving};
+use sluice_harness::cli;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::fixture::{WIDGETS, ok, server};
+use crate::fixture::{WIDGETS, ok, server, tool};
 
 /// A served API, a directory with manifests, and a home of its own for kubectl's caches.
 struct Desk {
+    program: PathBuf,
     dir: TempDir,
     embedded: Embedded,
     serving: Serving,
@@ -19,19 +25,7 @@ struct Desk {
 impl Desk {
     /// `None` without a kubectl, unless CI insists on one.
     async fn open() -> Option<Self> {
-        let there = Command::new("kubectl")
-            .args(["version", "--client"])
-            .stdout(Stdio::null())
-            .status()
-            .await;
-        if !there.is_ok_and(|status| status.success()) {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "nothing may be skipped under CI: kubectl is missing"
-            );
-            println!("SKIPPED: no kubectl on PATH");
-            return None;
-        }
+        let program = tool(&["kubectl"], cli::kubectl).await?;
         let dir = tempfile::tempdir().unwrap();
         let embedded = server();
         let serving = embedded
@@ -39,6 +33,7 @@ impl Desk {
             .await
             .unwrap();
         Some(Self {
+            program,
             dir,
             embedded,
             serving,
@@ -46,7 +41,7 @@ impl Desk {
     }
 
     fn command(&self, arguments: &str) -> Command {
-        let mut command = Command::new("kubectl");
+        let mut command = Command::new(&self.program);
         command
             .args(arguments.split(' '))
             .current_dir(self.dir.path())

@@ -2,9 +2,10 @@
 
 use std::{process::Stdio, time::Duration};
 
+use sluice_harness::cli;
 use tokio::process::Command;
 
-use crate::fixture::{SECRETS, ok, server};
+use crate::fixture::{SECRETS, ok, server, tool};
 
 const STACK: &str = r#"
 terraform {
@@ -22,29 +23,9 @@ output "a" {
 }
 "#;
 
-/// The CLI that is there.
-async fn program() -> Option<&'static str> {
-    for program in ["terraform", "tofu"] {
-        let status = Command::new(program)
-            .arg("version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        if status.await.is_ok_and(|status| status.success()) {
-            return Some(program);
-        }
-    }
-    None
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kubernetes_backend_keeps_its_state_here() {
-    let Some(program) = program().await else {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "nothing may be skipped under CI: no terraform, no tofu"
-        );
-        println!("SKIPPED: neither terraform nor tofu on PATH");
+    let Some(program) = tool(&["terraform", "tofu"], cli::terraform).await else {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
@@ -55,7 +36,7 @@ async fn the_kubernetes_backend_keeps_its_state_here() {
         .unwrap();
     std::fs::write(dir.path().join("main.tf"), STACK).unwrap();
     let run = async |arguments: &str| {
-        let output = Command::new(program)
+        let output = Command::new(&program)
             .args(arguments.split(' '))
             .current_dir(dir.path())
             .env("KUBE_CONFIG_PATH", &serving.kubeconfig_path)
