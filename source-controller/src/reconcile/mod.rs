@@ -458,6 +458,10 @@ impl Pass<'_> {
 
     /// The object keeps its finalizer, and is tried again.
     fn stuck(&self, error: &dyn std::error::Error) -> Next {
+        if self.context.stop.is_cancelled() {
+            // The next start goes on with it.
+            return Next::OnChange;
+        }
         let text = format!("garbage collection for deleted resource failed: {error}");
         tracing::error!(error = text, "artifacts of a deleted object stay for now");
         self.tell(Event::warning("GarbageCollectionFailed", text));

@@ -89,6 +89,28 @@ async fn a_deleted_object_takes_its_artifacts_along_even_without_its_remote() {
 }
 
 #[tokio::test]
+async fn the_end_of_the_program_is_no_failure_of_an_object() {
+    let world = World::new().await;
+    world.create("app", json!({})).await;
+    world.pass("app").await;
+    world.table("app").await;
+    let before = world.get("app").await.metadata.resource_version;
+    let stopped = || {
+        let context = world.context();
+        context.stop.cancel();
+        context
+    };
+    assert_eq!(world.pass_in(stopped(), "app").await, Next::OnChange);
+    assert_eq!(world.get("app").await.metadata.resource_version, before);
+    world.delete("app").await;
+    assert_eq!(world.pass_in(stopped(), "app").await, Next::OnChange);
+    let table = world.table("app").await;
+    assert!(!table.contains("event"), "{table}");
+    world.pass("app").await;
+    assert!(world.objects().get_opt("app").await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn annotations_for_events_go_with_them() {
     let world = World::new().await;
     world.create("app", json!({})).await;
