@@ -260,7 +260,7 @@ impl World {
     }
 
     /// Events since the last call, oldest first.
-    async fn told(&self) -> Vec<String> {
+    pub(super) async fn told(&self) -> Vec<String> {
         self.recorder.flush().await;
         let events: Api<CoreEvent> = Api::namespaced(self.client.clone(), NAMESPACE);
         let mut found = events.list(&ListParams::default()).await.unwrap().items;
