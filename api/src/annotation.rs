@@ -14,6 +14,9 @@ pub const EVENT_REVISION: &str = "revision";
 /// The part of an event annotation's key behind the group: the digest that the event speaks of.
 pub const EVENT_DIGEST: &str = "digest";
 
+/// Event annotation of Sluice's own: how many files a new artifact holds. Receivers of Flux drop what they do not know.
+pub const EVENT_FILES: &str = "infra.sluice.dev/files";
+
 /// Label that ties a run, its bundle and its plan to their Terraform object.
 pub const TERRAFORM_LABEL: &str = "infra.sluice.dev/terraform";
 

@@ -206,10 +206,21 @@ pub fn stack(before: Option<&Value>, after: &Value) -> Vec<Line> {
 /// An Event was written. Only what the objects themselves do not say is told.
 #[must_use]
 pub fn event(before: Option<&Value>, after: &Value) -> Vec<Line> {
-    if before.is_some() || text(after, "/reason") != "NoRelevantChange" {
+    if before.is_some() {
         return Vec::new();
     }
-    vec![line("event", Tone::Plain, text(after, "/message"))]
+    match text(after, "/reason") {
+        "NoRelevantChange" => vec![line("stack", Tone::Plain, text(after, "/message"))],
+        "NewArtifact" => {
+            let files = text(after, "/metadata/annotations/infra.sluice.dev~1files");
+            vec![line(
+                "source",
+                Tone::Plain,
+                format!("{files} files, {}", text(after, "/message")),
+            )]
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// What runs are doing now, for the status line of a terminal: `app-1a2b-3 Planning`.
@@ -261,6 +272,17 @@ mod tests {
         );
         assert_eq!(doing(&made).as_deref(), Some("app-1-1 Pending"));
         assert_eq!(doing(&ended), None);
+    }
+
+    #[test]
+    fn an_event_tells_what_objects_do_not() {
+        let new = json!({"reason": "NewArtifact", "message": "stored artifact for commit 'x'",
+            "metadata": {"annotations": {"infra.sluice.dev/files": "3"}}});
+        assert_eq!(
+            told(&event(None, &new)),
+            ["3 files, stored artifact for commit 'x'"]
+        );
+        assert!(event(None, &json!({"reason": "TerraformPlanSucceed"})).is_empty());
     }
 
     #[test]

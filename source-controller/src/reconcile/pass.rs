@@ -35,6 +35,12 @@ const STORAGE_LIMIT: Duration = Duration::from_secs(5 * 60);
 /// When a pass is tried again that found no place at its host.
 const BUSY: Duration = Duration::from_secs(1);
 
+/// An artifact in storage, and what its event tells beside it.
+struct Published {
+    artifact: Artifact,
+    files: u64,
+}
+
 /// What keeps a pass from going through all phases.
 enum Early {
     /// An ending that can be reported.
@@ -200,9 +206,10 @@ impl<'a> Pass<'a> {
         }
         let subject = checkout.commit().subject().to_owned();
         let stored = self.store(directory, observed, checkout, head).await;
-        let artifact = stored.map_err(|error| Early::failed(error, Some(&revision)))?;
+        let Published { artifact, files } = stored.map_err(|error| Early::failed(error, Some(&revision)))?;
         Ok(Ending::Stored {
             artifact,
+            files,
             subject,
             content,
         })
@@ -232,7 +239,7 @@ impl<'a> Pass<'a> {
         observed: &Observed,
         checkout: Checkout,
         head: &Head,
-    ) -> Result<Artifact, PassError> {
+    ) -> Result<Published, PassError> {
         let Context {
             storage,
             algorithm,
@@ -248,21 +255,19 @@ impl<'a> Pass<'a> {
             .as_ref()
             .and_then(|held| directory.recorded(&held.path));
         let ignore = self.object.spec.ignore.clone();
-        let work = move |stop: &Token| -> Result<Artifact, PassError> {
+        let work = move |stop: &Token| -> Result<Published, PassError> {
             let draft = storage.create(&path)?;
             let (draft, totals) = pack::pack(&checkout, ignore.as_deref(), algorithm, draft, stop)?;
-            tracing::info!(revision, files = totals.files, bytes = totals.size, digest = %totals.digest, "artifact packed");
-            Ok(publish::publish(
-                &*storage,
-                Packed {
-                    draft,
-                    totals,
-                    path,
-                    revision,
-                },
-                previous.as_ref(),
-                now,
-            )?)
+            let files = totals.files;
+            tracing::info!(revision, files, bytes = totals.size, digest = %totals.digest, "artifact packed");
+            let packed = Packed {
+                draft,
+                totals,
+                path,
+                revision,
+            };
+            let artifact = publish::publish(&*storage, packed, previous.as_ref(), now)?;
+            Ok(Published { artifact, files })
         };
         let span = tracing::Span::current();
         packing

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use sluice_api::annotation::{EVENT_DIGEST, EVENT_REVISION, event_key, requested_at};
+use sluice_api::annotation::{EVENT_DIGEST, EVENT_FILES, EVENT_REVISION, event_key, requested_at};
 use sluice_api::condition::{SourceCondition as Kind, Truth, Vocabulary as _};
 use sluice_api::source::{Artifact, GROUP, GitRepository, GitRepositoryStatus};
 use sluice_runtime::event::Event;
@@ -25,6 +25,8 @@ pub(super) enum Ending {
     Stored {
         /// The artifact.
         artifact: Artifact,
+        /// Number of files in it.
+        files: u64,
         /// The commit's subject.
         subject: String,
         /// What it was made with.
@@ -311,7 +313,11 @@ pub(super) fn events(before: &GitRepository, ending: &Ending, after: &GitReposit
     };
     let digest = |held: &Artifact| held.digest.clone();
     if status.artifact.as_ref().map(digest) != artifact.map(digest) {
-        return vec![about(Event::normal("NewArtifact", text), artifact)];
+        let event = about(Event::normal("NewArtifact", text), artifact);
+        return vec![match ending {
+            Ending::Stored { files, .. } => event.with(EVENT_FILES, files.to_string()),
+            _ => event,
+        }];
     }
     let failures = [
         Kind::FetchFailed,

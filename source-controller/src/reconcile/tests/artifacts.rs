@@ -23,7 +23,7 @@ async fn a_commit_becomes_an_artifact() {
     Ready=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     generation 1 observed 1 artifact main@sha1:<first>
-    event Normal NewArtifact stored artifact for commit 'first' (digest, revision)
+    event Normal NewArtifact stored artifact for commit 'first' (files, digest, revision)
     ");
     let artifact = world.artifact("app").await;
     insta::assert_snapshot!(world.masked(&artifact.url), @r"
@@ -133,7 +133,7 @@ async fn a_new_commit_supersedes_the_artifact_which_stays_for_its_time() {
     Ready=True/Succeeded @1 stored artifact for revision 'main@sha1:<second>'
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<second>'
     generation 1 observed 1 artifact main@sha1:<second>
-    event Normal NewArtifact stored artifact for commit 'second' (digest, revision)
+    event Normal NewArtifact stored artifact for commit 'second' (files, digest, revision)
     ");
     assert!(world.file(&old).exists());
     world.clock.advance(Duration::from_secs(59));
@@ -160,7 +160,7 @@ async fn other_ignore_rules_rebuild_the_artifact_of_the_same_commit() {
     Ready=True/Succeeded @2 stored artifact for revision 'main@sha1:<first>'
     ArtifactInStorage=True/Succeeded @2 stored artifact for revision 'main@sha1:<first>'
     generation 2 observed 2 artifact main@sha1:<first>
-    event Normal NewArtifact stored artifact for commit 'first' (digest, revision)
+    event Normal NewArtifact stored artifact for commit 'first' (files, digest, revision)
     ");
     let after = world.artifact("app").await;
     assert_eq!((&before.revision, &before.path), (&after.revision, &after.path));

@@ -38,7 +38,7 @@ async fn a_missing_branch_is_named_and_tried_again() {
     Ready=True/Succeeded @1 stored artifact for revision 'nowhere@sha1:<first>'
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'nowhere@sha1:<first>'
     generation 1 observed 1 artifact nowhere@sha1:<first>
-    event Normal NewArtifact stored artifact for commit 'first' (digest, revision)
+    event Normal NewArtifact stored artifact for commit 'first' (files, digest, revision)
     ");
 }
 
@@ -112,7 +112,7 @@ async fn credentials_come_from_the_secret_and_are_tried_again_once_it_is_mended(
     Ready=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     generation 1 observed 1 artifact main@sha1:<first>
-    event Normal NewArtifact stored artifact for commit 'first' (digest, revision)
+    event Normal NewArtifact stored artifact for commit 'first' (files, digest, revision)
     ");
 }
 
@@ -152,7 +152,7 @@ async fn a_field_that_is_not_built_yet_stalls_the_object_until_it_is_edited() {
     Ready=True/Succeeded @2 stored artifact for revision 'main@sha1:<first>'
     ArtifactInStorage=True/Succeeded @2 stored artifact for revision 'main@sha1:<first>'
     generation 2 observed 2 artifact main@sha1:<first>
-    event Normal NewArtifact stored artifact for commit 'first' (digest, revision)
+    event Normal NewArtifact stored artifact for commit 'first' (files, digest, revision)
     ");
 }
 

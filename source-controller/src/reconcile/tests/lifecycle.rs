@@ -124,7 +124,7 @@ async fn annotations_for_events_go_with_them() {
         .await;
     world.pass("app").await;
     let table = world.table("app").await;
-    assert!(table.contains("(team, digest, revision)"), "{table}");
+    assert!(table.contains("(team, files, digest, revision)"), "{table}");
 }
 
 /// Panics for one host's objects and has no others.
