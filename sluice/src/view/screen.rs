@@ -44,7 +44,7 @@ impl Screen {
 
     /// Shows a line that is none of the story: a heading, a hint.
     pub fn say(&self, text: &str) {
-        self.write(&printable(text));
+        text.split('\n').for_each(|row| self.write(&printable(row)));
     }
 
     /// Replaces the status line; nothing without a terminal.

@@ -190,6 +190,9 @@ pub fn stack(before: Option<&Value>, after: &Value) -> Vec<Line> {
         Some(("True", _, message)) => {
             lines.push(line("stack", Tone::Good, format!("{} {message}", name(after))));
         }
+        Some(("False", _, "Source is not ready, artifact not found")) => {
+            lines.push(line("stack", Tone::Plain, format!("{} waits for its source", name(after))));
+        }
         Some(("False", reason, message)) => {
             let first = message.lines().next().unwrap_or_default();
             lines.push(line(
