@@ -38,6 +38,9 @@ pub struct Args {
     /// Host that replaces the one of artifact URLs.
     #[arg(long, env = "SOURCE_CONTROLLER_LOCALHOST", hide_env_values = true)]
     pub source_controller_localhost: Option<String>,
+    /// In a pod: how long runs may go on after the signal to stop, before the CLI is interrupted.
+    #[arg(long, default_value = "4m", value_parser = args::duration)]
+    pub graceful_shutdown_timeout: Duration,
     /// Flags of tofu-controller's runner transport: accepted, without effect.
     #[command(flatten)]
     pub transport: Transport,
@@ -82,9 +85,6 @@ pub struct Transport {
     /// No effect.
     #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub use_priority_queue: Option<String>,
-    /// No effect.
-    #[arg(long, hide = true)]
-    pub graceful_shutdown_timeout: Option<String>,
 }
 
 impl Transport {
@@ -110,7 +110,6 @@ impl Transport {
                 &self.use_pod_subdomain_resolution,
             ),
             ("--use-priority-queue", &self.use_priority_queue),
-            ("--graceful-shutdown-timeout", &self.graceful_shutdown_timeout),
         ];
         all.into_iter()
             .filter_map(|(name, value)| value.is_some().then_some(name))

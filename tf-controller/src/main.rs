@@ -11,7 +11,7 @@ use sluice_runtime::{
     probes::{self, Readiness},
     random::Generator,
     serve,
-    shutdown::{self, Token},
+    shutdown::{self, Signals, Token},
     telemetry,
     watch::{Scope, Settings},
 };
@@ -22,7 +22,7 @@ use sluice_tf_controller::{
     inputs::Place,
     run,
 };
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -68,14 +68,9 @@ async fn control(args: Args) -> Result<(), Failed> {
                 .into(),
         );
     }
-    let without_effect = args.transport.given();
-    if !without_effect.is_empty() {
-        tracing::info!(
-            flags = without_effect.join(" "),
-            "flags of the runner transport have no effect"
-        );
-    }
-    let stop = shutdown::on_signals()?.token();
+    say_what_has_no_effect(&args);
+    let signals = shutdown::on_signals()?;
+    let stop = signals.token();
     let settings = client::Settings {
         kubeconfig: args.kubeconfig.clone(),
         ..client::Settings::default()
@@ -83,10 +78,47 @@ async fn control(args: Args) -> Result<(), Failed> {
     let client = client::build(&settings).await?;
     let metrics = Metrics::new();
     serve_around(&args, &metrics, &stop).await?;
-    let executor = ProcessExecutor::new(process(&args)?)?;
+    let (executor, ended) = ProcessExecutor::new(process(&args)?)?;
+    let executor = Arc::new(executor);
     let options = options(&args, &client, metrics);
-    run(options, (Arc::new(executor.0), executor.1), client, stop).await?;
+    run(options, (Arc::clone(&executor), ended), client, stop).await?;
+    if is_in_pod(&args) {
+        finish_runs(&executor, &signals, args.graceful_shutdown_timeout).await;
+    }
     Ok(())
+}
+
+/// In a pod the end of this process is the end of its runs: they get the time to finish, then the CLI is interrupted
+/// so that it writes its state. Elsewhere runs go on by themselves and the next controller finds them.
+async fn finish_runs(executor: &ProcessExecutor, signals: &Signals, grace: Duration) {
+    tokio::select! {
+        () = executor.idle() => return,
+        () = tokio::time::sleep(grace) => {}
+        () = signals.reached(2) => {}
+    }
+    tracing::warn!("interrupting the runs that are left");
+    executor.interrupt();
+    executor.idle().await;
+}
+
+fn is_in_pod(args: &Args) -> bool {
+    args.kubeconfig.is_none() && std::env::var_os("KUBECONFIG").is_none()
+}
+
+fn say_what_has_no_effect(args: &Args) {
+    let mut flags = args.transport.given();
+    if args.common.leader_election.enable_leader_election {
+        flags.push("--enable-leader-election");
+    }
+    if !args.common.addresses.events_addr.is_empty() {
+        flags.push("--events-addr");
+    }
+    if !flags.is_empty() {
+        tracing::warn!(
+            flags = flags.join(" "),
+            "these flags have no effect in this version"
+        );
+    }
 }
 
 /// Probes and metrics.
@@ -133,7 +165,6 @@ fn options(args: &Args, client: &kube::Client, metrics: Metrics) -> Options {
         instance,
         trace,
     };
-    let in_pod = args.kubeconfig.is_none() && std::env::var_os("KUBECONFIG").is_none();
     Options {
         settings: Settings {
             controller: "terraform",
@@ -154,7 +185,11 @@ fn options(args: &Args, client: &kube::Client, metrics: Metrics) -> Options {
             args.no_cross_namespace_refs,
         ),
         run_deadline: Interval::from_secs(u32::try_from(args.run_deadline.as_secs()).unwrap_or(u32::MAX)),
-        place: if in_pod { Place::Pod } else { Place::Outside },
+        place: if is_in_pod(args) {
+            Place::Pod
+        } else {
+            Place::Outside
+        },
         artifact_host: args.source_controller_localhost.clone(),
     }
 }

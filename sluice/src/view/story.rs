@@ -191,7 +191,11 @@ pub fn stack(before: Option<&Value>, after: &Value) -> Vec<Line> {
             lines.push(line("stack", Tone::Good, format!("{} {message}", name(after))));
         }
         Some(("False", _, "Source is not ready, artifact not found")) => {
-            lines.push(line("stack", Tone::Plain, format!("{} waits for its source", name(after))));
+            lines.push(line(
+                "stack",
+                Tone::Plain,
+                format!("{} waits for its source", name(after)),
+            ));
         }
         Some(("False", reason, message)) => {
             let first = message.lines().next().unwrap_or_default();
