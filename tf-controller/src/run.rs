@@ -3,11 +3,11 @@
 use crate::{
     executor::{ProcessExecutor, RunRef},
     inputs::Place,
-    reconcile::{Artifacts, Context, Stacks, stack_of},
+    reconcile::{Artifacts, Context, Stacks, place_of, stack_of},
     schedule::Slots,
 };
 use futures::{StreamExt, stream};
-use kube::{Client, ResourceExt};
+use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard};
 use sluice_api::{
     interval::Interval, reference::CrossNamespace, run::TerraformRun, source::GitRepository,
     terraform::Terraform,
@@ -22,6 +22,9 @@ use sluice_runtime::{
 };
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::sync::mpsc::UnboundedReceiver;
+
+/// Time between looks for an API that is away at the start.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What the controller is told.
 pub struct Options {
@@ -64,6 +67,7 @@ pub async fn run(
 ) -> Result<(), RunError> {
     let context = context(&options, client.clone(), executor, &stop)?;
     let scope = options.settings.scope.clone();
+    hold_places(&context, &scope, &client, &stop).await;
     let watch = Watch::<Terraform>::new(client.clone(), options.settings);
     let stacks = watch.objects();
     let runs = Related::<TerraformRun>::new(client.clone(), scope.clone());
@@ -114,6 +118,38 @@ fn context(
         run_deadline: options.run_deadline.clone(),
         place: options.place,
     }))
+}
+
+/// Counts the runs in progress before the first pass may start another one; as long as the API is away, nothing starts.
+async fn hold_places(context: &Context, scope: &Scope, client: &Client, stop: &Token) {
+    let api: Api<DeserializeGuard<TerraformRun>> = match &scope.namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let params = ListParams::default();
+    loop {
+        match api.list(&params).await {
+            Ok(list) => {
+                let runs = list.items.into_iter().filter_map(|run| run.0.ok());
+                for run in runs.filter(is_in_progress) {
+                    let stack = stack_of(&run);
+                    context.slots.hold(&place_of(&stack.namespace, &stack.name));
+                }
+                return;
+            }
+            Err(error) => tracing::warn!(%error, "the runs in progress are not known yet"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(AGAIN) => {}
+        }
+    }
+}
+
+fn is_in_progress(run: &TerraformRun) -> bool {
+    run.status
+        .as_ref()
+        .is_some_and(|status| status.claim.is_some() && !status.phase.is_final())
 }
 
 /// The stacks that read this source and have not tried its revision.

@@ -31,6 +31,14 @@ impl Slots {
         taken.len() < self.most && taken.insert(stack.to_owned())
     }
 
+    /// Counts a run that is in progress, whether there is a place for it or not: one that an earlier controller started.
+    pub fn hold(&self, stack: &str) {
+        self.taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(stack.to_owned());
+    }
+
     /// Frees a stack's place.
     pub fn free(&self, stack: &str) {
         self.taken
@@ -51,5 +59,16 @@ mod tests {
         assert!(!slots.take("b"));
         slots.free("a");
         assert!(slots.take("b"));
+    }
+
+    #[test]
+    fn a_run_in_progress_counts_beyond_the_limit() {
+        let slots = Slots::new(1);
+        slots.hold("a");
+        slots.hold("b");
+        slots.free("a");
+        assert!(!slots.take("c"));
+        slots.free("b");
+        assert!(slots.take("c"));
     }
 }

@@ -25,6 +25,8 @@ const STALE_AT_ONCE: u32 = 3;
 pub enum Step {
     /// Start this run.
     Start(NewRun),
+    /// Something must be run, and there is no place for it now. Never said by [`decide`], which knows this stack alone.
+    Wait,
     /// A run is in progress: look after it.
     Follow,
     /// Nothing is left to do for a deleted stack: let it go.

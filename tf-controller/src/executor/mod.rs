@@ -38,6 +38,14 @@ pub enum ExecutorError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The runner was started several times and ended each time before it took up the run.
+    #[error("the runner of run {run} ends before it takes the run up; its log is {log}")]
+    NeverTaken {
+        /// The run.
+        run: String,
+        /// Where the runner's log is.
+        log: String,
+    },
     /// The executor's directory cannot be used.
     #[error("cannot use the run directory {path}: {source}")]
     Directory {

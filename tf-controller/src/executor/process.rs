@@ -12,6 +12,8 @@ use std::{
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process::Stdio,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 use tokio::{
     process::Command,
@@ -29,11 +31,49 @@ pub struct ProcessOptions {
     pub environment: BTreeMap<String, String>,
 }
 
+/// How often a run's runner was started, and when last.
+#[derive(Clone, Copy, Debug)]
+struct Starts {
+    count: u32,
+    last: Instant,
+}
+
+/// What a wish to start a runner comes to.
+#[derive(Clone, Copy, Debug)]
+enum Again {
+    Start(Starts),
+    NotYet,
+    GiveUp,
+}
+
+impl Starts {
+    fn again(before: Option<Self>, now: Instant) -> Again {
+        match before {
+            None => Again::Start(Self { count: 1, last: now }),
+            Some(before) if now.duration_since(before.last) < BETWEEN_STARTS => Again::NotYet,
+            Some(before) if before.count >= MOST_STARTS => Again::GiveUp,
+            Some(before) => Again::Start(Self {
+                count: before.count + 1,
+                last: now,
+            }),
+        }
+    }
+}
+
+/// Starts after which a run that nobody takes up is given up.
+const MOST_STARTS: u32 = 5;
+/// Time between the starts of one run: a runner that dies at once must not be started in a circle.
+const BETWEEN_STARTS: Duration = Duration::from_secs(5);
+/// Starts older than this are forgotten.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
 /// Runs as child processes.
 pub struct ProcessExecutor {
     options: ProcessOptions,
     /// Started here and not yet seen to end: alive even before they hold their lock.
     children: watch::Sender<HashMap<RunRef, Option<u32>>>,
+    /// Starts of runs that did not lead anywhere yet.
+    starts: Mutex<HashMap<RunRef, Starts>>,
     /// Told of each runner that ended, so that a crash is noticed without waiting.
     ended: mpsc::UnboundedSender<RunRef>,
 }
@@ -58,6 +98,7 @@ impl ProcessExecutor {
             Self {
                 options,
                 children: watch::Sender::default(),
+                starts: Mutex::default(),
                 ended,
             },
             receiver,
@@ -109,6 +150,27 @@ impl ProcessExecutor {
         Ok(())
     }
 
+    /// Whether the runner may be started now; not so soon after the last time.
+    fn may_start(&self, run: &RunRef) -> Result<bool, ExecutorError> {
+        let now = Instant::now();
+        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        starts.retain(|_, before| now.duration_since(before.last) < REMEMBERED);
+        match Starts::again(starts.get(run).copied(), now) {
+            Again::Start(next) => {
+                starts.insert(run.clone(), next);
+                Ok(true)
+            }
+            Again::NotYet => Ok(false),
+            Again::GiveUp => {
+                starts.remove(run);
+                Err(ExecutorError::NeverTaken {
+                    run: run.name.clone(),
+                    log: self.file(run, "log").display().to_string(),
+                })
+            }
+        }
+    }
+
     fn is_ours(&self, run: &RunRef) -> bool {
         self.children.borrow().contains_key(run)
     }
@@ -139,11 +201,10 @@ impl ProcessExecutor {
 impl Executor for ProcessExecutor {
     fn start(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
         async move {
-            if self.is_ours(&run) {
-                Ok(())
-            } else {
-                self.spawn(run)
+            if !self.is_ours(&run) && self.may_start(&run)? {
+                self.spawn(run)?;
             }
+            Ok(())
         }
         .boxed()
     }
@@ -183,5 +244,27 @@ fn is_locked(path: &Path) -> io::Result<bool> {
         Ok(()) => Ok(false), // released when the file is closed
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runner_that_dies_at_once_is_started_slowly_and_not_for_ever() {
+        let mut now = Instant::now();
+        let (mut before, mut started) = (None, 0);
+        loop {
+            match Starts::again(before, now) {
+                Again::Start(next) => {
+                    started += 1;
+                    before = Some(next);
+                }
+                Again::NotYet => now += Duration::from_secs(1),
+                Again::GiveUp => break,
+            }
+        }
+        assert_eq!(started, MOST_STARTS);
     }
 }

@@ -1,6 +1,11 @@
 //! Letting go: of a deleted stack, and of runs that nobody needs any more.
 
-use super::{Context, PassError, history::in_order, report::phase};
+use super::{
+    Context, PassError,
+    history::{STALE, in_order},
+    place_of,
+    report::phase,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, ResourceExt,
@@ -51,7 +56,7 @@ pub(super) async fn release(
             remove(&secrets, &target.name).await.map_err(failed)?;
         }
     }
-    context.slots.free(&format!("{namespace}/{}", stack.name_any()));
+    context.slots.free(&place_of(&namespace, &stack.name_any()));
     finalizer::release(api, stack, FINALIZER).await?;
     tracing::info!("stack released");
     Ok(Next::OnChange)
@@ -86,7 +91,12 @@ fn superfluous(runs: &[TerraformRun]) -> Vec<String> {
         .filter(|run| phase(run).is_final())
         .collect();
     let planned = |run: &&TerraformRun| run.status.as_ref().is_some_and(|s| s.has_changes.is_some());
-    let applied = |run: &&TerraformRun| run.status.as_ref().is_some_and(|s| s.attempted_apply);
+    // One whose plan was stale applied nothing: plan ids are bound to the one before it.
+    let applied = |run: &&TerraformRun| {
+        run.status
+            .as_ref()
+            .is_some_and(|s| s.attempted_apply && s.reason != STALE)
+    };
     let last = |test: &dyn Fn(&&TerraformRun) -> bool| {
         ended.iter().rev().find(|run| test(run)).map(|run| run.name_any())
     };

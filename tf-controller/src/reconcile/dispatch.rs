@@ -16,7 +16,7 @@ use sluice_api::{
     run::{Phase, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec},
     terraform::{Terraform, label_value, run_name},
 };
-use sluice_tf_runner::bundle::{Bundle, BundleError};
+use sluice_tf_runner::bundle::Bundle;
 
 /// Why a run could not be started or looked after. All are tried again.
 #[derive(Debug, thiserror::Error)]
@@ -24,12 +24,12 @@ pub(super) enum DispatchError {
     /// The API refused or did not answer.
     #[error("the API server: {0}")]
     Api(#[from] kube::Error),
-    /// The bundle cannot be stored.
-    #[error(transparent)]
-    Bundle(#[from] BundleError),
-    /// The executor failed.
+    /// Whether a run lives cannot be told.
     #[error(transparent)]
     Executor(#[from] ExecutorError),
+    /// The name of the new run is taken by one that is not this stack's, or has ended.
+    #[error("run {0} is there already and is another one; delete it")]
+    NameTaken(String),
 }
 
 /// What a new run is made of.
@@ -41,12 +41,19 @@ pub(super) struct Order<'a> {
     pub(super) request: Option<&'a str>,
 }
 
-/// Makes the run, then its bundle, then starts it. A run of that name that is there already is adopted: whoever made it
-/// decided the same. Nothing is started when no more runs are wanted.
-pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {
+/// Makes the run, then its bundle, then starts it. A run of that name that is there already was made by another controller
+/// a moment ago: it is adopted, and started from here only if it was made of the same inputs.
+pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<(), DispatchError> {
     let run = create(order, context).await?;
-    launch(&run, order.resolved, order.history, context).await?;
-    Ok(run)
+    let foreign = run.spec.terraform.uid != order.stack.uid().unwrap_or_default();
+    let ended = run.status.as_ref().is_some_and(|status| status.phase.is_final());
+    if foreign || ended {
+        return Err(DispatchError::NameTaken(run.name_any()));
+    }
+    if run.spec.inputs_digest == order.resolved.inputs {
+        launch(&run, order.resolved, order.history, context).await?;
+    }
+    Ok(())
 }
 
 /// The run in progress: started if nobody did, declared lost if its process is gone.
@@ -96,7 +103,17 @@ pub(super) async fn follow(
             )
             .await
         }
-        None => Ok(()),
+        None => {
+            end(
+                &api,
+                &fresh,
+                Phase::Superseded,
+                "InputsUnknown",
+                "its inputs could no longer be had before it began",
+                context,
+            )
+            .await
+        }
     }
 }
 
@@ -180,7 +197,8 @@ fn deadline(stack: &Terraform, context: &Context) -> Interval {
         .unwrap_or_else(|| context.run_deadline.clone())
 }
 
-/// Stores the bundle and starts the runner; both are harmless when done already.
+/// Stores the bundle and starts the runner; both are harmless when done already. What cannot be carried out ends the run:
+/// so it is told, counted and tried again like any failure.
 async fn launch(
     run: &TerraformRun,
     resolved: &Resolved,
@@ -192,7 +210,14 @@ async fn launch(
         last_apply: history.last_started_apply.clone(),
         ..resolved.bundle.clone()
     };
-    let secret = bundle.to_secret(&run.name_any(), &run.uid().unwrap_or_default())?;
+    let runs: Api<TerraformRun> = Api::namespaced(context.client.clone(), &namespace);
+    let secret = match bundle.to_secret(&run.name_any(), &run.uid().unwrap_or_default()) {
+        Ok(secret) => secret,
+        Err(error) => {
+            let text = error.to_string();
+            return end(&runs, run, Phase::Failed, "VarsGenerationFailed", &text, context).await;
+        }
+    };
     let secrets: Api<k8s_openapi::api::core::v1::Secret> =
         Api::namespaced(context.client.clone(), &namespace);
     match secrets.create(&PostParams::default(), &secret).await {
@@ -200,7 +225,13 @@ async fn launch(
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(context.executor.start(reference(run)).await?)
+    match context.executor.start(reference(run)).await {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            let text = error.to_string();
+            end(&runs, run, Phase::Failed, "TFExecNewFailed", &text, context).await
+        }
+    }
 }
 
 /// Ends a run in the name of its runner, which is not there; a runner that reports meanwhile wins.

@@ -75,11 +75,14 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     history.last = Some(fact);
 }
 
-/// A check of a stack that was as wanted, with nothing changed since.
+/// A check of a stack that was as wanted, with nothing changed since. One that had been found to have drifted still has.
 fn is_drift(history: &History, fact: &RunFact) -> bool {
     let checks = matches!(fact.trigger, Trigger::Interval | Trigger::Request);
-    let steady = |last: &RunFact| last.outcome == Outcome::Succeeded && last.inputs == fact.inputs;
-    checks && history.last.as_ref().is_some_and(steady)
+    let steady = |last: &RunFact| {
+        last.outcome == Outcome::Succeeded && last.inputs == fact.inputs && last.destroy == fact.destroy
+    };
+    let wanted = history.pending.as_ref().is_none_or(|pending| pending.drift);
+    checks && wanted && history.last.as_ref().is_some_and(steady)
 }
 
 /// What counts of one run.

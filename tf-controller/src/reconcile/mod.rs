@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod dispatch;
+mod gather;
 mod history;
 mod observe;
 mod report;
@@ -10,13 +11,14 @@ mod resolve;
 pub use resolve::Artifacts;
 
 use crate::{
-    decide::{Approval, Facts, Inputs, Policy, Rest, RetryPolicy, Step, Strategy, decide},
+    decide::{Facts, Inputs, Rest, Step, decide},
     executor::Executor,
     inputs,
     schedule::Slots,
 };
 use dispatch::{DispatchError, Order};
-use jiff::{SignedDuration, Timestamp};
+use gather::{approval_of, gather};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, Resource, ResourceExt};
 use observe::{Observed, observe};
@@ -28,7 +30,7 @@ use sluice_api::{
     interval::Interval,
     reference::CrossNamespace,
     run::TerraformRun,
-    terraform::{FINALIZER, RetryStrategy, Terraform, approval},
+    terraform::{FINALIZER, Terraform},
 };
 use sluice_runtime::{
     clock::Clock,
@@ -135,69 +137,6 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
     Ok(next)
 }
 
-/// Everything but the inputs, which cost more to know, and the approval, which is held against a plan.
-fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> Facts {
-    let spec = &stack.spec;
-    let status = stack.status.as_ref();
-    Facts {
-        deleting: stack.meta().deletion_timestamp.is_some(),
-        suspended: spec.suspend,
-        refused: inputs::refused(spec),
-        generation: stack.meta().generation.unwrap_or(0),
-        policy: Policy {
-            plan_only: spec.plan_only,
-            destroy: spec.destroy,
-            destroy_on_deletion: spec.destroy_resources_on_deletion,
-        },
-        approval: Approval::None,
-        source: observed.source.clone(),
-        inputs: Inputs::Unresolved,
-        history: history::history(&observed.runs),
-        request: request(
-            stack,
-            observed,
-            status.map(|s| s.last_handled_reconcile_at.as_str()),
-        ),
-        interval: signed(&spec.interval),
-        retry: RetryPolicy {
-            interval: spec
-                .retry_interval
-                .as_ref()
-                .map_or(SignedDuration::from_secs(15), signed),
-            strategy: match spec.retry_strategy {
-                RetryStrategy::StaticInterval => Strategy::Static,
-                RetryStrategy::ExponentialBackoff => Strategy::Exponential,
-            },
-            longest: spec
-                .max_retry_interval
-                .as_ref()
-                .map_or(SignedDuration::from_hours(24), signed),
-            retries: spec
-                .remediation
-                .as_ref()
-                .and_then(|r| u32::try_from(r.retries.unwrap_or(0)).ok()),
-        },
-        now,
-    }
-}
-
-fn signed(interval: &Interval) -> SignedDuration {
-    SignedDuration::try_from(interval.to_duration()).unwrap_or(SignedDuration::MAX)
-}
-
-/// A reconcile request that neither a status has echoed nor a run has taken up.
-fn request(stack: &Terraform, observed: &Observed, handled: Option<&str>) -> Option<String> {
-    let token = stack
-        .annotations()
-        .get(REQUESTED_AT)
-        .filter(|token| !token.is_empty())?;
-    let taken_up = observed
-        .runs
-        .iter()
-        .any(|run| run.annotations().get(REQUESTED_AT) == Some(token));
-    (handled != Some(token) && !taken_up).then(|| token.clone())
-}
-
 /// Resolves the inputs where a decision can depend on them, and puts them into the facts.
 async fn resolve_inputs(
     stack: &Terraform,
@@ -223,39 +162,9 @@ async fn resolve_inputs(
     }
 }
 
-fn approval_of(stack: &Terraform, facts: &Facts) -> Approval {
-    let pending = facts
-        .history
-        .pending
-        .as_ref()
-        .map(|p| p.plan_id.as_str())
-        .unwrap_or_default();
-    let spec = &stack.spec;
-    let ask = approval::Ask {
-        approve_plan: &spec.approve_plan,
-        force: spec.force,
-        plan_only: spec.plan_only,
-        destroy: spec.destroy,
-    };
-    match approval::decide(ask, pending) {
-        approval::Approval::Disabled => Approval::Disabled,
-        approval::Approval::Auto => Approval::Auto,
-        approval::Approval::Approves(_) if !pending.is_empty() => Approval::Given { by: approver(stack) },
-        _ => Approval::None,
-    }
-}
-
-/// Who wrote `approvePlan`, as far as Kubernetes tells: the manager of the field.
-fn approver(stack: &Terraform) -> String {
-    let owns = |fields: &serde_json::Value| fields.pointer("/f:spec/f:approvePlan").is_some();
-    let entries = stack.meta().managed_fields.as_deref().unwrap_or_default();
-    let manager = entries
-        .iter()
-        .rev()
-        .find(|entry| entry.fields_v1.as_ref().is_some_and(|f| owns(&f.0)));
-    manager
-        .and_then(|entry| entry.manager.clone())
-        .unwrap_or_else(|| "spec.approvePlan".to_owned())
+/// The name of a stack's place among the runs.
+pub(crate) fn place_of(namespace: &str, stack: &str) -> String {
+    format!("{namespace}/{stack}")
 }
 
 /// Does what was decided. A start for which there is no place waits for one.
@@ -271,11 +180,11 @@ async fn carry_out(
         stack: stack.name_any(),
         text: error.to_string(),
     };
+    let place = place_of(&stack.namespace().unwrap_or_default(), &stack.name_any());
     match (&*step, resolved) {
         (Step::Start(new), Some(resolved)) => {
-            let key = format!("{}/{}", stack.namespace().unwrap_or_default(), stack.name_any());
-            if !context.slots.take(&key) {
-                *step = Step::Follow;
+            if !context.slots.take(&place) {
+                *step = Step::Wait;
                 return Ok(Next::After(PLACE));
             }
             let order = Order {
@@ -288,8 +197,9 @@ async fn carry_out(
             dispatch::start(&order, context).await.map_err(failed)?;
             Ok(Next::After(LOOK))
         }
-        (Step::Start(_), None) | (Step::Release, _) => Ok(Next::OnChange),
+        (Step::Start(_), None) | (Step::Release | Step::Wait, _) => Ok(Next::OnChange),
         (Step::Follow, resolved) => {
+            context.slots.hold(&place);
             let active = facts.history.active.as_ref().map(|run| run.name.as_str());
             if let Some(run) = observed
                 .runs
@@ -303,11 +213,7 @@ async fn carry_out(
             Ok(Next::After(LOOK))
         }
         (Step::Rest(rest), _) => {
-            context.slots.free(&format!(
-                "{}/{}",
-                stack.namespace().unwrap_or_default(),
-                stack.name_any()
-            ));
+            context.slots.free(&place);
             Ok(after_rest(rest, facts))
         }
     }

@@ -4,7 +4,7 @@ use super::{Report, succeeded};
 use crate::decide::{Rest, Step};
 use sluice_api::{
     condition::{TerraformCondition as Kind, find},
-    run::{Action, TerraformRun},
+    run::{Action, TerraformRun, Trigger},
     terraform::TerraformStatus,
 };
 use sluice_runtime::event::Event;
@@ -18,6 +18,12 @@ pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus)
         find(conditions, kind).map(|c| (c.status.clone(), c.reason.clone(), c.message.clone()))
     };
     let ready_is_new = word(before, Kind::Ready) != word(&after.conditions, Kind::Ready);
+    if let Step::Start(run) = report.step
+        && run.trigger == Trigger::Drift
+        && ready_is_new
+    {
+        events.push(drift(report));
+    }
     if let Step::Rest(rest) = report.step {
         if ready_is_new {
             events.extend(resting(report, rest, after));
@@ -67,6 +73,11 @@ fn drift(report: &Report<'_>) -> Event {
 
 /// Upstream's words for the step that failed.
 fn failed(report: &Report<'_>, reason: &str, message: &str) -> Event {
+    // What the condition says in front, the event says in its own words.
+    let message = message
+        .strip_prefix("error running ")
+        .and_then(|rest| rest.split_once(": "))
+        .map_or(message, |(_, rest)| rest);
     let destroys = report.ended().next().is_some_and(|run| run.spec.destroy);
     match reason {
         "TFExecPlanFailed" => Event::warning(reason, format!("Plan error: {message}")),

@@ -4,7 +4,7 @@ use super::{Report, phase, succeeded};
 use crate::decide::{Approval, Inputs, Outcome, Rest, SourceFact, Step};
 use sluice_api::{
     condition::{TerraformCondition as Kind, Truth, Verdict},
-    run::{Action, Phase, TerraformRun},
+    run::{Action, Phase, TerraformRun, Trigger},
     terraform::approval::{self, Ask},
 };
 
@@ -78,13 +78,21 @@ fn stalled(ready: Verdict<Kind>) -> Told {
 pub(super) fn told(report: &Report<'_>) -> Told {
     match report.step {
         Step::Start(run) => {
-            let text = match run.action {
-                Action::Apply => "Applying",
-                _ if report.facts.deleting => "Deletion in progress",
-                _ => "Initializing",
+            if run.trigger == Trigger::Drift {
+                return going(drifted(report, ""));
+            }
+            let text = if report.facts.deleting {
+                "Deletion in progress"
+            } else {
+                "Initializing"
             };
             going(ready(Truth::Unknown, PROGRESSING, text))
         }
+        Step::Wait => going(ready(
+            Truth::Unknown,
+            PROGRESSING,
+            "Waiting for a free place to run",
+        )),
         Step::Release => going(ready(Truth::Unknown, PROGRESSING, "Deletion in progress")),
         Step::Follow => going(following(report)),
         Step::Rest(rest) => resting(report, rest),
@@ -94,9 +102,16 @@ pub(super) fn told(report: &Report<'_>) -> Told {
 /// The phase of the run in progress, in upstream's words.
 fn following(report: &Report<'_>) -> Verdict<Kind> {
     let run = report.runs.iter().find(|run| !phase(run).is_final());
-    let text = match run.map(|run| (phase(run), run.spec.action)) {
-        Some((Phase::Planning, _)) => "Terraform Planning",
-        Some((Phase::WritingOutputs, _)) => {
+    // A run that ends with its plan says so at its end, with the id.
+    let has_plan = run.is_some_and(|run| {
+        run.spec.action != Action::Plan && run.status.as_ref().is_some_and(|s| !s.plan_id.is_empty())
+    });
+    let text = match run.map(phase) {
+        Some(Phase::Planning) if has_plan => {
+            return ready(Truth::Unknown, "TerraformPlannedWithChanges", "Plan generated");
+        }
+        Some(Phase::Planning) => "Terraform Planning",
+        Some(Phase::WritingOutputs) => {
             let revision = run
                 .map(|run| run.spec.source.revision.as_str())
                 .unwrap_or_default();
@@ -106,7 +121,7 @@ fn following(report: &Report<'_>) -> Verdict<Kind> {
                 format!("Applied successfully: {revision}"),
             );
         }
-        Some((Phase::Applying, _) | (_, Action::Apply)) => "Applying",
+        Some(Phase::Applying) => "Applying",
         _ => "Initializing",
     };
     ready(Truth::Unknown, PROGRESSING, text)

@@ -20,6 +20,9 @@ const KEPT: usize = 4;
 /// Closures that are remembered; beyond that all are forgotten and read again.
 const REMEMBERED: usize = 10_000;
 
+/// Beginning of the names of unpacked artifacts.
+const FRONT: &str = "artifact-";
+
 type Unpacked = Arc<OnceCell<Arc<TempDir>>>;
 
 /// The artifacts that stacks were read from.
@@ -38,6 +41,7 @@ impl Artifacts {
     /// When it cannot be made.
     pub fn new(fetcher: Fetcher, scratch: PathBuf, stop: Token) -> std::io::Result<Self> {
         std::fs::create_dir_all(&scratch)?;
+        sweep(&scratch);
         Ok(Self {
             fetcher,
             scratch,
@@ -86,9 +90,7 @@ impl Artifacts {
     }
 
     async fn fetch(&self, artifact: &Artifact) -> Result<Arc<TempDir>, ResolveError> {
-        let folder = tempfile::Builder::new()
-            .prefix("artifact-")
-            .tempdir_in(&self.scratch)?;
+        let folder = tempfile::Builder::new().prefix(FRONT).tempdir_in(&self.scratch)?;
         let archive = folder.path().join("archive");
         let size = artifact.size.and_then(|size| u64::try_from(size).ok());
         let wanted = Wanted {
@@ -112,5 +114,15 @@ impl Artifacts {
         std::fs::remove_file(&archive)?;
         unpacked?;
         Ok(Arc::new(folder))
+    }
+}
+
+/// Removes what a controller that was killed left behind.
+fn sweep(scratch: &std::path::Path) {
+    let entries = std::fs::read_dir(scratch).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(FRONT)) {
+        if let Err(error) = std::fs::remove_dir_all(entry.path()) {
+            tracing::debug!(path = %entry.path().display(), %error, "an old artifact could not be removed");
+        }
     }
 }

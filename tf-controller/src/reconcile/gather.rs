@@ -1,0 +1,134 @@
+//! Puts what was seen into the words of the decision. Pure.
+
+use super::{history, observe::Observed};
+use crate::{
+    decide::{Approval, Facts, History, Inputs, Policy, RetryPolicy, Strategy},
+    inputs,
+};
+use jiff::{SignedDuration, Timestamp};
+use kube::{Resource, ResourceExt};
+use sluice_api::{
+    annotation::REQUESTED_AT,
+    interval::Interval,
+    terraform::{RetryStrategy, Terraform, approval},
+};
+
+/// Everything but the inputs, which cost more to know, and the approval, which is held against a plan.
+pub(super) fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> Facts {
+    let spec = &stack.spec;
+    let status = stack.status.as_ref();
+    Facts {
+        deleting: stack.meta().deletion_timestamp.is_some(),
+        suspended: spec.suspend,
+        refused: inputs::refused(spec),
+        generation: stack.meta().generation.unwrap_or(0),
+        policy: Policy {
+            plan_only: spec.plan_only,
+            destroy: spec.destroy,
+            destroy_on_deletion: spec.destroy_resources_on_deletion,
+        },
+        approval: Approval::None,
+        source: observed.source.clone(),
+        inputs: Inputs::Unresolved,
+        history: known_history(stack, observed),
+        request: request(
+            stack,
+            observed,
+            status.map(|s| s.last_handled_reconcile_at.as_str()),
+        ),
+        interval: signed(&spec.interval),
+        retry: RetryPolicy {
+            interval: spec
+                .retry_interval
+                .as_ref()
+                .map_or(SignedDuration::from_secs(15), signed),
+            strategy: match spec.retry_strategy {
+                RetryStrategy::StaticInterval => Strategy::Static,
+                RetryStrategy::ExponentialBackoff => Strategy::Exponential,
+            },
+            longest: spec
+                .max_retry_interval
+                .as_ref()
+                .map_or(SignedDuration::from_hours(24), signed),
+            retries: spec
+                .remediation
+                .as_ref()
+                .and_then(|r| u32::try_from(r.retries.unwrap_or(0)).ok()),
+        },
+        now,
+    }
+}
+
+/// What the runs amount to for this spec.
+fn known_history(stack: &Terraform, observed: &Observed) -> History {
+    let mut history = history::history(&observed.runs);
+    if stack.spec.disable_drift_detection {
+        // Plans are made at the interval all the same, as upstream; none of them is called drift.
+        history.checked = false;
+        if let Some(pending) = &mut history.pending {
+            pending.drift = false;
+        }
+    }
+    if history.last_started_apply.is_none() {
+        // Somebody deleted the runs: plan ids must not begin anew, or an old approval would count again.
+        let plan = stack.status.as_ref().and_then(|status| status.plan.as_ref());
+        let id = plan
+            .map(|plan| plan.last_applied.clone())
+            .filter(|id| !id.is_empty());
+        history.last_started_apply = id;
+    }
+    history
+}
+
+fn signed(interval: &Interval) -> SignedDuration {
+    SignedDuration::try_from(interval.to_duration()).unwrap_or(SignedDuration::MAX)
+}
+
+/// A reconcile request that neither a status has echoed nor a run has taken up.
+fn request(stack: &Terraform, observed: &Observed, handled: Option<&str>) -> Option<String> {
+    let token = stack
+        .annotations()
+        .get(REQUESTED_AT)
+        .filter(|token| !token.is_empty())?;
+    let taken_up = observed
+        .runs
+        .iter()
+        .any(|run| run.annotations().get(REQUESTED_AT) == Some(token));
+    (handled != Some(token) && !taken_up).then(|| token.clone())
+}
+
+/// What `approvePlan` says of the plan that waits.
+pub(super) fn approval_of(stack: &Terraform, facts: &Facts) -> Approval {
+    let pending = facts
+        .history
+        .pending
+        .as_ref()
+        .map(|p| p.plan_id.as_str())
+        .unwrap_or_default();
+    let spec = &stack.spec;
+    let ask = approval::Ask {
+        approve_plan: &spec.approve_plan,
+        force: spec.force,
+        plan_only: spec.plan_only,
+        destroy: spec.destroy,
+    };
+    match approval::decide(ask, pending) {
+        approval::Approval::Disabled => Approval::Disabled,
+        approval::Approval::Auto => Approval::Auto,
+        approval::Approval::Approves(_) if !pending.is_empty() => Approval::Given { by: approver(stack) },
+        _ => Approval::None,
+    }
+}
+
+/// Who wrote `approvePlan`, as far as Kubernetes tells: the manager of the field.
+fn approver(stack: &Terraform) -> String {
+    let owns = |fields: &serde_json::Value| fields.pointer("/f:spec/f:approvePlan").is_some();
+    let entries = stack.meta().managed_fields.as_deref().unwrap_or_default();
+    let manager = entries
+        .iter()
+        .rev()
+        .find(|entry| entry.fields_v1.as_ref().is_some_and(|f| owns(&f.0)));
+    manager
+        .and_then(|entry| entry.manager.clone())
+        .unwrap_or_else(|| "spec.approvePlan".to_owned())
+}

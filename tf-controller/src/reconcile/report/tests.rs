@@ -1,1 +1,0 @@
-//! Statuses and events of typical passes.

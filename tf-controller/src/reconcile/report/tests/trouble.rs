@@ -1,0 +1,156 @@
+//! Failures, obstacles, deletion.
+
+use super::*;
+
+#[test]
+fn failures() {
+    let auto = || json!({ "approvePlan": "auto", "retryInterval": "1h" });
+    let limited = json!({ "approvePlan": "auto", "remediation": { "retries": 1 } });
+    let locked = json!({ "phase": "Failed", "reason": "TFExecPlanFailed", "message": "error running Plan: locked", "lock": { "id": "l1" } });
+    insta::assert_snapshot!(table(&[
+        pass("plan failed", auto(), vec![failed(1, 1, "TFExecPlanFailed", false)]),
+        pass("apply failed", auto(), vec![failed(1, 2, "TFExecApplyFailed", true)]),
+        pass("apply failed, manual", json!({ "retryInterval": "1h" }), vec![planned(1, "Revision"), failed(2, 1, "TFExecApplyFailed", true)]),
+        pass("lost", auto(), vec![run(1, json!({}), json!({ "phase": "Lost", "reason": "RunLost", "message": "gone", "attemptedApply": true }))]),
+        pass("runner cannot be started", auto(), vec![failed(1, 1, "TFExecNewFailed", false)]),
+        pass("locked", auto(), vec![run(1, json!({}), locked)]),
+        pass("retry limit", limited, vec![failed(1, 2, "TFExecApplyFailed", true)]),
+        pass("superseded", auto(), vec![clean(1, "Revision"), run(2, json!({}), json!({ "phase": "Superseded" }))]),
+    ]), @"
+    plan failed:
+      Reconciling True ProgressingWithRetry: error running It: TFExecPlanFailed
+      Ready False TFExecPlanFailed: error running It: TFExecPlanFailed
+      1 failures
+      event Warning TFExecPlanFailed: Plan error: TFExecPlanFailed
+    apply failed:
+      Reconciling True ProgressingWithRetry: error running It: TFExecApplyFailed
+      Ready False TFExecApplyFailed: error running It: TFExecApplyFailed
+      Apply False TerraformAppliedFail: error running It: TFExecApplyFailed
+      2 failures
+      event Warning TFExecApplyFailed: Apply error: TFExecApplyFailed
+    apply failed, manual:
+      Reconciling True ProgressingWithRetry: error running It: TFExecApplyFailed
+      Ready False TFExecApplyFailed: error running It: TFExecApplyFailed
+      Apply False TerraformAppliedFail: error running It: TFExecApplyFailed
+      Plan True TerraformPlannedWithChanges: Plan generated
+      1 failures
+      event Warning TFExecApplyFailed: Apply error: TFExecApplyFailed
+    lost:
+      Reconciling True ProgressingWithRetry: gone
+      Ready False RunLost: gone
+      Apply False TerraformAppliedFail: gone
+      1 failures
+      event Warning RunLost: gone
+    runner cannot be started:
+      Reconciling True ProgressingWithRetry: error running It: TFExecNewFailed
+      Ready False TFExecNewFailed: error running It: TFExecNewFailed
+      1 failures
+      event Warning TFExecNewFailed: TFExecNewFailed
+    locked:
+      Reconciling True ProgressingWithRetry: error running Plan: locked
+      Ready False TFExecPlanFailed: error running Plan: locked
+      StateLocked True LockHeld: Terraform Locked with Lock Identifier: l1
+      1 failures
+      event Warning TFExecPlanFailed: Plan error: locked
+    retry limit:
+      Stalled True RetryLimitReached: Resource reached maximum number of retries.
+      Ready False TFExecApplyFailed: error running It: TFExecApplyFailed
+      Apply False TerraformAppliedFail: error running It: TFExecApplyFailed
+      2 failures
+      event Warning TFExecApplyFailed: Apply error: TFExecApplyFailed
+    superseded:
+      Ready True TerraformPlannedNoChanges: Plan no changes: main@sha1:aaaaaaaaaaaaaaaa
+      Plan False TerraformPlannedNoChanges: Plan no changes
+    ");
+}
+
+#[test]
+fn what_keeps_a_stack_from_running() {
+    let failed = |reason, message: &str| Inputs::Failed {
+        reason,
+        message: message.into(),
+    };
+    insta::assert_snapshot!(table(&[
+        pass("refused", json!({ "force": true }), vec![]),
+        pass("no source", json!({}), vec![]).source(SourceFact::NotFound("code not found".into())),
+        pass("denied", json!({}), vec![]).source(SourceFact::Denied("cannot cross".into())),
+        pass("no artifact", json!({}), vec![]).source(SourceFact::NoArtifact),
+        pass("API away", json!({}), vec![]).source(SourceFact::Unreachable("refused".into())),
+        Pass { inputs: failed("VarsGenerationFailed", "no Secret x"), ..pass("no variables", json!({}), vec![]) },
+        Pass { inputs: failed("ArtifactFailed", "digest"), ..pass("bad artifact", json!({}), vec![applied(1, &[])]) },
+        pass("suspended", json!({ "suspend": true }), vec![planned(1, "Revision")]),
+    ]), @"
+    refused:
+      Stalled True UnsupportedField: spec.force is not supported by this version of Sluice; remove it, or keep tofu-controller for this object
+      Ready False UnsupportedField: spec.force is not supported by this version of Sluice; remove it, or keep tofu-controller for this object
+      event Warning UnsupportedField: spec.force is not supported by this version of Sluice; remove it, or keep tofu-controller for this object
+    no source:
+      Reconciling True ProgressingWithRetry: code not found
+      Ready False ArtifactFailed: code not found
+      event Warning ArtifactFailed: code not found
+    denied:
+      Stalled True AccessDenied: cannot cross
+      Ready False AccessDenied: cannot cross
+      event Warning AccessDenied: cannot cross
+    no artifact:
+      Reconciling True ProgressingWithRetry: Source is not ready, artifact not found
+      Ready False ArtifactFailed: Source is not ready, artifact not found
+      event Warning ArtifactFailed: Source is not ready, artifact not found
+    API away:
+      Reconciling True ProgressingWithRetry: could not get Source object: refused
+      Ready False ArtifactFailed: could not get Source object: refused
+      event Warning ArtifactFailed: could not get Source object: refused
+    no variables:
+      Reconciling True ProgressingWithRetry: no Secret x
+      Ready False VarsGenerationFailed: no Secret x
+      event Warning VarsGenerationFailed: no Secret x
+    bad artifact:
+      Reconciling True ProgressingWithRetry: digest
+      Ready False ArtifactFailed: digest
+      Apply True TerraformAppliedSucceed: Applied successfully
+      Plan True TerraformPlannedWithChanges: Plan generated
+      event Warning ArtifactFailed: digest
+    suspended:
+    ");
+}
+
+#[test]
+fn deletion() {
+    let deleting =
+        json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"] } });
+    let destroy = || json!({ "destroyResourcesOnDeletion": true, "retryInterval": "1h" });
+    let ran = |status| vec![run(1, json!({ "trigger": "Deletion", "destroy": true }), status)];
+    insta::assert_snapshot!(table(&[
+        pass("begins", destroy(), vec![applied(1, &[])]).with(deleting.clone()),
+        pass("suspended", json!({ "suspend": true }), vec![]).with(deleting.clone()),
+        pass("source gone", destroy(), vec![]).with(deleting.clone()).source(SourceFact::NotFound("code not found".into())),
+        pass("destroy failed", destroy(), ran(json!({ "phase": "Failed", "reason": "TFExecApplyFailed", "message": "no", "attemptedApply": true })))
+            .with(deleting.clone()),
+        pass("destroyed", destroy(), ran(json!({ "hasChanges": true, "attemptedApply": true }))).with(deleting),
+    ]), @"
+    begins:
+      Reconciling True Progressing: Fulfilling prerequisites
+      Ready Unknown Progressing: Deletion in progress
+      Apply True TerraformAppliedSucceed: Applied successfully
+      Plan True TerraformPlannedWithChanges: Plan generated
+    suspended:
+      Reconciling True Progressing: Fulfilling prerequisites
+      Ready Unknown Progressing: Deletion waits: the object is suspended; set spec.suspend to false to let it go on
+      event Normal DeletionSuspended: Deletion waits: the object is suspended; set spec.suspend to false to let it go on
+    source gone:
+      Reconciling True ProgressingWithRetry: code not found
+      Ready False ArtifactFailed: code not found
+      event Warning ArtifactFailed: code not found
+    destroy failed:
+      Reconciling True ProgressingWithRetry: no
+      Ready False TFExecApplyFailed: no
+      Apply False TerraformAppliedFail: no
+      1 failures
+      event Warning TFExecDestroyFailed: Destroy error: no
+    destroyed:
+      Reconciling True Progressing: Fulfilling prerequisites
+      Ready Unknown Progressing: Deletion in progress
+      Apply True TerraformAppliedSucceed: Destroy applied successfully
+      Plan True TerraformPlannedWithChanges: Plan generated
+    ");
+}
