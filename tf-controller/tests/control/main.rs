@@ -1,0 +1,33 @@
+//! The whole controller on the embedded API: real watches over TLS, real runner processes, the real CLI.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests fail by panicking and are documented by their names"
+)]
+
+mod approval;
+mod artifacts;
+mod faults;
+mod interruptions;
+mod lifecycle;
+mod looks;
+mod world;
+
+/// The runner program: this test binary, started by the process executor with the runner's arguments behind `--`.
+/// A plain test run has none of them and nothing to do here.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_runner() {
+    use clap::Parser;
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        runner: sluice_tf_runner::args::RunnerArgs,
+    }
+    let arguments: Vec<_> = std::env::args().skip_while(|argument| argument != "--").collect();
+    if arguments.is_empty() {
+        return;
+    }
+    let ending = sluice_tf_runner::args::run(&Cli::parse_from(arguments).runner).await;
+    println!("{ending:?}");
+}

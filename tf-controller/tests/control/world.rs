@@ -1,0 +1,281 @@
+//! A small world for stacks: an API served over TLS, an artifact server, a controller that can be stopped and started.
+
+use crate::artifacts::{Artifacts, digest, pack};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use sluice_api::{
+    interval::Interval, reference::CrossNamespace, source::GitRepository, terraform::Terraform,
+};
+use sluice_embedded::{Embedded, Server, Serving};
+use sluice_runtime::{
+    client,
+    clock::SystemClock,
+    event::{Recorder, Reporter},
+    http,
+    metrics::Metrics,
+    random::Generator,
+    schedule::Backoff,
+    shutdown::Token,
+    watch::{Scope, Settings},
+};
+use sluice_tf_controller::{
+    Options,
+    executor::{ProcessExecutor, ProcessOptions},
+    inputs::Place,
+    run,
+};
+use std::{collections::BTreeMap, io::Write, path::PathBuf, sync::Arc, time::Duration};
+use tokio::task::JoinHandle;
+
+pub(crate) const NAMESPACE: &str = "team";
+pub(crate) const SOURCE: &str = "code";
+/// Longest wait for anything.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(100);
+
+/// Where everything happens.
+pub(crate) struct World {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) client: Client,
+    pub(crate) artifacts: Artifacts,
+    /// The runner program, where it is not the real one.
+    pub(crate) runner: Option<String>,
+    kubeconfig: PathBuf,
+    controller: Option<(Token, JoinHandle<()>)>,
+    _served: (Embedded, Serving),
+}
+
+impl World {
+    /// A world with the controller running, four runs at once.
+    pub(crate) async fn new() -> Self {
+        let mut world = Self::without_controller().await;
+        world.start(4).await;
+        world
+    }
+
+    /// A world with nobody at work yet, whose API takes any text for an interval, as that of an older definition does.
+    pub(crate) async fn without_controller() -> Self {
+        http::install_crypto();
+        let dir = tempfile::tempdir().unwrap();
+        let mut definitions = serde_json::to_value(sluice_api::crds()).unwrap();
+        loosen(&mut definitions);
+        let definitions: Vec<_> = serde_json::from_value(definitions).unwrap();
+        let embedded = Server::builder().crds(definitions).build().unwrap();
+        let serving = embedded
+            .serve("127.0.0.1:0".parse().unwrap(), &dir.path().join("api"))
+            .await
+            .unwrap();
+        let client = embedded.client();
+        let namespace: Namespace =
+            serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } })).unwrap();
+        Api::all(client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
+        Self {
+            kubeconfig: serving.kubeconfig_path.clone(),
+            dir,
+            client,
+            artifacts: Artifacts::start(),
+            runner: None,
+            controller: None,
+            _served: (embedded, serving),
+        }
+    }
+
+    /// Starts a controller that allows so many runs at once.
+    pub(crate) async fn start(&mut self, runs: u16) {
+        let root = self.dir.path().join("runs");
+        let this = std::env::current_exe().unwrap().display().to_string();
+        let runner = self.runner.clone().unwrap_or(this);
+        let cli = sluice_harness::cli::terraform().unwrap();
+        let path = format!(
+            "{}:{}",
+            cli.parent().unwrap().display(),
+            std::env::var("PATH").unwrap()
+        );
+        let api = self.kubeconfig.display().to_string();
+        let process = ProcessOptions {
+            command: [&runner, "as_runner", "--exact", "--nocapture", "--"]
+                .map(str::to_owned)
+                .to_vec(),
+            root: root.clone(),
+            environment: BTreeMap::from([
+                ("PATH".to_owned(), path),
+                ("KUBECONFIG".to_owned(), api.clone()),
+                ("KUBE_CONFIG_PATH".to_owned(), api),
+            ]),
+        };
+        let (executor, ended) = ProcessExecutor::new(process).unwrap();
+        let settings = client::Settings {
+            kubeconfig: Some(self.kubeconfig.clone()),
+            ..client::Settings::default()
+        };
+        let client = client::build(&settings).await.unwrap();
+        let options = options(&client, runs, root.join("scratch"));
+        let stop = Token::new();
+        let (executor, until) = (Arc::new(executor), stop.clone());
+        let task = tokio::spawn(async move {
+            run(options, (executor, ended), client, until).await.unwrap();
+        });
+        self.controller = Some((stop, task));
+    }
+
+    /// Stops the controller; runs in progress go on.
+    pub(crate) async fn stop(&mut self) {
+        let (stop, task) = self.controller.take().unwrap();
+        stop.cancel();
+        tokio::time::timeout(DEADLINE, task).await.unwrap().unwrap();
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// Publishes these files as the source's artifact of the revision `main@sha1:<mark repeated>`.
+    pub(crate) async fn commit(&self, mark: &str, files: &[(&str, &str)]) -> String {
+        let bytes = pack(files);
+        let digest = digest(&bytes);
+        self.publish(mark, bytes, &digest).await
+    }
+
+    /// Publishes these bytes under this digest.
+    pub(crate) async fn publish(&self, mark: &str, bytes: Vec<u8>, digest: &str) -> String {
+        let api: Api<GitRepository> = self.api();
+        if api.get_opt(SOURCE).await.unwrap().is_none() {
+            let made = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+                "metadata": { "name": SOURCE }, "spec": { "interval": "1h", "url": "https://example.invalid/code" } });
+            api.create(&PostParams::default(), &serde_json::from_value(made).unwrap())
+                .await
+                .unwrap();
+        }
+        let file = format!("{mark}.tar.gz");
+        let size = bytes.len();
+        self.artifacts.put(&file, bytes);
+        let revision = format!("main@sha1:{}", mark.repeat(40));
+        let status = json!({ "status": { "artifact": { "digest": digest, "lastUpdateTime": "2026-01-01T00:00:00Z",
+            "path": file, "revision": revision, "size": size, "url": format!("{}/{file}", self.artifacts.url) } } });
+        api.patch_status(SOURCE, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
+        revision
+    }
+
+    /// Creates a stack that reads the source; members of `spec` replace those of the usual one.
+    pub(crate) async fn stack(&self, name: &str, spec: Value) {
+        let mut whole = json!({ "interval": "1h", "retryInterval": "1s", "approvePlan": "auto",
+            "sourceRef": { "kind": "GitRepository", "name": SOURCE } });
+        for (key, value) in spec.as_object().unwrap() {
+            whole[key] = value.clone();
+        }
+        let stack = json!({ "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
+            "metadata": { "name": name }, "spec": whole });
+        // Untyped: not every text is one of our types.
+        let resource = kube::api::ApiResource::erase::<Terraform>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), NAMESPACE, &resource);
+        api.create(&PostParams::default(), &serde_json::from_value(stack).unwrap())
+            .await
+            .unwrap();
+    }
+
+    /// Edits the spec; `null` removes a field.
+    pub(crate) async fn edit(&self, name: &str, spec: Value) {
+        self.patch(name, json!({ "spec": spec })).await;
+    }
+
+    /// Asks for a pass, as `flux reconcile` does.
+    pub(crate) async fn request(&self, name: &str, token: &str) {
+        let annotations = json!({ "reconcile.fluxcd.io/requestedAt": token });
+        self.patch(name, json!({ "metadata": { "annotations": annotations } }))
+            .await;
+    }
+
+    async fn patch(&self, name: &str, body: Value) {
+        let api: Api<Terraform> = self.api();
+        api.patch(name, &PatchParams::default(), &Patch::Merge(body))
+            .await
+            .unwrap();
+    }
+
+    /// Deletes the stack without waiting.
+    pub(crate) async fn delete(&self, name: &str) {
+        let api: Api<Terraform> = self.api();
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub(crate) async fn secret(&self, name: &str, pairs: &[(&str, &str)]) {
+        let data: BTreeMap<_, _> = pairs.iter().copied().collect();
+        let secret = json!({ "metadata": { "name": name }, "stringData": data });
+        let api: Api<Secret> = self.api();
+        api.create(&PostParams::default(), &serde_json::from_value(secret).unwrap())
+            .await
+            .unwrap();
+    }
+
+    /// Writes the state as somebody else's apply does that changed nothing of it: stored plans become stale.
+    pub(crate) async fn raise_serial(&self, name: &str) {
+        let mut state: Value = serde_json::from_str(&self.state(name).await).unwrap();
+        state["serial"] = json!(state["serial"].as_u64().unwrap() + 1);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(state.to_string().as_bytes()).unwrap();
+        let data = json!({ "data": { "tfstate": k8s_openapi::ByteString(gzip.finish().unwrap()) } });
+        let api: Api<Secret> = self.api();
+        api.patch(
+            &format!("tfstate-default-{name}"),
+            &PatchParams::default(),
+            &Patch::Merge(data),
+        )
+        .await
+        .unwrap();
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+/// Takes the patterns away from intervals.
+fn loosen(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            if let Some(interval) = members.get_mut("interval").and_then(Value::as_object_mut) {
+                interval.remove("pattern");
+                interval.remove("x-kubernetes-validations");
+            }
+            members.values_mut().for_each(loosen);
+        }
+        Value::Array(items) => items.iter_mut().for_each(loosen),
+        _ => {}
+    }
+}
+
+fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
+    let reporter = Reporter {
+        component: "tf-controller".to_owned(),
+        instance: "test".to_owned(),
+        trace: false,
+    };
+    Options {
+        settings: Settings {
+            controller: "terraform",
+            scope: Scope::default(),
+            concurrent: 8,
+            backoff: Arc::new(Backoff::default()),
+            metrics: Metrics::new(),
+            recorder: Recorder::start(client.clone(), reporter, Arc::new(SystemClock)),
+            random: Arc::new(Generator::from_system()),
+        },
+        scratch,
+        runs,
+        cross_namespace: CrossNamespace::Denied,
+        run_deadline: Interval::from_secs(600),
+        place: Place::Outside,
+        artifact_host: None,
+    }
+}
