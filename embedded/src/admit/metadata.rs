@@ -8,6 +8,7 @@ use crate::{meta, service::Cause};
 const ANNOTATION_BYTES: usize = 256 * 1024;
 
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const WHOLE: &str = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const PREFIX: &str = "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
@@ -146,7 +147,7 @@ fn labels(object: &Value) -> Vec<Cause> {
             causes.push(Cause::invalid(
                 "metadata.labels",
                 value,
-                "must be no more than 63 bytes",
+                "must be no more than 63 characters",
             ));
         }
         if !value.is_empty() && !is_name_part(value) {
@@ -195,6 +196,13 @@ fn owner_references(object: &Value) -> Vec<Cause> {
                 ));
             }
         }
+        if (text("apiVersion"), text("kind")) == ("v1", "Event") {
+            causes.push(Cause {
+                reason: "FieldValueInvalid",
+                field: "metadata.ownerReferences".into(),
+                message: format!("Invalid value: {owner}: /v1, Kind=Event is disallowed from being an owner"),
+            });
+        }
         if owner["controller"] == true
             && let Some(first) = controller.replace(text("name"))
         {
@@ -215,6 +223,11 @@ fn owner_references(object: &Value) -> Vec<Cause> {
 /// A name with an optional DNS prefix, as labels, annotations and finalizers have.
 fn qualified(field: &str, text: &str) -> Vec<Cause> {
     let (prefix, name) = text.split_once('/').unwrap_or(("", text));
+    if name.contains('/') {
+        let why =
+            format!("{WHOLE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')");
+        return vec![Cause::invalid(field, text, &why)];
+    }
     let mut causes = Vec::new();
     if text.contains('/') && (prefix.is_empty() || !is_subdomain(prefix)) {
         causes.push(Cause::invalid(
@@ -233,7 +246,7 @@ fn qualified(field: &str, text: &str) -> Vec<Cause> {
         causes.push(Cause::invalid(
             field,
             text,
-            "name part must be no more than 63 bytes",
+            "name part must be no more than 63 characters",
         ));
     }
     if !is_name_part(name) {

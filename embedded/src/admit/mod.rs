@@ -94,6 +94,10 @@ pub(crate) fn update(resource: &Resource, new: Value, old: &Value, part: Part) -
     }
     let name = meta::name(old);
     let mut causes = metadata::check_update(&new, old);
+    if resource.family == Family::Custom {
+        // The API server looks at these once for every object and once more for custom resources, and tells both.
+        causes.extend_from_within(..);
+    }
     causes.extend(check(resource, &new, Some((old, part))));
     refuse(resource, name, &causes)?;
     Ok(new)
@@ -133,7 +137,8 @@ fn check(resource: &Resource, object: &Value, old: Option<(&Value, Part)>) -> Ve
     causes.extend(metadata::check(object));
     causes.extend(rules::check(resource, object, old.map(|(old, _)| old)));
     if let Some(schema) = &resource.schema {
-        causes.extend(schema.check(object, old).into_iter().map(Cause::from));
+        let blocked = causes.iter().any(Cause::blocks_rules);
+        causes.extend(schema.check(object, old, blocked).into_iter().map(Cause::from));
     }
     if resource.family != Family::Custom {
         causes.extend(

@@ -40,7 +40,7 @@ pub(super) fn check(resource: &Resource, object: &Value) -> Vec<Cause> {
         causes.push(Cause::invalid(
             "metadata.name",
             name,
-            &format!("must be no more than {limit} bytes"),
+            &format!("must be no more than {limit} characters"),
         ));
     }
     if !well_formed {

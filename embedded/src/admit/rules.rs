@@ -93,6 +93,23 @@ pub(super) fn default(resource: &Resource, object: &mut Value) {
         }
         _ => {}
     }
+    // As Go's types leave them out. Those of custom resources are theirs.
+    if resource.family != Family::Custom {
+        for field in ["data", "binaryData", "secrets", "imagePullSecrets"] {
+            if fields.get(field).is_some_and(is_empty) {
+                fields.remove(field);
+            }
+        }
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
 }
 
 /// What a new object of a kind starts with.
@@ -118,6 +135,7 @@ pub(super) fn check(resource: &Resource, object: &Value, old: Option<&Value>) ->
         }
         Family::ConfigMap => {
             let mut causes = contents(object, &["data", "binaryData"]);
+            causes.extend(in_both(object));
             causes.extend(
                 old.into_iter()
                     .flat_map(|old| immutable(object, old, &["data", "binaryData"])),
@@ -168,6 +186,21 @@ fn contents(object: &Value, fields: &[&str]) -> Vec<Cause> {
         });
     }
     causes
+}
+
+/// Keys that a ConfigMap has as text and as bytes.
+fn in_both(object: &Value) -> Vec<Cause> {
+    let texts = object["data"].as_object().into_iter().flatten();
+    texts
+        .filter(|(key, _)| object["binaryData"].get(key.as_str()).is_some())
+        .map(|(key, _)| {
+            Cause::invalid(
+                format!("data[{key}]"),
+                key,
+                "duplicate of key present in binaryData",
+            )
+        })
+        .collect()
 }
 
 fn immutable(object: &Value, old: &Value, fields: &[&str]) -> Vec<Cause> {

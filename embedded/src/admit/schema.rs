@@ -89,11 +89,19 @@ impl ObjectSchema {
     }
 
     /// What is wrong with an object, in itself and against what it replaces.
-    pub(crate) fn check(&self, object: &Value, old: Option<(&Value, Part)>) -> Vec<FieldError> {
+    /// `blocked`: its metadata is so wrong that rules must not run.
+    pub(crate) fn check(
+        &self,
+        object: &Value,
+        old: Option<(&Value, Part)>,
+        blocked: bool,
+    ) -> Vec<FieldError> {
         match old {
             _ if self.published.is_none() => Vec::new(),
             Some((old, Part::Status)) => self.compiled.validate_status(object, old),
-            old => self.compiled.validate(object, old.map(|(old, _)| old)),
+            old => self
+                .compiled
+                .validate_after(blocked, object, old.map(|(old, _)| old)),
         }
     }
 }

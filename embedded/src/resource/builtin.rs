@@ -1,9 +1,11 @@
 //! The built-in kinds that controllers and the CLI's kubernetes backend need, with kubectl's columns.
 
-use serde_json::{Value, json};
+use std::sync::LazyLock;
 
-use super::{Column, Family, Resource, Source};
-use crate::{admit::ObjectSchema, meta};
+use serde_json::{Map, Value, json};
+
+use super::{CREATION, Column, Family, NAME, Resource, Source};
+use crate::{admit::ObjectSchema, builtin, meta};
 
 /// All of them.
 pub(super) fn all() -> Vec<Resource> {
@@ -20,7 +22,7 @@ fn of_core() -> Vec<Resource> {
             "configmaps",
             "cm",
             Family::ConfigMap,
-            vec![counted("Data", "string", entries), age()],
+            vec![text("Data", entries).of("core.v1.ConfigMap", "data"), age()],
         ),
         core("Event", "events", "ev", Family::Event, event_columns()),
         Resource {
@@ -31,7 +33,13 @@ fn of_core() -> Vec<Resource> {
                 "namespaces",
                 "ns",
                 Family::Namespace,
-                vec![counted("Status", "string", phase), age()],
+                vec![
+                    Column {
+                        description: "The status of the namespace".into(),
+                        ..text("Status", phase)
+                    },
+                    age(),
+                ],
             )
         },
         core(
@@ -40,8 +48,8 @@ fn of_core() -> Vec<Resource> {
             "",
             Family::Secret,
             vec![
-                counted("Type", "string", secret_type),
-                counted("Data", "string", entries),
+                text("Type", secret_type).of("core.v1.Secret", "type"),
+                text("Data", entries).of("core.v1.Secret", "data"),
                 age(),
             ],
         ),
@@ -50,7 +58,10 @@ fn of_core() -> Vec<Resource> {
             "serviceaccounts",
             "sa",
             Family::ServiceAccount,
-            vec![counted("Secrets", "string", secrets), age()],
+            vec![
+                text("Secrets", secrets).of("core.v1.ServiceAccount", "secrets"),
+                age(),
+            ],
         ),
     ]
 }
@@ -65,7 +76,10 @@ fn of_groups() -> Vec<Resource> {
                 "leases",
                 "",
                 Family::Lease,
-                vec![counted("Holder", "string", holder), age()],
+                vec![
+                    text("Holder", holder).of("coordination.v1.LeaseSpec", "holderIdentity"),
+                    age(),
+                ],
             )
         },
         Resource {
@@ -77,7 +91,10 @@ fn of_groups() -> Vec<Resource> {
                 "customresourcedefinitions",
                 "crd",
                 Family::Definition,
-                vec![counted("Created At", "date", created)],
+                vec![Column {
+                    description: CREATION.into(),
+                    ..column("Created At", "date", created)
+                }],
             )
         },
     ]
@@ -102,6 +119,7 @@ fn core(kind: &str, plural: &str, short: &str, family: Family, columns: Vec<Colu
         status: false,
         family,
         columns,
+        selectable: Vec::new(),
         deprecation: None,
         storage_version: "v1".into(),
         schema: ObjectSchema::builtin(kind),
@@ -110,10 +128,37 @@ fn core(kind: &str, plural: &str, short: &str, family: Family, columns: Vec<Colu
 
 /// The column of ages that every kind has unless it says otherwise.
 pub(super) fn age() -> Column {
-    counted("Age", "date", created)
+    Column {
+        description: CREATION.into(),
+        ..column("Age", "date", created)
+    }
 }
 
-fn counted(name: &str, type_: &str, rule: fn(&Value) -> Value) -> Column {
+/// Definitions of the built-in kinds, for what their fields are described with.
+static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(builtin::definitions);
+
+impl Column {
+    /// The same, described like a field of a built-in definition.
+    fn of(self, definition: &str, field: &str) -> Self {
+        let definition = DEFINITIONS.get(&format!("io.k8s.api.{definition}"));
+        let text = definition.and_then(|d| d["properties"][field]["description"].as_str());
+        Self {
+            description: text.unwrap_or("").into(),
+            ..self
+        }
+    }
+
+    /// The same, shown only with `-o wide`.
+    fn wide(self) -> Self {
+        Self { priority: 1, ..self }
+    }
+}
+
+fn text(name: &str, rule: fn(&Value) -> Value) -> Column {
+    column(name, "string", rule)
+}
+
+fn column(name: &str, type_: &str, rule: fn(&Value) -> Value) -> Column {
     Column {
         name: name.into(),
         type_: type_.into(),
@@ -125,29 +170,33 @@ fn counted(name: &str, type_: &str, rule: fn(&Value) -> Value) -> Column {
 }
 
 fn event_columns() -> Vec<Column> {
-    let wide = |name, rule| Column {
-        priority: 1,
-        ..counted(name, "string", rule)
-    };
+    const EVENT: &str = "core.v1.Event";
     vec![
-        counted("Last Seen", "date", last_seen),
-        counted("Type", "string", |event| event["type"].clone()),
-        counted("Reason", "string", |event| event["reason"].clone()),
-        counted("Object", "string", involved),
-        wide("Subobject", |event| event["involvedObject"]["fieldPath"].clone()),
-        wide("Source", source),
-        counted("Message", "string", |event| {
+        column("Last Seen", "date", last_seen).of(EVENT, "lastTimestamp"),
+        text("Type", |event| event["type"].clone()).of(EVENT, "type"),
+        text("Reason", |event| event["reason"].clone()).of(EVENT, "reason"),
+        text("Object", involved).of(EVENT, "involvedObject"),
+        text("Subobject", |event| {
+            event["involvedObject"]["fieldPath"].as_str().unwrap_or("").into()
+        })
+        .of("core.v1.ObjectReference", "fieldPath")
+        .wide(),
+        text("Source", source).of(EVENT, "source").wide(),
+        text("Message", |event| {
             event["message"].as_str().unwrap_or("").trim().into()
-        }),
+        })
+        .of(EVENT, "message"),
+        column("First Seen", "date", first_seen)
+            .of(EVENT, "firstTimestamp")
+            .wide(),
+        text("Count", |event| event["count"].as_i64().unwrap_or(1).into())
+            .of(EVENT, "count")
+            .wide(),
         Column {
-            type_: "date".into(),
-            ..wide("First Seen", first_seen)
+            format: "name".into(),
+            description: NAME.into(),
+            ..text("Name", |event| meta::name(event).into()).wide()
         },
-        Column {
-            type_: "integer".into(),
-            ..wide("Count", |event| event["count"].as_i64().unwrap_or(1).into())
-        },
-        wide("Name", |event| meta::name(event).into()),
     ]
 }
 

@@ -4,6 +4,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionVersion,
 };
 
+use kube::core::Version;
+
 use super::{Column, Family, Resource, Source};
 use crate::{
     admit::{ObjectSchema, SchemaError},
@@ -68,9 +70,11 @@ fn resource(
     let columns = version.additional_printer_columns.iter().flatten();
     let kind = names.kind.clone();
     let deprecation = version.deprecated.unwrap_or(false).then(|| {
-        let standard = || format!("{}/{} {kind} is deprecated", spec.group, version.name);
+        let standard = || deprecation(crd, &version.name);
         version.deprecation_warning.clone().unwrap_or_else(standard)
     });
+    let selectable = version.selectable_fields.iter().flatten();
+    let selectable = selectable.map(|field| field.json_path.trim_start_matches('.').to_owned());
     Ok(Resource {
         group: spec.group.clone(),
         version: version.name.clone(),
@@ -89,11 +93,29 @@ fn resource(
             none if none.is_empty() => vec![age()?],
             some => some,
         },
+        selectable: selectable.collect(),
         deprecation,
         storage_version: storage.into(),
         schema,
         kind,
     })
+}
+
+/// The warning of a deprecated version that brings no text of its own: it names the best version above it.
+fn deprecation(crd: &CustomResourceDefinition, version: &str) -> String {
+    let (group, kind) = (&crd.spec.group, &crd.spec.names.kind);
+    let priority = |name: &str| Version::parse(name).priority();
+    let better = crd
+        .spec
+        .versions
+        .iter()
+        .filter(|other| other.served && !other.deprecated.unwrap_or(false))
+        .filter(|other| priority(&other.name) > priority(version))
+        .max_by_key(|other| priority(&other.name));
+    let advice = better.map_or_else(String::new, |other| {
+        format!("; use {group}/{} {kind}", other.name)
+    });
+    format!("{group}/{version} {kind} is deprecated{advice}")
 }
 
 fn column(column: &CustomResourceColumnDefinition, version: &str) -> Result<Column, DefinitionError> {
@@ -124,7 +146,7 @@ fn age() -> Result<Column, DefinitionError> {
             name: "Age".into(),
             type_: "date".into(),
             json_path: ".metadata.creationTimestamp".into(),
-            description: Some("CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata".into()),
+            description: Some(super::CREATION.into()),
             ..Default::default()
         },
         "",

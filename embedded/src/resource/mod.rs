@@ -13,6 +13,11 @@ pub(crate) use registry::Registry;
 
 use crate::{admit::ObjectSchema, schema::openapi::Published};
 
+/// What a column of names is described with.
+pub(crate) const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+/// What a column of ages is described with.
+const CREATION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+
 /// Which rules beyond the schema a kind has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
@@ -61,6 +66,8 @@ pub(crate) struct Resource {
     pub(crate) family: Family,
     /// What a table shows after the name.
     pub(crate) columns: Vec<Column>,
+    /// Fields besides name and namespace that field selectors may name.
+    pub(crate) selectable: Vec<String>,
     /// The warning that goes with every answer of a deprecated version.
     pub(crate) deprecation: Option<String>,
     /// The version that objects are stored in.

@@ -120,13 +120,19 @@ impl Schema {
     /// are let pass; rules run only if types, required fields and sizes are right.
     #[must_use]
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        self.validate_after(false, new, old)
+    }
+
+    /// The same where `blocked` says that errors were found elsewhere in the object that keep rules from running.
+    #[must_use]
+    pub fn validate_after(&self, blocked: bool, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         if let Some(error) = depth_error(new, old) {
             return vec![error];
         }
         let correlation = old.map(|old| Correlation::new(old, &self.root));
         let mut errors = structure::validate(new, &self.root, "", correlation).into_errors("");
         embedded::check(new, &self.root, "", &mut errors);
-        self.validate_rest(errors, new, old)
+        self.validate_rest(errors, blocked, new, old)
     }
 
     /// Checks a write to the status subresource: the structure of `status` alone, lists and rules of the whole object.
@@ -140,12 +146,13 @@ impl Schema {
             let correlation = old.get("status").map(|old| Correlation::new(old, node));
             errors = structure::validate(status, node, "", correlation).into_errors("status");
         }
-        self.validate_rest(errors, new, Some(old))
+        self.validate_rest(errors, false, new, Some(old))
     }
 
     fn validate_rest(
         &self,
         mut errors: Vec<FieldError>,
+        blocked: bool,
         new: &Value,
         old: Option<&Value>,
     ) -> Vec<FieldError> {
@@ -159,7 +166,7 @@ impl Schema {
         if !self.root.declares_rules {
             return errors;
         }
-        if errors.iter().any(|error| error.kind.blocks_rules()) {
+        if blocked || errors.iter().any(|error| error.kind.blocks_rules()) {
             errors.push(FieldError::invalid("", Value::Null, RULES_SKIPPED));
             return errors;
         }

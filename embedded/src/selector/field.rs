@@ -51,7 +51,10 @@ pub(super) fn parse(resource: &Resource, text: &str) -> Result<Vec<Requirement>,
     let mut requirements = Vec::new();
     for term in split(text) {
         let requirement = term_of(&term)?;
-        if !offered(resource.family, resource.namespaced).contains(&requirement.path.as_str()) {
+        let path = &requirement.path;
+        if !offered(resource.family, resource.namespaced).contains(&path.as_str())
+            && !resource.selectable.contains(path)
+        {
             return Err(unsupported(resource.family, &requirement.path));
         }
         requirements.push(requirement);

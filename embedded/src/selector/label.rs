@@ -106,7 +106,14 @@ fn term(text: &str) -> Result<Requirement, String> {
             );
         }
     }
+    if let Some(word) = text.split_whitespace().nth(1) {
+        return Err(no_operator(word));
+    }
     requirement(text, Operator::Exists)
+}
+
+fn no_operator(found: &str) -> String {
+    format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt")
 }
 
 fn set(left: &str, list: &str) -> Result<Requirement, String> {
@@ -121,7 +128,7 @@ fn set(left: &str, list: &str) -> Result<Requirement, String> {
     match word {
         "in" => requirement(key, Operator::In(values)),
         "notin" => requirement(key, Operator::NotIn(values)),
-        other => Err(format!("found '{other}', expected: in, notin, =, ==, !=, gt, lt")),
+        other => Err(no_operator(other)),
     }
 }
 

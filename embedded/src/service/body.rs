@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{
     StatusError,
     call::Warnings,
+    duplicate,
     negotiate::media_type,
     protobuf::{self, ProtobufError},
     query::FieldValidation,
@@ -18,6 +19,9 @@ use crate::{
 
 /// As kube-apiserver.
 const LIMIT: usize = 3 * 1024 * 1024;
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
 
 /// What every object can be sent in.
 const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
@@ -61,13 +65,27 @@ fn unreadable(error: &dyn std::fmt::Display) -> StatusError {
     ))
 }
 
+/// Texts about the fields that a JSON body gives more than once.
+pub(super) fn repeated(bytes: &[u8], content_type: &str, validation: FieldValidation) -> Vec<String> {
+    if validation == FieldValidation::Ignore || !matches!(media_type(content_type), "" | JSON | MERGE) {
+        return Vec::new();
+    }
+    let paths = duplicate::fields(bytes);
+    paths
+        .iter()
+        .map(|path| format!("duplicate field {path:?}"))
+        .collect()
+}
+
 /// An object of `resource` out of a request body: its kind checked, formed, unknown fields treated as asked.
 pub(super) fn object(
     resource: &Resource,
-    mut object: Value,
+    bytes: &[u8],
+    content_type: &str,
     validation: FieldValidation,
     warnings: &Warnings,
 ) -> Result<Value, StatusError> {
+    let mut object = value(bytes, content_type)?;
     check_kind(resource, &mut object)?;
     let refused = |why: String| {
         StatusError::bad_request(format!(
@@ -77,16 +95,18 @@ pub(super) fn object(
         ))
     };
     let dropped = admit::form(resource, &mut object).map_err(refused)?;
-    match strict_error(&dropped, validation, warnings) {
+    let faults = repeated(bytes, content_type, validation);
+    match strict_error(faults, &dropped, validation, warnings) {
         Some(why) => Err(refused(why)),
         None => Ok(object),
     }
 }
 
-/// The same of a patch's result, whose faults are worded differently.
+/// The same of a patch's result, whose faults are worded differently. `faults` are those of the patch itself.
 pub(super) fn patched(
     resource: &Resource,
     mut object: Value,
+    faults: Vec<String>,
     validation: FieldValidation,
     warnings: &Warnings,
 ) -> Result<Value, StatusError> {
@@ -94,26 +114,31 @@ pub(super) fn patched(
     check_kind(resource, &mut object).map_err(|error| StatusError::invalid_patch(&whole, error.message()))?;
     let formed = admit::form(resource, &mut object);
     let dropped = formed.map_err(|why| StatusError::invalid_patch(&whole, &why))?;
-    match strict_error(&dropped, validation, warnings) {
+    match strict_error(faults, &dropped, validation, warnings) {
         Some(why) => Err(StatusError::invalid_patch(&whole, &why)),
         None => Ok(object),
     }
 }
 
-/// What a strict request is told about dropped fields; a lenient one is warned.
-fn strict_error(dropped: &[String], validation: FieldValidation, warnings: &Warnings) -> Option<String> {
-    let texts = dropped.iter().map(|path| format!("unknown field {path:?}"));
+/// What a strict request is told about repeated and dropped fields; a lenient one is warned.
+fn strict_error(
+    repeated: Vec<String>,
+    dropped: &[String],
+    validation: FieldValidation,
+    warnings: &Warnings,
+) -> Option<String> {
+    let mut texts = repeated;
+    texts.extend(dropped.iter().map(|path| format!("unknown field {path:?}")));
     match validation {
         FieldValidation::Ignore => None,
         FieldValidation::Warn => {
-            texts.for_each(|text| warnings.push(text));
+            for text in texts {
+                warnings.push(text);
+            }
             None
         }
-        FieldValidation::Strict if dropped.is_empty() => None,
-        FieldValidation::Strict => Some(format!(
-            "strict decoding error: {}",
-            texts.collect::<Vec<_>>().join(", ")
-        )),
+        FieldValidation::Strict if texts.is_empty() => None,
+        FieldValidation::Strict => Some(format!("strict decoding error: {}", texts.join(", "))),
     }
 }
 

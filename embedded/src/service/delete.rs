@@ -147,6 +147,11 @@ fn options(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Options, St
         none if none.is_empty() => call.query.propagation_policy.clone(),
         some => some,
     };
+    if !policy.is_empty() && given["orphanDependents"].is_boolean() {
+        let why = "orphanDependents and deletionPropagation cannot be both set";
+        let cause = Cause::invalid("propagationPolicy", &policy, why);
+        return Err(StatusError::invalid_delete_options(cause));
+    }
     let orphan = match policy.as_str() {
         "" => given["orphanDependents"] == true,
         "Background" => false,
@@ -164,7 +169,7 @@ fn options(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Options, St
     };
     let mut dry_run = call.query.dry_run;
     for value in meta::strings(&given["dryRun"]) {
-        dry_run |= query::dry_run(value)?;
+        dry_run |= query::dry_run(value, "DeleteOptions")?;
     }
     Ok(Options {
         uid: text(&given["preconditions"]["uid"]),

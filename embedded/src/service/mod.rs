@@ -2,8 +2,10 @@
 
 mod body;
 mod call;
+mod cause;
 mod delete;
 mod discovery;
+mod duplicate;
 mod negotiate;
 mod patch;
 mod protobuf;
@@ -32,9 +34,10 @@ use self::{
 };
 pub(crate) use self::{
     call::settle,
+    cause::Cause,
     delete::{ORPHAN, decide as decide_deletion},
     respond::{ResponseBody, failure, until},
-    status_error::{Cause, StatusError},
+    status_error::StatusError,
 };
 use crate::{
     resource::{Family, Registry},
@@ -106,7 +109,7 @@ impl Api {
         if misplaced || (!resource.namespaced && !at.namespace.is_empty()) {
             return Err(self.registry.nowhere(&at.group, &at.version));
         }
-        let query = Query::parse(parts.uri.query().unwrap_or(""))?;
+        let query = Query::parse(parts.uri.query().unwrap_or(""), options(&parts.method))?;
         Ok(Call::new(
             self.clone(),
             resource,
@@ -133,6 +136,10 @@ async fn act(call: &Call, parts: &Parts, body: Bytes) -> Result<Reply, StatusErr
         (&Method::POST, true) if sub.is_empty() && call.resource.family == Family::Custom => {
             write::create(call, &body, content_type).await
         }
+        // The server looks for a name before it looks for the verb.
+        (&Method::PUT | &Method::PATCH, false) if call.resource.family == Family::Custom => {
+            Err(StatusError::bad_request("name must be provided"))
+        }
         (&Method::PUT, true) => write::replace(call, part, &body, content_type).await,
         (&Method::PATCH, true) => patch::apply(call, part, body, content_type).await,
         (&Method::DELETE, true) if sub.is_empty() => delete::one(call, &body, content_type).await,
@@ -140,6 +147,17 @@ async fn act(call: &Call, parts: &Parts, body: Bytes) -> Result<Reply, StatusErr
             delete::collection(call, &body, content_type).await
         }
         (method, _) => Err(call.not_allowed(verb(method, is_item))),
+    }
+}
+
+/// The kind that a request's parameters make up, for methods that write.
+fn options(method: &Method) -> &'static str {
+    match method.as_str() {
+        "POST" => "CreateOptions",
+        "PUT" => "UpdateOptions",
+        "PATCH" => "PatchOptions",
+        "DELETE" => "DeleteOptions",
+        _ => "",
     }
 }
 

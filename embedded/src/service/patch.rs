@@ -37,6 +37,7 @@ pub(super) async fn apply(
     let key = call.key(&call.at.name);
     let (resource, at, warnings) = (call.resource.clone(), key.clone(), call.warnings.clone());
     let validation = call.query.field_validation;
+    let repeated = body::repeated(&bytes, content_type, validation);
     let stored = call.commit(key, move |state| {
         let old = state
             .get(&at)
@@ -44,12 +45,12 @@ pub(super) async fn apply(
         let before = present(&resource, old);
         let patched = change.apply(&before)?;
         // What the schema drops has been warned about when it was written; here only the patch can be new.
-        let validation = if patched == *before {
+        let validation = if patched == *before && repeated.is_empty() {
             FieldValidation::Ignore
         } else {
             validation
         };
-        let mut new = body::patched(&resource, patched, validation, &warnings)?;
+        let mut new = body::patched(&resource, patched, repeated, validation, &warnings)?;
         check_identity(&new, old)?;
         if meta::resource_version(&new).is_empty() {
             meta::set(

@@ -1,6 +1,6 @@
 //! Query parameters of a request, typed. Pure.
 
-use super::StatusError;
+use super::{Cause, StatusError};
 
 /// What to do with fields that the schema does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,16 +48,18 @@ pub(crate) struct Query {
 
 impl Query {
     /// Parses a query string. Unknown parameters are ignored, as kube-apiserver does.
-    pub(crate) fn parse(text: &str) -> Result<Self, StatusError> {
+    /// `options` is the kind that the parameters of this request's verb make up, for example `CreateOptions`; empty for
+    /// a verb that reads.
+    pub(crate) fn parse(text: &str, options: &str) -> Result<Self, StatusError> {
         let mut query = Self::default();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            query.set(&decode(key), decode(value))?;
+            query.set(&decode(key), decode(value), options)?;
         }
         Ok(query)
     }
 
-    fn set(&mut self, key: &str, value: String) -> Result<(), StatusError> {
+    fn set(&mut self, key: &str, value: String, options: &str) -> Result<(), StatusError> {
         match key {
             "watch" => self.watch = truth(&value),
             "resourceVersion" => self.resource_version = value,
@@ -73,10 +75,12 @@ impl Query {
             "labelSelector" => self.labels = value,
             "fieldSelector" => self.fields = value,
             "includeObject" => self.include_object = value,
-            "fieldValidation" => self.field_validation = field_validation(&value)?,
+            "fieldValidation" if matches!(options, "CreateOptions" | "UpdateOptions" | "PatchOptions") => {
+                self.field_validation = field_validation(&value, options)?;
+            }
             "propagationPolicy" => self.propagation_policy = value,
             "continue" => self.continue_token = value,
-            "dryRun" => self.dry_run = dry_run(&value)?,
+            "dryRun" if !options.is_empty() => self.dry_run = dry_run(&value, options)?,
             _ => {}
         }
         Ok(())
@@ -84,24 +88,30 @@ impl Query {
 }
 
 /// Whether a `dryRun` value asks for one.
-pub(crate) fn dry_run(value: &str) -> Result<bool, StatusError> {
+pub(crate) fn dry_run(value: &str, options: &str) -> Result<bool, StatusError> {
     match value {
         "" => Ok(false),
         "All" => Ok(true),
-        other => Err(StatusError::bad_request(format!(
-            "dryRun: Unsupported value: {other:?}: supported values: \"All\""
-        ))),
+        other => {
+            let cause = Cause {
+                reason: "FieldValueNotSupported",
+                field: "dryRun".into(),
+                message: format!("Unsupported value: [{other:?}]: supported values: \"All\""),
+            };
+            Err(StatusError::invalid_options(options, cause))
+        }
     }
 }
 
-fn field_validation(value: &str) -> Result<FieldValidation, StatusError> {
+fn field_validation(value: &str, options: &str) -> Result<FieldValidation, StatusError> {
     match value {
         "" | "Warn" => Ok(FieldValidation::Warn),
         "Strict" => Ok(FieldValidation::Strict),
         "Ignore" => Ok(FieldValidation::Ignore),
-        other => Err(StatusError::bad_request(format!(
-            "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
-        ))),
+        other => {
+            let cause = Cause::not_supported("fieldValidation", other, &["", "Ignore", "Strict", "Warn"]);
+            Err(StatusError::invalid_options(options, cause))
+        }
     }
 }
 
@@ -122,19 +132,28 @@ mod tests {
 
     #[test]
     fn parameters_are_decoded() {
-        let query =
-            Query::parse("watch=1&labelSelector=a%3Db%2Cc+in+%28d%29&timeoutSeconds=5&unknown=x").unwrap();
+        let text = "watch=1&labelSelector=a%3Db%2Cc+in+%28d%29&timeoutSeconds=5&unknown=x";
+        let query = Query::parse(text, "").unwrap();
         assert!(query.watch);
         assert_eq!(query.labels, "a=b,c in (d)");
         assert_eq!(query.timeout_seconds, Some(5));
-        assert!(!Query::parse("watch=false").unwrap().watch);
-        assert!(Query::parse("watch").unwrap().watch);
+        assert!(!Query::parse("watch=false", "").unwrap().watch);
+        assert!(Query::parse("watch", "").unwrap().watch);
     }
 
     #[test]
     fn values_that_are_none_are_refused() {
-        for text in ["timeoutSeconds=x", "fieldValidation=Maybe", "dryRun=Some"] {
-            assert_eq!(Query::parse(text).unwrap_err().code(), 400, "{text}");
+        for (text, code) in [
+            ("timeoutSeconds=x", 400),
+            ("fieldValidation=Maybe", 422),
+            ("dryRun=Some", 422),
+        ] {
+            let error = Query::parse(text, "CreateOptions").unwrap_err();
+            assert_eq!(error.code(), code, "{text}");
         }
+        assert!(
+            Query::parse("fieldValidation=Maybe", "").is_ok(),
+            "a read validates nothing"
+        );
     }
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::{resource::Resource, schema::FieldError};
+use super::Cause;
+use crate::resource::Resource;
 
 /// A request that is answered with a failure `Status`.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,77 +16,6 @@ pub(crate) struct StatusError {
 
 /// Stands in place of a reason where the answer is no `Status`.
 const PAGE: &str = "page";
-
-/// One wrong field of an object: what `field.Error` is to kube-apiserver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cause {
-    /// Machine-readable kind of fault, for example `FieldValueInvalid`.
-    pub(crate) reason: &'static str,
-    /// Path of the field.
-    pub(crate) field: String,
-    /// The text after the path.
-    pub(crate) message: String,
-}
-
-impl From<FieldError> for Cause {
-    fn from(error: FieldError) -> Self {
-        Self {
-            reason: error.kind.reason(),
-            message: error.body(),
-            field: error.path,
-        }
-    }
-}
-
-impl Cause {
-    fn to_value(&self) -> Value {
-        let mut value = json!({"reason": self.reason, "message": self.message});
-        if !self.field.is_empty() {
-            value["field"] = self.field.clone().into();
-        }
-        value
-    }
-
-    /// `field: Invalid value: "value": detail`.
-    pub(crate) fn invalid(field: impl Into<String>, value: &str, detail: &str) -> Self {
-        Self {
-            reason: "FieldValueInvalid",
-            field: field.into(),
-            message: format!("Invalid value: {value:?}: {detail}"),
-        }
-    }
-
-    /// `field: Unsupported value: "value": supported values: ...`.
-    pub(crate) fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
-        let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
-        Self {
-            reason: "FieldValueNotSupported",
-            field: field.into(),
-            message: format!(
-                "Unsupported value: {value:?}: supported values: {}",
-                supported.join(", ")
-            ),
-        }
-    }
-
-    /// `field: Required value: detail`.
-    pub(crate) fn required(field: impl Into<String>, detail: &str) -> Self {
-        Self {
-            reason: "FieldValueRequired",
-            field: field.into(),
-            message: format!("Required value: {detail}"),
-        }
-    }
-
-    /// `field: Forbidden: detail`.
-    pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
-        Self {
-            reason: "FieldValueForbidden",
-            field: field.into(),
-            message: format!("Forbidden: {detail}"),
-        }
-    }
-}
 
 impl StatusError {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
@@ -259,12 +189,17 @@ impl StatusError {
 
     /// 422 of the parameters of a list or watch.
     pub(crate) fn invalid_list_options(cause: Cause) -> Self {
-        Self::invalid_kind("meta.k8s.io", "ListOptions", "", &[cause])
+        Self::invalid_options("ListOptions", cause)
+    }
+
+    /// 422 of the parameters of a request, which make up an object of the kind `options`.
+    pub(crate) fn invalid_options(options: &str, cause: Cause) -> Self {
+        Self::invalid_kind("meta.k8s.io", options, "", &[cause])
     }
 
     /// 422 of the parameters of a deletion.
     pub(crate) fn invalid_delete_options(cause: Cause) -> Self {
-        Self::invalid_kind("meta.k8s.io", "DeleteOptions", "", &[cause])
+        Self::invalid_options("DeleteOptions", cause)
     }
 
     /// 422 of a patch whose result cannot be decoded. Like kube-apiserver it names no kind.
@@ -273,10 +208,13 @@ impl StatusError {
     }
 
     fn invalid_kind(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
-        let texts: Vec<String> = causes
-            .iter()
-            .map(|c| format!("{}: {}", c.field, c.message))
-            .collect();
+        let mut texts: Vec<String> = Vec::new();
+        for cause in causes {
+            let text = format!("{}: {}", cause.field, cause.message);
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let list = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

@@ -9,7 +9,7 @@ use crate::{
     age,
     jsonpath::Path,
     meta,
-    resource::{Column, Family, Source},
+    resource::{Column, Family, NAME, Source},
 };
 
 /// A table of objects, with the definitions of its columns or, after the first event of a watch, without.
@@ -38,7 +38,7 @@ pub(super) fn of(call: &Call, objects: &[Arc<Value>], version: &Value, headed: b
                 .collect();
             let mut row = json!({ "cells": cells });
             match call.query.include_object.as_str() {
-                "None" => {}
+                "None" => row["object"] = Value::Null,
                 "Object" => row["object"] = Value::clone(object),
                 _ => row["object"] = partial(object),
             }
@@ -54,7 +54,7 @@ pub(super) fn of(call: &Call, objects: &[Arc<Value>], version: &Value, headed: b
 fn name_column() -> Value {
     json!({
         "name": "Name", "type": "string", "format": "name", "priority": 0,
-        "description": "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names",
+        "description": NAME,
     })
 }
 

@@ -22,8 +22,8 @@ const GENERATED_TRIES: usize = 8;
 
 /// POST on a collection.
 pub(super) async fn create(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Reply, StatusError> {
-    let value = body::value(bytes, content_type)?;
-    let mut object = body::object(&call.resource, value, call.query.field_validation, &call.warnings)?;
+    let validation = call.query.field_validation;
+    let mut object = body::object(&call.resource, bytes, content_type, validation, &call.warnings)?;
     place(call, &mut object)?;
     let base = meta::text(&object, "generateName").to_owned();
     let generates = meta::name(&object).is_empty() && !base.is_empty();
@@ -107,8 +107,8 @@ pub(super) async fn replace(
     bytes: &Bytes,
     content_type: &str,
 ) -> Result<Reply, StatusError> {
-    let value = body::value(bytes, content_type)?;
-    let mut object = body::object(&call.resource, value, call.query.field_validation, &call.warnings)?;
+    let validation = call.query.field_validation;
+    let mut object = body::object(&call.resource, bytes, content_type, validation, &call.warnings)?;
     check_name(call, &object)?;
     place(call, &mut object)?;
     let key = call.key(&call.at.name);

@@ -17,10 +17,11 @@ async fn every_refusal_is_a_status_with_its_code_and_reason() {
         ("POST", WIDGETS.into(), Some(widget("a", 1)), 409, "AlreadyExists"),
         ("POST", WIDGETS.into(), Some(widget("A_b", 1)), 422, "Invalid"),
         ("POST", WIDGETS.into(), Some(widget("", 1)), 422, "Invalid"),
+        ("PUT", WIDGETS.into(), Some(widget("a", 1)), 400, "BadRequest"),
         (
             "PUT",
-            WIDGETS.into(),
-            Some(widget("a", 1)),
+            CONFIGMAPS.into(),
+            Some(json!({"metadata": {"name": "a"}})),
             405,
             "MethodNotAllowed",
         ),

@@ -97,6 +97,18 @@ pub(super) fn cases() -> Vec<Case> {
             )],
         ),
         case("table: nothing there", [table(&at("nobody"))]),
+        case(
+            "table: events",
+            [
+                raw(
+                    "POST",
+                    "/api/v1/namespaces/{ns}/events",
+                    "application/json",
+                    r#"{"metadata":{"name":"e"},"involvedObject":{"kind":"Widget","name":"w","namespace":"{ns}"},"type":"Normal","reason":"Made","message":"it is made","source":{"component":"maker"},"count":2,"firstTimestamp":"2024-01-01T00:00:00Z","lastTimestamp":"2024-01-01T00:00:00Z"}"#,
+                ),
+                table("/api/v1/namespaces/{ns}/events"),
+            ],
+        ),
         case("table: namespaces", [table("/api/v1/namespaces/{ns}")]),
         case(
             "table: secrets, config maps, leases, service accounts",

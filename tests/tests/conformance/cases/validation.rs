@@ -124,6 +124,8 @@ fn strictness() -> Vec<Case> {
     );
     let path = |mode: &str| format!("{WIDGETS}?fieldValidation={mode}");
     let double = r#"{"apiVersion":"conformance.sluice.dev/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"color":"red","color":"green"}}"#;
+    let double_elsewhere = r#"{"apiVersion":"conformance.sluice.dev/v1","kind":"Widget","metadata":{"name":"a","name":"b","labels":{"x":"1","x":"2"}},"spec":{"color":"red","color":"red","color":"green"}}"#;
+    let twice = r#"{"spec":{"color":"red","color":"green"}}"#;
     vec![
         case(
             "unknown fields: dropped",
@@ -154,8 +156,45 @@ fn strictness() -> Vec<Case> {
             [raw("POST", &path("Strict"), "application/json", double)],
         ),
         case(
+            "double fields: in a merge patch",
+            [
+                post(WIDGETS, &red("a")),
+                raw("PATCH", &at("a"), "application/merge-patch+json", twice),
+                raw(
+                    "PATCH",
+                    &format!("{}?fieldValidation=Strict", at("a")),
+                    "application/merge-patch+json",
+                    twice,
+                ),
+            ],
+        ),
+        case(
+            "double fields: in a list, in metadata, of a built-in kind",
+            [
+                raw("POST", WIDGETS, "application/json", double_elsewhere),
+                raw(
+                    "POST",
+                    "/api/v1/namespaces/{ns}/configmaps?fieldValidation=Strict",
+                    "application/json",
+                    r#"{"metadata":{"name":"m"},"data":{"a":"1","a":"2"},"extra":1}"#,
+                ),
+            ],
+        ),
+        case(
             "field validation: unknown mode",
             [post(&path("Perhaps"), &red("a"))],
+        ),
+        case(
+            "dry run and field validation: unknown mode of each verb",
+            [
+                post(&format!("{WIDGETS}?dryRun=Some"), &red("a")),
+                post(WIDGETS, &red("a")),
+                merge(
+                    &format!("{}?fieldValidation=Perhaps", at("a")),
+                    &json!({ "spec": { "size": 4 } }),
+                ),
+                get(&format!("{}?fieldValidation=Perhaps&dryRun=Some", at("a"))),
+            ],
         ),
     ]
 }
