@@ -58,6 +58,8 @@ pub enum Approval {
         /// Who gave it, as far as Kubernetes tells.
         by: String,
     },
+    /// `replan-` and the beginning of the waiting plan's id: another plan is asked for in its place.
+    Replan,
     /// `disable`: drift is reported, nothing is applied.
     Disabled,
 }

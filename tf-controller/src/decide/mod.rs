@@ -153,11 +153,21 @@ fn waiting_plan(facts: &Facts, pending: &Pending) -> Step {
                 attempt,
             })
         }
-        Approval::None if pending.drift && facts.now >= due => {
+        Approval::None | Approval::Replan if pending.drift && facts.now >= due => {
             start(facts, RunAction::Plan, Trigger::Interval, 1)
         }
-        Approval::None | Approval::Disabled => Step::Rest(Rest::AwaitApproval),
+        Approval::Replan if is_before_this_spec(facts) => start(facts, RunAction::Plan, Trigger::Spec, 1),
+        Approval::None | Approval::Replan | Approval::Disabled => Step::Rest(Rest::AwaitApproval),
     }
+}
+
+/// The newest run knew an older spec: what the spec asks for has not been done yet.
+fn is_before_this_spec(facts: &Facts) -> bool {
+    facts
+        .history
+        .last
+        .as_ref()
+        .is_some_and(|last| last.generation != facts.generation)
 }
 
 /// The last run failed or was lost: the same again after a while, or not at all.

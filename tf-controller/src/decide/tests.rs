@@ -181,6 +181,8 @@ fn a_waiting_plan() {
         ("approved, inputs changed", change(with_pending(60, false), |f| { f.approval = approved.clone(); f.inputs = Inputs::Known("i2".into()); })),
         ("auto, inputs changed", change(with_pending(60, false), |f| { f.approval = Approval::Auto; f.inputs = Inputs::Known("i2".into()); })),
         ("approved, destroy switched on", change(with_pending(60, false), |f| { f.approval = approved.clone(); f.policy.destroy = true; })),
+        ("replan", change(with_pending(60, false), |f| { f.approval = Approval::Replan; f.generation = 2; })),
+        ("replanned", change(with_pending(60, false), |f| f.approval = Approval::Replan)),
         ("drift, manual", with_pending(60, true)),
         ("drift, manual, interval over", with_pending(600, true)),
         ("drift, auto", change(with_pending(60, true), |f| f.approval = Approval::Auto)),
@@ -195,6 +197,8 @@ fn a_waiting_plan() {
     approved, inputs changed: Plan because Revision, attempt 1
     auto, inputs changed: PlanAndApply because Revision, attempt 1, approved by auto
     approved, destroy switched on: Plan (destroy) because Revision, attempt 1
+    replan: Plan because Spec, attempt 1
+    replanned: AwaitApproval
     drift, manual: AwaitApproval
     drift, manual, interval over: Plan because Interval, attempt 1
     drift, auto: Apply because Drift, attempt 1, plan-main-aa-ee, approved by auto
@@ -243,7 +247,7 @@ fn a_deleted_stack() {
 prop_compose! {
     fn any_facts()(
         deleting: bool, suspended: bool, refused: bool, generation in 1_i64..3, plan_only: bool, destroy: bool,
-        destroy_on_deletion: bool, approval in 0_usize..4, source in 0..3, inputs in 0..3, active: bool,
+        destroy_on_deletion: bool, approval in 0_usize..5, source in 0..3, inputs in 0..3, active: bool,
         last in proptest::option::of((0_usize..3, 0_i64..2000, 1_u32..50, any::<bool>(), 0..2)),
         pending in proptest::option::of((any::<bool>(), 0_i64..2000)),
         request: bool, retries in proptest::option::of(0_u32..3),
@@ -255,7 +259,7 @@ prop_compose! {
         f.generation = generation;
         f.policy = Policy { plan_only, destroy, destroy_on_deletion };
         let approval: usize = approval;
-        f.approval = [Approval::None, Approval::Auto, Approval::Given { by: "u".into() }, Approval::Disabled][approval].clone();
+        f.approval = [Approval::None, Approval::Auto, Approval::Given { by: "u".into() }, Approval::Disabled, Approval::Replan][approval].clone();
         if source == 1 { f.source = SourceFact::NoArtifact; }
         if source == 2 { f.source = SourceFact::NotFound("gone".into()); }
         if inputs == 1 { f.inputs = Inputs::Known("i2".into()); }

@@ -17,6 +17,7 @@ use sluice_api::{
     terraform::{FINALIZER, Terraform, label_value},
 };
 use sluice_runtime::{finalizer, watch::Next};
+use sluice_tf_runner::bundle;
 
 /// Runs that are kept beside the last plan and the last apply.
 const KEPT_RUNS: usize = 20;
@@ -69,6 +70,18 @@ where
     match api.delete(name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         deleted => deleted.map(drop),
+    }
+}
+
+/// Deletes the bundle of the newest run, once it has ended: it holds variables, and nobody reads it any more. One that is
+/// missed goes with its run.
+pub(super) async fn drop_bundle(stack: &Terraform, runs: &[TerraformRun], context: &Context) {
+    let Some(run) = in_order(runs).pop().filter(|run| phase(run).is_final()) else {
+        return;
+    };
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    if let Err(error) = remove(&api, &bundle::secret_name(&run.name_any())).await {
+        tracing::debug!(run = run.name_any(), %error, "the bundle of an ended run could not be deleted");
     }
 }
 

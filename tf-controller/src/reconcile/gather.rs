@@ -115,6 +115,7 @@ pub(super) fn approval_of(stack: &Terraform, facts: &Facts) -> Approval {
     match approval::decide(ask, pending) {
         approval::Approval::Disabled => Approval::Disabled,
         approval::Approval::Auto => Approval::Auto,
+        approval::Approval::Replan => Approval::Replan,
         approval::Approval::Approves(_) if !pending.is_empty() => Approval::Given { by: approver(stack) },
         _ => Approval::None,
     }

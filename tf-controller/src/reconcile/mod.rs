@@ -284,6 +284,7 @@ async fn write(
         for event in events(&report, &compute(stack)) {
             context.recorder.record(stack, with_annotations(stack, event));
         }
+        cleanup::drop_bundle(stack, &observed.runs, context).await;
     }
     cleanup::prune(stack, &observed.runs, context).await;
     Ok(())

@@ -108,6 +108,7 @@ async fn an_approval_counts_once_even_when_runs_and_state_are_deleted() {
     world.edit("net", json!({ "approvePlan": first })).await;
     world.ready("net", "True TerraformAppliedSucceed").await;
     world.edit("net", json!({ "suspend": true })).await;
+    world.no_bundles().await;
     let runs: Api<TerraformRun> = world.api();
     runs.delete_collection(&DeleteParams::default(), &ListParams::default())
         .await

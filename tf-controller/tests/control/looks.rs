@@ -130,6 +130,22 @@ impl World {
         Some(String::from_utf8(bytes.0).unwrap())
     }
 
+    /// Waits until no Secret is left that a run was given.
+    pub(crate) async fn no_bundles(&self) {
+        let api: Api<Secret> = self.api();
+        let looking = async {
+            while !bundles(&api).await.is_empty() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let gone = tokio::time::timeout(DEADLINE, looking).await.is_ok();
+        assert!(
+            gone,
+            "what ended runs were given is kept: {:?}",
+            bundles(&api).await
+        );
+    }
+
     /// The Terraform state of a stack.
     pub(crate) async fn state(&self, name: &str) -> String {
         let api: Api<Secret> = self.api();
@@ -141,6 +157,12 @@ impl World {
             .unwrap();
         text
     }
+}
+
+async fn bundles(api: &Api<Secret>) -> Vec<String> {
+    let secrets = api.list(&ListParams::default()).await.unwrap().items;
+    let names = secrets.iter().map(ResourceExt::name_any);
+    names.filter(|name| name.ends_with("-bundle")).collect()
 }
 
 /// `<status> <reason> <message>` of a condition; empty if it is not there.
