@@ -73,11 +73,13 @@ pub async fn run(
     let runs = Related::<TerraformRun>::new(client.clone(), scope.clone());
     let seen = runs.objects();
     let changed_runs = runs.keys(|run| [stack_of(&run)]);
+    let denied = options.cross_namespace == CrossNamespace::Denied;
     let sources = Related::<GitRepository>::new(
         client,
         Scope {
             labels: None,
-            ..scope
+            // Where references may leave their namespace, so may what a stack waits for.
+            namespace: scope.namespace.filter(|_| denied),
         },
     );
     let readers = stacks.clone();

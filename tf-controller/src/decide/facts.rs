@@ -115,6 +115,9 @@ pub struct History {
     pub last_success: Option<Timestamp>,
     /// The name of the newest run whose apply was started (part of the effect digest: makes ids single-use).
     pub last_started_apply: Option<String>,
+    /// The program that the stack was last run with (`terraform` or `tofu`): its state is never given to the other one
+    /// silently.
+    pub tool: Option<String>,
     /// One more than the highest sequence in any run's name.
     pub next_sequence: u64,
 }

@@ -208,6 +208,7 @@ async fn launch(
     let namespace = run.namespace().unwrap_or_default();
     let bundle = Bundle {
         last_apply: history.last_started_apply.clone(),
+        tool: history.tool.clone(),
         ..resolved.bundle.clone()
     };
     let runs: Api<TerraformRun> = Api::namespaced(context.client.clone(), &namespace);

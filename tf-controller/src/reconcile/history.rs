@@ -49,6 +49,12 @@ pub(crate) fn sequence(run: &TerraformRun) -> u64 {
 fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     let status = run.status.as_ref();
     let drift = is_drift(history, &fact);
+    let tool = status
+        .and_then(|s| s.tool.as_ref())
+        .filter(|_| status.is_some_and(|s| s.has_changes.is_some()));
+    if let Some(tool) = tool {
+        history.tool = Some(tool.name.clone());
+    }
     let plan_id = status.map(|s| s.plan_id.clone()).unwrap_or_default();
     let applied = status.is_some_and(|s| s.attempted_apply);
     history.checked = drift;

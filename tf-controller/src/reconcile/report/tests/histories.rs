@@ -67,3 +67,24 @@ fn histories() {
     pruned: active none, last net-u1-7 Succeeded, pending none, checked false, started net-u1-7, next 8
     ");
 }
+
+#[test]
+fn a_stacks_tool_is_the_one_that_made_its_last_plan() {
+    let tool = |name: &str, planned: Option<bool>| json!({ "tool": { "name": name, "version": "1" }, "hasChanges": planned, "phase": "Succeeded" });
+    let runs = |values: Vec<Value>| history(&values.iter().map(typed).collect::<Vec<_>>()).tool;
+    assert_eq!(runs(vec![]), None);
+    let plan = |number, status| run(number, json!({ "action": "Plan" }), status);
+    assert_eq!(
+        runs(vec![plan(1, tool("tofu", Some(false)))]).as_deref(),
+        Some("tofu")
+    );
+    // One that got no further than to find a program says nothing about the state.
+    let failed = plan(
+        2,
+        json!({ "tool": { "name": "terraform", "version": "1" }, "phase": "Failed" }),
+    );
+    assert_eq!(
+        runs(vec![plan(1, tool("tofu", Some(true))), failed]).as_deref(),
+        Some("tofu")
+    );
+}
