@@ -4,12 +4,15 @@
 mod stack;
 mod wait;
 
-pub use stack::{Commit, NAME, NAMESPACE, manifests};
-pub use wait::{StoryError, until, until_gone};
+pub use stack::{Commit, NAME, NAMESPACE, impatient_manifests, manifests};
+pub use wait::{StoryError, persist, until, until_gone};
 
 use kube::{
     Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams,
+    },
 };
 use serde_json::{Value, json};
 use sluice_harness::git::Repository;
@@ -34,6 +37,10 @@ pub struct Run {
     pub trigger: String,
     /// Its last phase.
     pub phase: String,
+    /// The stored plan that it applied or was to apply.
+    pub plan: String,
+    /// Whether the CLI's apply was started.
+    pub attempted_apply: bool,
 }
 
 fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
@@ -67,6 +74,19 @@ impl Story {
     #[must_use]
     pub fn runs_api(&self) -> Api<DynamicObject> {
         self.api(&resource("infra.sluice.dev", "v1alpha1", "TerraformRun"))
+    }
+
+    /// Makes the story's objects, as `kubectl create` does.
+    ///
+    /// # Errors
+    /// When the API refuses, or a manifest is no object.
+    pub async fn make(&self, [source, stack]: &[Value; 2]) -> Result<(), StoryError> {
+        for (api, manifest) in [(self.sources(), source), (self.stacks(), stack)] {
+            let object: DynamicObject = serde_json::from_value(manifest.clone())
+                .map_err(|error| StoryError::Unreadable(error.to_string()))?;
+            api.create(&PostParams::default(), &object).await?;
+        }
+        Ok(())
     }
 
     /// Commits and waits until the source shows the new revision.
@@ -110,9 +130,9 @@ impl Story {
     /// # Errors
     /// When the API refuses.
     pub async fn approve(&self, plan_id: &str) -> Result<(), StoryError> {
-        let patch = Patch::Merge(json!({ "spec": { "approvePlan": plan_id } }));
-        self.stacks().patch(NAME, &PatchParams::default(), &patch).await?;
-        Ok(())
+        let patch: Patch<Value> = Patch::Merge(json!({ "spec": { "approvePlan": plan_id } }));
+        let (stacks, params) = (self.stacks(), PatchParams::default());
+        persist(|| stacks.patch(NAME, &params, &patch)).await.map(drop)
     }
 
     /// Waits until this revision is applied and the stack is Ready.
@@ -130,6 +150,60 @@ impl Story {
         )
         .await?;
         Ok(())
+    }
+
+    /// Waits until this revision is applied, approving whatever plan asks for it on the way: after a fault there may be
+    /// one more than without.
+    ///
+    /// # Errors
+    /// When it is not in time.
+    pub async fn see_through(&self, revision: &str) -> Result<(), StoryError> {
+        let applied = |object: &Value| {
+            object.pointer("/status/lastAppliedRevision") == Some(&json!(revision)) && is_ready(object)
+        };
+        let asking = |object: &Value| {
+            let pending = object.pointer("/status/plan/pending").and_then(Value::as_str);
+            let given = object.pointer("/spec/approvePlan").and_then(Value::as_str);
+            pending
+                .filter(|id| !id.is_empty() && Some(*id) != given)
+                .map(str::to_owned)
+        };
+        loop {
+            let what = "the revision applied, or a plan that waits for approval";
+            let object = until(&self.stacks(), NAME, what, |o| applied(o) || asking(o).is_some()).await?;
+            match asking(&object) {
+                Some(plan) => self.approve(&plan).await?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The Terraform state, as the kubernetes backend keeps it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn state(&self) -> Result<Value, StoryError> {
+        let api: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let secret = persist(|| api.get("tfstate-default-app")).await?;
+        let packed = secret.data.and_then(|mut data| data.remove("tfstate"));
+        let packed = packed.map(|bytes| bytes.0).unwrap_or_default();
+        serde_json::from_reader(flate2::read::GzDecoder::new(packed.as_slice()))
+            .map_err(|error| StoryError::Unreadable(format!("the Terraform state: {error}")))
+    }
+
+    /// The names of all Secrets.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub async fn secrets(&self) -> Result<Vec<String>, StoryError> {
+        let api: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let everything = ListParams::default();
+        let list = persist(|| api.list(&everything)).await?;
+        Ok(list
+            .items
+            .into_iter()
+            .filter_map(|secret| secret.metadata.name)
+            .collect())
     }
 
     /// Waits until the stack has looked at this revision.
@@ -150,7 +224,7 @@ impl Story {
     /// When it cannot be read.
     pub async fn outputs(&self) -> Result<BTreeMap<String, String>, StoryError> {
         let api: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let secret = api.get("app-outputs").await?;
+        let secret = persist(|| api.get("app-outputs")).await?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(secret
             .data
@@ -165,7 +239,8 @@ impl Story {
     /// # Errors
     /// When they cannot be listed.
     pub async fn runs(&self) -> Result<Vec<Run>, StoryError> {
-        let list = self.runs_api().list(&ListParams::default()).await?;
+        let (api, everything) = (self.runs_api(), ListParams::default());
+        let list = persist(|| api.list(&everything)).await?;
         let text = |o: &DynamicObject, at: &str| {
             o.data
                 .pointer(at)
@@ -181,6 +256,8 @@ impl Story {
                 action: text(o, "/spec/action"),
                 trigger: text(o, "/spec/trigger"),
                 phase: text(o, "/status/phase"),
+                plan: text(o, "/spec/plan/id"),
+                attempted_apply: o.data.pointer("/status/attemptedApply") == Some(&Value::Bool(true)),
             })
             .collect();
         let sequence = |run: &Run| run.name.rsplit('-').next().and_then(|n| n.parse::<u64>().ok());
@@ -193,8 +270,7 @@ impl Story {
     /// # Errors
     /// When it is not gone in time.
     pub async fn delete_stack(&self) -> Result<(), StoryError> {
-        self.stacks().delete(NAME, &DeleteParams::default()).await?;
-        until_gone(&self.stacks(), NAME).await
+        delete(&self.stacks()).await
     }
 
     /// Deletes the source and waits until it is gone.
@@ -202,8 +278,17 @@ impl Story {
     /// # Errors
     /// When it is not gone in time.
     pub async fn delete_source(&self) -> Result<(), StoryError> {
-        self.sources().delete(NAME, &DeleteParams::default()).await?;
-        until_gone(&self.sources(), NAME).await
+        delete(&self.sources()).await
+    }
+}
+
+/// Deletes and waits. A deletion that is sent twice finds nothing the second time.
+async fn delete(api: &Api<DynamicObject>) -> Result<(), StoryError> {
+    let params = DeleteParams::default();
+    match persist(|| api.delete(NAME, &params)).await {
+        Err(StoryError::Api(kube::Error::Api(status))) if status.is_not_found() => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => until_gone(api, NAME).await,
     }
 }
 

@@ -95,3 +95,11 @@ pub fn manifests(url: &str) -> [Value; 2] {
         }),
     ]
 }
+
+/// The same, for a story with faults: a run that failed is tried again at once instead of after a quarter of a minute.
+#[must_use]
+pub fn impatient_manifests(url: &str) -> [Value; 2] {
+    let [source, mut stack] = manifests(url);
+    stack["spec"]["retryInterval"] = json!("1s");
+    [source, stack]
+}

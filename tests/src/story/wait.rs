@@ -8,6 +8,12 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::Value;
+use std::time::Duration;
+
+/// How often something is asked that cannot be watched.
+const PACE: Duration = Duration::from_millis(100);
+/// How long one answer may take before the request is sent again.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// Why the story cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +24,12 @@ pub enum StoryError {
     /// The watch broke for good.
     #[error("the watch broke: {0}")]
     Watch(#[from] watcher::Error),
+    /// The API takes requests and does not answer.
+    #[error("the API does not answer")]
+    Silent,
+    /// A stored value is not what it should be.
+    #[error("{0}")]
+    Unreadable(String),
     /// git failed.
     #[error(transparent)]
     Git(#[from] sluice_harness::git::GitError),
@@ -79,18 +91,45 @@ pub async fn until(
 /// # Errors
 /// [`StoryError::Late`] when it is not within [`PATIENCE`].
 pub async fn until_gone(api: &Api<DynamicObject>, name: &str) -> Result<(), StoryError> {
-    let gone = kube::runtime::wait::await_condition(api.clone(), name, |object: Option<&DynamicObject>| {
-        object.is_none()
-    });
-    if tokio::time::timeout(PATIENCE, gone).await.is_ok() {
-        return Ok(());
+    let mut last = Value::Null;
+    let mut tick = tokio::time::interval(PACE);
+    let wait = async {
+        loop {
+            tick.tick().await;
+            let Some(object) = persist(|| api.get_opt(name)).await? else {
+                return Ok(());
+            };
+            last = serde_json::to_value(object).unwrap_or_default();
+        }
+    };
+    match tokio::time::timeout(PATIENCE, wait).await {
+        Ok(ended) => ended,
+        Err(_) => Err(late(name, "the end", &last)),
     }
-    let last = api
-        .get_opt(name)
-        .await?
-        .and_then(|object| serde_json::to_value(object).ok())
-        .unwrap_or_default();
-    Err(late(name, "the end", &last))
+}
+
+/// Sends a request until the API answers: it may be away for a while. Only requests that may be sent twice.
+///
+/// # Errors
+/// What the API answers, or the last failure to reach it within [`PATIENCE`].
+pub async fn persist<T, F>(request: impl Fn() -> F) -> Result<T, StoryError>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    let began = tokio::time::Instant::now();
+    let mut tick = tokio::time::interval(PACE);
+    loop {
+        tick.tick().await;
+        match tokio::time::timeout(ANSWER, request()).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(kube::Error::Api(status))) if status.code < 500 => {
+                return Err(kube::Error::Api(status).into());
+            }
+            Ok(Err(error)) if began.elapsed() > PATIENCE => return Err(error.into()),
+            Err(_) if began.elapsed() > PATIENCE => return Err(StoryError::Silent),
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
 }
 
 fn late(name: &str, what: &'static str, last: &Value) -> StoryError {

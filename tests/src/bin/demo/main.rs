@@ -1,17 +1,17 @@
 //! `make demo`: the story, shown as it happens, against `sluice up` on this machine.
 
-mod program;
 mod tables;
 
 use clap::Parser;
-use program::Program;
 use sluice::view::Screen;
 use sluice_harness::git::{GitServer, Repository};
-use sluice_tests::story::{Commit, NAME, Story};
+use sluice_tests::{
+    Failed,
+    program::{Program, Setup},
+    story::{Commit, NAME, Story, manifests},
+};
 use std::{path::Path, process::ExitCode, sync::Arc, time::Instant};
 use tokio_util::sync::CancellationToken;
-
-type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// One Git push becomes an applied stack, shown step by step.
 #[derive(Parser)]
@@ -50,7 +50,10 @@ async fn demo(args: &Args, screen: &Arc<Screen>) -> Result<(), Failed> {
 
     heading("sluice up: API, source controller and tf-controller in one program, no cluster");
     let folder = tempfile::tempdir()?;
-    let program = Program::start(folder.path(), &url, &tool).await?;
+    let setup = Setup::new(folder.path(), &tool);
+    let [source, stack] = manifests(&url);
+    setup.write(&[("source.yaml", source), ("stack.yaml", stack)])?;
+    let program = Program::start(setup).await?;
     screen.say(&format!("         {}", program.command()));
     let stop = CancellationToken::new();
     let view = tokio::spawn(sluice::view::follow(

@@ -1,9 +1,9 @@
 //! `kubectl get` through the written kubeconfig; without a kubectl, the same tables from the server.
 
-use super::Failed;
 use kube::Client;
 use serde_json::Value;
 use sluice::view::Screen;
+use sluice_tests::Failed;
 use std::path::Path;
 
 const RESOURCES: [(&str, &str); 3] = [
