@@ -24,6 +24,10 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 /// Passes over stacks at once; they never wait for runs.
 const PASSES: u16 = 16;
+/// What keeps its port in the state directory.
+const API: &str = "api";
+/// See [`API`].
+const ARTIFACTS: &str = "artifacts";
 
 /// Arguments of `sluice up`.
 #[derive(clap::Args, Clone, Debug)]
@@ -167,7 +171,12 @@ async fn serve_api(args: &UpArgs, place: &Place) -> Result<(Embedded, Serving), 
     };
     let crds: Vec<CustomResourceDefinition> = sluice_api::crds();
     let embedded = Server::builder().crds(crds).store(store).build()?;
-    let serving = embedded.serve(args.listen, &place.api()).await?;
+    let mut listen = args.listen;
+    if listen.port() == 0 {
+        listen.set_port(place.port(API));
+    }
+    let serving = embedded.serve(listen, &place.api()).await?;
+    place.keep_port(API, serving.addr.port())?;
     Ok((embedded, serving))
 }
 
@@ -181,12 +190,14 @@ async fn start_sources(
         "source-controller".into(),
         "--storage-path".into(),
         storage.into_os_string(),
-        "--storage-addr=127.0.0.1:0".into(),
+        format!("--storage-addr=127.0.0.1:{}", place.port(ARTIFACTS)).into(),
         "--metrics-addr=0".into(),
         "--health-addr=0".into(),
     ];
     let options = sluice_source_controller::Options::try_parse_from(flags)?;
-    Ok(sluice_source_controller::run(options, client.clone(), stop.clone()).await?)
+    let running = sluice_source_controller::run(options, client.clone(), stop.clone()).await?;
+    place.keep_port(ARTIFACTS, running.artifacts.port())?;
+    Ok(running)
 }
 
 /// Runs get the user's own environment, since `AWS_PROFILE` must work, and this API; the runner drops what would steer

@@ -7,7 +7,6 @@ use kube::{
 };
 use serde_json::Value;
 use std::{
-    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
@@ -22,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Setup {
     folder: PathBuf,
     tool: PathBuf,
-    listen: SocketAddr,
     state: bool,
 }
 
@@ -33,15 +31,8 @@ impl Setup {
         Self {
             folder: folder.to_owned(),
             tool: tool.to_owned(),
-            listen: (Ipv4Addr::LOCALHOST, 0).into(),
             state: true,
         }
-    }
-
-    /// Serves at this address instead of at a free port.
-    #[must_use]
-    pub fn listening(self, listen: SocketAddr) -> Self {
-        Self { listen, ..self }
     }
 
     /// Without `--state`.
@@ -87,11 +78,7 @@ impl Setup {
             words.extend(["--state".to_owned(), text(self.folder.join("state"))]);
         }
         words.extend(["--kubeconfig-out".to_owned(), text(self.kubeconfig())]);
-        words.extend([
-            "--listen".to_owned(),
-            self.listen.to_string(),
-            "--quiet".to_owned(),
-        ]);
+        words.push("--quiet".to_owned());
         words
     }
 

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io,
+    net::{Ipv4Addr, TcpListener},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -86,6 +87,24 @@ impl Place {
         self.root.join("runs")
     }
 
+    /// The port that `what` had in the last life of this state, or 0 (any) when it had none or it is not free. Runs
+    /// outlive a program that was killed, and know its API and its artifacts by their addresses.
+    pub(super) fn port(&self, what: &str) -> u16 {
+        let text = fs::read_to_string(self.port_file(what)).unwrap_or_default();
+        let port = text.trim().parse().unwrap_or(0);
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_or(0, |_free| port)
+    }
+
+    /// Keeps the port of `what` for the next life of this state.
+    pub(super) fn keep_port(&self, what: &str, port: u16) -> Result<(), PlaceError> {
+        let file = self.port_file(what);
+        fs::write(&file, port.to_string()).map_err(unusable(&file))
+    }
+
+    fn port_file(&self, what: &str) -> PathBuf {
+        self.root.join(format!("{what}.port"))
+    }
+
     /// Unpacked artifacts; of no use after a restart.
     pub(super) fn scratch(&self) -> PathBuf {
         self.root.join("scratch")
@@ -152,6 +171,20 @@ mod tests {
         assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o700);
         drop(place);
         assert!(Place::open(Some(&state)).is_ok());
+    }
+
+    #[test]
+    fn a_port_is_kept_unless_another_program_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::open(Some(dir.path())).unwrap();
+        assert_eq!(place.port("api"), 0);
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        place.keep_port("api", port).unwrap();
+        assert_eq!(place.port("api"), 0);
+        drop(taken);
+        assert_eq!(place.port("api"), port);
+        assert_eq!(place.port("artifacts"), 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::{
     telling, within_deadline, without_cluster,
-    world::{Origin, World, free_port, leftovers},
+    world::{Origin, World, leftovers},
 };
 use futures::{StreamExt, TryStreamExt};
 use kube::{
@@ -18,10 +18,7 @@ use sluice_tests::{
     program::{Program, Setup},
     story::{Commit, Story, impatient_manifests},
 };
-use std::{
-    collections::{BTreeSet, HashSet},
-    net::Ipv4Addr,
-};
+use std::collections::{BTreeSet, HashSet};
 use tokio::sync::{mpsc, watch};
 
 /// Kills of each program.
@@ -158,8 +155,7 @@ fn kills_of_sluice_up_lose_nothing_and_repeat_nothing() {
     within_deadline(async {
         let origin = Origin::start().await;
         let folder = tempfile::tempdir().unwrap();
-        let listen = (Ipv4Addr::LOCALHOST, free_port()).into();
-        let setup = Setup::new(folder.path(), &origin.tool).listening(listen);
+        let setup = Setup::new(folder.path(), &origin.tool);
         setup.write(&[]).unwrap();
         let mut program = Program::start(setup.clone()).await.unwrap();
         let story = Story::new(program.client());
