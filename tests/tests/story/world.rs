@@ -145,7 +145,6 @@ impl World {
     /// nothing here, since no node and no kubelet is there: the processes stand in for them.
     pub(crate) async fn start(tool: &Path) -> Self {
         let plane = ControlPlane::start().await.unwrap();
-        plane.start_controllers().unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("admin"), plane.admin().kubeconfig()).unwrap();
         kubectl(folder.path(), &["apply", "-k", &config("default")]).await;
@@ -160,6 +159,8 @@ impl World {
             ],
         )
         .await;
+        // Now that the kinds are there: the garbage collector looks for new ones only twice a minute.
+        plane.start_controllers().unwrap();
         let sources = source_controller(&plane, folder.path(), tool).await;
         let stacks = tf_controller(&plane, folder.path(), tool).await;
         Self {
