@@ -1,20 +1,20 @@
 //! A server's answer as a stream of packets, bounded in bytes.
 
-use bytes::BytesMut;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt as _};
 
 use super::super::error::{FetchError, ProtocolError};
 use super::super::protocol::packet::{self, Packet};
-use super::http::connection_error;
 
 /// Bytes behind the last packet that are read to keep the connection; more closes it.
 const LEFTOVER: u64 = 64 * 1024;
 
 /// The packets of one answer.
-#[derive(Debug)]
 pub(in super::super) struct Packets {
-    body: Incoming,
+    body: BoxStream<'static, Result<Bytes, String>>,
     buffer: BytesMut,
     host: String,
     taken: u64,
@@ -22,9 +22,13 @@ pub(in super::super) struct Packets {
 }
 
 impl Packets {
-    pub(super) fn new(body: Incoming, host: String) -> Self {
+    /// The packets in the pieces of an answer; a broken connection is a piece that says why.
+    pub(super) fn new(
+        body: impl Stream<Item = Result<Bytes, String>> + Send + 'static,
+        host: String,
+    ) -> Self {
         Self {
-            body,
+            body: body.boxed(),
             buffer: BytesMut::new(),
             host,
             taken: 0,
@@ -75,17 +79,27 @@ impl Packets {
     }
 
     async fn more(&mut self) -> Result<bool, FetchError> {
-        let Some(frame) = self.body.frame().await else {
+        let Some(piece) = self.body.next().await else {
             return Ok(false);
         };
-        let frame = frame.map_err(|error| connection_error(&self.host, &error))?;
-        if let Ok(data) = frame.into_data() {
-            self.taken += data.len() as u64;
-            if self.taken > self.limit {
-                return Err(ProtocolError::TooLong(self.limit).of(&self.host));
-            }
-            self.buffer.extend_from_slice(&data);
+        let data = piece.map_err(|why| FetchError::Connection {
+            host: self.host.clone(),
+            why,
+        })?;
+        self.taken += data.len() as u64;
+        if self.taken > self.limit {
+            return Err(ProtocolError::TooLong(self.limit).of(&self.host));
         }
+        self.buffer.extend_from_slice(&data);
         Ok(true)
+    }
+}
+
+impl fmt::Debug for Packets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packets")
+            .field("host", &self.host)
+            .field("taken", &self.taken)
+            .finish_non_exhaustive()
     }
 }

@@ -1,14 +1,12 @@
 //! Smart HTTP over pooled connections (`gitprotocol-http`).
 
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::{Stream, StreamExt as _};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, BodyStream, Full, Limited};
 use hyper::body::Incoming;
 use sluice_runtime::failure::chain;
 use sluice_runtime::http::{HttpClient, Settings, TlsError, client};
@@ -22,10 +20,6 @@ use super::super::remote::Remote;
 use super::answer::Packets;
 use super::redirect;
 
-/// Unused connections are kept this long, so that a poll each minute finds one.
-const IDLE: Duration = Duration::from_secs(90);
-/// Repositories whose capabilities are remembered; beyond that all are forgotten, which costs one request each.
-const REMEMBERED: usize = 10_000;
 /// Bytes of an error page that are read.
 const ERROR_PAGE: usize = 4 * 1024;
 /// `Retry-After` is believed within these bounds.
@@ -33,89 +27,37 @@ const WAIT: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Durati
 /// Without a number in it, `Retry-After` and 429 mean this.
 const USUAL_WAIT: Duration = Duration::from_secs(60);
 
-/// Connections to servers, and what was learnt about the repositories behind them. Cheap to clone.
-#[derive(Clone)]
-pub struct Transport(Arc<Inner>);
-
-struct Inner {
-    pool: HttpClient<Full<Bytes>>,
-    endpoints: Mutex<HashMap<Key, Arc<Endpoint>>>,
-}
-
-/// Whose capabilities are remembered: an address, and the digest of the credentials it was asked with.
-type Key = (String, [u8; 32]);
-
 /// A repository as its server presented it.
 #[derive(Debug)]
-pub(in super::super) struct Endpoint {
+pub(super) struct Place {
     /// Where commands go: the address, or where it redirected to.
     repository: Url,
     /// What goes into the `Authorization` header there.
     authorization: Option<HeaderValue>,
-    /// What the server offers.
-    pub(in super::super) capabilities: Capabilities,
 }
 
-/// TLS cannot be set up in this process.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct TransportError(#[from] TlsError);
+/// Pooled connections for http and https.
+pub(super) struct Http {
+    pool: HttpClient<Full<Bytes>>,
+}
 
-impl Transport {
-    /// A pool without any connection yet, which trusts the operating system's authorities. They are read once, here;
-    /// where there are none, https remotes fail and http ones work.
-    ///
-    /// # Errors
-    /// TLS cannot be set up.
-    pub fn new() -> Result<Self, TransportError> {
-        Self::with(&Settings {
-            idle_timeout: IDLE,
-            ..Settings::default()
+impl Http {
+    /// A pool without any connection yet.
+    pub(super) fn new(settings: &Settings) -> Result<Self, TlsError> {
+        Ok(Self {
+            pool: client(settings)?,
         })
     }
 
-    /// A pool with other settings.
-    ///
-    /// # Errors
-    /// TLS cannot be set up.
-    pub fn with(settings: &Settings) -> Result<Self, TransportError> {
-        Ok(Self(Arc::new(Inner {
-            pool: client(settings)?,
-            endpoints: Mutex::default(),
-        })))
-    }
-
-    /// The repository's capabilities: remembered, or asked for.
-    pub(in super::super) async fn endpoint(&self, remote: &Remote) -> Result<Arc<Endpoint>, FetchError> {
-        let key = key(remote);
-        let held = self.endpoints().get(&key).cloned();
-        if let Some(endpoint) = held {
-            return Ok(endpoint);
-        }
-        let endpoint = Arc::new(self.discover(remote).await?);
-        let mut endpoints = self.endpoints();
-        if endpoints.len() >= REMEMBERED {
-            endpoints.clear();
-        }
-        endpoints.insert(key, Arc::clone(&endpoint));
-        Ok(endpoint)
-    }
-
-    /// Forgets what was learnt about the repository; true if there was something. Called after every failure,
-    /// because a server may have moved or changed.
-    pub(in super::super) fn forget(&self, remote: &Remote) -> bool {
-        self.endpoints().remove(&key(remote)).is_some()
-    }
-
     /// Sends one command and gives the packets of its answer.
-    pub(in super::super) async fn command(
+    pub(super) async fn command(
         &self,
         remote: &Remote,
-        endpoint: &Endpoint,
+        place: &Place,
         body: Bytes,
     ) -> Result<Packets, FetchError> {
-        let url = redirect::upload_pack(&endpoint.repository);
-        let mut headers = headers(endpoint.authorization.as_ref());
+        let url = redirect::upload_pack(&place.repository);
+        let mut headers = headers(place.authorization.as_ref());
         headers.insert(
             CONTENT_TYPE,
             HeaderValue::from_static("application/x-git-upload-pack-request"),
@@ -141,11 +83,12 @@ impl Transport {
                 why,
             });
         }
-        Ok(Packets::new(response.into_body(), host(&url)))
+        let host = host(&url);
+        Ok(Packets::new(pieces(response.into_body()), host))
     }
 
     /// `GET info/refs`, redirections followed.
-    async fn discover(&self, remote: &Remote) -> Result<Endpoint, FetchError> {
+    pub(super) async fn discover(&self, remote: &Remote) -> Result<(Place, Capabilities), FetchError> {
         let refused = |why: String| FetchError::Redirect {
             url: remote.address.to_string(),
             why,
@@ -174,11 +117,11 @@ impl Transport {
                 url: remote.address.to_string(),
                 source,
             })?;
-            return Ok(Endpoint {
+            let place = Place {
                 repository,
                 authorization,
-                capabilities,
-            });
+            };
+            return Ok((place, capabilities));
         }
         Err(refused(format!(
             "more than {} times in a row",
@@ -205,7 +148,7 @@ impl Transport {
             *request.method_mut() = method.clone();
             *request.uri_mut() = url.as_str().parse().map_err(|error| broken(format!("{error}")))?;
             *request.headers_mut() = headers.clone();
-            match self.0.pool.request(request).await {
+            match self.pool.request(request).await {
                 Ok(response) => return Ok(response),
                 // A kept connection that the server closed while the request was on its way. Nothing here changes
                 // anything at the server, so asking again is safe.
@@ -214,23 +157,6 @@ impl Transport {
             }
         }
     }
-
-    fn endpoints(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Endpoint>>> {
-        self.0.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Transport")
-    }
-}
-
-fn key(remote: &Remote) -> Key {
-    (
-        remote.address.url().as_str().to_owned(),
-        remote.credentials.digest(),
-    )
 }
 
 fn headers(authorization: Option<&HeaderValue>) -> HeaderMap {
@@ -309,6 +235,16 @@ fn wait(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     )
 }
 
+/// A body as pieces; its trailers are left out.
+fn pieces(body: Incoming) -> impl Stream<Item = Result<Bytes, String>> + Send {
+    BodyStream::new(body).filter_map(|frame| {
+        std::future::ready(match frame {
+            Ok(frame) => frame.into_data().ok().map(Ok),
+            Err(error) => Some(Err(chain(&error))),
+        })
+    })
+}
+
 /// The first `limit` bytes of a body.
 async fn beginning(body: Incoming, limit: usize) -> Result<Vec<u8>, String> {
     let mut body = std::pin::pin!(Limited::new(body, limit));
@@ -323,7 +259,7 @@ async fn beginning(body: Incoming, limit: usize) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-pub(super) fn connection_error(host: &str, error: &(dyn std::error::Error + 'static)) -> FetchError {
+fn connection_error(host: &str, error: &(dyn std::error::Error + 'static)) -> FetchError {
     FetchError::Connection {
         host: host.to_owned(),
         why: chain(error),

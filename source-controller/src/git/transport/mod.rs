@@ -4,5 +4,132 @@ mod answer;
 mod http;
 mod redirect;
 
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use sluice_runtime::http::{Settings, TlsError};
+
+use super::error::FetchError;
+use super::protocol::advertisement::Capabilities;
+use super::remote::Remote;
+
 pub(super) use answer::Packets;
-pub use http::{Transport, TransportError};
+
+/// Unused connections are kept this long, so that a poll each minute finds one.
+const IDLE: Duration = Duration::from_secs(90);
+/// Repositories whose capabilities are remembered; beyond that all are forgotten, which costs one request each.
+const REMEMBERED: usize = 10_000;
+
+/// Connections to servers, and what was learnt about the repositories behind them. Cheap to clone.
+#[derive(Clone)]
+pub struct Transport(Arc<Inner>);
+
+struct Inner {
+    http: http::Http,
+    endpoints: Mutex<HashMap<Key, Arc<Endpoint>>>,
+}
+
+/// Whose capabilities are remembered: an address, and the digest of the credentials it was asked with.
+type Key = (String, [u8; 32]);
+
+/// A repository as its server presented it.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    place: Place,
+    /// What the server offers.
+    pub(super) capabilities: Capabilities,
+}
+
+/// Where a repository's commands go, in the terms of its transport.
+#[derive(Debug)]
+enum Place {
+    Http(http::Place),
+}
+
+/// TLS cannot be set up in this process.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct TransportError(#[from] TlsError);
+
+impl Transport {
+    /// A pool without any connection yet, which trusts the operating system's authorities. They are read once, here;
+    /// where there are none, https remotes fail and http ones work.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn new() -> Result<Self, TransportError> {
+        Self::with(&Settings {
+            idle_timeout: IDLE,
+            ..Settings::default()
+        })
+    }
+
+    /// A pool with other settings.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn with(settings: &Settings) -> Result<Self, TransportError> {
+        Ok(Self(Arc::new(Inner {
+            http: http::Http::new(settings)?,
+            endpoints: Mutex::default(),
+        })))
+    }
+
+    /// The repository's capabilities: remembered, or asked for.
+    pub(super) async fn endpoint(&self, remote: &Remote) -> Result<Arc<Endpoint>, FetchError> {
+        let key = key(remote);
+        let held = self.endpoints().get(&key).cloned();
+        if let Some(endpoint) = held {
+            return Ok(endpoint);
+        }
+        let (place, capabilities) = self.0.http.discover(remote).await?;
+        let endpoint = Arc::new(Endpoint {
+            place: Place::Http(place),
+            capabilities,
+        });
+        let mut endpoints = self.endpoints();
+        if endpoints.len() >= REMEMBERED {
+            endpoints.clear();
+        }
+        endpoints.insert(key, Arc::clone(&endpoint));
+        Ok(endpoint)
+    }
+
+    /// Forgets what was learnt about the repository; true if there was something. Called after every failure,
+    /// because a server may have moved or changed.
+    pub(super) fn forget(&self, remote: &Remote) -> bool {
+        self.endpoints().remove(&key(remote)).is_some()
+    }
+
+    /// Sends one command and gives the packets of its answer.
+    pub(super) async fn command(
+        &self,
+        remote: &Remote,
+        endpoint: &Endpoint,
+        body: Bytes,
+    ) -> Result<Packets, FetchError> {
+        match &endpoint.place {
+            Place::Http(place) => self.0.http.command(remote, place, body).await,
+        }
+    }
+
+    fn endpoints(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Endpoint>>> {
+        self.0.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Transport")
+    }
+}
+
+fn key(remote: &Remote) -> Key {
+    (
+        remote.address.url().as_str().to_owned(),
+        remote.credentials.digest(),
+    )
+}
