@@ -1,4 +1,4 @@
-//! What a remote is told about who is asking: nothing, or a name and a password.
+//! What a remote is told about who is asking: nothing, a name and a password, or a token.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,6 +32,15 @@ pub enum Credentials {
         username: String,
         /// The password or token; may be empty.
         password: String,
+    },
+    /// A bearer token.
+    Bearer(String),
+    /// Credentials that a provider lends for a while to somebody who stays the same.
+    Lent {
+        /// Digest of everything that decides who is asking, without what changes when the loan is renewed.
+        who: [u8; 32],
+        /// What the remote is told today.
+        credentials: Box<Self>,
     },
 }
 
@@ -81,7 +90,8 @@ impl Credentials {
         }
     }
 
-    /// A digest that differs when the credentials do, so that nobody reads a mirror that others' rights filled.
+    /// A digest that differs when whoever asks does, so that nobody reads a mirror that others' rights filled. Lent
+    /// credentials are renewed without a change of it, and their mirror stays.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
@@ -94,6 +104,14 @@ impl Credentials {
                     hash.update(part);
                 }
             }
+            Self::Bearer(token) => {
+                hash.update(b"bearer");
+                hash.update(token);
+            }
+            Self::Lent { who, .. } => {
+                hash.update(b"lent");
+                hash.update(who);
+            }
         }
         hash.finalize().into()
     }
@@ -101,14 +119,15 @@ impl Credentials {
     /// The value of the `Authorization` header, marked so that it stays out of logs.
     #[must_use]
     pub fn header(&self) -> Option<HeaderValue> {
-        let Self::Basic { username, password } = self else {
-            return None;
+        let text = match self {
+            Self::Anonymous => return None,
+            Self::Basic { username, password } => {
+                format!("Basic {}", STANDARD.encode(format!("{username}:{password}")))
+            }
+            Self::Bearer(token) => format!("Bearer {token}"),
+            Self::Lent { credentials, .. } => return credentials.header(),
         };
-        let mut value = HeaderValue::try_from(format!(
-            "Basic {}",
-            STANDARD.encode(format!("{username}:{password}"))
-        ))
-        .ok()?;
+        let mut value = HeaderValue::try_from(text).ok()?;
         value.set_sensitive(true);
         Some(value)
     }
@@ -119,6 +138,8 @@ impl fmt::Debug for Credentials {
         f.write_str(match self {
             Self::Anonymous => "Anonymous",
             Self::Basic { .. } => "Basic(***)",
+            Self::Bearer(_) => "Bearer(***)",
+            Self::Lent { .. } => "Lent(***)",
         })
     }
 }
@@ -191,6 +212,22 @@ mod tests {
         assert_ne!(digest("ab", "c"), digest("a", "bc"));
         assert_ne!(digest("", ""), Credentials::Anonymous.digest());
         assert_eq!(digest("a", "b"), digest("a", "b"));
+        assert_ne!(
+            Credentials::Bearer("a".into()).digest(),
+            Credentials::Bearer("b".into()).digest()
+        );
+    }
+
+    #[test]
+    fn a_renewed_loan_has_the_same_digest_and_another_header() {
+        let lent = |who: u8, token: &str| Credentials::Lent {
+            who: [who; 32],
+            credentials: Box::new(Credentials::Bearer(token.into())),
+        };
+        assert_eq!(lent(1, "old").digest(), lent(1, "new").digest());
+        assert_ne!(lent(1, "old").digest(), lent(2, "old").digest());
+        assert_eq!(lent(1, "new").header().unwrap(), "Bearer new");
+        assert_eq!(format!("{:?}", lent(1, "old")), "Lent(***)");
     }
 
     #[test]

@@ -32,8 +32,9 @@ const USUAL_WAIT: Duration = Duration::from_secs(60);
 pub(super) struct Place {
     /// Where commands go: the address, or where it redirected to.
     repository: Url,
-    /// What goes into the `Authorization` header there.
-    authorization: Option<HeaderValue>,
+    /// Whether credentials are shown there: not after a redirection to somebody else. Which ones is asked anew each
+    /// time, because lent ones are renewed.
+    trusted: bool,
 }
 
 /// Pooled connections for http and https.
@@ -57,7 +58,8 @@ impl Http {
         body: Bytes,
     ) -> Result<Packets, FetchError> {
         let url = redirect::upload_pack(&place.repository);
-        let mut headers = headers(place.authorization.as_ref());
+        let authorization = place.trusted.then(|| remote.credentials.header()).flatten();
+        let mut headers = headers(authorization.as_ref());
         headers.insert(
             CONTENT_TYPE,
             HeaderValue::from_static("application/x-git-upload-pack-request"),
@@ -94,14 +96,14 @@ impl Http {
             why,
         };
         let mut url = redirect::info_refs(remote.address.url());
-        let mut authorization = remote.credentials.header();
+        let (mut authorization, mut trusted) = (remote.credentials.header(), true);
         for _ in 0..=redirect::LONGEST_CHAIN {
             let sent = headers(authorization.as_ref());
             let response = self.send(Method::GET, &url, sent, Bytes::new()).await?;
             if let Some(location) = location(&response) {
                 let next = redirect::follow(&url, &location).map_err(refused)?;
                 if !redirect::same_place(&url, &next) {
-                    authorization = None;
+                    (authorization, trusted) = (None, false);
                 }
                 url = next;
                 continue;
@@ -117,10 +119,7 @@ impl Http {
                 url: remote.address.to_string(),
                 source,
             })?;
-            let place = Place {
-                repository,
-                authorization,
-            };
+            let place = Place { repository, trusted };
             return Ok((place, capabilities));
         }
         Err(refused(format!(
