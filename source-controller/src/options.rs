@@ -51,10 +51,11 @@ pub struct StorageOptions {
     /// How long a superseded artifact is kept, counted from when it was superseded.
     #[arg(long, default_value = "1m", value_parser = duration)]
     pub artifact_retention_ttl: Duration,
-    /// Accepted for compatibility: the time alone decides, so that no consumer finds its artifact gone early.
+    /// How many artifacts of an object stay on a disk that is full. Otherwise the time alone decides, so that no consumer
+    /// finds its artifact gone early.
     #[arg(long, default_value_t = 2)]
     pub artifact_retention_records: u32,
-    /// Algorithm of new artifacts' digests: sha256, sha384 or sha512.
+    /// Algorithm of new artifacts' digests: sha256, sha384, sha512, blake3 or sha1 (which Flux's consumers refuse).
     #[arg(long, default_value = "sha256")]
     pub artifact_digest_algo: Algorithm,
 }

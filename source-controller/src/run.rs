@@ -24,7 +24,7 @@ use crate::git::{Mirrors, Transport, TransportError};
 use crate::options::{Options, StorageOptions};
 use crate::reconcile::{Context, GitRepositories, Network, Places};
 use crate::server;
-use crate::storage::{AddressError, LocalDirectory, StorageError, advertised};
+use crate::storage::{AddressError, LocalDirectory, Retention, StorageError, advertised};
 
 /// Directory of mirrors below the storage path. The file server shows nothing whose name begins with a dot.
 const MIRRORS: &str = ".mirrors";
@@ -126,7 +126,10 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
         schedule: Schedule::new(options.common.retry.interval_jitter_percentage, random),
         transport: Transport::new()?,
         limits: options.git.limits(),
-        retention: options.storage.artifact_retention_ttl,
+        retention: Retention {
+            ttl: options.storage.artifact_retention_ttl,
+            records: usize::try_from(options.storage.artifact_retention_records).unwrap_or(usize::MAX),
+        },
         algorithm: options.storage.artifact_digest_algo,
         looks: Pool::new(workers),
         packing: Pool::new(usize::from(options.common.concurrency.concurrent)),

@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 /// The digest is not one that can be checked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no digest of sha256, sha384 or sha512")]
+#[error("{0:?} is no digest of sha256, sha384, sha512 or blake3")]
 pub struct ChecksumError(String);
 
 /// A digest in the making, next to the one that is wanted.
@@ -19,6 +19,7 @@ enum State {
     Sha256(Sha256),
     Sha384(Sha384),
     Sha512(Sha512),
+    Blake3(Box<blake3::Hasher>),
 }
 
 impl Checksum {
@@ -33,6 +34,7 @@ impl Checksum {
             Some(("sha256", hex)) => (State::Sha256(Sha256::new()), hex, 32),
             Some(("sha384", hex)) => (State::Sha384(Sha384::new()), hex, 48),
             Some(("sha512", hex)) => (State::Sha512(Sha512::new()), hex, 64),
+            Some(("blake3", hex)) => (State::Blake3(Box::default()), hex, 32),
             Some(_) => return Err(invalid()),
         };
         let wanted = hex::decode(hex)
@@ -48,6 +50,7 @@ impl Checksum {
             State::Sha256(state) => state.update(bytes),
             State::Sha384(state) => state.update(bytes),
             State::Sha512(state) => state.update(bytes),
+            State::Blake3(state) => drop(state.update(bytes)),
         }
     }
 
@@ -60,6 +63,7 @@ impl Checksum {
             State::Sha256(state) => state.finalize().to_vec(),
             State::Sha384(state) => state.finalize().to_vec(),
             State::Sha512(state) => state.finalize().to_vec(),
+            State::Blake3(state) => state.finalize().as_bytes().to_vec(),
         };
         if computed == self.wanted {
             Ok(())
@@ -80,6 +84,7 @@ mod tests {
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
             "sha384:38b060a751ac96384cd9327eb1b1e36a21fdb71114be07434c0cc7bf63f6e1da274edebfe76f65fbd51ad2f14898b95b",
             "sha512:cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e",
+            "blake3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262",
         ] {
             assert_eq!(Checksum::parse(digest).unwrap().finish(), Ok(()));
             let mut other = Checksum::parse(digest).unwrap();

@@ -2,59 +2,19 @@
 
 use std::io::{self, Read};
 
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
-use sluice_api::digest::{self, Digest};
-
-/// An algorithm that new artifacts can be given a digest of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Algorithm {
-    /// SHA-256, what every consumer reads.
-    #[default]
-    Sha256,
-    /// SHA-384.
-    Sha384,
-    /// SHA-512.
-    Sha512,
-}
-
-/// The algorithm cannot be computed here.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("digest algorithm {0} is not supported: use sha256, sha384 or sha512")]
-pub struct UnsupportedAlgorithm(pub String);
-
-impl TryFrom<digest::Algorithm> for Algorithm {
-    type Error = UnsupportedAlgorithm;
-
-    fn try_from(algorithm: digest::Algorithm) -> Result<Self, Self::Error> {
-        match algorithm {
-            digest::Algorithm::Sha256 => Ok(Self::Sha256),
-            digest::Algorithm::Sha384 => Ok(Self::Sha384),
-            digest::Algorithm::Sha512 => Ok(Self::Sha512),
-            other => Err(UnsupportedAlgorithm(other.to_string())),
-        }
-    }
-}
-
-impl std::str::FromStr for Algorithm {
-    type Err = UnsupportedAlgorithm;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        match name {
-            "sha256" => Ok(Self::Sha256),
-            "sha384" => Ok(Self::Sha384),
-            "sha512" => Ok(Self::Sha512),
-            other => Err(UnsupportedAlgorithm(other.to_owned())),
-        }
-    }
-}
+use sluice_api::digest::{Algorithm, Digest};
 
 /// A digest in the making.
 pub struct Hasher(State);
 
 enum State {
+    Sha1(Context),
     Sha256(Sha256),
     Sha384(Sha384),
     Sha512(Sha512),
+    Blake3(Box<blake3::Hasher>),
 }
 
 impl Hasher {
@@ -62,18 +22,22 @@ impl Hasher {
     #[must_use]
     pub fn new(algorithm: Algorithm) -> Self {
         Self(match algorithm {
+            Algorithm::Sha1 => State::Sha1(Context::new(&SHA1_FOR_LEGACY_USE_ONLY)),
             Algorithm::Sha256 => State::Sha256(Sha256::new()),
             Algorithm::Sha384 => State::Sha384(Sha384::new()),
             Algorithm::Sha512 => State::Sha512(Sha512::new()),
+            Algorithm::Blake3 => State::Blake3(Box::default()),
         })
     }
 
     /// Takes in more bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
+            State::Sha1(state) => state.update(bytes),
             State::Sha256(state) => state.update(bytes),
             State::Sha384(state) => state.update(bytes),
             State::Sha512(state) => state.update(bytes),
+            State::Blake3(state) => drop(state.update(bytes)),
         }
     }
 
@@ -81,9 +45,11 @@ impl Hasher {
     #[must_use]
     pub fn finish(self) -> Digest {
         match self.0 {
+            State::Sha1(state) => of(Algorithm::Sha1, state.finish().as_ref()),
             State::Sha256(state) => Digest::sha256(state.finalize().into()),
-            State::Sha384(state) => of(digest::Algorithm::Sha384, &state.finalize()),
-            State::Sha512(state) => of(digest::Algorithm::Sha512, &state.finalize()),
+            State::Sha384(state) => of(Algorithm::Sha384, &state.finalize()),
+            State::Sha512(state) => of(Algorithm::Sha512, &state.finalize()),
+            State::Blake3(state) => of(Algorithm::Blake3, state.finalize().as_bytes()),
         }
     }
 
@@ -103,7 +69,27 @@ impl Hasher {
     }
 }
 
-fn of(algorithm: digest::Algorithm, output: &[u8]) -> Digest {
+fn of(algorithm: Algorithm, output: &[u8]) -> Digest {
     // The lengths agree by construction, so the fallback is never taken; it only spares a panic.
     Digest::new(algorithm, hex::encode(output)).unwrap_or_else(|_| Digest::sha256([0; 32]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_gives_its_published_digest_of_nothing() {
+        for known in [
+            "sha1:da39a3ee5e6b4b0d3255bfef95601890afd80709",
+            "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+            "sha384:38b060a751ac96384cd9327eb1b1e36a21fdb71114be07434c0cc7bf63f6e1da274edebfe76f65fbd51ad2f14898b95b",
+            "sha512:cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e",
+            "blake3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262",
+        ] {
+            let known: Digest = known.parse().unwrap();
+            assert_eq!(Hasher::of(known.algorithm(), &b""[..]).unwrap(), known);
+            assert_ne!(Hasher::of(known.algorithm(), &b"x"[..]).unwrap(), known);
+        }
+    }
 }

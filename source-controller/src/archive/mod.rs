@@ -15,8 +15,9 @@ use flate2::GzBuilder;
 use flate2::write::GzEncoder;
 use sluice_api::digest::Digest;
 
-pub use digest::{Algorithm, Hasher, UnsupportedAlgorithm};
+pub use digest::Hasher;
 use header::BLOCK;
+pub use sluice_api::digest::Algorithm;
 
 /// Go's default level.
 const LEVEL: u32 = 6;

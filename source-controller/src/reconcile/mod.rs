@@ -15,7 +15,6 @@ mod report;
 mod resolve;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::{Api, Client, ResourceExt as _};
 use sluice_api::source::GitRepository;
@@ -29,7 +28,7 @@ use sluice_runtime::watch::{Next, Reconciler};
 
 use crate::archive::Algorithm;
 use crate::git::{Limits, Transport};
-use crate::storage::Storage;
+use crate::storage::{Retention, Storage};
 use pass::Pass;
 
 pub use error::PassError;
@@ -56,8 +55,8 @@ pub struct Context {
     pub transport: Transport,
     /// What a remote may send.
     pub limits: Limits,
-    /// How long a superseded artifact is kept.
-    pub retention: Duration,
+    /// How long superseded artifacts are kept.
+    pub retention: Retention,
     /// The algorithm of new digests.
     pub algorithm: Algorithm,
     /// Threads for looks at storage.

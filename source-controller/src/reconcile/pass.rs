@@ -6,6 +6,7 @@
 //! writes nothing.
 
 mod ending;
+mod making;
 mod phases;
 
 use kube::Api;
@@ -22,7 +23,7 @@ use super::resolve::Source;
 use super::{Context, UnreportedError};
 use crate::git::Head;
 use crate::storage::ObjectDirectory;
-use phases::Published;
+use making::Published;
 
 /// What keeps a pass from going through all phases.
 enum Early {

@@ -28,6 +28,12 @@ pub struct LocalDirectory {
     memory: Arc<Memory>,
 }
 
+/// A file that no status names any more.
+struct Superseded {
+    path: PathBuf,
+    metadata: Metadata,
+}
+
 impl LocalDirectory {
     /// Takes an existing directory.
     ///
@@ -67,6 +73,52 @@ impl LocalDirectory {
 
     fn whole(&self, path: &ArtifactPath) -> PathBuf {
         self.root.join(path.relative())
+    }
+
+    /// Every file of an object but `current` and the locks: older artifacts, and what a crash left behind.
+    fn superseded(
+        &self,
+        directory: &ObjectDirectory,
+        current: Option<&ArtifactPath>,
+    ) -> Result<Vec<Superseded>, StorageError> {
+        let whole = self.root.join(directory.relative());
+        let failed = |source| StorageError::Read {
+            path: whole.clone(),
+            source,
+        };
+        let entries = match fs::read_dir(&whole) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            let kept = name.to_str().is_none_or(|name| {
+                name.ends_with(LOCK_SUFFIX) || current.is_some_and(|current| current.file() == name)
+            });
+            // A file that went in between needs no collection.
+            let Ok(metadata) = entry.metadata() else { continue };
+            if !kept && metadata.is_file() {
+                let path = entry.path();
+                found.push(Superseded { path, metadata });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes a file and its lock.
+    fn drop_artifact(&self, path: &Path) -> Result<(), StorageError> {
+        fs::remove_file(path).map_err(|source| StorageError::Remove {
+            path: path.to_owned(),
+            source,
+        })?;
+        self.memory.forget(path);
+        let mut lock = path.as_os_str().to_owned();
+        lock.push(LOCK_SUFFIX);
+        // The lock may be missing; a lock that stays is an empty file.
+        let _ = fs::remove_file(lock);
+        Ok(())
     }
 
     /// Makes the object's directory, and its name durable.
@@ -145,10 +197,10 @@ impl Storage for LocalDirectory {
         {
             return Ok(Verdict::Good);
         }
-        let problem = match wanted(digest) {
-            Err(problem) => problem,
-            Ok((algorithm, wanted)) => {
-                let found = hash(&whole, &metadata, algorithm).map_err(failed)?;
+        let problem = match digest.parse::<Digest>() {
+            Err(problem) => problem.to_string(),
+            Ok(wanted) => {
+                let found = hash(&whole, &metadata, wanted.algorithm()).map_err(failed)?;
                 if found == wanted {
                     self.memory.note(&whole, &metadata, found);
                     return Ok(Verdict::Good);
@@ -186,36 +238,31 @@ impl Storage for LocalDirectory {
         retention: Duration,
         now: Timestamp,
     ) -> Result<u64, StorageError> {
-        let whole = self.root.join(directory.relative());
-        let failed = |source| StorageError::Read {
-            path: whole.clone(),
-            source,
-        };
         let mut removed = 0;
-        let entries = match fs::read_dir(&whole) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
-            entries => entries.map_err(failed)?,
-        };
-        for entry in entries {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name();
-            let kept = name.to_str().is_none_or(|name| {
-                name.ends_with(LOCK_SUFFIX) || current.is_some_and(|current| current.file() == name)
-            });
-            let Ok(metadata) = entry.metadata() else { continue };
-            if kept || !metadata.is_file() || !expired(&metadata, retention, now) {
-                continue;
+        for superseded in self.superseded(directory, current)? {
+            if expired(&superseded.metadata, retention, now) {
+                self.drop_artifact(&superseded.path)?;
+                removed += 1;
             }
-            let path = entry.path();
-            fs::remove_file(&path).map_err(|source| StorageError::Remove {
-                path: path.clone(),
-                source,
-            })?;
-            self.memory.forget(&path);
-            let mut lock = name;
-            lock.push(LOCK_SUFFIX);
-            // The lock may be missing; a lock that stays is an empty file.
-            let _ = fs::remove_file(whole.join(lock));
+        }
+        Ok(removed)
+    }
+
+    fn make_room(
+        &self,
+        directory: &ObjectDirectory,
+        current: Option<&ArtifactPath>,
+        keep: usize,
+    ) -> Result<u64, StorageError> {
+        let mut superseded = self.superseded(directory, current)?;
+        superseded.sort_by_key(|superseded| {
+            let superseded_at = superseded.metadata.modified().ok();
+            (std::cmp::Reverse(superseded_at), superseded.path.clone())
+        });
+        let kept = keep.saturating_sub(usize::from(current.is_some()));
+        let mut removed = 0;
+        for superseded in superseded.iter().skip(kept) {
+            self.drop_artifact(&superseded.path)?;
             removed += 1;
         }
         Ok(removed)
@@ -234,12 +281,6 @@ impl Storage for LocalDirectory {
     fn url(&self, path: &ArtifactPath) -> String {
         address::url(&self.address, path)
     }
-}
-
-fn wanted(digest: &str) -> Result<(Algorithm, Digest), String> {
-    let wanted: Digest = digest.parse().map_err(|error| format!("{error}"))?;
-    let algorithm = Algorithm::try_from(wanted.algorithm()).map_err(|error| error.to_string())?;
-    Ok((algorithm, wanted))
 }
 
 /// Opens the file itself, not what a link that took its place in between points at.

@@ -53,6 +53,19 @@ pub trait Storage: Send + Sync {
         now: Timestamp,
     ) -> Result<u64, StorageError>;
 
+    /// Removes superseded artifacts of an object, whatever their age, until at most `keep` artifacts are left, the newest
+    /// and `current`. For a disk that is full: otherwise a superseded artifact has its retention time. Gives the number
+    /// of artifacts removed.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or a file not be removed.
+    fn make_room(
+        &self,
+        directory: &ObjectDirectory,
+        current: Option<&ArtifactPath>,
+        keep: usize,
+    ) -> Result<u64, StorageError>;
+
     /// Removes everything of an object that is gone. Gives whether there was anything.
     ///
     /// # Errors
@@ -61,6 +74,15 @@ pub trait Storage: Send + Sync {
 
     /// The address that consumers fetch the artifact from.
     fn url(&self, path: &ArtifactPath) -> String;
+}
+
+/// How long superseded artifacts are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Each of them this long, counted from when it was superseded.
+    pub ttl: Duration,
+    /// On a full disk, this many artifacts of an object at most, the current one included.
+    pub records: usize,
 }
 
 /// A file that is being written. Dropped without [`Draft::publish`], it leaves nothing behind.
@@ -134,6 +156,26 @@ pub enum StorageError {
         #[source]
         source: io::Error,
     },
+}
+
+impl StorageError {
+    /// Whether the disk, or what is granted of it, is full.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Directory { source } | Self::Write { source, .. } => is_full(source),
+            Self::Locked(_) | Self::Read { .. } | Self::Remove { .. } | Self::Root { .. } => false,
+        }
+    }
+}
+
+/// Whether a write failed for want of space.
+#[must_use]
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 impl Failure for StorageError {

@@ -181,6 +181,39 @@ fn retention_counts_from_when_a_file_was_superseded() {
 }
 
 #[test]
+fn room_is_made_by_count_oldest_first() {
+    let f = Fixture::new();
+    let now = SystemTime::now();
+    let paths: Vec<_> = ["aa", "bb", "cc", "dd"]
+        .iter()
+        .zip(0..)
+        .map(|(commit, age)| {
+            let (path, _) = f.store(commit, b"x");
+            let modified = now - Duration::from_secs(10 - age);
+            File::open(f.whole(&path))
+                .unwrap()
+                .set_modified(modified)
+                .unwrap();
+            path
+        })
+        .collect();
+    let room = |keep| f.storage.make_room(&f.directory, Some(&paths[0]), keep).unwrap();
+    assert_eq!(room(4), 0);
+    assert_eq!(room(2), 2);
+    assert_eq!(
+        f.names(),
+        ["aa.tar.gz", "aa.tar.gz.lock", "dd.tar.gz", "dd.tar.gz.lock"],
+        "the current one and the newest of the others"
+    );
+    assert_eq!(room(0), 1);
+    assert_eq!(
+        f.names(),
+        ["aa.tar.gz", "aa.tar.gz.lock"],
+        "the current one always"
+    );
+}
+
+#[test]
 fn what_a_crash_left_behind_goes_after_the_same_time() {
     let f = Fixture::new();
     let (current, _) = f.store("aa", b"x");

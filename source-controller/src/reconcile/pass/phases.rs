@@ -4,15 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
-use sluice_api::source::Artifact;
-use sluice_runtime::shutdown::Token;
 
 use super::super::error::PassError;
 use super::super::observe::{self, Observed};
-use super::super::publish::{self, Packed};
 use super::super::resolve::{self, ResolveError, Source};
-use super::super::{Context, pack, report};
+use super::super::{Context, report};
 use super::Pass;
+use super::making::{Making, Published};
 use crate::git::{Checkout, Head};
 use crate::storage::ObjectDirectory;
 
@@ -20,12 +18,6 @@ use crate::storage::ObjectDirectory;
 const PACK_LIMIT: Duration = Duration::from_secs(15 * 60);
 /// Longest time that a look at storage may take.
 pub(super) const STORAGE_LIMIT: Duration = Duration::from_secs(5 * 60);
-
-/// An artifact in storage, and what its event tells beside it.
-pub(super) struct Published {
-    pub(super) artifact: Artifact,
-    pub(super) files: u64,
-}
 
 impl Pass<'_> {
     pub(super) async fn observe(&self) -> Result<(ObjectDirectory, Observed), PassError> {
@@ -42,7 +34,7 @@ impl Pass<'_> {
         let (place, status) = (directory.clone(), self.object.status.clone().unwrap_or_default());
         let observed = looks
             .run(STORAGE_LIMIT, stop, move |_| {
-                observe::observe(&*storage, &place, &status, retention, now)
+                observe::observe(&*storage, &place, &status, retention.ttl, now)
             })
             .await??;
         for event in report::storage_events(&observed) {
@@ -74,33 +66,28 @@ impl Pass<'_> {
             algorithm,
             clock,
             packing,
+            retention,
             stop,
             ..
         } = self.context;
-        let (storage, algorithm, now) = (Arc::clone(storage), *algorithm, clock.now());
-        let (path, revision) = (directory.artifact(&head.commit.to_string())?, head.revision());
         let previous = observed
             .artifact
             .as_ref()
             .and_then(|held| directory.recorded(&held.path));
-        let ignore = self.object.spec.ignore.clone();
-        let work = move |stop: &Token| -> Result<Published, PassError> {
-            let draft = storage.create(&path)?;
-            let (draft, totals) = pack::pack(&checkout, ignore.as_deref(), algorithm, draft, stop)?;
-            let files = totals.files;
-            tracing::info!(revision, files, bytes = totals.size, digest = %totals.digest, "artifact packed");
-            let packed = Packed {
-                draft,
-                totals,
-                path,
-                revision,
-            };
-            let artifact = publish::publish(&*storage, packed, previous.as_ref(), now)?;
-            Ok(Published { artifact, files })
+        let making = Making {
+            storage: Arc::clone(storage),
+            checkout,
+            ignore: self.object.spec.ignore.clone(),
+            algorithm: *algorithm,
+            path: directory.artifact(&head.commit.to_string())?,
+            revision: head.revision(),
+            previous,
+            keep: retention.records,
+            now: clock.now(),
         };
         let span = tracing::Span::current();
         packing
-            .run(PACK_LIMIT, stop, move |stop| span.in_scope(|| work(stop)))
+            .run(PACK_LIMIT, stop, move |stop| span.in_scope(|| making.run(stop)))
             .await?
     }
 }

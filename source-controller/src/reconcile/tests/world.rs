@@ -23,7 +23,7 @@ use sluice_runtime::watch::{Next, Reconciler as _};
 use crate::archive::Algorithm;
 use crate::git::{Limits, Mirrors, Transport};
 use crate::reconcile::{Context, GitRepositories, Network, Origin, Places};
-use crate::storage::LocalDirectory;
+use crate::storage::{LocalDirectory, Retention};
 
 pub(super) const NAMESPACE: &str = "team";
 /// No pass and no wait of a test takes longer.
@@ -125,7 +125,10 @@ impl World {
             schedule: Schedule::new(0, Arc::new(Generator::seeded(1))),
             transport: Transport::new().unwrap(),
             limits: self.limits,
-            retention: Duration::from_secs(60),
+            retention: Retention {
+                ttl: Duration::from_secs(60),
+                records: 2,
+            },
             algorithm: Algorithm::Sha256,
             looks: Pool::new(4),
             packing: Pool::new(2),
