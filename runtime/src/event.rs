@@ -1,12 +1,16 @@
-//! Events of `core/v1`: recorded without waiting, aggregated, written by a task of their own.
+//! Events of `core/v1`: recorded without waiting, aggregated, written by a task of their own; and posted to a receiver
+//! such as Flux's notification-controller, where there is one, by another.
 //!
 //! kube's recorder writes `events.k8s.io`, which the roles of existing installations do not allow, has no annotations
 //! and repeats the first message of a reason. Needs `create` and `patch` on core `events` only.
 
+mod body;
+mod post;
 mod writer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource};
@@ -14,10 +18,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
 
+pub use post::{Attempts, BadReceiver, Poster, PosterError, Receiver};
+
 /// Longest message that the API accepts.
 pub const MAX_MESSAGE: usize = 1024;
 
-/// Events waiting to be written; more are dropped and counted in the log.
+/// Events waiting to be written, and to be posted; more are dropped, which the log says.
 const QUEUE: usize = 1000;
 
 /// How much an event matters.
@@ -93,6 +99,7 @@ pub struct Reporter {
 pub struct Recorder {
     queue: mpsc::Sender<Order>,
     trace: bool,
+    poster: Option<Poster>,
 }
 
 /// What the writing task is told.
@@ -109,7 +116,17 @@ impl Recorder {
         let (queue, orders) = mpsc::channel(QUEUE);
         let trace = reporter.trace;
         tokio::spawn(writer::Writer::new(client, reporter, clock).run(orders));
-        Self { queue, trace }
+        Self {
+            queue,
+            trace,
+            poster: None,
+        }
+    }
+
+    /// Posts as well what it records from now on.
+    #[must_use]
+    pub fn posting(self, poster: Option<Poster>) -> Self {
+        Self { poster, ..self }
     }
 
     /// Records an event about an object. Never waits and never fails: a full queue drops the event and says so in
@@ -125,13 +142,32 @@ impl Recorder {
             tracing::debug!(namespace, name, reason = event.reason, "{}", event.message);
             return;
         }
+        if let Some(poster) = &self.poster {
+            poster.post(&object, &event);
+        }
         if let Err(error) = self.queue.try_send(Order::Write(Box::new((object, event)))) {
             tracing::warn!(error = &error as &dyn std::error::Error, "unable to record event");
         }
     }
 
-    /// Waits until what was recorded before has been written, or given up.
+    /// Waits until what was recorded before has been written and posted, or given up.
     pub async fn flush(&self) {
+        let posted = async {
+            if let Some(poster) = &self.poster {
+                poster.flush().await;
+            }
+        };
+        tokio::join!(self.written(), posted);
+    }
+
+    /// As [`Recorder::flush`], for the end of a program: what is not out by then is lost.
+    pub async fn close(&self, limit: Duration) {
+        if tokio::time::timeout(limit, self.flush()).await.is_err() {
+            tracing::warn!("the last events could not be delivered");
+        }
+    }
+
+    async fn written(&self) {
         let (done, is_done) = oneshot::channel();
         if self.queue.send(Order::Flush(done)).await.is_ok() {
             // An error says that the task is gone: nothing is left to wait for.

@@ -9,7 +9,7 @@ use kube::Client;
 use sluice_api::source::GitRepository;
 use sluice_runtime::blocking::Pool;
 use sluice_runtime::clock::{Clock, SystemClock};
-use sluice_runtime::event::{Recorder, Reporter};
+use sluice_runtime::event::{Poster, PosterError, Recorder, Reporter};
 use sluice_runtime::metrics::{self, Metrics};
 use sluice_runtime::probes::{self, Readiness};
 use sluice_runtime::random::{Generator, Random};
@@ -32,6 +32,8 @@ const MIRRORS: &str = ".mirrors";
 const SWEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// Passes at once for each of `--concurrent`: most of them wait for a remote, and only packing needs the machine.
 const PASSES_PER_WORKER: u16 = 8;
+/// How long the last events may take to be delivered once the program stops.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
 
 /// Why the controller could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +61,9 @@ pub enum StartError {
     /// The mirrors' directory is not usable.
     #[error("cannot use the mirrors below --storage-path")]
     Mirrors(#[source] io::Error),
+    /// Events cannot be posted.
+    #[error(transparent)]
+    Events(#[from] PosterError),
     /// No TLS client can be made.
     #[error("cannot make a client for remotes")]
     Transport(#[from] TransportError),
@@ -109,12 +114,7 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
     let metrics = Metrics::new();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let random: Arc<dyn Random> = Arc::new(Generator::from_system());
-    let reporter = Reporter {
-        component: "source-controller".to_owned(),
-        instance: hostname(&options.storage),
-        trace: options.common.addresses.trace_events,
-    };
-    let recorder = Recorder::start(client.clone(), reporter, Arc::clone(&clock));
+    let recorder = recorder(&options, &client, &clock, &metrics)?;
     let settings = settings(&options, &metrics, &recorder, &random);
     let workers = usize::from(settings.concurrent);
     let context = Context {
@@ -122,7 +122,7 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
         clock,
         origin: Arc::new(Network::new(Arc::clone(&mirrors))),
         storage: Arc::new(storage.clone()),
-        recorder,
+        recorder: recorder.clone(),
         schedule: Schedule::new(options.common.retry.interval_jitter_percentage, random),
         transport: Transport::new()?,
         limits: options.git.limits(),
@@ -140,7 +140,11 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
     let (artifacts, metrics_address, health) = listeners.addresses()?;
     let mut tasks = listeners.serve(storage, metrics, &stop);
     tasks.spawn(sweep(mirrors, stop.clone()));
-    tasks.spawn(watch.run(GitRepositories::new(Arc::new(context)), stop.clone()));
+    let passes = watch.run(GitRepositories::new(Arc::new(context)), stop.clone());
+    tasks.spawn(async move {
+        passes.await;
+        recorder.close(LAST_EVENTS).await;
+    });
     Ok(Running {
         artifacts,
         metrics: metrics_address,
@@ -148,6 +152,23 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
         tasks,
         stop,
     })
+}
+
+/// Takes the events of all passes: for Kubernetes, and for a receiver where there is one.
+fn recorder(
+    options: &Options,
+    client: &Client,
+    clock: &Arc<dyn Clock>,
+    metrics: &Metrics,
+) -> Result<Recorder, PosterError> {
+    let reporter = Reporter {
+        component: "source-controller".to_owned(),
+        instance: hostname(&options.storage),
+        trace: options.common.addresses.trace_events,
+    };
+    let address = &options.common.addresses.events_addr;
+    let poster = Poster::for_address(address, reporter.clone(), Arc::clone(clock), metrics)?;
+    Ok(Recorder::start(client.clone(), reporter, Arc::clone(clock)).posting(poster))
 }
 
 /// Drops mirrors that nobody uses any more, now and then.
@@ -198,9 +219,6 @@ fn settings(options: &Options, metrics: &Metrics, recorder: &Recorder, random: &
 fn say_what_has_no_effect(options: &Options) {
     if options.common.leader_election.enable_leader_election {
         tracing::warn!("--enable-leader-election has no effect yet: run one replica");
-    }
-    if !options.common.addresses.events_addr.is_empty() {
-        tracing::warn!("--events-addr has no effect yet: events are written to Kubernetes only");
     }
     if !options.accepted.feature_gates.is_empty() {
         tracing::warn!("--feature-gates have no effect yet");

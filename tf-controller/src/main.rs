@@ -4,8 +4,8 @@ use clap::Parser;
 use sluice_api::{interval::Interval, reference::CrossNamespace};
 use sluice_runtime::{
     client,
-    clock::SystemClock,
-    event::{Recorder, Reporter},
+    clock::{Clock, SystemClock},
+    event::{Poster, PosterError, Recorder, Reporter},
     http,
     metrics::{self, Metrics},
     probes::{self, Readiness},
@@ -28,6 +28,8 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// Passes over stacks at once; they never wait for runs.
 const PASSES: u16 = 16;
+/// How long the last events may take to be delivered once the program stops.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
 /// The variables that runs get from the controller on a cluster: no credential of the controller is among them but
 /// those by which runs reach the API.
 const PASSED_ON: [&str; 10] = [
@@ -80,8 +82,10 @@ async fn control(args: Args) -> Result<(), Failed> {
     serve_around(&args, &metrics, &stop).await?;
     let (executor, ended) = ProcessExecutor::new(process(&args)?)?;
     let executor = Arc::new(executor);
-    let options = options(&args, &client, metrics);
+    let recorder = recorder(&args, &client, &metrics)?;
+    let options = options(&args, metrics, recorder.clone());
     run(options, (Arc::clone(&executor), ended), client, stop).await?;
+    recorder.close(LAST_EVENTS).await;
     if is_in_pod(&args) {
         finish_runs(&executor, &signals, args.graceful_shutdown_timeout).await;
     }
@@ -109,9 +113,6 @@ fn say_what_has_no_effect(args: &Args) {
     let mut flags = args.transport.given();
     if args.common.leader_election.enable_leader_election {
         flags.push("--enable-leader-election");
-    }
-    if !args.common.addresses.events_addr.is_empty() {
-        flags.push("--events-addr");
     }
     if !flags.is_empty() {
         tracing::warn!(
@@ -157,14 +158,25 @@ fn process(args: &Args) -> Result<ProcessOptions, Failed> {
     })
 }
 
-fn options(args: &Args, client: &kube::Client, metrics: Metrics) -> Options {
-    let instance = std::env::var("HOSTNAME").unwrap_or_default();
-    let trace = args.common.addresses.trace_events;
+/// Takes the events of all passes: for Kubernetes, and for a receiver where there is one.
+fn recorder(args: &Args, client: &kube::Client, metrics: &Metrics) -> Result<Recorder, PosterError> {
+    let addresses = &args.common.addresses;
     let reporter = Reporter {
         component: "tf-controller".to_owned(),
-        instance,
-        trace,
+        instance: std::env::var("HOSTNAME").unwrap_or_default(),
+        trace: addresses.trace_events,
     };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let poster = Poster::for_address(
+        &addresses.events_addr,
+        reporter.clone(),
+        Arc::clone(&clock),
+        metrics,
+    )?;
+    Ok(Recorder::start(client.clone(), reporter, clock).posting(poster))
+}
+
+fn options(args: &Args, metrics: Metrics, recorder: Recorder) -> Options {
     Options {
         settings: Settings {
             controller: "terraform",
@@ -175,7 +187,7 @@ fn options(args: &Args, client: &kube::Client, metrics: Metrics) -> Options {
             concurrent: PASSES,
             backoff: Arc::new(args.common.retry.backoff()),
             metrics,
-            recorder: Recorder::start(client.clone(), reporter, Arc::new(SystemClock)),
+            recorder,
             random: Arc::new(Generator::from_system()),
         },
         scratch: args.work_root.join("scratch"),

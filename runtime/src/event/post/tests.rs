@@ -1,0 +1,227 @@
+//! The poster against receivers on loopback that take, refuse, fail and hang.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Mutex;
+
+use http::Response;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+
+use super::*;
+use crate::clock::{ManualClock, lock};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A receiver; `answers(n)` is the status of its n-th answer, 0 for none at all.
+struct World {
+    address: String,
+    bodies: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+async fn receiver(answers: impl Fn(usize) -> u16 + Send + Sync + 'static) -> World {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/hook?token=x", listener.local_addr().unwrap());
+    let bodies = Arc::<Mutex<Vec<(String, Value)>>>::default();
+    let (seen, answers) = (Arc::clone(&bodies), Arc::new(answers));
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (seen, answers) = (Arc::clone(&seen), Arc::clone(&answers));
+            let service = service_fn(move |request: Request<Incoming>| {
+                let (seen, answers) = (Arc::clone(&seen), Arc::clone(&answers));
+                async move {
+                    let kind = request.headers()[header::CONTENT_TYPE]
+                        .to_str()
+                        .unwrap()
+                        .to_owned();
+                    let line = format!("{} {} {kind}", request.method(), request.uri());
+                    let body = request.into_body().collect().await.unwrap().to_bytes();
+                    let n = {
+                        let mut seen = lock(&seen);
+                        seen.push((line, serde_json::from_slice(&body).unwrap()));
+                        seen.len()
+                    };
+                    let status = answers(n);
+                    if status == 0 {
+                        std::future::pending::<()>().await;
+                    }
+                    let mut response = Response::new(Full::new(Bytes::from("answer")));
+                    *response.status_mut() = StatusCode::from_u16(status).unwrap();
+                    Ok::<_, Infallible>(response)
+                }
+            });
+            tokio::spawn(
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+            );
+        }
+    });
+    World { address, bodies }
+}
+
+impl World {
+    fn seen(&self) -> Vec<String> {
+        let reason = |(_, body): &(String, Value)| body["reason"].as_str().unwrap().to_owned();
+        lock(&self.bodies).iter().map(reason).collect()
+    }
+}
+
+const QUICK: Attempts = Attempts {
+    limit: Duration::from_millis(500),
+    retries: 4,
+    min_wait: Duration::from_millis(1),
+    max_wait: Duration::from_millis(4),
+};
+
+fn poster(address: &str, attempts: Attempts) -> (Poster, Metrics) {
+    let metrics = Metrics::new();
+    let reporter = Reporter {
+        component: "source-controller".into(),
+        instance: "pod-1".into(),
+        trace: false,
+    };
+    let receiver = Receiver::at(address).unwrap().unwrap();
+    let clock = Arc::new(ManualClock::new(Timestamp::UNIX_EPOCH));
+    let poster = Poster::start(receiver, attempts, reporter, clock, &metrics).unwrap();
+    (poster, metrics)
+}
+
+fn object() -> ObjectReference {
+    ObjectReference {
+        kind: Some("GitRepository".into()),
+        namespace: Some("ns".into()),
+        name: Some("a".into()),
+        ..ObjectReference::default()
+    }
+}
+
+async fn done<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future).await.expect("done in time")
+}
+
+fn count(metrics: &Metrics, result: &str) -> Option<u64> {
+    let start = format!("sluice_event_posts_total{{result=\"{result}\"}} ");
+    metrics
+        .text()
+        .lines()
+        .find_map(|line| line.strip_prefix(&start).map(|n| n.parse().unwrap()))
+}
+
+#[tokio::test]
+async fn an_event_is_posted_as_json_to_exactly_the_given_url_and_routine_is_not() {
+    let world = receiver(|_| 202).await;
+    let (poster, metrics) = poster(&world.address, QUICK);
+    poster.post(&object(), &Event::trace("ArtifactUpToDate", "same"));
+    poster.post(&object(), &Event::normal("NewArtifact", "stored"));
+    poster.post(&object(), &Event::warning("GitOperationFailed", "no"));
+    done(poster.flush()).await;
+    assert_eq!(world.seen(), ["NewArtifact", "GitOperationFailed"]);
+    assert_eq!(lock(&world.bodies)[0].0, "POST /hook?token=x application/json");
+    assert_eq!(count(&metrics, "posted"), Some(2));
+}
+
+#[tokio::test]
+async fn a_failing_receiver_is_tried_four_more_times() {
+    let world = receiver(|n| if n <= 4 { 503 } else { 202 }).await;
+    let (poster, metrics) = poster(&world.address, QUICK);
+    poster.post(&object(), &Event::normal("A", "a"));
+    done(poster.flush()).await;
+    assert_eq!(world.seen().len(), 5);
+    assert_eq!(
+        (count(&metrics, "posted"), count(&metrics, "failed")),
+        (Some(1), None)
+    );
+    let world = receiver(|_| 500).await;
+    let (poster, metrics) = self::poster(&world.address, QUICK);
+    poster.post(&object(), &Event::normal("A", "a"));
+    done(poster.flush()).await;
+    assert_eq!(world.seen().len(), 5);
+    assert_eq!(count(&metrics, "failed"), Some(1));
+}
+
+#[tokio::test]
+async fn too_many_requests_means_that_the_receiver_has_it() {
+    let world = receiver(|_| 429).await;
+    let (poster, metrics) = poster(&world.address, QUICK);
+    poster.post(&object(), &Event::normal("A", "a"));
+    done(poster.flush()).await;
+    assert_eq!(world.seen().len(), 1);
+    assert_eq!(count(&metrics, "posted"), Some(1));
+}
+
+#[tokio::test]
+async fn a_refusal_is_not_repeated_and_the_next_event_goes_on() {
+    let world = receiver(|n| if n == 1 { 400 } else { 202 }).await;
+    let (poster, metrics) = poster(&world.address, QUICK);
+    poster.post(&object(), &Event::normal("A", "a"));
+    poster.post(&object(), &Event::normal("B", "b"));
+    done(poster.flush()).await;
+    assert_eq!(world.seen(), ["A", "B"]);
+    assert_eq!(
+        (count(&metrics, "failed"), count(&metrics, "posted")),
+        (Some(1), Some(1))
+    );
+}
+
+#[tokio::test]
+async fn an_attempt_without_answer_ends_and_is_tried_again() {
+    let world = receiver(|n| if n == 1 { 0 } else { 202 }).await;
+    let attempts = Attempts {
+        limit: Duration::from_millis(200),
+        ..QUICK
+    };
+    let (poster, _) = poster(&world.address, attempts);
+    poster.post(&object(), &Event::normal("A", "a"));
+    done(poster.flush()).await;
+    assert_eq!(world.seen(), ["A", "A"]);
+}
+
+#[tokio::test]
+async fn nobody_listening_is_a_failure_after_the_retries() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/", listener.local_addr().unwrap());
+    drop(listener);
+    let (poster, metrics) = poster(&address, QUICK);
+    poster.post(&object(), &Event::normal("A", "a"));
+    done(poster.flush()).await;
+    assert_eq!(count(&metrics, "failed"), Some(1));
+}
+
+#[tokio::test]
+async fn a_dead_receiver_slows_nobody_and_what_is_dropped_is_counted() {
+    let world = receiver(|_| 0).await;
+    let (poster, metrics) = poster(&world.address, Attempts::default());
+    let started = Instant::now();
+    // Recording is no future: it returns at once, or this test never ends.
+    for n in 0..QUEUE + 500 {
+        poster.post(&object(), &Event::normal("A", n.to_string()));
+    }
+    assert!(started.elapsed() < LIMIT);
+    // One event may have been taken from the queue meanwhile.
+    let dropped = count(&metrics, "dropped").unwrap();
+    assert!((499..=500).contains(&dropped), "{dropped}");
+}
+
+#[test]
+fn an_address_is_a_url_or_nothing() {
+    assert_eq!(Receiver::at("").unwrap(), None);
+    let flux = Receiver::at("http://notification-controller.flux-system.svc.cluster.local./").unwrap();
+    assert_eq!(
+        flux.unwrap().host(),
+        "notification-controller.flux-system.svc.cluster.local."
+    );
+    for bad in [
+        "notification-controller",
+        "ftp://host/",
+        "http://",
+        "http:///x",
+        "::",
+    ] {
+        assert!(Receiver::at(bad).is_err(), "{bad}");
+    }
+}
