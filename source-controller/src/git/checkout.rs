@@ -9,10 +9,8 @@ use git2::{ErrorCode, ObjectType, Odb, OdbObject, Oid};
 use super::error::{FetchError, ReadError};
 use super::mirror::{Generation, Mirror, open_objects};
 use super::object::{Commit, Kind, TreeEntry, parse_tree};
-use super::remote::{BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits};
+use super::remote::{BLOB_BYTES_FLAG, Limits};
 
-/// Longest path in bytes; Linux takes none that is longer.
-const LONGEST_PATH: usize = 4096;
 /// Largest tree object that is read. One directory of a million names has about 50 MB.
 const LARGEST_TREE: usize = 128 << 20;
 /// Largest commit object that is read.
@@ -67,17 +65,18 @@ impl Checkout {
         &self.0.commit
     }
 
-    /// Every name in the tree: depth first, a directory before what is in it, names in the order of their bytes. The
-    /// root itself is not among them. (Git's own order differs: it sorts a directory as if its name ended in `/`.)
+    /// The bounds on what is read.
     #[must_use]
-    pub fn entries(&self) -> Entries {
-        Entries {
-            checkout: self.clone(),
-            levels: Vec::new(),
-            pending: Some(self.0.commit.tree),
-            path: Vec::new(),
-            count: 0,
-        }
+    pub fn limits(&self) -> Limits {
+        self.0.limits
+    }
+
+    /// What is in a directory, in the order in which Git keeps it.
+    ///
+    /// # Errors
+    /// The tree cannot be read.
+    pub fn directory(&self, tree: Oid) -> Result<Vec<Child>, ReadError> {
+        self.condemning(children(&self.0.odb, tree))
     }
 
     /// The bytes of a file, or the target of a link.
@@ -181,107 +180,15 @@ impl Deref for Blob<'_> {
     }
 }
 
-/// One name of a commit's tree.
+/// A name in a directory of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Path from the root, names joined by `/`; not necessarily UTF-8.
-    pub path: Vec<u8>,
+pub struct Child {
+    /// The name, not necessarily UTF-8.
+    pub name: Vec<u8>,
     /// What it is.
     pub kind: Kind,
     /// The object behind it.
     pub id: Oid,
-    /// Size in bytes of a file or of a link's target; 0 for directories and submodules.
-    pub size: u64,
-}
-
-/// Walks a commit's tree. After an error it ends.
-#[derive(Debug)]
-pub struct Entries {
-    checkout: Checkout,
-    levels: Vec<Level>,
-    pending: Option<Oid>,
-    path: Vec<u8>,
-    count: u64,
-}
-
-/// A directory that is being walked.
-#[derive(Debug)]
-struct Level {
-    children: std::vec::IntoIter<Child>,
-    /// Length of the directory's own path.
-    path: usize,
-}
-
-/// A tree entry with its name copied out.
-#[derive(Debug)]
-struct Child {
-    name: Vec<u8>,
-    kind: Kind,
-    id: Oid,
-}
-
-impl Entries {
-    fn step(&mut self) -> Result<Option<Entry>, ReadError> {
-        if let Some(tree) = self.pending.take() {
-            let found = children(&self.checkout.0.odb, tree);
-            let mut children = self.checkout.condemning(found)?;
-            children.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-            self.levels.push(Level {
-                children: children.into_iter(),
-                path: self.path.len(),
-            });
-        }
-        while let Some(level) = self.levels.last_mut() {
-            self.path.truncate(level.path);
-            match level.children.next() {
-                Some(child) => return self.entry(&child).map(Some),
-                None => self.levels.pop(),
-            };
-        }
-        Ok(None)
-    }
-
-    fn entry(&mut self, child: &Child) -> Result<Entry, ReadError> {
-        let limit = self.checkout.0.limits.entries;
-        self.count += 1;
-        if self.count > limit {
-            return Err(ReadError::TooManyEntries {
-                limit,
-                flag: ENTRIES_FLAG,
-            });
-        }
-        if !self.path.is_empty() {
-            self.path.push(b'/');
-        }
-        self.path.extend_from_slice(&child.name);
-        if self.path.len() > LONGEST_PATH {
-            return Err(ReadError::PathTooLong(LONGEST_PATH));
-        }
-        let size = match child.kind {
-            Kind::Directory | Kind::Gitlink => 0,
-            Kind::File | Kind::Executable | Kind::Symlink => self.checkout.size(child.id)?,
-        };
-        self.pending = (child.kind == Kind::Directory).then_some(child.id);
-        Ok(Entry {
-            path: self.path.clone(),
-            kind: child.kind,
-            id: child.id,
-            size,
-        })
-    }
-}
-
-impl Iterator for Entries {
-    type Item = Result<Entry, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let item = self.step().transpose();
-        if let Some(Err(_)) = &item {
-            self.levels.clear();
-            self.pending = None;
-        }
-        item
-    }
 }
 
 fn children(odb: &Odb<'_>, tree: Oid) -> Result<Vec<Child>, ReadError> {

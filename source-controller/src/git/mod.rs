@@ -19,7 +19,7 @@ mod remote;
 mod transport;
 
 pub use address::{Address, AddressError};
-pub use checkout::{Blob, Checkout, Entries, Entry};
+pub use checkout::{Blob, Checkout, Child};
 pub use credentials::{Credentials, CredentialsError};
 pub use error::{FetchError, ReadError, Said};
 pub use fetch::fetch;

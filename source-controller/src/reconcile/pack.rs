@@ -1,4 +1,4 @@
-//! From a checkout to an archive: ignore rules first, then every entry that they leave, streamed. Blocks; no work tree is
+//! From a tree to an archive: ignore rules first, then every entry that they leave, streamed. Blocks; no work tree is
 //! written, and of all files one at a time is in memory.
 
 use std::io::{self, Write};
@@ -7,8 +7,8 @@ use sluice_runtime::failure::{Class, Failure};
 use sluice_runtime::shutdown::Token;
 
 use crate::archive::{Algorithm, Archive, Totals};
-use crate::git::{Checkout, Entry, Kind, ReadError};
 use crate::ignore::{self, IgnoreFile, Rules};
+use crate::tree::{Kind, Node, Tree, TreeError};
 
 /// Largest ignore file that is read, in bytes.
 const IGNORE_FILE_LIMIT: u64 = 1 << 20;
@@ -18,9 +18,9 @@ const LINKS: usize = 8;
 /// Why no archive was made.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
-    /// The checkout cannot be read.
+    /// The tree cannot be read.
     #[error("failed to read the checkout: {0}")]
-    Read(#[from] ReadError),
+    Read(#[from] TreeError),
     /// An ignore file cannot be used.
     #[error("failed to read ignore file '{path}': {why}")]
     Ignore {
@@ -61,106 +61,91 @@ impl Failure for PackError {
 /// # Errors
 /// The checkout cannot be read, an ignore file not be used, or `out` not be written; or `stop` was cancelled.
 pub(super) fn pack<W: Write>(
-    checkout: &Checkout,
+    tree: &Tree,
     spec_ignore: Option<&str>,
     algorithm: Algorithm,
     out: W,
     stop: &Token,
 ) -> Result<(W, Totals), PackError> {
-    let rules = Rules::new(ignore_files(checkout)?, spec_ignore);
+    let rules = Rules::new(ignore_files(tree)?, spec_ignore);
     let mut archive = Archive::new(out, algorithm)?;
-    for entry in checkout.entries() {
+    for node in tree.nodes() {
         if stop.is_cancelled() {
             return Err(PackError::Stopped);
         }
-        add(&mut archive, checkout, &rules, &entry?)?;
+        add(&mut archive, &rules, &node?)?;
     }
     Ok(archive.finish()?)
 }
 
-fn add<W: Write>(
-    archive: &mut Archive<W>,
-    checkout: &Checkout,
-    rules: &Rules,
-    entry: &Entry,
-) -> Result<(), PackError> {
-    let directory = matches!(entry.kind, Kind::Directory | Kind::Gitlink);
-    if entry.kind == Kind::Symlink || rules.excludes(&entry.path, directory) {
+fn add<W: Write>(archive: &mut Archive<W>, rules: &Rules, node: &Node) -> Result<(), PackError> {
+    let directory = node.kind == Kind::Directory;
+    if node.kind == Kind::Symlink || rules.excludes(&node.path, directory) {
         return Ok(());
     }
     if directory {
-        archive.directory(&entry.path)?;
+        archive.directory(&node.path)?;
     } else {
-        let content = checkout.read(entry.id)?;
-        archive.file(&entry.path, entry.kind == Kind::Executable, &content)?;
+        archive.file(&node.path, node.kind == Kind::Executable, &node.read()?)?;
     }
     Ok(())
 }
 
-/// Every ignore file of the tree, links to one inside the repository followed.
-fn ignore_files(checkout: &Checkout) -> Result<Vec<IgnoreFile>, PackError> {
+/// Every ignore file of the tree, links to one inside it followed.
+fn ignore_files(tree: &Tree) -> Result<Vec<IgnoreFile>, PackError> {
     let mut files = Vec::new();
-    for entry in checkout.entries() {
-        let entry = entry?;
-        let (directory, name) = split(&entry.path);
-        if name != ignore::FILE_NAME {
+    for node in tree.nodes() {
+        let node = node?;
+        let (directory, name) = split(&node.path);
+        // What an overlay has of another repository's administration is none of this one's.
+        if name != ignore::FILE_NAME || directory.split(|b| *b == b'/').any(|part| part == b".git") {
             continue;
         }
-        let directory = directory.to_vec();
-        let content = match entry.kind {
-            Kind::File | Kind::Executable => Some(read(checkout, &entry)?),
-            Kind::Symlink => follow(checkout, &entry)?,
-            Kind::Directory | Kind::Gitlink => None,
+        let content = match node.kind {
+            Kind::File | Kind::Executable => Some(read(&node)?),
+            Kind::Symlink => follow(tree, &node)?,
+            Kind::Directory => None,
         };
+        let directory = directory.to_vec();
         files.extend(content.map(|content| IgnoreFile { directory, content }));
     }
     Ok(files)
 }
 
-fn read(checkout: &Checkout, entry: &Entry) -> Result<Vec<u8>, PackError> {
-    if entry.size > IGNORE_FILE_LIMIT {
-        let why = format!("it has {} bytes, more than {IGNORE_FILE_LIMIT}", entry.size);
+fn read(node: &Node) -> Result<Vec<u8>, PackError> {
+    let size = node.size()?;
+    if size > IGNORE_FILE_LIMIT {
+        let why = format!("it has {size} bytes, more than {IGNORE_FILE_LIMIT}");
         return Err(PackError::Ignore {
-            path: lossy(&entry.path),
+            path: lossy(&node.path),
             why,
         });
     }
-    Ok(checkout.read(entry.id)?.to_vec())
+    Ok(node.read()?.to_vec())
 }
 
 /// The content behind a link. A link that leads nowhere counts as no file; one that leads out of the repository fails.
-fn follow(checkout: &Checkout, link: &Entry) -> Result<Option<Vec<u8>>, PackError> {
+fn follow(tree: &Tree, link: &Node) -> Result<Option<Vec<u8>>, PackError> {
     let failed = |why: &str| PackError::Ignore {
         path: lossy(&link.path),
         why: why.to_owned(),
     };
     let mut at = link.clone();
     for _ in 0..LINKS {
-        if at.size > IGNORE_FILE_LIMIT {
+        if at.size()? > IGNORE_FILE_LIMIT {
             return Err(failed("its target is too long"));
         }
-        let target = checkout.read(at.id)?;
-        let path =
-            joined(split(&at.path).0, &target).ok_or_else(|| failed("it links out of the repository"))?;
-        match find(checkout, &path)? {
+        let path = joined(split(&at.path).0, &at.read()?);
+        let path = path.ok_or_else(|| failed("it links out of the repository"))?;
+        match tree.find(&path)? {
             Some(found) if found.kind == Kind::Symlink => at = found,
             Some(found) if matches!(found.kind, Kind::File | Kind::Executable) => {
-                return read(checkout, &found).map(Some);
+                return read(&found).map(Some);
             }
             _ => return Ok(None),
         }
     }
     Err(failed("too many links"))
-}
-
-fn find(checkout: &Checkout, path: &[u8]) -> Result<Option<Entry>, PackError> {
-    for entry in checkout.entries() {
-        let entry = entry?;
-        if entry.path == path {
-            return Ok(Some(entry));
-        }
-    }
-    Ok(None)
 }
 
 /// Joins a link's target to its directory, by its text alone; nothing if it is absolute or climbs above the root.

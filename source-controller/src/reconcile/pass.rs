@@ -23,6 +23,7 @@ use super::resolve::Source;
 use super::{Context, UnreportedError};
 use crate::git::Head;
 use crate::storage::ObjectDirectory;
+use crate::tree::Tree;
 use making::Published;
 
 /// What keeps a pass from going through all phases.
@@ -166,7 +167,8 @@ impl<'a> Pass<'a> {
             self.announce(observed, &text, Some(&revision)).await?;
         }
         let subject = checkout.commit().subject().to_owned();
-        let stored = self.store(directory, observed, checkout, head).await;
+        let tree = Tree::new(checkout, None);
+        let stored = self.store(directory, observed, tree, head).await;
         let Published { artifact, files } = stored.map_err(|error| Early::failed(error, Some(&revision)))?;
         Ok(Ending::Stored {
             artifact,

@@ -174,22 +174,36 @@ fn noise(seed: u32, bytes: usize) -> String {
     text
 }
 
+/// Every name of a commit with its path.
+fn entries(checkout: &Checkout) -> Result<Vec<(String, Child)>, ReadError> {
+    let (mut found, mut waiting) = (Vec::new(), vec![(String::new(), checkout.commit().tree)]);
+    while let Some((directory, tree)) = waiting.pop() {
+        for child in checkout.directory(tree)? {
+            let path = format!("{directory}{}", String::from_utf8_lossy(&child.name));
+            if child.kind == Kind::Directory {
+                waiting.push((format!("{path}/"), child.id));
+            }
+            found.push((path, child));
+        }
+    }
+    Ok(found)
+}
+
 /// `mode object path` of each file, as `git ls-tree -r` gives it.
 fn files(checkout: &Checkout) -> Vec<String> {
-    let lines = checkout.entries().map(Result::unwrap).filter_map(|entry| {
-        let mode = match entry.kind {
-            Kind::Directory => return None,
-            Kind::File => "100644",
-            Kind::Executable => "100755",
-            Kind::Symlink => "120000",
-            Kind::Gitlink => "160000",
-        };
-        Some(format!(
-            "{mode} {} {}",
-            entry.id,
-            String::from_utf8_lossy(&entry.path)
-        ))
-    });
+    let lines = entries(checkout)
+        .unwrap()
+        .into_iter()
+        .filter_map(|(path, entry)| {
+            let mode = match entry.kind {
+                Kind::Directory => return None,
+                Kind::File => "100644",
+                Kind::Executable => "100755",
+                Kind::Symlink => "120000",
+                Kind::Gitlink => "160000",
+            };
+            Some(format!("{mode} {} {path}", entry.id))
+        });
     let mut lines: Vec<_> = lines.collect();
     lines.sort();
     lines
@@ -237,12 +251,11 @@ fn generation(world: &World) -> PathBuf {
 async fn read_all(checkout: Checkout) -> Result<u64, ReadError> {
     let read = move || {
         let mut bytes = 0;
-        for entry in checkout.entries() {
-            let entry = entry?;
+        for (_, entry) in entries(&checkout)? {
             if matches!(entry.kind, Kind::File | Kind::Executable | Kind::Symlink) {
                 let blob = checkout.read(entry.id)?;
-                assert_eq!(blob.len() as u64, entry.size);
-                bytes += entry.size;
+                assert_eq!(blob.len() as u64, checkout.size(entry.id)?);
+                bytes += blob.len() as u64;
             }
         }
         Ok(bytes)

@@ -10,8 +10,8 @@ use super::super::error::PassError;
 use super::super::pack::{self, PackError};
 use super::super::publish::{self, Packed};
 use crate::archive::Algorithm;
-use crate::git::Checkout;
 use crate::storage::{ArtifactPath, Storage, is_full};
+use crate::tree::Tree;
 
 /// An artifact in storage, and what its event tells beside it.
 pub(super) struct Published {
@@ -22,7 +22,7 @@ pub(super) struct Published {
 /// What an artifact is made of, and where it goes.
 pub(super) struct Making {
     pub(super) storage: Arc<dyn Storage>,
-    pub(super) checkout: Checkout,
+    pub(super) tree: Tree,
     /// `spec.ignore`.
     pub(super) ignore: Option<String>,
     pub(super) algorithm: Algorithm,
@@ -59,13 +59,7 @@ impl Making {
 
     fn attempt(&self, stop: &Token) -> Result<Published, PassError> {
         let draft = self.storage.create(&self.path)?;
-        let (draft, totals) = pack::pack(
-            &self.checkout,
-            self.ignore.as_deref(),
-            self.algorithm,
-            draft,
-            stop,
-        )?;
+        let (draft, totals) = pack::pack(&self.tree, self.ignore.as_deref(), self.algorithm, draft, stop)?;
         let (files, revision) = (totals.files, self.revision.clone());
         tracing::info!(revision, files, bytes = totals.size, digest = %totals.digest, "artifact packed");
         let packed = Packed {

@@ -11,8 +11,9 @@ use super::super::resolve::{self, ResolveError, Source};
 use super::super::{Context, report};
 use super::Pass;
 use super::making::{Making, Published};
-use crate::git::{Checkout, Head};
+use crate::git::Head;
 use crate::storage::ObjectDirectory;
+use crate::tree::Tree;
 
 /// Longest time that packing one artifact may take.
 const PACK_LIMIT: Duration = Duration::from_secs(15 * 60);
@@ -58,7 +59,7 @@ impl Pass<'_> {
         &self,
         directory: &ObjectDirectory,
         observed: &Observed,
-        checkout: Checkout,
+        tree: Tree,
         head: &Head,
     ) -> Result<Published, PassError> {
         let Context {
@@ -76,7 +77,7 @@ impl Pass<'_> {
             .and_then(|held| directory.recorded(&held.path));
         let making = Making {
             storage: Arc::clone(storage),
-            checkout,
+            tree,
             ignore: self.object.spec.ignore.clone(),
             algorithm: *algorithm,
             path: directory.artifact(&head.commit.to_string())?,

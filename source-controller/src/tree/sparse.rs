@@ -1,0 +1,110 @@
+//! `spec.sparseCheckout`: which paths of a repository are wanted. Pure.
+
+/// The paths that are wanted. A file is selected if its path begins with one of them: a plain comparison of text, so that
+/// `dir` also selects `dir-old/a` and `dirfoo.txt`. The rule is Flux's; users' artifacts depend on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sparse {
+    prefixes: Vec<Vec<u8>>,
+}
+
+/// How much of a directory is selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// All of it.
+    Whole,
+    /// Possibly something in it.
+    Part,
+    /// Nothing.
+    Nothing,
+}
+
+impl Sparse {
+    /// From the field; none if it does not restrict anything.
+    #[must_use]
+    pub fn new(paths: &[String]) -> Option<Self> {
+        let prefixes: Vec<Vec<u8>> = paths
+            .iter()
+            .map(|path| path.strip_prefix("./").unwrap_or(path).as_bytes().to_vec())
+            .collect();
+        let restricts = !prefixes.is_empty() && prefixes.iter().all(|prefix| !prefix.is_empty());
+        restricts.then_some(Self { prefixes })
+    }
+
+    /// Whether a file, a link or a submodule with this path is selected.
+    #[must_use]
+    pub fn selects(&self, path: &[u8]) -> bool {
+        self.prefixes.iter().any(|prefix| path.starts_with(prefix))
+    }
+
+    /// How much of the directory with this path is selected.
+    pub(super) fn reach(&self, directory: &[u8]) -> Reach {
+        let inside = [directory, b"/"].concat();
+        if self.selects(&inside) {
+            Reach::Whole
+        } else if self.prefixes.iter().any(|prefix| prefix.starts_with(&inside)) {
+            Reach::Part
+        } else {
+            Reach::Nothing
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sparse(paths: &[&str]) -> Option<Sparse> {
+        Sparse::new(&paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn paths_select_by_their_text() {
+        for (paths, path, selected) in [
+            (&["dir"][..], "dir/a", true),
+            (&["dir"], "dir-old/a", true),
+            (&["dir"], "dirfoo.txt", true),
+            (&["dir/"], "dir-old/a", false),
+            (&["./dir"], "dir/a", true),
+            (&["././dir"], "dir/a", false),
+            (&["/dir"], "dir/a", false),
+            (&["."], ".github/a", true),
+            (&["."], "a", false),
+            (&["a", "b/c"], "b/c/d", true),
+            (&["a", "b/c"], "b/d", false),
+            (&["Dir"], "dir/a", false),
+        ] {
+            assert_eq!(
+                sparse(paths).unwrap().selects(path.as_bytes()),
+                selected,
+                "{paths:?} {path}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_empty_path_selects_everything() {
+        for paths in [&[][..], &[""], &["./"], &["a", ""]] {
+            assert_eq!(sparse(paths), None, "{paths:?}");
+        }
+    }
+
+    proptest! {
+        /// Nothing that is selected lies in a directory that is passed over, and all of a whole directory is selected.
+        #[test]
+        fn a_directory_is_entered_exactly_where_something_in_it_can_be_selected(
+            paths in proptest::collection::vec("[ab/.]{1,4}", 1..4),
+            directory in "[ab]{1,2}(/[ab]{1,2}){0,2}",
+            below in "[ab]{1,2}(/[ab]{1,2}){0,2}",
+        ) {
+            let Some(sparse) = Sparse::new(&paths) else { return Ok(()) };
+            let selected = sparse.selects(format!("{directory}/{below}").as_bytes());
+            match sparse.reach(directory.as_bytes()) {
+                Reach::Whole => prop_assert!(selected),
+                Reach::Nothing => prop_assert!(!selected),
+                Reach::Part => {}
+            }
+        }
+    }
+}
