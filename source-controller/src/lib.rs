@@ -14,6 +14,7 @@ pub mod storage;
 pub mod tree;
 
 mod run;
+mod sweep;
 
 pub use options::Options;
 pub use run::{Running, StartError, run};

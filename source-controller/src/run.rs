@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Client;
 use sluice_api::source::GitRepository;
@@ -24,12 +23,11 @@ use crate::git::{Mirrors, Transport, TransportError};
 use crate::options::{Options, StorageOptions};
 use crate::reconcile::{Context, GitRepositories, Network, Places};
 use crate::server;
-use crate::storage::{AddressError, LocalDirectory, Retention, StorageError, advertised};
+use crate::storage::{AddressError, LocalDirectory, Retention, StorageError, advertised, is_full};
+use crate::sweep::Sweep;
 
 /// Directory of mirrors below the storage path. The file server shows nothing whose name begins with a dot.
 const MIRRORS: &str = ".mirrors";
-/// How often mirrors are dropped that no object named since the last time. Dropping one costs a fetch at worst.
-const SWEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// Passes at once for each of `--concurrent`: most of them wait for a remote, and only packing needs the machine.
 const PASSES_PER_WORKER: u16 = 8;
 /// How long the last events may take to be delivered once the program stops.
@@ -108,8 +106,7 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
         &options.storage.storage_path,
         listeners.advertised(&options.storage)?,
     )?;
-    let mirrors =
-        Arc::new(Mirrors::new(&options.storage.storage_path.join(MIRRORS)).map_err(StartError::Mirrors)?);
+    let mirrors = Arc::new(mirrors(&options.storage)?);
     say_what_has_no_effect(&options);
     let metrics = Metrics::new();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -136,10 +133,15 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
         places: Places::new((workers / 4).max(1)),
         stop: stop.clone(),
     };
+    let sweep = Sweep {
+        client: client.clone(),
+        storage: storage.clone(),
+        mirrors,
+    };
     let watch = Watch::<GitRepository>::new(client, settings);
     let (artifacts, metrics_address, health) = listeners.addresses()?;
     let mut tasks = listeners.serve(storage, metrics, &stop);
-    tasks.spawn(sweep(mirrors, stop.clone()));
+    tasks.spawn(sweep.run(stop.clone()));
     let passes = watch.run(GitRepositories::new(Arc::new(context)), stop.clone());
     tasks.spawn(async move {
         passes.await;
@@ -171,27 +173,22 @@ fn recorder(
     Ok(Recorder::start(client.clone(), reporter, Arc::clone(clock)).posting(poster))
 }
 
-/// Drops mirrors that nobody uses any more, now and then.
-async fn sweep(mirrors: Arc<Mirrors>, stop: Token) {
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(SWEEP) => {}
-        }
-        let mirrors = Arc::clone(&mirrors);
-        match tokio::task::spawn_blocking(move || mirrors.sweep()).await {
-            Ok(Ok(dropped)) => tracing::info!(dropped, "mirrors swept"),
-            Ok(Err(error)) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "mirrors cannot be swept"
-                );
-            }
-            Err(error) => tracing::error!(
+/// Opens the mirrors beside the artifacts; where that cannot be written (a volume that is read-only, or full), in the
+/// system's directory for temporary files: what is stored can then be served on, and remotes be watched.
+fn mirrors(options: &StorageOptions) -> Result<Mirrors, StartError> {
+    let beside = options.storage_path.join(MIRRORS);
+    match Mirrors::new(&beside) {
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem || is_full(&error) => {
+            let temporary =
+                std::env::temp_dir().join(format!("source-controller-mirrors-{}", std::process::id()));
+            tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "mirrors cannot be swept"
-            ),
+                directory = %temporary.display(),
+                "--storage-path cannot be written: mirrors are kept elsewhere, new artifacts cannot be stored"
+            );
+            Mirrors::new(&temporary).map_err(StartError::Mirrors)
         }
+        opened => opened.map_err(StartError::Mirrors),
     }
 }
 

@@ -12,6 +12,7 @@ use rustix::fs::OFlags;
 use sluice_api::digest::Digest;
 use tempfile::NamedTempFile;
 
+use super::path::KIND;
 use super::verify::Memory;
 use super::{ArtifactPath, Draft, ObjectDirectory, Storage, StorageError, Verdict, address};
 use crate::archive::{Algorithm, Hasher};
@@ -69,6 +70,21 @@ impl LocalDirectory {
     #[must_use]
     pub fn known_digest(&self, relative: &Path, metadata: &Metadata) -> Option<Digest> {
         self.memory.digest(&self.root.join(relative), metadata)
+    }
+
+    /// The objects that have a directory here, whether they exist or not. A directory whose name no object can have is
+    /// none of ours.
+    ///
+    /// # Errors
+    /// A directory cannot be read.
+    pub fn objects(&self) -> Result<Vec<ObjectDirectory>, StorageError> {
+        let mut found = Vec::new();
+        for namespace in directories(&self.root.join(KIND))? {
+            for name in directories(&self.root.join(KIND).join(&namespace))? {
+                found.extend(ObjectDirectory::git_repository(&namespace, &name));
+            }
+        }
+        Ok(found)
     }
 
     fn whole(&self, path: &ArtifactPath) -> PathBuf {
@@ -281,6 +297,26 @@ impl Storage for LocalDirectory {
     fn url(&self, path: &ArtifactPath) -> String {
         address::url(&self.address, path)
     }
+}
+
+/// Names of the directories in a directory, none if it is not there; links are left out.
+fn directories(path: &Path) -> Result<Vec<String>, StorageError> {
+    let failed = |source| StorageError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        if entry.file_type().map_err(failed)?.is_dir() {
+            names.extend(entry.file_name().into_string());
+        }
+    }
+    Ok(names)
 }
 
 /// Opens the file itself, not what a link that took its place in between points at.

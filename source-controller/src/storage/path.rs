@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// The first component of every GitRepository's path.
-const KIND: &str = "gitrepository";
+pub(super) const KIND: &str = "gitrepository";
 
 /// The directory of one object's artifacts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +35,18 @@ impl ObjectDirectory {
             namespace: part(namespace)?,
             name: part(name)?,
         })
+    }
+
+    /// Namespace of the object.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Name of the object.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The artifact of this commit.

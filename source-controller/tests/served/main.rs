@@ -1,0 +1,10 @@
+//! The whole controller, started as programs start it: a push becomes bytes behind the URL in a status.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
+mod churn;
+mod consumers;
+mod events;
+mod pushes;
+mod volumes;
+mod world;

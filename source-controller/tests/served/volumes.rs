@@ -1,0 +1,214 @@
+//! What the volume is like at a start: as it was left, with artifacts of objects that are gone, read-only, or full.
+//!
+//! Read-only and full are real file systems: the program runs in a mount namespace of its own.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
+use serde_json::json;
+use sluice_api::source::GitRepository;
+use sluice_embedded::{Embedded, Serving};
+use sluice_harness::git::{GitServer, Repository};
+use tokio::process::{Child, Command};
+
+use crate::world::{LIMIT, Started, api, get, start_on};
+
+/// Lets a condition on the file system come true; there is nothing to wait on but looking.
+async fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let looking = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, looking).await.expect(what);
+}
+
+#[tokio::test]
+async fn artifacts_whose_object_went_meanwhile_are_swept_and_others_stay() {
+    let api = api();
+    let (server, repository) = (GitServer::start().await.unwrap(), Repository::create().unwrap());
+    let commit = repository.commit_files(&[("main.tf", "")], "first").unwrap();
+    let url = server.serve("app", &repository);
+    let first = start_on(api.client(), tempfile::tempdir().unwrap(), &[]).await;
+    for name in ["stays", "goes"] {
+        first.create(name, &url, "20s").await;
+        first.ready(name, &commit).await;
+    }
+    let Started {
+        objects,
+        stop,
+        running,
+        storage,
+    } = first;
+    stop.cancel();
+    tokio::time::timeout(LIMIT, running.ended())
+        .await
+        .expect("an end in time");
+    // Gone without the controller: somebody took the finalizer away.
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    objects
+        .patch("goes", &PatchParams::default(), &free)
+        .await
+        .unwrap();
+    objects.delete("goes", &DeleteParams::default()).await.unwrap();
+    let directory = |name: &str| storage.path().join("gitrepository/default").join(name);
+    let (stays, goes) = (directory("stays"), directory("goes"));
+    assert!(stays.exists() && goes.exists());
+    let second = start_on(api.client(), storage, &[]).await;
+    eventually("orphans are swept", || !goes.exists()).await;
+    second.ready("stays", &commit).await;
+    assert!(stays.join(format!("{commit}.tar.gz")).exists());
+    second.end().await;
+}
+
+/// The program, in a mount namespace of its own.
+struct Program {
+    child: Child,
+    log: PathBuf,
+    _api: Serving,
+}
+
+impl Program {
+    /// `mount` is a piece of shell that mounts something at the storage path, `$1`.
+    async fn start(api: &Embedded, directory: &Path, storage: &Path, mount: &str) -> Self {
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let served = api.serve(anywhere, directory).await.unwrap();
+        let log = directory.join("log");
+        let child = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
+            .arg(format!("{mount} && shift && exec \"$@\""))
+            .arg("sh")
+            .arg(storage)
+            .arg(env!("CARGO_BIN_EXE_sluice-source-controller"))
+            .arg(format!("--storage-path={}", storage.display()))
+            .args([
+                "--storage-addr=127.0.0.1:0",
+                "--storage-adv-addr=",
+                "--metrics-addr=0",
+                "--health-addr=0",
+            ])
+            .env("KUBECONFIG", &served.kubeconfig_path)
+            .stdin(Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("unshare is part of every Linux");
+        Self {
+            child,
+            log,
+            _api: served,
+        }
+    }
+
+    /// A file as the program sees it.
+    fn sees(&self, file: &Path) -> PathBuf {
+        let process = format!("/proc/{}/root", self.child.id().unwrap());
+        Path::new(&process).join(file.strip_prefix("/").unwrap())
+    }
+
+    /// Waits until the object's Ready condition says this.
+    async fn waits_for(&self, objects: &Api<GitRepository>, what: &str, wanted: impl Fn(&Condition) -> bool) {
+        let there = |object: Option<&GitRepository>| {
+            let status = object.and_then(|object| object.status.as_ref());
+            status.is_some_and(|status| status.conditions.iter().any(|c| c.type_ == "Ready" && wanted(c)))
+        };
+        let waiting = await_condition(objects.clone(), "app", there);
+        let found = tokio::time::timeout(LIMIT, waiting).await;
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        assert!(
+            found.is_ok_and(|found| found.is_ok()),
+            "{what}; log of the program:\n{log}"
+        );
+    }
+}
+
+async fn ask(objects: &Api<GitRepository>, token: &str) {
+    let asked = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": token } } });
+    objects
+        .patch("app", &PatchParams::default(), &Patch::Merge(asked))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_read_only_volume_serves_what_it_has() {
+    let api = api();
+    let (server, repository) = (GitServer::start().await.unwrap(), Repository::create().unwrap());
+    let commit = repository.commit_files(&[("main.tf", "")], "first").unwrap();
+    let first = start_on(api.client(), tempfile::tempdir().unwrap(), &[]).await;
+    first
+        .create("app", &server.serve("app", &repository), "20s")
+        .await;
+    let before = first.ready("app", &commit).await;
+    let Started {
+        objects,
+        stop,
+        running,
+        storage,
+    } = first;
+    stop.cancel();
+    tokio::time::timeout(LIMIT, running.ended())
+        .await
+        .expect("an end in time");
+    let directory = tempfile::tempdir().unwrap();
+    let read_only = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\"";
+    let program = Program::start(&api, directory.path(), storage.path(), read_only).await;
+    let url_of = |object: &GitRepository| {
+        let artifact = object.status.as_ref().and_then(|status| status.artifact.as_ref());
+        artifact.map(|artifact| artifact.url.clone())
+    };
+    let moved = |object: Option<&GitRepository>| object.and_then(url_of).is_some_and(|url| url != before.url);
+    let found = tokio::time::timeout(LIMIT, await_condition(objects.clone(), "app", moved)).await;
+    let url = url_of(&found.expect("another address in time").unwrap().unwrap()).unwrap();
+    assert_eq!(
+        Some(get(&url).await.len()),
+        before.size.map(|size| usize::try_from(size).unwrap())
+    );
+    repository
+        .commit_files(&[("main.tf", "locals {}")], "second")
+        .unwrap();
+    ask(&objects, "1").await;
+    program
+        .waits_for(&objects, "a failure of the storage", |ready| {
+            ready.status == "False" && ready.message.contains("Read-only file system")
+        })
+        .await;
+    assert_eq!(
+        Some(get(&url).await.len()),
+        before.size.map(|size| usize::try_from(size).unwrap())
+    );
+}
+
+#[tokio::test]
+async fn a_full_volume_is_named_and_heals_when_there_is_room() {
+    let api = api();
+    let (server, repository) = (GitServer::start().await.unwrap(), Repository::create().unwrap());
+    repository.commit_files(&[("main.tf", "")], "first").unwrap();
+    let (directory, storage) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let full = "mount -t tmpfs -o size=256k tmpfs \"$1\" && { head -c 300000 /dev/zero > \"$1\"/ballast 2>/dev/null; true; }";
+    let program = Program::start(&api, directory.path(), storage.path(), full).await;
+    let objects: Api<GitRepository> = Api::namespaced(api.client(), "default");
+    let object = json!({
+        "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository", "metadata": { "name": "app" },
+        "spec": { "url": server.serve("app", &repository), "interval": "10m", "ref": { "branch": "main" } },
+    });
+    let object = serde_json::from_value(object).unwrap();
+    objects.create(&PostParams::default(), &object).await.unwrap();
+    program
+        .waits_for(&objects, "a full disk named", |ready| {
+            ready.status == "False" && ready.message.contains("No space left on device")
+        })
+        .await;
+    std::fs::remove_file(program.sees(&storage.path().join("ballast"))).unwrap();
+    program
+        .waits_for(&objects, "ready after room was made", |ready| {
+            ready.status == "True"
+        })
+        .await;
+}
