@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use sluice_runtime::redact::MaskedUrl;
 use url::Url;
 
-/// An http or https address. It prints without name and password.
+/// An http, https or ssh address. It prints without name and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
     url: Url,
@@ -25,21 +25,13 @@ pub enum AddressError {
         /// What is wrong with it.
         why: String,
     },
-    /// A transport that is not built yet.
-    #[error("url '{url}': the scheme '{scheme}' is not supported yet")]
-    Unsupported {
-        /// The text, its secrets masked.
-        url: MaskedUrl,
-        /// Its scheme.
-        scheme: String,
-    },
 }
 
 impl Address {
     /// Reads `spec.url`.
     ///
     /// # Errors
-    /// The text is no URL, has no host, or has a scheme other than http and https.
+    /// The text is no URL, has no host, or has a scheme other than http, https and ssh.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let invalid = |why: String| AddressError::Invalid {
             url: MaskedUrl::new(text),
@@ -47,25 +39,47 @@ impl Address {
         };
         let mut url = Url::parse(text).map_err(|error| invalid(error.to_string()))?;
         match url.scheme() {
-            "http" | "https" => {}
-            "ssh" => {
-                return Err(AddressError::Unsupported {
-                    url: MaskedUrl::new(text),
-                    scheme: "ssh".into(),
-                });
-            }
+            "http" | "https" | "ssh" => {}
             other => return Err(invalid(format!("unknown scheme '{other}'"))),
+        }
+        if url.host_str().unwrap_or_default().is_empty() {
+            return Err(invalid("empty host".into()));
         }
         let decode = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
         let (username, password) = (decode(url.username()), decode(url.password().unwrap_or_default()));
         let cleared = url.set_username("").and_then(|()| url.set_password(None));
         cleared.map_err(|()| invalid("no host".into()))?;
-        url.set_fragment(None);
+        if url.scheme() == "ssh" {
+            ssh_path(&url).map_err(invalid)?;
+        } else {
+            url.set_fragment(None);
+        }
         Ok(Self {
             url,
             username,
             password,
         })
+    }
+
+    /// Whether the address is reached through ssh.
+    #[must_use]
+    pub fn is_ssh(&self) -> bool {
+        self.url.scheme() == "ssh"
+    }
+
+    /// Name or address of the host, as a socket takes it: IPv6 addresses without brackets.
+    #[must_use]
+    pub fn hostname(&self) -> &str {
+        let host = self.url.host_str().unwrap_or_default();
+        host.strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host)
+    }
+
+    /// The repository's path as an ssh server is given it.
+    #[must_use]
+    pub fn ssh_path(&self) -> String {
+        ssh_path(&self.url).unwrap_or_default()
     }
 
     /// The address without userinfo.
@@ -87,6 +101,16 @@ impl Address {
     pub(super) fn password(&self) -> &str {
         &self.password
     }
+}
+
+/// Everything behind the host, decoded as Git decodes it: `?` and `#` have no meaning there.
+fn ssh_path(url: &Url) -> Result<String, String> {
+    let path = percent_decode_str(&url[url::Position::BeforePath..]).decode_utf8();
+    let path = path.map_err(|_| "the path is not UTF-8".to_owned())?;
+    if path.is_empty() || path.contains(char::is_control) {
+        return Err("the path is empty, or has control characters".to_owned());
+    }
+    Ok(path.into_owned())
 }
 
 /// Host and port as written in a URL.
@@ -126,6 +150,21 @@ mod tests {
     }
 
     #[test]
+    fn ssh_addresses_keep_their_path() {
+        for (url, user, host, path) in [
+            ("ssh://git@example.org/a/b.git", "git", "example.org", "/a/b.git"),
+            ("ssh://example.org:2222/~ada/b", "", "example.org", "/~ada/b"),
+            ("ssh://me@[::1]:22/a%20b?c#d", "me", "::1", "/a b?c#d"),
+        ] {
+            let address = Address::parse(url).unwrap();
+            assert!(address.is_ssh());
+            assert_eq!((address.username(), address.hostname()), (user, host), "{url}");
+            assert_eq!(address.ssh_path(), path);
+        }
+        assert!(!Address::parse("https://h/x").unwrap().is_ssh());
+    }
+
+    #[test]
     fn what_is_no_address_is_named_without_its_secrets() {
         let text = |url: &str| Address::parse(url).unwrap_err().to_string();
         assert_eq!(
@@ -135,10 +174,9 @@ mod tests {
         assert!(text("http://").contains("empty host"));
         assert!(text("nonsense").contains("failed to parse url 'nonsense'"));
         assert!(text("ftp://h/x").contains("unknown scheme 'ftp'"));
-        assert_eq!(
-            Address::parse("ssh://git@h/x").unwrap_err().reason(),
-            "UnsupportedField"
-        );
+        assert!(text("ssh:///x").contains("empty host"));
+        assert!(text("ssh://h").contains("the path is empty"));
+        assert!(text("ssh://h/a%0Ab").contains("control characters"));
         assert_eq!(Address::parse("http://").unwrap_err().reason(), "URLInvalid");
     }
 }

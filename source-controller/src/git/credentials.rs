@@ -9,6 +9,7 @@ use http::HeaderValue;
 use sha2::{Digest as _, Sha256};
 
 use super::address::Address;
+use super::ssh::SshCredentials;
 
 /// Keys of a Secret that change how a connection is made and are not built yet: refused rather than ignored.
 const UNSUPPORTED: [&str; 6] = [
@@ -42,6 +43,8 @@ pub enum Credentials {
         /// What the remote is told today.
         credentials: Box<Self>,
     },
+    /// A private key, and the keys that the server may show.
+    Ssh(SshCredentials),
 }
 
 /// A Secret that no credentials can be made of.
@@ -53,6 +56,12 @@ pub enum CredentialsError {
         /// `http` or `https`.
         scheme: String,
     },
+    /// A key that nothing works without.
+    #[error("invalid 'ssh' auth option: '{0}' is required")]
+    Required(&'static str),
+    /// A private key with a passphrase that the Secret does not have.
+    #[error("SSH identity key is encrypted but no 'password' field was provided in the secret")]
+    Encrypted,
     /// The value of a key is no text.
     #[error("the value of '{0}' is not UTF-8 text")]
     NotText(&'static str),
@@ -70,6 +79,9 @@ impl Credentials {
         address: &Address,
         secret: Option<&BTreeMap<String, Vec<u8>>>,
     ) -> Result<Self, CredentialsError> {
+        if address.is_ssh() {
+            return SshCredentials::resolve(address, secret).map(Self::Ssh);
+        }
         if let Some(key) = secret.and_then(|data| UNSUPPORTED.into_iter().find(|key| data.contains_key(*key)))
         {
             return Err(CredentialsError::Unsupported(key));
@@ -112,6 +124,7 @@ impl Credentials {
                 hash.update(b"lent");
                 hash.update(who);
             }
+            Self::Ssh(credentials) => credentials.digest(&mut hash),
         }
         hash.finalize().into()
     }
@@ -120,7 +133,7 @@ impl Credentials {
     #[must_use]
     pub fn header(&self) -> Option<HeaderValue> {
         let text = match self {
-            Self::Anonymous => return None,
+            Self::Anonymous | Self::Ssh(_) => return None,
             Self::Basic { username, password } => {
                 format!("Basic {}", STANDARD.encode(format!("{username}:{password}")))
             }
@@ -140,6 +153,7 @@ impl fmt::Debug for Credentials {
             Self::Basic { .. } => "Basic(***)",
             Self::Bearer(_) => "Bearer(***)",
             Self::Lent { .. } => "Lent(***)",
+            Self::Ssh(_) => "Ssh(***)",
         })
     }
 }

@@ -11,6 +11,7 @@ use super::protocol::advertisement::AdvertisementError;
 use super::protocol::fetch::AnswerError;
 use super::protocol::ls_refs::LineError;
 use super::protocol::packet::PacketError;
+use super::ssh::{IdentityError, KnownHostsError, Refusal};
 
 /// Why a commit could not be found out or fetched. Messages name host, ref and limit, and never a secret.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,26 @@ pub enum FetchError {
     /// The program is stopping, or the object went away.
     #[error("the operation was stopped")]
     Stopped,
+    /// No ssh connection can be made with what the Secret has.
+    #[error("unable to construct auth method with options: {0}")]
+    AuthMethod(#[source] AuthMethodError),
+    /// The two sides of an ssh connection do not come together.
+    #[error("unable to list remote for '{url}': ssh: handshake failed: {source}")]
+    Handshake {
+        /// The remote, without userinfo.
+        url: String,
+        /// What is wrong.
+        #[source]
+        source: HandshakeError,
+    },
+    /// The server did not run Git's command, or the command ended before it said anything.
+    #[error("unable to list remote for '{url}': {ended}")]
+    Command {
+        /// The remote, without userinfo.
+        url: String,
+        /// How it ended, with what it said.
+        ended: String,
+    },
     /// 401.
     #[error("unable to list remote for '{url}': authentication required{said}")]
     AuthenticationRequired {
@@ -164,6 +185,9 @@ impl Failure for FetchError {
             Self::Connection { .. }
             | Self::TimedOut { .. }
             | Self::Stopped
+            | Self::AuthMethod(_)
+            | Self::Handshake { .. }
+            | Self::Command { .. }
             | Self::AuthenticationRequired { .. }
             | Self::AuthorizationFailed { .. }
             | Self::RepositoryNotFound { .. }
@@ -251,14 +275,13 @@ impl Failure for ReadError {
 impl Failure for AddressError {
     fn class(&self) -> Class {
         match self {
-            Self::Invalid { .. } | Self::Unsupported { .. } => Class::Terminal,
+            Self::Invalid { .. } => Class::Terminal,
         }
     }
 
     fn reason(&self) -> &'static str {
         match self {
             Self::Invalid { .. } => "URLInvalid",
-            Self::Unsupported { .. } => "UnsupportedField",
         }
     }
 }
@@ -267,15 +290,76 @@ impl Failure for CredentialsError {
     fn class(&self) -> Class {
         match self {
             // All of these are mended by editing the Secret, not the object.
-            Self::PasswordWithoutUsername { .. } | Self::NotText(_) | Self::Unsupported(_) => {
-                Class::Transient
-            }
+            Self::PasswordWithoutUsername { .. }
+            | Self::Required(_)
+            | Self::Encrypted
+            | Self::NotText(_)
+            | Self::Unsupported(_) => Class::Transient,
         }
     }
 
     fn reason(&self) -> &'static str {
         "AuthenticationFailed"
     }
+}
+
+/// What of a Secret cannot be used for ssh.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthMethodError {
+    /// The private key.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The known hosts.
+    #[error(transparent)]
+    KnownHosts(#[from] KnownHostsError),
+    /// A proxy that does not carry ssh.
+    #[error("ssh goes through SOCKS5 proxies only, and this one is an {0} proxy")]
+    Proxy(String),
+}
+
+/// Why an ssh connection was given up before any command.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// The host is not the one it should be.
+    #[error(transparent)]
+    HostKey(#[from] Refusal),
+    /// The host has no key of a type that may be shown.
+    #[error(
+        "no common algorithm for host key; the host has: {theirs}; offered: {ours}; known_hosts expects {expected}"
+    )]
+    HostKeyAlgorithm {
+        /// What the host has.
+        theirs: String,
+        /// What it was offered.
+        ours: String,
+        /// What the known hosts have for it.
+        expected: String,
+    },
+    /// Nothing that both sides understand.
+    #[error("no common algorithm for {kind}; the host has: {theirs}; offered: {ours}")]
+    Algorithm {
+        /// What for.
+        kind: &'static str,
+        /// What the host has.
+        theirs: String,
+        /// What it was offered.
+        ours: String,
+    },
+    /// The key is not authorized.
+    #[error(
+        "ssh: unable to authenticate as '{user}', attempted methods [publickey] with {key}; the host accepts: {methods}"
+    )]
+    Unauthorized {
+        /// The user at the server.
+        user: String,
+        /// Type and fingerprint of the key.
+        key: String,
+        /// Methods with which one may go on.
+        methods: String,
+    },
+    /// The other side breaks the protocol.
+    #[error("ssh: {0}")]
+    Protocol(String),
 }
 
 /// The beginning of a server's error page, if it had one to show.

@@ -16,12 +16,13 @@ pub mod object;
 pub mod protocol;
 mod reference;
 mod remote;
+pub mod ssh;
 mod transport;
 
 pub use address::{Address, AddressError};
 pub use checkout::{Blob, Checkout, Child};
 pub use credentials::{Credentials, CredentialsError};
-pub use error::{FetchError, ReadError, Said};
+pub use error::{AuthMethodError, FetchError, HandshakeError, ReadError, Said};
 pub use fetch::fetch;
 pub use git2::Oid;
 pub use head::{Head, head};

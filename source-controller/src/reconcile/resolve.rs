@@ -62,6 +62,12 @@ pub enum ResolveError {
         /// Its name alone.
         name: String,
     },
+    /// The private key wants a passphrase.
+    #[error("SSH identity key is encrypted but no 'password' field was provided in the secret '{secret}'")]
+    EncryptedIdentity {
+        /// Namespace and name of the Secret.
+        secret: String,
+    },
     /// No credentials can be made of the Secret.
     #[error("failed to configure authentication options: secret '{secret}': {source}")]
     Credentials {
@@ -79,7 +85,10 @@ impl Failure for ResolveError {
             Self::UnsupportedField { .. } | Self::UnsupportedKey { .. } => Class::Terminal,
             Self::Address(error) => error.class(),
             // A Secret may be made or mended at any time.
-            Self::Secret { .. } | Self::MissingSecret { .. } | Self::Credentials { .. } => Class::Transient,
+            Self::Secret { .. }
+            | Self::MissingSecret { .. }
+            | Self::EncryptedIdentity { .. }
+            | Self::Credentials { .. } => Class::Transient,
         }
     }
 
@@ -87,9 +96,10 @@ impl Failure for ResolveError {
         match self {
             Self::UnsupportedField { .. } | Self::UnsupportedKey { .. } => "UnsupportedField",
             Self::Address(error) => error.reason(),
-            Self::Secret { .. } | Self::MissingSecret { .. } | Self::Credentials { .. } => {
-                "AuthenticationFailed"
-            }
+            Self::Secret { .. }
+            | Self::MissingSecret { .. }
+            | Self::EncryptedIdentity { .. }
+            | Self::Credentials { .. } => "AuthenticationFailed",
         }
     }
 }
@@ -117,6 +127,7 @@ pub(super) async fn resolve(
             key: key.to_owned(),
             secret,
         },
+        CredentialsError::Encrypted => ResolveError::EncryptedIdentity { secret },
         source => ResolveError::Credentials { secret, source },
     })?;
     let timeout = match spec.timeout.to_duration() {
@@ -141,10 +152,7 @@ fn check(spec: &GitRepositorySpec) -> Result<(Address, Reference), ResolveError>
     if let Some(field) = unsupported(spec) {
         return Err(refused(field));
     }
-    let address = Address::parse(&spec.url).map_err(|error| match error {
-        AddressError::Unsupported { .. } => refused("spec.url with the scheme ssh"),
-        error @ AddressError::Invalid { .. } => ResolveError::Address(error),
-    })?;
+    let address = Address::parse(&spec.url)?;
     let wanted = spec.reference.as_ref();
     let fields = wanted.map_or_else(Fields::default, |wanted| Fields {
         branch: wanted.branch.as_deref(),
@@ -250,7 +258,6 @@ mod tests {
                 format!("Terminal UnsupportedField: {field} is not supported yet: remove it from the object")
             );
         }
-        assert!(refusal("ssh://git@h/r", json!({})).starts_with("Terminal UnsupportedField: spec.url"));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! How the protocol reaches a server. So far: http and https.
+//! How the protocol reaches a server: http, https and ssh.
 
 mod answer;
 mod http;
 mod redirect;
+mod ssh;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,6 +16,7 @@ use sluice_runtime::http::{Settings, TlsError};
 use super::error::FetchError;
 use super::protocol::advertisement::Capabilities;
 use super::remote::Remote;
+use super::ssh::Algorithms;
 
 pub(super) use answer::Packets;
 
@@ -29,6 +31,7 @@ pub struct Transport(Arc<Inner>);
 
 struct Inner {
     http: http::Http,
+    ssh: ssh::Ssh,
     endpoints: Mutex<HashMap<Key, Arc<Endpoint>>>,
 }
 
@@ -47,6 +50,7 @@ pub(super) struct Endpoint {
 #[derive(Debug)]
 enum Place {
     Http(http::Place),
+    Ssh(ssh::Place),
 }
 
 /// TLS cannot be set up in this process.
@@ -61,19 +65,29 @@ impl Transport {
     /// # Errors
     /// TLS cannot be set up.
     pub fn new() -> Result<Self, TransportError> {
-        Self::with(&Settings {
+        Self::with_algorithms(Algorithms::default())
+    }
+
+    /// The same with algorithms for ssh that flags name.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn with_algorithms(algorithms: Algorithms) -> Result<Self, TransportError> {
+        let settings = Settings {
             idle_timeout: IDLE,
             ..Settings::default()
-        })
+        };
+        Self::with(&settings, algorithms)
     }
 
     /// A pool with other settings.
     ///
     /// # Errors
     /// TLS cannot be set up.
-    pub fn with(settings: &Settings) -> Result<Self, TransportError> {
+    pub fn with(settings: &Settings, algorithms: Algorithms) -> Result<Self, TransportError> {
         Ok(Self(Arc::new(Inner {
             http: http::Http::new(settings)?,
+            ssh: ssh::Ssh::new(algorithms),
             endpoints: Mutex::default(),
         })))
     }
@@ -85,11 +99,14 @@ impl Transport {
         if let Some(endpoint) = held {
             return Ok(endpoint);
         }
-        let (place, capabilities) = self.0.http.discover(remote).await?;
-        let endpoint = Arc::new(Endpoint {
-            place: Place::Http(place),
-            capabilities,
-        });
+        let (place, capabilities) = if remote.address.is_ssh() {
+            let (place, capabilities) = self.0.ssh.discover(remote).await?;
+            (Place::Ssh(place), capabilities)
+        } else {
+            let (place, capabilities) = self.0.http.discover(remote).await?;
+            (Place::Http(place), capabilities)
+        };
+        let endpoint = Arc::new(Endpoint { place, capabilities });
         let mut endpoints = self.endpoints();
         if endpoints.len() >= REMEMBERED {
             endpoints.clear();
@@ -113,6 +130,7 @@ impl Transport {
     ) -> Result<Packets, FetchError> {
         match &endpoint.place {
             Place::Http(place) => self.0.http.command(remote, place, body).await,
+            Place::Ssh(place) => self.0.ssh.command(remote, place, body).await,
         }
     }
 

@@ -1,0 +1,99 @@
+//! What of a Secret concerns SSH.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+use super::identity;
+use crate::git::address::Address;
+use crate::git::credentials::CredentialsError;
+
+/// The user that Git hosts expect.
+const USUAL_USER: &str = "git";
+
+/// As whom a server is asked, and how it proves who it is. `Debug` shows nothing of it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SshCredentials {
+    user: String,
+    identity: String,
+    passphrase: Option<String>,
+    known_hosts: String,
+}
+
+impl SshCredentials {
+    /// From the address and the Secret's data: `identity`, `known_hosts` and, for an encrypted key, `password`. Other
+    /// keys mean nothing for ssh.
+    ///
+    /// # Errors
+    /// A key is missing, or the private key is encrypted and there is no passphrase for it.
+    pub(in crate::git) fn resolve(
+        address: &Address,
+        secret: Option<&BTreeMap<String, Vec<u8>>>,
+    ) -> Result<Self, CredentialsError> {
+        let value = |key: &'static str| match secret.and_then(|data| data.get(key)) {
+            Some(value) if !value.is_empty() => Some(value.as_slice()),
+            _ => None,
+        };
+        let required = |key: &'static str| value(key).ok_or(CredentialsError::Required(key));
+        let text = |key: &'static str, value: &[u8]| {
+            String::from_utf8(value.to_vec()).map_err(|_| CredentialsError::NotText(key))
+        };
+        let identity = text("identity", required("identity")?)?;
+        // A comment may be in any encoding, and nothing else in the file needs more than ASCII.
+        let known_hosts = String::from_utf8_lossy(required("known_hosts")?).into_owned();
+        let passphrase = value("password")
+            .map(|value| text("password", value))
+            .transpose()?;
+        if passphrase.is_none() && identity::is_encrypted(&identity) {
+            return Err(CredentialsError::Encrypted);
+        }
+        let user = match address.username() {
+            "" => USUAL_USER.to_owned(),
+            user => user.to_owned(),
+        };
+        Ok(Self {
+            user,
+            identity,
+            passphrase,
+            known_hosts,
+        })
+    }
+
+    /// The user at the server.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// The private key as the Secret has it.
+    pub(in crate::git) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// The passphrase of the private key.
+    pub(in crate::git) fn passphrase(&self) -> Option<&str> {
+        self.passphrase.as_deref()
+    }
+
+    /// The keys that servers may show, as the Secret has them.
+    pub(in crate::git) fn known_hosts(&self) -> &str {
+        &self.known_hosts
+    }
+
+    /// Adds to a digest all that tells these credentials from others.
+    pub(in crate::git) fn digest(&self, hash: &mut Sha256) {
+        hash.update(b"ssh");
+        let passphrase = self.passphrase.as_deref().unwrap_or_default();
+        for part in [&self.user, &self.identity, passphrase, &self.known_hosts] {
+            hash.update(part.len().to_be_bytes());
+            hash.update(part);
+        }
+    }
+}
+
+impl fmt::Debug for SshCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ssh(***)")
+    }
+}

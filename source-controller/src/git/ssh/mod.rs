@@ -1,0 +1,12 @@
+//! What SSH needs to know before a byte is sent: keys, trusted hosts, algorithms. Pure: no socket, no clock, no disk.
+
+pub mod algorithms;
+pub mod command;
+pub mod credentials;
+pub mod identity;
+pub mod known_hosts;
+
+pub use algorithms::{Algorithms, HostKeyAlgorithm, KeyExchange, UnknownAlgorithm};
+pub use credentials::SshCredentials;
+pub use identity::IdentityError;
+pub use known_hosts::{KnownHosts, KnownHostsError, Refusal};

@@ -1,0 +1,164 @@
+//! Git's protocol over ssh: one `git-upload-pack` for each command, on kept connections.
+//!
+//! Capabilities are learnt once for a repository, as over http. After that a command is sent together with the start
+//! of the program, so that a poll on a kept connection costs two round trips: one for the channel, one for the answer.
+
+mod connection;
+mod leash;
+mod pool;
+mod process;
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use futures::stream;
+
+use super::super::credentials::Credentials;
+use super::super::error::FetchError;
+use super::super::protocol::advertisement::{self, Capabilities};
+use super::super::remote::Remote;
+use super::super::ssh::command::upload_pack;
+use super::super::ssh::{Algorithms, SshCredentials};
+use super::answer::Packets;
+use pool::Pool;
+use process::{Ended, Process};
+
+/// Behind a command: no further one comes, so the program ends.
+const NO_MORE: &[u8] = b"0000";
+
+/// Kept connections and what flags say about them.
+pub(super) struct Ssh {
+    pool: Pool,
+    algorithms: Algorithms,
+}
+
+/// A repository as its server presented it.
+pub(super) struct Place {
+    /// The program that presented it waits for the first command.
+    greeted: Mutex<Option<Process>>,
+}
+
+impl Ssh {
+    /// Without any connection yet.
+    pub(super) fn new(algorithms: Algorithms) -> Self {
+        Self {
+            pool: Pool::default(),
+            algorithms,
+        }
+    }
+
+    /// Starts the program and reads what it can do.
+    pub(super) async fn discover(&self, remote: &Remote) -> Result<(Place, Capabilities), FetchError> {
+        let (process, greeting) = self.exchange(remote, None).await?;
+        let capabilities = advertisement(remote, &greeting)?;
+        Ok((
+            Place {
+                greeted: Mutex::new(Some(process)),
+            },
+            capabilities,
+        ))
+    }
+
+    /// Sends one command and gives the packets of its answer.
+    pub(super) async fn command(
+        &self,
+        remote: &Remote,
+        place: &Place,
+        body: Bytes,
+    ) -> Result<Packets, FetchError> {
+        let mut last = BytesMut::from(&body[..]);
+        last.extend_from_slice(NO_MORE);
+        let body = last.freeze();
+        let greeted = place
+            .greeted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let process = if let Some(process) = greeted {
+            process.send(body).await.map_err(|ended| failure(remote, ended))?;
+            process
+        } else {
+            let (process, greeting) = self.exchange(remote, Some(body)).await?;
+            advertisement(remote, &greeting)?;
+            process
+        };
+        let pieces = stream::unfold(process, |mut process| async move {
+            let piece = process.piece().await?;
+            Some((piece.map_err(|ended| ended.to_string()), process))
+        });
+        Ok(Packets::new(pieces, remote.address.host()))
+    }
+
+    /// Starts the program, sends it a command if there is one, and reads how it presents the repository. A kept
+    /// connection may have died without a sign: then this is done again, once, on a new one.
+    async fn exchange(&self, remote: &Remote, body: Option<Bytes>) -> Result<(Process, Bytes), FetchError> {
+        let credentials = credentials(remote)?;
+        loop {
+            let lease = self.pool.lease(remote, credentials, &self.algorithms).await?;
+            let started = Process::start(lease, upload_pack(&remote.address.ssh_path())).await;
+            let (lease, ended) = match started {
+                Ok(mut process) => match greet(&mut process, body.clone()).await {
+                    Ok(greeting) => return Ok((process, greeting)),
+                    Err(Ended::Lost(why)) if !process.is_fresh() => {
+                        self.pool.discard(remote, &process.lease().connection).await;
+                        tracing::debug!(host = remote.address.host(), why, "a kept connection is replaced");
+                        continue;
+                    }
+                    Err(ended) => return Err(failure(remote, ended)),
+                },
+                Err(refused) => refused,
+            };
+            if lease.fresh {
+                return Err(failure(remote, ended));
+            }
+            self.pool.discard(remote, &lease.connection).await;
+            tracing::debug!(host = remote.address.host(), why = %ended, "a kept connection is replaced");
+        }
+    }
+}
+
+async fn greet(process: &mut Process, body: Option<Bytes>) -> Result<Bytes, Ended> {
+    if let Some(body) = body {
+        process.send(body).await?;
+    }
+    process.greeting(advertisement::LONGEST).await
+}
+
+fn advertisement(remote: &Remote, greeting: &[u8]) -> Result<Capabilities, FetchError> {
+    advertisement::parse(greeting).map_err(|source| FetchError::Advertisement {
+        url: remote.address.to_string(),
+        source,
+    })
+}
+
+/// The address is of ssh, so these are as well.
+fn credentials(remote: &Remote) -> Result<&SshCredentials, FetchError> {
+    match &remote.credentials {
+        Credentials::Ssh(credentials) => Ok(credentials),
+        _ => Err(FetchError::AuthenticationRequired {
+            url: remote.address.to_string(),
+            said: super::super::error::Said::default(),
+        }),
+    }
+}
+
+fn failure(remote: &Remote, ended: Ended) -> FetchError {
+    match ended {
+        Ended::Lost(why) => FetchError::Connection {
+            host: remote.address.host(),
+            why,
+        },
+        Ended::Program(ended) => FetchError::Command {
+            url: remote.address.to_string(),
+            ended,
+        },
+        Ended::Protocol(error) => error.of(&remote.address.host()),
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Place")
+    }
+}
