@@ -16,6 +16,7 @@ pub mod object;
 pub mod protocol;
 mod reference;
 mod remote;
+pub mod semver;
 pub mod ssh;
 mod transport;
 

@@ -1,0 +1,12 @@
+//! Any text is a constraint or none, and any tag satisfies it or does not.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sluice_source_controller::git::semver::{Constraint, Version};
+
+fuzz_target!(|data: (&str, &str)| {
+    let (Ok(constraint), Some(version)) = (data.0.parse::<Constraint>(), Version::parse(data.1)) else {
+        return;
+    };
+    let _ = constraint.admits(&version);
+});
