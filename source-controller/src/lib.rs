@@ -10,6 +10,7 @@ pub mod ignore;
 pub mod options;
 pub mod reconcile;
 pub mod server;
+pub mod signature;
 pub mod storage;
 pub mod tree;
 

@@ -7,4 +7,5 @@ pub mod cli;
 pub mod cluster;
 pub mod git;
 pub mod gobuild;
+pub mod gpg;
 pub mod tls;

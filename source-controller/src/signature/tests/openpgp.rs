@@ -1,0 +1,402 @@
+//! OpenPGP: key kinds, subkeys, rings, and what makes a key or a signature void.
+
+use jiff::{SignedDuration, Timestamp};
+use sluice_harness::gpg::Keyring;
+
+use super::super::{Carrier, Signed};
+use super::{Objects, judge};
+
+const NO_MATCH: &str =
+    "unable to verify Git commit: unable to verify payload with any of the given key rings: no matching key";
+
+/// Without the parenthesis that says more than Flux does.
+fn plain(result: &Result<String, String>) -> &str {
+    let text = result.as_ref().unwrap_or_else(|error| error);
+    text.split_once(" (").map_or(text, |(head, _)| head)
+}
+
+/// Of a fingerprint the part that users see.
+fn id(fingerprint: &str) -> String {
+    fingerprint[fingerprint.len() - 16..].to_owned()
+}
+
+fn a_key_signs(algorithm: &str) {
+    let keyring = Keyring::create().unwrap();
+    let key = keyring.generate(algorithm).unwrap();
+    let objects = Objects::by_gpg(&keyring, &key);
+    let ring = keyring.export(&key).unwrap();
+    assert_eq!(objects.judged(&[("a.asc", &ring)]), Ok(id(&key)));
+    for (carrier, mut signed) in objects.parts() {
+        let last = signed.payload.len() - 2;
+        signed.payload[last] ^= 1;
+        let error = judge(&signed, carrier, &[("a.asc", &ring)], Timestamp::now()).unwrap_err();
+        assert!(error.contains(": no matching key (key '"), "{error}");
+    }
+}
+
+#[test]
+fn rsa_keys_sign_commits_and_tags() {
+    a_key_signs("rsa2048");
+}
+
+#[test]
+fn ed25519_keys_sign_commits_and_tags() {
+    a_key_signs("ed25519");
+}
+
+#[test]
+fn dsa_keys_sign_commits_and_tags() {
+    a_key_signs("dsa2048");
+}
+
+#[test]
+fn ecdsa_keys_on_nist_curves_sign_commits_and_tags() {
+    for curve in ["nistp256", "nistp384", "nistp521"] {
+        a_key_signs(curve);
+    }
+}
+
+#[test]
+fn ecdsa_keys_on_brainpool_curves_sign_commits_and_tags() {
+    for curve in ["brainpoolP256r1", "brainpoolP384r1", "brainpoolP512r1"] {
+        a_key_signs(curve);
+    }
+}
+
+#[test]
+fn a_subkey_signs_in_the_name_of_its_primary_key() {
+    for (primary, subkey) in [
+        ("rsa2048", "ed25519"),
+        ("brainpoolP384r1", "brainpoolP256r1/ecdsa"),
+    ] {
+        let keyring = Keyring::create().unwrap();
+        let key = keyring.generate(primary).unwrap();
+        keyring
+            .gpg(["--quick-add-key", &key, subkey, "sign"], b"")
+            .unwrap();
+        // Git lets gpg choose, and gpg takes the newest subkey that signs.
+        let objects = Objects::by_gpg(&keyring, &key);
+        let ring = keyring.export(&key).unwrap();
+        assert_eq!(objects.judged(&[("a.asc", &ring)]), Ok(id(&key)));
+        let listed = keyring
+            .gpg(["--list-packets"], &Signed::commit(&objects.commit).signature)
+            .unwrap();
+        assert!(!String::from_utf8_lossy(&listed).contains(&format!("keyid {}", id(&key))));
+    }
+}
+
+#[test]
+fn a_key_that_only_encrypts_or_certifies_signs_nothing() {
+    let keyring = Keyring::create().unwrap();
+    let key = keyring.generate("rsa2048").unwrap();
+    let objects = Objects::by_gpg(&keyring, &key);
+    // The same key, said to certify only, is no key for documents.
+    let usage = ["--command-fd", "0", "--edit-key", &key];
+    keyring.gpg(usage, b"change-usage\ns\nq\nsave\n").unwrap();
+    let error = objects.judged(&[("a.asc", &keyring.export(&key).unwrap())]);
+    assert_eq!(error, Err(NO_MATCH.into()));
+}
+
+#[test]
+fn several_keys_in_a_ring_and_several_rings_are_searched() {
+    let keyring = Keyring::create().unwrap();
+    let keys: Vec<_> = ["ed25519", "nistp256", "rsa2048"]
+        .iter()
+        .map(|kind| keyring.generate(kind).unwrap())
+        .collect();
+    let together = String::from_utf8(
+        keyring
+            .gpg(["--armor", "--export", &keys[0], &keys[1], &keys[2]], b"")
+            .unwrap(),
+    )
+    .unwrap();
+    let apart: Vec<_> = keys.iter().map(|key| keyring.export(key).unwrap()).collect();
+    let joined = apart.concat();
+    for key in &keys {
+        let objects = Objects::by_gpg(&keyring, key);
+        let wanted = Ok(id(key));
+        assert_eq!(objects.judged(&[("a.asc", &together)]), wanted);
+        assert_eq!(
+            objects.judged(&[("a.asc", &joined)]),
+            wanted,
+            "armor behind armor"
+        );
+        let rings = [
+            ("a", apart[0].as_str()),
+            ("b.gpg", &apart[1]),
+            ("c.asc", &apart[2]),
+        ];
+        assert_eq!(objects.judged(&rings), wanted);
+    }
+    let objects = Objects::by_gpg(&keyring, &keys[0]);
+    assert_eq!(objects.judged(&[("a.asc", &apart[1])]), Err(NO_MATCH.into()));
+}
+
+#[test]
+fn a_malformed_ring_before_or_after_a_good_one_changes_nothing() {
+    let keyring = Keyring::create().unwrap();
+    let (key, other) = (
+        keyring.generate("ed25519").unwrap(),
+        keyring.generate("ed25519").unwrap(),
+    );
+    let objects = Objects::by_gpg(&keyring, &key);
+    let (good, foreign) = (keyring.export(&key).unwrap(), keyring.export(&other).unwrap());
+    let lines: Vec<_> = good.lines().collect();
+    let truncated = [&lines[..4], &lines[lines.len() - 1..]].concat().join("\n");
+    for bad in [
+        "",
+        "no armor",
+        truncated.as_str(),
+        "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n!!!\n",
+    ] {
+        assert_eq!(objects.judged(&[("a", bad), ("b", &good)]), Ok(id(&key)), "{bad}");
+        assert_eq!(objects.judged(&[("a", &good), ("b", bad)]), Ok(id(&key)), "{bad}");
+        assert_eq!(
+            objects.judged(&[("a", bad), ("b", &foreign)]),
+            Err(NO_MATCH.into()),
+            "{bad}"
+        );
+        let error = objects.judged(&[("a", bad), ("b", bad)]).unwrap_err();
+        assert!(
+            error.starts_with("unable to verify Git commit: unable to read armored key ring: "),
+            "{error}"
+        );
+    }
+    let public = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHtQYp3Zp1Ju5dPjEF4ZrRAOBNVk3mmKbnlCuI9Ec4Ri";
+    assert_eq!(
+        objects.judged(&[("a.sshpub", public)]),
+        Err("PGP signature detected but no PGP public keys found in secret (keys with .asc suffix)".into())
+    );
+    assert_eq!(
+        objects.judged(&[("a.sshpub", public), ("a", &good)]),
+        Ok(id(&key))
+    );
+}
+
+#[test]
+fn an_expired_key_confirms_nothing_not_even_what_it_signed_in_its_time() {
+    let keyring = Keyring::create().unwrap();
+    let time = ["--faked-system-time", "20200101T000000"];
+    let key = keyring.generate_at("ed25519", "1y", &time).unwrap();
+    let objects = Objects::by_gpg_program(&keyring.program_at("20200201T000000").unwrap(), &key);
+    let ring = keyring.export(&key).unwrap();
+    let at = |text: &str| objects.judged_at(&[("a.asc", &ring)], text.parse().unwrap());
+    assert_eq!(at("2020-06-01T00:00:00Z"), Ok(id(&key)));
+    assert_eq!(
+        at("2021-06-01T00:00:00Z"),
+        Err(format!("{NO_MATCH} (key '{}': it is expired)", id(&key)))
+    );
+    assert_eq!(
+        at("2020-01-15T00:00:00Z"),
+        Err(format!(
+            "{NO_MATCH} (key '{}': the signature is expired, or from the future)",
+            id(&key)
+        ))
+    );
+    assert_eq!(
+        at("2019-06-01T00:00:00Z"),
+        Err(format!("{NO_MATCH} (key '{}': it is expired)", id(&key))),
+        "made later than now"
+    );
+}
+
+#[test]
+fn an_expired_subkey_and_an_expired_signature_confirm_nothing() {
+    let keyring = Keyring::create().unwrap();
+    let time = ["--faked-system-time", "20200101T000000"];
+    let key = keyring.generate_at("ed25519", "0", &time).unwrap();
+    let content = Signed {
+        payload: b"content".to_vec(),
+        signature: Vec::new(),
+    };
+    let expiring = keyring
+        .sign(
+            &key,
+            &content.payload,
+            &[
+                "--faked-system-time",
+                "20200101T000000",
+                "--default-sig-expire",
+                "1m",
+            ],
+        )
+        .unwrap();
+    let add = [
+        "--faked-system-time",
+        "20200101T000000",
+        "--quick-add-key",
+        &key,
+        "ed25519",
+        "sign",
+        "1y",
+    ];
+    keyring.gpg(add, b"").unwrap();
+    let by_subkey = keyring
+        .sign(
+            &key,
+            &content.payload,
+            &["--faked-system-time", "20200101T000000"],
+        )
+        .unwrap();
+    let ring = keyring.export(&key).unwrap();
+    let at = |signature: &str, text: &str| {
+        let signed = Signed {
+            signature: signature.into(),
+            ..content.clone()
+        };
+        judge(
+            &signed,
+            Carrier::Commit,
+            &[("a.asc", &ring)],
+            text.parse().unwrap(),
+        )
+    };
+    assert_eq!(at(&expiring, "2020-01-20T00:00:00Z"), Ok(id(&key)));
+    assert_eq!(plain(&at(&expiring, "2020-03-01T00:00:00Z")), NO_MATCH);
+    assert_eq!(at(&by_subkey, "2020-06-01T00:00:00Z"), Ok(id(&key)));
+    assert_eq!(plain(&at(&by_subkey, "2021-06-01T00:00:00Z")), NO_MATCH);
+}
+
+#[test]
+fn a_revoked_key_confirms_nothing_whenever_it_signed() {
+    let keyring = Keyring::create().unwrap();
+    let key = keyring.generate("ed25519").unwrap();
+    let objects = Objects::by_gpg(&keyring, &key);
+    assert_eq!(
+        objects.judged(&[("a", &keyring.export(&key).unwrap())]),
+        Ok(id(&key))
+    );
+    keyring.revoke(&key).unwrap();
+    let later = Timestamp::now() + SignedDuration::from_secs(5);
+    assert_eq!(
+        objects.judged_at(&[("a", &keyring.export(&key).unwrap())], later),
+        Err(format!("{NO_MATCH} (key '{}': it is revoked)", id(&key)))
+    );
+}
+
+#[test]
+fn a_revoked_subkey_confirms_nothing_and_its_primary_key_goes_on() {
+    let keyring = Keyring::create().unwrap();
+    let key = keyring.generate("ed25519").unwrap();
+    let before = Objects::by_gpg(&keyring, &key);
+    keyring
+        .gpg(["--quick-add-key", &key, "nistp256/ecdsa", "sign"], b"")
+        .unwrap();
+    let by_subkey = Objects::by_gpg(&keyring, &key);
+    let edit = ["--command-fd", "0", "--edit-key", &key];
+    keyring.gpg(edit, b"key 1\nrevkey\ny\n0\n\ny\nsave\n").unwrap();
+    let ring = keyring.export(&key).unwrap();
+    let later = Timestamp::now() + SignedDuration::from_secs(5);
+    assert_eq!(before.judged_at(&[("a", &ring)], later), Ok(id(&key)));
+    assert_eq!(
+        by_subkey.judged_at(&[("a", &ring)], later),
+        Err(format!("{NO_MATCH} (key '{}': it is revoked)", id(&key)))
+    );
+}
+
+#[test]
+fn weak_hashes_count_as_they_do_for_flux() {
+    let keyring = Keyring::create().unwrap();
+    let key = keyring.generate("rsa2048").unwrap();
+    let ring = keyring.export(&key).unwrap();
+    for (hash, confirmed) in [
+        ("SHA512", true),
+        ("SHA224", true),
+        ("SHA1", true),
+        ("MD5", false),
+        ("RIPEMD160", false),
+    ] {
+        let weak = ["--allow-weak-digest-algos", "--digest-algo", hash];
+        let signature = keyring.sign(&key, b"content", &weak).unwrap();
+        let signed = Signed {
+            payload: b"content".to_vec(),
+            signature: signature.into(),
+        };
+        let judged = judge(&signed, Carrier::Commit, &[("a", &ring)], Timestamp::now());
+        assert_eq!(judged.is_ok(), confirmed, "{hash}: {judged:?}");
+    }
+}
+
+#[test]
+fn of_several_signatures_the_first_by_a_known_key_decides() {
+    let keyring = Keyring::create().unwrap();
+    let (one, two) = (
+        keyring.generate("ed25519").unwrap(),
+        keyring.generate("nistp256").unwrap(),
+    );
+    let sign = [
+        "--armor",
+        "--local-user",
+        &one,
+        "--local-user",
+        &two,
+        "--detach-sign",
+    ];
+    let both = keyring.gpg(sign, b"content").unwrap();
+    let signed = Signed {
+        payload: b"content".to_vec(),
+        signature: both,
+    };
+    let judged = |ring: &str| judge(&signed, Carrier::Commit, &[("a", ring)], Timestamp::now());
+    assert_eq!(judged(&keyring.export(&one).unwrap()), Ok(id(&one)));
+    assert_eq!(judged(&keyring.export(&two).unwrap()), Ok(id(&two)));
+}
+
+#[test]
+fn damaged_and_decorated_signatures() {
+    let keyring = Keyring::create().unwrap();
+    let key = keyring.generate("ed25519").unwrap();
+    let ring = keyring.export(&key).unwrap();
+    let good = keyring.sign(&key, b"content", &[]).unwrap();
+    let judged = |signature: String| {
+        let signed = Signed {
+            payload: b"content".to_vec(),
+            signature: signature.into(),
+        };
+        judge(&signed, Carrier::Commit, &[("a", &ring)], Timestamp::now())
+    };
+    for decorated in [
+        good.clone(),
+        format!("\n\t {good}\n\n "),
+        good.replace('\n', "\r\n"),
+        format!("{good}garbage behind the end\n"),
+        good.trim_end().to_owned(),
+        good.replacen("\n\n", "\nComment: hello\nVersion: 1\n\n", 1),
+    ] {
+        assert_eq!(judged(decorated.clone()), Ok(id(&key)), "{decorated}");
+    }
+    let lines: Vec<_> = good.lines().collect();
+    let middle = lines.len() / 2;
+    let truncated = [&lines[..middle], &lines[lines.len() - 1..]].concat().join("\n");
+    // The last line of data is the signature proper; before it stand parts that nobody signs.
+    let last = lines[lines.len() - 3];
+    let letter = if last.starts_with('A') { "B" } else { "A" };
+    let corrupted = good.replacen(last, &format!("{letter}{}", &last[1..]), 1);
+    for damaged in [
+        truncated,
+        corrupted,
+        good.replace("SIGNATURE-----\n\n", "SIGNATURE-----\n\n!!!!"),
+        lines[..middle].join("\n"),
+        "-----BEGIN PGP SIGNATURE-----\n-----END PGP SIGNATURE-----\n".into(),
+        "-----BEGIN PGP SIGNATURE-----".into(),
+        format!("-----BEGIN PGP SIGNATURE-----\n\n{}", "A".repeat(200_000)),
+        ring.replace("PUBLIC KEY BLOCK", "SIGNATURE"),
+    ] {
+        assert_eq!(plain(&judged(damaged.clone())), NO_MATCH, "{damaged}");
+    }
+    for (text, kind) in [
+        (good.replace("PGP SIGNATURE", "PGP MESSAGE"), "unknown"),
+        (good.replace("PGP SIGNATURE", "SIGNED MESSAGE"), "x509"),
+        (String::new(), "empty"),
+        ("nonsense".into(), "unknown"),
+    ] {
+        assert_eq!(judged(text), Err(format!("unsupported signature type: {kind}")));
+    }
+    let mismatched = judged(good.replace("PGP SIGNATURE", "SSH SIGNATURE"));
+    assert_eq!(
+        mismatched,
+        Err(
+            "SSH signature detected but no SSH public keys found in secret (keys with .sshpub suffix)".into()
+        )
+    );
+}
