@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use sluice_api::source::GitRepository;
 use sluice_runtime::blocking::Pool;
 use sluice_runtime::clock::{Clock, SystemClock};
 use sluice_runtime::event::{Poster, PosterError, Recorder, Reporter};
@@ -16,13 +15,13 @@ use sluice_runtime::random::{Generator, Random};
 use sluice_runtime::schedule::Schedule;
 use sluice_runtime::serve::{Address, listen};
 use sluice_runtime::shutdown::Token;
-use sluice_runtime::watch::{Scope, Settings, Watch};
+use sluice_runtime::watch::{Scope, Settings};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::git::{Mirrors, Transport, TransportError};
 use crate::options::{Options, StorageOptions};
-use crate::reconcile::{Context, GitRepositories, Network, Places};
+use crate::reconcile::{Context, GitRepositories, Network, Places, watch};
 use crate::server;
 use crate::storage::{AddressError, LocalDirectory, Retention, StorageError, advertised, is_full};
 use crate::sweep::Sweep;
@@ -139,7 +138,7 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
         storage: storage.clone(),
         mirrors,
     };
-    let watch = Watch::<GitRepository>::new(client, settings);
+    let watch = watch(client, settings);
     let (artifacts, metrics_address, health) = listeners.addresses()?;
     let mut tasks = listeners.serve(storage, metrics, &stop);
     tasks.spawn(sweep.run(stop.clone()));

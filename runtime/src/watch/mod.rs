@@ -1,19 +1,26 @@
 //! Being called for objects: a controller's watch, its cache, and its bounded, isolated passes.
 //!
 //! [`Watch`] is the main kind of a controller; [`Related`] follows another kind and maps its changes to objects of
-//! the main one. An object that does not decode is reported and left alone: it never stops the others. A pass that
+//! the main one; [`Changes`] does with the metadata alone; [`Watch::relate`] is for objects of one kind that build on each
+//! other. An object that does not decode is reported and left alone: it never stops the others. A pass that
 //! panics is an error of its object. Own status writes call nobody.
 
+mod changes;
+mod gathered;
 mod objects;
 mod pass;
 mod predicate;
 mod related;
+mod relation;
+mod versions;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{BoxStream, SelectAll};
-use futures::{Stream, StreamExt as _};
+use futures::channel::mpsc;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream, SelectAll};
+use futures::{FutureExt as _, Stream, StreamExt as _};
 use kube::core::{DeserializeGuard, NamespaceResourceScope};
 use kube::runtime::controller::{self, Controller};
 use kube::runtime::reflector::{self, ObjectRef, store::Writer};
@@ -27,11 +34,14 @@ use crate::random::Random;
 use crate::schedule::{Backoff, ObjectKey};
 use crate::shutdown::Token;
 
+pub use changes::Changes;
 pub use objects::Objects;
 pub use predicate::REQUESTED_AT;
 pub use related::Related;
 
+use gathered::{SPAN, gathered};
 use pass::Passes;
+use relation::Relation;
 
 /// A namespaced kind that is known at compile time.
 pub trait Kind:
@@ -136,6 +146,8 @@ pub struct Watch<K: Kind> {
     writer: Writer<DeserializeGuard<K>>,
     objects: Objects<K>,
     triggers: SelectAll<BoxStream<'static, ObjectKey>>,
+    relation: Option<Relation<K>>,
+    begin: BoxFuture<'static, ()>,
 }
 
 impl<K: Kind> Watch<K> {
@@ -149,6 +161,8 @@ impl<K: Kind> Watch<K> {
             writer,
             objects: Objects::new(reader),
             triggers: SelectAll::new(),
+            relation: None,
+            begin: std::future::ready(()).boxed(),
         }
     }
 
@@ -165,6 +179,25 @@ impl<K: Kind> Watch<K> {
         self
     }
 
+    /// Adds passes for objects that build on others of the same kind. Where `version` of an object becomes another one, the
+    /// objects that `dependants` names are looked at; a list that only repeats what is known calls nobody.
+    #[must_use]
+    pub fn relate<I: IntoIterator<Item = ObjectKey>>(
+        mut self,
+        version: impl Fn(&K) -> Option<String> + Send + 'static,
+        dependants: impl Fn(&K, &Objects<K>) -> I + Send + 'static,
+    ) -> Self {
+        self.relation = Some(Relation::new(version, dependants));
+        self
+    }
+
+    /// Begins the passes no sooner than `begin` ends. Triggers are followed from the start.
+    #[must_use]
+    pub fn after(mut self, begin: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.begin = begin.boxed();
+        self
+    }
+
     /// Calls the reconciler until `stop`; then lets the running passes finish and returns.
     pub async fn run<R: Reconciler<K>>(self, reconciler: R, stop: Token) {
         let Self {
@@ -172,13 +205,18 @@ impl<K: Kind> Watch<K> {
             settings,
             writer,
             objects,
-            triggers,
+            mut triggers,
+            relation,
+            begin,
         } = self;
         let concurrent = settings.concurrent.max(1);
         settings.metrics.set_workers(settings.controller, concurrent);
         let passes = Arc::new(Passes::new(reconciler, settings, objects.clone()));
         let api = passes.settings().scope.api::<K>(client);
         let forgetting = Arc::clone(&passes);
+        let (found, dependants) = mpsc::unbounded();
+        let mut related = relation.map(|relation| relation.between(objects.clone(), found));
+        triggers.push(gathered(dependants, SPAN).boxed());
         let changes = watcher(api, passes.settings().scope.config())
             .default_backoff()
             .reflect(writer)
@@ -186,10 +224,14 @@ impl<K: Kind> Watch<K> {
                 if let Ok(watcher::Event::Delete(object)) = event {
                     forgetting.forget(&ObjectKey::of(object));
                 }
+                if let (Ok(event), Some(related)) = (event, &mut related) {
+                    related.see(event);
+                }
             })
             .applied_objects()
             .predicate_filter(predicate::worth_a_look, PredicateConfig::default());
         let asked = triggers.map(|key| ObjectRef::new(&key.name).within(&key.namespace));
+        let changes = stream::once(begin).flat_map(|()| stream::empty()).chain(changes);
         Controller::for_stream(changes, objects.store())
             .with_config(controller::Config::default().concurrency(concurrent))
             .reconcile_on(asked)

@@ -19,6 +19,8 @@ use crate::clock::{SystemClock, lock};
 use crate::event::Reporter;
 use crate::random::Generator;
 
+mod dependants;
+
 const LONG: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
@@ -162,6 +164,10 @@ fn key(name: &str) -> ObjectKey {
 
 impl Run {
     fn start(world: &Arc<World>) -> Self {
+        Self::start_with(world, |watch| watch)
+    }
+
+    fn start_with(world: &Arc<World>, more: impl FnOnce(Watch<ConfigMap>) -> Watch<ConfigMap>) -> Self {
         let metrics = Metrics::new();
         let reporter = Reporter {
             component: "c".into(),
@@ -184,7 +190,7 @@ impl Run {
             held: Arc::default(),
         };
         let (ask, asked) = mpsc::unbounded();
-        let watch = Watch::new(world.client(), settings).trigger(asked);
+        let watch = more(Watch::new(world.client(), settings).trigger(asked));
         let (objects, stop) = (watch.objects(), Token::new());
         let task = tokio::spawn(watch.run(probe.clone(), stop.clone()));
         Self {

@@ -4,6 +4,7 @@
 mod cleanup;
 mod conditions;
 mod content;
+mod dependants;
 mod error;
 mod fetch;
 mod observe;
@@ -31,6 +32,7 @@ use crate::git::{Limits, Transport};
 use crate::storage::{Retention, Storage};
 use pass::Pass;
 
+pub use dependants::watch;
 pub use error::PassError;
 pub use fetch::{Network, Origin};
 pub use pack::PackError;

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use futures::{StreamExt as _, pin_mut};
-use kube::api::{WatchEvent, WatchParams};
 use serde_json::json;
-use sluice_api::source::GitRepositoryStatus;
 use sluice_harness::git::Step;
 use sluice_runtime::watch::Next;
 
-use super::world::{LIMIT, World};
+use super::world::World;
 use crate::archive::{Algorithm, Hasher};
 
 const INTERVAL: Next = Next::After(Duration::from_secs(300));
@@ -48,63 +45,8 @@ async fn a_commit_becomes_an_artifact() {
 }
 
 #[tokio::test]
-async fn a_status_is_written_at_most_twice_a_pass() {
-    let mut world = World::new().await;
-    world.create("app", json!({})).await;
-    insta::assert_snapshot!(writes(&world).await, @r"
-    []
-    [Reconciling=True processing object: new generation -1 -> 1; Ready=Unknown processing object: new generation -1 -> 1]
-    [Ready=True stored artifact for revision 'main@sha1:<first>'; ArtifactInStorage=True stored artifact for revision 'main@sha1:<first>']
-    ");
-    world.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
-    insta::assert_snapshot!(writes(&world).await, @r"
-    [Reconciling=True building artifact: new upstream revision 'main@sha1:<second>'; Ready=Unknown building artifact: new upstream revision 'main@sha1:<second>'; ArtifactInStorage=True stored artifact for revision 'main@sha1:<first>'; ArtifactOutdated=True new upstream revision 'main@sha1:<second>']
-    [Ready=True stored artifact for revision 'main@sha1:<second>'; ArtifactInStorage=True stored artifact for revision 'main@sha1:<second>']
-    ");
-    insta::assert_snapshot!(writes(&world).await, @"");
-}
-
-/// Every form that the object takes in a pass, a line for each.
-async fn writes(world: &World) -> String {
-    let seen = world.get("app").await.metadata.resource_version.unwrap();
-    let objects = world.objects();
-    let changes = objects.watch(&WatchParams::default(), &seen).await.unwrap();
-    pin_mut!(changes);
-    world.pass("app").await;
-    let last = world.get("app").await.metadata.resource_version;
-    let mut shown = Vec::new();
-    while last.as_ref() != Some(&seen) {
-        let event = tokio::time::timeout(LIMIT, changes.next())
-            .await
-            .unwrap()
-            .unwrap()
-            .unwrap();
-        let WatchEvent::Modified(object) = event else {
-            continue;
-        };
-        shown.push(glance(&object.status.unwrap_or_default()));
-        if object.metadata.resource_version == last {
-            break;
-        }
-    }
-    world.masked(&shown.join("\n"))
-}
-
-/// One line for a status.
-fn glance(status: &GitRepositoryStatus) -> String {
-    let conditions = status
-        .conditions
-        .iter()
-        .map(|c| format!("{}={} {}", c.type_, c.status, c.message));
-    format!("[{}]", conditions.collect::<Vec<_>>().join("; "))
-}
-
-#[tokio::test]
 async fn an_unchanged_head_costs_one_lookup_and_writes_nothing() {
-    let world = World::new().await;
-    world.create("app", json!({})).await;
-    world.pass("app").await;
-    world.table("app").await;
+    let world = World::ready().await;
     let before = world.get("app").await.metadata.resource_version;
     world.server.clear_requests();
     assert_eq!(world.pass("app").await, INTERVAL);
@@ -122,10 +64,7 @@ async fn an_unchanged_head_costs_one_lookup_and_writes_nothing() {
 
 #[tokio::test]
 async fn a_new_commit_supersedes_the_artifact_which_stays_for_its_time() {
-    let mut world = World::new().await;
-    world.create("app", json!({})).await;
-    world.pass("app").await;
-    world.table("app").await;
+    let mut world = World::ready().await;
     let old = world.artifact("app").await;
     world.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
     world.pass("app").await;
@@ -147,10 +86,7 @@ async fn a_new_commit_supersedes_the_artifact_which_stays_for_its_time() {
 
 #[tokio::test]
 async fn other_ignore_rules_rebuild_the_artifact_of_the_same_commit() {
-    let world = World::new().await;
-    world.create("app", json!({})).await;
-    world.pass("app").await;
-    world.table("app").await;
+    let world = World::ready().await;
     let before = world.artifact("app").await;
     world
         .edit("app", json!({ "spec": { "ignore": "!README.md\n" } }))

@@ -44,10 +44,7 @@ async fn a_missing_branch_is_named_and_tried_again() {
 
 #[tokio::test]
 async fn an_artifact_outlives_a_failure_and_the_recovery_is_told() {
-    let world = World::new().await;
-    world.create("app", json!({})).await;
-    world.pass("app").await;
-    world.table("app").await;
+    let world = World::ready().await;
     world.server.withdraw("app");
     assert_eq!(world.pass("app").await, Next::Backoff);
     insta::assert_snapshot!(world.table("app").await, @r"

@@ -4,29 +4,21 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use kube::runtime::wait::await_condition;
 use serde_json::json;
-use sluice_api::source::GitRepository;
-use sluice_runtime::metrics::Metrics;
-use sluice_runtime::random::Generator;
 use sluice_runtime::schedule::Backoff;
 use sluice_runtime::shutdown::Token;
-use sluice_runtime::watch::{Next, Scope, Settings, Watch};
+use sluice_runtime::watch::Next;
 
-use super::world::{LIMIT, NAMESPACE, World};
+use super::world::{LIMIT, World, shows};
 use crate::git::{Checkout, FetchError, Head};
-use crate::reconcile::{GitRepositories, Origin, Source};
+use crate::reconcile::{Origin, Source};
 
 #[tokio::test]
 async fn a_suspended_object_is_left_alone_until_it_is_resumed() {
-    let mut world = World::new().await;
-    world.create("app", json!({})).await;
-    world.pass("app").await;
-    world.table("app").await;
+    let mut world = World::ready().await;
     let commit = world.commit("second", &[("b.tf", "")]);
     world.edit("app", json!({ "spec": { "suspend": true } })).await;
-    let requested = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": "one" } } });
-    world.edit("app", requested).await;
+    world.request("app", "one").await;
     world.server.clear_requests();
     assert_eq!(world.pass("app").await, Next::OnChange);
     insta::assert_snapshot!(world.table("app").await, @r"
@@ -53,12 +45,7 @@ async fn a_request_is_echoed_at_the_end_of_the_pass_also_of_a_failed_one() {
         if away {
             world.server.withdraw("app");
         }
-        world
-            .edit(
-                "app",
-                json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": token } } }),
-            )
-            .await;
+        world.request("app", token).await;
         world.pass("app").await;
         assert_eq!(
             world.status("app").await.last_handled_reconcile_at.as_deref(),
@@ -90,10 +77,7 @@ async fn a_deleted_object_takes_its_artifacts_along_even_without_its_remote() {
 
 #[tokio::test]
 async fn the_end_of_the_program_is_no_failure_of_an_object() {
-    let world = World::new().await;
-    world.create("app", json!({})).await;
-    world.pass("app").await;
-    world.table("app").await;
+    let world = World::ready().await;
     let before = world.get("app").await.metadata.resource_version;
     let stopped = || {
         let context = world.context();
@@ -157,32 +141,14 @@ async fn a_pass_that_panics_is_the_failure_of_its_object_alone() {
     world
         .create("good", json!({ "url": "http://elsewhere/x.git" }))
         .await;
-    let metrics = Metrics::new();
-    let settings = Settings {
-        controller: "gitrepository",
-        scope: Scope {
-            namespace: Some(NAMESPACE.into()),
-            labels: None,
-        },
-        concurrent: 2,
-        backoff: Arc::new(Backoff::default()),
-        metrics: metrics.clone(),
-        recorder: world.recorder(),
-        random: Arc::new(Generator::seeded(1)),
-    };
-    let stop = Token::new();
-    let passes = GitRepositories::new(Arc::new(world.context_with(Arc::new(Broken))));
-    let running =
-        tokio::spawn(Watch::<GitRepository>::new(world.client.clone(), settings).run(passes, stop.clone()));
-    let failed = |object: Option<&GitRepository>| {
-        let status = object.and_then(|object| object.status.as_ref());
-        status.is_some_and(|status| status.conditions.iter().any(|c| c.type_ == "FetchFailed"))
-    };
-    let reported = await_condition(world.objects(), "good", failed);
-    tokio::time::timeout(LIMIT, reported).await.unwrap().unwrap();
+    let live = world.live_with(world.context_with(Arc::new(Broken)), Backoff::default());
+    world
+        .until("good", shows("FetchFailed", "EmptyGitRepository"))
+        .await;
     // The other one panics again and again, and takes nobody along.
     let panics = async {
-        while !metrics
+        while !live
+            .metrics
             .text()
             .lines()
             .any(|line| line.contains("panics_total") && !line.ends_with(" 0"))
@@ -192,10 +158,6 @@ async fn a_pass_that_panics_is_the_failure_of_its_object_alone() {
     };
     tokio::time::timeout(LIMIT, panics).await.unwrap();
     world.delete("good").await;
-    let gone = await_condition(world.objects(), "good", |object: Option<&GitRepository>| {
-        object.is_none()
-    });
-    tokio::time::timeout(LIMIT, gone).await.unwrap().unwrap();
-    stop.cancel();
-    tokio::time::timeout(LIMIT, running).await.unwrap().unwrap();
+    world.until_gone("good").await;
+    live.end().await;
 }

@@ -1,7 +1,9 @@
 //! Passes on the embedded API with a real Git server, judged by what a user sees: conditions and events.
 
 mod artifacts;
+mod dependants;
 mod failures;
 mod lifecycle;
+mod sequences;
 mod storage;
 mod world;

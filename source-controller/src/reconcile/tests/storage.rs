@@ -8,17 +8,9 @@ use serde_json::json;
 use super::world::World;
 use crate::storage::LocalDirectory;
 
-async fn stored() -> World {
-    let world = World::new().await;
-    world.create("app", json!({})).await;
-    world.pass("app").await;
-    world.table("app").await;
-    world
-}
-
 #[tokio::test]
 async fn a_file_that_was_deleted_is_made_again() {
-    let world = stored().await;
+    let world = World::ready().await;
     let before = world.artifact("app").await;
     fs::remove_file(world.file(&before)).unwrap();
     world.pass("app").await;
@@ -34,7 +26,7 @@ async fn a_file_that_was_deleted_is_made_again() {
 
 #[tokio::test]
 async fn a_file_that_was_altered_is_told_and_made_again() {
-    let world = stored().await;
+    let world = World::ready().await;
     let artifact = world.artifact("app").await;
     fs::write(world.file(&artifact), b"something else").unwrap();
     world.pass("app").await;
@@ -53,7 +45,7 @@ async fn a_file_that_was_altered_is_told_and_made_again() {
 
 #[tokio::test]
 async fn a_lost_artifact_is_no_longer_advertised_while_the_remote_is_away() {
-    let world = stored().await;
+    let world = World::ready().await;
     fs::remove_file(world.file(&world.artifact("app").await)).unwrap();
     world.server.withdraw("app");
     world.pass("app").await;
@@ -68,7 +60,7 @@ async fn a_lost_artifact_is_no_longer_advertised_while_the_remote_is_away() {
 
 #[tokio::test]
 async fn a_restart_on_an_empty_volume_heals_itself() {
-    let mut world = stored().await;
+    let mut world = World::ready().await;
     let before = world.artifact("app").await;
     world.storage = tempfile::tempdir().unwrap();
     world.pass("app").await;
@@ -78,7 +70,7 @@ async fn a_restart_on_an_empty_volume_heals_itself() {
 
 #[tokio::test]
 async fn a_status_that_names_the_file_of_another_object_is_not_believed() {
-    let world = stored().await;
+    let world = World::ready().await;
     world.create("other", json!({})).await;
     world.pass("other").await;
     let (own, foreign) = (world.artifact("app").await, world.artifact("other").await);
@@ -96,7 +88,7 @@ async fn a_status_that_names_the_file_of_another_object_is_not_believed() {
 
 #[tokio::test]
 async fn storage_that_cannot_be_written_is_named() {
-    let world = stored().await;
+    let world = World::ready().await;
     // A file in the place of the directory.
     fs::remove_dir_all(world.storage.path().join("gitrepository")).unwrap();
     fs::write(world.storage.path().join("gitrepository"), b"").unwrap();
@@ -111,7 +103,7 @@ async fn storage_that_cannot_be_written_is_named() {
 
 #[tokio::test]
 async fn another_advertised_address_heals_with_the_next_pass() {
-    let world = stored().await;
+    let world = World::ready().await;
     let before = world.artifact("app").await;
     let mut context = world.context();
     context.storage = Arc::new(LocalDirectory::open(world.storage.path(), "moved.example:80").unwrap());

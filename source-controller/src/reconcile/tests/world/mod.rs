@@ -1,12 +1,18 @@
 //! A world for passes: the embedded API, a real Git server, a directory for artifacts, a clock that stands still.
 
+mod conforms;
+mod live;
+mod shown;
+
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event as CoreEvent, Secret};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use sluice_api::source::{Artifact, GitRepository, GitRepositoryStatus};
@@ -25,27 +31,32 @@ use crate::git::{Limits, Mirrors, Transport};
 use crate::reconcile::{Context, GitRepositories, Network, Origin, Places};
 use crate::storage::{LocalDirectory, Retention};
 
-pub(super) const NAMESPACE: &str = "team";
-/// No pass and no wait of a test takes longer.
-pub(super) const LIMIT: Duration = Duration::from_secs(50);
+pub(in crate::reconcile::tests) use conforms::{Moment, Verdict, assert_conforms, assert_follows, kstatus};
+pub(in crate::reconcile::tests) use live::shows;
 
-pub(super) struct World {
-    pub(super) server: GitServer,
-    pub(super) repository: Repository,
-    pub(super) storage: tempfile::TempDir,
-    pub(super) clock: Arc<ManualClock>,
-    pub(super) client: Client,
+pub(in crate::reconcile::tests) const NAMESPACE: &str = "team";
+/// No pass and no wait of a test takes longer.
+pub(in crate::reconcile::tests) const LIMIT: Duration = Duration::from_secs(50);
+
+pub(in crate::reconcile::tests) struct World {
+    pub(in crate::reconcile::tests) server: GitServer,
+    pub(in crate::reconcile::tests) repository: Repository,
+    pub(in crate::reconcile::tests) storage: tempfile::TempDir,
+    pub(in crate::reconcile::tests) clock: Arc<ManualClock>,
+    pub(in crate::reconcile::tests) client: Client,
     _api: Embedded,
     recorder: Recorder,
     mirrors: Arc<Mirrors>,
     _mirrors_directory: tempfile::TempDir,
     limits: Limits,
     known: Vec<(String, String)>,
+    /// The object after each write of the last pass.
+    written: Mutex<Vec<GitRepository>>,
 }
 
 impl World {
     /// With a repository of one commit, served as `/app.git`.
-    pub(super) async fn new() -> Self {
+    pub(in crate::reconcile::tests) async fn new() -> Self {
         let repository = Repository::create().unwrap();
         let mut world = Self::with(repository).await;
         world.commit(
@@ -59,8 +70,17 @@ impl World {
         world
     }
 
+    /// With a repository of one commit and the object `app`, which has its artifact. What was told of it was read.
+    pub(in crate::reconcile::tests) async fn ready() -> Self {
+        let world = Self::new().await;
+        world.create("app", json!({})).await;
+        world.pass("app").await;
+        world.told().await;
+        world
+    }
+
     /// With this repository.
-    pub(super) async fn with(repository: Repository) -> Self {
+    pub(in crate::reconcile::tests) async fn with(repository: Repository) -> Self {
         let server = GitServer::start().await.unwrap();
         server.serve("app", &repository);
         let api = Server::builder()
@@ -97,25 +117,26 @@ impl World {
             mirrors,
             _mirrors_directory: mirrors_directory,
             limits: Limits::default(),
+            written: Mutex::default(),
         }
     }
 
     /// Commits files; the commit shows in tables as `<label>`.
-    pub(super) fn commit(&mut self, label: &str, files: &[(&str, &str)]) -> String {
+    pub(in crate::reconcile::tests) fn commit(&mut self, label: &str, files: &[(&str, &str)]) -> String {
         let commit = self.repository.commit_files(files, label).unwrap();
         self.known.push((commit.clone(), format!("<{label}>")));
         commit
     }
 
-    pub(super) fn limit(&mut self, limits: Limits) {
+    pub(in crate::reconcile::tests) fn limit(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    pub(super) fn context(&self) -> Context {
+    pub(in crate::reconcile::tests) fn context(&self) -> Context {
         self.context_with(Arc::new(Network::new(Arc::clone(&self.mirrors))))
     }
 
-    pub(super) fn context_with(&self, origin: Arc<dyn Origin>) -> Context {
+    pub(in crate::reconcile::tests) fn context_with(&self, origin: Arc<dyn Origin>) -> Context {
         Context {
             client: self.client.clone(),
             clock: self.clock.clone(),
@@ -137,16 +158,12 @@ impl World {
         }
     }
 
-    pub(super) fn recorder(&self) -> Recorder {
-        self.recorder.clone()
-    }
-
-    pub(super) fn objects(&self) -> Api<GitRepository> {
+    pub(in crate::reconcile::tests) fn objects(&self) -> Api<GitRepository> {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
     /// Creates an object of `/app.git`, branch main, with these further fields of the spec.
-    pub(super) async fn create(&self, name: &str, fields: Value) {
+    pub(in crate::reconcile::tests) async fn create(&self, name: &str, fields: Value) {
         let mut spec =
             json!({ "url": self.server.url("app"), "interval": "5m", "ref": { "branch": "main" } });
         merge(&mut spec, fields);
@@ -161,21 +178,28 @@ impl World {
     }
 
     /// Merges into the object.
-    pub(super) async fn edit(&self, name: &str, patch: Value) {
+    pub(in crate::reconcile::tests) async fn edit(&self, name: &str, patch: Value) {
         self.objects()
             .patch(name, &PatchParams::default(), &Patch::Merge(patch))
             .await
             .unwrap();
     }
 
-    pub(super) async fn delete(&self, name: &str) {
+    /// Asks for a pass.
+    pub(in crate::reconcile::tests) async fn request(&self, name: &str, token: &str) {
+        let annotations = json!({ "reconcile.fluxcd.io/requestedAt": token });
+        self.edit(name, json!({ "metadata": { "annotations": annotations } }))
+            .await;
+    }
+
+    pub(in crate::reconcile::tests) async fn delete(&self, name: &str) {
         self.objects()
             .delete(name, &DeleteParams::default())
             .await
             .unwrap();
     }
 
-    pub(super) async fn secret(&self, name: &str, fields: Value) {
+    pub(in crate::reconcile::tests) async fn secret(&self, name: &str, fields: Value) {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
         let secret = json!({ "metadata": { "name": name }, "stringData": fields });
         let patch = PatchParams::default();
@@ -189,26 +213,37 @@ impl World {
         }
     }
 
-    pub(super) async fn get(&self, name: &str) -> GitRepository {
+    pub(in crate::reconcile::tests) async fn delete_secret(&self, name: &str) {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+        secrets.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub(in crate::reconcile::tests) async fn get(&self, name: &str) -> GitRepository {
         self.objects().get(name).await.unwrap()
     }
 
-    pub(super) async fn status(&self, name: &str) -> GitRepositoryStatus {
+    pub(in crate::reconcile::tests) async fn status(&self, name: &str) -> GitRepositoryStatus {
         self.get(name).await.status.unwrap_or_default()
     }
 
-    pub(super) async fn artifact(&self, name: &str) -> Artifact {
+    pub(in crate::reconcile::tests) async fn artifact(&self, name: &str) -> Artifact {
         self.status(name).await.artifact.expect("an artifact")
     }
 
     /// One pass; if it only put the finalizer there, the one that follows it.
-    pub(super) async fn pass(&self, name: &str) -> Next {
+    pub(in crate::reconcile::tests) async fn pass(&self, name: &str) -> Next {
         self.pass_in(self.context(), name).await
     }
 
-    pub(super) async fn pass_in(&self, context: Context, name: &str) -> Next {
+    /// One pass with this context. What it wrote is judged, write for write.
+    pub(in crate::reconcile::tests) async fn pass_in(&self, context: Context, name: &str) -> Next {
+        let stop = context.stop.clone();
         let passes = GitRepositories::new(Arc::new(context));
-        let object = Arc::new(self.get(name).await);
+        let before = self.get(name).await;
+        let seen = before.metadata.resource_version.clone().unwrap();
+        let objects = self.objects();
+        let changes = objects.watch(&WatchParams::default(), &seen).await.unwrap();
+        let object = Arc::new(before.clone());
         let fresh = object.metadata.finalizers.is_none() && object.metadata.deletion_timestamp.is_none();
         let pass = async {
             let next = passes.reconcile(object.clone()).await.unwrap();
@@ -218,86 +253,64 @@ impl World {
                 next
             }
         };
-        tokio::time::timeout(LIMIT, pass).await.unwrap()
+        let next = tokio::time::timeout(LIMIT, pass).await.unwrap();
+        let after = self.objects().get_opt(name).await.unwrap();
+        let last = after.and_then(|object| object.metadata.resource_version);
+        let written = if last.as_ref() == Some(&seen) {
+            Vec::new()
+        } else {
+            let written = written(changes, name, last);
+            tokio::time::timeout(LIMIT, written).await.unwrap()
+        };
+        judge(&before, &written, stop.is_cancelled());
+        *self.written.lock().unwrap() = written;
+        next
     }
 
     /// Path of an artifact's file.
-    pub(super) fn file(&self, artifact: &Artifact) -> PathBuf {
+    pub(in crate::reconcile::tests) fn file(&self, artifact: &Artifact) -> PathBuf {
         self.storage.path().join(&artifact.path)
     }
+}
 
-    /// Names in an artifact.
-    pub(super) fn names(&self, artifact: &Artifact) -> Vec<String> {
-        let gzip = std::fs::File::open(self.file(artifact)).unwrap();
-        let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(gzip));
-        let path =
-            |entry: std::io::Result<tar::Entry<'_, _>>| entry.unwrap().path().unwrap().display().to_string();
-        tar.entries().unwrap().map(path).collect()
-    }
-
-    /// What the object shows, and what was told since the last table.
-    pub(super) async fn table(&self, name: &str) -> String {
-        let object = self.get(name).await;
-        let status = object.status.clone().unwrap_or_default();
-        let mut lines: Vec<String> = status
-            .conditions
-            .iter()
-            .map(|c| {
-                let generation = c.observed_generation.unwrap_or_default();
-                format!(
-                    "{}={}/{} @{generation} {}",
-                    c.type_, c.status, c.reason, c.message
-                )
-            })
-            .collect();
-        let revision = status
-            .artifact
-            .map_or_else(|| "none".to_owned(), |held| held.revision);
-        lines.push(format!(
-            "generation {} observed {} artifact {revision}",
-            object.metadata.generation.unwrap_or_default(),
-            status.observed_generation.unwrap_or_default(),
-        ));
-        lines.extend(self.told().await);
-        self.masked(&lines.join("\n"))
-    }
-
-    /// Events since the last call, oldest first.
-    pub(super) async fn told(&self) -> Vec<String> {
-        self.recorder.flush().await;
-        let events: Api<CoreEvent> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let mut found = events.list(&ListParams::default()).await.unwrap().items;
-        found.sort_by_key(|event| event.metadata.name.clone());
-        let mut lines = Vec::new();
-        for event in found {
-            let annotations = event.metadata.annotations.unwrap_or_default();
-            let about: Vec<_> = annotations
-                .keys()
-                .filter_map(|key| key.rsplit('/').next())
-                .collect();
-            lines.push(format!(
-                "event {} {} {}{}",
-                event.type_.unwrap_or_default(),
-                event.reason.unwrap_or_default(),
-                event.message.unwrap_or_default(),
-                if about.is_empty() {
-                    String::new()
-                } else {
-                    format!(" ({})", about.join(", "))
-                },
-            ));
-            let name = event.metadata.name.unwrap_or_default();
-            events.delete(&name, &DeleteParams::default()).await.unwrap();
+/// The forms that an object took until `last`, or until it went.
+async fn written(
+    changes: impl futures::Stream<Item = kube::Result<WatchEvent<GitRepository>>>,
+    name: &str,
+    last: Option<String>,
+) -> Vec<GitRepository> {
+    let mut changes = pin!(changes);
+    let mut written = Vec::new();
+    while let Some(event) = changes.next().await {
+        match event.unwrap() {
+            WatchEvent::Modified(object) if object.metadata.name.as_deref() == Some(name) => {
+                let end = last.is_some() && object.metadata.resource_version == last;
+                written.push(object);
+                if end {
+                    break;
+                }
+            }
+            WatchEvent::Deleted(object) if object.metadata.name.as_deref() == Some(name) => break,
+            _ => {}
         }
-        lines
     }
+    written
+}
 
-    /// Commits and addresses by their labels.
-    pub(super) fn masked(&self, text: &str) -> String {
-        self.known
-            .iter()
-            .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+/// The rules for the writes of one pass.
+fn judge(before: &GitRepository, written: &[GitRepository], broken_off: bool) {
+    let states: Vec<_> = std::iter::once(before).chain(written).collect();
+    let mut statuses = 0;
+    for (index, pair) in states.windows(2).enumerate() {
+        let over = index + 2 == states.len() && !broken_off;
+        let moment = if over { Moment::Rest } else { Moment::Midway };
+        if pair[0].status != pair[1].status {
+            statuses += 1;
+            assert_conforms(pair[1], moment);
+            assert_follows(pair[0], pair[1], moment);
+        }
     }
+    assert!(statuses <= 2, "a pass writes its status at most twice");
 }
 
 fn merge(into: &mut Value, from: Value) {
