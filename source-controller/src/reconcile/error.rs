@@ -4,6 +4,7 @@ use sluice_api::condition::SourceCondition as Kind;
 use sluice_runtime::blocking::JobError;
 use sluice_runtime::failure::{Class, Failure, chain};
 
+use super::compose::SparseError;
 use super::pack::PackError;
 use super::resolve::ResolveError;
 use crate::git::FetchError;
@@ -18,6 +19,9 @@ pub enum PassError {
     /// The remote gives no commit.
     #[error(transparent)]
     Fetch(#[from] FetchError),
+    /// The commit lacks what the object wants of it.
+    #[error(transparent)]
+    Sparse(#[from] SparseError),
     /// The commit gives no archive.
     #[error(transparent)]
     Pack(#[from] PackError),
@@ -41,7 +45,9 @@ impl PassError {
             | Self::Pack(PackError::Ignore { .. } | PackError::Stopped)
             | Self::Storage(StorageError::Locked(_))
             | Self::Job(_) => None,
-            Self::Resolve(_) | Self::Fetch(_) | Self::Pack(PackError::Read(_)) => Some(Kind::FetchFailed),
+            Self::Resolve(_) | Self::Fetch(_) | Self::Sparse(_) | Self::Pack(PackError::Read(_)) => {
+                Some(Kind::FetchFailed)
+            }
             Self::Pack(PackError::Write(_)) | Self::Storage(_) | Self::Name(_) => {
                 Some(Kind::StorageOperationFailed)
             }
@@ -64,6 +70,7 @@ impl Failure for PassError {
         match self {
             Self::Resolve(error) => error.class(),
             Self::Fetch(error) => error.class(),
+            Self::Sparse(error) => error.class(),
             Self::Pack(error) => error.class(),
             Self::Storage(error) => error.class(),
             Self::Job(_) => Class::Transient,
@@ -75,6 +82,7 @@ impl Failure for PassError {
         match self {
             Self::Resolve(error) => error.reason(),
             Self::Fetch(error) => error.reason(),
+            Self::Sparse(error) => error.reason(),
             Self::Pack(error) => error.reason(),
             Self::Storage(error) => error.reason(),
             Self::Job(_) => "Failed",

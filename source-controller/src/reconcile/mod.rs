@@ -2,6 +2,7 @@
 //! order of their phases.
 
 mod cleanup;
+mod compose;
 mod conditions;
 mod content;
 mod dependants;
@@ -32,6 +33,7 @@ use crate::git::{Limits, Transport};
 use crate::storage::{Retention, Storage};
 use pass::Pass;
 
+pub use compose::{Parts, SparseError};
 pub use dependants::watch;
 pub use error::PassError;
 pub use fetch::{Network, Origin};

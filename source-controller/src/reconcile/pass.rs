@@ -23,7 +23,6 @@ use super::resolve::Source;
 use super::{Context, UnreportedError};
 use crate::git::Head;
 use crate::storage::ObjectDirectory;
-use crate::tree::Tree;
 use making::Published;
 
 /// What keeps a pass from going through all phases.
@@ -158,6 +157,8 @@ impl<'a> Pass<'a> {
         let revision = head.revision();
         let fetched = self.context.origin.fetch(source, head, &self.context.stop).await;
         let checkout = fetched.map_err(|error| Early::failed(error, Some(&revision)))?;
+        let composed = self.compose(source, checkout).await;
+        let tree = composed.map_err(|error| Early::failed(error, Some(&revision)))?;
         let is_news = observed
             .artifact
             .as_ref()
@@ -166,8 +167,7 @@ impl<'a> Pass<'a> {
             let text = report::progress(&self.object, observed, Some(&revision));
             self.announce(observed, &text, Some(&revision)).await?;
         }
-        let subject = checkout.commit().subject().to_owned();
-        let tree = Tree::new(checkout, None);
+        let subject = tree.commit().subject().to_owned();
         let stored = self.store(directory, observed, tree, head).await;
         let Published { artifact, files } = stored.map_err(|error| Early::failed(error, Some(&revision)))?;
         Ok(Ending::Stored {

@@ -9,6 +9,7 @@ use kube::{Api, Client};
 use sluice_api::source::{GitRepositorySpec, Provider};
 use sluice_runtime::failure::{Class, Failure};
 
+use super::compose::Parts;
 use crate::git::{
     Address, AddressError, Credentials, CredentialsError, Fields, Limits, Reference, Remote, Transport,
     UnsupportedField,
@@ -19,8 +20,10 @@ use crate::git::{
 pub struct Source {
     /// The remote repository.
     pub remote: Remote,
-    /// What of it.
+    /// Which commit of it.
     pub reference: Reference,
+    /// Which parts of the commit.
+    pub parts: Parts,
 }
 
 /// Why a spec gives no source.
@@ -141,7 +144,11 @@ pub(super) async fn resolve(
         timeout,
         limits,
     };
-    Ok(Source { remote, reference })
+    Ok(Source {
+        remote,
+        reference,
+        parts: Parts::wanted(spec),
+    })
 }
 
 /// The pure part: fields that are refused, the address, the reference.
@@ -178,7 +185,6 @@ fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
         (spec.proxy_secret_ref.is_some(), "spec.proxySecretRef"),
         (spec.recurse_submodules, "spec.recurseSubmodules"),
         (!spec.include.is_empty(), "spec.include"),
-        (!spec.sparse_checkout.is_empty(), "spec.sparseCheckout"),
     ]
     .into_iter()
     .find_map(|(set, field)| set.then_some(field))
@@ -249,7 +255,6 @@ mod tests {
                 json!({ "include": [{ "repository": { "name": "x" } }] }),
                 "spec.include",
             ),
-            (json!({ "sparseCheckout": ["x"] }), "spec.sparseCheckout"),
             (json!({ "ref": { "semver": "*" } }), "spec.ref.semver"),
             (json!({ "ref": { "name": "refs/heads/main" } }), "spec.ref.name"),
         ] {

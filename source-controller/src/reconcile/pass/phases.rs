@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
+use sluice_runtime::shutdown::Token;
 
 use super::super::error::PassError;
 use super::super::observe::{self, Observed};
 use super::super::resolve::{self, ResolveError, Source};
-use super::super::{Context, report};
+use super::super::{Context, compose, report};
 use super::Pass;
 use super::making::{Making, Published};
-use crate::git::Head;
+use crate::git::{Checkout, Head};
 use crate::storage::ObjectDirectory;
 use crate::tree::Tree;
 
@@ -52,6 +53,14 @@ impl Pass<'_> {
             ..
         } = self.context;
         resolve::resolve(&self.object.spec, &self.namespace, client, transport, *limits).await
+    }
+
+    /// Puts together what is packed.
+    pub(super) async fn compose(&self, source: &Source, checkout: Checkout) -> Result<Tree, PassError> {
+        let Context { looks, stop, .. } = self.context;
+        let parts = source.parts.clone();
+        let select = move |_: &Token| compose::select(checkout, &parts);
+        Ok(looks.run(STORAGE_LIMIT, stop, select).await??)
     }
 
     /// Packs and publishes, on a thread that may block.

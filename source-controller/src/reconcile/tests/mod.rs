@@ -5,5 +5,6 @@ mod dependants;
 mod failures;
 mod lifecycle;
 mod sequences;
+mod sparse;
 mod storage;
 mod world;
