@@ -2,7 +2,8 @@
 //!
 //! Read in the order in which a controller uses it: [`args`] and [`telemetry`] at start, [`client`] and [`http`] to
 //! reach others, [`watch`] to be called for objects, [`failure`] and [`schedule`] to say what a pass came to,
-//! [`status`], [`finalizer`] and [`event`] to report it, [`artifact`] to consume what a source produced.
+//! [`status`], [`finalizer`] and [`event`] to report it, [`artifact`] to consume what a source produced. [`leader`] lets one
+//! of several replicas work.
 //! Nothing here knows a kind of ours: kinds are type parameters.
 
 pub mod args;
@@ -14,6 +15,7 @@ pub mod event;
 pub mod failure;
 pub mod finalizer;
 pub mod http;
+pub mod leader;
 pub mod metrics;
 pub mod probes;
 pub mod random;

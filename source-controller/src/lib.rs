@@ -18,4 +18,4 @@ mod run;
 mod sweep;
 
 pub use options::Options;
-pub use run::{Running, StartError, run};
+pub use run::{End, Running, StartError, run, run_with};

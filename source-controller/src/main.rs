@@ -4,14 +4,17 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use sluice_runtime::failure::chain;
+use sluice_runtime::metrics::Metrics;
 use sluice_runtime::{client, shutdown, telemetry};
-use sluice_source_controller::{Options, run};
+use sluice_source_controller::{End, Options, StartError, run_with};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
     match start(options).await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(End::Stopped) => ExitCode::SUCCESS,
+        // Another instance may lead by now: what still runs in the background must not go on.
+        Ok(End::LeaseLost) => std::process::exit(1),
         Err(error) => {
             tracing::error!(error = chain(&*error), "source-controller cannot run");
             ExitCode::FAILURE
@@ -19,13 +22,15 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn start(options: Options) -> Result<(), Box<dyn std::error::Error>> {
+async fn start(options: Options) -> Result<End, Box<dyn std::error::Error>> {
     let logging = options.common.logging;
     telemetry::install(logging.log_encoding, logging.log_level)?;
     let signals = shutdown::on_signals()?;
     let client = client::build(&client::Settings::default()).await?;
-    let running = run(options, client, signals.token()).await?;
+    let running = match run_with(options, client, Metrics::new(), signals.token()).await {
+        Err(StartError::Stopped) => return Ok(End::Stopped),
+        running => running?,
+    };
     tracing::info!(artifacts = %running.artifacts, "source-controller started");
-    running.ended().await;
-    Ok(())
+    Ok(running.ended().await)
 }

@@ -1,4 +1,8 @@
-//! Start and end of the controller: listeners first, so that a taken port is an error at once; then watch and servers.
+//! Start and end of the controller. What it tells about itself is served from the start; the rest begins when it leads,
+//! which without leader election is at once: the file server's listener first, so that a taken port is an error, then the
+//! watch. Only who leads listens for consumers, so that a Service in front of several replicas reaches that one.
+
+mod listeners;
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,22 +13,25 @@ use kube::Client;
 use sluice_runtime::blocking::Pool;
 use sluice_runtime::clock::{Clock, SystemClock};
 use sluice_runtime::event::{Poster, PosterError, Recorder, Reporter};
-use sluice_runtime::metrics::{self, Metrics};
-use sluice_runtime::probes::{self, Readiness};
+use sluice_runtime::leader::{self, BadTimes, Turn};
+use sluice_runtime::metrics::Metrics;
 use sluice_runtime::random::{Generator, Random};
 use sluice_runtime::schedule::Schedule;
-use sluice_runtime::serve::{Address, listen};
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::watch::{Scope, Settings};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::git::{Mirrors, Transport, TransportError};
 use crate::options::{Options, StorageOptions};
 use crate::reconcile::{Context, GitRepositories, Network, Places, watch};
 use crate::server;
-use crate::storage::{AddressError, LocalDirectory, Retention, StorageError, advertised, is_full};
+use crate::storage::{AddressError, LocalDirectory, Retention, StorageError, is_full};
 use crate::sweep::Sweep;
+
+use listeners::{Around, Artifacts};
+
+/// The Lease of an instance that watches all objects.
+const LEASE: &str = "source-controller-leader-election";
 
 /// Directory of mirrors below the storage path. The file server shows nothing whose name begins with a dot.
 const MIRRORS: &str = ".mirrors";
@@ -39,6 +46,12 @@ pub enum StartError {
     /// Flags that do not go together.
     #[error("{0}")]
     Flags(String),
+    /// Times of leader election that do not go together.
+    #[error(transparent)]
+    Times(#[from] BadTimes),
+    /// Stopped while another instance led: no fault.
+    #[error("stopped before it led")]
+    Stopped,
     /// A port is taken, or an address not this machine's.
     #[error("cannot listen on {address} ({flag})")]
     Listen {
@@ -78,17 +91,38 @@ pub struct Running {
     pub health: Option<SocketAddr>,
     tasks: JoinSet<()>,
     stop: Token,
+    lost: Token,
+}
+
+/// How the controller ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was stopped, and has finished.
+    Stopped,
+    /// Another instance may lead by now: it was dropped as it was, and the process must end at once.
+    LeaseLost,
 }
 
 impl Running {
     /// Waits for the end of all parts. A part that ends on its own stops the others.
-    pub async fn ended(mut self) {
-        while let Some(ended) = self.tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(
+    pub async fn ended(mut self) -> End {
+        loop {
+            let ended = tokio::select! {
+                // The part that keeps the Lease says so before it ends.
+                biased;
+                () = self.lost.cancelled() => {
+                    self.tasks.abort_all();
+                    return End::LeaseLost;
+                }
+                ended = self.tasks.join_next() => ended,
+            };
+            match ended {
+                None => return End::Stopped,
+                Some(Ok(())) => {}
+                Some(Err(error)) => tracing::error!(
                     error = &error as &dyn std::error::Error,
                     "a part of the controller failed"
-                );
+                ),
             }
             self.stop.cancel();
         }
@@ -98,29 +132,132 @@ impl Running {
 /// Starts the controller with a client that exists already. It runs in the background until `stop`.
 ///
 /// # Errors
-/// Flags do not go together, a port cannot be bound, or the storage directory cannot be used.
+/// As [`run_with`].
 pub async fn run(options: Options, client: Client, stop: Token) -> Result<Running, StartError> {
+    run_with(options, client, Metrics::new(), stop).await
+}
+
+/// As [`run()`], counted in these metrics. With leader election it waits until it leads.
+///
+/// # Errors
+/// Flags do not go together, a port cannot be bound, the storage directory cannot be used, or `stop` came before it led.
+pub async fn run_with(
+    options: Options,
+    client: Client,
+    metrics: Metrics,
+    stop: Token,
+) -> Result<Running, StartError> {
     options.accepted.check().map_err(StartError::Flags)?;
-    let listeners = Listeners::open(&options).await?;
+    say_what_has_no_effect(&options);
+    let shared = Shared::new(&options, &client, &metrics)?;
+    let around = Around::open(&options.common.addresses).await?;
+    let (metrics_address, health) = around.addresses()?;
+    let mut tasks = around.serve(&metrics, &stop);
+    let turn = turn(&options, &client, &shared, &metrics, &stop).await?;
+    let listener = Artifacts::open(&options.storage).await?;
+    let artifacts = listener.address()?;
     let storage = LocalDirectory::open(
         &options.storage.storage_path,
-        listeners.advertised(&options.storage)?,
+        listener.advertised(&options.storage)?,
     )?;
     let mirrors = Arc::new(mirrors(&options.storage)?);
-    say_what_has_no_effect(&options);
-    let metrics = Metrics::new();
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let random: Arc<dyn Random> = Arc::new(Generator::from_system());
-    let recorder = recorder(&options, &client, &clock, &metrics)?;
-    let settings = settings(&options, &metrics, &recorder, &random);
-    let workers = usize::from(settings.concurrent);
-    let context = Context {
+    let settings = settings(&options, &metrics, &shared);
+    let context = context(&options, &client, &shared, &storage, &mirrors, &stop)?;
+    let sweep = Sweep {
         client: client.clone(),
-        clock,
-        origin: Arc::new(Network::new(Arc::clone(&mirrors))),
+        storage: storage.clone(),
+        mirrors,
+    };
+    let watch = watch(client, settings);
+    tasks.spawn(server::serve(listener.0, storage, stop.clone()));
+    tasks.spawn(sweep.run(stop.clone()));
+    let (done, lost) = (Token::new(), Token::new());
+    tasks.spawn(keep(turn, done.clone(), lost.clone()));
+    let passes = watch.run(GitRepositories::new(Arc::new(context)), stop.clone());
+    tasks.spawn(async move {
+        passes.await;
+        done.cancel();
+        shared.recorder.close(LAST_EVENTS).await;
+    });
+    Ok(Running {
+        artifacts,
+        metrics: metrics_address,
+        health,
+        tasks,
+        stop,
+        lost,
+    })
+}
+
+/// What the parts of the program share.
+struct Shared {
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    recorder: Recorder,
+}
+
+impl Shared {
+    fn new(options: &Options, client: &Client, metrics: &Metrics) -> Result<Self, PosterError> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        Ok(Self {
+            recorder: recorder(options, client, &clock, metrics)?,
+            random: Arc::new(Generator::from_system()),
+            clock,
+        })
+    }
+}
+
+/// Waits until this instance may work.
+async fn turn(
+    options: &Options,
+    client: &Client,
+    shared: &Shared,
+    metrics: &Metrics,
+    stop: &Token,
+) -> Result<Turn, StartError> {
+    let program = leader::Program {
+        lease: LEASE,
+        flags: &options.common.leader_election,
+        scope: &options.common.scope,
+        host: &hostname(&options.storage),
+        client,
+        clock: &shared.clock,
+        random: &shared.random,
+        metrics,
+    };
+    match program.turn(stop).await? {
+        Turn::Never => Err(StartError::Stopped),
+        turn => Ok(turn),
+    }
+}
+
+/// Keeps the turn until the work is done, or says that it is lost.
+async fn keep(turn: Turn, done: Token, lost: Token) {
+    if turn.keep(&done).await == leader::Ended::Lost {
+        lost.cancel();
+    }
+}
+
+fn context(
+    options: &Options,
+    client: &Client,
+    shared: &Shared,
+    storage: &LocalDirectory,
+    mirrors: &Arc<Mirrors>,
+    stop: &Token,
+) -> Result<Context, StartError> {
+    let concurrent = options.common.concurrency.concurrent;
+    let workers = usize::from(concurrent.saturating_mul(PASSES_PER_WORKER));
+    Ok(Context {
+        client: client.clone(),
+        clock: Arc::clone(&shared.clock),
+        origin: Arc::new(Network::new(Arc::clone(mirrors))),
         storage: Arc::new(storage.clone()),
-        recorder: recorder.clone(),
-        schedule: Schedule::new(options.common.retry.interval_jitter_percentage, random),
+        recorder: shared.recorder.clone(),
+        schedule: Schedule::new(
+            options.common.retry.interval_jitter_percentage,
+            Arc::clone(&shared.random),
+        ),
         transport: Transport::new()?,
         limits: options.git.limits(),
         retention: Retention {
@@ -129,30 +266,9 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
         },
         algorithm: options.storage.artifact_digest_algo,
         looks: Pool::new(workers),
-        packing: Pool::new(usize::from(options.common.concurrency.concurrent)),
+        packing: Pool::new(usize::from(concurrent)),
         places: Places::new((workers / 4).max(1)),
         stop: stop.clone(),
-    };
-    let sweep = Sweep {
-        client: client.clone(),
-        storage: storage.clone(),
-        mirrors,
-    };
-    let watch = watch(client, settings);
-    let (artifacts, metrics_address, health) = listeners.addresses()?;
-    let mut tasks = listeners.serve(storage, metrics, &stop);
-    tasks.spawn(sweep.run(stop.clone()));
-    let passes = watch.run(GitRepositories::new(Arc::new(context)), stop.clone());
-    tasks.spawn(async move {
-        passes.await;
-        recorder.close(LAST_EVENTS).await;
-    });
-    Ok(Running {
-        artifacts,
-        metrics: metrics_address,
-        health,
-        tasks,
-        stop,
     })
 }
 
@@ -192,7 +308,7 @@ fn mirrors(options: &StorageOptions) -> Result<Mirrors, StartError> {
     }
 }
 
-fn settings(options: &Options, metrics: &Metrics, recorder: &Recorder, random: &Arc<dyn Random>) -> Settings {
+fn settings(options: &Options, metrics: &Metrics, shared: &Shared) -> Settings {
     let scope = &options.common.scope;
     Settings {
         controller: "gitrepository",
@@ -207,85 +323,16 @@ fn settings(options: &Options, metrics: &Metrics, recorder: &Recorder, random: &
             .saturating_mul(PASSES_PER_WORKER),
         backoff: Arc::new(options.common.retry.backoff()),
         metrics: metrics.clone(),
-        recorder: recorder.clone(),
-        random: Arc::clone(random),
+        recorder: shared.recorder.clone(),
+        random: Arc::clone(&shared.random),
     }
 }
 
 /// Accepted is not silent: what somebody asked for and does not get is named once.
 fn say_what_has_no_effect(options: &Options) {
-    if options.common.leader_election.enable_leader_election {
-        tracing::warn!("--enable-leader-election has no effect yet: run one replica");
-    }
     if !options.accepted.feature_gates.is_empty() {
         tracing::warn!("--feature-gates have no effect yet");
     }
-}
-
-/// The sockets of the program.
-struct Listeners {
-    artifacts: TcpListener,
-    metrics: Option<TcpListener>,
-    health: Option<TcpListener>,
-}
-
-impl Listeners {
-    async fn open(options: &Options) -> Result<Self, StartError> {
-        let text = &options.storage.storage_addr;
-        let missing = || StartError::Address(AddressError(text.clone()));
-        let address = text.parse::<Address>().map_err(|_| missing())?;
-        let common = &options.common.addresses;
-        Ok(Self {
-            artifacts: bind("--storage-addr", &address).await?.ok_or_else(missing)?,
-            metrics: bind("--metrics-addr", &common.metrics_addr).await?,
-            health: bind("--health-addr", &common.health_addr).await?,
-        })
-    }
-
-    fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>, Option<SocketAddr>), StartError> {
-        let of = |listener: &TcpListener| {
-            listener.local_addr().map_err(|source| StartError::Listen {
-                flag: "local address",
-                address: String::new(),
-                source,
-            })
-        };
-        let other = |listener: &Option<TcpListener>| listener.as_ref().map(of).transpose();
-        Ok((of(&self.artifacts)?, other(&self.metrics)?, other(&self.health)?))
-    }
-
-    /// Serves on all of them. The program is ready as soon as it can hand out what it has.
-    fn serve(self, storage: LocalDirectory, metrics: Metrics, stop: &Token) -> JoinSet<()> {
-        let mut tasks = JoinSet::new();
-        tasks.spawn(server::serve(self.artifacts, storage, stop.clone()));
-        if let Some(listener) = self.metrics {
-            tasks.spawn(metrics::run(listener, metrics, stop.clone()));
-        }
-        if let Some(listener) = self.health {
-            let readiness = Readiness::default();
-            readiness.set(true);
-            tasks.spawn(probes::run(listener, readiness, stop.clone()));
-        }
-        tasks
-    }
-
-    /// The address for consumers; a port that the system chose is filled in.
-    fn advertised(&self, options: &StorageOptions) -> Result<String, StartError> {
-        let bound = self.addresses()?.0.port();
-        let bind = match options.storage_addr.rsplit_once(':') {
-            Some((host, _)) => format!("{host}:{bound}"),
-            None => options.storage_addr.clone(),
-        };
-        Ok(advertised(&options.storage_adv_addr, &bind, &hostname(options))?)
-    }
-}
-
-async fn bind(flag: &'static str, address: &Address) -> Result<Option<TcpListener>, StartError> {
-    listen(address).await.map_err(|source| StartError::Listen {
-        flag,
-        address: format!("{address:?}"),
-        source,
-    })
 }
 
 fn hostname(options: &StorageOptions) -> String {

@@ -6,10 +6,10 @@ use sluice_runtime::{
     client,
     clock::{Clock, SystemClock},
     event::{Poster, PosterError, Recorder, Reporter},
-    http,
+    http, leader,
     metrics::{self, Metrics},
     probes::{self, Readiness},
-    random::Generator,
+    random::{Generator, Random},
     serve,
     shutdown::{self, Signals, Token},
     telemetry,
@@ -30,6 +30,8 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 const PASSES: u16 = 16;
 /// How long the last events may take to be delivered once the program stops.
 const LAST_EVENTS: Duration = Duration::from_secs(5);
+/// The Lease of an instance that watches all objects: tofu-controller's.
+const LEASE: &str = "1953de50.contrib.fluxcd.io";
 /// The variables that runs get from the controller on a cluster: no credential of the controller is among them but
 /// those by which runs reach the API.
 const PASSED_ON: [&str; 10] = [
@@ -54,7 +56,9 @@ async fn main() -> ExitCode {
         eprintln!("tf-controller: no log: {error}");
     }
     match control(args).await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(leader::Ended::Resigned) => ExitCode::SUCCESS,
+        // Another instance may lead by now: what still runs in the background must not go on.
+        Ok(leader::Ended::Lost) => std::process::exit(1),
         Err(error) => {
             tracing::error!(error = &*error as &dyn std::error::Error, "ended");
             eprintln!("tf-controller: {error}");
@@ -63,7 +67,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn control(args: Args) -> Result<(), Failed> {
+async fn control(args: Args) -> Result<leader::Ended, Failed> {
     if args.executor == ExecutorKind::Job {
         return Err(
             "--executor=job is not part of this version; say --executor=process to run as child processes"
@@ -82,14 +86,54 @@ async fn control(args: Args) -> Result<(), Failed> {
     serve_around(&args, &metrics, &stop).await?;
     let (executor, ended) = ProcessExecutor::new(process(&args)?)?;
     let executor = Arc::new(executor);
+    let turn = turn(&args, &client, &metrics, &stop).await?;
+    if matches!(turn, leader::Turn::Never) {
+        return Ok(leader::Ended::Resigned);
+    }
     let recorder = recorder(&args, &client, &metrics)?;
     let options = options(&args, metrics, recorder.clone());
-    run(options, (Arc::clone(&executor), ended), client, stop).await?;
-    recorder.close(LAST_EVENTS).await;
-    if is_in_pod(&args) {
+    let done = Token::new();
+    let work = async {
+        run(options, (Arc::clone(&executor), ended), client, stop).await?;
+        recorder.close(LAST_EVENTS).await;
+        if is_in_pod(&args) {
+            finish_runs(&executor, &signals, args.graceful_shutdown_timeout).await;
+        }
+        done.cancel();
+        // The Lease is given up by the other one.
+        std::future::pending::<Result<leader::Ended, Failed>>().await
+    };
+    let ended = tokio::select! {
+        failed = work => return failed,
+        ended = turn.keep(&done) => ended,
+    };
+    if ended == leader::Ended::Lost && is_in_pod(&args) {
+        // Nothing is decided here any more, but a run that was started must be able to write its state.
         finish_runs(&executor, &signals, args.graceful_shutdown_timeout).await;
     }
-    Ok(())
+    Ok(ended)
+}
+
+/// Waits until this instance may work.
+async fn turn(
+    args: &Args,
+    client: &kube::Client,
+    metrics: &Metrics,
+    stop: &Token,
+) -> Result<leader::Turn, leader::BadTimes> {
+    let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
+        (Arc::new(SystemClock), Arc::new(Generator::from_system()));
+    let program = leader::Program {
+        lease: LEASE,
+        flags: &args.common.leader_election,
+        scope: &args.common.scope,
+        host: &std::env::var("HOSTNAME").unwrap_or_default(),
+        client,
+        clock: &clock,
+        random: &random,
+        metrics,
+    };
+    program.turn(stop).await
 }
 
 /// In a pod the end of this process is the end of its runs: they get the time to finish, then the CLI is interrupted
@@ -110,10 +154,7 @@ fn is_in_pod(args: &Args) -> bool {
 }
 
 fn say_what_has_no_effect(args: &Args) {
-    let mut flags = args.transport.given();
-    if args.common.leader_election.enable_leader_election {
-        flags.push("--enable-leader-election");
-    }
+    let flags = args.transport.given();
     if !flags.is_empty() {
         tracing::warn!(
             flags = flags.join(" "),

@@ -5,6 +5,8 @@ use crate::{
     within_deadline, without_cluster,
     world::{Origin, World, config, kubectl, leftovers},
 };
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
 use sluice_tests::story::manifests;
 
 #[test]
@@ -19,6 +21,7 @@ fn the_story_on_a_real_api_server() {
         for verb in ["apply", "delete"] {
             kubectl(world.folder.path(), &[verb, "-k", &config("samples")]).await;
         }
+        world.elect_leaders();
         world.start_controllers();
         let client = world.plane.client().await.unwrap();
         let trace = Trace::follow(client.clone());
@@ -39,6 +42,16 @@ fn the_story_on_a_real_api_server() {
             let log = controller.log();
             let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
             assert!(refused.is_empty(), "config/rbac is too narrow: {refused:#?}");
+        }
+        // Both led, and gave their Leases up.
+        let leases: Api<Lease> = Api::namespaced(client, "flux-system");
+        for name in ["source-controller-leader-election", "1953de50.contrib.fluxcd.io"] {
+            let spec = leases.get(name).await.unwrap().spec.unwrap();
+            assert_eq!(
+                (spec.holder_identity.as_deref(), spec.lease_duration_seconds),
+                (Some(""), Some(1)),
+                "{name}"
+            );
         }
         assert_eq!(leftovers(&world.folder.path().join("work")), Vec::<String>::new());
     });

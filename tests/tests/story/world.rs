@@ -171,6 +171,15 @@ impl World {
         }
     }
 
+    /// Lets both controllers stand for their Leases, as the Deployments of `config` do. Not for kills: who comes after a
+    /// kill waits for the end of the Lease.
+    pub(crate) fn elect_leaders(&mut self) {
+        for controller in [&mut self.sources, &mut self.stacks] {
+            let flags = ["--enable-leader-election", "--runtime-namespace=flux-system"];
+            controller.arguments.extend(flags.map(str::to_owned));
+        }
+    }
+
     pub(crate) fn start_controllers(&mut self) {
         self.sources.start().unwrap();
         self.stacks.start().unwrap();

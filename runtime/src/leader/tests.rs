@@ -1,0 +1,465 @@
+//! Candidates on the embedded API: by single tries under a clock that the test moves, with an API that fails, loses
+//! answers and carries writes out late; and as they run, for seconds.
+
+use std::future::Future;
+use std::sync::Mutex;
+
+use http::Request;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::client::Body;
+use proptest::prelude::*;
+use sluice_embedded::{Embedded, Server, Store};
+use tower::{BoxError, ServiceExt as _};
+
+use super::*;
+use crate::clock::{SystemClock, lock};
+use crate::random::Generator;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn api() -> Embedded {
+    Server::builder().store(Store::memory()).build().unwrap()
+}
+
+fn settings(identity: &str) -> Settings {
+    Settings {
+        name: "source-controller-leader-election".into(),
+        namespace: "default".into(),
+        identity: identity.into(),
+        lease: Duration::from_secs(35),
+        renew: Duration::from_secs(30),
+        retry: Duration::from_secs(5),
+        release: true,
+    }
+}
+
+/// What the API does with a request of one candidate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Fault {
+    #[default]
+    None,
+    /// Refused, nothing done.
+    Refused,
+    /// Done, and the answer lost.
+    Mute,
+    /// Not answered; writes are carried out some time later.
+    Late,
+}
+
+/// A candidate's way to the API.
+#[derive(Clone, Default)]
+struct Way {
+    fault: Arc<Mutex<Fault>>,
+    late: Arc<Mutex<Vec<Request<Body>>>>,
+}
+
+impl Way {
+    fn client(&self, api: &Embedded) -> Client {
+        let (way, api) = (self.clone(), api.clone());
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (way, api) = (way.clone(), api.clone());
+            async move {
+                let fault = *lock(&way.fault);
+                match fault {
+                    Fault::None => Ok(api.oneshot(request).await?),
+                    Fault::Refused => Err(BoxError::from("refused")),
+                    Fault::Mute => {
+                        drop(api.oneshot(request).await?);
+                        Err("no answer".into())
+                    }
+                    Fault::Late => {
+                        lock(&way.late).push(request);
+                        Err("no answer".into())
+                    }
+                }
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// What is on its way arrives.
+    async fn arrive(&self, api: &Embedded) {
+        let requests = std::mem::take(&mut *lock(&self.late));
+        for request in requests {
+            drop(api.clone().oneshot(request).await);
+        }
+    }
+}
+
+/// Candidates under one clock.
+struct World {
+    api: Embedded,
+    start: Instant,
+    elapsed: Duration,
+    candidates: Vec<(Ballot, Way)>,
+}
+
+impl World {
+    fn new(count: usize) -> Self {
+        let api = api();
+        let candidates = (0..count).map(|n| {
+            let way = Way::default();
+            let settings = settings(&format!("pod-{n}"));
+            let leases = Api::namespaced(way.client(&api), &settings.namespace);
+            (Ballot::new(leases, &settings), way)
+        });
+        Self {
+            candidates: candidates.collect(),
+            api,
+            start: Instant::now(),
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.start + self.elapsed
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.elapsed += Duration::from_secs(seconds);
+    }
+
+    async fn attempt(&mut self, n: usize) -> Result<Outcome, String> {
+        let (now, wall) = (self.now(), Timestamp::UNIX_EPOCH + self.elapsed);
+        let tried = self.candidates[n].0.attempt(|| now, || wall).await;
+        tried.map_err(|error| error.to_string())
+    }
+
+    async fn resign(&mut self, n: usize) {
+        let wall = Timestamp::UNIX_EPOCH + self.elapsed;
+        self.candidates[n].0.resign(wall).await.unwrap();
+    }
+
+    fn fault(&self, n: usize, fault: Fault) {
+        *lock(&self.candidates[n].1.fault) = fault;
+    }
+
+    fn leaders(&self) -> Vec<usize> {
+        let leads = |n: &usize| !self.candidates[*n].0.left(self.now()).is_zero();
+        (0..self.candidates.len()).filter(leads).collect()
+    }
+
+    async fn lease(&self) -> Lease {
+        let api: Api<Lease> = Api::namespaced(self.api.client(), "default");
+        api.get(&settings("").name).await.unwrap()
+    }
+
+    async fn holder(&self) -> String {
+        self.lease().await.spec.unwrap().holder_identity.unwrap()
+    }
+}
+
+fn held(by: &str) -> Outcome {
+    Outcome::Held(by.to_owned())
+}
+
+#[tokio::test]
+async fn the_first_leads_and_the_second_takes_over_once_the_lease_has_not_changed_for_its_duration() {
+    let mut world = World::new(2);
+    assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+    assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
+    world.pass(20);
+    assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+    world.pass(14);
+    // 34 s after its first look, but it changed meanwhile: the time runs from this look.
+    assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
+    world.pass(34);
+    assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
+    assert_eq!(world.leaders(), Vec::<usize>::new());
+    world.pass(1);
+    assert_eq!(world.attempt(1).await, Ok(Outcome::Leads));
+    assert_eq!(world.leaders(), [1]);
+    let spec = world.lease().await.spec.unwrap();
+    assert_eq!(spec.lease_transitions, Some(1));
+    assert_eq!(spec.lease_duration_seconds, Some(35));
+    // The one that was away finds that it has lost.
+    assert_eq!(world.attempt(0).await, Ok(held("pod-1")));
+}
+
+#[tokio::test]
+async fn a_lease_given_up_is_taken_at_once() {
+    let mut world = World::new(2);
+    assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+    assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
+    world.resign(0).await;
+    assert_eq!((world.leaders(), world.holder().await), (vec![], String::new()));
+    assert_eq!(world.attempt(1).await, Ok(Outcome::Leads));
+    // Who does not hold it gives nothing up.
+    world.resign(0).await;
+    assert_eq!(world.holder().await, "pod-1");
+}
+
+#[tokio::test]
+async fn an_api_that_fails_ends_the_lead_in_time() {
+    let mut world = World::new(1);
+    assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+    world.fault(0, Fault::Refused);
+    world.pass(29);
+    assert!(world.attempt(0).await.is_err());
+    assert_eq!(world.leaders(), [0]);
+    world.pass(1);
+    assert_eq!(world.leaders(), Vec::<usize>::new());
+}
+
+#[tokio::test]
+async fn an_own_write_whose_answer_was_lost_is_found_again() {
+    let mut world = World::new(1);
+    world.fault(0, Fault::Mute);
+    // The look gets no answer either; then the write does not.
+    assert!(world.attempt(0).await.is_err());
+    assert_eq!(world.leaders(), Vec::<usize>::new());
+    world.fault(0, Fault::None);
+    assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+    world.fault(0, Fault::Mute);
+    world.pass(5);
+    assert!(world.attempt(0).await.is_err());
+    world.fault(0, Fault::None);
+    assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+    assert_eq!(world.lease().await.spec.unwrap().lease_transitions, Some(0));
+}
+
+#[tokio::test]
+async fn a_renewal_that_arrives_after_a_take_over_changes_nothing() {
+    let mut world = World::new(2);
+    assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+    assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
+    world.fault(0, Fault::Late);
+    assert!(world.attempt(0).await.is_err());
+    world.pass(35);
+    assert_eq!(world.attempt(1).await, Ok(Outcome::Leads));
+    world.candidates[0].1.arrive(&world.api).await;
+    assert_eq!(world.holder().await, "pod-1");
+    assert_eq!(world.leaders(), [1]);
+}
+
+#[tokio::test]
+async fn a_lease_that_was_deleted_is_made_again_by_its_leader() {
+    let mut world = World::new(2);
+    assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+    let leases: Api<Lease> = Api::namespaced(world.api.client(), "default");
+    leases
+        .delete(&settings("").name, &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
+    assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+    assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
+}
+
+#[tokio::test]
+async fn labels_that_others_put_on_the_lease_stay() {
+    let mut world = World::new(1);
+    assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+    let leases: Api<Lease> = Api::namespaced(world.api.client(), "default");
+    let patch = serde_json::json!({"metadata": {"labels": {"team": "a"}}});
+    let patch = kube::api::Patch::Merge(patch);
+    leases
+        .patch(&settings("").name, &kube::api::PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    world.pass(5);
+    assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+    assert_eq!(world.lease().await.metadata.labels.unwrap()["team"], "a");
+}
+
+/// What happens in a random history.
+#[derive(Clone, Debug)]
+enum Act {
+    Try(usize),
+    Resign(usize),
+    Pass(u64),
+    Fault(usize, Fault),
+    Arrive(usize),
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let who = 0..3_usize;
+    let fault = prop_oneof![
+        2 => Just(Fault::None),
+        1 => Just(Fault::Refused),
+        1 => Just(Fault::Mute),
+        1 => Just(Fault::Late),
+    ];
+    let act = prop_oneof![
+        6 => who.clone().prop_map(Act::Try),
+        1 => who.clone().prop_map(Act::Resign),
+        5 => (1..20_u64).prop_map(Act::Pass),
+        2 => (who.clone(), fault).prop_map(|(who, fault)| Act::Fault(who, fault)),
+        2 => who.prop_map(Act::Arrive),
+    ];
+    proptest::collection::vec(act, 1..80)
+}
+
+async fn live(acts: Vec<Act>) {
+    let mut world = World::new(3);
+    for act in acts {
+        match act {
+            Act::Try(n) => drop(world.attempt(n).await),
+            Act::Resign(n) => {
+                let wall = Timestamp::UNIX_EPOCH + world.elapsed;
+                drop(world.candidates[n].0.resign(wall).await);
+            }
+            Act::Pass(seconds) => world.pass(seconds),
+            Act::Fault(n, fault) => world.fault(n, fault),
+            Act::Arrive(n) => world.candidates[n].1.arrive(&world.api).await,
+        }
+        let leaders = world.leaders();
+        assert!(leaders.len() <= 1, "{leaders:?} lead at once");
+    }
+    // Once faults stop, somebody leads in the time of a lease.
+    for n in 0..3 {
+        world.fault(n, Fault::None);
+        world.candidates[n].1.arrive(&world.api).await;
+    }
+    for n in 0..3 {
+        drop(world.attempt(n).await);
+    }
+    world.pass(35);
+    for n in 0..3 {
+        drop(world.attempt(n).await);
+    }
+    assert_eq!(world.leaders().len(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn never_two_lead_and_one_does_once_faults_stop(acts in acts()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(live(acts));
+    }
+}
+
+fn candidate(client: Client, identity: &str, metrics: &Metrics) -> Candidate {
+    let quick = Settings {
+        lease: Duration::from_secs(1),
+        renew: Duration::from_millis(600),
+        retry: Duration::from_millis(50),
+        ..settings(identity)
+    };
+    let random = Arc::new(Generator::seeded(1));
+    Candidate::new(client, quick, Arc::new(SystemClock), random, metrics)
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future).await.expect("done in time")
+}
+
+#[tokio::test]
+async fn the_next_one_leads_when_the_first_resigns_and_the_metric_says_who() {
+    let api = api();
+    let (metrics, stop, done) = (Metrics::new(), Token::new(), Token::new());
+    let first = soon(candidate(api.client(), "a", &metrics).campaign(&stop))
+        .await
+        .unwrap();
+    let shown = |metrics: &Metrics, value: u8| {
+        let line =
+            format!("leader_election_master_status{{name=\"source-controller-leader-election\"}} {value}\n");
+        assert!(metrics.text().contains(&line), "{}", metrics.text());
+    };
+    shown(&metrics, 1);
+    let holding = tokio::spawn({
+        let done = done.clone();
+        async move { first.hold(&done).await }
+    });
+    let others = Metrics::new();
+    let second = candidate(api.client(), "b", &others).campaign(&stop);
+    let mut second = std::pin::pin!(second);
+    // Longer than a lease: the first one renews all the time.
+    let waited = tokio::time::timeout(Duration::from_millis(1500), second.as_mut()).await;
+    assert!(waited.is_err(), "two lead");
+    shown(&others, 0);
+    done.cancel();
+    assert_eq!(soon(holding).await.unwrap(), Ended::Resigned);
+    shown(&metrics, 0);
+    assert!(soon(second).await.is_some());
+    shown(&others, 1);
+}
+
+#[tokio::test]
+async fn a_lead_that_cannot_be_renewed_is_lost_in_time() {
+    let (api, way) = (api(), Way::default());
+    let (metrics, stop) = (Metrics::new(), Token::new());
+    let lead = soon(candidate(way.client(&api), "a", &metrics).campaign(&stop))
+        .await
+        .unwrap();
+    *lock(&way.fault) = Fault::Refused;
+    let started = Instant::now();
+    assert_eq!(soon(lead.hold(&Token::new())).await, Ended::Lost);
+    assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn a_lead_that_another_took_is_lost() {
+    let api = api();
+    let (metrics, stop) = (Metrics::new(), Token::new());
+    let lead = soon(candidate(api.client(), "a", &metrics).campaign(&stop))
+        .await
+        .unwrap();
+    let leases: Api<Lease> = Api::namespaced(api.client(), "default");
+    let patch = serde_json::json!({"spec": {"holderIdentity": "other"}});
+    let patch = kube::api::Patch::Merge(patch);
+    leases
+        .patch(&settings("").name, &kube::api::PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    assert_eq!(soon(lead.hold(&Token::new())).await, Ended::Lost);
+}
+
+#[tokio::test]
+async fn who_is_stopped_before_it_leads_ends() {
+    let api = api();
+    let (metrics, stop) = (Metrics::new(), Token::new());
+    let lead = soon(candidate(api.client(), "a", &metrics).campaign(&stop))
+        .await
+        .unwrap();
+    let waiting = candidate(api.client(), "b", &Metrics::new());
+    stop.cancel();
+    assert!(soon(waiting.campaign(&stop)).await.is_none());
+    drop(lead);
+}
+
+#[test]
+fn shards_stand_for_leases_of_their_own() {
+    assert_eq!(
+        lease_name("source-controller-leader-election", None),
+        "source-controller-leader-election"
+    );
+    // The digest is that of the printf and sha256sum of a shell.
+    assert_eq!(
+        lease_name(
+            "source-controller-leader-election",
+            Some("sharding.fluxcd.io/key=shard1")
+        ),
+        "source-controller-leader-election-73fdc1be"
+    );
+}
+
+#[test]
+fn times_that_do_not_go_together_are_refused() {
+    let of = |lease, renew, retry| {
+        let flags = LeaderElection {
+            enable_leader_election: true,
+            leader_election_release_on_cancel: true,
+            leader_election_lease_duration: Duration::from_millis(lease),
+            leader_election_renew_deadline: Duration::from_millis(renew),
+            leader_election_retry_period: Duration::from_millis(retry),
+        };
+        Settings::of_flags(&flags, "n".into(), "ns".into(), "pod", &Generator::seeded(1))
+    };
+    let settings = of(35_000, 30_000, 5_000).unwrap().unwrap();
+    assert!(settings.identity.starts_with("pod_") && settings.identity.len() == 40);
+    assert_eq!(of(30_000, 30_000, 5_000).unwrap_err(), BadTimes::Lease);
+    assert_eq!(of(35_000, 6_000, 5_000).unwrap_err(), BadTimes::Renew);
+    assert_eq!(of(35_000, 6_000, 0).unwrap_err(), BadTimes::Renew);
+    assert_eq!(of(900, 800, 100).unwrap_err(), BadTimes::Seconds);
+    let off = LeaderElection {
+        enable_leader_election: false,
+        leader_election_release_on_cancel: true,
+        leader_election_lease_duration: Duration::ZERO,
+        leader_election_renew_deadline: Duration::ZERO,
+        leader_election_retry_period: Duration::ZERO,
+    };
+    let none = Settings::of_flags(&off, "n".into(), "ns".into(), "pod", &Generator::seeded(1));
+    assert!(none.unwrap().is_none());
+}
