@@ -35,6 +35,9 @@ pub enum FetchError {
     /// The program is stopping, or the object went away.
     #[error("the operation was stopped")]
     Stopped,
+    /// No https connection can be made with what the Secret has.
+    #[error("{0} ('tls.crt' and 'tls.key' of the secret)")]
+    Tls(String),
     /// No ssh connection can be made with what the Secret has.
     #[error("unable to construct auth method with options: {0}")]
     AuthMethod(#[source] AuthMethodError),
@@ -185,6 +188,7 @@ impl Failure for FetchError {
             Self::Connection { .. }
             | Self::TimedOut { .. }
             | Self::Stopped
+            | Self::Tls(_)
             | Self::AuthMethod(_)
             | Self::Handshake { .. }
             | Self::Command { .. }
@@ -313,7 +317,7 @@ pub enum AuthMethodError {
     #[error(transparent)]
     KnownHosts(#[from] KnownHostsError),
     /// A proxy that does not carry ssh.
-    #[error("ssh goes through SOCKS5 proxies only, and this one is an {0} proxy")]
+    #[error("ssh goes through socks5 proxies only, and {0} is none")]
     Proxy(String),
 }
 

@@ -18,6 +18,7 @@ mod reference;
 mod remote;
 pub mod semver;
 pub mod ssh;
+mod tls;
 mod transport;
 
 pub use address::{Address, AddressError};
@@ -31,6 +32,8 @@ pub use mirror::{Mirror, Mirrors};
 pub use object::{Commit, Kind};
 pub use reference::{Fields, Reference, UnsupportedField};
 pub use remote::{BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits, PACK_BYTES_FLAG, PACK_OBJECTS_FLAG, Remote};
+pub use sluice_runtime::http::{Identity, Proxy, ProxyError, connect};
+pub use tls::Tls;
 pub use transport::{Transport, TransportError};
 
 #[cfg(test)]

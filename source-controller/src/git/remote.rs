@@ -1,9 +1,14 @@
 //! A remote repository as an object names it: where, as whom, how long and how much.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use sluice_runtime::http::Proxy;
 
 use super::address::Address;
 use super::credentials::Credentials;
+use super::tls::Tls;
 use super::transport::Transport;
 
 /// A remote repository and the terms on which it is read.
@@ -15,10 +20,49 @@ pub struct Remote {
     pub address: Address,
     /// Who is asking.
     pub credentials: Credentials,
+    /// What is trusted and shown, where TLS is spoken.
+    pub tls: Arc<Tls>,
+    /// The object's own proxy; without one, the process's environment decides.
+    pub proxy: Option<Arc<Proxy>>,
     /// Bound on each operation as a whole, `spec.timeout`.
     pub timeout: Duration,
     /// Bounds on what it may send.
     pub limits: Limits,
+}
+
+impl Remote {
+    /// Whether there is anything that only the address's own server may see.
+    #[must_use]
+    pub fn has_credentials(&self) -> bool {
+        self.credentials != Credentials::Anonymous || self.tls.identity.is_some()
+    }
+
+    /// A digest that differs when whoever asks does: credentials and client certificate. What is read with it may be
+    /// shared, whatever way it came.
+    #[must_use]
+    pub fn reader(&self) -> [u8; 32] {
+        let mut hash = Sha256::new_with_prefix(self.credentials.digest());
+        self.tls.identify(&mut hash);
+        hash.finalize().into()
+    }
+
+    /// A digest that differs also when the way does: authorities and proxy. What a server says is believed only by
+    /// those who would have asked it on the same way.
+    #[must_use]
+    pub fn way(&self) -> [u8; 32] {
+        let mut hash = Sha256::new_with_prefix(self.reader());
+        let authorities = &self.tls.authorities;
+        hash.update(authorities.len().to_be_bytes());
+        hash.update(authorities);
+        if let Some(proxy) = &self.proxy {
+            let (name, password) = proxy.user().unwrap_or_default();
+            for part in [proxy.to_string().as_str(), name, password] {
+                hash.update(part.len().to_be_bytes());
+                hash.update(part);
+            }
+        }
+        hash.finalize().into()
+    }
 }
 
 /// Bounds on what a remote may send. Each is generous for a repository of configuration, and set by a flag.

@@ -2,6 +2,7 @@
 //! refused by name, never ignored.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
@@ -141,6 +142,8 @@ pub(super) async fn resolve(
         transport: transport.clone(),
         address,
         credentials,
+        tls: Arc::default(),
+        proxy: None,
         timeout,
         limits,
     };

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_harness::git::{GitServer, Repository};
@@ -54,6 +55,8 @@ impl World {
             transport: Transport::new().unwrap(),
             address: Address::parse(&server.serve("tree", &self.repository)).unwrap(),
             credentials: Credentials::Anonymous,
+            tls: Arc::default(),
+            proxy: None,
             timeout: DEADLINE,
             limits,
         };

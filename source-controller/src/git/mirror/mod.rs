@@ -20,7 +20,6 @@ pub(super) use generation::{Generation, open_objects};
 pub(super) use record::Record;
 
 use super::address::Address;
-use super::credentials::Credentials;
 use super::remote::Remote;
 
 /// Commits that a mirror may hold before it is made anew. Each adds a pack to look into and two lines to a request.
@@ -69,7 +68,7 @@ impl Mirrors {
     /// The mirror of a remote. Nothing is read or written yet, so this may be called on every pass.
     #[must_use]
     pub fn open(&self, remote: &Remote) -> Arc<Mirror> {
-        let name = name(&remote.address, &remote.credentials);
+        let name = name(&remote.address, &remote.reader());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.used.insert(name.clone());
         open.held.retain(|_, mirror| mirror.strong_count() > 0);
@@ -105,12 +104,12 @@ impl Mirrors {
 
 /// Directory name of a mirror: a digest, so that neither address nor credentials can be read from the disk's listing,
 /// and that two users of one address share a mirror only if both may read it.
-fn name(address: &Address, credentials: &Credentials) -> String {
+fn name(address: &Address, reader: &[u8; 32]) -> String {
     let url = address.url().as_str().as_bytes();
     let hash = Sha256::new()
         .chain_update(url.len().to_be_bytes())
         .chain_update(url);
-    hex::encode(hash.chain_update(credentials.digest()).finalize())
+    hex::encode(hash.chain_update(reader).finalize())
 }
 
 /// One mirror. It is written by one fetch at a time and read by any number of checkouts.

@@ -76,6 +76,8 @@ impl World {
             transport: self.transport.clone(),
             address,
             credentials,
+            tls: Arc::default(),
+            proxy: None,
             timeout: DEADLINE,
             limits: Limits::default(),
         }

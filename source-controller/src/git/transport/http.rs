@@ -1,5 +1,6 @@
 //! Smart HTTP over pooled connections (`gitprotocol-http`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, BodyStream, Full, Limited};
 use hyper::body::Incoming;
 use sluice_runtime::failure::chain;
-use sluice_runtime::http::{HttpClient, Settings, TlsError, client};
+use sluice_runtime::http::{Route, Settings, TlsError};
 use url::Url;
 
 use super::super::address::host;
@@ -18,6 +19,8 @@ use super::super::protocol::advertisement::{self, Capabilities};
 use super::super::protocol::{AGENT, remote_text};
 use super::super::remote::Remote;
 use super::answer::Packets;
+use super::distrust;
+use super::pools::Pools;
 use super::redirect;
 
 /// Bytes of an error page that are read.
@@ -39,15 +42,20 @@ pub(super) struct Place {
 
 /// Pooled connections for http and https.
 pub(super) struct Http {
-    pool: HttpClient<Full<Bytes>>,
+    pools: Pools,
 }
 
 impl Http {
     /// A pool without any connection yet.
     pub(super) fn new(settings: &Settings) -> Result<Self, TlsError> {
         Ok(Self {
-            pool: client(settings)?,
+            pools: Pools::new(settings)?,
         })
+    }
+
+    /// Which way requests go that have no proxy of their own.
+    pub(super) const fn route(&self) -> &Route {
+        self.pools.route()
     }
 
     /// Sends one command and gives the packets of its answer.
@@ -68,7 +76,9 @@ impl Http {
             ACCEPT,
             HeaderValue::from_static("application/x-git-upload-pack-result"),
         );
-        let response = self.send(Method::POST, &url, headers, body).await?;
+        let response = self
+            .send(remote, place.trusted, Method::POST, &url, headers, body)
+            .await?;
         if response.status().is_redirection() {
             let why = "a command was redirected; only the first request may be".to_owned();
             return Err(FetchError::Redirect {
@@ -76,7 +86,7 @@ impl Http {
                 why,
             });
         }
-        let response = succeeded(remote, response).await?;
+        let response = succeeded(remote, &url, place.trusted, response).await?;
         let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         if kind != Some(b"application/x-git-upload-pack-result") {
             let why = format!("content type '{}'", remote_text(kind.unwrap_or_default()));
@@ -99,7 +109,9 @@ impl Http {
         let (mut authorization, mut trusted) = (remote.credentials.header(), true);
         for _ in 0..=redirect::LONGEST_CHAIN {
             let sent = headers(authorization.as_ref());
-            let response = self.send(Method::GET, &url, sent, Bytes::new()).await?;
+            let response = self
+                .send(remote, trusted, Method::GET, &url, sent, Bytes::new())
+                .await?;
             if let Some(location) = location(&response) {
                 let next = redirect::follow(&url, &location).map_err(refused)?;
                 if !redirect::same_place(&url, &next) {
@@ -109,7 +121,7 @@ impl Http {
                 continue;
             }
             let repository = redirect::repository(&url).map_err(refused)?;
-            let response = succeeded(remote, response).await?;
+            let response = succeeded(remote, &url, trusted, response).await?;
             let body = beginning(response.into_body(), advertisement::LONGEST).await;
             let body = body.map_err(|why| FetchError::Connection {
                 host: host(&url),
@@ -128,8 +140,11 @@ impl Http {
         )))
     }
 
+    /// Sends a request. A server that is not `trusted` with credentials sees no client certificate either.
     async fn send(
         &self,
+        remote: &Remote,
+        trusted: bool,
         method: Method,
         url: &Url,
         headers: HeaderMap,
@@ -140,6 +155,13 @@ impl Http {
             host: host.clone(),
             why,
         };
+        let tls = if trusted || remote.tls.identity.is_none() {
+            Arc::clone(&remote.tls)
+        } else {
+            Arc::new(remote.tls.without_identity())
+        };
+        let pool = self.pools.get(&tls, remote.proxy.as_ref());
+        let pool = pool.map_err(|error| FetchError::Tls(chain(&error)))?;
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -147,12 +169,15 @@ impl Http {
             *request.method_mut() = method.clone();
             *request.uri_mut() = url.as_str().parse().map_err(|error| broken(format!("{error}")))?;
             *request.headers_mut() = headers.clone();
-            match self.pool.request(request).await {
+            match pool.request(request).await {
                 Ok(response) => return Ok(response),
                 // A kept connection that the server closed while the request was on its way. Nothing here changes
                 // anything at the server, so asking again is safe.
                 Err(error) if attempts == 1 && !error.is_connect() => {}
-                Err(error) => return Err(connection_error(&host, &error)),
+                Err(error) => {
+                    let why = distrust::explain(&error, &tls);
+                    return Err(broken(why.unwrap_or_else(|| chain(&error))));
+                }
             }
         }
     }
@@ -177,7 +202,13 @@ fn location(response: &Response<Incoming>) -> Option<String> {
 }
 
 /// Turns an answer that is no success into the error that says what it means.
-async fn succeeded(remote: &Remote, response: Response<Incoming>) -> Result<Response<Incoming>, FetchError> {
+/// `trusted` is whether credentials were shown at `url`, if there are any.
+async fn succeeded(
+    remote: &Remote,
+    url: &Url,
+    trusted: bool,
+    response: Response<Incoming>,
+) -> Result<Response<Incoming>, FetchError> {
     let status = response.status();
     if status == StatusCode::OK {
         return Ok(response);
@@ -189,11 +220,19 @@ async fn succeeded(remote: &Remote, response: Response<Incoming>) -> Result<Resp
             wait,
         });
     }
-    let url = remote.address.to_string();
     let page = beginning(response.into_body(), ERROR_PAGE)
         .await
         .unwrap_or_default();
-    let said = Said(remote_text(&page));
+    let mut said = Said(remote_text(&page));
+    let refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+    if refused && !trusted && remote.has_credentials() {
+        let moved = redirect::repository(url).map_or_else(|_| host(url), |url| url.to_string());
+        said = Said(format!(
+            "the address redirects to '{moved}', to which the credentials were not sent: if it is to be trusted with \
+             them, write it into spec.url"
+        ));
+    }
+    let url = remote.address.to_string();
     Err(match status {
         StatusCode::UNAUTHORIZED => FetchError::AuthenticationRequired { url, said },
         StatusCode::FORBIDDEN => FetchError::AuthorizationFailed { url, said },
@@ -256,13 +295,6 @@ async fn beginning(body: Incoming, limit: usize) -> Result<Vec<u8>, String> {
         }
     }
     Ok(bytes)
-}
-
-fn connection_error(host: &str, error: &(dyn std::error::Error + 'static)) -> FetchError {
-    FetchError::Connection {
-        host: host.to_owned(),
-        why: chain(error),
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! How the protocol reaches a server: http, https and ssh.
 
 mod answer;
+mod distrust;
 mod http;
+mod pools;
 mod redirect;
 mod ssh;
 
@@ -11,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sluice_runtime::http::{Settings, TlsError};
+use sluice_runtime::http::{Proxy, Route, Settings, TlsError};
 
 use super::error::FetchError;
 use super::protocol::advertisement::Capabilities;
@@ -35,7 +37,8 @@ struct Inner {
     endpoints: Mutex<HashMap<Key, Arc<Endpoint>>>,
 }
 
-/// Whose capabilities are remembered: an address, and the digest of the credentials it was asked with.
+/// Whose capabilities are remembered: an address, and the digest of who asks there on which way. The way counts, because
+/// what is remembered of a server holds for those only who trust the authorities and the proxy that led there.
 type Key = (String, [u8; 32]);
 
 /// A repository as its server presented it.
@@ -134,6 +137,16 @@ impl Transport {
         }
     }
 
+    /// The proxy of a remote: its own, or the one that the environment names for it.
+    pub(super) fn proxy(&self, remote: &Remote) -> Option<Arc<Proxy>> {
+        let own = remote.proxy.clone();
+        own.or_else(|| match self.0.http.route() {
+            Route::Direct => None,
+            Route::Through(proxy) => Some(Arc::clone(proxy)),
+            Route::Environment(environment) => environment.proxy(remote.address.url()).cloned().map(Arc::new),
+        })
+    }
+
     fn endpoints(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Endpoint>>> {
         self.0.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -146,8 +159,5 @@ impl fmt::Debug for Transport {
 }
 
 fn key(remote: &Remote) -> Key {
-    (
-        remote.address.url().as_str().to_owned(),
-        remote.credentials.digest(),
-    )
+    (remote.address.url().as_str().to_owned(), remote.way())
 }

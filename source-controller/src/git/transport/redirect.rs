@@ -72,9 +72,9 @@ pub(super) fn repository(found: &Url) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Whether credentials for `one` may go to `other`: same host and same port, as they are written.
+/// Whether credentials for `one` may go to `other`: same scheme, host and port.
 pub(super) fn same_place(one: &Url, other: &Url) -> bool {
-    one.host() == other.host() && one.port() == other.port()
+    one.origin() == other.origin()
 }
 
 #[cfg(test)]
@@ -141,10 +141,11 @@ mod tests {
     }
 
     #[test]
-    fn credentials_stay_with_their_host_and_port() {
+    fn credentials_stay_with_their_scheme_host_and_port() {
         for (one, other, same) in [
             ("http://h/a", "http://h/b", true),
-            ("http://h/a", "https://h/a", true),
+            ("http://h/a", "http://h:80/b", true),
+            ("http://h/a", "https://h/a", false),
             ("http://h/a", "http://h:8080/a", false),
             ("http://h/a", "http://sub.h/a", false),
         ] {

@@ -8,6 +8,7 @@ use russh::client::{self, AuthResult, DisconnectReason, Handle};
 use russh::keys::{Algorithm, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
 use russh::{AlgorithmKind, Preferred, SshId};
 use sluice_runtime::failure::chain;
+use sluice_runtime::http::{ProxyKind, connect};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -66,9 +67,7 @@ impl Connection {
             host: remote.address.host(),
             why: chain(error),
         };
-        let socket = TcpStream::connect((server.host, port))
-            .await
-            .map_err(|error| broken(&error))?;
+        let socket = socket(remote, server.host, port).await?;
         socket.set_nodelay(true).map_err(|error| broken(&error))?;
         let (cut, lost) = (CancellationToken::new(), Loss::default());
         let leash = cut.clone().drop_guard();
@@ -185,6 +184,23 @@ fn config(algorithms: &Algorithms, known_hosts: &KnownHosts, server: Server<'_>)
         nodelay: true,
         ..client::Config::default()
     }
+}
+
+/// Connects straight, or through the SOCKS proxy of the object or the environment.
+async fn socket(remote: &Remote, host: &str, port: u16) -> Result<TcpStream, FetchError> {
+    let broken = |error: &(dyn std::error::Error + 'static)| FetchError::Connection {
+        host: remote.address.host(),
+        why: chain(error),
+    };
+    let Some(proxy) = remote.transport.proxy(remote) else {
+        let socket = TcpStream::connect((host, port)).await;
+        return socket.map_err(|error| broken(&error));
+    };
+    if proxy.kind() != ProxyKind::Socks5 {
+        return Err(FetchError::AuthMethod(AuthMethodError::Proxy(proxy.to_string())));
+    }
+    let socket = connect(&proxy, host, port, remote.timeout).await;
+    socket.map_err(|error| broken(&error))
 }
 
 /// Proves who is asking; gives why not, if the server does not take it.

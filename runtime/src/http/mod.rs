@@ -1,30 +1,73 @@
-//! The one HTTP client of a program: pooled connections, rustls with the system's roots, explicit timeouts.
+//! The HTTP client of a program: pooled connections, rustls with the system's roots, proxies, explicit timeouts.
+//!
+//! [`Settings`] say whom a client trusts, what it shows of itself and which way it goes; `dial.rs` goes that way.
 
+mod dial;
+mod environment;
+mod proxy;
+mod socks;
+mod tls;
+
+use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::header::PROXY_AUTHORIZATION;
+use ::http::{Request, Response, Uri};
+use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, RootCertStore};
 
-/// A pooled client for `http` and `https` with request bodies `B`.
-pub type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
+pub use dial::{DialError, Dialed, Dialer, connect};
+pub use environment::{Environment, EnvironmentError};
+pub use proxy::{Proxy, ProxyError, ProxyKind};
+pub use socks::{SocksError, handshake as socks_handshake};
+pub use tls::{Identity, TlsError, certificates, install_crypto, tls};
+
+/// Which way requests go.
+#[derive(Clone, Debug, Default)]
+pub enum Route {
+    /// Straight to the server.
+    #[default]
+    Direct,
+    /// Through this proxy, whatever the server.
+    Through(Arc<Proxy>),
+    /// As the process's environment says for each server.
+    Environment(Arc<Environment>),
+}
+
+impl Route {
+    /// The proxy that a request goes through.
+    #[must_use]
+    pub fn proxy(&self, uri: &Uri) -> Option<Proxy> {
+        match self {
+            Self::Direct => None,
+            Self::Through(proxy) => Some(Proxy::clone(proxy)),
+            Self::Environment(environment) => environment
+                .choose(uri.scheme_str()?, uri.host()?, uri.port_u16())
+                .cloned(),
+        }
+    }
+}
 
 /// How connections are made and kept.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// To open a connection, name lookup included, TLS excluded.
+    /// To open a connection, name lookup and a proxy's part included, TLS to the server excluded.
     pub connect_timeout: Duration,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
     /// Unused connections kept per host.
     pub idle_per_host: usize,
-    /// Certificate authorities trusted in addition to the system's (DER).
+    /// Certificate authorities trusted in addition to the system's (DER). One that is no certificate is passed over.
     pub extra_roots: Vec<CertificateDer<'static>>,
-    /// Whether the system's authorities are trusted; off when an object names its own (`ca.crt`).
+    /// Whether the system's authorities are trusted.
     pub system_roots: bool,
+    /// What a server is shown that asks for a client certificate.
+    pub identity: Option<Identity>,
+    /// Which way requests go.
+    pub route: Route,
 }
 
 impl Default for Settings {
@@ -35,50 +78,48 @@ impl Default for Settings {
             idle_per_host: 8,
             extra_roots: Vec::new(),
             system_roots: true,
+            identity: None,
+            route: Route::Direct,
         }
     }
 }
 
-/// A client cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// TLS cannot be set up.
-    #[error("TLS cannot be set up")]
-    Setup(#[from] rustls::Error),
+/// A pooled client for `http` and `https` with request bodies `B`. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct HttpClient<B> {
+    pool: Client<HttpsConnector<Dialer>, B>,
+    route: Route,
 }
 
-/// Makes `ring` the process's cryptography, so that crates which leave the choice open agree. Calling it again is
-/// harmless.
-pub fn install_crypto() {
-    // An error says that a provider is installed already.
-    let _installed_before = rustls::crypto::ring::default_provider().install_default();
-}
-
-/// The TLS side of a client: roots as the settings say, HTTP/1.1 and HTTP/2 negotiated by the connector.
-///
-/// # Errors
-/// An extra root is no certificate, or TLS cannot be set up.
-pub fn tls(settings: &Settings) -> Result<ClientConfig, TlsError> {
-    let mut roots = RootCertStore::empty();
-    if settings.system_roots {
-        let found = rustls_native_certs::load_native_certs();
-        for error in &found.errors {
-            tracing::debug!(
-                error = error as &dyn std::error::Error,
-                "system certificates not readable"
-            );
+impl<B> HttpClient<B>
+where
+    B: http_body::Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// Sends a request, and gives the answer once its head is there.
+    ///
+    /// # Errors
+    /// There is no connection, or it broke.
+    pub async fn request(&self, mut request: Request<B>) -> Result<Response<Incoming>, Error> {
+        if let Some(value) = dial::forwarding(&self.route, request.uri()) {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, value);
         }
-        // Single unusable ones are common in system stores and no reason to fail.
-        roots.add_parsable_certificates(found.certs);
+        self.pool.request(request).await
     }
-    for certificate in &settings.extra_roots {
-        roots.add(certificate.clone())?;
+
+    /// Sends a `GET` without a body.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    pub async fn get(&self, uri: Uri) -> Result<Response<Incoming>, Error>
+    where
+        B: Default,
+    {
+        let mut request = Request::new(B::default());
+        *request.uri_mut() = uri;
+        self.request(request).await
     }
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    Ok(ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth())
 }
 
 /// Builds a client. Requests have no time limit of their own here: each caller bounds its calls.
@@ -90,22 +131,26 @@ where
     B: http_body::Body + Send,
     B::Data: Send,
 {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(settings.connect_timeout));
-    tcp.set_keepalive(Some(Duration::from_secs(30)));
+    let without_identity = Settings {
+        identity: None,
+        ..settings.clone()
+    };
+    let to_proxy = Arc::new(tls(&without_identity)?);
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls(settings)?)
         .https_or_http()
         .enable_all_versions()
-        .wrap_connector(tcp);
-    Ok(Client::builder(TokioExecutor::new())
+        .wrap_connector(Dialer::new(settings, to_proxy));
+    let pool = Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(settings.idle_timeout)
         .pool_max_idle_per_host(settings.idle_per_host)
-        .build(connector))
+        .build(connector);
+    Ok(HttpClient {
+        pool,
+        route: settings.route.clone(),
+    })
 }
 
 #[cfg(test)]
@@ -155,10 +200,8 @@ mod tests {
     }
 
     async fn get(settings: &Settings, url: &str) -> Result<Bytes, String> {
-        let request = client::<Empty<Bytes>>(settings)
-            .unwrap()
-            .get(url.parse().unwrap());
-        let answer = tokio::time::timeout(Duration::from_secs(30), request)
+        let client = client::<Empty<Bytes>>(settings).unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(30), client.get(url.parse().unwrap()))
             .await
             .unwrap();
         let answer = answer.map_err(|error| crate::failure::chain(&error))?;
@@ -179,14 +222,5 @@ mod tests {
             ..closed
         };
         assert_eq!(get(&open, &url).await.unwrap(), "hello");
-    }
-
-    #[test]
-    fn a_root_that_is_no_certificate_is_refused() {
-        let settings = Settings {
-            extra_roots: vec![CertificateDer::from(vec![1, 2, 3])],
-            ..Settings::default()
-        };
-        assert!(tls(&settings).is_err());
     }
 }

@@ -1,0 +1,180 @@
+//! The TLS side of a client: whom it trusts, and what it shows of itself.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::Settings;
+
+/// No client can be made of the settings.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up")]
+    Setup(#[from] rustls::Error),
+    /// The client certificate is unusable.
+    #[error("the client certificate cannot be used: {0}")]
+    Identity(String),
+}
+
+/// A client certificate with its key, as PEM. `Debug` shows neither.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The certificate, and those that lead to its authority.
+    pub certificate: Vec<u8>,
+    /// Its private key: PKCS #8, PKCS #1 or SEC1.
+    pub key: Vec<u8>,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity(***)")
+    }
+}
+
+/// Makes `ring` the process's cryptography, so that crates which leave the choice open agree. Calling it again is
+/// harmless.
+pub fn install_crypto() {
+    // An error says that a provider is installed already.
+    let _installed_before = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// The certificates in a PEM bundle. Whatever else it holds is passed over, as Go does.
+#[must_use]
+pub fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem)
+        .filter_map(Result::ok)
+        .collect()
+}
+
+/// The TLS side of a client: roots and client certificate as the settings say, HTTP/1.1 and HTTP/2 negotiated by the
+/// connector. An extra root that is no certificate is passed over.
+///
+/// # Errors
+/// The client certificate is unusable, or TLS cannot be set up.
+pub fn tls(settings: &Settings) -> Result<ClientConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots(settings));
+    let Some(identity) = &settings.identity else {
+        return Ok(config.with_no_client_auth());
+    };
+    let unusable = |what: &str| TlsError::Identity(what.to_owned());
+    let chain = certificates(&identity.certificate);
+    if chain.is_empty() {
+        return Err(unusable("no certificate in PEM form"));
+    }
+    // The parser's own error could quote the key.
+    let key = PrivateKeyDer::from_pem_slice(&identity.key)
+        .map_err(|_| unusable("no private key in PEM form without encryption"))?;
+    config
+        .with_client_auth_cert(chain, key)
+        .map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => unusable("the private key is not that of the certificate"),
+            other => unusable(&other.to_string()),
+        })
+}
+
+fn roots(settings: &Settings) -> RootCertStore {
+    let mut roots = if settings.system_roots {
+        SYSTEM.clone()
+    } else {
+        RootCertStore::empty()
+    };
+    let (_, unusable) = roots.add_parsable_certificates(settings.extra_roots.iter().cloned());
+    if unusable > 0 {
+        tracing::debug!(unusable, "certificates of authorities passed over");
+    }
+    roots
+}
+
+/// The operating system's authorities, read once.
+static SYSTEM: LazyLock<RootCertStore> = LazyLock::new(|| {
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::debug!(
+            error = error as &dyn std::error::Error,
+            "system certificates not readable"
+        );
+    }
+    let mut roots = RootCertStore::empty();
+    // Single unusable ones are common in system stores and no reason to fail.
+    roots.add_parsable_certificates(found.certs);
+    roots
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made() -> (String, String) {
+        let made = rcgen::generate_simple_self_signed(vec!["me".to_owned()]).unwrap();
+        (made.cert.pem(), made.signing_key.serialize_pem())
+    }
+
+    fn with(certificate: &str, key: &str) -> Result<(), String> {
+        let settings = Settings {
+            system_roots: false,
+            identity: Some(Identity {
+                certificate: certificate.into(),
+                key: key.into(),
+            }),
+            ..Settings::default()
+        };
+        tls(&settings).map(drop).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_client_certificate_needs_its_own_key() {
+        let ((certificate, key), (_, other)) = (made(), made());
+        assert_eq!(with(&certificate, &key), Ok(()));
+        for (certificate, key, why) in [
+            (
+                &*certificate,
+                &*other,
+                "the private key is not that of the certificate",
+            ),
+            (
+                &certificate,
+                "nonsense",
+                "no private key in PEM form without encryption",
+            ),
+            ("nonsense", &key, "no certificate in PEM form"),
+            ("", "", "no certificate in PEM form"),
+        ] {
+            let text = with(certificate, key).unwrap_err();
+            assert_eq!(text, format!("the client certificate cannot be used: {why}"));
+        }
+    }
+
+    #[test]
+    fn a_bundle_gives_its_certificates_and_nothing_else() {
+        let (one, key) = made();
+        let (two, _) = made();
+        let broken = "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n";
+        let bundle = format!("a comment\n{one}{key}\n{two}");
+        assert_eq!(certificates(bundle.as_bytes()).len(), 2);
+        assert!(certificates(broken.as_bytes()).is_empty());
+        assert!(certificates(b"\xff\x00nonsense").is_empty());
+        let settings = Settings {
+            extra_roots: vec![CertificateDer::from(vec![1, 2, 3])],
+            system_roots: false,
+            ..Settings::default()
+        };
+        assert!(roots(&settings).is_empty());
+    }
+
+    #[test]
+    fn an_identity_prints_nothing() {
+        let (certificate, key) = made();
+        let identity = Identity {
+            certificate: certificate.into(),
+            key: key.into(),
+        };
+        assert_eq!(format!("{identity:?}"), "Identity(***)");
+    }
+}
