@@ -1,5 +1,6 @@
 //! Harness and suites: real git, real kube-apiserver, real CLI.
 
+pub mod compatibility;
 pub mod program;
 pub mod story;
 
