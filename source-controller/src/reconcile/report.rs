@@ -171,6 +171,19 @@ pub(super) fn settled(
     status
 }
 
+/// The status of an object that is being deleted: it names no artifact any more, and otherwise stays.
+#[must_use]
+pub(super) fn released(object: &GitRepository, now: Timestamp) -> GitRepositoryStatus {
+    let status = object.status.clone().unwrap_or_default();
+    let mut board = Board::new(&status.conditions);
+    board.delete(Kind::ArtifactInStorage);
+    GitRepositoryStatus {
+        artifact: None,
+        conditions: board.into_conditions(object.metadata.generation, now),
+        ..status
+    }
+}
+
 fn with_artifact(object: &GitRepository, observed: &Observed) -> GitRepositoryStatus {
     GitRepositoryStatus {
         artifact: observed.artifact.clone(),

@@ -105,6 +105,14 @@ impl Pass<'_> {
         if !finalizer::is_held(&self.object, FINALIZER) {
             return Ok(Next::OnChange);
         }
+        // Somebody else's finalizer may hold the object for long: it must not name a file that is gone.
+        let Some(latest) = self
+            .write(|object| report::released(object, self.context.clock.now()))
+            .await?
+            .object()
+        else {
+            return Ok(Next::OnChange);
+        };
         if let Ok(directory) = ObjectDirectory::git_repository(&self.namespace, &self.object.name_any()) {
             let Context {
                 storage, looks, stop, ..
@@ -121,7 +129,7 @@ impl Pass<'_> {
                 Err(error) => return Ok(self.stuck(&error)),
             }
         }
-        finalizer::release(&self.api, &self.object, FINALIZER).await?;
+        finalizer::release(&self.api, &latest, FINALIZER).await?;
         Ok(Next::OnChange)
     }
 

@@ -47,7 +47,7 @@ pub(in crate::reconcile::tests) struct World {
     _api: Embedded,
     recorder: Recorder,
     mirrors: Arc<Mirrors>,
-    _mirrors_directory: tempfile::TempDir,
+    mirrors_directory: tempfile::TempDir,
     limits: Limits,
     known: Vec<(String, String)>,
     /// The object after each write of the last pass.
@@ -115,7 +115,7 @@ impl World {
             _api: api,
             recorder,
             mirrors,
-            _mirrors_directory: mirrors_directory,
+            mirrors_directory,
             limits: Limits::default(),
             written: Mutex::default(),
         }
@@ -130,6 +130,11 @@ impl World {
 
     pub(in crate::reconcile::tests) fn limit(&mut self, limits: Limits) {
         self.limits = limits;
+    }
+
+    /// Where mirrors can be kept.
+    pub(in crate::reconcile::tests) fn mirrors_directory(&self) -> &std::path::Path {
+        self.mirrors_directory.path()
     }
 
     pub(in crate::reconcile::tests) fn context(&self) -> Context {

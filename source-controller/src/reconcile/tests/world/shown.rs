@@ -31,10 +31,16 @@ impl World {
 
     /// What the object shows, and what was told since the last table.
     pub(in crate::reconcile::tests) async fn table(&self, name: &str) -> String {
+        let shown = self.shown(name).await;
+        let lines = [vec![shown], self.told().await].concat();
+        self.masked(&lines.join("\n"))
+    }
+
+    /// What the object shows.
+    pub(in crate::reconcile::tests) async fn shown(&self, name: &str) -> String {
         let object = self.get(name).await;
         let mut lines = conditions(&object);
         lines.push(summary(&object));
-        lines.extend(self.told().await);
         self.masked(&lines.join("\n"))
     }
 
