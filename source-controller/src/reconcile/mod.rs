@@ -111,7 +111,8 @@ impl Reconciler<GitRepository> for GitRepositories {
         let Some(object) = read else {
             return Ok(Next::OnChange);
         };
-        Pass::new(context, api, object, namespace).run().await
+        // Many phases make a large future: it stands on the heap, once.
+        Box::pin(Pass::new(context, api, object, namespace).run()).await
     }
 }
 

@@ -88,8 +88,9 @@ async fn outcome(world: &World) -> String {
     let kept: BTreeSet<_> = kept
         .into_iter()
         .flatten()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| !name.ends_with(".lock"))
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_none_or(|extension| extension != "lock"))
+        .map(|path| path.file_name().unwrap().to_owned())
         .collect();
     world.masked(&format!("{object}\nfiles {kept:?}"))
 }
