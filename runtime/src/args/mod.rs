@@ -2,6 +2,7 @@
 //! has one. Flag wins over environment, environment over default. Nothing else reads the environment.
 
 mod go;
+mod proxies;
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::serve::Address;
 use crate::telemetry::{Encoding, Level};
 
 pub use go::{boolean, duration};
+pub use proxies::proxies;
 
 /// How the program logs.
 #[derive(Args, Clone, Copy, Debug)]
