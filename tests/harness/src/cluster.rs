@@ -5,7 +5,6 @@
 
 mod access;
 mod parts;
-mod process;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,9 +19,9 @@ use tokio::sync::OnceCell;
 pub use access::{Access, AccessError};
 
 use crate::gobuild::{self, BuildError, Tool};
+use crate::process::Process;
 use crate::tls::CertificateError;
 use parts::{Keys, Ports};
-use process::Process;
 
 /// A part that is not ready by then never will be, on the slowest machine that builds this.
 const READY: Duration = Duration::from_secs(180);

@@ -140,7 +140,7 @@ pub fn place(tool: Tool) -> Result<PathBuf, BuildError> {
         hash.update(flag);
     }
     let hash = hex::encode(hash.finalize());
-    Ok(folder()
+    Ok(tools()
         .join(format!("{}-{}", tool.name(), &hash[..12]))
         .join(tool.name()))
 }
@@ -160,7 +160,7 @@ pub fn build(tool: Tool, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, Buil
     };
     let home = wanted.parent().unwrap_or(&wanted);
     fs::create_dir_all(home).map_err(at(home))?;
-    let lock = folder().join(format!("{}.lock", tool.name()));
+    let lock = tools().join(format!("{}.lock", tool.name()));
     let held = File::create(&lock).map_err(at(&lock))?;
     held.lock().map_err(at(&lock))?;
     if wanted.is_file() {
@@ -248,8 +248,8 @@ fn module(tool: Tool) -> PathBuf {
     workspace().join("tests/assets").join(tool.module())
 }
 
-/// `tools` in cargo's target folder, which the environment may have moved.
-fn folder() -> PathBuf {
+/// `tools` in cargo's target folder, which the environment may have moved: programs that are got once.
+pub(crate) fn tools() -> PathBuf {
     let moved = std::env::var_os("CARGO_TARGET_DIR").or_else(|| std::env::var_os("CARGO_BUILD_TARGET_DIR"));
     workspace()
         .join(moved.unwrap_or_else(|| "target".into()))
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(distinct.len(), Tool::ALL.len());
         for (tool, place) in Tool::ALL.into_iter().zip(&places) {
             assert_eq!(Tool::named(tool.name()), Some(tool));
-            assert!(place.starts_with(folder()), "{}", place.display());
+            assert!(place.starts_with(tools()), "{}", place.display());
             let listed = fs::read_to_string(module(tool).join("go.mod")).unwrap();
             assert!(listed.contains(tool.package()), "{}", tool.package());
         }

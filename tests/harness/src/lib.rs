@@ -8,4 +8,6 @@ pub mod cluster;
 pub mod git;
 pub mod gobuild;
 pub mod gpg;
+mod process;
+pub mod ssh;
 pub mod tls;

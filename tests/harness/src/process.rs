@@ -27,7 +27,7 @@ exit "$code"
 
 /// A running child with its log.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     supervisor: Child,
     pid: Pid,
     log: PathBuf,
@@ -35,7 +35,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts `program`; what it prints is appended to `log`. `scratch` is removed should the tests be killed.
-    pub(super) fn start(
+    pub(crate) fn start(
         program: &Path,
         arguments: &[String],
         log: &Path,
@@ -65,17 +65,17 @@ impl Process {
         })
     }
 
-    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(self.pid, signal)?)
     }
 
     /// Whether it has ended by itself.
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.supervisor.try_wait(), Ok(None))
     }
 
     /// The last lines that it printed.
-    pub(super) fn last_words(&self, lines: usize) -> String {
+    pub(crate) fn last_words(&self, lines: usize) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let all: Vec<_> = log.lines().collect();

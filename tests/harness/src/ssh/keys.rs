@@ -1,0 +1,101 @@
+//! Keys and certificates, made by the real `ssh-keygen`.
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A pair of keys, as files would hold them.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// The private half.
+    pub private: String,
+    /// The public half: type and key, without a comment.
+    pub public: String,
+    /// A certificate for it.
+    pub certificate: Option<String>,
+}
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// `ssh-keygen` could not be run, or its files not be read.
+    #[error("ssh-keygen: {0}")]
+    System(#[from] io::Error),
+    /// `ssh-keygen` said no.
+    #[error("`ssh-keygen {arguments}` failed: {output}")]
+    Failed {
+        /// What it was told.
+        arguments: String,
+        /// What it said.
+        output: String,
+    },
+}
+
+impl Key {
+    /// A key of OpenSSH's own form without a passphrase: `ed25519`, `ecdsa` or `rsa`, and its bits.
+    ///
+    /// # Errors
+    /// When `ssh-keygen` is missing or fails.
+    pub fn generate(kind: &str, bits: u32) -> Result<Self, KeyError> {
+        Self::generate_with(kind, bits, &["-N", ""])
+    }
+
+    /// The same with further arguments of `ssh-keygen`: `-m PEM`, `-N passphrase`.
+    ///
+    /// # Errors
+    /// When `ssh-keygen` is missing or fails.
+    pub fn generate_with(kind: &str, bits: u32, arguments: &[&str]) -> Result<Self, KeyError> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("key");
+        let (bits, path) = (bits.to_string(), file.display().to_string());
+        run(&[&["-q", "-t", kind, "-b", &bits, "-C", "", "-f", &path], arguments].concat())?;
+        Ok(Self {
+            private: std::fs::read_to_string(&file)?,
+            public: std::fs::read_to_string(file.with_extension("pub"))?
+                .trim()
+                .to_owned(),
+            certificate: None,
+        })
+    }
+}
+
+/// Signs a key: `arguments` say for whom and how long (`-h -n host -V +1h`).
+///
+/// # Errors
+/// When `ssh-keygen` is missing or fails.
+pub fn certify(authority: &Key, key: &Key, arguments: &[&str]) -> Result<Key, KeyError> {
+    let folder = tempfile::tempdir()?;
+    let file = |name: &str| folder.path().join(name);
+    write_private(&file("authority"), &authority.private)?;
+    std::fs::write(file("key.pub"), &key.public)?;
+    let (signer, public) = (
+        file("authority").display().to_string(),
+        file("key.pub").display().to_string(),
+    );
+    run(&[&["-q", "-s", &signer, "-I", "test"], arguments, &[&public]].concat())?;
+    Ok(Key {
+        certificate: Some(std::fs::read_to_string(file("key-cert.pub"))?),
+        ..key.clone()
+    })
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::write(path, text)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+}
+
+fn run(arguments: &[&str]) -> Result<(), KeyError> {
+    let output = Command::new("ssh-keygen")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    Err(KeyError::Failed {
+        arguments: arguments.join(" "),
+        output: String::from_utf8_lossy(&said).trim().to_owned(),
+    })
+}
