@@ -7,6 +7,7 @@ use sluice_runtime::args::{Common, duration};
 
 use crate::archive::Algorithm;
 use crate::git::Limits;
+use crate::git::ssh::{Algorithms, HostKeyAlgorithm, KeyExchange};
 
 /// Feature gates that Flux has; any other is refused at the start, as there.
 const GATES: [&str; 2] = ["CacheSecretsAndConfigMaps", "ObjectLevelWorkloadIdentity"];
@@ -28,6 +29,9 @@ pub struct Options {
     /// What a remote may send.
     #[command(flatten)]
     pub git: GitOptions,
+    /// What is offered to ssh servers.
+    #[command(flatten)]
+    pub ssh: SshOptions,
     /// Flags of kinds and features that are not there yet.
     #[command(flatten)]
     pub accepted: Accepted,
@@ -91,17 +95,33 @@ impl GitOptions {
     }
 }
 
+/// What is offered to ssh servers.
+#[derive(clap::Args, Clone, Debug)]
+pub struct SshOptions {
+    /// Key exchange algorithms for ssh, best first; empty: the usual ones.
+    #[arg(long, value_delimiter = ',')]
+    pub ssh_kex_algos: Vec<KeyExchange>,
+    /// Host key algorithms for ssh, best first; empty: those of the keys in `known_hosts`. `ssh-rsa` allows SHA-1.
+    #[arg(long, value_delimiter = ',')]
+    pub ssh_hostkey_algos: Vec<HostKeyAlgorithm>,
+}
+
+impl SshOptions {
+    /// As they are offered.
+    #[must_use]
+    pub fn algorithms(&self) -> Algorithms {
+        Algorithms {
+            key_exchanges: self.ssh_kex_algos.clone(),
+            host_keys: self.ssh_hostkey_algos.clone(),
+        }
+    }
+}
+
 /// Flags of Flux that concern kinds and features which are not there yet. They are accepted, so that a deployment need
 /// not be edited, and have no effect.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Accepted for compatibility, without effect")]
 pub struct Accepted {
-    /// SSH key exchange algorithms.
-    #[arg(long, value_delimiter = ',')]
-    pub ssh_kex_algos: Vec<String>,
-    /// SSH host key algorithms.
-    #[arg(long, value_delimiter = ',')]
-    pub ssh_hostkey_algos: Vec<String>,
     /// ServiceAccount for workload identity; needs the gate `ObjectLevelWorkloadIdentity`.
     #[arg(long, default_value = "")]
     pub default_service_account: String,
@@ -190,6 +210,31 @@ mod tests {
         assert_eq!(options.storage.storage_addr, ":9090");
         assert_eq!(options.common.concurrency.concurrent, 2);
         assert_eq!(options.git.limits(), Limits::default());
+    }
+
+    #[test]
+    fn algorithms_for_ssh_are_taken_by_name_and_unknown_names_list_the_known_ones() {
+        let options = parse(&[
+            "--ssh-kex-algos=curve25519-sha256,diffie-hellman-group14-sha1",
+            "--ssh-hostkey-algos=rsa-sha2-512,ssh-rsa",
+        ])
+        .unwrap();
+        let algorithms = options.ssh.algorithms();
+        assert_eq!(
+            (algorithms.key_exchanges.len(), algorithms.host_keys.len()),
+            (2, 2)
+        );
+        assert_eq!(parse(&[]).unwrap().ssh.algorithms(), Algorithms::default());
+        for (flag, known) in [
+            (
+                "--ssh-kex-algos=curve25519-sha256,x",
+                "mlkem768x25519-sha256, curve25519-sha256",
+            ),
+            ("--ssh-hostkey-algos=ssh-dss", "ssh-ed25519, ecdsa-sha2-nistp256"),
+        ] {
+            let error = parse(&[flag]).unwrap_err().to_string();
+            assert!(error.contains("known are:") && error.contains(known), "{error}");
+        }
     }
 
     #[test]

@@ -10,11 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use sluice_runtime::args::proxies;
 use sluice_runtime::blocking::Pool;
 use sluice_runtime::clock::{Clock, SystemClock};
 use sluice_runtime::event::{Poster, PosterError, Recorder, Reporter};
-use sluice_runtime::http::{EnvironmentError, Route};
 use sluice_runtime::leader::{self, BadTimes, Turn};
 use sluice_runtime::metrics::Metrics;
 use sluice_runtime::random::{Generator, Random};
@@ -23,7 +21,6 @@ use sluice_runtime::shutdown::Token;
 use sluice_runtime::watch::{Scope, Settings};
 use tokio::task::JoinSet;
 
-use crate::git::ssh::Algorithms;
 use crate::git::{Mirrors, Transport, TransportError};
 use crate::options::{Options, StorageOptions};
 use crate::reconcile::{Context, GitRepositories, Network, Places, watch};
@@ -78,9 +75,6 @@ pub enum StartError {
     /// Events cannot be posted.
     #[error(transparent)]
     Events(#[from] PosterError),
-    /// The environment names a proxy that is none.
-    #[error(transparent)]
-    Proxies(#[from] EnvironmentError),
     /// No TLS client can be made.
     #[error("cannot make a client for remotes")]
     Transport(#[from] TransportError),
@@ -264,7 +258,7 @@ fn context(
             options.common.retry.interval_jitter_percentage,
             Arc::clone(&shared.random),
         ),
-        transport: Transport::on(Route::Environment(Arc::new(proxies()?)), Algorithms::default())?,
+        transport: Transport::with_algorithms(options.ssh.algorithms())?,
         limits: options.git.limits(),
         retention: Retention {
             ttl: options.storage.artifact_retention_ttl,

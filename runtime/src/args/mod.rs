@@ -2,7 +2,6 @@
 //! has one. Flag wins over environment, environment over default. Nothing else reads the environment.
 
 mod go;
-mod proxies;
 
 use std::time::Duration;
 
@@ -13,7 +12,6 @@ use crate::serve::Address;
 use crate::telemetry::{Encoding, Level};
 
 pub use go::{boolean, duration};
-pub use proxies::proxies;
 
 /// How the program logs.
 #[derive(Args, Clone, Copy, Debug)]

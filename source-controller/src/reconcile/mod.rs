@@ -12,7 +12,6 @@ mod observe;
 mod pack;
 mod pass;
 mod places;
-mod proxy;
 mod publish;
 mod report;
 mod resolve;

@@ -11,10 +11,9 @@ use sluice_api::source::{GitRepositorySpec, Provider};
 use sluice_runtime::failure::{Class, Failure};
 
 use super::compose::Parts;
-use super::proxy::{self, ProxySecretError};
 use crate::git::{
-    Address, AddressError, Credentials, CredentialsError, Fields, Limits, Proxy, Reference, Remote, Tls,
-    Transport, UnsupportedField,
+    Address, AddressError, Credentials, CredentialsError, Fields, Limits, Reference, Remote, Transport,
+    UnsupportedField,
 };
 
 /// What a pass reads from.
@@ -73,23 +72,8 @@ pub enum ResolveError {
         /// Namespace and name of the Secret.
         secret: String,
     },
-    /// A token, and a name or a password beside it.
-    #[error("failed to checkout and determine revision: {0}")]
-    BasicAndBearer(#[source] CredentialsError),
-    /// The Secret of the proxy cannot be read.
-    #[error("failed to configure proxy options: {0}")]
-    ProxySecret(#[source] Box<Self>),
-    /// The Secret of the proxy names none.
-    #[error("failed to configure proxy options: secret '{secret}': {source}")]
-    Proxy {
-        /// Namespace and name of the Secret.
-        secret: String,
-        /// What is wrong with it.
-        #[source]
-        source: ProxySecretError,
-    },
     /// No credentials can be made of the Secret.
-    #[error("failed to configure authentication options: secret '{secret}': {source}")]
+    #[error("failed to configure authentication options: {}{source}", named(.secret))]
     Credentials {
         /// Namespace and name of the Secret; empty if the credentials stand in the address.
         secret: String,
@@ -99,11 +83,12 @@ pub enum ResolveError {
     },
 }
 
-impl ResolveError {
-    /// With what was being done when this came up.
-    fn of_proxy(self) -> Self {
-        Self::ProxySecret(Box::new(self))
+/// A Secret in a message; nothing where there is none.
+fn named(secret: &str) -> String {
+    if secret.is_empty() {
+        return String::new();
     }
+    format!("secret '{secret}': ")
 }
 
 impl Failure for ResolveError {
@@ -115,9 +100,6 @@ impl Failure for ResolveError {
             Self::Secret { .. }
             | Self::MissingSecret { .. }
             | Self::EncryptedIdentity { .. }
-            | Self::BasicAndBearer(_)
-            | Self::ProxySecret(_)
-            | Self::Proxy { .. }
             | Self::Credentials { .. } => Class::Transient,
         }
     }
@@ -126,19 +108,15 @@ impl Failure for ResolveError {
         match self {
             Self::UnsupportedField { .. } | Self::UnsupportedKey { .. } => "UnsupportedField",
             Self::Address(error) => error.reason(),
-            Self::BasicAndBearer(error) => error.reason(),
             Self::Secret { .. }
             | Self::MissingSecret { .. }
             | Self::EncryptedIdentity { .. }
-            | Self::ProxySecret(_)
-            | Self::Proxy { .. }
             | Self::Credentials { .. } => "AuthenticationFailed",
         }
     }
 }
 
-/// Resolves a spec. Only Secrets are read, if there are any: the proxy's first, as upstream, so that of several faults
-/// the same one is shown.
+/// Resolves a spec. Only the Secret is read, if there is one.
 ///
 /// # Errors
 /// A field is not built yet, the address is none, or the Secret is missing or makes no credentials.
@@ -149,12 +127,6 @@ pub(super) async fn resolve(
     transport: &Transport,
     limits: Limits,
 ) -> Result<Source, ResolveError> {
-    if let Some(field) = unsupported(spec) {
-        return Err(ResolveError::UnsupportedField {
-            field: field.to_owned(),
-        });
-    }
-    let proxy = own_proxy(spec, namespace, client).await?;
     let (address, reference) = check(spec)?;
     let name = spec.secret_ref.as_ref().map(|reference| reference.name.as_str());
     let data = match name {
@@ -167,7 +139,6 @@ pub(super) async fn resolve(
             key: key.to_owned(),
             secret,
         },
-        CredentialsError::BasicAndBearer => ResolveError::BasicAndBearer(error),
         CredentialsError::Encrypted => ResolveError::EncryptedIdentity { secret },
         source => ResolveError::Credentials { secret, source },
     })?;
@@ -179,8 +150,8 @@ pub(super) async fn resolve(
         transport: transport.clone(),
         address,
         credentials,
-        tls: Arc::new(data.as_ref().map(Tls::of).unwrap_or_default()),
-        proxy,
+        tls: Arc::default(),
+        proxy: None,
         timeout,
         limits,
     };
@@ -191,29 +162,14 @@ pub(super) async fn resolve(
     })
 }
 
-/// The object's own proxy.
-async fn own_proxy(
-    spec: &GitRepositorySpec,
-    namespace: &str,
-    client: &Client,
-) -> Result<Option<Arc<Proxy>>, ResolveError> {
-    let Some(reference) = &spec.proxy_secret_ref else {
-        return Ok(None);
-    };
-    let data = secret(client, namespace, &reference.name).await;
-    let data = data.map_err(ResolveError::of_proxy)?;
-    let proxy = proxy::proxy(&data).map_err(|source| ResolveError::Proxy {
-        secret: format!("{namespace}/{}", reference.name),
-        source,
-    })?;
-    Ok(Some(Arc::new(proxy)))
-}
-
-/// The pure part: the address, the reference.
+/// The pure part: fields that are refused, the address, the reference.
 fn check(spec: &GitRepositorySpec) -> Result<(Address, Reference), ResolveError> {
     let refused = |field: &str| ResolveError::UnsupportedField {
         field: field.to_owned(),
     };
+    if let Some(field) = unsupported(spec) {
+        return Err(refused(field));
+    }
     let address = Address::parse(&spec.url)?;
     let wanted = spec.reference.as_ref();
     let fields = wanted.map_or_else(Fields::default, |wanted| Fields {
@@ -237,6 +193,7 @@ fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
         (provider, "spec.provider"),
         (spec.service_account_name.is_some(), "spec.serviceAccountName"),
         (spec.verify.is_some(), "spec.verify"),
+        (spec.proxy_secret_ref.is_some(), "spec.proxySecretRef"),
         (spec.recurse_submodules, "spec.recurseSubmodules"),
         (!spec.include.is_empty(), "spec.include"),
     ]
@@ -284,11 +241,8 @@ mod tests {
         };
         spec_fields.extend(fields);
         let spec: GitRepositorySpec = serde_json::from_value(spec).unwrap();
-        let refused = unsupported(&spec).map(|field| ResolveError::UnsupportedField {
-            field: field.to_owned(),
-        });
-        match refused.map_or_else(|| check(&spec).map(drop), Err) {
-            Ok(()) => "accepted".to_owned(),
+        match check(&spec) {
+            Ok(_) => "accepted".to_owned(),
             Err(error) => format!("{:?} {}: {error}", error.class(), error.reason()),
         }
     }
@@ -302,6 +256,10 @@ mod tests {
             (
                 json!({ "verify": { "secretRef": { "name": "x" } } }),
                 "spec.verify",
+            ),
+            (
+                json!({ "proxySecretRef": { "name": "x" } }),
+                "spec.proxySecretRef",
             ),
             (json!({ "recurseSubmodules": true }), "spec.recurseSubmodules"),
             (

@@ -287,7 +287,7 @@ async fn a_server_of_a_trusted_authority_is_spoken_to_over_tls() {
         ..Settings::default()
     };
     let remote = Remote {
-        transport: Transport::with(&settings, ssh::Algorithms::default()).unwrap(),
+        transport: Transport::with(&settings, crate::git::ssh::Algorithms::default()).unwrap(),
         ..world.remote_at(&url)
     };
     let checkout = world.fetch_from(&remote, &main()).await.unwrap();

@@ -4,6 +4,7 @@ mod faults;
 mod lookup;
 mod mirrors;
 mod redirects;
+mod ssh;
 mod transfer;
 mod trees;
 

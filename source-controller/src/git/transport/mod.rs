@@ -76,17 +76,8 @@ impl Transport {
     /// # Errors
     /// TLS cannot be set up.
     pub fn with_algorithms(algorithms: Algorithms) -> Result<Self, TransportError> {
-        Self::on(Route::Direct, algorithms)
-    }
-
-    /// The same, with a route for objects that have no proxy of their own.
-    ///
-    /// # Errors
-    /// TLS cannot be set up.
-    pub fn on(route: Route, algorithms: Algorithms) -> Result<Self, TransportError> {
         let settings = Settings {
             idle_timeout: IDLE,
-            route,
             ..Settings::default()
         };
         Self::with(&settings, algorithms)
@@ -112,7 +103,7 @@ impl Transport {
             return Ok(endpoint);
         }
         let (place, capabilities) = if remote.address.is_ssh() {
-            let (place, capabilities) = self.0.ssh.discover(remote).await?;
+            let (place, capabilities) = Box::pin(self.0.ssh.discover(remote)).await?;
             (Place::Ssh(place), capabilities)
         } else {
             let (place, capabilities) = self.0.http.discover(remote).await?;
@@ -142,7 +133,7 @@ impl Transport {
     ) -> Result<Packets, FetchError> {
         match &endpoint.place {
             Place::Http(place) => self.0.http.command(remote, place, body).await,
-            Place::Ssh(place) => self.0.ssh.command(remote, place, body).await,
+            Place::Ssh(place) => Box::pin(self.0.ssh.command(remote, place, body)).await,
         }
     }
 

@@ -7,5 +7,6 @@ mod interruption;
 mod lifecycle;
 mod sequences;
 mod sparse;
+mod ssh;
 mod storage;
 mod world;

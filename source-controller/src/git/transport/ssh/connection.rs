@@ -199,6 +199,8 @@ async fn socket(remote: &Remote, host: &str, port: u16) -> Result<TcpStream, Fet
     if proxy.kind() != ProxyKind::Socks5 {
         return Err(FetchError::AuthMethod(AuthMethodError::Proxy(proxy.to_string())));
     }
+    // A proxy takes IPv6 addresses in brackets.
+    let host = remote.address.url().host_str().unwrap_or(host);
     let socket = connect(&proxy, host, port, remote.timeout).await;
     socket.map_err(|error| broken(&error))
 }
@@ -210,15 +212,11 @@ async fn authenticate(
     identity: PrivateKey,
     sha1: bool,
 ) -> Result<Option<HandshakeError>, russh::Error> {
-    let hashes: Vec<_> = match identity.algorithm() {
-        Algorithm::Rsa { .. } => match handle.best_supported_rsa_hash().await? {
-            Some(Some(hash)) => vec![Some(hash)],
-            // It understands nothing but SHA-1, and says so.
-            Some(None) if sha1 => vec![None],
-            // It says nothing: old servers know SHA-2 all the same, and very old ones do not.
-            Some(None) | None if sha1 => vec![Some(HashAlg::Sha512), Some(HashAlg::Sha256), None],
-            Some(None) | None => vec![Some(HashAlg::Sha512), Some(HashAlg::Sha256)],
-        },
+    let hashes = match identity.algorithm() {
+        Algorithm::Rsa { .. } => {
+            let said = handle.best_supported_rsa_hash().await?;
+            hashes(said.flatten(), sha1)
+        }
         _ => vec![None],
     };
     let (identity, mut accepted) = (Arc::new(identity), String::new());
@@ -244,6 +242,24 @@ async fn authenticate(
         key: shown(identity.public_key().key_data()),
         methods,
     }))
+}
+
+/// The hashes that an RSA key signs with, in the order in which they are tried. What a server says it knows is not
+/// always what it takes.
+fn hashes(best: Option<HashAlg>, sha1: bool) -> Vec<Option<HashAlg>> {
+    let mut hashes = vec![
+        best.or(Some(HashAlg::Sha512)),
+        Some(HashAlg::Sha512),
+        Some(HashAlg::Sha256),
+        None,
+    ];
+    let mut seen = Vec::new();
+    hashes.retain(|hash| {
+        let new = !seen.contains(hash);
+        seen.push(*hash);
+        new && (sha1 || hash.is_some())
+    });
+    hashes
 }
 
 /// Lets in whom the known hosts know, and remembers why a connection ended.

@@ -16,7 +16,7 @@ const IDLE: Duration = Duration::from_secs(90);
 /// Servers that are kept apart before those without a connection are forgotten.
 const SERVERS: usize = 1000;
 
-/// Whose connection: host, port, and the digest of the credentials, which covers user, key and known hosts.
+/// Whose connection: host, port, and a digest of user, key, known hosts and proxy.
 type Key = (String, Option<u16>, [u8; 32]);
 
 /// All kept connections.
@@ -90,11 +90,7 @@ impl Pool {
 
     fn kept(&self, remote: &Remote) -> Arc<Kept> {
         let address = &remote.address;
-        let key = (
-            address.hostname().to_owned(),
-            address.url().port(),
-            remote.credentials.digest(),
-        );
+        let key = (address.hostname().to_owned(), address.url().port(), remote.way());
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if servers.len() >= SERVERS {
             servers.retain(|_, kept| kept.connections.try_lock().map_or(true, |held| !held.is_empty()));

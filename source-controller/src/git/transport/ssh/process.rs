@@ -1,6 +1,7 @@
 //! One `git-upload-pack` that a server runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use russh::client::Msg;
@@ -13,6 +14,8 @@ use super::pool::Lease;
 
 /// Bytes of what the server's program complains about that are kept.
 const COMPLAINT: usize = 4 * 1024;
+/// How long a server has to report the end of a program that has fallen silent.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 /// The stream of a channel that carries complaints.
 const STDERR: u32 = 1;
 
@@ -26,6 +29,8 @@ pub(super) struct Process {
     report: Option<Report>,
     /// Bytes of its output that were read and belong to what comes.
     ahead: BytesMut,
+    /// The program has said all that it will say; how it ended may still come.
+    silent: bool,
     over: bool,
 }
 
@@ -70,6 +75,7 @@ impl Process {
                     complaint: Vec::new(),
                     report: None,
                     ahead: BytesMut::new(),
+                    silent: false,
                     over: false,
                 })
             }
@@ -137,7 +143,13 @@ impl Process {
             return Some(Ok(std::mem::take(&mut self.ahead).freeze()));
         }
         while !self.over {
-            match self.read.wait().await {
+            let message = if self.silent {
+                let report = tokio::time::timeout(LAST_WORDS, self.read.wait()).await;
+                report.unwrap_or(Some(ChannelMsg::Close))
+            } else {
+                self.read.wait().await
+            };
+            match message {
                 Some(ChannelMsg::Data { data }) => return Some(Ok(data)),
                 Some(ChannelMsg::ExtendedData { data, ext: STDERR }) => {
                     let room = COMPLAINT.saturating_sub(self.complaint.len());
@@ -153,6 +165,7 @@ impl Process {
                     self.report = Some(Report::Refused);
                     return self.end(false);
                 }
+                Some(ChannelMsg::Eof) => self.silent = true,
                 Some(ChannelMsg::Close) => return self.end(false),
                 Some(_) => {}
                 None => return self.end(true),

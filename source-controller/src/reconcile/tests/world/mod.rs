@@ -237,7 +237,7 @@ impl World {
 
     /// One pass; if it only put the finalizer there, the one that follows it.
     pub(in crate::reconcile::tests) async fn pass(&self, name: &str) -> Next {
-        self.pass_in(self.context(), name).await
+        Box::pin(self.pass_in(self.context(), name)).await
     }
 
     /// One pass with this context. What it wrote is judged, write for write.
