@@ -7,4 +7,5 @@ mod consumers;
 mod events;
 mod pushes;
 mod volumes;
+mod watches;
 mod world;

@@ -40,26 +40,39 @@ async fn a_push_becomes_bytes_behind_a_url() {
     started.end().await;
 }
 
-#[tokio::test]
-async fn many_hung_remotes_do_not_delay_a_good_one() {
-    let (server, good) = (
+/// So many objects of a host that never answers beside so many of one that does: the good ones are ready while the others
+/// still wait, since none of those can have been given up by then.
+async fn good_among_hung(hung: usize, good: usize, flag: &str) {
+    let (silent, server) = (
         GitServer::start().await.unwrap(),
         GitServer::start().await.unwrap(),
     );
     let repository = Repository::create().unwrap();
     let commit = repository.commit_files(&[("main.tf", "")], "first").unwrap();
-    let hung = server.serve("hung", &repository);
-    server.inject(Injection::new(Scope::Any, Fault::Hung));
-    let started = start(&["--concurrent=1"]).await;
-    for n in 0..30 {
-        started.create(&format!("hung-{n}"), &hung, "60s").await;
+    let never = silent.serve("hung", &repository);
+    silent.inject(Injection::new(Scope::Any, Fault::Hung));
+    let started = start(&[flag]).await;
+    for n in 0..hung {
+        started.create(&format!("hung-{n}"), &never, "10m").await;
     }
-    // Longer than the wait below: none of the others has been given up by then.
-    started
-        .create("good", &good.serve("good", &repository), "60s")
-        .await;
-    started.ready("good", &commit).await;
+    let url = server.serve("good", &repository);
+    for n in 0..good {
+        started.create(&format!("good-{n}"), &url, "60s").await;
+    }
+    for n in 0..good {
+        started.ready(&format!("good-{n}"), &commit).await;
+    }
     started.stop.cancel();
+}
+
+#[tokio::test]
+async fn many_hung_remotes_do_not_delay_a_good_one() {
+    good_among_hung(30, 1, "--concurrent=1").await;
+}
+
+#[tokio::test]
+async fn ten_of_fifty_on_a_hung_host_delay_none_of_the_others() {
+    good_among_hung(10, 40, "--concurrent=4").await;
 }
 
 #[tokio::test]

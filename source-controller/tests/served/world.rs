@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::Parser as _;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use sluice_api::source::{Artifact, GitRepository};
+use sluice_api::source::{Artifact, GitRepository, GitRepositoryStatus};
 use sluice_embedded::{Embedded, Server, Store};
 use sluice_runtime::shutdown::Token;
 use sluice_source_controller::{Options, Running, run};
@@ -77,29 +77,37 @@ impl Started {
 
     /// Waits until the object has an artifact of this commit and is ready.
     pub(crate) async fn ready(&self, name: &str, commit: &str) -> Artifact {
+        let status = self.until(name, |status| {
+            let mut ready = status.conditions.iter().filter(|c| c.type_ == "Ready");
+            let artifact = status.artifact.as_ref();
+            ready.any(|c| c.status == "True")
+                && artifact.is_some_and(|artifact| artifact.revision.ends_with(commit))
+        });
+        status.await.artifact.unwrap()
+    }
+
+    /// Waits until the object's status is as wanted.
+    pub(crate) async fn until(
+        &self,
+        name: &str,
+        wanted: impl Fn(&GitRepositoryStatus) -> bool,
+    ) -> GitRepositoryStatus {
         let there = |object: Option<&GitRepository>| {
             let status = object.and_then(|object| object.status.as_ref());
-            status.is_some_and(|status| {
-                let ready = status
-                    .conditions
-                    .iter()
-                    .any(|c| c.type_ == "Ready" && c.status == "True");
-                ready
-                    && status
-                        .artifact
-                        .as_ref()
-                        .is_some_and(|artifact| artifact.revision.ends_with(commit))
-            })
+            status.is_some_and(&wanted)
         };
-        let waited = tokio::time::timeout(LIMIT, await_condition(self.objects.clone(), name, there)).await;
-        waited
-            .expect("ready in time")
-            .unwrap()
-            .unwrap()
-            .status
-            .unwrap()
-            .artifact
-            .unwrap()
+        let waiting = await_condition(self.objects.clone(), name, there);
+        let found = tokio::time::timeout(LIMIT, waiting).await;
+        found.expect("in time").unwrap().unwrap().status.unwrap()
+    }
+
+    /// Deletes the object and waits until it is gone.
+    pub(crate) async fn delete(&self, name: &str) {
+        self.objects.delete(name, &DeleteParams::default()).await.unwrap();
+        let gone = |object: Option<&GitRepository>| object.is_none();
+        let waiting = await_condition(self.objects.clone(), name, gone);
+        let found = tokio::time::timeout(LIMIT, waiting).await;
+        found.expect("gone in time").unwrap();
     }
 
     pub(crate) async fn patch(&self, name: &str, patch: Value) {
