@@ -13,7 +13,7 @@ use super::remote::{BLOB_BYTES_FLAG, Limits};
 
 /// Largest tree object that is read. One directory of a million names has about 50 MB.
 const LARGEST_TREE: usize = 128 << 20;
-/// Largest commit object that is read.
+/// Largest commit or tag object that is read.
 const LARGEST_COMMIT: usize = 4 << 20;
 
 /// A commit and everything below it. Cheap to clone, readable from many threads at once. All methods block: they read
@@ -63,6 +63,32 @@ impl Checkout {
     #[must_use]
     pub fn commit(&self) -> &Commit {
         &self.0.commit
+    }
+
+    /// The commit as it is stored, which is what a signature is about.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn raw_commit(&self) -> Result<Vec<u8>, ReadError> {
+        self.raw(self.0.commit.id)
+    }
+
+    /// An annotated tag as it is stored.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be read.
+    pub fn raw_tag(&self, id: Oid) -> Result<Vec<u8>, ReadError> {
+        self.raw(id)
+    }
+
+    fn raw(&self, id: Oid) -> Result<Vec<u8>, ReadError> {
+        let found = read(&self.0.odb, id, LARGEST_COMMIT).map(|raw| raw.to_vec());
+        self.condemning(found)
+    }
+
+    /// Whether an object is there.
+    pub(super) fn holds(&self, id: Oid) -> bool {
+        self.0.odb.exists(id)
     }
 
     /// The bounds on what is read.

@@ -99,11 +99,14 @@ impl Fetch<'_> {
 
     /// Looks whether anything has to travel at all, and into which generation.
     async fn local(&self, mut guard: Guard) -> Result<(Guard, Local), FetchError> {
-        let (mirror, commit, limits) = (Arc::clone(self.mirror), self.head.commit, self.remote.limits);
+        let (mirror, limits) = (Arc::clone(self.mirror), self.remote.limits);
+        let Head { commit, object, .. } = *self.head;
         blocking(move || {
             let mut opened = guard.opened()?;
             if opened.record.tips.contains(&commit) && !opened.generation.is_condemned() {
                 match complete(mirror, &mut opened, commit, limits) {
+                    // The commit came by another ref: the tag that names it now is still to come.
+                    Ok(checkout) if !checkout.holds(object) => return Ok((guard, Local::Behind(opened))),
                     Ok(checkout) => {
                         guard.keep(opened);
                         return Ok((guard, Local::Held(checkout)));

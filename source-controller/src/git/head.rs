@@ -20,7 +20,29 @@ pub struct Head {
     pub reference: Reference,
 }
 
+/// A tag that was looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TagRef<'a> {
+    /// Its name, without `refs/tags/`.
+    pub name: &'a str,
+    /// The annotated tag that the ref holds; none if it holds a commit, or was not looked at.
+    pub object: Option<Oid>,
+}
+
 impl Head {
+    /// The tag by which the commit was found, if it was one.
+    #[must_use]
+    pub fn tag(&self) -> Option<TagRef<'_>> {
+        let name = match &self.reference {
+            Reference::Tag(name) => name,
+            Reference::Branch(_) | Reference::Commit { .. } => return None,
+        };
+        Some(TagRef {
+            name,
+            object: (self.object != self.commit).then_some(self.object),
+        })
+    }
+
     /// The revision as it is written into an artifact: `main@sha1:…`.
     #[must_use]
     pub fn revision(&self) -> String {

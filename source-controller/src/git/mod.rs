@@ -27,7 +27,7 @@ pub use credentials::{Credentials, CredentialsError};
 pub use error::{AuthMethodError, FetchError, HandshakeError, ReadError, Said};
 pub use fetch::fetch;
 pub use git2::Oid;
-pub use head::{Head, head};
+pub use head::{Head, TagRef, head};
 pub use mirror::{Mirror, Mirrors};
 pub use object::{Commit, Kind};
 pub use reference::{Fields, Reference, UnsupportedField};

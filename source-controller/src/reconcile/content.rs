@@ -36,19 +36,20 @@ impl ContentConfig {
         }
     }
 
-    /// Writes the fields into a status, next to their digest.
-    pub(super) fn record(self, status: &mut GitRepositoryStatus) {
-        status.content_config_checksum = Some(self.checksum().to_string());
+    /// Writes the fields into a status, next to their digest, which also covers the keys that signatures were verified
+    /// with.
+    pub(super) fn record(self, status: &mut GitRepositoryStatus, keys: Option<&Digest>) {
+        status.content_config_checksum = Some(self.checksum(keys).to_string());
         status.observed_ignore = self.ignore;
         status.observed_include = self.include;
         status.observed_recurse_submodules = self.recurse_submodules;
         status.observed_sparse_checkout = self.sparse_checkout;
     }
 
-    /// One digest over all fields. Each is preceded by its length, so that no two configurations give the same bytes, and
+    /// One digest over all fields and the digest of the keys, if signatures are verified. Each is preceded by its length, so that no two configurations give the same bytes, and
     /// an absent field differs from an empty one.
     #[must_use]
-    pub(super) fn checksum(&self) -> Digest {
+    pub(super) fn checksum(&self, keys: Option<&Digest>) -> Digest {
         let mut hash = Sha256::new();
         let mut put = |field: Option<&str>| match field {
             None => hash.update([0]),
@@ -70,12 +71,17 @@ impl ContentConfig {
         for path in &self.sparse_checkout {
             put(Some(path));
         }
+        // Behind all others and only where there are any: a checksum without keys stays what it was.
+        if let Some(keys) = keys {
+            put(Some(&keys.to_string()));
+        }
         Digest::sha256(hash.finalize().into())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use sluice_api::digest::Digest;
     use sluice_api::interval::Interval;
     use sluice_api::source::{GitRepositorySpec, GitRepositoryStatus};
 
@@ -102,7 +108,7 @@ mod tests {
         for (index, one) in configs.iter().enumerate() {
             for (other_index, other) in configs.iter().enumerate() {
                 assert_eq!(
-                    one.checksum() == other.checksum(),
+                    one.checksum(None) == other.checksum(None),
                     index == other_index,
                     "{one:?} {other:?}"
                 );
@@ -112,15 +118,26 @@ mod tests {
     }
 
     #[test]
+    fn the_keys_show_in_the_checksum_alone() {
+        let (one, other) = (Digest::sha256([1; 32]), Digest::sha256([2; 32]));
+        let config = config(None, &[]);
+        let sums = [None, Some(&one), Some(&other)].map(|keys| config.checksum(keys));
+        assert!(sums[0] != sums[1] && sums[1] != sums[2] && sums[0] != sums[2]);
+        let mut status = GitRepositoryStatus::default();
+        config.clone().record(&mut status, Some(&one));
+        assert_eq!(ContentConfig::observed(&status), config);
+    }
+
+    #[test]
     fn what_is_recorded_is_what_is_observed() {
         let wanted = config(Some("a"), &["b"]);
         let mut status = GitRepositoryStatus::default();
         assert_ne!(ContentConfig::observed(&status), wanted);
-        wanted.clone().record(&mut status);
+        wanted.clone().record(&mut status, None);
         assert_eq!(ContentConfig::observed(&status), wanted);
         assert_eq!(
             status.content_config_checksum,
-            Some(wanted.checksum().to_string())
+            Some(wanted.checksum(None).to_string())
         );
     }
 }

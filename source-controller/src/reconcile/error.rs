@@ -7,6 +7,7 @@ use sluice_runtime::failure::{Class, Failure, chain};
 use super::compose::SparseError;
 use super::pack::PackError;
 use super::resolve::ResolveError;
+use super::verify::VerifyError;
 use crate::git::FetchError;
 use crate::storage::{StorageError, UnsafePart};
 
@@ -22,6 +23,9 @@ pub enum PassError {
     /// The commit lacks what the object wants of it.
     #[error(transparent)]
     Sparse(#[from] SparseError),
+    /// The commit or its tag is not signed as the spec asks.
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
     /// The commit gives no archive.
     #[error(transparent)]
     Pack(#[from] PackError),
@@ -37,7 +41,8 @@ pub enum PassError {
 }
 
 impl PassError {
-    /// The condition that shows the failure next to `Ready`, if there is one for it.
+    /// The condition that shows the failure next to `Ready`, if there is one for it: `True`, but for a signature, where
+    /// it is `False`.
     #[must_use]
     pub const fn condition(&self) -> Option<Kind> {
         match self {
@@ -45,9 +50,12 @@ impl PassError {
             | Self::Pack(PackError::Ignore { .. } | PackError::Stopped)
             | Self::Storage(StorageError::Locked(_))
             | Self::Job(_) => None,
-            Self::Resolve(_) | Self::Fetch(_) | Self::Sparse(_) | Self::Pack(PackError::Read(_)) => {
-                Some(Kind::FetchFailed)
-            }
+            Self::Verify(VerifyError::Read(_))
+            | Self::Resolve(_)
+            | Self::Fetch(_)
+            | Self::Sparse(_)
+            | Self::Pack(PackError::Read(_)) => Some(Kind::FetchFailed),
+            Self::Verify(_) => Some(Kind::SourceVerified),
             Self::Pack(PackError::Write(_)) | Self::Storage(_) | Self::Name(_) => {
                 Some(Kind::StorageOperationFailed)
             }
@@ -71,6 +79,7 @@ impl Failure for PassError {
             Self::Resolve(error) => error.class(),
             Self::Fetch(error) => error.class(),
             Self::Sparse(error) => error.class(),
+            Self::Verify(error) => error.class(),
             Self::Pack(error) => error.class(),
             Self::Storage(error) => error.class(),
             Self::Job(_) => Class::Transient,
@@ -83,6 +92,7 @@ impl Failure for PassError {
             Self::Resolve(error) => error.reason(),
             Self::Fetch(error) => error.reason(),
             Self::Sparse(error) => error.reason(),
+            Self::Verify(error) => error.reason(),
             Self::Pack(error) => error.reason(),
             Self::Storage(error) => error.reason(),
             Self::Job(_) => "Failed",

@@ -1,4 +1,4 @@
-//! One pass: observe, resolve, look up the head, and only if that is news fetch, pack, publish; then report. This file
+//! One pass: observe, resolve, look up the head, and only if that is news fetch, verify, pack, publish; then report. This file
 //! alone knows the order; each phase is a file of its own and hands a value to the next. `pass/phases.rs` runs those with an effect,
 //! `pass/ending.rs` reports.
 //!
@@ -20,6 +20,7 @@ use super::error::PassError;
 use super::observe::Observed;
 use super::report::{self, Ending};
 use super::resolve::Source;
+use super::verify::{Standing, Verification, VerifyError};
 use super::{Context, UnreportedError};
 use crate::git::Head;
 use crate::storage::ObjectDirectory;
@@ -28,17 +29,17 @@ use making::Published;
 /// What keeps a pass from going through all phases.
 enum Early {
     /// An ending that can be reported.
-    Ended(Ending),
+    Ended(Box<Ending>),
     /// One that cannot.
     Unreported(UnreportedError),
 }
 
 impl Early {
     fn failed(error: impl Into<PassError>, revision: Option<&str>) -> Self {
-        Self::Ended(Ending::Failed {
+        Self::Ended(Box::new(Ending::Failed {
             error: error.into(),
             revision: revision.map(str::to_owned),
-        })
+        }))
     }
 }
 
@@ -46,6 +47,15 @@ impl From<WriteError> for Early {
     fn from(error: WriteError) -> Self {
         Self::Unreported(error.into())
     }
+}
+
+/// What a pass is to make an artifact of, and on which condition.
+struct Wanted {
+    source: Source,
+    head: Head,
+    content: ContentConfig,
+    /// What is to be verified, or why the keys for it are not there.
+    asked: Result<Option<Verification>, VerifyError>,
 }
 
 /// One pass.
@@ -92,13 +102,14 @@ impl<'a> Pass<'a> {
         }
         let (observed, attempted) = match self.observe().await {
             Ok((directory, observed)) => {
-                let attempted = self.attempt(&directory, &observed).await;
+                let attempted = Box::pin(self.attempt(&directory, &observed)).await;
                 (observed, attempted)
             }
             Err(error) => (self.unobserved(), Err(Early::failed(error, None))),
         };
         let ending = match attempted {
-            Ok(ending) | Err(Early::Ended(ending)) => ending,
+            Ok(ending) => ending,
+            Err(Early::Ended(ending)) => *ending,
             Err(Early::Unreported(error)) => return Err(error),
         };
         self.finish(&observed, ending).await
@@ -129,7 +140,8 @@ impl<'a> Pass<'a> {
             .context
             .places
             .take(&host)
-            .ok_or(Early::Ended(Ending::Busy))?;
+            .ok_or(Early::Ended(Box::new(Ending::Busy)))?;
+        let asked = Verification::asked(&self.object.spec, &self.namespace, &self.context.client).await;
         let head = self
             .context
             .origin
@@ -138,10 +150,55 @@ impl<'a> Pass<'a> {
             .map_err(|error| Early::failed(error, None))?;
         let content = ContentConfig::wanted(&self.object.spec);
         if self.is_up_to_date(observed, &head.revision(), &content) {
-            return Ok(Ending::UpToDate);
+            return self
+                .stand(Wanted {
+                    source,
+                    head,
+                    content,
+                    asked,
+                })
+                .await;
         }
-        self.build(directory, observed, &source, &head, content, announced.is_some())
-            .await
+        self.build(
+            directory,
+            observed,
+            Wanted {
+                source,
+                head,
+                content,
+                asked,
+            },
+            announced.is_some(),
+        )
+        .await
+    }
+
+    /// Keeps the stored artifact, if its revision is verified as the spec asks now.
+    async fn stand(&self, wanted: Wanted) -> Result<Ending, Early> {
+        let Wanted {
+            source,
+            head,
+            content,
+            asked,
+        } = wanted;
+        let revision = head.revision();
+        let asked = asked.map_err(|error| Early::failed(error, None))?;
+        let status = self.object.status.as_ref();
+        let due = asked.filter(|asked| status.is_none_or(|status| asked.is_due(status, &content)));
+        let standing = match due {
+            Some(asked) => {
+                let fetched = self
+                    .context
+                    .origin
+                    .fetch(&source, &head, &self.context.stop)
+                    .await;
+                let checkout = fetched.map_err(|error| Early::failed(error, Some(&revision)))?;
+                self.verify(Some(asked), &checkout, &head).await?
+            }
+            None if self.object.spec.verify.is_some() => Standing::Held,
+            None => Standing::Unasked,
+        };
+        Ok(Ending::UpToDate { content, standing })
     }
 
     /// Makes a new artifact.
@@ -149,15 +206,25 @@ impl<'a> Pass<'a> {
         &mut self,
         directory: &ObjectDirectory,
         observed: &Observed,
-        source: &Source,
-        head: &Head,
-        content: ContentConfig,
+        wanted: Wanted,
         announced: bool,
     ) -> Result<Ending, Early> {
+        let Wanted {
+            source,
+            head,
+            content,
+            asked,
+        } = wanted;
         let revision = head.revision();
-        let fetched = self.context.origin.fetch(source, head, &self.context.stop).await;
+        let fetched = self
+            .context
+            .origin
+            .fetch(&source, &head, &self.context.stop)
+            .await;
         let checkout = fetched.map_err(|error| Early::failed(error, Some(&revision)))?;
-        let composed = self.compose(source, checkout).await;
+        let asked = asked.map_err(|error| Early::failed(error, None))?;
+        let standing = self.verify(asked, &checkout, &head).await?;
+        let composed = self.compose(&source, checkout).await;
         let tree = composed.map_err(|error| Early::failed(error, Some(&revision)))?;
         let is_news = observed
             .artifact
@@ -168,13 +235,14 @@ impl<'a> Pass<'a> {
             self.announce(observed, &text, Some(&revision)).await?;
         }
         let subject = tree.commit().subject().to_owned();
-        let stored = self.store(directory, observed, tree, head).await;
+        let stored = self.store(directory, observed, tree, &head).await;
         let Published { artifact, files } = stored.map_err(|error| Early::failed(error, Some(&revision)))?;
         Ok(Ending::Stored {
             artifact,
             files,
             subject,
             content,
+            standing,
         })
     }
 

@@ -12,6 +12,7 @@ use super::conditions::Board;
 use super::content::ContentConfig;
 use super::error::PassError;
 use super::observe::Observed;
+use super::verify::Standing;
 
 /// Characters of a commit's subject that events show.
 const SUBJECT_LIMIT: usize = 50;
@@ -31,9 +32,16 @@ pub(super) enum Ending {
         subject: String,
         /// What it was made with.
         content: ContentConfig,
+        /// Its signatures.
+        standing: Standing,
     },
     /// The stored artifact is what would be made.
-    UpToDate,
+    UpToDate {
+        /// What it is made with.
+        content: ContentConfig,
+        /// Its signatures.
+        standing: Standing,
+    },
     /// Something went wrong.
     Failed {
         /// What.
@@ -100,6 +108,7 @@ pub(super) fn in_progress(
             board.delete(kind);
         }
         outdated(&mut board, observed, Some(revision));
+        forget_refusal(&mut board);
     }
     let undecided = board
         .get(Kind::Ready)
@@ -123,15 +132,26 @@ pub(super) fn settled(
     let mut board = board(object, observed);
     let handled = match ending {
         Ending::Stored {
-            artifact, content, ..
+            artifact,
+            content,
+            standing,
+            ..
         } => {
             status.artifact = Some(artifact.clone());
             status.included_artifacts = Vec::new();
-            content.clone().record(&mut status);
+            content.clone().record(&mut status, standing.keys());
             succeeded(&mut board, &artifact.revision);
+            vouch(&mut board, &mut status, standing);
             true
         }
-        Ending::UpToDate => {
+        Ending::UpToDate { content, standing } => {
+            // Written where it is kept, or where something is written anyway: an older definition prunes it.
+            if *standing != Standing::Held
+                && (status.content_config_checksum.is_some() || is_new_generation(object))
+            {
+                content.clone().record(&mut status, standing.keys());
+            }
+            vouch(&mut board, &mut status, standing);
             succeeded(
                 &mut board,
                 observed
@@ -155,7 +175,6 @@ pub(super) fn settled(
         }
         Ending::Busy => false,
     };
-    // No phase verifies signatures without `spec.verify`, and a spec with it is refused.
     if object.spec.verify.is_none() && !matches!(ending, Ending::Suspended) {
         board.delete(Kind::SourceVerified);
         status.source_verification_mode = None;
@@ -217,6 +236,31 @@ fn succeeded(board: &mut Board, revision: &str) {
     board.yes(Kind::ArtifactInStorage, "Succeeded", &stored_text(revision));
 }
 
+/// Shows what is known of signatures, for this generation. What nobody asks for any more is removed by the caller.
+fn vouch(board: &mut Board, status: &mut GitRepositoryStatus, standing: &Standing) {
+    let text = match standing {
+        Standing::Unasked => return,
+        Standing::Held => board.get(Kind::SourceVerified).map(|held| held.message.clone()),
+        Standing::Verified(verified) => {
+            status.source_verification_mode = Some(verified.mode.to_owned());
+            Some(verified.text.clone())
+        }
+    };
+    if let Some(text) = text {
+        board.yes(Kind::SourceVerified, "Succeeded", &text);
+    }
+}
+
+/// Forgets a signature that did not count: this pass has not got as far, or found another one.
+fn forget_refusal(board: &mut Board) {
+    let refused = board
+        .get(Kind::SourceVerified)
+        .is_some_and(|held| held.truth == Truth::False);
+    if refused {
+        board.delete(Kind::SourceVerified);
+    }
+}
+
 fn failed(
     board: &mut Board,
     object: &GitRepository,
@@ -233,8 +277,11 @@ fn failed(
     }
     outdated(board, observed, revision);
     let (reason, message) = (error.reason(), error.message());
-    if let Some(kind) = error.condition() {
-        board.yes(kind, reason, &message);
+    forget_refusal(board);
+    match error.condition() {
+        Some(Kind::SourceVerified) => board.set(Kind::SourceVerified, Truth::False, reason, &message),
+        Some(kind) => board.yes(kind, reason, &message),
+        None => {}
     }
     if error.class() == Class::Terminal {
         board.delete(Kind::Reconciling);
@@ -322,7 +369,7 @@ pub(super) fn events(before: &GitRepository, ending: &Ending, after: &GitReposit
             return vec![event(error.reason(), error.message())];
         }
         Ending::Stored { subject, .. } => format!("stored artifact for commit '{}'", shortened(subject)),
-        Ending::UpToDate => format!("stored artifact for commit '{revision}'"),
+        Ending::UpToDate { .. } => format!("stored artifact for commit '{revision}'"),
     };
     let digest = |held: &Artifact| held.digest.clone();
     if status.artifact.as_ref().map(digest) != artifact.map(digest) {
@@ -345,7 +392,7 @@ pub(super) fn events(before: &GitRepository, ending: &Ending, after: &GitReposit
         return vec![about(Event::normal("Succeeded", text), artifact)];
     }
     let (reason, text) = match ending {
-        Ending::UpToDate => (
+        Ending::UpToDate { .. } => (
             "GitOperationSucceeded",
             "no changes since last reconciliation: observed revision",
         ),

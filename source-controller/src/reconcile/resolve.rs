@@ -192,7 +192,6 @@ fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
     [
         (provider, "spec.provider"),
         (spec.service_account_name.is_some(), "spec.serviceAccountName"),
-        (spec.verify.is_some(), "spec.verify"),
         (spec.proxy_secret_ref.is_some(), "spec.proxySecretRef"),
         (spec.recurse_submodules, "spec.recurseSubmodules"),
         (!spec.include.is_empty(), "spec.include"),
@@ -253,10 +252,6 @@ mod tests {
             (json!({ "provider": "azure" }), "spec.provider"),
             (json!({ "provider": "github" }), "spec.provider"),
             (json!({ "serviceAccountName": "x" }), "spec.serviceAccountName"),
-            (
-                json!({ "verify": { "secretRef": { "name": "x" } } }),
-                "spec.verify",
-            ),
             (
                 json!({ "proxySecretRef": { "name": "x" } }),
                 "spec.proxySecretRef",

@@ -10,4 +10,5 @@ pub mod gobuild;
 pub mod gpg;
 mod process;
 pub mod ssh;
+pub mod ssh_key;
 pub mod tls;

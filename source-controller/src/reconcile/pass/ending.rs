@@ -65,7 +65,7 @@ impl Pass<'_> {
                 .after(self.object.spec.interval.to_duration())
         };
         Ok(match &ending {
-            Ending::Stored { .. } | Ending::UpToDate => Next::at(interval()),
+            Ending::Stored { .. } | Ending::UpToDate { .. } => Next::at(interval()),
             Ending::Suspended | Ending::Busy => Next::OnChange,
             Ending::Failed { error, .. } => {
                 let (class, reason, error) = (error.class(), error.reason(), error as &dyn std::error::Error);

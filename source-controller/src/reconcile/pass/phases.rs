@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
+use sluice_runtime::event::Event;
 use sluice_runtime::shutdown::Token;
 
 use super::super::error::PassError;
 use super::super::observe::{self, Observed};
 use super::super::resolve::{self, ResolveError, Source};
+use super::super::verify::{Standing, Verification};
 use super::super::{Context, compose, report};
-use super::Pass;
 use super::making::{Making, Published};
+use super::{Early, Pass};
 use crate::git::{Checkout, Head};
 use crate::storage::ObjectDirectory;
 use crate::tree::Tree;
@@ -53,6 +55,30 @@ impl Pass<'_> {
             ..
         } = self.context;
         resolve::resolve(&self.object.spec, &self.namespace, client, transport, *limits).await
+    }
+
+    /// Verifies the signatures that the spec asks for, on a thread that may block. Where one is missing, the revision is
+    /// no news: nothing is outdated by what is not trusted.
+    pub(super) async fn verify(
+        &self,
+        asked: Option<Verification>,
+        checkout: &Checkout,
+        head: &Head,
+    ) -> Result<Standing, Early> {
+        let Some(asked) = asked else {
+            return Ok(Standing::Unasked);
+        };
+        let Context {
+            clock, looks, stop, ..
+        } = self.context;
+        let (checkout, head, now) = (checkout.clone(), head.clone(), clock.now());
+        let verified = looks
+            .run(STORAGE_LIMIT, stop, move |_| asked.verify(&checkout, &head, now))
+            .await
+            .map_err(|error| Early::failed(error, None))?
+            .map_err(|error| Early::failed(error, None))?;
+        self.tell(Event::trace("Succeeded", verified.text.clone()));
+        Ok(Standing::Verified(verified))
     }
 
     /// Puts together what is packed.

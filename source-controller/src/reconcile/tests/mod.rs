@@ -9,4 +9,5 @@ mod sequences;
 mod sparse;
 mod ssh;
 mod storage;
+mod verification;
 mod world;

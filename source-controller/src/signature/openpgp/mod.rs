@@ -138,14 +138,11 @@ impl Candidate<'_> {
         {
             return Err("it is expired".into());
         }
-        if relevant
+        relevant
             .into_iter()
             .flatten()
-            .any(|relevant| has_lapsed(relevant, now))
-        {
-            return Err("the signature is expired, or from the future".into());
-        }
-        Ok(())
+            .find_map(|relevant| lapse(relevant, now))
+            .map_or(Ok(()), |why| Err(why.into()))
     }
 }
 
@@ -158,15 +155,18 @@ fn is_expired(key: &impl KeyDetails, binding: &Signature, now: i64) -> bool {
     created > now || (lasts != 0 && now > created + i64::from(lasts))
 }
 
-/// Whether a signature's time is over, or has not begun.
-fn has_lapsed(signature: &Signature, now: i64) -> bool {
+/// Why a signature does not count now: its time is over, or has not begun.
+fn lapse(signature: &Signature, now: i64) -> Option<&'static str> {
     let created = signature
         .created()
         .map_or(i64::MAX, |time| i64::from(time.as_secs()));
     let lasts = signature
         .signature_expiration_time()
         .map_or(0, pgp::types::Duration::as_secs);
-    created > now || (lasts != 0 && now > created.saturating_add(i64::from(lasts)))
+    if created > now {
+        return Some("the signature is from the future");
+    }
+    (lasts != 0 && now > created.saturating_add(i64::from(lasts))).then_some("the signature is expired")
 }
 
 /// Whether a signature is made in a way that counts at all: a hash that is not broken (SHA-1 counts, as it does for Flux,

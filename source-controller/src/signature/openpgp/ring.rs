@@ -11,7 +11,7 @@ use pgp::types::{KeyDetails, KeyVersion, Tag};
 
 use super::super::LARGEST_KEYS;
 use super::checker::Checker;
-use super::{dearmor, has_lapsed, is_acceptable};
+use super::{dearmor, is_acceptable, lapse};
 
 /// A primary key with all that it says of itself.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Candidate<'_> {
 pub(super) fn are_in_force(revocations: &[Signature], now: i64) -> bool {
     revocations.iter().any(|revocation| {
         revocation.revocation_reason_code() == Some(&RevocationCode::KeyCompromised)
-            || !has_lapsed(revocation, now)
+            || lapse(revocation, now).is_none()
     })
 }
 

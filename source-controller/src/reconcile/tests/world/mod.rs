@@ -128,6 +128,11 @@ impl World {
         commit
     }
 
+    /// Shows `text` in tables as `<label>`.
+    pub(in crate::reconcile::tests) fn label(&mut self, text: impl Into<String>, label: &str) {
+        self.known.push((text.into(), format!("<{label}>")));
+    }
+
     pub(in crate::reconcile::tests) fn limit(&mut self, limits: Limits) {
         self.limits = limits;
     }
@@ -221,6 +226,14 @@ impl World {
     pub(in crate::reconcile::tests) async fn delete_secret(&self, name: &str) {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
         secrets.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Merges into the object's status.
+    pub(in crate::reconcile::tests) async fn edit_status(&self, name: &str, patch: Value) {
+        self.objects()
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
     }
 
     pub(in crate::reconcile::tests) async fn get(&self, name: &str) -> GitRepository {
