@@ -12,6 +12,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::buffer::BufferLayer;
 
+use crate::metrics::Metrics;
+
 pub use calls::{Bounded, Calls, Policy, TimedOut};
 
 /// How the API is reached.
@@ -27,6 +29,8 @@ pub struct Settings {
     pub read_timeout: Duration,
     /// Limits and retries of calls.
     pub policy: Policy,
+    /// Where requests are counted.
+    pub metrics: Metrics,
 }
 
 impl Default for Settings {
@@ -37,6 +41,7 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(10),
             read_timeout: Duration::from_secs(330),
             policy: Policy::default(),
+            metrics: Metrics::new(),
         }
     }
 }
@@ -78,8 +83,11 @@ pub async fn build(settings: &Settings) -> Result<Client, ClientError> {
         // `HTTPS_PROXY` is meant for what is far away; a proxy cannot reach this machine's loopback.
         config.proxy_url = None;
     }
+    let host = config.cluster_url.authority().map(ToString::to_string);
+    let count = settings.metrics.requests_to(&host.unwrap_or_default());
     let builder = ClientBuilder::try_from(config).map_err(|error| ClientError::Unusable(Box::new(error)))?;
     Ok(builder
+        .with_layer(&count)
         .with_layer(&BufferLayer::new(1024))
         .with_layer(&settings.policy)
         .build())
@@ -148,6 +156,13 @@ mod tests {
         };
         let api: Api<Namespace> = Api::all(build(&settings).await.unwrap());
         assert_eq!(api.get("a").await.unwrap().metadata.uid.as_deref(), Some("u"));
+        assert!(api.get("b").await.is_err());
+        let (host, text) = (server.trim_start_matches("http://"), settings.metrics.text());
+        for code in ["200", "404"] {
+            let counted =
+                format!("rest_client_requests_total{{code=\"{code}\",host=\"{host}\",method=\"GET\"}} 1\n");
+            assert!(text.contains(&counted), "{text}");
+        }
         let absent = Settings {
             context: Some("other".into()),
             ..settings

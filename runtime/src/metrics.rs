@@ -1,5 +1,9 @@
 //! The metrics that existing dashboards read, under the names that they read.
 
+mod process;
+mod queue;
+mod requests;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,11 +16,19 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 
 use crate::clock::lock;
 use crate::schedule::ObjectKey;
 use crate::serve::{Page, serve};
 use crate::shutdown::Token;
+
+pub use queue::Queue;
+pub use requests::{CountRequests, Counted};
+
+use process::Process;
+use queue::Queues;
+use requests::Requests;
 
 /// Bounds of `gotk_reconcile_duration_seconds`: ten exponential steps from 10 ms to 30 min, rounded as Flux shows them.
 const DURATION_BOUNDS: [f64; 10] = [
@@ -32,10 +44,15 @@ const DURATION_BOUNDS: [f64; 10] = [
     1800.0,
 ];
 
-/// Bounds of `controller_runtime_reconcile_time_seconds`.
-const TIME_BOUNDS: [f64; 14] = [
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+/// Bounds of `controller_runtime_reconcile_time_seconds`, controller-runtime's.
+const TIME_BOUNDS: [f64; 40] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
+    1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
+    50.0, 60.0,
 ];
+
+/// Results of passes that have a series from the start, so that an increase from nothing is seen.
+const RESULTS: [&str; 4] = ["error", "requeue", "requeue_after", "success"];
 
 /// What a pass came to, as controller-runtime names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,6 +87,13 @@ struct ResultLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CacheLabels {
+    event_type: &'static str,
+    name: String,
+    namespace: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ObjectLabels {
     kind: String,
     name: String,
@@ -88,6 +112,9 @@ pub struct Metrics {
     time: Family<ControllerLabel, Histogram, fn() -> Histogram>,
     active: Family<ControllerLabel, Gauge>,
     workers: Family<ControllerLabel, Gauge>,
+    queues: Queues,
+    requests: Requests,
+    process: Process,
 }
 
 impl Default for Metrics {
@@ -110,7 +137,25 @@ impl Metrics {
             time: Family::new_with_constructor(|| Histogram::new(TIME_BOUNDS)),
             active: Family::default(),
             workers: Family::default(),
+            queues: Queues::new(),
+            requests: Requests::default(),
+            process: Process::default(),
         };
+        metrics.register_passes();
+        metrics.queues.register(&metrics);
+        metrics.requests.register(&metrics);
+        metrics.process.register(&metrics);
+        // Helm indexes: a kind that is not there yet, so that this one has no series.
+        metrics.register(
+            "gotk_cache_events",
+            "Hits and misses of the cache of Helm indexes",
+            Family::<CacheLabels, Counter>::default(),
+        );
+        metrics
+    }
+
+    fn register_passes(&self) {
+        let metrics = self;
         metrics.register(
             "gotk_reconcile_duration_seconds",
             "Duration of a pass over an object",
@@ -153,7 +198,6 @@ impl Metrics {
             "Objects seen that do not decode",
             metrics.undecodable.clone(),
         );
-        metrics
     }
 
     /// Adds a metric of the program's own.
@@ -161,12 +205,30 @@ impl Metrics {
         lock(&self.registry).register(name, help, metric);
     }
 
-    /// Says how many passes may run at once.
+    /// Says how many passes may run at once. The series of the controller are there from now on.
     pub fn set_workers(&self, controller: &'static str, workers: u16) {
-        self.workers
-            .get_or_create(&ControllerLabel { controller })
-            .set(i64::from(workers));
-        self.active.get_or_create(&ControllerLabel { controller }).set(0);
+        let label = ControllerLabel { controller };
+        self.workers.get_or_create(&label).set(i64::from(workers));
+        self.active.get_or_create(&label).set(0);
+        drop(self.time.get_or_create(&label));
+        for counter in [&self.errors, &self.panics] {
+            drop(counter.get_or_create(&label));
+        }
+        for result in RESULTS {
+            drop(self.total.get_or_create(&ResultLabels { controller, result }));
+        }
+    }
+
+    /// The queue of a controller.
+    #[must_use]
+    pub fn queue(&self, controller: &'static str) -> Queue {
+        self.queues.queue(controller)
+    }
+
+    /// A layer that counts the requests to the API at this host.
+    #[must_use]
+    pub fn requests_to(&self, host: &str) -> CountRequests {
+        self.requests.to(host)
     }
 
     /// A pass has begun; it counts as running until the guard goes.
@@ -222,6 +284,12 @@ impl Metrics {
     /// All metrics in the text form of `OpenMetrics`.
     #[must_use]
     pub fn text(&self) -> String {
+        self.text_at(Instant::now())
+    }
+
+    fn text_at(&self, now: Instant) -> String {
+        self.queues.refresh(now);
+        self.process.refresh();
         let mut text = String::new();
         // Writing to a string does not fail; a metric that does not encode leaves the page short.
         if let Err(error) = encode(&mut text, &lock(&self.registry)) {
@@ -249,57 +317,26 @@ impl Drop for Running {
     }
 }
 
+/// What asks for Go's profiles is told where to look instead.
+const NO_PROFILES: &str =
+    "no Go program: there are no pprof profiles; use perf or /proc/<pid> of the process\n";
+
 /// Serves `/metrics` until `stop`.
 pub async fn run(listener: TcpListener, metrics: Metrics, stop: Token) {
-    let page = move |path: &str| {
-        (path == "/metrics").then(|| Page {
+    serve(listener, move |path| page(&metrics, path), stop).await;
+}
+
+fn page(metrics: &Metrics, path: &str) -> Option<Page> {
+    match path {
+        "/metrics" => Some(Page {
             status: StatusCode::OK,
             content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
             body: metrics.text(),
-        })
-    };
-    serve(listener, page, stop).await;
+        }),
+        _ if path.starts_with("/debug/pprof") => Some(Page::text(StatusCode::NOT_FOUND, NO_PROFILES)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_labels_are_those_that_dashboards_read() {
-        let metrics = Metrics::new();
-        let key = ObjectKey {
-            namespace: "ns".into(),
-            name: "a".into(),
-        };
-        metrics.set_workers("gitrepository", 2);
-        let running = metrics.begin("gitrepository");
-        assert!(
-            metrics
-                .text()
-                .contains("controller_runtime_active_workers{controller=\"gitrepository\"} 1\n")
-        );
-        drop(running);
-        metrics.end(
-            "gitrepository",
-            "GitRepository",
-            &key,
-            PassResult::Error,
-            Duration::from_millis(20),
-        );
-        let text = metrics.text();
-        for line in [
-            "controller_runtime_active_workers{controller=\"gitrepository\"} 0\n",
-            "controller_runtime_max_concurrent_reconciles{controller=\"gitrepository\"} 2\n",
-            "controller_runtime_reconcile_total{controller=\"gitrepository\",result=\"error\"} 1\n",
-            "controller_runtime_reconcile_errors_total{controller=\"gitrepository\"} 1\n",
-            "gotk_reconcile_duration_seconds_bucket{le=\"0.01\",kind=\"GitRepository\",name=\"a\",namespace=\"ns\"} 0\n",
-            "gotk_reconcile_duration_seconds_bucket{le=\"0.038364\",kind=\"GitRepository\",name=\"a\",namespace=\"ns\"} 1\n",
-            "le=\"1800.0\"",
-        ] {
-            assert!(text.contains(line), "{line} is missing in\n{text}");
-        }
-        metrics.forget("GitRepository", &key);
-        assert!(!metrics.text().contains("gotk_reconcile_duration_seconds_bucket"));
-    }
-}
+mod tests;

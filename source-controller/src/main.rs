@@ -26,8 +26,13 @@ async fn start(options: Options) -> Result<End, Box<dyn std::error::Error>> {
     let logging = options.common.logging;
     telemetry::install(logging.log_encoding, logging.log_level)?;
     let signals = shutdown::on_signals()?;
-    let client = client::build(&client::Settings::default()).await?;
-    let running = match run_with(options, client, Metrics::new(), signals.token()).await {
+    let metrics = Metrics::new();
+    let settings = client::Settings {
+        metrics: metrics.clone(),
+        ..client::Settings::default()
+    };
+    let client = client::build(&settings).await?;
+    let running = match run_with(options, client, metrics, signals.token()).await {
         Err(StartError::Stopped) => return Ok(End::Stopped),
         running => running?,
     };

@@ -166,6 +166,61 @@ async fn only_the_leader_listens_for_consumers_and_the_next_one_follows_its_end(
     );
 }
 
+/// The page at an address.
+async fn page(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET /{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn the_metrics_of_a_running_controller_tell_of_its_queue_its_passes_and_its_lead() {
+    let api = api();
+    let client = api.client();
+    let flags: Vec<&str> = QUICK.into_iter().chain(["--metrics-addr=127.0.0.1:0"]).collect();
+    let mut instance = start(&client, &flags);
+    let running = instance.running().await;
+    let (server, repository) = (GitServer::start().await.unwrap(), Repository::create().unwrap());
+    repository.commit_files(&[("main.tf", "")], "first").unwrap();
+    create(&client, "app", json!({}), &server.serve("app", &repository)).await;
+    served_at(&client, "app").await;
+    let metrics = running.metrics.unwrap().to_string();
+    let queue = "{name=\"gitrepository\",controller=\"gitrepository\"} ";
+    let some = [
+        format!("workqueue_adds_total{queue}"),
+        format!("workqueue_work_duration_seconds_count{queue}"),
+        format!("workqueue_queue_duration_seconds_count{queue}"),
+        "gotk_reconcile_duration_seconds_count{kind=\"GitRepository\",name=\"app\",namespace=\"default\"} "
+            .into(),
+        format!("leader_election_master_status{{name=\"{LEASE}\"}} "),
+    ];
+    // The pass that wrote the status ends a little later.
+    soon(async {
+        loop {
+            let text = page(&metrics, "metrics").await;
+            let positive = |start: &String| {
+                let value = text.lines().find_map(|line| line.strip_prefix(start.as_str()));
+                value.is_some_and(|value| value.parse::<f64>().unwrap() > 0.0)
+            };
+            if some.iter().all(positive) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(
+        page(&metrics, "debug/pprof/heap")
+            .await
+            .starts_with("HTTP/1.1 404")
+    );
+    instance.stop.cancel();
+    assert_eq!(soon(running.ended()).await, End::Stopped);
+}
+
 #[tokio::test]
 async fn a_lost_lease_ends_the_controller_and_not_in_order() {
     let api = api();

@@ -77,12 +77,13 @@ async fn control(args: Args) -> Result<leader::Ended, Failed> {
     say_what_has_no_effect(&args);
     let signals = shutdown::on_signals()?;
     let stop = signals.token();
+    let metrics = Metrics::new();
     let settings = client::Settings {
         kubeconfig: args.kubeconfig.clone(),
+        metrics: metrics.clone(),
         ..client::Settings::default()
     };
     let client = client::build(&settings).await?;
-    let metrics = Metrics::new();
     serve_around(&args, &metrics, &stop).await?;
     let (executor, ended) = ProcessExecutor::new(process(&args)?)?;
     let executor = Arc::new(executor);

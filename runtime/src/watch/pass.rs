@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 
 use super::{Kind, Next, Objects, Reconciler, Settings};
 use crate::event::{Event, reference};
-use crate::metrics::PassResult;
+use crate::metrics::{PassResult, Queue};
 use crate::random::uuid;
 use crate::schedule::ObjectKey;
 
@@ -25,15 +25,22 @@ pub(super) struct Passes<K: Kind, R> {
     reconciler: R,
     settings: Settings,
     objects: Objects<K>,
+    queue: Queue,
 }
 
 impl<K: Kind, R: Reconciler<K>> Passes<K, R> {
-    pub(super) const fn new(reconciler: R, settings: Settings, objects: Objects<K>) -> Self {
+    pub(super) fn new(reconciler: R, settings: Settings, objects: Objects<K>) -> Self {
         Self {
+            queue: settings.metrics.queue(settings.controller),
             reconciler,
             settings,
             objects,
         }
+    }
+
+    /// Somebody asks for a pass over this object.
+    pub(super) fn asked(&self, key: &ObjectKey) {
+        self.queue.ask(key, Instant::now());
     }
 
     pub(super) const fn settings(&self) -> &Settings {
@@ -46,10 +53,12 @@ impl<K: Kind, R: Reconciler<K>> Passes<K, R> {
         passes: Arc<Self>,
     ) -> Result<Action, Infallible> {
         let key = ObjectKey::of(&*object);
+        passes.queue.begin(&key, Instant::now());
         let object = match &object.0 {
             Ok(object) => Arc::new(object.clone()),
             Err(invalid) => {
                 passes.undecodable(&key, invalid);
+                passes.queue.end(&key, Instant::now(), None, false);
                 return Ok(Action::await_change());
             }
         };
@@ -100,6 +109,8 @@ impl<K: Kind, R: Reconciler<K>> Passes<K, R> {
         }
         let took = started.elapsed();
         metrics.end(controller, &K::kind(&()), &key, result, took);
+        self.queue
+            .end(&key, Instant::now(), after, result == PassResult::Error);
         if !self.objects.has(&key) {
             self.forget(&key);
         }
@@ -110,6 +121,7 @@ impl<K: Kind, R: Reconciler<K>> Passes<K, R> {
     /// Drops what is kept about an object that is gone.
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.settings.backoff.reset(key);
+        self.queue.forget(key);
         self.settings.metrics.forget(&K::kind(&()), key);
     }
 
