@@ -4,13 +4,13 @@ mod place;
 mod wind_down;
 
 use crate::{apply, manifests, view};
-use clap::Parser as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use place::{Place, PlaceError};
 use sluice_api::{interval::Interval, reference::CrossNamespace};
 use sluice_embedded::{BuildError, Embedded, ServeError, Server, Serving, Store, StoreError};
 use sluice_runtime::{
+    args,
     clock::SystemClock,
     event::{Recorder, Reporter},
     metrics::Metrics,
@@ -20,7 +20,7 @@ use sluice_runtime::{
     watch::{Scope, Settings},
 };
 use sluice_tf_controller::executor::{ExecutorError, ProcessExecutor, ProcessOptions};
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, sync::Arc};
 
 /// Passes over stacks at once; they never wait for runs.
 const PASSES: u16 = 16;
@@ -186,7 +186,7 @@ async fn start_sources(
     stop: &Token,
 ) -> Result<sluice_source_controller::Running, UpError> {
     let storage = place.artifacts();
-    let flags = [
+    let flags: [OsString; 6] = [
         "source-controller".into(),
         "--storage-path".into(),
         storage.into_os_string(),
@@ -194,7 +194,8 @@ async fn start_sources(
         "--metrics-addr=0".into(),
         "--health-addr=0".into(),
     ];
-    let options = sluice_source_controller::Options::try_parse_from(flags)?;
+    // Variables that steer a controller on a cluster do not steer this one.
+    let options: sluice_source_controller::Options = args::parse(flags, |_| None)?;
     let running = sluice_source_controller::run(options, client.clone(), stop.clone()).await?;
     place.keep_port(ARTIFACTS, running.artifacts.port())?;
     Ok(running)

@@ -2,15 +2,14 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use sluice_runtime::failure::chain;
 use sluice_runtime::metrics::Metrics;
-use sluice_runtime::{client, shutdown, telemetry};
+use sluice_runtime::{args, client, shutdown, telemetry};
 use sluice_source_controller::{End, Options, StartError, run_with};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
+    let options: Options = args::of_process();
     match start(options).await {
         Ok(End::Stopped) => ExitCode::SUCCESS,
         // Another instance may lead by now: what still runs in the background must not go on.

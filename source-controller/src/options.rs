@@ -253,3 +253,6 @@ mod tests {
         assert!(parse(&[account, open]).unwrap().accepted.check().is_ok());
     }
 }
+
+#[cfg(test)]
+mod table;

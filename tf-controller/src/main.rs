@@ -1,9 +1,8 @@
 //! Program entry.
 
-use clap::Parser;
 use sluice_api::{interval::Interval, reference::CrossNamespace};
 use sluice_runtime::{
-    client,
+    args, client,
     clock::{Clock, SystemClock},
     event::{Poster, PosterError, Recorder, Reporter},
     http, leader,
@@ -49,7 +48,7 @@ const PASSED_ON: [&str; 10] = [
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = Args::parse();
+    let args: Args = args::of_process();
     http::install_crypto();
     let logging = &args.common.logging;
     if let Err(error) = telemetry::install(logging.log_encoding, logging.log_level) {

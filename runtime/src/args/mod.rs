@@ -2,6 +2,7 @@
 //! has one. Flag wins over environment, environment over default. Nothing else reads the environment.
 
 mod go;
+mod parse;
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::serve::Address;
 use crate::telemetry::{Encoding, Level};
 
 pub use go::{boolean, duration};
+pub use parse::{matches, of_process, parse};
 
 /// How the program logs.
 #[derive(Args, Clone, Copy, Debug)]
@@ -129,8 +131,8 @@ pub struct LeaderElection {
     pub leader_election_retry_period: Duration,
 }
 
-/// Accepted for compatibility: API servers limit their clients themselves (priority and fairness), and Flux ignores
-/// these flags where they do.
+/// Accepted for compatibility: every supported API server limits its clients itself (priority and fairness), and Flux
+/// ignores these flags where it does.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct KubeApi {
     /// Queries per second; no effect.

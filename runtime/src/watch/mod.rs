@@ -214,7 +214,7 @@ impl<K: Kind> Watch<K> {
         let passes = Arc::new(Passes::new(reconciler, settings, objects.clone()));
         let api = passes.settings().scope.api::<K>(client);
         let forgetting = Arc::clone(&passes);
-        let (changed, triggered) = (Arc::clone(&passes), Arc::clone(&passes));
+        let (observer, listener) = (Arc::clone(&passes), Arc::clone(&passes));
         let (found, dependants) = mpsc::unbounded();
         let mut related = relation.map(|relation| relation.between(objects.clone(), found));
         triggers.push(gathered(dependants, SPAN).boxed());
@@ -233,11 +233,11 @@ impl<K: Kind> Watch<K> {
             .predicate_filter(predicate::worth_a_look, PredicateConfig::default())
             .inspect(move |object| {
                 if let Ok(object) = object {
-                    changed.asked(&ObjectKey::of(object));
+                    observer.asked(&ObjectKey::of(object));
                 }
             });
         let asked = triggers
-            .inspect(move |key| triggered.asked(key))
+            .inspect(move |key| listener.asked(key))
             .map(|key| ObjectRef::new(&key.name).within(&key.namespace));
         let changes = stream::once(begin).flat_map(|()| stream::empty()).chain(changes);
         Controller::for_stream(changes, objects.store())
