@@ -12,6 +12,7 @@ pub mod reconcile;
 pub mod server;
 pub mod signature;
 pub mod storage;
+pub mod submodule;
 pub mod tree;
 
 mod run;
