@@ -4,8 +4,7 @@
 use sluice_api::source::GitRepositorySpec;
 use sluice_runtime::failure::{Class, Failure};
 
-use crate::git::Checkout;
-use crate::tree::{Sparse, Tree, TreeError};
+use crate::tree::{Module, Sparse, Tree, TreeError};
 
 /// Which parts of a repository, and what beside it, an object wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,8 +57,8 @@ impl Failure for SparseError {
 }
 
 /// The part of a commit that the sparse paths select. Each of them has to be there. Blocks.
-pub(super) fn select(checkout: Checkout, parts: &Parts) -> Result<Tree, SparseError> {
-    let tree = Tree::new(checkout, Sparse::new(&parts.sparse));
+pub(super) fn select(base: Module, parts: &Parts) -> Result<Tree, SparseError> {
+    let tree = Tree::new(base, Sparse::new(&parts.sparse));
     for path in &parts.sparse {
         if !tree.has(path.as_bytes())? {
             return Err(SparseError::Missing { path: path.clone() });

@@ -7,6 +7,7 @@ use sluice_runtime::failure::{Class, Failure, chain};
 use super::compose::SparseError;
 use super::pack::PackError;
 use super::resolve::ResolveError;
+use super::submodules::SubmoduleError;
 use super::verify::VerifyError;
 use crate::git::FetchError;
 use crate::storage::{StorageError, UnsafePart};
@@ -20,6 +21,9 @@ pub enum PassError {
     /// The remote gives no commit.
     #[error(transparent)]
     Fetch(#[from] FetchError),
+    /// A submodule of the commit cannot be had.
+    #[error(transparent)]
+    Submodule(#[from] SubmoduleError),
     /// The commit lacks what the object wants of it.
     #[error(transparent)]
     Sparse(#[from] SparseError),
@@ -53,6 +57,7 @@ impl PassError {
             Self::Verify(VerifyError::Read(_))
             | Self::Resolve(_)
             | Self::Fetch(_)
+            | Self::Submodule(_)
             | Self::Sparse(_)
             | Self::Pack(PackError::Read(_)) => Some(Kind::FetchFailed),
             Self::Verify(_) => Some(Kind::SourceVerified),
@@ -68,6 +73,7 @@ impl PassError {
         match self {
             Self::Fetch(FetchError::Empty) => self.to_string(),
             Self::Fetch(error) => format!("failed to checkout and determine revision: {}", chain(error)),
+            Self::Submodule(error) => format!("failed to checkout and determine revision: {error}"),
             other => chain(other),
         }
     }
@@ -78,6 +84,7 @@ impl Failure for PassError {
         match self {
             Self::Resolve(error) => error.class(),
             Self::Fetch(error) => error.class(),
+            Self::Submodule(error) => error.class(),
             Self::Sparse(error) => error.class(),
             Self::Verify(error) => error.class(),
             Self::Pack(error) => error.class(),
@@ -91,6 +98,7 @@ impl Failure for PassError {
         match self {
             Self::Resolve(error) => error.reason(),
             Self::Fetch(error) => error.reason(),
+            Self::Submodule(error) => error.reason(),
             Self::Sparse(error) => error.reason(),
             Self::Verify(error) => error.reason(),
             Self::Pack(error) => error.reason(),

@@ -15,6 +15,7 @@ mod places;
 mod publish;
 mod report;
 mod resolve;
+mod submodules;
 mod verify;
 
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub use fetch::{Network, Origin};
 pub use pack::PackError;
 pub use places::Places;
 pub use resolve::{ResolveError, Source};
+pub use submodules::SubmoduleError;
 pub use verify::VerifyError;
 
 /// Everything with an effect that a pass uses.

@@ -14,12 +14,14 @@ use sluice_api::source::{Artifact, FINALIZER, GitRepository};
 use sluice_runtime::finalizer;
 use sluice_runtime::status::WriteError;
 use sluice_runtime::watch::Next;
+use tokio::time::Instant;
 
 use super::content::ContentConfig;
 use super::error::PassError;
 use super::observe::Observed;
 use super::report::{self, Ending};
 use super::resolve::Source;
+use super::submodules::SubmoduleError;
 use super::verify::{Standing, Verification, VerifyError};
 use super::{Context, UnreportedError};
 use crate::git::Head;
@@ -216,6 +218,7 @@ impl<'a> Pass<'a> {
             asked,
         } = wanted;
         let revision = head.revision();
+        let deadline = Instant::now() + source.remote.timeout;
         let fetched = self
             .context
             .origin
@@ -224,8 +227,11 @@ impl<'a> Pass<'a> {
         let checkout = fetched.map_err(|error| Early::failed(error, Some(&revision)))?;
         let asked = asked.map_err(|error| Early::failed(error, None))?;
         let standing = self.verify(asked, &checkout, &head).await?;
-        let composed = self.compose(&source, checkout).await;
-        let tree = composed.map_err(|error| Early::failed(error, Some(&revision)))?;
+        let tree = match self.compose(&source, checkout, deadline).await {
+            Ok(tree) => tree,
+            Err(PassError::Submodule(SubmoduleError::Busy { .. })) => return Ok(Ending::Busy),
+            Err(error) => return Err(Early::failed(error, Some(&revision))),
+        };
         let is_news = observed
             .artifact
             .as_ref()

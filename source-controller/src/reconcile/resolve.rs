@@ -193,7 +193,6 @@ fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
         (provider, "spec.provider"),
         (spec.service_account_name.is_some(), "spec.serviceAccountName"),
         (spec.proxy_secret_ref.is_some(), "spec.proxySecretRef"),
-        (spec.recurse_submodules, "spec.recurseSubmodules"),
         (!spec.include.is_empty(), "spec.include"),
     ]
     .into_iter()
@@ -256,7 +255,6 @@ mod tests {
                 json!({ "proxySecretRef": { "name": "x" } }),
                 "spec.proxySecretRef",
             ),
-            (json!({ "recurseSubmodules": true }), "spec.recurseSubmodules"),
             (
                 json!({ "include": [{ "repository": { "name": "x" } }] }),
                 "spec.include",

@@ -1,10 +1,11 @@
 //! Where the address of a submodule leads, and whether that is where its parent comes from.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use url::Url;
 
-use crate::git::Address;
+use crate::git::{Address, Credentials, Remote};
 
 /// A relative address that leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +73,37 @@ pub fn same_host(one: &Address, other: &Address) -> bool {
         )
     };
     server(one.url()) == server(other.url())
+}
+
+/// The remote of a submodule: as the parent's, with the same credentials, if it is on the same host. Elsewhere nothing that
+/// was given for the parent goes along (credentials, certificates, authorities, proxy), and the address alone says who is
+/// asking.
+#[must_use]
+pub fn remote(parent: &Remote, address: Address) -> Remote {
+    let Remote {
+        transport,
+        address: own,
+        credentials,
+        tls,
+        proxy,
+        timeout,
+        limits,
+    } = parent.clone();
+    let (credentials, tls, proxy) = if same_host(&own, &address) {
+        (credentials, tls, proxy)
+    } else {
+        let credentials = Credentials::resolve(&address, None).unwrap_or_default();
+        (credentials, Arc::default(), None)
+    };
+    Remote {
+        transport,
+        address,
+        credentials,
+        tls,
+        proxy,
+        timeout,
+        limits,
+    }
 }
 
 #[cfg(test)]

@@ -14,13 +14,16 @@ pub struct Variable {
 impl Variable {
     /// Section, subsection and key. A variable before the first section has none.
     #[must_use]
-    pub fn parts(&self) -> Option<(&[u8], Option<&[u8]>, &[u8])> {
+    pub fn parts(&self) -> Option<Parts<'_>> {
         let first = self.name.iter().position(|byte| *byte == b'.')?;
         let last = self.name.iter().rposition(|byte| *byte == b'.')?;
         let subsection = (first < last).then(|| &self.name[first + 1..last]);
         Some((&self.name[..first], subsection, &self.name[last + 1..]))
     }
 }
+
+/// Section, subsection and key of a variable.
+pub type Parts<'a> = (&'a [u8], Option<&'a [u8]>, &'a [u8]);
 
 /// A file that Git would not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,6 +113,7 @@ impl Reader<'_> {
         loop {
             let byte = self.next()?;
             match byte {
+                b']' if name.is_empty() => return None,
                 b']' => break,
                 _ if self.ended => return None,
                 _ if is_space(byte) => {

@@ -53,7 +53,7 @@ pub enum GitmodulesError {
 /// # Errors
 /// The file is malformed, or a path in it leads out of the repository.
 pub fn parse(content: &[u8]) -> Result<Vec<Submodule>, GitmodulesError> {
-    let mut found: BTreeMap<Vec<u8>, (Option<Vec<u8>>, Option<Vec<u8>>)> = BTreeMap::new();
+    let mut found: BTreeMap<Vec<u8>, Described> = BTreeMap::new();
     // Where two submodules claim one path, the later one has it.
     let mut order = Vec::new();
     for variable in config::parse(content)? {
@@ -66,10 +66,10 @@ pub fn parse(content: &[u8]) -> Result<Vec<Submodule>, GitmodulesError> {
         if !found.contains_key(name) {
             order.push(name.to_vec());
         }
-        let (path, url) = found.entry(name.to_vec()).or_default();
+        let described = found.entry(name.to_vec()).or_default();
         match key {
-            b"path" => *path = variable.value,
-            b"url" => *url = variable.value,
+            b"path" => described.path = variable.value,
+            b"url" => described.url = variable.value,
             _ => {}
         }
         if found.len() > MOST {
@@ -78,7 +78,11 @@ pub fn parse(content: &[u8]) -> Result<Vec<Submodule>, GitmodulesError> {
     }
     let mut submodules = Vec::new();
     for name in order {
-        let Some((Some(path), Some(url))) = found.remove(&name) else {
+        let Some(Described {
+            path: Some(path),
+            url: Some(url),
+        }) = found.remove(&name)
+        else {
             continue;
         };
         let name = String::from_utf8_lossy(&name).into_owned();
@@ -94,6 +98,13 @@ pub fn parse(content: &[u8]) -> Result<Vec<Submodule>, GitmodulesError> {
         submodules.push(Submodule { path, url });
     }
     Ok(submodules)
+}
+
+/// What is said about one name so far.
+#[derive(Default)]
+struct Described {
+    path: Option<Vec<u8>>,
+    url: Option<Vec<u8>>,
 }
 
 /// Git uses the name as a path below its own directory, and ignores one that would climb out of it.
@@ -168,9 +179,10 @@ mod tests {
             parse(b"[submodule \"a\"]\npath = \xff\nurl = u").unwrap_err(),
             GitmodulesError::NotText { name: "a".into() }
         );
-        let many: String = (0..=MOST)
+        let many: Vec<_> = (0..=MOST)
             .map(|n| format!("[submodule \"{n}\"]\nurl = u\n"))
             .collect();
+        let many = many.concat();
         assert_eq!(parse(many.as_bytes()), Err(GitmodulesError::TooMany));
     }
 

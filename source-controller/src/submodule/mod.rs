@@ -7,5 +7,5 @@ mod address;
 pub mod config;
 mod gitmodules;
 
-pub use address::{RelativeError, absolute, same_host};
+pub use address::{RelativeError, absolute, remote, same_host};
 pub use gitmodules::{FILE_NAME, GitmodulesError, LARGEST_FILE, Submodule, parse};

@@ -6,17 +6,19 @@ use std::time::Duration;
 use kube::ResourceExt as _;
 use sluice_runtime::event::Event;
 use sluice_runtime::shutdown::Token;
+use tokio::time::Instant;
 
 use super::super::error::PassError;
 use super::super::observe::{self, Observed};
 use super::super::resolve::{self, ResolveError, Source};
+use super::super::submodules::Recursion;
 use super::super::verify::{Standing, Verification};
 use super::super::{Context, compose, report};
 use super::making::{Making, Published};
 use super::{Early, Pass};
 use crate::git::{Checkout, Head};
 use crate::storage::ObjectDirectory;
-use crate::tree::Tree;
+use crate::tree::{Module, Tree};
 
 /// Longest time that packing one artifact may take.
 const PACK_LIMIT: Duration = Duration::from_secs(15 * 60);
@@ -81,11 +83,33 @@ impl Pass<'_> {
         Ok(Standing::Verified(verified))
     }
 
-    /// Puts together what is packed.
-    pub(super) async fn compose(&self, source: &Source, checkout: Checkout) -> Result<Tree, PassError> {
-        let Context { looks, stop, .. } = self.context;
+    /// Puts together what is packed, until `deadline` as far as remotes have a part in it.
+    pub(super) async fn compose(
+        &self,
+        source: &Source,
+        checkout: Checkout,
+        deadline: Instant,
+    ) -> Result<Tree, PassError> {
+        let Context {
+            looks,
+            stop,
+            places,
+            origin,
+            ..
+        } = self.context;
         let parts = source.parts.clone();
-        let select = move |_: &Token| compose::select(checkout, &parts);
+        let base = if parts.submodules {
+            let recursion = Recursion {
+                origin: &**origin,
+                places,
+                stop,
+                deadline,
+            };
+            recursion.module(source, checkout).await?
+        } else {
+            Module::from(checkout)
+        };
+        let select = move |_: &Token| compose::select(base, &parts);
         Ok(looks.run(STORAGE_LIMIT, stop, select).await??)
     }
 

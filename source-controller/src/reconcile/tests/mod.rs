@@ -9,5 +9,6 @@ mod sequences;
 mod sparse;
 mod ssh;
 mod storage;
+mod submodules;
 mod verification;
 mod world;

@@ -1,0 +1,419 @@
+//! `spec.recurseSubmodules`: fetching the commits that a repository's gitlinks name, and those that theirs name.
+//!
+//! What `git submodule update --init --recursive` would check out is put together, whatever reference the repository itself
+//! was looked up by. Each submodule has a mirror as any remote has, shared by all that use it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use sluice_runtime::failure::{Class, Failure};
+use sluice_runtime::redact::MaskedUrl;
+use sluice_runtime::shutdown::Token;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout_at};
+
+use super::compose::Parts;
+use super::fetch::Origin;
+use super::places::Places;
+use super::resolve::Source;
+use crate::git::{Address, Checkout, ENTRIES_FLAG, FetchError, Kind, Oid, ReadError, Reference, Remote};
+use crate::submodule::{self, GitmodulesError, Submodule};
+use crate::tree::Module;
+
+/// Submodules of submodules are fetched down to here.
+const DEEPEST: usize = 10;
+/// Submodules of one repository, those of submodules counted.
+const MOST: usize = 1000;
+/// Submodules of one repository that are fetched at once.
+const AT_ONCE: usize = 4;
+
+/// Why a repository's submodules are not there.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmoduleError {
+    /// The description of the submodules cannot be used.
+    #[error("'{path}': {source}")]
+    Description {
+        /// Path of the `.gitmodules` file.
+        path: String,
+        /// What is wrong with it.
+        #[source]
+        source: GitmodulesError,
+    },
+    /// The description of the submodules is too long.
+    #[error("'{path}' has more than {limit} bytes")]
+    TooLong {
+        /// Path of the `.gitmodules` file.
+        path: String,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A gitlink that is not described.
+    #[error("no url found for submodule path '{path}' in .gitmodules")]
+    Undescribed {
+        /// Its path.
+        path: String,
+    },
+    /// An address that cannot be used.
+    #[error("submodule '{path}': url '{url}': {why}")]
+    Address {
+        /// Its path.
+        path: String,
+        /// The address as it is written.
+        url: MaskedUrl,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Submodules within submodules without an end.
+    #[error("submodule '{path}' is more than {DEEPEST} submodules deep")]
+    TooDeep {
+        /// Its path.
+        path: String,
+    },
+    /// More of them than anybody needs.
+    #[error("submodule '{path}' is one too many: a repository may have {MOST} with those of its submodules")]
+    TooMany {
+        /// Its path.
+        path: String,
+    },
+    /// The remote does not give the commit.
+    #[error("submodule '{path}' ({url}): {source}{hint}")]
+    Fetch {
+        /// Its path.
+        path: String,
+        /// The remote, without userinfo.
+        url: String,
+        /// Why.
+        #[source]
+        source: Box<FetchError>,
+        /// What may be the reason; empty if the error says it all.
+        hint: &'static str,
+    },
+    /// The time for the whole checkout is over.
+    #[error("submodule '{path}' ({url}): not fetched within {limit:?}, the time for the whole checkout")]
+    TimedOut {
+        /// Its path.
+        path: String,
+        /// The remote, without userinfo.
+        url: String,
+        /// The time allowed, `spec.timeout`.
+        limit: Duration,
+    },
+    /// All places at another host are taken.
+    #[error("submodule '{path}': all places at {host} are taken")]
+    Busy {
+        /// Its path.
+        path: String,
+        /// The host.
+        host: String,
+    },
+    /// What was fetched cannot be read.
+    #[error("submodules of '{path}': {source}")]
+    Read {
+        /// Path of the submodule; `.` for the repository itself.
+        path: String,
+        /// Why.
+        #[source]
+        source: ReadError,
+    },
+}
+
+impl Failure for SubmoduleError {
+    fn class(&self) -> Class {
+        match self {
+            Self::Fetch { source, .. } => source.class(),
+            Self::Read { source, .. } => source.class(),
+            // Another commit mends it, which is noticed by looking again.
+            Self::Description { .. }
+            | Self::TooLong { .. }
+            | Self::Undescribed { .. }
+            | Self::Address { .. }
+            | Self::TooDeep { .. }
+            | Self::TooMany { .. }
+            | Self::TimedOut { .. }
+            | Self::Busy { .. } => Class::Transient,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        "GitOperationFailed"
+    }
+}
+
+/// What fetching the submodules of one repository needs.
+pub(super) struct Recursion<'a> {
+    pub(super) origin: &'a dyn Origin,
+    pub(super) places: &'a Places,
+    pub(super) stop: &'a Token,
+    /// When the time for the whole checkout is over.
+    pub(super) deadline: Instant,
+}
+
+/// A submodule that is to be fetched.
+struct Wanted {
+    /// Path from the root of the repository that has it.
+    local: Vec<u8>,
+    /// Path from the root of everything.
+    path: String,
+    url: String,
+    commit: Oid,
+}
+
+/// What is shared by all fetches of one recursion.
+struct Run<'a> {
+    on: &'a Recursion<'a>,
+    /// The host at which the pass has a place.
+    host: String,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    count: usize,
+    places: HashMap<String, OwnedSemaphorePermit>,
+}
+
+impl Recursion<'_> {
+    /// The commit with all its submodules.
+    pub(super) async fn module(&self, source: &Source, checkout: Checkout) -> Result<Module, SubmoduleError> {
+        let run = Run {
+            on: self,
+            host: source.remote.address.host(),
+            taken: Mutex::default(),
+        };
+        run.module(source.remote.clone(), checkout, String::new(), 0)
+            .await
+    }
+}
+
+impl Run<'_> {
+    /// The commit of `remote` with its submodules; `at` is the path of the commit's own root, with a slash behind it.
+    fn module(
+        &self,
+        remote: Remote,
+        checkout: Checkout,
+        at: String,
+        depth: usize,
+    ) -> BoxFuture<'_, Result<Module, SubmoduleError>> {
+        async move {
+            let wanted = {
+                let (blocking, root) = (checkout.clone(), at.clone());
+                let described = tokio::task::spawn_blocking(move || wanted(&blocking, &root)).await;
+                described.map_err(|error| SubmoduleError::Read {
+                    path: at_or_root(&at),
+                    source: ReadError::Object {
+                        id: checkout.commit().id,
+                        why: error.to_string(),
+                    },
+                })??
+            };
+            let submodules: BTreeMap<_, _> = stream::iter(wanted)
+                .map(|wanted| self.submodule(&remote, wanted, depth + 1))
+                // In order, so that of several failures the same one is shown each time.
+                .buffered(AT_ONCE)
+                .try_collect()
+                .await?;
+            Ok(Module::new(checkout, submodules))
+        }
+        .boxed()
+    }
+
+    async fn submodule(
+        &self,
+        parent: &Remote,
+        wanted: Wanted,
+        depth: usize,
+    ) -> Result<(Vec<u8>, Module), SubmoduleError> {
+        let Wanted {
+            local,
+            path,
+            url,
+            commit,
+        } = wanted;
+        if depth > DEEPEST {
+            return Err(SubmoduleError::TooDeep { path });
+        }
+        let remote = remote(parent, &path, &url)?;
+        self.take(&path, &remote.address.host())?;
+        let checkout = self.fetch(parent, &remote, &path, commit).await?;
+        tracing::debug!(path, url = %remote.address, %commit, "submodule checked out");
+        let module = self.module(remote, checkout, format!("{path}/"), depth).await?;
+        Ok((local, module))
+    }
+
+    /// Counts the submodule, and takes a place at its host unless the pass has one there already.
+    fn take(&self, path: &str, host: &str) -> Result<(), SubmoduleError> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.count += 1;
+        if taken.count > MOST {
+            return Err(SubmoduleError::TooMany {
+                path: path.to_owned(),
+            });
+        }
+        if host != self.host && !taken.places.contains_key(host) {
+            let place = self.on.places.take(host).ok_or_else(|| SubmoduleError::Busy {
+                path: path.to_owned(),
+                host: host.to_owned(),
+            })?;
+            taken.places.insert(host.to_owned(), place);
+        }
+        Ok(())
+    }
+
+    async fn fetch(
+        &self,
+        parent: &Remote,
+        remote: &Remote,
+        path: &str,
+        commit: Oid,
+    ) -> Result<Checkout, SubmoduleError> {
+        let (path, url) = (path.to_owned(), remote.address.to_string());
+        let source = Source {
+            remote: remote.clone(),
+            reference: Reference::Commit {
+                commit: commit.to_string(),
+                branch: None,
+            },
+            parts: Parts::default(),
+        };
+        let work = async {
+            let head = self.on.origin.head(&source).await?;
+            self.on.origin.fetch(&source, &head, self.on.stop).await
+        };
+        let Ok(result) = timeout_at(self.on.deadline, work).await else {
+            let limit = remote.timeout;
+            return Err(SubmoduleError::TimedOut { path, url, limit });
+        };
+        result.map_err(|source| {
+            let hint = hint(parent, remote, &source);
+            let source = Box::new(source);
+            SubmoduleError::Fetch {
+                path,
+                url,
+                source,
+                hint,
+            }
+        })
+    }
+}
+
+/// Where a submodule comes from, and as whom it is fetched.
+fn remote(parent: &Remote, path: &str, written: &str) -> Result<Remote, SubmoduleError> {
+    let unusable = |why: String| SubmoduleError::Address {
+        path: path.to_owned(),
+        url: MaskedUrl::new(written),
+        why,
+    };
+    let url = submodule::absolute(&parent.address, written).map_err(|error| unusable(error.to_string()))?;
+    let address = Address::parse(&url).map_err(|error| unusable(error.to_string()))?;
+    if address.is_ssh() && !submodule::same_host(&parent.address, &address) {
+        let host = parent.address.host();
+        return Err(unusable(format!(
+            "ssh needs a key, and credentials are only sent to {host}, where the repository comes from, with its scheme; \
+             use a relative url, or one that needs none"
+        )));
+    }
+    Ok(submodule::remote(parent, address))
+}
+
+/// What may be behind an error of a submodule's remote.
+fn hint(parent: &Remote, remote: &Remote, error: &FetchError) -> &'static str {
+    let refused = matches!(
+        error,
+        FetchError::AuthenticationRequired { .. }
+            | FetchError::AuthorizationFailed { .. }
+            | FetchError::RepositoryNotFound { .. }
+    );
+    if refused && !submodule::same_host(&parent.address, &remote.address) {
+        "; credentials are not sent to a host other than that of the repository itself"
+    } else {
+        ""
+    }
+}
+
+/// The submodules of a commit. Blocks.
+fn wanted(checkout: &Checkout, at: &str) -> Result<Vec<Wanted>, SubmoduleError> {
+    let read = |source: ReadError| SubmoduleError::Read {
+        path: at_or_root(at),
+        source,
+    };
+    let gitlinks = gitlinks(checkout).map_err(read)?;
+    if gitlinks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let file = format!("{at}{}", String::from_utf8_lossy(submodule::FILE_NAME));
+    let description = match description(checkout).map_err(read)? {
+        None => Vec::new(),
+        Some(content) if content.len() as u64 > submodule::LARGEST_FILE => {
+            return Err(SubmoduleError::TooLong {
+                path: file,
+                limit: submodule::LARGEST_FILE,
+            });
+        }
+        Some(content) => {
+            submodule::parse(&content).map_err(|source| SubmoduleError::Description { path: file, source })?
+        }
+    };
+    // Of two that claim one path, the later one has it.
+    let urls: HashMap<_, _> = description
+        .into_iter()
+        .map(|Submodule { path, url }| (path.into_bytes(), url))
+        .collect();
+    let each = gitlinks.into_iter().map(|(local, commit)| {
+        let path = format!("{at}{}", String::from_utf8_lossy(&local));
+        match urls.get(&local) {
+            Some(url) => Ok(Wanted {
+                url: url.clone(),
+                local,
+                path,
+                commit,
+            }),
+            None => Err(SubmoduleError::Undescribed { path }),
+        }
+    });
+    each.collect()
+}
+
+fn at_or_root(at: &str) -> String {
+    let path = at.trim_end_matches('/');
+    if path.is_empty() { "." } else { path }.to_owned()
+}
+
+/// Paths and commits of all gitlinks.
+fn gitlinks(checkout: &Checkout) -> Result<Vec<(Vec<u8>, Oid)>, ReadError> {
+    let limit = checkout.limits().entries;
+    let (mut found, mut count) = (Vec::new(), 0);
+    let mut waiting = vec![(Vec::new(), checkout.commit().tree)];
+    while let Some((directory, tree)) = waiting.pop() {
+        for child in checkout.directory(tree)? {
+            count += 1;
+            if count > limit {
+                return Err(ReadError::TooManyEntries {
+                    limit,
+                    flag: ENTRIES_FLAG,
+                });
+            }
+            let path = [directory.as_slice(), &child.name].concat();
+            match child.kind {
+                Kind::Gitlink => found.push((path, child.id)),
+                Kind::Directory => waiting.push(([&path[..], b"/"].concat(), child.id)),
+                Kind::File | Kind::Executable | Kind::Symlink => {}
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The content of `.gitmodules`. A link of that name is not followed, as Git does not.
+fn description(checkout: &Checkout) -> Result<Option<Vec<u8>>, ReadError> {
+    let children = checkout.directory(checkout.commit().tree)?;
+    let file = children.into_iter().find(|child| {
+        child.name == submodule::FILE_NAME && matches!(child.kind, Kind::File | Kind::Executable)
+    });
+    match file {
+        Some(file) => Ok(Some(checkout.read(file.id)?.to_vec())),
+        None => Ok(None),
+    }
+}
