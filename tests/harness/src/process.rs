@@ -74,6 +74,25 @@ impl Process {
         !matches!(self.supervisor.try_wait(), Ok(None))
     }
 
+    /// Kills everything that it started and that still is its child, or a child of such a one.
+    pub(crate) fn kill_descendants(&self) {
+        let parents = parents();
+        let mut family = vec![self.pid.as_raw_nonzero().get()];
+        let mut at = 0;
+        while let Some(parent) = family.get(at).copied() {
+            family.extend(
+                parents
+                    .iter()
+                    .filter(|(_, of)| *of == parent)
+                    .map(|(child, _)| *child),
+            );
+            at += 1;
+        }
+        for pid in family.into_iter().skip(1).filter_map(Pid::from_raw) {
+            let _already_gone = kill_process(pid, Signal::KILL);
+        }
+    }
+
     /// The last lines that it printed.
     pub(crate) fn last_words(&self, lines: usize) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
@@ -91,6 +110,19 @@ impl Drop for Process {
         }
         drop(self.supervisor.wait());
     }
+}
+
+/// Every process and its parent.
+fn parents() -> Vec<(i32, i32)> {
+    let of = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name stands in parentheses and may hold anything.
+        let parent = stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()?;
+        Some((pid, parent))
+    };
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| of(entry.ok()?)).collect()
 }
 
 #[cfg(test)]
@@ -128,6 +160,20 @@ mod tests {
         assert!(within(Duration::from_secs(20), || process.last_words(1) == "ready"));
         drop(process);
         assert!(!alive(pid));
+    }
+
+    #[test]
+    fn what_a_child_started_can_be_killed_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let command = ["-c".to_owned(), "sleep 300 & echo $!; wait".to_owned()];
+        let process = Process::start(Path::new("/bin/sh"), &command, &log, None).unwrap();
+        let started = || process.last_words(1).parse::<i32>().ok();
+        assert!(within(Duration::from_secs(20), || started().is_some()));
+        let grandchild = started().unwrap();
+        assert!(alive(grandchild));
+        process.kill_descendants();
+        assert!(within(Duration::from_secs(20), || !alive(grandchild)));
     }
 
     #[test]

@@ -300,7 +300,17 @@ impl SshServer {
 
     /// Kills it with all that it runs, so that connections break.
     pub fn kill(&mut self) {
+        // Nobody but root has a namespace that ends with its first process.
+        if let Some(process) = &self.process {
+            process.kill_descendants();
+        }
         self.process = None;
+    }
+}
+
+impl Drop for SshServer {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 

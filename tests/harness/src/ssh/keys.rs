@@ -57,6 +57,22 @@ impl Key {
             certificate: None,
         })
     }
+
+    /// The same key in another form: `-m PEM`, `-N passphrase`. The key itself must have no passphrase.
+    ///
+    /// # Errors
+    /// When `ssh-keygen` is missing or fails.
+    pub fn rewritten(&self, arguments: &[&str]) -> Result<Self, KeyError> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("key");
+        write_private(&file, &self.private)?;
+        let path = file.display().to_string();
+        run(&[&["-q", "-p", "-P", "", "-f", &path], arguments].concat())?;
+        Ok(Self {
+            private: std::fs::read_to_string(&file)?,
+            ..self.clone()
+        })
+    }
 }
 
 /// Signs a key: `arguments` say for whom and how long (`-h -n host -V +1h`).

@@ -146,6 +146,16 @@ fn what_is_offered_are_the_types_of_the_lines_about_the_host() {
     assert_eq!(known.offer(server("unknown")).keys.len(), 6);
 }
 
+#[test]
+fn keys_of_types_that_are_not_spoken_are_read_and_never_offered() {
+    // ssh-dss, and four small numbers.
+    let dsa = "AAAAB3NzaC1kc3MAAAABBQAAAAEDAAAAAQIAAAABBA==";
+    let text = format!("h ssh-dss {dsa}\nh {ED25519}\n");
+    let known = KnownHosts::parse(&text).unwrap();
+    assert_eq!(known.lines.len(), 2);
+    assert_eq!(known.offer(server("h")).keys, [Algorithm::Ed25519]);
+}
+
 const RSA: &str = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQCj7ndNxQowgcQnjshcLrqPEiiphnt+VTTvDP6mHBL9j1aNUkY4Ue1gvwnGLVlOhGeYrnZaMgRK6+PKCUXaDbC7qtbW8gIkhL7aGCsOr/C56SJMy/BCZfxd1nWzAOxSDPgVsmerOBYfNqltV9/hWCqBywINIR+5dIg6JTJ72pcEpEjcYgXkE2YEFXV1JHnsKgbLWNlhScqb2UmyRkQyytRLtL+38TGxkxCflmO+5Z8CSSNY7GidjMIZ7Q4zMjA2n1nGrlTDkzwDCsw+wqFPGQA179cnfGWOWRVruj16z6XyvxvjJwbz0wQZ75XK5tKSb7FNyeIEs4TT4jk+S4dhPeAUC5y+bDYirYgM4GC7uEnztnZyaVWQ7B381AK4Qdrwt51ZqExKbQpTUNn+EjqoTwvqNj4kqx5QUCI0ThS/YkOxJCXmPUWZbhjpCg56i+2aB6CmK2JGhn57K5mj0MNdBXA4/WnwH6XoPWJzK5Nyu2zB3nAZp+S5hpQs+p1vN1/wsjk=";
 
 /// Another Ed25519 key.

@@ -20,11 +20,12 @@ async fn every_type_of_key_is_accepted_in_every_form_plain_and_encrypted() {
         } else {
             &["RFC4716", "PKCS8", "PEM"]
         };
+        let plain = key(kind, bits);
+        world.server.authorize(&plain).unwrap();
         for form in forms {
             for passphrase in ["", PASSPHRASE] {
                 let arguments = ["-m", form, "-N", passphrase, "-a", "2"];
-                let key = Key::generate_with(kind, bits, &arguments).unwrap();
-                world.server.authorize(&key).unwrap();
+                let key = plain.rewritten(&arguments).unwrap();
                 let remote =
                     world.remote_with(&world.url, &key.private, passphrase, &world.server.known_hosts());
                 let found = world.look(remote).await;
