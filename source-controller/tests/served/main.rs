@@ -5,6 +5,8 @@
 mod churn;
 mod consumers;
 mod events;
+mod memory;
+mod program;
 mod pushes;
 mod volumes;
 mod watches;

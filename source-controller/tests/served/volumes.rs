@@ -2,21 +2,16 @@
 //!
 //! Read-only and full are real file systems: the program runs in a mount namespace of its own.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use serde_json::json;
 use sluice_api::source::GitRepository;
-use sluice_embedded::{Embedded, Serving};
 use sluice_harness::git::{GitServer, Repository};
-use tokio::process::{Child, Command};
 
+use crate::program::Program;
 use crate::world::{LIMIT, Started, api, get, start_on};
 
 /// Lets a condition on the file system come true; there is nothing to wait on but looking.
@@ -67,67 +62,6 @@ async fn artifacts_whose_object_went_meanwhile_are_swept_and_others_stay() {
     second.end().await;
 }
 
-/// The program, in a mount namespace of its own.
-struct Program {
-    child: Child,
-    log: PathBuf,
-    _api: Serving,
-}
-
-impl Program {
-    /// `mount` is a piece of shell that mounts something at the storage path, `$1`.
-    async fn start(api: &Embedded, directory: &Path, storage: &Path, mount: &str) -> Self {
-        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let served = api.serve(anywhere, directory).await.unwrap();
-        let log = directory.join("log");
-        let child = Command::new("unshare")
-            .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
-            .arg(format!("{mount} && shift && exec \"$@\""))
-            .arg("sh")
-            .arg(storage)
-            .arg(env!("CARGO_BIN_EXE_sluice-source-controller"))
-            .arg(format!("--storage-path={}", storage.display()))
-            .args([
-                "--storage-addr=127.0.0.1:0",
-                "--storage-adv-addr=",
-                "--metrics-addr=0",
-                "--health-addr=0",
-            ])
-            .env("KUBECONFIG", &served.kubeconfig_path)
-            .stdin(Stdio::null())
-            .stderr(std::fs::File::create(&log).unwrap())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("unshare is part of every Linux");
-        Self {
-            child,
-            log,
-            _api: served,
-        }
-    }
-
-    /// A file as the program sees it.
-    fn sees(&self, file: &Path) -> PathBuf {
-        let process = format!("/proc/{}/root", self.child.id().unwrap());
-        Path::new(&process).join(file.strip_prefix("/").unwrap())
-    }
-
-    /// Waits until the object's Ready condition says this.
-    async fn waits_for(&self, objects: &Api<GitRepository>, what: &str, wanted: impl Fn(&Condition) -> bool) {
-        let there = |object: Option<&GitRepository>| {
-            let status = object.and_then(|object| object.status.as_ref());
-            status.is_some_and(|status| status.conditions.iter().any(|c| c.type_ == "Ready" && wanted(c)))
-        };
-        let waiting = await_condition(objects.clone(), "app", there);
-        let found = tokio::time::timeout(LIMIT, waiting).await;
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-        assert!(
-            found.is_ok_and(|found| found.is_ok()),
-            "{what}; log of the program:\n{log}"
-        );
-    }
-}
-
 async fn ask(objects: &Api<GitRepository>, token: &str) {
     let asked = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": token } } });
     objects
@@ -175,7 +109,7 @@ async fn a_read_only_volume_serves_what_it_has() {
         .unwrap();
     ask(&objects, "1").await;
     program
-        .waits_for(&objects, "a failure of the storage", |ready| {
+        .waits_for(&objects, "app", |ready| {
             ready.status == "False" && ready.message.contains("Read-only file system")
         })
         .await;
@@ -201,14 +135,12 @@ async fn a_full_volume_is_named_and_heals_when_there_is_room() {
     let object = serde_json::from_value(object).unwrap();
     objects.create(&PostParams::default(), &object).await.unwrap();
     program
-        .waits_for(&objects, "a full disk named", |ready| {
+        .waits_for(&objects, "app", |ready| {
             ready.status == "False" && ready.message.contains("No space left on device")
         })
         .await;
     std::fs::remove_file(program.sees(&storage.path().join("ballast"))).unwrap();
     program
-        .waits_for(&objects, "ready after room was made", |ready| {
-            ready.status == "True"
-        })
+        .waits_for(&objects, "app", |ready| ready.status == "True")
         .await;
 }

@@ -3,6 +3,7 @@
 mod artifacts;
 mod dependants;
 mod failures;
+mod faults;
 mod interruption;
 mod lifecycle;
 mod sequences;
