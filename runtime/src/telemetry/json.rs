@@ -178,6 +178,7 @@ mod tests {
             let pass = tracing::info_span!(
                 "pass",
                 controller = "gitrepository",
+                controllerGroup = "source.toolkit.fluxcd.io",
                 controllerKind = "GitRepository",
                 namespace = "ns",
                 name = "a",
@@ -201,9 +202,39 @@ mod tests {
             line,
             json!({
                 "level": "error", "ts": "2026-01-02T03:04:05.678Z", "msg": "not stored", "error": "no \"luck\"\n", "bytes": 7,
-                "controller": "gitrepository", "controllerKind": "GitRepository", "namespace": "ns", "name": "a",
+                "controller": "gitrepository", "controllerGroup": "source.toolkit.fluxcd.io",
+                "controllerKind": "GitRepository", "namespace": "ns", "name": "a",
                 "reconcileID": "id-1", "GitRepository": {"name": "a", "namespace": "ns"},
             })
         );
+    }
+
+    #[test]
+    fn levels_are_those_that_readers_know() {
+        let sink = Sink::default();
+        let out = sink.clone();
+        let clock = Arc::new(ManualClock::new("2026-01-02T03:04:05Z".parse().unwrap()));
+        let layer = JsonLines::new(clock, move || out.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            tracing::trace!("a");
+            tracing::debug!("b");
+            tracing::info!("c");
+            tracing::warn!("d");
+            tracing::error!("e");
+        });
+        let text = String::from_utf8(lock(&sink.0).clone()).unwrap();
+        let lines: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let expected = [
+            ("trace", "a"),
+            ("debug", "b"),
+            ("info", "c"),
+            ("error", "d"),
+            ("error", "e"),
+        ]
+        .map(|(level, text)| json!({"level": level, "ts": "2026-01-02T03:04:05.000Z", "msg": text}));
+        assert_eq!(lines, expected);
     }
 }

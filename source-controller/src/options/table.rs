@@ -180,3 +180,48 @@ fn values_that_make_no_sense_end_the_program() {
         assert_eq!(error.exit_code(), 2, "{bad}");
     }
 }
+
+/// The arguments in the manifest of the Deployment, in their order.
+fn manifest() -> Vec<&'static str> {
+    include_str!("../../../config/manager/source-controller.yaml")
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- --"))
+        .collect()
+}
+
+#[test]
+fn the_arguments_of_the_deployment_stand_where_installers_patch_them() {
+    let arguments = manifest();
+    let names: Vec<&str> = arguments
+        .iter()
+        .map(|argument| argument.split('=').next().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "events-addr",
+            "watch-all-namespaces",
+            "log-level",
+            "log-encoding",
+            "enable-leader-election",
+            "storage-path",
+            "storage-adv-addr",
+        ]
+    );
+    let arguments = arguments.iter().map(|argument| format!("--{argument}"));
+    let all = ["source-controller".to_owned()].into_iter().chain(arguments);
+    let options = args::parse::<Options>(all.map(OsString::from), |_| None).unwrap();
+    assert!(options.common.leader_election.enable_leader_election);
+}
+
+#[test]
+fn every_flag_is_in_the_tables_of_operations() {
+    let text = include_str!("../../../docs/operations.md");
+    let command = <Options as clap::CommandFactory>::command();
+    let flags = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let absent: Vec<_> = flags
+        .filter_map(clap::Arg::get_long)
+        .filter(|flag| !text.contains(&format!("`--{flag}`")))
+        .collect();
+    assert!(absent.is_empty(), "{absent:?}");
+}
