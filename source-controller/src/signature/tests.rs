@@ -1,5 +1,6 @@
 //! Commits and tags that the real `git` signed with the real `gpg` and `ssh-keygen`.
 
+mod foreign;
 mod openpgp;
 mod ssh;
 
