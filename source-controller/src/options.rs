@@ -79,6 +79,9 @@ pub struct GitOptions {
     /// Most files and directories of one commit.
     #[arg(long, default_value_t = Limits::default().entries)]
     pub git_max_entries: u64,
+    /// Most bytes of one list of refs: of all tags for a version constraint, of all refs from a server without Git protocol 2.
+    #[arg(long, default_value_t = Limits::default().refs_bytes)]
+    pub git_max_refs_bytes: u64,
 }
 
 impl GitOptions {
@@ -90,7 +93,7 @@ impl GitOptions {
             pack_objects: self.git_max_pack_objects,
             blob_bytes: self.git_max_blob_bytes,
             entries: self.git_max_entries,
-            ..Limits::default()
+            refs_bytes: self.git_max_refs_bytes,
         }
     }
 }

@@ -2,12 +2,16 @@
 
 use git2::Oid;
 
-use super::error::{FetchError, ProtocolError};
-use super::protocol::ls_refs::{self, RemoteRef};
+use super::error::FetchError;
+use super::protocol::ls_refs::RemoteRef;
 use super::protocol::object_id;
-use super::protocol::packet::Packet;
 use super::reference::Reference;
+use super::refs::{self, Refs};
 use super::remote::Remote;
+use super::semver::{Constraint, Selection};
+
+/// Where tags are.
+const TAGS: &str = "refs/tags/";
 
 /// The commit that a reference named when it was looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +20,7 @@ pub struct Head {
     pub commit: Oid,
     /// The object that the ref itself holds: the commit, or an annotated tag.
     pub object: Oid,
-    /// What was looked up.
+    /// What was looked up; the tag that was picked in the place of a constraint.
     pub reference: Reference,
 }
 
@@ -33,12 +37,8 @@ impl Head {
     /// The tag by which the commit was found, if it was one.
     #[must_use]
     pub fn tag(&self) -> Option<TagRef<'_>> {
-        let name = match &self.reference {
-            Reference::Tag(name) => name,
-            Reference::Branch(_) | Reference::Commit { .. } => return None,
-        };
         Some(TagRef {
-            name,
+            name: self.reference.tag()?,
             object: (self.object != self.commit).then_some(self.object),
         })
     }
@@ -48,14 +48,57 @@ impl Head {
     pub fn revision(&self) -> String {
         self.reference.revision(self.commit)
     }
+
+    fn of(found: &RemoteRef, reference: Reference) -> Self {
+        Self {
+            commit: found.peeled.unwrap_or(found.id),
+            object: found.id,
+            reference,
+        }
+    }
 }
 
-/// Looks the reference up. The answer's size does not depend on how many refs the repository has; a pinned commit
-/// needs no request at all. Dropping the future ends the lookup.
+/// Looks the reference up. With protocol version 2 the answer's size does not depend on how many refs the repository
+/// has, except for a constraint, which all tags are held against. A pinned commit needs no request at all, unless a tag
+/// is to be its name. Dropping the future ends the lookup.
+///
+/// Several tags may satisfy a constraint equally well; then the last of them by name is given, and [`resolve`] decides
+/// better.
+///
+/// [`resolve`]: super::resolve
 ///
 /// # Errors
 /// The remote cannot be reached or understood, has no such ref, or is empty.
 pub async fn head(remote: &Remote, reference: &Reference) -> Result<Head, FetchError> {
+    candidates(remote, reference).await.map(Candidates::last)
+}
+
+/// Heads that fit equally well: one, but for constraints.
+#[derive(Debug)]
+pub(super) struct Candidates {
+    /// The last of them by name.
+    pub(super) last: Head,
+    /// The others.
+    pub(super) others: Vec<Head>,
+}
+
+impl Candidates {
+    fn last(self) -> Head {
+        self.last
+    }
+}
+
+impl From<Head> for Candidates {
+    fn from(last: Head) -> Self {
+        Self {
+            last,
+            others: Vec::new(),
+        }
+    }
+}
+
+/// The lookup, within the remote's time.
+pub(super) async fn candidates(remote: &Remote, reference: &Reference) -> Result<Candidates, FetchError> {
     let limit = remote.timeout;
     tokio::time::timeout(limit, look_up(remote, reference))
         .await
@@ -70,79 +113,96 @@ pub async fn head(remote: &Remote, reference: &Reference) -> Result<Head, FetchE
         })
 }
 
-async fn look_up(remote: &Remote, reference: &Reference) -> Result<Head, FetchError> {
-    let reference = reference.clone();
-    if let Reference::Commit { commit, .. } = &reference {
-        let id = object_id(commit.as_bytes()).ok_or_else(|| FetchError::CommitNotFound {
-            commit: commit.clone(),
-        })?;
-        return Ok(Head {
-            commit: id,
-            object: id,
-            reference,
-        });
+async fn look_up(remote: &Remote, reference: &Reference) -> Result<Candidates, FetchError> {
+    match reference {
+        Reference::Commit { commit, .. } => pinned(remote, commit, reference).await.map(Candidates::from),
+        Reference::Semver(constraint) => pick(remote, constraint).await,
+        Reference::Name(name) if name.starts_with('/') || name.ends_with('/') => {
+            Err(FetchError::InvalidName { name: name.clone() })
+        }
+        Reference::Branch(_) | Reference::Tag(_) | Reference::Name(_) => {
+            let name = reference.remote_name().unwrap_or_default();
+            let found = if reference.is_well_formed() {
+                refs::find(remote, &name).await?
+            } else {
+                None
+            };
+            match found {
+                Some(found) => Ok(Head::of(&found, reference.clone()).into()),
+                None => Err(missing(remote, reference, name).await?),
+            }
+        }
     }
-    let name = reference.remote_name().unwrap_or_default();
-    let found = if reference.is_well_formed() {
-        ask(remote, &name).await?
-    } else {
-        None
+}
+
+/// The commit alone, unless the object calls it by the name of a tag that leads to it: then the tag belongs to it, because
+/// it may be signed.
+async fn pinned(remote: &Remote, commit: &str, reference: &Reference) -> Result<Head, FetchError> {
+    let id = object_id(commit.as_bytes()).ok_or_else(|| FetchError::CommitNotFound {
+        commit: commit.to_owned(),
+    })?;
+    let alone = Head {
+        commit: id,
+        object: id,
+        reference: reference.clone(),
     };
-    if let Some(found) = found {
-        return Ok(Head {
-            commit: found.peeled.unwrap_or(found.id),
-            object: found.id,
-            reference,
-        });
+    let Some(tag) = reference.tag().filter(|_| reference.is_well_formed()) else {
+        return Ok(alone);
+    };
+    let found = refs::find(remote, &format!("{TAGS}{tag}")).await?;
+    let found = found.map(|found| Head::of(&found, reference.clone()));
+    Ok(found.filter(|found| found.commit == id).unwrap_or(alone))
+}
+
+/// The tags of the highest version that the constraint admits. However many tags there are, only these are kept.
+async fn pick(remote: &Remote, text: &str) -> Result<Candidates, FetchError> {
+    let constraint: Constraint = text.parse()?;
+    let mut selection = Selection::new(&constraint);
+    let mut refs = Refs::ask(remote, &[TAGS]).await?;
+    let mut any = false;
+    while let Some(found) = refs.next().await? {
+        any = true;
+        // A name that is no text is no version either.
+        let name = std::str::from_utf8(&found.name)
+            .ok()
+            .and_then(|name| name.strip_prefix(TAGS));
+        if let Some(name) = name {
+            selection.offer(name, Head::of(&found, Reference::Tag(name.to_owned())));
+        }
     }
-    if matches!(reference, Reference::Branch(_)) && is_empty(remote).await? {
-        return Err(FetchError::Empty);
+    refs.finish().await;
+    let mut best = selection.best();
+    // A server may list in any order; what is picked must not depend on it.
+    best.sort_by_key(|head| head.reference.remote_name());
+    match best.pop() {
+        Some(last) => Ok(Candidates { last, others: best }),
+        None if !any && refs::is_empty(remote).await? => Err(empty(remote, "clone")),
+        None => Err(FetchError::NoMatch {
+            constraint: text.to_owned(),
+        }),
     }
-    Err(FetchError::MissingReference {
-        url: remote.address.to_string(),
-        name,
+}
+
+/// Why a ref was not found.
+async fn missing(remote: &Remote, reference: &Reference, name: String) -> Result<FetchError, FetchError> {
+    let is_empty = refs::is_empty(remote).await?;
+    Ok(match reference {
+        Reference::Branch(_) if is_empty => FetchError::Empty,
+        Reference::Name(_) if is_empty => empty(remote, "list remote for"),
+        _ if is_empty => empty(remote, "clone"),
+        Reference::Name(written) => FetchError::UnresolvedName {
+            name: written.clone(),
+        },
+        _ => FetchError::MissingReference {
+            url: remote.address.to_string(),
+            name,
+        },
     })
 }
 
-/// Asks with what is remembered about the server; if that fails, once more from the start, because the server may
-/// have moved since.
-async fn ask(remote: &Remote, name: &str) -> Result<Option<RemoteRef>, FetchError> {
-    match one(remote, name).await {
-        Err(
-            FetchError::Status { .. } | FetchError::Redirect { .. } | FetchError::RepositoryNotFound { .. },
-        ) if remote.transport.forget(remote) => one(remote, name).await,
-        other => other,
+fn empty(remote: &Remote, doing: &'static str) -> FetchError {
+    FetchError::EmptyRemote {
+        url: remote.address.to_string(),
+        doing,
     }
-}
-
-async fn one(remote: &Remote, name: &str) -> Result<Option<RemoteRef>, FetchError> {
-    let endpoint = remote.transport.endpoint(remote).await?;
-    let request = ls_refs::request(&endpoint.capabilities, &[name]);
-    let mut packets = remote
-        .transport
-        .command(remote, &endpoint, request)
-        .await?
-        .at_most(remote.limits.refs_bytes);
-    let mut found = None;
-    loop {
-        let packet = packets.next().await?;
-        let Some(line) = packet.text() else { break };
-        let line = ls_refs::parse(line).map_err(|error| ProtocolError::Line(error).of(packets.host()))?;
-        // A prefix also matches longer names.
-        found = line.filter(|line| line.name == name.as_bytes()).or(found);
-    }
-    packets.finish().await;
-    Ok(found)
-}
-
-/// Whether the repository has no ref at all. Only the first line of the answer is read.
-async fn is_empty(remote: &Remote) -> Result<bool, FetchError> {
-    let endpoint = remote.transport.endpoint(remote).await?;
-    let request = ls_refs::request(&endpoint.capabilities, &[]);
-    let mut packets = remote
-        .transport
-        .command(remote, &endpoint, request)
-        .await?
-        .at_most(remote.limits.refs_bytes);
-    Ok(packets.next().await? == Packet::Flush)
 }

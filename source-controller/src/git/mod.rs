@@ -15,7 +15,9 @@ mod mirror;
 pub mod object;
 pub mod protocol;
 mod reference;
+mod refs;
 mod remote;
+mod resolve;
 pub mod semver;
 pub mod ssh;
 mod tls;
@@ -30,8 +32,11 @@ pub use git2::Oid;
 pub use head::{Head, TagRef, head};
 pub use mirror::{Mirror, Mirrors};
 pub use object::{Commit, Kind};
-pub use reference::{Fields, Reference, UnsupportedField};
-pub use remote::{BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits, PACK_BYTES_FLAG, PACK_OBJECTS_FLAG, Remote};
+pub use reference::{Fields, Reference};
+pub use remote::{
+    BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits, PACK_BYTES_FLAG, PACK_OBJECTS_FLAG, REFS_BYTES_FLAG, Remote,
+};
+pub use resolve::resolve;
 pub use sluice_runtime::http::{Identity, Proxy, ProxyError, connect};
 pub use tls::Tls;
 pub use transport::{Transport, TransportError};

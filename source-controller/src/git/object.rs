@@ -50,6 +50,12 @@ impl Commit {
         })
     }
 
+    /// When it was made, by its committer's word, in seconds since 1970.
+    #[must_use]
+    pub fn committed_at(&self) -> Option<i64> {
+        self.committer.rsplit(' ').nth(1)?.parse().ok()
+    }
+
     /// The first line of the message.
     #[must_use]
     pub fn subject(&self) -> &str {
@@ -198,7 +204,10 @@ mod tests {
             (commit.subject(), commit.message.as_str()),
             ("Subject", "Subject\n\nBody\n")
         );
-        assert_eq!(commit.committer, "C <c@d> 2 +0100");
+        assert_eq!(
+            (commit.committer.as_str(), commit.committed_at()),
+            ("C <c@d> 2 +0100", Some(2))
+        );
     }
 
     #[test]

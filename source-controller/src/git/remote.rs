@@ -76,7 +76,7 @@ pub struct Limits {
     pub blob_bytes: u64,
     /// Files and directories of one commit. Default 1 million.
     pub entries: u64,
-    /// Bytes of the answer to a lookup of refs. Default 4 MiB.
+    /// Bytes of one list of refs. Default 64 MiB: half a million tags. A list is read as it comes and not kept.
     pub refs_bytes: u64,
 }
 
@@ -88,6 +88,8 @@ pub const PACK_OBJECTS_FLAG: &str = "--git-max-pack-objects";
 pub const BLOB_BYTES_FLAG: &str = "--git-max-blob-bytes";
 /// Flag that sets [`Limits::entries`].
 pub const ENTRIES_FLAG: &str = "--git-max-entries";
+/// Flag that sets [`Limits::refs_bytes`].
+pub const REFS_BYTES_FLAG: &str = "--git-max-refs-bytes";
 
 impl Default for Limits {
     fn default() -> Self {
@@ -96,7 +98,7 @@ impl Default for Limits {
             pack_objects: 4_000_000,
             blob_bytes: 256 << 20,
             entries: 1_000_000,
-            refs_bytes: 4 << 20,
+            refs_bytes: 64 << 20,
         }
     }
 }

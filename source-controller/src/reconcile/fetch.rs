@@ -10,8 +10,8 @@ use crate::git::{self, Checkout, FetchError, Head, Mirrors};
 
 /// Finds out heads and fetches commits.
 pub trait Origin: Send + Sync {
-    /// The commit that the source's reference names now. One small request.
-    fn head<'a>(&'a self, source: &'a Source) -> BoxFuture<'a, Result<Head, FetchError>>;
+    /// The commit that the source's reference names now. One small request, as a rule.
+    fn head<'a>(&'a self, source: &'a Source, stop: &'a Token) -> BoxFuture<'a, Result<Head, FetchError>>;
 
     /// Brings that commit here.
     fn fetch<'a>(
@@ -36,8 +36,11 @@ impl Network {
 }
 
 impl Origin for Network {
-    fn head<'a>(&'a self, source: &'a Source) -> BoxFuture<'a, Result<Head, FetchError>> {
-        Box::pin(git::head(&source.remote, &source.reference))
+    fn head<'a>(&'a self, source: &'a Source, stop: &'a Token) -> BoxFuture<'a, Result<Head, FetchError>> {
+        Box::pin(async move {
+            let mirror = self.mirrors.open(&source.remote);
+            git::resolve(&mirror, &source.remote, &source.reference, stop).await
+        })
     }
 
     fn fetch<'a>(

@@ -147,7 +147,7 @@ impl<'a> Pass<'a> {
         let head = self
             .context
             .origin
-            .head(&source)
+            .head(&source, &self.context.stop)
             .await
             .map_err(|error| Early::failed(error, None))?;
         let content = ContentConfig::wanted(&self.object.spec);
@@ -235,7 +235,7 @@ impl<'a> Pass<'a> {
         let is_news = observed
             .artifact
             .as_ref()
-            .is_none_or(|held| held.revision != revision);
+            .is_none_or(|held| !report::is_of(held, &revision));
         if is_news && !announced {
             let text = report::progress(&self.object, observed, Some(&revision));
             self.announce(observed, &text, Some(&revision)).await?;
@@ -254,7 +254,7 @@ impl<'a> Pass<'a> {
 
     /// The no-op test: the stored artifact is of this revision and was made with these settings.
     fn is_up_to_date(&self, observed: &Observed, revision: &str, content: &ContentConfig) -> bool {
-        let same_revision = |held: &Artifact| held.parsed_revision().to_string() == revision;
+        let same_revision = |held: &Artifact| report::is_of(held, revision);
         let made_with = self.object.status.as_ref().map(ContentConfig::observed);
         observed.artifact.as_ref().is_some_and(same_revision) && made_with.as_ref() == Some(content)
     }

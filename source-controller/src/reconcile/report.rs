@@ -79,7 +79,7 @@ pub(super) fn announcement(object: &GitRepository, observed: &Observed) -> Optio
 #[must_use]
 pub(super) fn progress(object: &GitRepository, observed: &Observed, revision: Option<&str>) -> String {
     match (&observed.artifact, revision) {
-        (artifact, Some(revision)) if artifact.as_ref().is_none_or(|held| held.revision != revision) => {
+        (artifact, Some(revision)) if !artifact.as_ref().is_some_and(|held| is_of(held, revision)) => {
             format!("building artifact: new upstream revision '{revision}'")
         }
         (None, _) if observed.lost => "building artifact: disappeared from storage".to_owned(),
@@ -302,7 +302,7 @@ fn outdated(board: &mut Board, observed: &Observed, revision: Option<&str>) {
         .artifact
         .as_ref()
         .zip(revision)
-        .filter(|(held, new)| held.revision != *new);
+        .filter(|(held, new)| !is_of(held, new));
     match older {
         Some((_, new)) => {
             board.yes(
@@ -313,6 +313,12 @@ fn outdated(board: &mut Board, observed: &Observed, revision: Option<&str>) {
         }
         None => board.delete(Kind::ArtifactOutdated),
     }
+}
+
+/// Whether the artifact is of this revision, in whatever form its own was written.
+#[must_use]
+pub(super) fn is_of(artifact: &Artifact, revision: &str) -> bool {
+    artifact.parsed_revision().to_string() == revision
 }
 
 fn is_new_generation(object: &GitRepository) -> bool {

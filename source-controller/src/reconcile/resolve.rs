@@ -13,7 +13,6 @@ use sluice_runtime::failure::{Class, Failure};
 use super::compose::Parts;
 use crate::git::{
     Address, AddressError, Credentials, CredentialsError, Fields, Limits, Reference, Remote, Transport,
-    UnsupportedField,
 };
 
 /// What a pass reads from.
@@ -164,11 +163,10 @@ pub(super) async fn resolve(
 
 /// The pure part: fields that are refused, the address, the reference.
 fn check(spec: &GitRepositorySpec) -> Result<(Address, Reference), ResolveError> {
-    let refused = |field: &str| ResolveError::UnsupportedField {
-        field: field.to_owned(),
-    };
     if let Some(field) = unsupported(spec) {
-        return Err(refused(field));
+        return Err(ResolveError::UnsupportedField {
+            field: field.to_owned(),
+        });
     }
     let address = Address::parse(&spec.url)?;
     let wanted = spec.reference.as_ref();
@@ -179,9 +177,7 @@ fn check(spec: &GitRepositorySpec) -> Result<(Address, Reference), ResolveError>
         name: wanted.name.as_deref(),
         commit: wanted.commit.as_deref(),
     });
-    let reference = Reference::resolve(fields)
-        .map_err(|UnsupportedField(field)| refused(&format!("spec.ref.{field}")))?;
-    Ok((address, reference))
+    Ok((address, Reference::resolve(fields)))
 }
 
 /// The first field that asks for something that is not built yet.
@@ -259,8 +255,6 @@ mod tests {
                 json!({ "include": [{ "repository": { "name": "x" } }] }),
                 "spec.include",
             ),
-            (json!({ "ref": { "semver": "*" } }), "spec.ref.semver"),
-            (json!({ "ref": { "name": "refs/heads/main" } }), "spec.ref.name"),
         ] {
             assert_eq!(
                 refusal("https://h/r", fields),

@@ -275,11 +275,12 @@ impl Run<'_> {
             reference: Reference::Commit {
                 commit: commit.to_string(),
                 branch: None,
+                name: None,
             },
             parts: Parts::default(),
         };
         let work = async {
-            let head = self.on.origin.head(&source).await?;
+            let head = self.on.origin.head(&source, self.on.stop).await?;
             self.on.origin.fetch(&source, &head, self.on.stop).await
         };
         let Ok(result) = timeout_at(self.on.deadline, work).await else {

@@ -187,7 +187,7 @@ mod tests {
 
     fn with_a_tip(generation: &Generation) -> Record {
         let mut record = Record::default();
-        record.add(object_id(&[b'a'; 40]).unwrap(), &[], &[]);
+        record.add(object_id(&[b'a'; 40]).unwrap());
         record.write(generation.directory()).unwrap();
         record
     }

@@ -65,10 +65,14 @@ impl Record {
     }
 
     /// Adds a commit that has been fetched.
-    pub(in super::super) fn add(&mut self, tip: Oid, shallow: &[Oid], unshallow: &[Oid]) {
+    pub(in super::super) fn add(&mut self, tip: Oid) {
         if !self.tips.contains(&tip) {
             self.tips.push(tip);
         }
+    }
+
+    /// Notes where history is cut off now, and where it is no more.
+    pub(in super::super) fn cut(&mut self, shallow: &[Oid], unshallow: &[Oid]) {
         self.shallow.extend(shallow);
         self.shallow.retain(|id| !unshallow.contains(id));
     }
@@ -104,9 +108,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(Record::read(directory.path()).unwrap(), Record::default());
         let mut record = Record::default();
-        record.add(id('b'), &[id('b')], &[]);
-        record.add(id('a'), &[id('a')], &[id('b')]);
-        record.add(id('b'), &[], &[]);
+        for (tip, shallow, unshallow) in [
+            ('b', vec![id('b')], vec![]),
+            ('a', vec![id('a')], vec![id('b')]),
+            ('b', vec![], vec![]),
+        ] {
+            record.add(id(tip));
+            record.cut(&shallow, &unshallow);
+        }
         assert_eq!(record.tips, [id('b'), id('a')]);
         record.write(directory.path()).unwrap();
         assert_eq!(Record::read(directory.path()).unwrap(), record);

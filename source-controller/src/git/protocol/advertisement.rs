@@ -1,17 +1,27 @@
-//! What a server answers to `GET info/refs`: the capabilities of protocol version 2, or an older protocol.
+//! What a server begins with: the capabilities of protocol version 2, or the list of refs of an older one.
 
 use bytes::BytesMut;
 
 use super::packet::{Packet, PacketError, decode};
-use super::{object_id, remote_text};
+use super::remote_text;
+use super::v0::{self, Listing, ListingError};
 
 /// Longest answer that is looked at. A version 2 answer has a few hundred bytes; an older one lists every ref, and
 /// its first line tells.
 pub const LONGEST: usize = 64 * 1024;
 
+/// What a server offers, in the version of the protocol that it speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Capabilities {
+    /// Version 2, since Git 2.18.
+    V2(V2),
+    /// Version 0 or 1.
+    V0(v0::Capabilities),
+}
+
 /// What a version 2 server offers, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities {
+pub struct V2 {
     /// `fetch=shallow`: depth limits.
     pub shallow: bool,
     /// `fetch=filter`: partial clones.
@@ -26,9 +36,6 @@ pub enum AdvertisementError {
     /// A web page, a dumb HTTP repository, or anything else.
     #[error("the answer is not Git's smart HTTP protocol")]
     NotGit,
-    /// A server from before Git 2.18, or one with version 2 switched off.
-    #[error("the server speaks Git protocol version {0} only; version 2 is required")]
-    Version(u8),
     /// The server's own words.
     #[error("remote: {0}")]
     Remote(String),
@@ -43,6 +50,16 @@ pub enum AdvertisementError {
     Incomplete,
 }
 
+impl From<ListingError> for AdvertisementError {
+    fn from(error: ListingError) -> Self {
+        match error {
+            ListingError::Remote(words) => Self::Remote(words),
+            ListingError::ObjectFormat(format) => Self::ObjectFormat(format),
+            ListingError::Form(_) | ListingError::Broken => Self::NotGit,
+        }
+    }
+}
+
 impl From<PacketError> for AdvertisementError {
     fn from(_: PacketError) -> Self {
         Self::NotGit
@@ -52,52 +69,34 @@ impl From<PacketError> for AdvertisementError {
 /// Reads an answer, of which at most [`LONGEST`] bytes need to be there.
 ///
 /// # Errors
-/// The answer is no version 2 advertisement of a repository that can be read.
+/// The answer is no advertisement of a repository that can be read.
 pub fn parse(answer: &[u8]) -> Result<Capabilities, AdvertisementError> {
     let mut buffer = BytesMut::from(&answer[..answer.len().min(LONGEST)]);
-    let first = match decode(&mut buffer)?.ok_or(AdvertisementError::NotGit)? {
-        // Servers may say what follows; Git's own leaves it out in version 2.
-        Packet::Data(service) if service.starts_with(b"# service=git-upload-pack") => {
-            match next(&mut buffer)? {
-                Packet::Flush => next(&mut buffer)?,
-                other => other,
-            }
+    // The line that says which service answers is the same in all versions; Git's own server leaves it out in version 2.
+    let mut listing = Listing::default();
+    while !listing.has_begun() {
+        let packet = decode(&mut buffer)?.ok_or(AdvertisementError::NotGit)?;
+        if packet.text() == Some(b"version 2") {
+            return capabilities(&lines(&mut buffer)?).map(Capabilities::V2);
         }
-        other => other,
-    };
-    version(&first)?;
+        listing.accept(&packet)?;
+    }
+    Ok(Capabilities::V0(listing.capabilities()))
+}
+
+/// All packets up to a flush.
+fn lines(buffer: &mut BytesMut) -> Result<Vec<Packet>, AdvertisementError> {
     let mut lines = Vec::new();
     loop {
-        match next(&mut buffer)? {
-            Packet::Flush => return capabilities(&lines),
+        match decode(buffer)?.ok_or(AdvertisementError::Incomplete)? {
+            Packet::Flush => return Ok(lines),
             packet => lines.push(packet),
         }
     }
 }
 
-fn next(buffer: &mut BytesMut) -> Result<Packet, AdvertisementError> {
-    decode(buffer)?.ok_or(AdvertisementError::Incomplete)
-}
-
-/// Version 0 has no version line: the first packet is a ref, or `capabilities^{}` in an empty repository.
-fn version(first: &Packet) -> Result<(), AdvertisementError> {
-    match first.text() {
-        Some(b"version 2") => Ok(()),
-        Some(b"version 1") => Err(AdvertisementError::Version(1)),
-        Some(text) if text.get(..40).is_some_and(|id| object_id(id).is_some()) => {
-            Err(AdvertisementError::Version(0))
-        }
-        Some(text) => match text.strip_prefix(b"ERR ") {
-            Some(words) => Err(AdvertisementError::Remote(remote_text(words))),
-            None => Err(AdvertisementError::NotGit),
-        },
-        // Version 0 of a server without any ref and without capabilities.
-        None => Err(AdvertisementError::Version(0)),
-    }
-}
-
-fn capabilities(lines: &[Packet]) -> Result<Capabilities, AdvertisementError> {
-    let mut found = Capabilities::default();
+fn capabilities(lines: &[Packet]) -> Result<V2, AdvertisementError> {
+    let mut found = V2::default();
     let (mut ls_refs, mut fetch) = (false, false);
     for line in lines.iter().filter_map(Packet::text) {
         let (name, value) = match line.iter().position(|byte| *byte == b'=') {
@@ -152,11 +151,11 @@ mod tests {
             "object-format=sha1",
             "0000",
         ];
-        let wanted = Ok(Capabilities {
+        let wanted = Ok(Capabilities::V2(V2 {
             shallow: true,
             filter: true,
             object_format: true,
-        });
+        }));
         assert_eq!(parse(&answer(&lines)), wanted);
         let with_service: Vec<_> = ["# service=git-upload-pack", "0000"]
             .into_iter()
@@ -166,16 +165,38 @@ mod tests {
     }
 
     #[test]
+    fn older_versions_are_told_by_their_first_line() {
+        let first = format!("{ID} HEAD\0shallow ofs-delta");
+        let offered = v0::Capabilities {
+            shallow: true,
+            ofs_delta: true,
+            ..v0::Capabilities::default()
+        };
+        for lines in [
+            vec!["# service=git-upload-pack", "0000", &first, "0000"],
+            vec!["# service=git-upload-pack", "0000", "version 1", &first],
+            vec![&first],
+        ] {
+            assert_eq!(parse(&answer(&lines)), Ok(Capabilities::V0(offered)), "{lines:?}");
+        }
+        // Nothing at all: no refs, and nothing offered.
+        let none = Ok(Capabilities::V0(v0::Capabilities::default()));
+        assert_eq!(
+            parse(&answer(&["# service=git-upload-pack", "0000", "0000"])),
+            none
+        );
+        let other = format!("{ID} HEAD\0object-format=sha256");
+        assert_eq!(
+            parse(&answer(&[&other])),
+            Err(AdvertisementError::ObjectFormat("sha256".into()))
+        );
+    }
+
+    #[test]
     fn what_cannot_be_spoken_is_named() {
         use AdvertisementError as E;
-        let version_0 = format!("{ID} HEAD\0multi_ack");
         let cases: &[(&[&str], E)] = &[
-            (
-                &["# service=git-upload-pack", "0000", &version_0, "0000"],
-                E::Version(0),
-            ),
-            (&["# service=git-upload-pack", "0000", "0000"], E::Version(0)),
-            (&["# service=git-upload-pack", "0000", "version 1"], E::Version(1)),
+            (&["# service=git-upload-pack", "0000", "version 1"], E::NotGit),
             (&["ERR access denied"], E::Remote("access denied".into())),
             (
                 &[

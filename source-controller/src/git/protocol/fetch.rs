@@ -3,27 +3,32 @@
 use bytes::{Buf, Bytes};
 use git2::Oid;
 
-use super::advertisement::Capabilities;
+use super::advertisement::V2;
 use super::packet::{Packet, Request};
 use super::{AGENT, object_id, remote_text};
+
+/// The depth of a whole history.
+pub const WHOLE_HISTORY: u32 = 0x7fff_ffff;
 
 /// What is asked for, and what need not be sent.
 #[derive(Clone, Debug)]
 pub struct Wish<'a> {
-    /// The object wanted: a commit, or the tag that leads to it.
-    pub want: Oid,
+    /// The objects wanted: commits, or tags that lead to them.
+    pub wants: &'a [Oid],
     /// Commits whose whole trees are held.
     pub have: &'a [Oid],
     /// Commits whose parents are not held.
     pub shallow: &'a [Oid],
+    /// Commits of each history, 1 for the wanted one alone.
+    pub depth: u32,
 }
 
-/// Asks for one commit without its history.
+/// Asks for commits down to a depth.
 ///
 /// `done` is sent at once, so there is no negotiation and no second round trip: commits that the server does not
 /// know are ignored by it.
 #[must_use]
-pub fn request(capabilities: &Capabilities, wish: &Wish<'_>) -> Bytes {
+pub fn request(capabilities: &V2, wish: &Wish<'_>) -> Bytes {
     let mut request = Request::default()
         .line("command=fetch")
         .line(&format!("agent={AGENT}"));
@@ -37,9 +42,9 @@ pub fn request(capabilities: &Capabilities, wish: &Wish<'_>) -> Bytes {
         .line("thin-pack")
         .line("ofs-delta")
         .line("no-progress")
-        .line(&format!("want {}", wish.want))
+        .lines(each("want", wish.wants))
         .lines(each("shallow", wish.shallow))
-        .line("deepen 1")
+        .line(&format!("deepen {}", wish.depth))
         .lines(each("have", wish.have))
         .line("done")
         .finish()
@@ -139,7 +144,7 @@ fn named(section: &[u8]) -> Option<Section> {
     }
 }
 
-fn boundary(line: &[u8]) -> Option<Event> {
+pub(super) fn boundary(line: &[u8]) -> Option<Event> {
     if let Some(id) = line.strip_prefix(b"shallow ") {
         return object_id(id).map(Event::Shallow);
     }
@@ -149,7 +154,7 @@ fn boundary(line: &[u8]) -> Option<Event> {
 }
 
 /// The side-band: 1 is the pack, 2 is for people, 3 is the server giving up.
-fn band(mut data: Bytes) -> Result<Option<Event>, AnswerError> {
+pub(super) fn band(mut data: Bytes) -> Result<Option<Event>, AnswerError> {
     if data.is_empty() {
         return Err(AnswerError::Unexpected("empty packet".into()));
     }
@@ -161,7 +166,7 @@ fn band(mut data: Bytes) -> Result<Option<Event>, AnswerError> {
     }
 }
 
-fn unexpected(packet: &Packet) -> AnswerError {
+pub(super) fn unexpected(packet: &Packet) -> AnswerError {
     AnswerError::Unexpected(match packet {
         Packet::Data(data) => format!("'{}'", remote_text(&data[..data.len().min(80)])),
         Packet::Flush => "flush".into(),
@@ -198,11 +203,12 @@ mod tests {
     fn the_request_says_what_is_held() {
         let id = object_id(A.as_bytes()).unwrap();
         let wish = Wish {
-            want: id,
+            wants: &[id],
             have: &[id],
             shallow: &[id],
+            depth: 1,
         };
-        let text = String::from_utf8(request(&Capabilities::default(), &wish).to_vec()).unwrap();
+        let text = String::from_utf8(request(&V2::default(), &wish).to_vec()).unwrap();
         let wanted = format!("0032want {A}\n0035shallow {A}\n000ddeepen 1\n0032have {A}\n0009done\n0000");
         assert!(text.ends_with(&wanted), "{text}");
     }

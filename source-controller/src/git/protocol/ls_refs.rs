@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use git2::Oid;
 
-use super::advertisement::Capabilities;
+use super::advertisement::V2;
 use super::packet::Request;
 use super::{AGENT, object_id, remote_text};
 
 /// Asks for the refs that begin with one of `prefixes`, tags with the commit they lead to. Without prefixes every
 /// ref is asked for.
 #[must_use]
-pub fn request(capabilities: &Capabilities, prefixes: &[&str]) -> Bytes {
+pub fn request(capabilities: &V2, prefixes: &[&str]) -> Bytes {
     let mut request = Request::default()
         .line("command=ls-refs")
         .line(&format!("agent={AGENT}"));
@@ -87,9 +87,9 @@ mod tests {
 
     #[test]
     fn the_request_names_what_it_wants() {
-        let capabilities = Capabilities {
+        let capabilities = V2 {
             object_format: true,
-            ..Capabilities::default()
+            ..V2::default()
         };
         let bytes = request(&capabilities, &["refs/heads/main"]);
         let text = String::from_utf8_lossy(&bytes);
@@ -98,7 +98,7 @@ mod tests {
             text.ends_with("0017object-format=sha1\n00010009peel\n001fref-prefix refs/heads/main\n0000"),
             "{text}"
         );
-        assert!(!String::from_utf8_lossy(&request(&Capabilities::default(), &[])).contains("object-format"));
+        assert!(!String::from_utf8_lossy(&request(&V2::default(), &[])).contains("object-format"));
     }
 
     #[test]

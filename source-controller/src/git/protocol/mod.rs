@@ -1,4 +1,4 @@
-//! Git's wire protocol, version 2, as pure functions and state machines over bytes: no socket, no clock, no disk.
+//! Git's wire protocol, version 2 and what was before it, as pure functions and state machines over bytes: no socket, no clock, no disk.
 //!
 //! Every byte that is parsed here was written by a stranger. Each parser is bounded, never panics, and says what
 //! was wrong (`gitprotocol-v2`, `gitprotocol-http` and `gitprotocol-common` of Git's documentation).
@@ -8,6 +8,7 @@ pub mod fetch;
 pub mod ls_refs;
 pub mod pack;
 pub mod packet;
+pub mod v0;
 
 use git2::Oid;
 

@@ -102,10 +102,22 @@ impl Request {
         self
     }
 
-    /// Ends the request and gives its bytes.
+    /// Ends a list.
     #[must_use]
-    pub fn finish(mut self) -> Bytes {
+    pub fn flush(mut self) -> Self {
         self.0.extend_from_slice(b"0000");
+        self
+    }
+
+    /// Ends the request with a flush and gives its bytes.
+    #[must_use]
+    pub fn finish(self) -> Bytes {
+        self.flush().into_bytes()
+    }
+
+    /// The bytes as they are.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
         self.0.into()
     }
 }

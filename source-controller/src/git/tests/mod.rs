@@ -3,10 +3,14 @@
 mod faults;
 mod lookup;
 mod mirrors;
+mod names;
+mod older;
+mod pins;
 mod redirects;
 mod ssh;
 mod transfer;
 mod trees;
+mod versions;
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -85,7 +89,12 @@ impl World {
     }
 
     async fn head(&self, reference: &Reference) -> Result<Head, FetchError> {
-        bounded(head(&self.remote(), reference)).await
+        self.head_at(&self.remote(), reference).await
+    }
+
+    async fn head_at(&self, remote: &Remote, reference: &Reference) -> Result<Head, FetchError> {
+        let mirror = self.mirrors.open(remote);
+        bounded(resolve(&mirror, remote, reference, &CancellationToken::new())).await
     }
 
     async fn fetch(&self, reference: &Reference) -> Result<Checkout, FetchError> {
@@ -93,17 +102,9 @@ impl World {
     }
 
     async fn fetch_from(&self, remote: &Remote, reference: &Reference) -> Result<Checkout, FetchError> {
-        bounded(async {
-            let head = head(remote, reference).await?;
-            fetch(
-                &self.mirrors.open(remote),
-                remote,
-                &head,
-                &CancellationToken::new(),
-            )
-            .await
-        })
-        .await
+        let head = self.head_at(remote, reference).await?;
+        let mirror = self.mirrors.open(remote);
+        bounded(fetch(&mirror, remote, &head, &CancellationToken::new())).await
     }
 
     /// Requests of one kind since the last look.
@@ -155,6 +156,7 @@ fn pinned(commit: &str) -> Reference {
     Reference::Commit {
         commit: commit.into(),
         branch: None,
+        name: None,
     }
 }
 

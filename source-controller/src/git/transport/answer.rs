@@ -8,6 +8,7 @@ use futures::{Stream, StreamExt as _};
 
 use super::super::error::{FetchError, ProtocolError};
 use super::super::protocol::packet::{self, Packet};
+use super::super::remote::REFS_BYTES_FLAG;
 
 /// Bytes behind the last packet that are read to keep the connection; more closes it.
 const LEFTOVER: u64 = 64 * 1024;
@@ -36,7 +37,7 @@ impl Packets {
         }
     }
 
-    /// Lets the answer have at most `bytes` bytes.
+    /// Lets the answer, a list of refs, have at most `bytes` bytes.
     #[must_use]
     pub(in super::super) const fn at_most(mut self, bytes: u64) -> Self {
         self.limit = bytes;
@@ -70,6 +71,19 @@ impl Packets {
         }
     }
 
+    /// The next bytes as they are, behind the last packet that was taken; none at the end of the answer.
+    ///
+    /// # Errors
+    /// The connection broke, or the answer grew beyond the limit.
+    pub(in super::super) async fn rest(&mut self) -> Result<Option<Bytes>, FetchError> {
+        while self.buffer.is_empty() {
+            if !self.more().await? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.buffer.split().freeze()))
+    }
+
     /// Reads what is behind the last packet, so that the connection can be used again.
     pub(in super::super) async fn finish(mut self) {
         self.limit = self.taken.saturating_add(LEFTOVER);
@@ -88,7 +102,11 @@ impl Packets {
         })?;
         self.taken += data.len() as u64;
         if self.taken > self.limit {
-            return Err(ProtocolError::TooLong(self.limit).of(&self.host));
+            return Err(FetchError::RefsTooLong {
+                host: self.host.clone(),
+                limit: self.limit,
+                flag: REFS_BYTES_FLAG,
+            });
         }
         self.buffer.extend_from_slice(&data);
         Ok(true)

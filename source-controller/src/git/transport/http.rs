@@ -23,6 +23,8 @@ use super::distrust;
 use super::pools::Pools;
 use super::redirect;
 
+/// Header that asks for a version of the protocol.
+const PROTOCOL: &str = "git-protocol";
 /// Bytes of an error page that are read.
 const ERROR_PAGE: usize = 4 * 1024;
 /// `Retry-After` is believed within these bounds.
@@ -38,6 +40,9 @@ pub(super) struct Place {
     /// Whether credentials are shown there: not after a redirection to somebody else. Which ones is asked anew each
     /// time, because lent ones are renewed.
     trusted: bool,
+    /// Whether version 2 is spoken there. A server that does not is never asked for it again, so that it cannot change
+    /// its mind between a list of refs and the request that goes by it.
+    version_2: bool,
 }
 
 /// Pooled connections for http and https.
@@ -66,8 +71,7 @@ impl Http {
         body: Bytes,
     ) -> Result<Packets, FetchError> {
         let url = redirect::upload_pack(&place.repository);
-        let authorization = place.trusted.then(|| remote.credentials.header()).flatten();
-        let mut headers = headers(authorization.as_ref());
+        let mut headers = place.headers(remote);
         headers.insert(
             CONTENT_TYPE,
             HeaderValue::from_static("application/x-git-upload-pack-request"),
@@ -97,6 +101,17 @@ impl Http {
         }
         let host = host(&url);
         Ok(Packets::new(pieces(response.into_body()), host))
+    }
+
+    /// The refs of a repository whose server speaks an older version.
+    pub(super) async fn listing(&self, remote: &Remote, place: &Place) -> Result<Packets, FetchError> {
+        let url = redirect::info_refs(&place.repository);
+        let headers = place.headers(remote);
+        let response = self
+            .send(remote, place.trusted, Method::GET, &url, headers, Bytes::new())
+            .await?;
+        let response = succeeded(remote, &url, place.trusted, response).await?;
+        Ok(Packets::new(pieces(response.into_body()), host(&url)))
     }
 
     /// `GET info/refs`, redirections followed.
@@ -131,7 +146,11 @@ impl Http {
                 url: remote.address.to_string(),
                 source,
             })?;
-            let place = Place { repository, trusted };
+            let place = Place {
+                repository,
+                trusted,
+                version_2: matches!(capabilities, Capabilities::V2(_)),
+            };
             return Ok((place, capabilities));
         }
         Err(refused(format!(
@@ -183,10 +202,21 @@ impl Http {
     }
 }
 
+impl Place {
+    fn headers(&self, remote: &Remote) -> HeaderMap {
+        let authorization = self.trusted.then(|| remote.credentials.header()).flatten();
+        let mut headers = headers(authorization.as_ref());
+        if !self.version_2 {
+            headers.remove(PROTOCOL);
+        }
+        headers
+    }
+}
+
 fn headers(authorization: Option<&HeaderValue>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-    headers.insert("git-protocol", HeaderValue::from_static("version=2"));
+    headers.insert(PROTOCOL, HeaderValue::from_static("version=2"));
     headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
     if let Some(value) = authorization {
         headers.insert(AUTHORIZATION, value.clone());

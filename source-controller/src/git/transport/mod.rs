@@ -124,7 +124,7 @@ impl Transport {
         self.endpoints().remove(&key(remote)).is_some()
     }
 
-    /// Sends one command and gives the packets of its answer.
+    /// Sends one command, or the one request of an older version, and gives the packets of its answer.
     pub(super) async fn command(
         &self,
         remote: &Remote,
@@ -145,6 +145,14 @@ impl Transport {
             Route::Through(proxy) => Some(Arc::clone(proxy)),
             Route::Environment(environment) => environment.proxy(remote.address.url()).cloned().map(Arc::new),
         })
+    }
+
+    /// The list of all refs, of a server that has no command for it.
+    pub(super) async fn listing(&self, remote: &Remote, endpoint: &Endpoint) -> Result<Packets, FetchError> {
+        match &endpoint.place {
+            Place::Http(place) => self.0.http.listing(remote, place).await,
+            Place::Ssh(_) => self.0.ssh.listing(remote).await,
+        }
     }
 
     fn endpoints(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Endpoint>>> {

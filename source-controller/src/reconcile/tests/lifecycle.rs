@@ -115,7 +115,7 @@ async fn annotations_for_events_go_with_them() {
 struct Broken;
 
 impl Origin for Broken {
-    fn head<'a>(&'a self, source: &'a Source) -> BoxFuture<'a, Result<Head, FetchError>> {
+    fn head<'a>(&'a self, source: &'a Source, _: &'a Token) -> BoxFuture<'a, Result<Head, FetchError>> {
         let host = source.remote.address.host();
         async move {
             assert!(!host.starts_with("panics"), "out of luck");

@@ -1,6 +1,7 @@
 //! Passes on the embedded API with a real Git server, judged by what a user sees: conditions and events.
 
 mod artifacts;
+mod checkout;
 mod dependants;
 mod failures;
 mod faults;

@@ -63,6 +63,8 @@ struct State {
     /// The value of `Authorization` that is asked for, if any.
     credentials: Mutex<Option<HeaderValue>>,
     faults: Mutex<Vec<Injection>>,
+    /// The version of the protocol that is spoken with clients that ask for a newer one, if not theirs.
+    version: Mutex<Option<u8>>,
     log: log::Log,
 }
 
@@ -152,6 +154,11 @@ impl GitServer {
         *lock(&self.state.credentials) = None;
     }
 
+    /// From now on no newer version of the protocol than this one is spoken: 0, 1, or again 2.
+    pub fn speak_at_most(&self, version: u8) {
+        *lock(&self.state.version) = Some(version);
+    }
+
     /// Switches a fault on for every repository until [`GitServer::clear_faults`].
     pub fn fault(&self, scope: Scope, fault: Fault) {
         self.inject(Injection::new(scope, fault));
@@ -230,7 +237,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(socket: S,
 }
 
 async fn answer(request: http::Request<Incoming>, state: &State) -> Response {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let Ok(body) = http_body_util::Limited::new(body, cgi::BODY_LIMIT)
         .collect()
         .await
@@ -242,6 +249,16 @@ async fn answer(request: http::Request<Incoming>, state: &State) -> Response {
     };
     let body = body.to_bytes();
     let request = Request::of(&head, &body);
+    let version = *lock(&state.version);
+    match version {
+        Some(0) => drop(head.headers.remove("git-protocol")),
+        // As Git does it: the client's wish counts, up to what the server knows.
+        Some(1) if head.headers.contains_key("git-protocol") => {
+            let known = HeaderValue::from_static("version=1");
+            head.headers.insert("git-protocol", known);
+        }
+        _ => {}
+    }
     let injected = take_fault(state, &request);
     let response = respond(&head, body, &request, state, injected.as_ref()).await;
     state.log.record(request, response)

@@ -4,6 +4,7 @@ mod algorithms;
 mod connections;
 mod hosts;
 mod keys;
+mod older;
 mod proxies;
 
 use std::collections::BTreeMap;

@@ -37,6 +37,8 @@ pub(super) struct Ssh {
 pub(super) struct Place {
     /// The program that presented it waits for the first command.
     greeted: Mutex<Option<Process>>,
+    /// Whether it takes commands at all.
+    version_2: bool,
 }
 
 impl Ssh {
@@ -50,14 +52,12 @@ impl Ssh {
 
     /// Starts the program and reads what it can do.
     pub(super) async fn discover(&self, remote: &Remote) -> Result<(Place, Capabilities), FetchError> {
-        let (process, greeting) = self.exchange(remote, None).await?;
+        let (process, greeting) = self.exchange(remote, None, advertisement::LONGEST).await?;
         let capabilities = advertisement(remote, &greeting)?;
-        Ok((
-            Place {
-                greeted: Mutex::new(Some(process)),
-            },
-            capabilities,
-        ))
+        let version_2 = matches!(capabilities, Capabilities::V2(_));
+        // A list of refs may be too long to have been read to its end here.
+        let greeted = Mutex::new(Some(process).filter(|_| version_2));
+        Ok((Place { greeted, version_2 }, capabilities))
     }
 
     /// Sends one command and gives the packets of its answer.
@@ -67,6 +67,11 @@ impl Ssh {
         place: &Place,
         body: Bytes,
     ) -> Result<Packets, FetchError> {
+        if !place.version_2 {
+            // The request goes by the list of refs before it, which is the same as when it was read.
+            let (process, _) = self.exchange(remote, Some(body), listed(remote)).await?;
+            return Ok(answer(remote, process));
+        }
         let mut last = BytesMut::from(&body[..]);
         last.extend_from_slice(NO_MORE);
         let body = last.freeze();
@@ -79,26 +84,36 @@ impl Ssh {
             process.send(body).await.map_err(|ended| failure(remote, ended))?;
             process
         } else {
-            let (process, greeting) = self.exchange(remote, Some(body)).await?;
+            let sent = Some(body);
+            let (process, greeting) = self.exchange(remote, sent, advertisement::LONGEST).await?;
             advertisement(remote, &greeting)?;
             process
         };
-        let pieces = stream::unfold(process, |mut process| async move {
-            let piece = process.piece().await?;
-            Some((piece.map_err(|ended| ended.to_string()), process))
-        });
+        Ok(answer(remote, process))
+    }
+
+    /// The refs with which a server of an older version begins.
+    pub(super) async fn listing(&self, remote: &Remote) -> Result<Packets, FetchError> {
+        let no_wants = Some(Bytes::from_static(NO_MORE));
+        let (_process, greeting) = self.exchange(remote, no_wants, listed(remote)).await?;
+        let pieces = stream::once(std::future::ready(Ok(greeting)));
         Ok(Packets::new(pieces, remote.address.host()))
     }
 
     /// Starts the program, sends it a command if there is one, and reads how it presents the repository. A kept
     /// connection may have died without a sign: then this is done again, once, on a new one.
-    async fn exchange(&self, remote: &Remote, body: Option<Bytes>) -> Result<(Process, Bytes), FetchError> {
+    async fn exchange(
+        &self,
+        remote: &Remote,
+        body: Option<Bytes>,
+        limit: usize,
+    ) -> Result<(Process, Bytes), FetchError> {
         let credentials = credentials(remote)?;
         loop {
             let lease = self.pool.lease(remote, credentials, &self.algorithms).await?;
             let started = Process::start(lease, upload_pack(&remote.address.ssh_path())).await;
             let (lease, ended) = match started {
-                Ok(mut process) => match greet(&mut process, body.clone()).await {
+                Ok(mut process) => match greet(&mut process, body.clone(), limit).await {
                     Ok(greeting) => return Ok((process, greeting)),
                     Err(Ended::Lost(why)) if !process.is_fresh() => {
                         self.pool.discard(remote, &process.lease().connection).await;
@@ -118,11 +133,24 @@ impl Ssh {
     }
 }
 
-async fn greet(process: &mut Process, body: Option<Bytes>) -> Result<Bytes, Ended> {
+fn answer(remote: &Remote, process: Process) -> Packets {
+    let pieces = stream::unfold(process, |mut process| async move {
+        let piece = process.piece().await?;
+        Some((piece.map_err(|ended| ended.to_string()), process))
+    });
+    Packets::new(pieces, remote.address.host())
+}
+
+/// Longest list of refs.
+fn listed(remote: &Remote) -> usize {
+    usize::try_from(remote.limits.refs_bytes).unwrap_or(usize::MAX)
+}
+
+async fn greet(process: &mut Process, body: Option<Bytes>, limit: usize) -> Result<Bytes, Ended> {
     if let Some(body) = body {
         process.send(body).await?;
     }
-    process.greeting(advertisement::LONGEST).await
+    process.greeting(limit).await
 }
 
 fn advertisement(remote: &Remote, greeting: &[u8]) -> Result<Capabilities, FetchError> {

@@ -191,8 +191,8 @@ pub(super) struct MortalOrigin<O> {
 }
 
 impl<O: Origin> Origin for MortalOrigin<O> {
-    fn head<'a>(&'a self, source: &'a Source) -> BoxFuture<'a, Result<Head, FetchError>> {
-        Box::pin(self.life.step("head", self.inner.head(source)))
+    fn head<'a>(&'a self, source: &'a Source, stop: &'a Token) -> BoxFuture<'a, Result<Head, FetchError>> {
+        Box::pin(self.life.step("head", self.inner.head(source, stop)))
     }
 
     fn fetch<'a>(

@@ -12,6 +12,7 @@ use super::log::{Request, Step};
 use super::{Body, Response, plain};
 
 mod endless;
+mod offer;
 mod pack;
 
 /// Which requests a fault strikes.
@@ -56,6 +57,8 @@ pub enum Fault {
     Truncated(u64),
     /// One bit of the pack is another: at this offset, counted round the pack's length when it is shorter.
     Corrupted(u64),
+    /// These capabilities are not offered by a server of protocol version 0, and so not used by its client.
+    Without(&'static [&'static str]),
     /// Never ends: a well-formed pack with one enormous object when a pack was asked for, else a list of references
     /// (or capabilities) without end.
     Oversized,
@@ -139,9 +142,12 @@ impl Fault {
                 Some(page)
             }
             Self::Oversized => Some(endless::response(request.step)),
-            Self::Slow { .. } | Self::Hung | Self::Stalled(_) | Self::Truncated(_) | Self::Corrupted(_) => {
-                None
-            }
+            Self::Slow { .. }
+            | Self::Hung
+            | Self::Stalled(_)
+            | Self::Truncated(_)
+            | Self::Corrupted(_)
+            | Self::Without(_) => None,
         }
     }
 
@@ -156,6 +162,7 @@ impl Fault {
                 first(body, *after, end.boxed())
             }
             Self::Corrupted(offset) => pack::corrupt(body, *offset).await,
+            Self::Without(words) => offer::leave_out(body, words).await,
             _ => body,
         };
         http::Response::from_parts(head, body)

@@ -37,7 +37,7 @@ fn pack_places(bytes: &[u8]) -> Vec<usize> {
     places
 }
 
-fn packet_length(bytes: &[u8], at: usize) -> Option<usize> {
+pub(super) fn packet_length(bytes: &[u8], at: usize) -> Option<usize> {
     let digits = std::str::from_utf8(bytes.get(at..at + 4)?).ok()?;
     usize::from_str_radix(digits, 16).ok()
 }

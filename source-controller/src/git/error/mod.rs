@@ -1,5 +1,8 @@
 //! What can go wrong between an address and a commit on disk, with its class and its public reason.
 
+mod protocol;
+mod read;
+
 use std::time::Duration;
 
 use git2::Oid;
@@ -8,10 +11,11 @@ use sluice_runtime::failure::{Class, Failure};
 use super::address::AddressError;
 use super::credentials::CredentialsError;
 use super::protocol::advertisement::AdvertisementError;
-use super::protocol::fetch::AnswerError;
-use super::protocol::ls_refs::LineError;
-use super::protocol::packet::PacketError;
+use super::semver::ConstraintError;
 use super::ssh::{IdentityError, KnownHostsError, Refusal};
+
+pub(super) use protocol::ProtocolError;
+pub use read::ReadError;
 
 /// Why a commit could not be found out or fetched. Messages name host, ref and limit, and never a secret.
 #[derive(Debug, thiserror::Error)]
@@ -135,6 +139,45 @@ pub enum FetchError {
         /// Full name of the ref.
         name: String,
     },
+    /// `spec.ref.name` has a form that no ref has.
+    #[error("ref {name} is invalid; Git refs cannot begin or end with a slash '/'")]
+    InvalidName {
+        /// The name as the user wrote it.
+        name: String,
+    },
+    /// The ref that `spec.ref.name` names does not exist.
+    #[error("unable to resolve ref '{name}' to a specific commit")]
+    UnresolvedName {
+        /// The name as the user wrote it.
+        name: String,
+    },
+    /// No tag satisfies the constraint.
+    #[error("no match found for semver: {constraint}")]
+    NoMatch {
+        /// The constraint as the user wrote it.
+        constraint: String,
+    },
+    /// `spec.ref.semver` is no constraint.
+    #[error("semver parse error: {0}")]
+    BadConstraint(#[from] ConstraintError),
+    /// The repository has no ref at all, and something else than a branch was asked for.
+    #[error("unable to {doing} '{url}': remote repository is empty")]
+    EmptyRemote {
+        /// The remote, without userinfo.
+        url: String,
+        /// What could not be done.
+        doing: &'static str,
+    },
+    /// A list of refs longer than is allowed.
+    #[error("{host} lists refs in more than {limit} bytes; raise {flag} or delete refs")]
+    RefsTooLong {
+        /// The host.
+        host: String,
+        /// The limit.
+        limit: u64,
+        /// The flag that sets it.
+        flag: &'static str,
+    },
     /// The repository has no commit at all.
     #[error("git repository is empty")]
     Empty,
@@ -200,6 +243,12 @@ impl Failure for FetchError {
             | Self::Advertisement { .. }
             | Self::Answer { .. }
             | Self::MissingReference { .. }
+            | Self::InvalidName { .. }
+            | Self::UnresolvedName { .. }
+            | Self::NoMatch { .. }
+            | Self::BadConstraint(_)
+            | Self::EmptyRemote { .. }
+            | Self::RefsTooLong { .. }
             | Self::Empty
             | Self::CommitNotFound { .. }
             | Self::NotACommit { .. }
@@ -216,63 +265,6 @@ impl Failure for FetchError {
             Self::Read(error) => error.reason(),
             _ => "GitOperationFailed",
         }
-    }
-}
-
-/// Why a commit that was fetched cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The object database cannot give an object that has to be there. The mirror is made anew by the next fetch.
-    #[error("object {id} cannot be read: {why}")]
-    Object {
-        /// The object.
-        id: Oid,
-        /// What libgit2 says.
-        why: String,
-    },
-    /// An object that is not of the form its kind has.
-    #[error(transparent)]
-    Form(#[from] super::object::ObjectError),
-    /// A file larger than is allowed.
-    #[error(
-        "object {id} has {size} bytes, more than the {limit} that a file may have; raise {flag} or leave it out"
-    )]
-    BlobTooLarge {
-        /// The object.
-        id: Oid,
-        /// Its size in bytes.
-        size: u64,
-        /// The limit in bytes.
-        limit: u64,
-        /// The flag that sets it.
-        flag: &'static str,
-    },
-    /// More files and directories than are allowed.
-    #[error("the tree of the commit has more than {limit} entries; raise {flag}")]
-    TooManyEntries {
-        /// The limit.
-        limit: u64,
-        /// The flag that sets it.
-        flag: &'static str,
-    },
-    /// A path longer than any file system takes.
-    #[error("the tree of the commit has a path of more than {0} bytes")]
-    PathTooLong(usize),
-}
-
-impl Failure for ReadError {
-    fn class(&self) -> Class {
-        match self {
-            Self::Object { .. }
-            | Self::Form(_)
-            | Self::BlobTooLarge { .. }
-            | Self::TooManyEntries { .. }
-            | Self::PathTooLong(_) => Class::Transient,
-        }
-    }
-
-    fn reason(&self) -> &'static str {
-        "GitOperationFailed"
     }
 }
 
@@ -376,31 +368,6 @@ impl std::fmt::Display for Said {
             Ok(())
         } else {
             write!(f, ": {}", self.0)
-        }
-    }
-}
-
-/// Errors of the pure protocol parsers, which know no host.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ProtocolError {
-    #[error(transparent)]
-    Packet(#[from] PacketError),
-    #[error(transparent)]
-    Line(#[from] LineError),
-    #[error(transparent)]
-    Answer(#[from] AnswerError),
-    #[error("the answer ended early")]
-    Truncated,
-    #[error("the answer is longer than {0} bytes")]
-    TooLong(u64),
-}
-
-impl ProtocolError {
-    /// With the host that did it.
-    pub(super) fn of(self, host: &str) -> FetchError {
-        FetchError::Answer {
-            host: host.to_owned(),
-            why: self.to_string(),
         }
     }
 }

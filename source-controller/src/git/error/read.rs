@@ -1,0 +1,63 @@
+//! What can go wrong with a commit that is on disk.
+
+use git2::Oid;
+use sluice_runtime::failure::{Class, Failure};
+
+use super::super::object::ObjectError;
+
+/// Why a commit that was fetched cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The object database cannot give an object that has to be there. The mirror is made anew by the next fetch.
+    #[error("object {id} cannot be read: {why}")]
+    Object {
+        /// The object.
+        id: Oid,
+        /// What libgit2 says.
+        why: String,
+    },
+    /// An object that is not of the form its kind has.
+    #[error(transparent)]
+    Form(#[from] ObjectError),
+    /// A file larger than is allowed.
+    #[error(
+        "object {id} has {size} bytes, more than the {limit} that a file may have; raise {flag} or leave it out"
+    )]
+    BlobTooLarge {
+        /// The object.
+        id: Oid,
+        /// Its size in bytes.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+        /// The flag that sets it.
+        flag: &'static str,
+    },
+    /// More files and directories than are allowed.
+    #[error("the tree of the commit has more than {limit} entries; raise {flag}")]
+    TooManyEntries {
+        /// The limit.
+        limit: u64,
+        /// The flag that sets it.
+        flag: &'static str,
+    },
+    /// A path longer than any file system takes.
+    #[error("the tree of the commit has a path of more than {0} bytes")]
+    PathTooLong(usize),
+}
+
+impl Failure for ReadError {
+    fn class(&self) -> Class {
+        match self {
+            Self::Object { .. }
+            | Self::Form(_)
+            | Self::BlobTooLarge { .. }
+            | Self::TooManyEntries { .. }
+            | Self::PathTooLong(_) => Class::Transient,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        "GitOperationFailed"
+    }
+}
