@@ -182,6 +182,20 @@ async fn a_server_killed_in_the_middle_of_a_fetch_is_noticed_at_once() {
 }
 
 #[tokio::test]
+async fn a_server_that_does_not_pass_the_version_on_is_spoken_to_in_its_own() {
+    let world = Ssh::new();
+    world.server.fault(Some(Fault::Version0)).unwrap();
+    let remote = world.remote();
+    let checkout = world.fetch(&remote).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&world.repository, "main"));
+    world.repository.commit_files(&[("new", "x")], "second").unwrap();
+    let checkout = world.fetch(&remote).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&world.repository, "main"));
+    read_all(checkout).await.unwrap();
+    assert_eq!(world.connections().len(), 1, "{:?}", world.server.commands());
+}
+
+#[tokio::test]
 async fn nobody_listening_is_a_connection_error() {
     let world = Ssh::new();
     let url = "ssh://git@127.0.0.1:1/x";
