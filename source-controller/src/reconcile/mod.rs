@@ -13,6 +13,7 @@ mod pack;
 mod pass;
 mod places;
 mod publish;
+mod remarks;
 mod report;
 mod resolve;
 mod submodules;

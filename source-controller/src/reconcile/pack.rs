@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use sluice_runtime::failure::{Class, Failure};
 use sluice_runtime::shutdown::Token;
 
+use super::remarks::Remarks;
 use crate::archive::{Algorithm, Archive, Totals};
 use crate::ignore::{self, IgnoreFile, Rules};
 use crate::tree::{Kind, Node, Tree, TreeError};
@@ -56,7 +57,7 @@ impl Failure for PackError {
     }
 }
 
-/// Writes the archive of a checkout to `out` and gives it back.
+/// Writes the archive of a tree to `out` and gives it back, with what was noticed on the way.
 ///
 /// # Errors
 /// The checkout cannot be read, an ignore file not be used, or `out` not be written; or `stop` was cancelled.
@@ -66,27 +67,36 @@ pub(super) fn pack<W: Write>(
     algorithm: Algorithm,
     out: W,
     stop: &Token,
-) -> Result<(W, Totals), PackError> {
+) -> Result<(W, Totals, Remarks), PackError> {
     let rules = Rules::new(ignore_files(tree)?, spec_ignore);
-    let mut archive = Archive::new(out, algorithm)?;
+    let (mut archive, mut remarks) = (Archive::new(out, algorithm)?, Remarks::default());
     for node in tree.nodes() {
         if stop.is_cancelled() {
             return Err(PackError::Stopped);
         }
-        add(&mut archive, &rules, &node?)?;
+        add(&mut archive, &mut remarks, &rules, &node?)?;
     }
-    Ok(archive.finish()?)
+    let (out, totals) = archive.finish()?;
+    Ok((out, totals, remarks))
 }
 
-fn add<W: Write>(archive: &mut Archive<W>, rules: &Rules, node: &Node) -> Result<(), PackError> {
+fn add<W: Write>(
+    archive: &mut Archive<W>,
+    remarks: &mut Remarks,
+    rules: &Rules,
+    node: &Node,
+) -> Result<(), PackError> {
     let directory = node.kind == Kind::Directory;
     if node.kind == Kind::Symlink || rules.excludes(&node.path, directory) {
         return Ok(());
     }
     if directory {
+        remarks.look(&node.path, b"");
         archive.directory(&node.path)?;
     } else {
-        archive.file(&node.path, node.kind == Kind::Executable, &node.read()?)?;
+        let content = node.read()?;
+        remarks.look(&node.path, &content);
+        archive.file(&node.path, node.kind == Kind::Executable, &content)?;
     }
     Ok(())
 }

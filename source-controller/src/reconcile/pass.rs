@@ -242,7 +242,8 @@ impl<'a> Pass<'a> {
         }
         let subject = tree.commit().subject().to_owned();
         let stored = self.store(directory, observed, tree, &head).await;
-        let Published { artifact, files } = stored.map_err(|error| Early::failed(error, Some(&revision)))?;
+        let Published { artifact, files, .. } =
+            stored.map_err(|error| Early::failed(error, Some(&revision)))?;
         Ok(Ending::Stored {
             artifact,
             files,

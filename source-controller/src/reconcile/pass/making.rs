@@ -9,6 +9,7 @@ use sluice_runtime::shutdown::Token;
 use super::super::error::PassError;
 use super::super::pack::{self, PackError};
 use super::super::publish::{self, Packed};
+use super::super::remarks::Remarks;
 use crate::archive::Algorithm;
 use crate::storage::{ArtifactPath, Storage, is_full};
 use crate::tree::Tree;
@@ -17,6 +18,7 @@ use crate::tree::Tree;
 pub(super) struct Published {
     pub(super) artifact: Artifact,
     pub(super) files: u64,
+    pub(super) remarks: Remarks,
 }
 
 /// What an artifact is made of, and where it goes.
@@ -59,7 +61,8 @@ impl Making {
 
     fn attempt(&self, stop: &Token) -> Result<Published, PassError> {
         let draft = self.storage.create(&self.path)?;
-        let (draft, totals) = pack::pack(&self.tree, self.ignore.as_deref(), self.algorithm, draft, stop)?;
+        let (draft, totals, remarks) =
+            pack::pack(&self.tree, self.ignore.as_deref(), self.algorithm, draft, stop)?;
         let (files, revision) = (totals.files, self.revision.clone());
         tracing::info!(revision, files, bytes = totals.size, digest = %totals.digest, "artifact packed");
         let packed = Packed {
@@ -69,7 +72,11 @@ impl Making {
             revision,
         };
         let artifact = publish::publish(&*self.storage, packed, self.previous.as_ref(), self.now)?;
-        Ok(Published { artifact, files })
+        Ok(Published {
+            artifact,
+            files,
+            remarks,
+        })
     }
 }
 

@@ -146,8 +146,15 @@ impl Pass<'_> {
             now: clock.now(),
         };
         let span = tracing::Span::current();
-        packing
+        let published = packing
             .run(PACK_LIMIT, stop, move |stop| span.in_scope(|| making.run(stop)))
-            .await?
+            .await??;
+        let held = observed.artifact.as_ref().map(|held| &held.digest);
+        if held != Some(&published.artifact.digest) {
+            for event in published.remarks.events() {
+                self.tell(event);
+            }
+        }
+        Ok(published)
     }
 }

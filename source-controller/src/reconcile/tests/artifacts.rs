@@ -153,6 +153,48 @@ async fn two_objects_of_one_repository_fetch_it_once() {
 }
 
 #[tokio::test]
+async fn pointers_and_names_that_consumers_refuse_are_told_once_for_each_artifact() {
+    let mut world = World::new().await;
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n";
+    world.commit(
+        "large",
+        &[
+            ("data/a.bin", pointer),
+            ("data/b.bin", pointer),
+            ("con.txt", ""),
+            ("odd\\name", ""),
+            ("up../x", ""),
+        ],
+    );
+    world.create("app", json!({ "ignore": "/data/b.bin\n" })).await;
+    assert_eq!(world.pass("app").await, INTERVAL);
+    let told = |lines: Vec<String>| -> Vec<String> {
+        let about = |line: &String| line.contains("LFS") || line.contains("refuse");
+        lines.into_iter().filter(about).collect()
+    };
+    assert_eq!(
+        told(world.told().await),
+        [
+            "event Normal GitLFSPointers the artifact holds Git LFS pointers instead of files: 1, the first is 'data/a.bin'; \
+             LFS content is not fetched",
+            "event Warning UnreadablePath consumers refuse the artifact for names with a backslash, a tab, a line break or a \
+             directory that ends in '..': 2, the first is 'odd\\\\name'; rename them or leave them out with spec.ignore",
+        ]
+    );
+    assert!(
+        world
+            .names(&world.artifact("app").await)
+            .contains(&"con.txt".to_owned())
+    );
+    // The same bytes again are no new artifact.
+    world
+        .edit("app", json!({ "spec": { "ignore": "data/b.bin\n" } }))
+        .await;
+    assert_eq!(world.pass("app").await, INTERVAL);
+    assert_eq!(told(world.told().await), [""; 0]);
+}
+
+#[tokio::test]
 async fn links_are_left_out_and_a_linked_ignore_file_counts() {
     let mut world = World::new().await;
     world.repository.remove(".sourceignore").unwrap();
