@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use sluice_runtime::args::proxies;
 use sluice_runtime::blocking::Pool;
 use sluice_runtime::clock::{Clock, SystemClock};
 use sluice_runtime::event::{Poster, PosterError, Recorder, Reporter};
+use sluice_runtime::http::{EnvironmentError, Route};
 use sluice_runtime::leader::{self, BadTimes, Turn};
 use sluice_runtime::metrics::Metrics;
 use sluice_runtime::random::{Generator, Random};
@@ -75,6 +77,9 @@ pub enum StartError {
     /// Events cannot be posted.
     #[error(transparent)]
     Events(#[from] PosterError),
+    /// The environment names a proxy that is none.
+    #[error(transparent)]
+    Proxies(#[from] EnvironmentError),
     /// No TLS client can be made.
     #[error("cannot make a client for remotes")]
     Transport(#[from] TransportError),
@@ -258,7 +263,7 @@ fn context(
             options.common.retry.interval_jitter_percentage,
             Arc::clone(&shared.random),
         ),
-        transport: Transport::with_algorithms(options.ssh.algorithms())?,
+        transport: Transport::on(Route::Environment(Arc::new(proxies()?)), options.ssh.algorithms())?,
         limits: options.git.limits(),
         retention: Retention {
             ttl: options.storage.artifact_retention_ttl,

@@ -3,6 +3,7 @@
 
 mod go;
 mod parse;
+mod proxies;
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::telemetry::{Encoding, Level};
 
 pub use go::{boolean, duration};
 pub use parse::{matches, of_process, parse};
+pub use proxies::proxies;
 
 /// How the program logs.
 #[derive(Args, Clone, Copy, Debug)]

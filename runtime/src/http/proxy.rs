@@ -39,7 +39,7 @@ pub struct Proxy {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
     /// There is none.
-    #[error("the address is empty")]
+    #[error("it is missing or empty")]
     Empty,
     /// It is too long.
     #[error("the address has {0} bytes, more than the {LONGEST} that it may have")]
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn what_is_no_proxy_is_refused_without_its_secrets() {
         let refusal = |address: &str| Proxy::new(address, None, None).unwrap_err().to_string();
-        assert_eq!(refusal(""), "the address is empty");
+        assert_eq!(refusal(""), "it is missing or empty");
         assert_eq!(
             refusal(&format!("http://{}", "a".repeat(2042))),
             "the address has 2049 bytes, more than the 2048 that it may have"

@@ -12,14 +12,7 @@ use super::address::Address;
 use super::ssh::SshCredentials;
 
 /// Keys of a Secret that change how a connection is made and are not built yet: refused rather than ignored.
-const UNSUPPORTED: [&str; 6] = [
-    "bearerToken",
-    "tls.crt",
-    "tls.key",
-    "ca.crt",
-    "caFile",
-    "githubAppID",
-];
+const UNSUPPORTED: [&str; 1] = ["githubAppID"];
 
 /// Credentials of one remote. `Debug` shows neither name nor password.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -56,6 +49,9 @@ pub enum CredentialsError {
         /// `http` or `https`.
         scheme: String,
     },
+    /// A token, and a name or a password beside it.
+    #[error("basic auth and bearer token cannot be set at the same time")]
+    BasicAndBearer,
     /// A key that nothing works without.
     #[error("invalid 'ssh' auth option: '{0}' is required")]
     Required(&'static str),
@@ -91,8 +87,23 @@ impl Credentials {
             None => Ok(String::new()),
         };
         let either = |own: String, other: &str| if own.is_empty() { other.to_owned() } else { own };
-        let username = either(of_secret("username")?, address.username());
-        let password = either(of_secret("password")?, address.password());
+        let token = of_secret("bearerToken")?;
+        let (username, password) = if secret.is_some_and(|data| data.contains_key("bearerToken")) {
+            // The key's presence hides these two, even if it is empty.
+            (String::new(), String::new())
+        } else {
+            (of_secret("username")?, of_secret("password")?)
+        };
+        let username = either(username, address.username());
+        let password = either(password, address.password());
+        if !token.is_empty() {
+            let alone = username.is_empty() && password.is_empty();
+            return if alone {
+                Ok(Self::Bearer(token))
+            } else {
+                Err(CredentialsError::BasicAndBearer)
+            };
+        }
         match (username.is_empty(), password.is_empty()) {
             (true, true) => Ok(Self::Anonymous),
             (true, false) => Err(CredentialsError::PasswordWithoutUsername {
@@ -173,6 +184,13 @@ mod tests {
         }
     }
 
+    fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()))
+            .collect()
+    }
+
     #[test]
     fn secret_and_address_complete_each_other() {
         let plain = "https://h/r";
@@ -195,28 +213,62 @@ mod tests {
             (plain, Some(&[("password", "p")]), Err(alone)),
             (
                 plain,
-                Some(&[("bearerToken", "t"), ("username", "u")]),
-                Err(CredentialsError::Unsupported("bearerToken")),
-            ),
-            (
-                plain,
-                Some(&[("ca.crt", "")]),
-                Err(CredentialsError::Unsupported("ca.crt")),
+                Some(&[("ca.crt", "x"), ("tls.crt", "y")]),
+                Ok(Credentials::Anonymous),
             ),
         ];
         for (url, secret, wanted) in cases {
             let address = Address::parse(url).unwrap();
-            let data = secret.map(|pairs| {
-                pairs
-                    .iter()
-                    .map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()))
-                    .collect()
-            });
+            let data = secret.map(data);
             assert_eq!(
                 &Credentials::resolve(&address, data.as_ref()),
                 wanted,
                 "{url} {secret:?}"
             );
+        }
+    }
+
+    /// The whole matrix of what may be sent, the same over http as over https: Flux's controller has no switch that
+    /// forbids either.
+    #[test]
+    fn credentials_are_allowed_over_http_as_over_https() {
+        for scheme in ["http", "https", "HTTP", "hTTps"] {
+            let both = CredentialsError::BasicAndBearer;
+            let alone = CredentialsError::PasswordWithoutUsername {
+                scheme: scheme.to_ascii_lowercase(),
+            };
+            let bearer = || Ok(Credentials::Bearer("t".into()));
+            let cases: &[Case<'_>] = &[
+                ("", None, Ok(Credentials::Anonymous)),
+                ("", Some(&[("username", "u")]), Ok(basic("u", ""))),
+                ("", Some(&[("password", "p")]), Err(alone.clone())),
+                (
+                    "",
+                    Some(&[("username", "u"), ("password", "p")]),
+                    Ok(basic("u", "p")),
+                ),
+                ("", Some(&[("bearerToken", "t")]), bearer()),
+                ("", Some(&[("bearerToken", "t"), ("username", "u")]), bearer()),
+                ("", Some(&[("bearerToken", "t"), ("password", "p")]), bearer()),
+                (
+                    "",
+                    Some(&[("bearerToken", ""), ("username", "u")]),
+                    Ok(Credentials::Anonymous),
+                ),
+                ("u@", None, Ok(basic("u", ""))),
+                (":p@", None, Err(alone)),
+                ("u:p@", None, Ok(basic("u", "p"))),
+                ("u:p@", Some(&[("bearerToken", "t")]), Err(both.clone())),
+                ("u@", Some(&[("bearerToken", "t")]), Err(both.clone())),
+                (":p@", Some(&[("bearerToken", "t")]), Err(both)),
+                ("u:p@", Some(&[("bearerToken", "")]), Ok(basic("u", "p"))),
+            ];
+            for (userinfo, secret, wanted) in cases {
+                let address = Address::parse(&format!("{scheme}://{userinfo}h/r")).unwrap();
+                let data = secret.map(data);
+                let found = Credentials::resolve(&address, data.as_ref());
+                assert_eq!(&found, wanted, "{scheme} {userinfo} {secret:?}");
+            }
         }
     }
 

@@ -12,6 +12,7 @@ mod observe;
 mod pack;
 mod pass;
 mod places;
+mod proxy;
 mod publish;
 mod remarks;
 mod report;

@@ -11,8 +11,10 @@ use sluice_api::source::{GitRepositorySpec, Provider};
 use sluice_runtime::failure::{Class, Failure};
 
 use super::compose::Parts;
+use super::proxy::{self, ProxySecretError};
 use crate::git::{
-    Address, AddressError, Credentials, CredentialsError, Fields, Limits, Reference, Remote, Transport,
+    Address, AddressError, Credentials, CredentialsError, Fields, Limits, Proxy, Reference, Remote, Tls,
+    Transport,
 };
 
 /// What a pass reads from.
@@ -71,6 +73,21 @@ pub enum ResolveError {
         /// Namespace and name of the Secret.
         secret: String,
     },
+    /// A token, and a name or a password beside it.
+    #[error("failed to checkout and determine revision: {0}")]
+    BasicAndBearer(#[source] CredentialsError),
+    /// The Secret of the proxy cannot be read.
+    #[error("failed to configure proxy options: {0}")]
+    ProxySecret(#[source] Box<Self>),
+    /// The Secret of the proxy names none.
+    #[error("failed to configure proxy options: secret '{secret}': {source}")]
+    Proxy {
+        /// Namespace and name of the Secret.
+        secret: String,
+        /// What is wrong with it.
+        #[source]
+        source: ProxySecretError,
+    },
     /// No credentials can be made of the Secret.
     #[error("failed to configure authentication options: {}{source}", named(.secret))]
     Credentials {
@@ -90,6 +107,13 @@ fn named(secret: &str) -> String {
     format!("secret '{secret}': ")
 }
 
+impl ResolveError {
+    /// With what was being done when this came up.
+    fn of_proxy(self) -> Self {
+        Self::ProxySecret(Box::new(self))
+    }
+}
+
 impl Failure for ResolveError {
     fn class(&self) -> Class {
         match self {
@@ -99,6 +123,9 @@ impl Failure for ResolveError {
             Self::Secret { .. }
             | Self::MissingSecret { .. }
             | Self::EncryptedIdentity { .. }
+            | Self::BasicAndBearer(_)
+            | Self::ProxySecret(_)
+            | Self::Proxy { .. }
             | Self::Credentials { .. } => Class::Transient,
         }
     }
@@ -107,15 +134,19 @@ impl Failure for ResolveError {
         match self {
             Self::UnsupportedField { .. } | Self::UnsupportedKey { .. } => "UnsupportedField",
             Self::Address(error) => error.reason(),
+            Self::BasicAndBearer(error) => error.reason(),
             Self::Secret { .. }
             | Self::MissingSecret { .. }
             | Self::EncryptedIdentity { .. }
+            | Self::ProxySecret(_)
+            | Self::Proxy { .. }
             | Self::Credentials { .. } => "AuthenticationFailed",
         }
     }
 }
 
-/// Resolves a spec. Only the Secret is read, if there is one.
+/// Resolves a spec. Only Secrets are read, if there are any: the proxy's first, as upstream, so that of several faults
+/// the same one is shown.
 ///
 /// # Errors
 /// A field is not built yet, the address is none, or the Secret is missing or makes no credentials.
@@ -126,6 +157,12 @@ pub(super) async fn resolve(
     transport: &Transport,
     limits: Limits,
 ) -> Result<Source, ResolveError> {
+    if let Some(field) = unsupported(spec) {
+        return Err(ResolveError::UnsupportedField {
+            field: field.to_owned(),
+        });
+    }
+    let proxy = own_proxy(spec, namespace, client).await?;
     let (address, reference) = check(spec)?;
     let name = spec.secret_ref.as_ref().map(|reference| reference.name.as_str());
     let data = match name {
@@ -138,6 +175,7 @@ pub(super) async fn resolve(
             key: key.to_owned(),
             secret,
         },
+        CredentialsError::BasicAndBearer => ResolveError::BasicAndBearer(error),
         CredentialsError::Encrypted => ResolveError::EncryptedIdentity { secret },
         source => ResolveError::Credentials { secret, source },
     })?;
@@ -149,8 +187,8 @@ pub(super) async fn resolve(
         transport: transport.clone(),
         address,
         credentials,
-        tls: Arc::default(),
-        proxy: None,
+        tls: Arc::new(data.as_ref().map(Tls::of).unwrap_or_default()),
+        proxy,
         timeout,
         limits,
     };
@@ -161,13 +199,26 @@ pub(super) async fn resolve(
     })
 }
 
-/// The pure part: fields that are refused, the address, the reference.
+/// The object's own proxy.
+async fn own_proxy(
+    spec: &GitRepositorySpec,
+    namespace: &str,
+    client: &Client,
+) -> Result<Option<Arc<Proxy>>, ResolveError> {
+    let Some(reference) = &spec.proxy_secret_ref else {
+        return Ok(None);
+    };
+    let data = secret(client, namespace, &reference.name).await;
+    let data = data.map_err(ResolveError::of_proxy)?;
+    let proxy = proxy::proxy(&data).map_err(|source| ResolveError::Proxy {
+        secret: format!("{namespace}/{}", reference.name),
+        source,
+    })?;
+    Ok(Some(Arc::new(proxy)))
+}
+
+/// The pure part: the address, the reference.
 fn check(spec: &GitRepositorySpec) -> Result<(Address, Reference), ResolveError> {
-    if let Some(field) = unsupported(spec) {
-        return Err(ResolveError::UnsupportedField {
-            field: field.to_owned(),
-        });
-    }
     let address = Address::parse(&spec.url)?;
     let wanted = spec.reference.as_ref();
     let fields = wanted.map_or_else(Fields::default, |wanted| Fields {
@@ -188,7 +239,6 @@ fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
     [
         (provider, "spec.provider"),
         (spec.service_account_name.is_some(), "spec.serviceAccountName"),
-        (spec.proxy_secret_ref.is_some(), "spec.proxySecretRef"),
         (!spec.include.is_empty(), "spec.include"),
     ]
     .into_iter()
@@ -235,8 +285,11 @@ mod tests {
         };
         spec_fields.extend(fields);
         let spec: GitRepositorySpec = serde_json::from_value(spec).unwrap();
-        match check(&spec) {
-            Ok(_) => "accepted".to_owned(),
+        let refused = unsupported(&spec).map(|field| ResolveError::UnsupportedField {
+            field: field.to_owned(),
+        });
+        match refused.map_or_else(|| check(&spec).map(drop), Err) {
+            Ok(()) => "accepted".to_owned(),
             Err(error) => format!("{:?} {}: {error}", error.class(), error.reason()),
         }
     }
@@ -248,9 +301,6 @@ mod tests {
             (json!({ "provider": "github" }), "spec.provider"),
             (json!({ "serviceAccountName": "x" }), "spec.serviceAccountName"),
             (
-                json!({ "proxySecretRef": { "name": "x" } }),
-                "spec.proxySecretRef",
-            ),
             (
                 json!({ "include": [{ "repository": { "name": "x" } }] }),
                 "spec.include",

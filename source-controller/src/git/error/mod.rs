@@ -287,6 +287,7 @@ impl Failure for CredentialsError {
         match self {
             // All of these are mended by editing the Secret, not the object.
             Self::PasswordWithoutUsername { .. }
+            | Self::BasicAndBearer
             | Self::Required(_)
             | Self::Encrypted
             | Self::NotText(_)
@@ -295,7 +296,15 @@ impl Failure for CredentialsError {
     }
 
     fn reason(&self) -> &'static str {
-        "AuthenticationFailed"
+        match self {
+            // Upstream finds this out when it makes its Git client.
+            Self::BasicAndBearer => "GitOperationFailed",
+            Self::PasswordWithoutUsername { .. }
+            | Self::Required(_)
+            | Self::Encrypted
+            | Self::NotText(_)
+            | Self::Unsupported(_) => "AuthenticationFailed",
+        }
     }
 }
 

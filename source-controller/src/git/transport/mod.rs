@@ -76,8 +76,17 @@ impl Transport {
     /// # Errors
     /// TLS cannot be set up.
     pub fn with_algorithms(algorithms: Algorithms) -> Result<Self, TransportError> {
+        Self::on(Route::Direct, algorithms)
+    }
+
+    /// The same, with a route for objects that have no proxy of their own.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn on(route: Route, algorithms: Algorithms) -> Result<Self, TransportError> {
         let settings = Settings {
             idle_timeout: IDLE,
+            route,
             ..Settings::default()
         };
         Self::with(&settings, algorithms)

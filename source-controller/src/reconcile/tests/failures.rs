@@ -116,16 +116,16 @@ async fn credentials_come_from_the_secret_and_are_tried_again_once_it_is_mended(
 #[tokio::test]
 async fn a_key_of_the_secret_that_is_not_built_yet_is_refused() {
     let world = World::new().await;
-    world.secret("login", json!({ "bearerToken": "x" })).await;
+    world.secret("login", json!({ "githubAppID": "1" })).await;
     world
         .create("app", json!({ "secretRef": { "name": "login" } }))
         .await;
     assert_eq!(world.pass("app").await, Next::OnChange);
     insta::assert_snapshot!(world.table("app").await, @r"
-    Stalled=True/UnsupportedField @1 spec.secretRef: the key 'bearerToken' of secret 'team/login' is not supported yet: remove it and reconcile the object again
-    Ready=False/UnsupportedField @1 spec.secretRef: the key 'bearerToken' of secret 'team/login' is not supported yet: remove it and reconcile the object again
+    Stalled=True/UnsupportedField @1 spec.secretRef: the key 'githubAppID' of secret 'team/login' is not supported yet: remove it and reconcile the object again
+    Ready=False/UnsupportedField @1 spec.secretRef: the key 'githubAppID' of secret 'team/login' is not supported yet: remove it and reconcile the object again
     generation 1 observed 1 artifact none
-    event Warning UnsupportedField spec.secretRef: the key 'bearerToken' of secret 'team/login' is not supported yet: remove it and reconcile the object again
+    event Warning UnsupportedField spec.secretRef: the key 'githubAppID' of secret 'team/login' is not supported yet: remove it and reconcile the object again
     ");
 }
 
