@@ -4,6 +4,7 @@ mod process;
 mod queue;
 mod requests;
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -100,10 +101,24 @@ struct ObjectLabels {
     namespace: String,
 }
 
+/// Told of the kind and key of each object that is gone.
+type Forgetting = Box<dyn Fn(&str, &ObjectKey) + Send + Sync>;
+
+/// Who else has series of single objects.
+#[derive(Default)]
+struct Forgetful(Mutex<Vec<Forgetting>>);
+
+impl fmt::Debug for Forgetful {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Forgetful")
+    }
+}
+
 /// The metrics of a program; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
+    forgetful: Arc<Forgetful>,
     duration: Family<ObjectLabels, Histogram, fn() -> Histogram>,
     total: Family<ResultLabels, Counter>,
     errors: Family<ControllerLabel, Counter>,
@@ -129,6 +144,7 @@ impl Metrics {
     pub fn new() -> Self {
         let metrics = Self {
             registry: Arc::default(),
+            forgetful: Arc::default(),
             duration: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS)),
             total: Family::default(),
             errors: Family::default(),
@@ -276,8 +292,16 @@ impl Metrics {
             .inc();
     }
 
+    /// Has `forget` called for each object that is gone, for metrics of the program's own that name objects.
+    pub fn on_forget(&self, forget: impl Fn(&str, &ObjectKey) + Send + Sync + 'static) {
+        lock(&self.forgetful.0).push(Box::new(forget));
+    }
+
     /// Drops the series of an object that is gone.
     pub fn forget(&self, kind: &str, key: &ObjectKey) {
+        for forget in &*lock(&self.forgetful.0) {
+            forget(kind, key);
+        }
         self.duration.remove(&object_labels(kind, key));
     }
 

@@ -6,6 +6,7 @@
 
 pub mod archive;
 pub mod git;
+pub mod identity;
 pub mod ignore;
 pub mod options;
 pub mod reconcile;

@@ -1,5 +1,8 @@
 //! The flags of the source controller: Flux's names and defaults, and a few of its own for limits.
 
+mod gates;
+mod identity;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,8 +12,8 @@ use crate::archive::Algorithm;
 use crate::git::Limits;
 use crate::git::ssh::{Algorithms, HostKeyAlgorithm, KeyExchange};
 
-/// Feature gates that Flux has; any other is refused at the start, as there.
-const GATES: [&str; 2] = ["CacheSecretsAndConfigMaps", "ObjectLevelWorkloadIdentity"];
+pub use gates::{Gate, Gates};
+pub use identity::IdentityOptions;
 
 /// Flags of the program.
 #[derive(clap::Parser, Clone, Debug)]
@@ -32,6 +35,12 @@ pub struct Options {
     /// What is offered to ssh servers.
     #[command(flatten)]
     pub ssh: SshOptions,
+    /// Identities towards the providers of Git hosts.
+    #[command(flatten)]
+    pub identity: IdentityOptions,
+    /// Feature gates.
+    #[command(flatten)]
+    pub gates: Gates,
     /// Flags of kinds and features that are not there yet.
     #[command(flatten)]
     pub accepted: Accepted,
@@ -125,15 +134,6 @@ impl SshOptions {
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Accepted for compatibility, without effect")]
 pub struct Accepted {
-    /// ServiceAccount for workload identity; needs the gate `ObjectLevelWorkloadIdentity`.
-    #[arg(long, default_value = "")]
-    pub default_service_account: String,
-    /// Tokens kept.
-    #[arg(long, default_value_t = 100)]
-    pub token_cache_max_size: u32,
-    /// How long a token is kept.
-    #[arg(long, default_value = "1h", value_parser = duration)]
-    pub token_cache_max_duration: Duration,
     /// Bytes of a Helm index.
     #[arg(long, default_value_t = 52_428_800)]
     pub helm_index_max_size: u64,
@@ -152,44 +152,12 @@ pub struct Accepted {
     /// How often old Helm indexes are dropped.
     #[arg(long, default_value = "1m", value_parser = duration)]
     pub helm_cache_purge_interval: Duration,
-    /// Feature gates, `name=true,other=false`.
-    #[arg(long, value_delimiter = ',', value_parser = gate)]
-    pub feature_gates: Vec<(String, bool)>,
-}
-
-impl Accepted {
-    /// Checks what Flux checks at its start.
-    ///
-    /// # Errors
-    /// A default ServiceAccount is named while its gate is closed.
-    pub fn check(&self) -> Result<(), String> {
-        let open = self
-            .feature_gates
-            .iter()
-            .any(|(name, open)| name == GATES[1] && *open);
-        if self.default_service_account.is_empty() || open {
-            return Ok(());
-        }
-        Err(format!(
-            "--default-service-account needs --feature-gates={}=true",
-            GATES[1]
-        ))
-    }
-}
-
-fn gate(text: &str) -> Result<(String, bool), String> {
-    let (name, value) = text
-        .split_once('=')
-        .ok_or_else(|| format!("{text:?} is not of the form name=true"))?;
-    if !GATES.contains(&name) {
-        return Err(format!("feature gate {name:?} is not known"));
-    }
-    Ok((name.to_owned(), sluice_runtime::args::boolean(value)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Rules;
     use clap::Parser as _;
 
     fn parse(args: &[&str]) -> Result<Options, clap::Error> {
@@ -251,9 +219,17 @@ mod tests {
             assert!(parse(&[bad]).is_err(), "{bad}");
         }
         let account = "--default-service-account=x";
-        assert!(parse(&[account]).unwrap().accepted.check().is_err());
+        let rules = |args: &[&str]| {
+            let options = parse(args).unwrap();
+            options.identity.rules(&options.gates)
+        };
+        assert!(rules(&[account]).is_err());
         let open = "--feature-gates=ObjectLevelWorkloadIdentity=true";
-        assert!(parse(&[account, open]).unwrap().accepted.check().is_ok());
+        assert_eq!(
+            rules(&[account, open]).unwrap().default_account.as_deref(),
+            Some("x")
+        );
+        assert_eq!(rules(&[]).unwrap(), Rules::default());
     }
 }
 

@@ -24,7 +24,8 @@ use sluice_runtime::watch::{Scope, Settings};
 use tokio::task::JoinSet;
 
 use crate::git::{Mirrors, Transport, TransportError};
-use crate::options::{Options, StorageOptions};
+use crate::identity::{Environment, TokenSettings, Tokens};
+use crate::options::{Gate, Options, StorageOptions};
 use crate::reconcile::{Context, GitRepositories, Network, Places, watch};
 use crate::server;
 use crate::storage::{AddressError, LocalDirectory, Retention, StorageError, is_full};
@@ -152,9 +153,9 @@ pub async fn run_with(
     metrics: Metrics,
     stop: Token,
 ) -> Result<Running, StartError> {
-    options.accepted.check().map_err(StartError::Flags)?;
     say_what_has_no_effect(&options);
     let shared = Shared::new(&options, &client, &metrics)?;
+    let tokens = tokens(&options, &client, &shared.clock, &metrics)?;
     let around = Around::open(&options.common.addresses).await?;
     let (metrics_address, health) = around.addresses()?;
     let mut tasks = around.serve(&metrics, &stop);
@@ -167,7 +168,7 @@ pub async fn run_with(
     )?;
     let mirrors = Arc::new(mirrors(&options.storage)?);
     let settings = settings(&options, &metrics, &shared);
-    let context = context(&options, &client, &shared, &storage, &mirrors, &stop)?;
+    let context = context(&options, &client, &shared, tokens, &storage, &mirrors, &stop)?;
     let sweep = Sweep {
         client: client.clone(),
         storage: storage.clone(),
@@ -247,6 +248,7 @@ fn context(
     options: &Options,
     client: &Client,
     shared: &Shared,
+    tokens: Arc<Tokens>,
     storage: &LocalDirectory,
     mirrors: &Arc<Mirrors>,
     stop: &Token,
@@ -264,6 +266,7 @@ fn context(
             Arc::clone(&shared.random),
         ),
         transport: Transport::on(Route::Environment(Arc::new(proxies()?)), options.ssh.algorithms())?,
+        tokens,
         limits: options.git.limits(),
         retention: Retention {
             ttl: options.storage.artifact_retention_ttl,
@@ -333,10 +336,33 @@ fn settings(options: &Options, metrics: &Metrics, shared: &Shared) -> Settings {
     }
 }
 
+/// Who lends credentials.
+fn tokens(
+    options: &Options,
+    client: &Client,
+    clock: &Arc<dyn Clock>,
+    metrics: &Metrics,
+) -> Result<Arc<Tokens>, StartError> {
+    let settings = TokenSettings {
+        client: client.clone(),
+        clock: Arc::clone(clock),
+        environment: Environment::of_process(),
+        rules: options
+            .identity
+            .rules(&options.gates)
+            .map_err(StartError::Flags)?,
+        cache: options.identity.cache(),
+    };
+    let tokens = Tokens::new(settings, metrics).map_err(TransportError::from)?;
+    Ok(Arc::new(tokens))
+}
+
 /// Accepted is not silent: what somebody asked for and does not get is named once.
 fn say_what_has_no_effect(options: &Options) {
-    if !options.accepted.feature_gates.is_empty() {
-        tracing::warn!("--feature-gates have no effect yet");
+    if options.gates.is_open(Gate::CacheSecretsAndConfigMaps) {
+        tracing::info!(
+            "the feature gate CacheSecretsAndConfigMaps has no effect: each pass reads its Secret afresh"
+        );
     }
 }
 

@@ -11,9 +11,6 @@ use sha2::{Digest as _, Sha256};
 use super::address::Address;
 use super::ssh::SshCredentials;
 
-/// Keys of a Secret that change how a connection is made and are not built yet: refused rather than ignored.
-const UNSUPPORTED: [&str; 1] = ["githubAppID"];
-
 /// Credentials of one remote. `Debug` shows neither name nor password.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Credentials {
@@ -33,6 +30,8 @@ pub enum Credentials {
     Lent {
         /// Digest of everything that decides who is asking, without what changes when the loan is renewed.
         who: [u8; 32],
+        /// Which renewal of the loan this is.
+        loan: u64,
         /// What the remote is told today.
         credentials: Box<Self>,
     },
@@ -61,26 +60,19 @@ pub enum CredentialsError {
     /// The value of a key is no text.
     #[error("the value of '{0}' is not UTF-8 text")]
     NotText(&'static str),
-    /// A key that asks for something that is not built yet.
-    #[error("the secret's key '{0}' is not supported yet")]
-    Unsupported(&'static str),
 }
 
 impl Credentials {
     /// From the Secret's data and the address: what the Secret leaves out is taken from the address.
     ///
     /// # Errors
-    /// The Secret's keys do not go together, or ask for something that is not built yet.
+    /// The Secret's keys do not go together.
     pub fn resolve(
         address: &Address,
         secret: Option<&BTreeMap<String, Vec<u8>>>,
     ) -> Result<Self, CredentialsError> {
         if address.is_ssh() {
             return SshCredentials::resolve(address, secret).map(Self::Ssh);
-        }
-        if let Some(key) = secret.and_then(|data| UNSUPPORTED.into_iter().find(|key| data.contains_key(*key)))
-        {
-            return Err(CredentialsError::Unsupported(key));
         }
         let of_secret = |key: &'static str| match secret.and_then(|data| data.get(key)) {
             Some(value) => String::from_utf8(value.clone()).map_err(|_| CredentialsError::NotText(key)),
@@ -288,11 +280,12 @@ mod tests {
     fn a_renewed_loan_has_the_same_digest_and_another_header() {
         let lent = |who: u8, token: &str| Credentials::Lent {
             who: [who; 32],
+            loan: token.len() as u64,
             credentials: Box::new(Credentials::Bearer(token.into())),
         };
-        assert_eq!(lent(1, "old").digest(), lent(1, "new").digest());
+        assert_eq!(lent(1, "old").digest(), lent(1, "newer").digest());
         assert_ne!(lent(1, "old").digest(), lent(2, "old").digest());
-        assert_eq!(lent(1, "new").header().unwrap(), "Bearer new");
+        assert_eq!(lent(1, "newer").header().unwrap(), "Bearer newer");
         assert_eq!(format!("{:?}", lent(1, "old")), "Lent(***)");
     }
 

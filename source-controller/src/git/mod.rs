@@ -39,6 +39,7 @@ pub use remote::{
 pub use resolve::resolve;
 pub use sluice_runtime::http::{Identity, Proxy, ProxyError, connect};
 pub use tls::Tls;
+pub(crate) use transport::Pool;
 pub use transport::{Transport, TransportError};
 
 #[cfg(test)]

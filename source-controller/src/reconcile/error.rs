@@ -50,7 +50,7 @@ impl PassError {
     #[must_use]
     pub const fn condition(&self) -> Option<Kind> {
         match self {
-            Self::Resolve(ResolveError::UnsupportedField { .. } | ResolveError::UnsupportedKey { .. })
+            Self::Resolve(ResolveError::UnsupportedField { .. })
             | Self::Pack(PackError::Ignore { .. } | PackError::Stopped)
             | Self::Storage(StorageError::Locked(_))
             | Self::Job(_) => None,

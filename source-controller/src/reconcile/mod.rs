@@ -34,6 +34,7 @@ use sluice_runtime::watch::{Next, Reconciler};
 
 use crate::archive::Algorithm;
 use crate::git::{Limits, Transport};
+use crate::identity::Tokens;
 use crate::storage::{Retention, Storage};
 use pass::Pass;
 
@@ -63,6 +64,8 @@ pub struct Context {
     pub schedule: Schedule,
     /// Connections to remotes.
     pub transport: Transport,
+    /// Credentials that providers lend.
+    pub tokens: Arc<Tokens>,
     /// What a remote may send.
     pub limits: Limits,
     /// How long superseded artifacts are kept.

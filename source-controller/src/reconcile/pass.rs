@@ -20,7 +20,7 @@ use super::content::ContentConfig;
 use super::error::PassError;
 use super::observe::Observed;
 use super::report::{self, Ending};
-use super::resolve::Source;
+use super::resolve::{self, Source};
 use super::submodules::SubmoduleError;
 use super::verify::{Standing, Verification, VerifyError};
 use super::{Context, UnreportedError};
@@ -136,20 +136,20 @@ impl<'a> Pass<'a> {
         if let Some(text) = &announced {
             self.announce(observed, text, None).await?;
         }
-        let source = self.resolve().await.map_err(|error| Early::failed(error, None))?;
-        let host = source.remote.address.host();
+        // Before the source is resolved: whoever lends credentials for a host may hang as long as the host itself.
         let _place = self
             .context
             .places
-            .take(&host)
+            .take(&resolve::host(&self.object.spec))
             .ok_or(Early::Ended(Box::new(Ending::Busy)))?;
+        let source = self.resolve().await.map_err(|error| Early::failed(error, None))?;
         let asked = Verification::asked(&self.object.spec, &self.namespace, &self.context.client).await;
         let head = self
             .context
             .origin
             .head(&source, &self.context.stop)
             .await
-            .map_err(|error| Early::failed(error, None))?;
+            .map_err(|error| self.unread(&source, error, None))?;
         let content = ContentConfig::wanted(&self.object.spec);
         if self.is_up_to_date(observed, &head.revision(), &content) {
             return self
@@ -194,7 +194,7 @@ impl<'a> Pass<'a> {
                     .origin
                     .fetch(&source, &head, &self.context.stop)
                     .await;
-                let checkout = fetched.map_err(|error| Early::failed(error, Some(&revision)))?;
+                let checkout = fetched.map_err(|error| self.unread(&source, error, Some(&revision)))?;
                 self.verify(Some(asked), &checkout, &head).await?
             }
             None if self.object.spec.verify.is_some() => Standing::Held,
@@ -224,7 +224,7 @@ impl<'a> Pass<'a> {
             .origin
             .fetch(&source, &head, &self.context.stop)
             .await;
-        let checkout = fetched.map_err(|error| Early::failed(error, Some(&revision)))?;
+        let checkout = fetched.map_err(|error| self.unread(&source, error, Some(&revision)))?;
         let asked = asked.map_err(|error| Early::failed(error, None))?;
         let standing = self.verify(asked, &checkout, &head).await?;
         let tree = match self.compose(&source, checkout, deadline).await {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use sluice_api::source::{GitRepositorySpec, Provider};
+use sluice_api::source::GitRepositorySpec;
 use sluice_runtime::failure::{Class, Failure};
+use sluice_runtime::schedule::ObjectKey;
 
 use super::compose::Parts;
 use super::proxy::{self, ProxySecretError};
@@ -16,6 +17,7 @@ use crate::git::{
     Address, AddressError, Credentials, CredentialsError, Fields, Limits, Proxy, Reference, Remote, Tls,
     Transport,
 };
+use crate::identity::{IdentityError, Terms, Tokens, Wanted};
 
 /// What a pass reads from.
 #[derive(Clone, Debug)]
@@ -36,16 +38,6 @@ pub enum ResolveError {
     UnsupportedField {
         /// Its path in the object.
         field: String,
-    },
-    /// A key of the Secret that is not built yet.
-    #[error(
-        "spec.secretRef: the key '{key}' of secret '{secret}' is not supported yet: remove it and reconcile the object again"
-    )]
-    UnsupportedKey {
-        /// The key.
-        key: String,
-        /// Namespace and name of the Secret.
-        secret: String,
     },
     /// The address is none.
     #[error(transparent)]
@@ -97,6 +89,9 @@ pub enum ResolveError {
         #[source]
         source: CredentialsError,
     },
+    /// The provider lends none.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
 }
 
 /// A Secret in a message; nothing where there is none.
@@ -117,8 +112,9 @@ impl ResolveError {
 impl Failure for ResolveError {
     fn class(&self) -> Class {
         match self {
-            Self::UnsupportedField { .. } | Self::UnsupportedKey { .. } => Class::Terminal,
+            Self::UnsupportedField { .. } => Class::Terminal,
             Self::Address(error) => error.class(),
+            Self::Identity(error) => error.class(),
             // A Secret may be made or mended at any time.
             Self::Secret { .. }
             | Self::MissingSecret { .. }
@@ -132,9 +128,10 @@ impl Failure for ResolveError {
 
     fn reason(&self) -> &'static str {
         match self {
-            Self::UnsupportedField { .. } | Self::UnsupportedKey { .. } => "UnsupportedField",
+            Self::UnsupportedField { .. } => "UnsupportedField",
             Self::Address(error) => error.reason(),
             Self::BasicAndBearer(error) => error.reason(),
+            Self::Identity(error) => error.reason(),
             Self::Secret { .. }
             | Self::MissingSecret { .. }
             | Self::EncryptedIdentity { .. }
@@ -145,16 +142,23 @@ impl Failure for ResolveError {
     }
 }
 
-/// Resolves a spec. Only Secrets are read, if there are any: the proxy's first, as upstream, so that of several faults
-/// the same one is shown.
+/// The host of a spec's address; empty if the address is none.
+pub(super) fn host(spec: &GitRepositorySpec) -> String {
+    Address::parse(&spec.url).map_or_else(|_| String::new(), |address| address.host())
+}
+
+/// Resolves a spec. Secrets are read, if there are any: the proxy's first, as upstream, so that of several faults the
+/// same one is shown; then the provider is asked, if there is one.
 ///
 /// # Errors
-/// A field is not built yet, the address is none, or the Secret is missing or makes no credentials.
+/// A field is not built yet, the address is none, the Secret is missing or makes no credentials, or the provider lends
+/// none.
 pub(super) async fn resolve(
     spec: &GitRepositorySpec,
-    namespace: &str,
+    object: &ObjectKey,
     client: &Client,
     transport: &Transport,
+    tokens: &Tokens,
     limits: Limits,
 ) -> Result<Source, ResolveError> {
     if let Some(field) = unsupported(spec) {
@@ -162,6 +166,7 @@ pub(super) async fn resolve(
             field: field.to_owned(),
         });
     }
+    let namespace = &object.namespace;
     let proxy = own_proxy(spec, namespace, client).await?;
     let (address, reference) = check(spec)?;
     let name = spec.secret_ref.as_ref().map(|reference| reference.name.as_str());
@@ -170,24 +175,30 @@ pub(super) async fn resolve(
         None => None,
     };
     let secret = name.map(|name| format!("{namespace}/{name}")).unwrap_or_default();
-    let credentials = Credentials::resolve(&address, data.as_ref()).map_err(|error| match error {
-        CredentialsError::Unsupported(key) => ResolveError::UnsupportedKey {
-            key: key.to_owned(),
-            secret,
-        },
-        CredentialsError::BasicAndBearer => ResolveError::BasicAndBearer(error),
-        CredentialsError::Encrypted => ResolveError::EncryptedIdentity { secret },
-        source => ResolveError::Credentials { secret, source },
-    })?;
     let timeout = match spec.timeout.to_duration() {
         Duration::ZERO => Duration::from_secs(60),
         timeout => timeout,
+    };
+    let given = data.as_ref().map(|data| (secret.as_str(), data));
+    let tls = Arc::new(data.as_ref().map(Tls::of).unwrap_or_default());
+    let credentials = match Wanted::of(spec, namespace, &address, given, tokens.rules())? {
+        // What providers lend is for http. With ssh the Secret's key decides.
+        Some(wanted) if !address.is_ssh() => {
+            let terms = Terms {
+                limit: timeout,
+                transport,
+                tls: &tls,
+                proxy: proxy.as_ref(),
+            };
+            Box::pin(tokens.credentials(wanted, object, &terms)).await?
+        }
+        _ => own_credentials(&address, data.as_ref(), secret)?,
     };
     let remote = Remote {
         transport: transport.clone(),
         address,
         credentials,
-        tls: Arc::new(data.as_ref().map(Tls::of).unwrap_or_default()),
+        tls,
         proxy,
         timeout,
         limits,
@@ -217,6 +228,19 @@ async fn own_proxy(
     Ok(Some(Arc::new(proxy)))
 }
 
+/// What the Secret and the address say themselves.
+fn own_credentials(
+    address: &Address,
+    data: Option<&BTreeMap<String, Vec<u8>>>,
+    secret: String,
+) -> Result<Credentials, ResolveError> {
+    Credentials::resolve(address, data).map_err(|error| match error {
+        CredentialsError::BasicAndBearer => ResolveError::BasicAndBearer(error),
+        CredentialsError::Encrypted => ResolveError::EncryptedIdentity { secret },
+        source => ResolveError::Credentials { secret, source },
+    })
+}
+
 /// The pure part: the address, the reference.
 fn check(spec: &GitRepositorySpec) -> Result<(Address, Reference), ResolveError> {
     let address = Address::parse(&spec.url)?;
@@ -233,16 +257,9 @@ fn check(spec: &GitRepositorySpec) -> Result<(Address, Reference), ResolveError>
 
 /// The first field that asks for something that is not built yet.
 fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
-    let provider = spec
-        .provider
-        .is_some_and(|provider| provider != Provider::Generic);
-    [
-        (provider, "spec.provider"),
-        (spec.service_account_name.is_some(), "spec.serviceAccountName"),
-        (!spec.include.is_empty(), "spec.include"),
-    ]
-    .into_iter()
-    .find_map(|(set, field)| set.then_some(field))
+    [(!spec.include.is_empty(), "spec.include")]
+        .into_iter()
+        .find_map(|(set, field)| set.then_some(field))
 }
 
 async fn secret(
@@ -296,21 +313,11 @@ mod tests {
 
     #[test]
     fn fields_that_are_not_built_yet_are_refused_by_name() {
-        for (fields, field) in [
-            (json!({ "provider": "azure" }), "spec.provider"),
-            (json!({ "provider": "github" }), "spec.provider"),
-            (json!({ "serviceAccountName": "x" }), "spec.serviceAccountName"),
-            (
-            (
-                json!({ "include": [{ "repository": { "name": "x" } }] }),
-                "spec.include",
-            ),
-        ] {
-            assert_eq!(
-                refusal("https://h/r", fields),
-                format!("Terminal UnsupportedField: {field} is not supported yet: remove it from the object")
-            );
-        }
+        let fields = json!({ "include": [{ "repository": { "name": "x" } }] });
+        assert_eq!(
+            refusal("https://h/r", fields),
+            "Terminal UnsupportedField: spec.include is not supported yet: remove it from the object"
+        );
     }
 
     #[test]

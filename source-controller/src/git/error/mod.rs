@@ -223,6 +223,17 @@ pub enum FetchError {
     Read(#[from] ReadError),
 }
 
+impl FetchError {
+    /// Whether the server refused whoever was asking.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::AuthenticationRequired { .. } | Self::AuthorizationFailed { .. }
+        )
+    }
+}
+
 impl Failure for FetchError {
     fn class(&self) -> Class {
         match self {
@@ -290,8 +301,7 @@ impl Failure for CredentialsError {
             | Self::BasicAndBearer
             | Self::Required(_)
             | Self::Encrypted
-            | Self::NotText(_)
-            | Self::Unsupported(_) => Class::Transient,
+            | Self::NotText(_) => Class::Transient,
         }
     }
 
@@ -299,11 +309,9 @@ impl Failure for CredentialsError {
         match self {
             // Upstream finds this out when it makes its Git client.
             Self::BasicAndBearer => "GitOperationFailed",
-            Self::PasswordWithoutUsername { .. }
-            | Self::Required(_)
-            | Self::Encrypted
-            | Self::NotText(_)
-            | Self::Unsupported(_) => "AuthenticationFailed",
+            Self::PasswordWithoutUsername { .. } | Self::Required(_) | Self::Encrypted | Self::NotText(_) => {
+                "AuthenticationFailed"
+            }
         }
     }
 }

@@ -164,6 +164,25 @@ async fn credentials_are_checked_by_the_server() {
 }
 
 #[tokio::test]
+async fn a_renewed_loan_is_shown_at_once_to_a_server_that_is_known() {
+    let world = World::new().await;
+    world.repository.commit("one").unwrap();
+    let lent = |token: &str| Remote {
+        credentials: Credentials::Lent {
+            who: [7; 32],
+            loan: 0,
+            credentials: Box::new(Credentials::Bearer(token.into())),
+        },
+        ..world.remote()
+    };
+    world.server.require_bearer("old");
+    bounded(head(&lent("old"), &main())).await.unwrap();
+    world.server.require_bearer("new");
+    bounded(head(&lent("new"), &main())).await.unwrap();
+    assert_eq!(world.steps(), [Step::InfoRefs, Step::LsRefs, Step::LsRefs]);
+}
+
+#[tokio::test]
 async fn statuses_are_named() {
     let world = World::new().await;
     world.repository.commit("one").unwrap();

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, BodyStream, Full, Limited};
 use hyper::body::Incoming;
 use sluice_runtime::failure::chain;
-use sluice_runtime::http::{Route, Settings, TlsError};
+use sluice_runtime::http::{Proxy, Route, Settings, TlsError};
 use url::Url;
 
 use super::super::address::host;
@@ -18,9 +18,10 @@ use super::super::error::{FetchError, Said};
 use super::super::protocol::advertisement::{self, Capabilities};
 use super::super::protocol::{AGENT, remote_text};
 use super::super::remote::Remote;
+use super::super::tls::Tls;
 use super::answer::Packets;
 use super::distrust;
-use super::pools::Pools;
+use super::pools::{Pool, Pools};
 use super::redirect;
 
 /// Header that asks for a version of the protocol.
@@ -56,6 +57,11 @@ impl Http {
         Ok(Self {
             pools: Pools::new(settings)?,
         })
+    }
+
+    /// Connections on these terms.
+    pub(super) fn pool(&self, tls: &Arc<Tls>, proxy: Option<&Arc<Proxy>>) -> Result<Pool, TlsError> {
+        self.pools.get(tls, proxy)
     }
 
     /// Which way requests go that have no proxy of their own.

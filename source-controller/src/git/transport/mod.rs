@@ -19,8 +19,10 @@ use super::error::FetchError;
 use super::protocol::advertisement::Capabilities;
 use super::remote::Remote;
 use super::ssh::Algorithms;
+use super::tls::Tls;
 
 pub(super) use answer::Packets;
+pub(crate) use pools::Pool;
 
 /// Unused connections are kept this long, so that a poll each minute finds one.
 const IDLE: Duration = Duration::from_secs(90);
@@ -102,6 +104,14 @@ impl Transport {
             ssh: ssh::Ssh::new(algorithms),
             endpoints: Mutex::default(),
         })))
+    }
+
+    /// Connections on these terms, for whoever needs to talk about a repository to others than its server.
+    ///
+    /// # Errors
+    /// The client certificate and its key do not go together.
+    pub(crate) fn pool(&self, tls: &Arc<Tls>, proxy: Option<&Arc<Proxy>>) -> Result<Pool, TlsError> {
+        self.0.http.pool(tls, proxy)
     }
 
     /// The repository's capabilities: remembered, or asked for.

@@ -15,7 +15,7 @@ use super::super::tls::Tls;
 const KEPT: usize = 200;
 
 /// A pool.
-pub(super) type Pool = HttpClient<Full<Bytes>>;
+pub(crate) type Pool = HttpClient<Full<Bytes>>;
 
 /// How connections of one pool are made.
 type Terms = (Arc<Tls>, Option<Arc<Proxy>>);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kube::ResourceExt as _;
 use sluice_runtime::event::Event;
+use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::shutdown::Token;
 use tokio::time::Instant;
 
@@ -16,7 +17,7 @@ use super::super::verify::{Standing, Verification};
 use super::super::{Context, compose, report};
 use super::making::{Making, Published};
 use super::{Early, Pass};
-use crate::git::{Checkout, Head};
+use crate::git::{Checkout, FetchError, Head};
 use crate::storage::ObjectDirectory;
 use crate::tree::{Module, Tree};
 
@@ -49,14 +50,24 @@ impl Pass<'_> {
         Ok((directory, observed))
     }
 
+    /// A failure of the remote. A lent token that it refuses is not shown to it again.
+    pub(super) fn unread(&self, source: &Source, error: FetchError, revision: Option<&str>) -> Early {
+        if error.is_refusal() {
+            self.context.tokens.refused(&source.remote.credentials);
+        }
+        Early::failed(error, revision)
+    }
+
     pub(super) async fn resolve(&self) -> Result<Source, ResolveError> {
         let Context {
             client,
             transport,
+            tokens,
             limits,
             ..
         } = self.context;
-        resolve::resolve(&self.object.spec, &self.namespace, client, transport, *limits).await
+        let key = ObjectKey::of(&self.object);
+        resolve::resolve(&self.object.spec, &key, client, transport, tokens, *limits).await
     }
 
     /// Verifies the signatures that the spec asks for, on a thread that may block. Where one is missing, the revision is

@@ -7,6 +7,7 @@ mod failures;
 mod faults;
 mod interruption;
 mod lifecycle;
+mod providers;
 mod sequences;
 mod sparse;
 mod ssh;

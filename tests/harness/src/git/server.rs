@@ -149,6 +149,11 @@ impl GitServer {
         *lock(&self.state.credentials) = HeaderValue::try_from(format!("Basic {encoded}")).ok();
     }
 
+    /// From now on every request must carry this bearer token.
+    pub fn require_bearer(&self, token: &str) {
+        *lock(&self.state.credentials) = HeaderValue::try_from(format!("Bearer {token}")).ok();
+    }
+
     /// From now on no credentials are asked for.
     pub fn allow_anonymous(&self) {
         *lock(&self.state.credentials) = None;

@@ -6,7 +6,7 @@ mod shown;
 
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -21,6 +21,7 @@ use sluice_harness::git::{GitServer, Repository};
 use sluice_runtime::blocking::Pool;
 use sluice_runtime::clock::{Clock, ManualClock};
 use sluice_runtime::event::{Recorder, Reporter};
+use sluice_runtime::metrics::Metrics;
 use sluice_runtime::random::Generator;
 use sluice_runtime::schedule::Schedule;
 use sluice_runtime::shutdown::Token;
@@ -28,6 +29,7 @@ use sluice_runtime::watch::{Next, Reconciler as _};
 
 use crate::archive::Algorithm;
 use crate::git::{Limits, Mirrors, Transport};
+use crate::identity::{CacheSettings, Environment, Rules, TokenSettings, Tokens};
 use crate::reconcile::{Context, GitRepositories, Network, Origin, Places};
 use crate::storage::{LocalDirectory, Retention};
 
@@ -49,6 +51,11 @@ pub(in crate::reconcile::tests) struct World {
     mirrors: Arc<Mirrors>,
     mirrors_directory: tempfile::TempDir,
     limits: Limits,
+    /// What providers are told by the process's environment.
+    pub(in crate::reconcile::tests) environment: Environment,
+    /// What the flags say about identities.
+    pub(in crate::reconcile::tests) rules: Rules,
+    tokens: OnceLock<Arc<Tokens>>,
     known: Vec<(String, String)>,
     /// The object after each write of the last pass.
     written: Mutex<Vec<GitRepository>>,
@@ -118,6 +125,9 @@ impl World {
             mirrors_directory,
             limits: Limits::default(),
             written: Mutex::default(),
+            environment: Environment::default(),
+            rules: Rules::default(),
+            tokens: OnceLock::new(),
         }
     }
 
@@ -155,6 +165,7 @@ impl World {
             recorder: self.recorder.clone(),
             schedule: Schedule::new(0, Arc::new(Generator::seeded(1))),
             transport: Transport::new().unwrap(),
+            tokens: self.tokens(),
             limits: self.limits,
             retention: Retention {
                 ttl: Duration::from_secs(60),
@@ -166,6 +177,19 @@ impl World {
             places: Places::new(4),
             stop: Token::new(),
         }
+    }
+
+    /// One cache for all passes, made at the first of them.
+    fn tokens(&self) -> Arc<Tokens> {
+        let settings = || TokenSettings {
+            client: self.client.clone(),
+            clock: self.clock.clone(),
+            environment: self.environment.clone(),
+            rules: self.rules.clone(),
+            cache: CacheSettings::default(),
+        };
+        let made = || Arc::new(Tokens::new(settings(), &Metrics::new()).unwrap());
+        Arc::clone(self.tokens.get_or_init(made))
     }
 
     pub(in crate::reconcile::tests) fn objects(&self) -> Api<GitRepository> {
@@ -285,6 +309,14 @@ impl World {
         judge(&before, &written, stop.is_cancelled() || goes_on);
         *self.written.lock().unwrap() = written;
         next
+    }
+
+    /// How many mirrors there are.
+    pub(in crate::reconcile::tests) fn mirrors_on_disk(&self) -> usize {
+        let entries = std::fs::read_dir(self.mirrors_directory.path()).unwrap();
+        entries
+            .filter(|entry| entry.as_ref().unwrap().path().is_dir())
+            .count()
     }
 
     /// Path of an artifact's file.
