@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use sluice_api::source::GitRepository;
 use sluice_runtime::args::proxies;
 use sluice_runtime::blocking::Pool;
 use sluice_runtime::clock::{Clock, SystemClock};
@@ -20,7 +21,7 @@ use sluice_runtime::metrics::Metrics;
 use sluice_runtime::random::{Generator, Random};
 use sluice_runtime::schedule::Schedule;
 use sluice_runtime::shutdown::Token;
-use sluice_runtime::watch::{Scope, Settings};
+use sluice_runtime::watch::{Objects, Scope, Settings};
 use tokio::task::JoinSet;
 
 use crate::git::{Mirrors, Transport, TransportError};
@@ -166,16 +167,20 @@ pub async fn run_with(
         &options.storage.storage_path,
         listener.advertised(&options.storage)?,
     )?;
-    let mirrors = Arc::new(mirrors(&options.storage)?);
+    let disk = Disk {
+        storage,
+        mirrors: Arc::new(mirrors(&options.storage)?),
+    };
     let settings = settings(&options, &metrics, &shared);
-    let context = context(&options, &client, &shared, tokens, &storage, &mirrors, &stop)?;
+    let watch = watch(client.clone(), settings);
+    let seen = watch.objects();
+    let context = context(&options, &client, &shared, tokens, &disk, seen, &stop)?;
     let sweep = Sweep {
         client: client.clone(),
-        storage: storage.clone(),
-        mirrors,
+        storage: disk.storage.clone(),
+        mirrors: disk.mirrors,
     };
-    let watch = watch(client, settings);
-    tasks.spawn(server::serve(listener.0, storage, stop.clone()));
+    tasks.spawn(server::serve(listener.0, disk.storage, stop.clone()));
     tasks.spawn(sweep.run(stop.clone()));
     let (done, lost) = (Token::new(), Token::new());
     tasks.spawn(keep(turn, done.clone(), lost.clone()));
@@ -244,13 +249,19 @@ async fn keep(turn: Turn, done: Token, lost: Token) {
     }
 }
 
+/// What is kept on disk.
+struct Disk {
+    storage: LocalDirectory,
+    mirrors: Arc<Mirrors>,
+}
+
 fn context(
     options: &Options,
     client: &Client,
     shared: &Shared,
     tokens: Arc<Tokens>,
-    storage: &LocalDirectory,
-    mirrors: &Arc<Mirrors>,
+    disk: &Disk,
+    seen: Objects<GitRepository>,
     stop: &Token,
 ) -> Result<Context, StartError> {
     let concurrent = options.common.concurrency.concurrent;
@@ -258,8 +269,10 @@ fn context(
     Ok(Context {
         client: client.clone(),
         clock: Arc::clone(&shared.clock),
-        origin: Arc::new(Network::new(Arc::clone(mirrors))),
-        storage: Arc::new(storage.clone()),
+        repositories: Arc::new(seen),
+        dependency_wait: options.common.retry.requeue_dependency,
+        origin: Arc::new(Network::new(Arc::clone(&disk.mirrors))),
+        storage: Arc::new(disk.storage.clone()),
         recorder: shared.recorder.clone(),
         schedule: Schedule::new(
             options.common.retry.interval_jitter_percentage,

@@ -2,7 +2,7 @@
 
 use sluice_runtime::event::Event;
 
-use super::report::COLLECTED;
+use super::told::COLLECTED;
 use crate::storage::{ObjectDirectory, Storage, StorageError};
 
 /// Removes the object's artifacts. Blocks.

@@ -5,6 +5,7 @@ use sluice_runtime::blocking::JobError;
 use sluice_runtime::failure::{Class, Failure, chain};
 
 use super::compose::SparseError;
+use super::include::IncludeError;
 use super::pack::PackError;
 use super::resolve::ResolveError;
 use super::submodules::SubmoduleError;
@@ -30,6 +31,9 @@ pub enum PassError {
     /// The commit or its tag is not signed as the spec asks.
     #[error(transparent)]
     Verify(#[from] VerifyError),
+    /// An included artifact cannot be had.
+    #[error(transparent)]
+    Include(#[from] IncludeError),
     /// The commit gives no archive.
     #[error(transparent)]
     Pack(#[from] PackError),
@@ -50,8 +54,7 @@ impl PassError {
     #[must_use]
     pub const fn condition(&self) -> Option<Kind> {
         match self {
-            Self::Resolve(ResolveError::UnsupportedField { .. })
-            | Self::Pack(PackError::Ignore { .. } | PackError::Stopped)
+            Self::Pack(PackError::Ignore { .. } | PackError::Stopped)
             | Self::Storage(StorageError::Locked(_))
             | Self::Job(_) => None,
             Self::Verify(VerifyError::Read(_))
@@ -61,7 +64,10 @@ impl PassError {
             | Self::Sparse(_)
             | Self::Pack(PackError::Read(_)) => Some(Kind::FetchFailed),
             Self::Verify(_) => Some(Kind::SourceVerified),
-            Self::Pack(PackError::Write(_)) | Self::Storage(_) | Self::Name(_) => {
+            Self::Include(IncludeError::NotFound { .. } | IncludeError::NoArtifact { .. }) => {
+                Some(Kind::IncludeUnavailable)
+            }
+            Self::Include(_) | Self::Pack(PackError::Write(_)) | Self::Storage(_) | Self::Name(_) => {
                 Some(Kind::StorageOperationFailed)
             }
         }
@@ -87,6 +93,7 @@ impl Failure for PassError {
             Self::Submodule(error) => error.class(),
             Self::Sparse(error) => error.class(),
             Self::Verify(error) => error.class(),
+            Self::Include(error) => error.class(),
             Self::Pack(error) => error.class(),
             Self::Storage(error) => error.class(),
             Self::Job(_) => Class::Transient,
@@ -101,6 +108,7 @@ impl Failure for PassError {
             Self::Submodule(error) => error.reason(),
             Self::Sparse(error) => error.reason(),
             Self::Verify(error) => error.reason(),
+            Self::Include(error) => error.reason(),
             Self::Pack(error) => error.reason(),
             Self::Storage(error) => error.reason(),
             Self::Job(_) => "Failed",

@@ -8,6 +8,7 @@ mod content;
 mod dependants;
 mod error;
 mod fetch;
+mod include;
 mod observe;
 mod pack;
 mod pass;
@@ -18,9 +19,11 @@ mod remarks;
 mod report;
 mod resolve;
 mod submodules;
+mod told;
 mod verify;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::{Api, Client, ResourceExt as _};
 use sluice_api::source::GitRepository;
@@ -42,6 +45,7 @@ pub use compose::{Parts, SparseError};
 pub use dependants::watch;
 pub use error::PassError;
 pub use fetch::{Network, Origin};
+pub use include::{CopyError, IncludeError, Repositories};
 pub use pack::PackError;
 pub use places::Places;
 pub use resolve::{ResolveError, Source};
@@ -56,6 +60,10 @@ pub struct Context {
     pub clock: Arc<dyn Clock>,
     /// Remotes.
     pub origin: Arc<dyn Origin>,
+    /// The objects that this controller sees.
+    pub repositories: Arc<dyn Repositories>,
+    /// When an object is looked at again whose include is missing.
+    pub dependency_wait: Duration,
     /// Artifacts.
     pub storage: Arc<dyn Storage>,
     /// Events.

@@ -1,6 +1,6 @@
-//! One pass: observe, resolve, look up the head, and only if that is news fetch, verify, pack, publish; then report. This file
-//! alone knows the order; each phase is a file of its own and hands a value to the next. `pass/phases.rs` runs those with an effect,
-//! `pass/ending.rs` reports.
+//! One pass: observe, resolve, find the includes, look up the head, and only if that is news fetch, verify, merge, pack,
+//! publish; then report. This file alone knows the order; each phase is a file of its own and hands a value to the next.
+//! `pass/phases.rs` runs those with an effect, `pass/ending.rs` reports.
 //!
 //! A status is written at most twice: when there is something to announce, and at the end. A pass that finds nothing new
 //! writes nothing.
@@ -16,10 +16,11 @@ use sluice_runtime::status::WriteError;
 use sluice_runtime::watch::Next;
 use tokio::time::Instant;
 
-use super::content::ContentConfig;
+use super::content::{Change, ContentConfig};
 use super::error::PassError;
+use super::include::{self, Included};
 use super::observe::Observed;
-use super::report::{self, Ending};
+use super::report::{self, Ending, News, Stored};
 use super::resolve::{self, Source};
 use super::submodules::SubmoduleError;
 use super::verify::{Standing, Verification, VerifyError};
@@ -37,11 +38,8 @@ enum Early {
 }
 
 impl Early {
-    fn failed(error: impl Into<PassError>, revision: Option<&str>) -> Self {
-        Self::Ended(Box::new(Ending::Failed {
-            error: error.into(),
-            revision: revision.map(str::to_owned),
-        }))
+    fn failed(error: impl Into<PassError>) -> Self {
+        Self::Ended(Box::new(Ending::Failed(error.into())))
     }
 }
 
@@ -55,6 +53,7 @@ impl From<WriteError> for Early {
 struct Wanted {
     source: Source,
     head: Head,
+    included: Vec<Included>,
     content: ContentConfig,
     /// What is to be verified, or why the keys for it are not there.
     asked: Result<Option<Verification>, VerifyError>,
@@ -69,6 +68,8 @@ pub(super) struct Pass<'a> {
     /// The object after this pass's last write; the next write builds on it.
     latest: GitRepository,
     namespace: String,
+    /// What was found out so far.
+    news: News,
 }
 
 impl<'a> Pass<'a> {
@@ -85,6 +86,7 @@ impl<'a> Pass<'a> {
             latest: object.clone(),
             object,
             namespace,
+            news: News::default(),
         }
     }
 
@@ -107,7 +109,7 @@ impl<'a> Pass<'a> {
                 let attempted = Box::pin(self.attempt(&directory, &observed)).await;
                 (observed, attempted)
             }
-            Err(error) => (self.unobserved(), Err(Early::failed(error, None))),
+            Err(error) => (self.unobserved(), Err(Early::failed(error))),
         };
         let ending = match attempted {
             Ok(ending) => ending,
@@ -132,47 +134,38 @@ impl<'a> Pass<'a> {
 
     /// The phases between observation and report.
     async fn attempt(&mut self, directory: &ObjectDirectory, observed: &Observed) -> Result<Ending, Early> {
-        let announced = report::announcement(&self.object, observed);
-        if let Some(text) = &announced {
-            self.announce(observed, text, None).await?;
+        let announcement = report::announcement(&self.object, observed);
+        let mut announced = announcement.is_some();
+        if let Some(text) = announcement {
+            self.announce(observed, &text).await?;
         }
         // Before the source is resolved: whoever lends credentials for a host may hang as long as the host itself.
-        let _place = self
-            .context
-            .places
-            .take(&resolve::host(&self.object.spec))
-            .ok_or(Early::Ended(Box::new(Ending::Busy)))?;
-        let source = self.resolve().await.map_err(|error| Early::failed(error, None))?;
-        let asked = Verification::asked(&self.object.spec, &self.namespace, &self.context.client).await;
-        let head = self
-            .context
-            .origin
-            .head(&source, &self.context.stop)
-            .await
-            .map_err(|error| self.unread(&source, error, None))?;
-        let content = ContentConfig::wanted(&self.object.spec);
-        if self.is_up_to_date(observed, &head.revision(), &content) {
-            return self
-                .stand(Wanted {
-                    source,
-                    head,
-                    content,
-                    asked,
-                })
-                .await;
+        let place = self.context.places.take(&resolve::host(&self.object.spec));
+        let _place = place.ok_or_else(|| Early::Ended(Box::new(Ending::Busy)))?;
+        let source = self.resolve().await.map_err(Early::failed)?;
+        let included = self.included().map_err(Early::failed)?;
+        self.news.includes = include::differ(&included, self.included_before());
+        if self.news.includes && !announced {
+            self.announce_news(observed).await?;
+            announced = true;
         }
-        self.build(
-            directory,
-            observed,
-            Wanted {
-                source,
-                head,
-                content,
-                asked,
-            },
-            announced.is_some(),
-        )
-        .await
+        let asked = Verification::asked(&self.object.spec, &self.namespace, &self.context.client).await;
+        let head = self.context.origin.head(&source, &self.context.stop).await;
+        let head = head.map_err(|error| self.unread(&source, error))?;
+        let wanted = Wanted {
+            content: ContentConfig::wanted(&self.object.spec, &included),
+            source,
+            head,
+            included,
+            asked,
+        };
+        let revision = wanted.head.revision();
+        if let Some(because) = self.to_do(observed, &revision, &wanted.content) {
+            tracing::info!(revision, because, "an artifact is made");
+            return self.build(directory, observed, wanted, announced).await;
+        }
+        tracing::debug!(revision, "the stored artifact is what would be made");
+        self.stand(wanted).await
     }
 
     /// Keeps the stored artifact, if its revision is verified as the spec asks now.
@@ -182,19 +175,16 @@ impl<'a> Pass<'a> {
             head,
             content,
             asked,
+            ..
         } = wanted;
-        let revision = head.revision();
-        let asked = asked.map_err(|error| Early::failed(error, None))?;
+        let asked = asked.map_err(Early::failed)?;
         let status = self.object.status.as_ref();
         let due = asked.filter(|asked| status.is_none_or(|status| asked.is_due(status, &content)));
         let standing = match due {
             Some(asked) => {
-                let fetched = self
-                    .context
-                    .origin
-                    .fetch(&source, &head, &self.context.stop)
-                    .await;
-                let checkout = fetched.map_err(|error| self.unread(&source, error, Some(&revision)))?;
+                let origin = &self.context.origin;
+                let checkout = origin.fetch(&source, &head, &self.context.stop).await;
+                let checkout = checkout.map_err(|error| self.unread(&source, error))?;
                 self.verify(Some(asked), &checkout, &head).await?
             }
             None if self.object.spec.verify.is_some() => Standing::Held,
@@ -214,49 +204,60 @@ impl<'a> Pass<'a> {
         let Wanted {
             source,
             head,
+            included,
             content,
             asked,
         } = wanted;
-        let revision = head.revision();
+        self.news.revision = Some(head.revision());
         let deadline = Instant::now() + source.remote.timeout;
-        let fetched = self
-            .context
-            .origin
-            .fetch(&source, &head, &self.context.stop)
-            .await;
-        let checkout = fetched.map_err(|error| self.unread(&source, error, Some(&revision)))?;
-        let asked = asked.map_err(|error| Early::failed(error, None))?;
-        let standing = self.verify(asked, &checkout, &head).await?;
+        let origin = &self.context.origin;
+        let checkout = origin.fetch(&source, &head, &self.context.stop).await;
+        let checkout = checkout.map_err(|error| self.unread(&source, error))?;
+        // Until it is verified it is no news to anybody.
+        let revision = self.news.revision.take();
+        let standing = self
+            .verify(asked.map_err(Early::failed)?, &checkout, &head)
+            .await?;
+        self.news.revision = revision;
         let tree = match self.compose(&source, checkout, deadline).await {
             Ok(tree) => tree,
             Err(PassError::Submodule(SubmoduleError::Busy { .. })) => return Ok(Ending::Busy),
-            Err(error) => return Err(Early::failed(error, Some(&revision))),
+            Err(error) => return Err(Early::failed(error)),
         };
-        let is_news = observed
-            .artifact
-            .as_ref()
-            .is_none_or(|held| !report::is_of(held, &revision));
-        if is_news && !announced {
-            let text = report::progress(&self.object, observed, Some(&revision));
-            self.announce(observed, &text, Some(&revision)).await?;
+        if self.news.is_drift(observed) && !announced {
+            self.announce_news(observed).await?;
         }
         let subject = tree.commit().subject().to_owned();
-        let stored = self.store(directory, observed, tree, &head).await;
-        let Published { artifact, files, .. } =
-            stored.map_err(|error| Early::failed(error, Some(&revision)))?;
-        Ok(Ending::Stored {
+        let stored = self.store(directory, observed, tree, included, &head).await;
+        let Published { artifact, files, .. } = stored.map_err(Early::failed)?;
+        Ok(Ending::Stored(Box::new(Stored {
             artifact,
             files,
             subject,
             content,
             standing,
-        })
+        })))
     }
 
-    /// The no-op test: the stored artifact is of this revision and was made with these settings.
-    fn is_up_to_date(&self, observed: &Observed, revision: &str, content: &ContentConfig) -> bool {
-        let same_revision = |held: &Artifact| report::is_of(held, revision);
-        let made_with = self.object.status.as_ref().map(ContentConfig::observed);
-        observed.artifact.as_ref().is_some_and(same_revision) && made_with.as_ref() == Some(content)
+    async fn announce_news(&mut self, observed: &Observed) -> Result<(), Early> {
+        let text = report::progress(&self.object, observed, &self.news);
+        Ok(self.announce(observed, &text).await?)
+    }
+
+    /// Why a new artifact is to be made, if one is: the stored one must be of this revision and made with these settings.
+    fn to_do(&self, observed: &Observed, revision: &str, content: &ContentConfig) -> Option<&'static str> {
+        let (Some(held), Some(status)) = (&observed.artifact, &self.object.status) else {
+            return Some("none is stored");
+        };
+        if !report::is_of(held, revision) {
+            return Some("the revision is new");
+        }
+        content.change_since(status).map(Change::as_str)
+    }
+
+    /// The artifacts that the stored one includes.
+    fn included_before(&self) -> &[Artifact] {
+        let status = self.object.status.as_ref();
+        status.map_or(&[], |status| &status.included_artifacts)
     }
 }

@@ -1,11 +1,10 @@
-//! What a pass came to, as status and as events. Pure: one writer elsewhere sends what is computed here.
+//! What a pass came to, as status. Pure: one writer elsewhere sends what is computed here, and the events beside it.
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use sluice_api::annotation::{EVENT_DIGEST, EVENT_FILES, EVENT_REVISION, event_key, requested_at};
+use sluice_api::annotation::requested_at;
 use sluice_api::condition::{SourceCondition as Kind, Truth, Vocabulary as _};
-use sluice_api::source::{Artifact, GROUP, GitRepository, GitRepositoryStatus};
-use sluice_runtime::event::Event;
+use sluice_api::source::{Artifact, GitRepository, GitRepositoryStatus};
 use sluice_runtime::failure::{Class, Failure};
 
 use super::conditions::Board;
@@ -14,27 +13,29 @@ use super::error::PassError;
 use super::observe::Observed;
 use super::verify::Standing;
 
-/// Characters of a commit's subject that events show.
-const SUBJECT_LIMIT: usize = 50;
-/// Reason of events about artifacts that were removed.
-pub(super) const COLLECTED: &str = "GarbageCollectionSucceeded";
+/// Why an artifact is made anew though the remote has nothing new.
+const OTHER_INCLUDES: &str = "included artifacts differ from last observed includes";
+
+/// A new artifact.
+#[derive(Debug)]
+pub(super) struct Stored {
+    /// The artifact.
+    pub artifact: Artifact,
+    /// Number of files in it.
+    pub files: u64,
+    /// The commit's subject.
+    pub subject: String,
+    /// What it was made with.
+    pub content: ContentConfig,
+    /// Its signatures.
+    pub standing: Standing,
+}
 
 /// How a pass ended.
 #[derive(Debug)]
 pub(super) enum Ending {
     /// A new artifact is stored.
-    Stored {
-        /// The artifact.
-        artifact: Artifact,
-        /// Number of files in it.
-        files: u64,
-        /// The commit's subject.
-        subject: String,
-        /// What it was made with.
-        content: ContentConfig,
-        /// Its signatures.
-        standing: Standing,
-    },
+    Stored(Box<Stored>),
     /// The stored artifact is what would be made.
     UpToDate {
         /// What it is made with.
@@ -43,16 +44,35 @@ pub(super) enum Ending {
         standing: Standing,
     },
     /// Something went wrong.
-    Failed {
-        /// What.
-        error: PassError,
-        /// The revision that the remote has, if it was found out.
-        revision: Option<String>,
-    },
+    Failed(PassError),
     /// The object is suspended.
     Suspended,
     /// Other passes hold all places at the host; nothing was done and nothing is reported.
     Busy,
+}
+
+/// What a pass has found out so far that an artifact has to follow.
+#[derive(Clone, Debug, Default)]
+pub(super) struct News {
+    /// The revision that the remote has.
+    pub revision: Option<String>,
+    /// Whether the included artifacts are others than those of the last time.
+    pub includes: bool,
+}
+
+impl News {
+    /// The revision, if it is not that of the stored artifact.
+    fn new_revision(&self, observed: &Observed) -> Option<&str> {
+        let held = observed.artifact.as_ref();
+        self.revision
+            .as_deref()
+            .filter(|new| held.is_none_or(|held| !is_of(held, new)))
+    }
+
+    /// Whether a new artifact is to come.
+    pub(super) fn is_drift(&self, observed: &Observed) -> bool {
+        self.includes || self.new_revision(observed).is_some()
+    }
 }
 
 /// The text of a pass in progress, for a status that is written before its end: only at a new generation, a new request
@@ -65,55 +85,63 @@ pub(super) fn announcement(object: &GitRepository, observed: &Observed) -> Optio
         held.is_some_and(|held| held.observed_generation == object.metadata.generation)
     };
     if observed.lost {
-        return Some(progress(object, observed, None));
+        return Some(progress(object, observed, &News::default()));
     }
     if is_new_generation(object) && !announced(Kind::Reconciling) {
         return Some(generation_text(object));
     }
     let requested = requested_at(object.annotations());
     let pending = requested.is_some() && requested != status.last_handled_reconcile_at.as_deref();
-    (pending && !is_new_generation(object)).then(|| progress(object, observed, None))
+    (pending && !is_new_generation(object)).then(|| progress(object, observed, &News::default()))
 }
 
 /// How far a pass has come, in the words that `Reconciling` shows.
 #[must_use]
-pub(super) fn progress(object: &GitRepository, observed: &Observed, revision: Option<&str>) -> String {
-    match (&observed.artifact, revision) {
-        (artifact, Some(revision)) if !artifact.as_ref().is_some_and(|held| is_of(held, revision)) => {
-            format!("building artifact: new upstream revision '{revision}'")
-        }
-        (None, _) if observed.lost => "building artifact: disappeared from storage".to_owned(),
-        (None, _) => "building artifact".to_owned(),
-        (Some(_), _) if is_new_generation(object) => generation_text(object),
-        (Some(_), _) => "reconciliation in progress".to_owned(),
+pub(super) fn progress(object: &GitRepository, observed: &Observed, news: &News) -> String {
+    if let Some(revision) = news.new_revision(observed) {
+        return format!("building artifact: new upstream revision '{revision}'");
+    }
+    if news.includes {
+        return format!("building artifact: {OTHER_INCLUDES}");
+    }
+    match &observed.artifact {
+        None if observed.lost => "building artifact: disappeared from storage".to_owned(),
+        None => "building artifact".to_owned(),
+        Some(_) if is_new_generation(object) => generation_text(object),
+        Some(_) => "reconciliation in progress".to_owned(),
     }
 }
 
-/// The status while the pass goes on. With `revision` (which differs from the artifact's) the object is known to be
-/// outdated, and `Ready` says so; otherwise `Ready` stays what it was.
+/// The status while the pass goes on. Where a new artifact is to come the object is known to be outdated, and `Ready` says
+/// so; otherwise `Ready` stays what it was.
 #[must_use]
 pub(super) fn in_progress(
     object: &GitRepository,
     observed: &Observed,
     text: &str,
-    revision: Option<&str>,
+    news: &News,
     now: Timestamp,
 ) -> GitRepositoryStatus {
     let mut status = with_artifact(object, observed);
     let mut board = board(object, observed);
     board.delete(Kind::Stalled);
     board.yes(Kind::Reconciling, "Progressing", text);
-    if let Some(revision) = revision {
-        for kind in [Kind::FetchFailed, Kind::StorageOperationFailed] {
-            board.delete(kind);
+    let drift = news.is_drift(observed);
+    if drift {
+        board.delete(Kind::IncludeUnavailable);
+        outdated(&mut board, observed, news);
+        if news.revision.is_some() {
+            board.delete(Kind::FetchFailed);
+            board.delete(Kind::StorageOperationFailed);
+        } else if !status.included_artifacts.is_empty() {
+            board.yes(Kind::ArtifactOutdated, "IncludeChange", OTHER_INCLUDES);
         }
-        outdated(&mut board, observed, Some(revision));
         forget_refusal(&mut board);
     }
     let undecided = board
         .get(Kind::Ready)
         .is_none_or(|ready| ready.truth == Truth::Unknown);
-    if undecided || revision.is_some() || observed.lost {
+    if undecided || drift || observed.lost {
         board.set(Kind::Ready, Truth::Unknown, "Progressing", text);
     }
     status.conditions = board.into_conditions(object.metadata.generation, now);
@@ -125,20 +153,21 @@ pub(super) fn in_progress(
 pub(super) fn settled(
     object: &GitRepository,
     observed: &Observed,
+    news: &News,
     ending: &Ending,
     now: Timestamp,
 ) -> GitRepositoryStatus {
     let mut status = with_artifact(object, observed);
     let mut board = board(object, observed);
     let handled = match ending {
-        Ending::Stored {
-            artifact,
-            content,
-            standing,
-            ..
-        } => {
+        Ending::Stored(stored) => {
+            let Stored {
+                artifact,
+                content,
+                standing,
+                ..
+            } = &**stored;
             status.artifact = Some(artifact.clone());
-            status.included_artifacts = Vec::new();
             content.clone().record(&mut status, standing.keys());
             succeeded(&mut board, &artifact.revision);
             vouch(&mut board, &mut status, standing);
@@ -149,7 +178,7 @@ pub(super) fn settled(
             if *standing != Standing::Held
                 && (status.content_config_checksum.is_some() || is_new_generation(object))
             {
-                content.clone().record(&mut status, standing.keys());
+                content.seal(&mut status, standing.keys());
             }
             vouch(&mut board, &mut status, standing);
             succeeded(
@@ -161,8 +190,8 @@ pub(super) fn settled(
             );
             true
         }
-        Ending::Failed { error, revision } => {
-            failed(&mut board, object, observed, error, revision.as_deref());
+        Ending::Failed(error) => {
+            failed(&mut board, object, observed, news, error);
             error.class() == Class::Terminal
         }
         Ending::Suspended => {
@@ -261,21 +290,17 @@ fn forget_refusal(board: &mut Board) {
     }
 }
 
-fn failed(
-    board: &mut Board,
-    object: &GitRepository,
-    observed: &Observed,
-    error: &PassError,
-    revision: Option<&str>,
-) {
-    for kind in [
-        Kind::FetchFailed,
-        Kind::IncludeUnavailable,
-        Kind::StorageOperationFailed,
-    ] {
-        board.delete(kind);
+/// A condition goes when the step that it is about went well in this pass; one whose turn did not come stays.
+fn failed(board: &mut Board, object: &GitRepository, observed: &Observed, news: &News, error: &PassError) {
+    board.delete(Kind::StorageOperationFailed);
+    let answered = news.revision.is_some() || matches!(error, PassError::Verify(_));
+    if answered || matches!(error, PassError::Fetch(_)) {
+        board.delete(Kind::IncludeUnavailable);
     }
-    outdated(board, observed, revision);
+    if answered {
+        board.delete(Kind::FetchFailed);
+    }
+    outdated(board, observed, news);
     let (reason, message) = (error.reason(), error.message());
     forget_refusal(board);
     match error.condition() {
@@ -292,19 +317,17 @@ fn failed(
     // A failure without a condition of its own speaks here, and through it in `Ready`.
     let text = error
         .condition()
-        .map_or(message, |_| progress(object, observed, revision));
+        .map_or(message, |_| progress(object, observed, news));
     board.yes(Kind::Reconciling, "ProgressingWithRetry", &text);
 }
 
 /// There is a newer revision, if the remote was asked and an older artifact is there.
-fn outdated(board: &mut Board, observed: &Observed, revision: Option<&str>) {
-    let older = observed
-        .artifact
-        .as_ref()
-        .zip(revision)
-        .filter(|(held, new)| !is_of(held, new));
-    match older {
-        Some((_, new)) => {
+fn outdated(board: &mut Board, observed: &Observed, news: &News) {
+    match news
+        .new_revision(observed)
+        .filter(|_| observed.artifact.is_some())
+    {
+        Some(new) => {
             board.yes(
                 Kind::ArtifactOutdated,
                 "NewRevision",
@@ -340,85 +363,4 @@ fn generation_text(object: &GitRepository) -> String {
 
 fn stored_text(revision: &str) -> String {
     format!("stored artifact for revision '{revision}'")
-}
-
-/// What storage gave to tell.
-#[must_use]
-pub(super) fn storage_events(observed: &Observed) -> Vec<Event> {
-    let damage = observed.damage.as_ref().map(|damage| {
-        Event::warning(
-            "ArtifactVerificationFailed",
-            format!("failed to verify integrity of artifact: {damage}"),
-        )
-    });
-    let collected = (observed.collected > 0).then(|| {
-        Event::trace(
-            COLLECTED,
-            format!("garbage collected {} artifacts", observed.collected),
-        )
-    });
-    damage.into_iter().chain(collected).collect()
-}
-
-/// What the end of the pass gave to tell. A new artifact is one whose digest is new; a recovery is told only if nothing
-/// else is.
-#[must_use]
-pub(super) fn events(before: &GitRepository, ending: &Ending, after: &GitRepositoryStatus) -> Vec<Event> {
-    let status = before.status.clone().unwrap_or_default();
-    let artifact = after.artifact.as_ref();
-    let revision = artifact.map(|held| held.revision.clone()).unwrap_or_default();
-    let text = match ending {
-        Ending::Suspended | Ending::Busy => return Vec::new(),
-        Ending::Failed { error, .. } => {
-            let waiting = matches!(error.class(), Class::Waiting(_));
-            let event = if waiting { Event::trace } else { Event::warning };
-            return vec![event(error.reason(), error.message())];
-        }
-        Ending::Stored { subject, .. } => format!("stored artifact for commit '{}'", shortened(subject)),
-        Ending::UpToDate { .. } => format!("stored artifact for commit '{revision}'"),
-    };
-    let digest = |held: &Artifact| held.digest.clone();
-    if status.artifact.as_ref().map(digest) != artifact.map(digest) {
-        let event = about(Event::normal("NewArtifact", text), artifact);
-        return vec![match ending {
-            Ending::Stored { files, .. } => event.with(EVENT_FILES, files.to_string()),
-            _ => event,
-        }];
-    }
-    let failures = [
-        Kind::FetchFailed,
-        Kind::IncludeUnavailable,
-        Kind::StorageOperationFailed,
-    ];
-    let had_failed = status
-        .conditions
-        .iter()
-        .any(|held| failures.iter().any(|kind| kind.as_str() == held.type_));
-    if had_failed {
-        return vec![about(Event::normal("Succeeded", text), artifact)];
-    }
-    let (reason, text) = match ending {
-        Ending::UpToDate { .. } => (
-            "GitOperationSucceeded",
-            "no changes since last reconciliation: observed revision",
-        ),
-        _ => ("ArtifactUpToDate", "artifact up-to-date with remote revision:"),
-    };
-    vec![Event::trace(reason, format!("{text} '{revision}'"))]
-}
-
-fn about(event: Event, artifact: Option<&Artifact>) -> Event {
-    match artifact {
-        Some(artifact) => event
-            .with(event_key(GROUP, EVENT_REVISION), &artifact.revision)
-            .with(event_key(GROUP, EVENT_DIGEST), &artifact.digest),
-        None => event,
-    }
-}
-
-fn shortened(subject: &str) -> String {
-    match subject.char_indices().nth(SUBJECT_LIMIT) {
-        Some((end, _)) => format!("{}...", &subject[..end]),
-        None => subject.to_owned(),
-    }
 }

@@ -33,12 +33,6 @@ pub struct Source {
 /// Why a spec gives no source.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// A field that is not built yet.
-    #[error("{field} is not supported yet: remove it from the object")]
-    UnsupportedField {
-        /// Its path in the object.
-        field: String,
-    },
     /// The address is none.
     #[error(transparent)]
     Address(#[from] AddressError),
@@ -112,7 +106,6 @@ impl ResolveError {
 impl Failure for ResolveError {
     fn class(&self) -> Class {
         match self {
-            Self::UnsupportedField { .. } => Class::Terminal,
             Self::Address(error) => error.class(),
             Self::Identity(error) => error.class(),
             // A Secret may be made or mended at any time.
@@ -128,7 +121,6 @@ impl Failure for ResolveError {
 
     fn reason(&self) -> &'static str {
         match self {
-            Self::UnsupportedField { .. } => "UnsupportedField",
             Self::Address(error) => error.reason(),
             Self::BasicAndBearer(error) => error.reason(),
             Self::Identity(error) => error.reason(),
@@ -161,11 +153,6 @@ pub(super) async fn resolve(
     tokens: &Tokens,
     limits: Limits,
 ) -> Result<Source, ResolveError> {
-    if let Some(field) = unsupported(spec) {
-        return Err(ResolveError::UnsupportedField {
-            field: field.to_owned(),
-        });
-    }
     let namespace = &object.namespace;
     let proxy = own_proxy(spec, namespace, client).await?;
     let (address, reference) = check(spec)?;
@@ -255,13 +242,6 @@ fn check(spec: &GitRepositorySpec) -> Result<(Address, Reference), ResolveError>
     Ok((address, Reference::resolve(fields)))
 }
 
-/// The first field that asks for something that is not built yet.
-fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
-    [(!spec.include.is_empty(), "spec.include")]
-        .into_iter()
-        .find_map(|(set, field)| set.then_some(field))
-}
-
 async fn secret(
     client: &Client,
     namespace: &str,
@@ -302,22 +282,10 @@ mod tests {
         };
         spec_fields.extend(fields);
         let spec: GitRepositorySpec = serde_json::from_value(spec).unwrap();
-        let refused = unsupported(&spec).map(|field| ResolveError::UnsupportedField {
-            field: field.to_owned(),
-        });
-        match refused.map_or_else(|| check(&spec).map(drop), Err) {
-            Ok(()) => "accepted".to_owned(),
+        match check(&spec) {
+            Ok(_) => "accepted".to_owned(),
             Err(error) => format!("{:?} {}: {error}", error.class(), error.reason()),
         }
-    }
-
-    #[test]
-    fn fields_that_are_not_built_yet_are_refused_by_name() {
-        let fields = json!({ "include": [{ "repository": { "name": "x" } }] });
-        assert_eq!(
-            refusal("https://h/r", fields),
-            "Terminal UnsupportedField: spec.include is not supported yet: remove it from the object"
-        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use super::condition::{self, Facts, Part};
 use super::file;
-use crate::storage::LocalDirectory;
+use crate::storage::{LocalDirectory, open_below};
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -59,7 +59,7 @@ struct Found {
 /// Opens on a thread that may block.
 async fn open(storage: LocalDirectory, path: PathBuf) -> io::Result<Found> {
     let opened = tokio::task::spawn_blocking(move || {
-        let file = file::open_below(storage.root(), &path)?;
+        let file = open_below(storage.root(), &path)?;
         let metadata = file.metadata()?;
         let digest = storage.known_digest(&path, &metadata);
         let modified = Timestamp::from_second(metadata.mtime()).map_err(io::Error::other)?;

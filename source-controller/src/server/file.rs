@@ -1,17 +1,16 @@
-//! Finding a published file below the root without ever following a link, and streaming it in bounded pieces.
+//! Which file a request asks for, and streaming it in bounded pieces.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{Stream, stream};
 use http_body::Frame;
 use percent_encoding::percent_decode_str;
-use rustix::fs::{CWD, Mode, OFlags, openat};
 
 /// Bytes read, and held per connection, at a time.
 pub(super) const CHUNK: u64 = 256 * 1024;
@@ -29,26 +28,6 @@ pub(super) fn requested(path: &str) -> Option<PathBuf> {
     let mut parts = path.split('/');
     let good = parts.clone().count() == DEPTH && parts.all(ordinary) && path.ends_with(SERVED);
     good.then(|| PathBuf::from(path.into_owned()))
-}
-
-/// Opens a file below `root`, step by step, so that no link on the way is followed. Anything that is no regular file
-/// counts as not found.
-pub(super) fn open_below(root: &Path, relative: &Path) -> io::Result<File> {
-    let step = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut at = openat(CWD, root, step, Mode::empty())?;
-    let mut parts = relative.iter().peekable();
-    while let Some(part) = parts.next() {
-        if parts.peek().is_some() {
-            at = openat(&at, part, step | OFlags::NOFOLLOW, Mode::empty())?;
-        } else {
-            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = File::from(openat(&at, part, flags, Mode::empty())?);
-            if file.metadata()?.is_file() {
-                return Ok(file);
-            }
-        }
-    }
-    Err(io::Error::from(io::ErrorKind::NotFound))
 }
 
 /// The bytes of `range`, read piece by piece as the client takes them.

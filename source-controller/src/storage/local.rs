@@ -1,7 +1,7 @@
 //! Artifacts in a directory of this machine, laid out as Flux lays them out, so that an existing volume can be taken over.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 
 use super::path::KIND;
 use super::verify::Memory;
-use super::{ArtifactPath, Draft, ObjectDirectory, Storage, StorageError, Verdict, address};
+use super::{ArtifactPath, Draft, ObjectDirectory, Storage, StorageError, Verdict, address, open_below};
 use crate::archive::{Algorithm, Hasher};
 
 const DIRECTORY_MODE: u32 = 0o700;
@@ -230,6 +230,15 @@ impl Storage for LocalDirectory {
             source,
         })?;
         Ok(Verdict::Damaged(problem))
+    }
+
+    fn open(&self, path: &ArtifactPath) -> Result<Box<dyn Read + Send>, StorageError> {
+        let failed = |source| StorageError::Read {
+            path: self.whole(path),
+            source,
+        };
+        let file = open_below(&self.root, &path.relative()).map_err(failed)?;
+        Ok(Box::new(file))
     }
 
     /// The modification time of a superseded file is when it was superseded: durable without a record of its own, and

@@ -5,10 +5,11 @@
 
 mod address;
 mod local;
+mod open;
 mod path;
 mod verify;
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use sluice_runtime::failure::{Class, Failure};
 
 pub use address::{AddressError, advertised};
 pub use local::LocalDirectory;
+pub(crate) use open::open_below;
 pub use path::{ArtifactPath, ObjectDirectory, UnsafePart};
 
 /// Keeps artifacts.
@@ -33,6 +35,12 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// The file cannot be read, or a damaged one not be removed.
     fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<Verdict, StorageError>;
+
+    /// Opens the file for reading. It stays readable when it is succeeded or collected meanwhile.
+    ///
+    /// # Errors
+    /// The file is not there, or cannot be opened.
+    fn open(&self, path: &ArtifactPath) -> Result<Box<dyn Read + Send>, StorageError>;
 
     /// Notes that the artifact is about to be succeeded by another: from now on its retention time runs.
     ///

@@ -14,7 +14,7 @@ use sluice_runtime::watch::Next;
 
 use super::super::observe::Observed;
 use super::super::report::{self, Ending};
-use super::super::{Context, UnreportedError, cleanup, conditions};
+use super::super::{Context, UnreportedError, cleanup, conditions, told};
 use super::Pass;
 use super::phases::STORAGE_LIMIT;
 use crate::storage::ObjectDirectory;
@@ -23,15 +23,10 @@ use crate::storage::ObjectDirectory;
 const BUSY: Duration = Duration::from_secs(1);
 
 impl Pass<'_> {
-    pub(super) async fn announce(
-        &mut self,
-        observed: &Observed,
-        text: &str,
-        revision: Option<&str>,
-    ) -> Result<(), WriteError> {
-        let now = self.context.clock.now();
+    pub(super) async fn announce(&mut self, observed: &Observed, text: &str) -> Result<(), WriteError> {
+        let (news, now) = (&self.news, self.context.clock.now());
         let written = self
-            .write(|object| report::in_progress(object, observed, text, revision, now))
+            .write(|object| report::in_progress(object, observed, text, news, now))
             .await?;
         if let Some(latest) = written.object() {
             self.latest = latest;
@@ -41,7 +36,7 @@ impl Pass<'_> {
 
     /// Reports, and says when to look again.
     pub(super) async fn finish(&self, observed: &Observed, ending: Ending) -> Result<Next, UnreportedError> {
-        if matches!(ending, Ending::Failed { .. }) && self.context.stop.is_cancelled() {
+        if matches!(ending, Ending::Failed(_)) && self.context.stop.is_cancelled() {
             // What was interrupted by the program's end is no failure of the object.
             return Ok(Next::OnChange);
         }
@@ -50,13 +45,13 @@ impl Pass<'_> {
         }
         let now = self.context.clock.now();
         let Some(after) = self
-            .write(|object| report::settled(object, observed, &ending, now))
+            .write(|object| report::settled(object, observed, &self.news, &ending, now))
             .await?
             .object()
         else {
             return Ok(Next::OnChange);
         };
-        for event in report::events(&self.object, &ending, &after.status.unwrap_or_default()) {
+        for event in told::events(&self.object, &ending, &after.status.unwrap_or_default()) {
             self.tell(event);
         }
         let interval = || {
@@ -65,9 +60,9 @@ impl Pass<'_> {
                 .after(self.object.spec.interval.to_duration())
         };
         Ok(match &ending {
-            Ending::Stored { .. } | Ending::UpToDate { .. } => Next::at(interval()),
+            Ending::Stored(_) | Ending::UpToDate { .. } => Next::at(interval()),
             Ending::Suspended | Ending::Busy => Next::OnChange,
-            Ending::Failed { error, .. } => {
+            Ending::Failed(error) => {
                 let (class, reason, error) = (error.class(), error.reason(), error as &dyn std::error::Error);
                 match class {
                     Class::Transient => {

@@ -1,4 +1,4 @@
-//! An artifact in the making: packed, published, and on a full disk once more after room was made. Blocks.
+//! An artifact in the making: includes laid over the tree, packed, published, and on a full disk once more after room was made. Blocks.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use sluice_api::source::Artifact;
 use sluice_runtime::shutdown::Token;
 
 use super::super::error::PassError;
+use super::super::include::{self, Bounds, Included};
 use super::super::pack::{self, PackError};
 use super::super::publish::{self, Packed};
 use super::super::remarks::Remarks;
@@ -25,6 +26,9 @@ pub(super) struct Published {
 pub(super) struct Making {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) tree: Tree,
+    /// What is laid over the tree.
+    pub(super) included: Vec<Included>,
+    pub(super) bounds: Bounds,
     /// `spec.ignore`.
     pub(super) ignore: Option<String>,
     pub(super) algorithm: Algorithm,
@@ -38,8 +42,9 @@ pub(super) struct Making {
 }
 
 impl Making {
-    /// Packs and publishes. On a full disk superseded artifacts go before their time, and it is tried once more.
-    pub(super) fn run(&self, stop: &Token) -> Result<Published, PassError> {
+    /// Merges, packs and publishes. On a full disk superseded artifacts go before their time, and it is tried once more.
+    pub(super) fn run(mut self, stop: &Token) -> Result<Published, PassError> {
+        include::merge(&mut self.tree, &self.included, &*self.storage, self.bounds, stop)?;
         match self.attempt(stop) {
             Err(error) if for_want_of_space(&error) => {
                 let directory = self.path.directory();

@@ -10,11 +10,12 @@ use sluice_runtime::shutdown::Token;
 use tokio::time::Instant;
 
 use super::super::error::PassError;
+use super::super::include::{self, Bounds, IncludeError, Included};
 use super::super::observe::{self, Observed};
 use super::super::resolve::{self, ResolveError, Source};
 use super::super::submodules::Recursion;
 use super::super::verify::{Standing, Verification};
-use super::super::{Context, compose, report};
+use super::super::{Context, compose, told};
 use super::making::{Making, Published};
 use super::{Early, Pass};
 use crate::git::{Checkout, FetchError, Head};
@@ -44,18 +45,18 @@ impl Pass<'_> {
                 observe::observe(&*storage, &place, &status, retention.ttl, now)
             })
             .await??;
-        for event in report::storage_events(&observed) {
+        for event in told::storage_events(&observed) {
             self.tell(event);
         }
         Ok((directory, observed))
     }
 
     /// A failure of the remote. A lent token that it refuses is not shown to it again.
-    pub(super) fn unread(&self, source: &Source, error: FetchError, revision: Option<&str>) -> Early {
+    pub(super) fn unread(&self, source: &Source, error: FetchError) -> Early {
         if error.is_refusal() {
             self.context.tokens.refused(&source.remote.credentials);
         }
-        Early::failed(error, revision)
+        Early::failed(error)
     }
 
     pub(super) async fn resolve(&self) -> Result<Source, ResolveError> {
@@ -88,8 +89,8 @@ impl Pass<'_> {
         let verified = looks
             .run(STORAGE_LIMIT, stop, move |_| asked.verify(&checkout, &head, now))
             .await
-            .map_err(|error| Early::failed(error, None))?
-            .map_err(|error| Early::failed(error, None))?;
+            .map_err(Early::failed)?
+            .map_err(Early::failed)?;
         self.tell(Event::trace("Succeeded", verified.text.clone()));
         Ok(Standing::Verified(verified))
     }
@@ -124,12 +125,27 @@ impl Pass<'_> {
         Ok(looks.run(STORAGE_LIMIT, stop, select).await??)
     }
 
-    /// Packs and publishes, on a thread that may block.
+    pub(super) fn included(&self) -> Result<Vec<Included>, IncludeError> {
+        let Context {
+            repositories,
+            dependency_wait,
+            ..
+        } = self.context;
+        include::resolve(
+            &self.object.spec,
+            &self.namespace,
+            &**repositories,
+            *dependency_wait,
+        )
+    }
+
+    /// Merges, packs and publishes, on a thread that may block.
     pub(super) async fn store(
         &self,
         directory: &ObjectDirectory,
         observed: &Observed,
         tree: Tree,
+        included: Vec<Included>,
         head: &Head,
     ) -> Result<Published, PassError> {
         let Context {
@@ -138,6 +154,7 @@ impl Pass<'_> {
             clock,
             packing,
             retention,
+            limits,
             stop,
             ..
         } = self.context;
@@ -148,6 +165,10 @@ impl Pass<'_> {
         let making = Making {
             storage: Arc::clone(storage),
             tree,
+            included,
+            bounds: Bounds {
+                entries: limits.entries,
+            },
             ignore: self.object.spec.ignore.clone(),
             algorithm: *algorithm,
             path: directory.artifact(&head.commit.to_string())?,
@@ -160,8 +181,8 @@ impl Pass<'_> {
         let published = packing
             .run(PACK_LIMIT, stop, move |stop| span.in_scope(|| making.run(stop)))
             .await??;
-        let held = observed.artifact.as_ref().map(|held| &held.digest);
-        if held != Some(&published.artifact.digest) {
+        let before = observed.artifact.as_ref().map(|held| &held.digest);
+        if before != Some(&published.artifact.digest) {
             for event in published.remarks.events() {
                 self.tell(event);
             }

@@ -114,30 +114,6 @@ async fn credentials_come_from_the_secret_and_are_tried_again_once_it_is_mended(
 }
 
 #[tokio::test]
-async fn a_field_that_is_not_built_yet_stalls_the_object_until_it_is_edited() {
-    let world = World::new().await;
-    world
-        .create("app", json!({ "include": [{ "repository": { "name": "x" } }] }))
-        .await;
-    assert_eq!(world.pass("app").await, Next::OnChange);
-    insta::assert_snapshot!(world.table("app").await, @r"
-    Stalled=True/UnsupportedField @1 spec.include is not supported yet: remove it from the object
-    Ready=False/UnsupportedField @1 spec.include is not supported yet: remove it from the object
-    generation 1 observed 1 artifact none
-    event Warning UnsupportedField spec.include is not supported yet: remove it from the object
-    ");
-    assert!(world.server.requests().is_empty());
-    world.edit("app", json!({ "spec": { "include": null } })).await;
-    world.pass("app").await;
-    insta::assert_snapshot!(world.table("app").await, @r"
-    Ready=True/Succeeded @2 stored artifact for revision 'main@sha1:<first>'
-    ArtifactInStorage=True/Succeeded @2 stored artifact for revision 'main@sha1:<first>'
-    generation 2 observed 2 artifact main@sha1:<first>
-    event Normal NewArtifact stored artifact for commit 'first' (files, digest, revision)
-    ");
-}
-
-#[tokio::test]
 async fn an_unusable_url_stalls_the_object() {
     let world = World::new().await;
     world

@@ -2,12 +2,15 @@
 
 mod artifacts;
 mod checkout;
+mod conditions;
 mod dependants;
 mod failures;
 mod faults;
+mod includes;
 mod interruption;
 mod lifecycle;
 mod providers;
+mod random;
 mod sequences;
 mod sparse;
 mod ssh;

@@ -1,6 +1,6 @@
 //! What a controller has an effect through, each step of it counted: the API, storage, remotes.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -122,6 +122,10 @@ impl Storage for MortalStorage {
 
     fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<Verdict, StorageError> {
         self.step("verify", || self.inner.verify(path, digest))
+    }
+
+    fn open(&self, path: &ArtifactPath) -> Result<Box<dyn Read + Send>, StorageError> {
+        self.step("open", || self.inner.open(path))
     }
 
     fn supersede(&self, path: &ArtifactPath, now: Timestamp) -> Result<(), StorageError> {

@@ -68,6 +68,10 @@ impl World {
             random: Arc::new(Generator::seeded(1)),
         };
         let watch = watch(self.client.clone(), settings);
+        let context = Context {
+            repositories: Arc::new(watch.objects()),
+            ..context
+        };
         let (counts, passes) = channel::channel(Counts::new());
         let reconciler = Counted {
             passes: GitRepositories::new(Arc::new(context)),

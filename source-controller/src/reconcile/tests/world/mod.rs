@@ -1,18 +1,18 @@
 //! A world for passes: the embedded API, a real Git server, a directory for artifacts, a clock that stands still.
 
 mod conforms;
+mod judge;
 mod live;
 mod shown;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use sluice_api::source::{Artifact, GitRepository, GitRepositoryStatus};
@@ -33,7 +33,9 @@ use crate::identity::{CacheSettings, Environment, Rules, TokenSettings, Tokens};
 use crate::reconcile::{Context, GitRepositories, Network, Origin, Places};
 use crate::storage::{LocalDirectory, Retention};
 
-pub(in crate::reconcile::tests) use conforms::{Moment, Verdict, assert_conforms, assert_follows, kstatus};
+use judge::{Nobody, Seen, judge, written};
+
+pub(in crate::reconcile::tests) use conforms::{Verdict, kstatus};
 pub(in crate::reconcile::tests) use live::shows;
 
 pub(in crate::reconcile::tests) const NAMESPACE: &str = "team";
@@ -57,6 +59,8 @@ pub(in crate::reconcile::tests) struct World {
     pub(in crate::reconcile::tests) rules: Rules,
     tokens: OnceLock<Arc<Tokens>>,
     known: Vec<(String, String)>,
+    /// Further repositories, by name.
+    pub(in crate::reconcile::tests) others: BTreeMap<String, Repository>,
     /// The object after each write of the last pass.
     written: Mutex<Vec<GitRepository>>,
 }
@@ -124,6 +128,7 @@ impl World {
             mirrors,
             mirrors_directory,
             limits: Limits::default(),
+            others: BTreeMap::new(),
             written: Mutex::default(),
             environment: Environment::default(),
             rules: Rules::default(),
@@ -143,6 +148,15 @@ impl World {
         self.known.push((text.into(), format!("<{label}>")));
     }
 
+    /// Serves another repository with one commit of these files, as `/<name>.git`; the commit shows as `<name>`.
+    pub(in crate::reconcile::tests) fn serve(&mut self, name: &str, files: &[(&str, &str)]) {
+        let repository = Repository::create().unwrap();
+        let commit = repository.commit_files(files, name).unwrap();
+        self.known.push((commit, format!("<{name}>")));
+        self.server.serve(name, &repository);
+        self.others.insert(name.to_owned(), repository);
+    }
+
     pub(in crate::reconcile::tests) fn limit(&mut self, limits: Limits) {
         self.limits = limits;
     }
@@ -160,6 +174,8 @@ impl World {
         Context {
             client: self.client.clone(),
             clock: self.clock.clone(),
+            repositories: Arc::new(Nobody),
+            dependency_wait: Duration::from_secs(30),
             origin,
             storage: Arc::new(LocalDirectory::open(self.storage.path(), "sc").unwrap()),
             recorder: self.recorder.clone(),
@@ -209,6 +225,27 @@ impl World {
             .create(&PostParams::default(), &object.unwrap())
             .await
             .unwrap();
+    }
+
+    /// Creates an object of this spec, if the API takes it.
+    pub(in crate::reconcile::tests) async fn try_create(&self, name: &str, spec: &Value) -> bool {
+        let object = json!({
+            "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+            "metadata": { "name": name }, "spec": spec,
+        });
+        let Ok(object) = serde_json::from_value(object) else {
+            return false;
+        };
+        self.objects()
+            .create(&PostParams::default(), &object)
+            .await
+            .is_ok()
+    }
+
+    /// Creates an object of `/<name>.git` and makes its artifact.
+    pub(in crate::reconcile::tests) async fn create_of(&self, name: &str) {
+        self.create(name, json!({ "url": self.server.url(name) })).await;
+        self.pass(name).await;
     }
 
     /// Merges into the object.
@@ -280,6 +317,12 @@ impl World {
     /// One pass with this context. What it wrote is judged, write for write.
     pub(in crate::reconcile::tests) async fn pass_in(&self, context: Context, name: &str) -> Next {
         let stop = context.stop.clone();
+        let context = Context {
+            repositories: Arc::new(Seen(
+                self.objects().list(&ListParams::default()).await.unwrap().items,
+            )),
+            ..context
+        };
         let passes = GitRepositories::new(Arc::new(context));
         let before = self.get(name).await;
         let seen = before.metadata.resource_version.clone().unwrap();
@@ -323,46 +366,6 @@ impl World {
     pub(in crate::reconcile::tests) fn file(&self, artifact: &Artifact) -> PathBuf {
         self.storage.path().join(&artifact.path)
     }
-}
-
-/// The forms that an object took until `last`, or until it went.
-async fn written(
-    changes: impl futures::Stream<Item = kube::Result<WatchEvent<GitRepository>>>,
-    name: &str,
-    last: Option<String>,
-) -> Vec<GitRepository> {
-    let mut changes = pin!(changes);
-    let mut written = Vec::new();
-    while let Some(event) = changes.next().await {
-        match event.unwrap() {
-            WatchEvent::Modified(object) if object.metadata.name.as_deref() == Some(name) => {
-                let end = last.is_some() && object.metadata.resource_version == last;
-                written.push(object);
-                if end {
-                    break;
-                }
-            }
-            WatchEvent::Deleted(object) if object.metadata.name.as_deref() == Some(name) => break,
-            _ => {}
-        }
-    }
-    written
-}
-
-/// The rules for the writes of one pass.
-fn judge(before: &GitRepository, written: &[GitRepository], broken_off: bool) {
-    let states: Vec<_> = std::iter::once(before).chain(written).collect();
-    let mut statuses = 0;
-    for (index, pair) in states.windows(2).enumerate() {
-        let over = index + 2 == states.len() && !broken_off;
-        let moment = if over { Moment::Rest } else { Moment::Midway };
-        if pair[0].status != pair[1].status {
-            statuses += 1;
-            assert_conforms(pair[1], moment);
-            assert_follows(pair[0], pair[1], moment);
-        }
-    }
-    assert!(statuses <= 2, "a pass writes its status at most twice");
 }
 
 fn merge(into: &mut Value, from: Value) {

@@ -1,0 +1,96 @@
+//! What a pass came to, as events. Pure: one writer elsewhere sends what is computed here.
+
+use sluice_api::annotation::{EVENT_DIGEST, EVENT_FILES, EVENT_REVISION, event_key};
+use sluice_api::condition::{SourceCondition as Kind, Vocabulary as _};
+use sluice_api::source::{Artifact, GROUP, GitRepository, GitRepositoryStatus};
+use sluice_runtime::event::Event;
+use sluice_runtime::failure::{Class, Failure as _};
+
+use super::observe::Observed;
+use super::report::Ending;
+
+/// Characters of a commit's subject that events show.
+const SUBJECT_LIMIT: usize = 50;
+/// Reason of events about artifacts that were removed.
+pub(super) const COLLECTED: &str = "GarbageCollectionSucceeded";
+
+/// What storage gave to tell.
+#[must_use]
+pub(super) fn storage_events(observed: &Observed) -> Vec<Event> {
+    let damage = observed.damage.as_ref().map(|damage| {
+        Event::warning(
+            "ArtifactVerificationFailed",
+            format!("failed to verify integrity of artifact: {damage}"),
+        )
+    });
+    let collected = (observed.collected > 0).then(|| {
+        Event::trace(
+            COLLECTED,
+            format!("garbage collected {} artifacts", observed.collected),
+        )
+    });
+    damage.into_iter().chain(collected).collect()
+}
+
+/// What the end of the pass gave to tell. A new artifact is one whose digest is new; a recovery is told only if nothing
+/// else is.
+#[must_use]
+pub(super) fn events(before: &GitRepository, ending: &Ending, after: &GitRepositoryStatus) -> Vec<Event> {
+    let status = before.status.clone().unwrap_or_default();
+    let artifact = after.artifact.as_ref();
+    let revision = artifact.map(|held| held.revision.clone()).unwrap_or_default();
+    let text = match ending {
+        Ending::Suspended | Ending::Busy => return Vec::new(),
+        Ending::Failed(error) => {
+            let waiting = matches!(error.class(), Class::Waiting(_));
+            let event = if waiting { Event::trace } else { Event::warning };
+            return vec![event(error.reason(), error.message())];
+        }
+        Ending::Stored(stored) => format!("stored artifact for commit '{}'", shortened(&stored.subject)),
+        Ending::UpToDate { .. } => format!("stored artifact for commit '{revision}'"),
+    };
+    let digest = |held: &Artifact| held.digest.clone();
+    if status.artifact.as_ref().map(digest) != artifact.map(digest) {
+        let event = about(Event::normal("NewArtifact", text), artifact);
+        return vec![match ending {
+            Ending::Stored(stored) => event.with(EVENT_FILES, stored.files.to_string()),
+            _ => event,
+        }];
+    }
+    let failures = [
+        Kind::FetchFailed,
+        Kind::IncludeUnavailable,
+        Kind::StorageOperationFailed,
+    ];
+    let had_failed = status
+        .conditions
+        .iter()
+        .any(|held| failures.iter().any(|kind| kind.as_str() == held.type_));
+    if had_failed {
+        return vec![about(Event::normal("Succeeded", text), artifact)];
+    }
+    let (reason, text) = match ending {
+        Ending::UpToDate { .. } => (
+            "GitOperationSucceeded",
+            "no changes since last reconciliation: observed revision",
+        ),
+        _ => ("ArtifactUpToDate", "artifact up-to-date with remote revision:"),
+    };
+    vec![Event::trace(reason, format!("{text} '{revision}'"))]
+}
+
+fn about(event: Event, artifact: Option<&Artifact>) -> Event {
+    match artifact {
+        Some(artifact) => event
+            .with(event_key(GROUP, EVENT_REVISION), &artifact.revision)
+            .with(event_key(GROUP, EVENT_DIGEST), &artifact.digest),
+        None => event,
+    }
+}
+
+fn shortened(subject: &str) -> String {
+    match subject.char_indices().nth(SUBJECT_LIMIT) {
+        Some((end, _)) => format!("{}...", &subject[..end]),
+        None => subject.to_owned(),
+    }
+}
