@@ -4,6 +4,7 @@ mod artifacts;
 mod checkout;
 mod conditions;
 mod dependants;
+mod differential;
 mod failures;
 mod faults;
 mod includes;
