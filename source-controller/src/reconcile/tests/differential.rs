@@ -115,18 +115,18 @@ fn random_tree(number: u64, stream: &mut Vec<u8>) -> Option<String> {
     .unwrap();
     let patterns = |dice: &mut Dice| {
         let end = ["\n", "\r\n"][dice.below(2)];
-        (0..dice.below(4) + 1)
+        (0..=dice.below(4))
             .map(|_| dice.of(PATTERNS).to_owned() + end)
             .collect::<Vec<_>>()
             .concat()
     };
-    for _ in 0..dice.below(24) + 1 {
+    for _ in 0..=dice.below(24) {
         let depth = dice.below(4) + 1;
         let mut path = (0..depth).map(|_| dice.of(NAMES)).collect::<Vec<_>>().join("/");
         match dice.below(40) {
-            0 => path += &format!("/{}", "n".repeat(255)),
+            0 => path.extend(["/".to_owned(), "n".repeat(255)]),
             1 => path += &"/deep".repeat(40),
-            2 => path += &format!("/{}", "é".repeat(120)),
+            2 => path.extend(["/".to_owned(), "é".repeat(120)]),
             _ => {}
         }
         let quoted = path
@@ -140,7 +140,7 @@ fn random_tree(number: u64, stream: &mut Vec<u8>) -> Option<String> {
         };
         let mode = ["100644", "100644", "100755", "120000"][dice.below(4)];
         if dice.below(20) == 0 {
-            write!(stream, "M 160000 {} \"{quoted}\"\n", "1".repeat(40)).unwrap();
+            writeln!(stream, "M 160000 {} \"{quoted}\"", "1".repeat(40)).unwrap();
         } else {
             let content = if mode == "120000" { "a".to_owned() } else { content };
             write!(
@@ -227,7 +227,6 @@ fn glob(pattern: &[char], name: &[char]) -> Option<bool> {
                 (false, &rest[..end])
             };
             match name {
-                [] => Some(false),
                 [first, more @ ..] if set.contains(first) != not => glob(&rest[end + 1..], more),
                 _ => Some(false),
             }
@@ -373,11 +372,10 @@ fn entry(tar: &mut Vec<u8>, path: &str, kind: u8, mode: u32, content: &[u8]) {
     } else {
         let ascii: String = path.chars().filter(char::is_ascii).collect();
         let cut = |text: &str| text[..text.len().min(100)].trim_end_matches('/').to_owned();
-        let (directory, base) = ascii
-            .rsplit_once('/')
-            .map_or((String::new(), ascii.clone()), |(up, base)| {
-                (format!("{up}/"), base.to_owned())
-            });
+        let (directory, base) = ascii.rsplit_once('/').map_or_else(
+            || (String::new(), ascii.clone()),
+            |(up, base)| (format!("{up}/"), base.to_owned()),
+        );
         let fixed = " path=\n".len() + path.len();
         let digits = (1..9)
             .find(|digits| (fixed + digits).to_string().len() == *digits)
@@ -567,7 +565,7 @@ async fn trees_of_unusual_shape_are_packed_as_the_reference_packs_a_work_tree_of
     ] {
         file(&mut stream, mode, path, content);
     }
-    write!(stream, "M 160000 {} \"vendor/empty\"\n", "1".repeat(40)).unwrap();
+    writeln!(stream, "M 160000 {} \"vendor/empty\"", "1".repeat(40)).unwrap();
     begin(&mut stream, "empty");
     import(&repository, &stream);
     let trees = ["wide", "shapes", "empty"].map(|name| (name.to_owned(), None));
