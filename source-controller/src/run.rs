@@ -271,7 +271,7 @@ fn context(
         clock: Arc::clone(&shared.clock),
         repositories: Arc::new(seen),
         dependency_wait: options.common.retry.requeue_dependency,
-        origin: Arc::new(Network::new(Arc::clone(&disk.mirrors))),
+        origin: Arc::new(Network::new(Arc::clone(&disk.mirrors), Arc::clone(&shared.clock))),
         storage: Arc::new(disk.storage.clone()),
         recorder: shared.recorder.clone(),
         schedule: Schedule::new(

@@ -240,15 +240,10 @@ where
     let broken = |error: hyper::Error| refused(chain(&error));
     let request = connect_request(proxy, target).map_err(|error| refused(error.to_string()))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    let mut connection = std::pin::pin!(connection.with_upgrades());
-    let mut answer = std::pin::pin!(sender.send_request(request));
-    let answer = tokio::select! {
-        biased;
-        answer = &mut answer => answer,
-        // The connection's end may have brought the answer.
-        _ = &mut connection => answer.await,
-    };
-    let answer = answer.map_err(broken)?;
+    // Ends with the upgrade, or with this function.
+    let mut driver = tokio::task::JoinSet::new();
+    driver.spawn(connection.with_upgrades());
+    let answer = sender.send_request(request).await.map_err(broken)?;
     if answer.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         return Err(DialError::User {
             proxy: proxy.to_string(),
@@ -257,8 +252,8 @@ where
     if !answer.status().is_success() {
         return Err(refused(format!("HTTP status {}", answer.status().as_u16())));
     }
-    let (_ended, upgraded) = futures::future::join(connection, hyper::upgrade::on(answer)).await;
-    let parts = upgraded.map_err(broken)?.downcast::<TokioIo<T>>();
+    let upgraded = hyper::upgrade::on(answer).await.map_err(broken)?;
+    let parts = upgraded.downcast::<TokioIo<T>>();
     match parts {
         // In TLS the client speaks first.
         Ok(parts) if parts.read_buf.is_empty() => Ok(parts.io.into_inner()),

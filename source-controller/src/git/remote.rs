@@ -50,7 +50,16 @@ impl Remote {
     /// those who would have asked it on the same way.
     #[must_use]
     pub fn way(&self) -> [u8; 32] {
-        let mut hash = Sha256::new_with_prefix(self.reader());
+        Sha256::new_with_prefix(self.reader())
+            .chain_update(self.path())
+            .finalize()
+            .into()
+    }
+
+    /// A digest of the way alone, whoever asks: authorities and proxy.
+    #[must_use]
+    pub fn path(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
         let authorities = &self.tls.authorities;
         hash.update(authorities.len().to_be_bytes());
         hash.update(authorities);

@@ -1,12 +1,16 @@
 //! Where revisions come from: behind a trait, so that tests can put a fault in the place of a network.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use sluice_runtime::clock::Clock;
 use sluice_runtime::shutdown::Token;
 
+use super::patience::Patience;
+use super::polls::Polls;
 use super::resolve::Source;
-use crate::git::{self, Checkout, FetchError, Head, Mirrors};
+use crate::git::{self, Checkout, FetchError, Head, Mirrors, Remote};
 
 /// Finds out heads and fetches commits.
 pub trait Origin: Send + Sync {
@@ -22,25 +26,46 @@ pub trait Origin: Send + Sync {
     ) -> BoxFuture<'a, Result<Checkout, FetchError>>;
 }
 
-/// Real remotes, mirrored on disk.
+/// Real remotes, mirrored on disk. Objects share lookups, and together leave a host alone that asks for it.
 pub struct Network {
     mirrors: Arc<Mirrors>,
+    clock: Arc<dyn Clock>,
+    patience: Patience,
+    polls: Polls,
 }
 
 impl Network {
     /// With mirrors in this directory.
     #[must_use]
-    pub const fn new(mirrors: Arc<Mirrors>) -> Self {
-        Self { mirrors }
+    pub fn new(mirrors: Arc<Mirrors>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            mirrors,
+            clock,
+            patience: Patience::default(),
+            polls: Polls::default(),
+        }
+    }
+
+    /// A request, unless the host asked to wait; what it asks for now is remembered.
+    async fn patiently<T>(
+        &self,
+        remote: &Remote,
+        request: impl Future<Output = Result<T, FetchError>>,
+    ) -> Result<T, FetchError> {
+        self.patience.check(remote, self.clock.now())?;
+        let answer = request.await;
+        answer.map_err(|error| self.patience.heed(remote, error, self.clock.now()))
     }
 }
 
 impl Origin for Network {
     fn head<'a>(&'a self, source: &'a Source, stop: &'a Token) -> BoxFuture<'a, Result<Head, FetchError>> {
-        Box::pin(async move {
+        let lookup = async move {
             let mirror = self.mirrors.open(&source.remote);
-            git::resolve(&mirror, &source.remote, &source.reference, stop).await
-        })
+            let looked = git::resolve(&mirror, &source.remote, &source.reference, stop);
+            self.patiently(&source.remote, looked).await
+        };
+        Box::pin(self.polls.share(source, lookup))
     }
 
     fn fetch<'a>(
@@ -51,7 +76,8 @@ impl Origin for Network {
     ) -> BoxFuture<'a, Result<Checkout, FetchError>> {
         Box::pin(async move {
             let mirror = self.mirrors.open(&source.remote);
-            git::fetch(&mirror, &source.remote, head, stop).await
+            self.patiently(&source.remote, git::fetch(&mirror, &source.remote, head, stop))
+                .await
         })
     }
 }

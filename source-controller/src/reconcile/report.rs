@@ -90,9 +90,16 @@ pub(super) fn announcement(object: &GitRepository, observed: &Observed) -> Optio
     if is_new_generation(object) && !announced(Kind::Reconciling) {
         return Some(generation_text(object));
     }
+    (is_asked_for(object) && !is_new_generation(object)).then(|| progress(object, observed, &News::default()))
+}
+
+/// Whether somebody asks for a pass by annotation, and has not been served yet.
+#[must_use]
+pub(super) fn is_asked_for(object: &GitRepository) -> bool {
     let requested = requested_at(object.annotations());
-    let pending = requested.is_some() && requested != status.last_handled_reconcile_at.as_deref();
-    (pending && !is_new_generation(object)).then(|| progress(object, observed, &News::default()))
+    let status = object.status.as_ref();
+    let handled = status.and_then(|status| status.last_handled_reconcile_at.as_deref());
+    requested.is_some() && requested != handled
 }
 
 /// How far a pass has come, in the words that `Reconciling` shows.

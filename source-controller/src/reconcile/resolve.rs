@@ -26,6 +26,8 @@ pub struct Source {
     pub remote: Remote,
     /// Which commit of it.
     pub reference: Reference,
+    /// Whether somebody asked for this very pass: then no answer counts that others got before.
+    pub forced: bool,
     /// Which parts of the commit.
     pub parts: Parts,
 }
@@ -193,6 +195,7 @@ pub(super) async fn resolve(
     Ok(Source {
         remote,
         reference,
+        forced: false,
         parts: Parts::wanted(spec),
     })
 }

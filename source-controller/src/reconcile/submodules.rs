@@ -277,6 +277,8 @@ impl Run<'_> {
                 branch: None,
                 name: None,
             },
+            // A hash names the same at all times.
+            forced: false,
             parts: Parts::default(),
         };
         let work = async {

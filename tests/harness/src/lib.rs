@@ -9,6 +9,7 @@ pub mod git;
 pub mod gobuild;
 pub mod gpg;
 mod process;
+pub mod proxy;
 pub mod ssh;
 pub mod ssh_key;
 pub mod tls;

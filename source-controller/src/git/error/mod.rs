@@ -6,6 +6,7 @@ mod read;
 use std::time::Duration;
 
 use git2::Oid;
+use jiff::Timestamp;
 use sluice_runtime::failure::{Class, Failure};
 
 use super::address::AddressError;
@@ -87,7 +88,7 @@ pub enum FetchError {
         said: Said,
     },
     /// The server asks to be left alone for a while.
-    #[error("{host} asks to wait {wait:?} (HTTP status {status})")]
+    #[error("{host} asks to wait {} (HTTP status {status})", how_long(*wait, *until))]
     Throttled {
         /// The host.
         host: String,
@@ -95,6 +96,8 @@ pub enum FetchError {
         status: u16,
         /// How long, from `Retry-After`.
         wait: Duration,
+        /// Until when, once somebody with a clock knows of it.
+        until: Option<Timestamp>,
     },
     /// Any other answer that is no success.
     #[error("unexpected HTTP status {status} from '{url}'{said}")]
@@ -277,6 +280,11 @@ impl Failure for FetchError {
             _ => "GitOperationFailed",
         }
     }
+}
+
+/// A time does not change while it is waited for, and so neither does the object that shows it.
+fn how_long(wait: Duration, until: Option<Timestamp>) -> String {
+    until.map_or_else(|| format!("{wait:?}"), |until| format!("until {until}"))
 }
 
 impl Failure for AddressError {

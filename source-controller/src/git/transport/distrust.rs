@@ -5,13 +5,34 @@ use std::error::Error;
 use std::io;
 
 use rustls::{AlertDescription, CertificateError};
+use sluice_runtime::failure::chain;
 use sluice_runtime::http::certificates;
 
 use super::super::tls::Tls;
 
+/// What a server may say about a client's certificate.
+const OF_CERTIFICATES: [AlertDescription; 9] = [
+    AlertDescription::CertificateRequired,
+    AlertDescription::UnknownCA,
+    AlertDescription::BadCertificate,
+    AlertDescription::CertificateUnknown,
+    AlertDescription::CertificateExpired,
+    AlertDescription::CertificateRevoked,
+    AlertDescription::UnsupportedCertificate,
+    AlertDescription::AccessDenied,
+    AlertDescription::DecryptError,
+];
+
 /// The text for a failed connection, if TLS is why it failed.
 pub(super) fn explain(error: &(dyn Error + 'static), tls: &Tls) -> Option<String> {
-    let text = match find(error)? {
+    let Some(found) = find(error) else {
+        // HTTP/2 keeps only the words of what broke its connection.
+        let words = chain(error);
+        let told = |alert: &AlertDescription| words.contains(&format!("received fatal alert: {alert:?}"));
+        let alert = OF_CERTIFICATES.into_iter().find(told)?;
+        return Some(format!("remote error: tls: {}", alerted(alert, tls)));
+    };
+    let text = match found {
         rustls::Error::InvalidCertificate(why) => {
             format!(
                 "tls: failed to verify certificate: x509: {}",
@@ -36,7 +57,8 @@ fn certificate(why: &CertificateError, tls: &Tls) -> String {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             format!("certificate is valid for other names: {why}")
         }
-        CertificateError::UnknownIssuer => {
+        // An authority of the same name with another key is a stranger too.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             let advice = match (
                 tls.authorities.is_empty(),
                 certificates(&tls.authorities).is_empty(),
@@ -66,6 +88,7 @@ fn alerted(alert: AlertDescription, tls: &Tls) -> String {
         | AlertDescription::CertificateRevoked
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::AccessDenied
+        | AlertDescription::DecryptError
             if shown =>
         {
             format!("{alert:?}: the server refuses the client certificate ('tls.crt' of the secret)")

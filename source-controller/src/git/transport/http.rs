@@ -165,6 +165,19 @@ impl Http {
         )))
     }
 
+    /// Names the proxy that a connection went through, which may be the one to blame.
+    fn with_proxy(&self, remote: &Remote, url: &Url, why: String) -> String {
+        let proxy = match (&remote.proxy, url.as_str().parse()) {
+            (Some(own), _) => Some(own.to_string()),
+            (None, Ok(uri)) => self.route().proxy(&uri).map(|proxy| proxy.to_string()),
+            (None, Err(_)) => None,
+        };
+        match proxy {
+            Some(proxy) if !why.contains(&proxy) => format!("{why} (through the proxy {proxy})"),
+            _ => why,
+        }
+    }
+
     /// Sends a request. A server that is not `trusted` with credentials sees no client certificate either.
     async fn send(
         &self,
@@ -201,7 +214,8 @@ impl Http {
                 Err(error) if attempts == 1 && !error.is_connect() => {}
                 Err(error) => {
                     let why = distrust::explain(&error, &tls);
-                    return Err(broken(why.unwrap_or_else(|| chain(&error))));
+                    let why = why.unwrap_or_else(|| chain(&error));
+                    return Err(broken(self.with_proxy(remote, url, why)));
                 }
             }
         }
@@ -254,6 +268,7 @@ async fn succeeded(
             host: remote.address.host(),
             status: status.as_u16(),
             wait,
+            until: None,
         });
     }
     let page = beginning(response.into_body(), ERROR_PAGE)
@@ -273,6 +288,14 @@ async fn succeeded(
         StatusCode::UNAUTHORIZED => FetchError::AuthenticationRequired { url, said },
         StatusCode::FORBIDDEN => FetchError::AuthorizationFailed { url, said },
         StatusCode::NOT_FOUND => FetchError::RepositoryNotFound { url, said },
+        // Only a proxy that forwards says this; one with a tunnel fails the connection.
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED => FetchError::Status {
+            url,
+            status: status.as_u16(),
+            said: Said(
+                "the proxy requires a username and a password, or refuses those it was given".to_owned(),
+            ),
+        },
         _ => FetchError::Status {
             url,
             status: status.as_u16(),

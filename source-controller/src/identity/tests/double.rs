@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use sluice_harness::tls::Authority;
+use sluice_harness::tls::{Authority, Terms};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
@@ -99,7 +99,7 @@ impl Double {
         authority: &Authority,
         answering: impl Fn(&Asked) -> Say + Send + Sync + 'static,
     ) -> Self {
-        Self::start_with(Some(authority.acceptor().unwrap()), answering).await
+        Self::start_with(Some(authority.acceptor(&Terms::default()).unwrap()), answering).await
     }
 
     async fn start_with(

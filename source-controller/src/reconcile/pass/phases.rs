@@ -15,7 +15,7 @@ use super::super::observe::{self, Observed};
 use super::super::resolve::{self, ResolveError, Source};
 use super::super::submodules::Recursion;
 use super::super::verify::{Standing, Verification};
-use super::super::{Context, compose, told};
+use super::super::{Context, compose, report, told};
 use super::making::{Making, Published};
 use super::{Early, Pass};
 use crate::git::{Checkout, FetchError, Head};
@@ -68,7 +68,11 @@ impl Pass<'_> {
             ..
         } = self.context;
         let key = ObjectKey::of(&self.object);
-        resolve::resolve(&self.object.spec, &key, client, transport, tokens, *limits).await
+        let source = resolve::resolve(&self.object.spec, &key, client, transport, tokens, *limits).await?;
+        Ok(Source {
+            forced: report::is_asked_for(&self.object),
+            ..source
+        })
     }
 
     /// Verifies the signatures that the spec asks for, on a thread that may block. Where one is missing, the revision is

@@ -7,6 +7,8 @@ mod dependants;
 mod differential;
 mod failures;
 mod faults;
+mod hosts;
+mod https;
 mod includes;
 mod interruption;
 mod lifecycle;

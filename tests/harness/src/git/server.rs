@@ -79,7 +79,7 @@ impl GitServer {
     /// # Errors
     /// When no port can be had.
     pub async fn start() -> Result<Self, ServeError> {
-        Self::start_with(None).await
+        Self::start_with(None, &tls::Terms::default()).await
     }
 
     /// Starts a server over TLS with a certificate for 127.0.0.1 and `localhost` of a new authority
@@ -88,11 +88,25 @@ impl GitServer {
     /// # Errors
     /// When no port can be had or no certificate can be made.
     pub async fn start_tls() -> Result<Self, ServeError> {
-        Self::start_with(Some(tls::Authority::create()?)).await
+        Self::start_tls_on(&tls::Terms::default()).await
     }
 
-    async fn start_with(authority: Option<tls::Authority>) -> Result<Self, ServeError> {
-        let acceptor = authority.as_ref().map(tls::Authority::acceptor).transpose()?;
+    /// The same on other terms.
+    ///
+    /// # Errors
+    /// When no port can be had or no certificate can be made.
+    pub async fn start_tls_on(terms: &tls::Terms<'_>) -> Result<Self, ServeError> {
+        Self::start_with(Some(tls::Authority::create()?), terms).await
+    }
+
+    async fn start_with(
+        authority: Option<tls::Authority>,
+        terms: &tls::Terms<'_>,
+    ) -> Result<Self, ServeError> {
+        let acceptor = authority
+            .as_ref()
+            .map(|authority| authority.acceptor(terms))
+            .transpose()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
             .map_err(ServeError::Listen)?;
@@ -117,6 +131,12 @@ impl GitServer {
     #[must_use]
     pub fn authority_pem(&self) -> Option<&str> {
         self.authority.as_ref().map(tls::Authority::pem)
+    }
+
+    /// The authority itself, when the server speaks TLS: it issues the certificates of clients as well.
+    #[must_use]
+    pub const fn authority(&self) -> Option<&tls::Authority> {
+        self.authority.as_ref()
     }
 
     /// Serves a repository as `/<name>.git`, in place of any other of that name. Answers its URL.
@@ -217,10 +237,11 @@ async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, state: Arc
         let (state, acceptor) = (Arc::clone(&state), acceptor.clone());
         connections.spawn(async move {
             match acceptor {
-                None => converse(socket, state).await,
+                None => converse(socket, false, state).await,
                 Some(acceptor) => {
                     if let Ok(socket) = acceptor.accept(socket).await {
-                        converse(socket, state).await;
+                        let certified = socket.get_ref().1.peer_certificates().is_some();
+                        converse(socket, certified, state).await;
                     }
                 }
             }
@@ -228,10 +249,14 @@ async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, state: Arc
     }
 }
 
-async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(socket: S, state: Arc<State>) {
+async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    socket: S,
+    certified: bool,
+    state: Arc<State>,
+) {
     let service = service_fn(move |request| {
         let state = Arc::clone(&state);
-        async move { Ok::<_, Infallible>(answer(request, &state).await) }
+        async move { Ok::<_, Infallible>(answer(request, certified, &state).await) }
     });
     // A broken connection is what half of the faults are about; the log says how far it came.
     drop(
@@ -241,7 +266,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(socket: S,
     );
 }
 
-async fn answer(request: http::Request<Incoming>, state: &State) -> Response {
+async fn answer(request: http::Request<Incoming>, certified: bool, state: &State) -> Response {
     let (mut head, body) = request.into_parts();
     let Ok(body) = http_body_util::Limited::new(body, cgi::BODY_LIMIT)
         .collect()
@@ -253,7 +278,7 @@ async fn answer(request: http::Request<Incoming>, state: &State) -> Response {
         );
     };
     let body = body.to_bytes();
-    let request = Request::of(&head, &body);
+    let request = Request::of(&head, &body, certified);
     let version = *lock(&state.version);
     match version {
         Some(0) => drop(head.headers.remove("git-protocol")),

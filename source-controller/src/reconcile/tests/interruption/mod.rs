@@ -28,7 +28,7 @@ fn controller(world: &World, mirrors: Arc<Mirrors>, life: &Life) -> Context {
     Context {
         client: MortalApi::client(world.client.clone(), files, life.clone()),
         origin: Arc::new(MortalOrigin {
-            inner: Network::new(mirrors),
+            inner: Network::new(mirrors, world.clock.clone()),
             life: life.clone(),
         }),
         storage: Arc::new(MortalStorage {

@@ -167,7 +167,11 @@ impl World {
     }
 
     pub(in crate::reconcile::tests) fn context(&self) -> Context {
-        self.context_with(Arc::new(Network::new(Arc::clone(&self.mirrors))))
+        self.context_with(self.network())
+    }
+
+    pub(in crate::reconcile::tests) fn network(&self) -> Arc<Network> {
+        Arc::new(Network::new(Arc::clone(&self.mirrors), self.clock.clone()))
     }
 
     pub(in crate::reconcile::tests) fn context_with(&self, origin: Arc<dyn Origin>) -> Context {

@@ -43,6 +43,12 @@ pub struct Request {
     pub protocol: Option<String>,
     /// The user name of basic credentials.
     pub username: Option<String>,
+    /// The value of `Authorization`.
+    pub authorization: Option<String>,
+    /// Whether the client showed a certificate.
+    pub certified: bool,
+    /// Whether it came with credentials for a proxy, which are none of a server's business.
+    pub told_of_proxy: bool,
     /// The value of `User-Agent`.
     pub user_agent: Option<String>,
     /// The body without its content encoding, at most 1 MiB of it.
@@ -58,7 +64,7 @@ pub struct Request {
 
 impl Request {
     /// Reads off a request what the log keeps; status and response size come later.
-    pub(super) fn of(head: &Parts, body: &Bytes) -> Self {
+    pub(super) fn of(head: &Parts, body: &Bytes, certified: bool) -> Self {
         let path = head.uri.path().trim_start_matches('/');
         let (repository, inner) = path.split_once(".git").unwrap_or((path, ""));
         let decoded = decode(head, body);
@@ -79,6 +85,9 @@ impl Request {
             target,
             protocol: text("git-protocol"),
             username: text(header::AUTHORIZATION.as_str()).as_deref().and_then(username),
+            authorization: text(header::AUTHORIZATION.as_str()),
+            certified,
+            told_of_proxy: head.headers.contains_key(header::PROXY_AUTHORIZATION),
             user_agent: text(header::USER_AGENT.as_str()),
             body: decoded,
             request_bytes: body.len() as u64,
