@@ -22,7 +22,7 @@ use stories::Story;
 const PASSES: usize = 8;
 
 /// A controller of its own: nothing of an earlier one's memory is left.
-fn controller(world: &World, mirrors: Arc<Mirrors>, life: &Life) -> Context {
+async fn controller(world: &World, mirrors: Arc<Mirrors>, life: &Life) -> Context {
     let context = world.context();
     let files = world.storage.path().to_owned();
     Context {
@@ -35,6 +35,7 @@ fn controller(world: &World, mirrors: Arc<Mirrors>, life: &Life) -> Context {
             inner: context.storage,
             life: life.clone(),
         }),
+        repositories: world.seen().await,
         ..context
     }
 }
@@ -43,7 +44,7 @@ fn controller(world: &World, mirrors: Arc<Mirrors>, life: &Life) -> Context {
 async fn live(world: &World, life: &Life) {
     let directory = world.mirrors_directory().join("interrupted");
     let mirrors = Arc::new(opened(&directory).await);
-    let passes = GitRepositories::new(Arc::new(controller(world, mirrors, life)));
+    let passes = GitRepositories::new(Arc::new(controller(world, mirrors, life).await));
     for _ in 0..PASSES {
         let Some(object) = world.objects().get_opt("app").await.unwrap() else {
             return;
@@ -92,7 +93,9 @@ async fn outcome(world: &World) -> String {
         .filter(|path| path.extension().is_none_or(|extension| extension != "lock"))
         .map(|path| path.file_name().unwrap().to_owned())
         .collect();
-    world.masked(&format!("{object}\nfiles {kept:?}"))
+    let digest = world.objects().get_opt("app").await.unwrap();
+    let digest = digest.and_then(|object| Some(object.status?.artifact?.digest));
+    world.masked(&format!("{object}\nfiles {kept:?} {digest:?}"))
 }
 
 /// One run of a story. Gives the steps that were made, and what came of it.
@@ -148,6 +151,11 @@ async fn a_new_revision() {
 #[tokio::test]
 async fn another_ignore() {
     every_interruption_of(Story::IgnoreChange).await;
+}
+
+#[tokio::test]
+async fn another_include() {
+    every_interruption_of(Story::IncludeChange).await;
 }
 
 #[tokio::test]

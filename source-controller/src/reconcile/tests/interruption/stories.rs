@@ -12,6 +12,7 @@ pub(super) enum Story {
     FirstArtifact,
     NewRevision,
     IgnoreChange,
+    IncludeChange,
     Failure,
     Recovery,
     LostFile,
@@ -21,7 +22,14 @@ pub(super) enum Story {
 impl Story {
     /// Brings the world to where the story begins.
     pub(super) async fn begin(self, world: &mut World, before: &Life) {
-        world.create("app", json!({})).await;
+        if self == Self::IncludeChange {
+            world.serve("lib", &[("a.tf", "# a\n")]);
+            world.create_of("lib").await;
+            let include = json!({ "include": [{ "repository": { "name": "lib" } }] });
+            world.create("app", include).await;
+        } else {
+            world.create("app", json!({})).await;
+        }
         if self == Self::FirstArtifact {
             return;
         }
@@ -32,6 +40,10 @@ impl Story {
                 world.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
             }
             Self::IgnoreChange => world.edit("app", json!({ "spec": { "ignore": "*.tf\n" } })).await,
+            Self::IncludeChange => {
+                world.serve("lib", &[("b.tf", "# b\n")]);
+                world.pass("lib").await;
+            }
             Self::Failure => world.server.withdraw("app"),
             Self::Recovery => {
                 world.server.withdraw("app");
@@ -49,7 +61,9 @@ impl Story {
     /// What the undisturbed controller's outcome says, so that no story ends before it began.
     pub(super) const fn ends_with(self) -> &'static str {
         match self {
-            Self::FirstArtifact | Self::IgnoreChange | Self::LostFile => "artifact main@sha1:<first>",
+            Self::FirstArtifact | Self::IgnoreChange | Self::IncludeChange | Self::LostFile => {
+                "artifact main@sha1:<first>"
+            }
             Self::NewRevision | Self::Recovery => "artifact main@sha1:<second>",
             Self::Failure => "FetchFailed=True",
             Self::Deletion => "gone",

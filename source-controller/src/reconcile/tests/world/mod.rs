@@ -30,7 +30,7 @@ use sluice_runtime::watch::{Next, Reconciler as _};
 use crate::archive::Algorithm;
 use crate::git::{Limits, Mirrors, Transport};
 use crate::identity::{CacheSettings, Environment, Rules, TokenSettings, Tokens};
-use crate::reconcile::{Context, GitRepositories, Network, Origin, Places};
+use crate::reconcile::{Context, GitRepositories, Network, Origin, Places, Repositories};
 use crate::storage::{LocalDirectory, Retention};
 
 use judge::{Nobody, Seen, judge, written};
@@ -313,6 +313,12 @@ impl World {
         self.status(name).await.artifact.expect("an artifact")
     }
 
+    /// The objects as a controller sees them that has just looked.
+    pub(in crate::reconcile::tests) async fn seen(&self) -> Arc<dyn Repositories> {
+        let all = self.objects().list(&ListParams::default()).await;
+        Arc::new(Seen(all.unwrap().items))
+    }
+
     /// One pass; if it only put the finalizer there, the one that follows it.
     pub(in crate::reconcile::tests) async fn pass(&self, name: &str) -> Next {
         Box::pin(self.pass_in(self.context(), name)).await
@@ -322,9 +328,7 @@ impl World {
     pub(in crate::reconcile::tests) async fn pass_in(&self, context: Context, name: &str) -> Next {
         let stop = context.stop.clone();
         let context = Context {
-            repositories: Arc::new(Seen(
-                self.objects().list(&ListParams::default()).await.unwrap().items,
-            )),
+            repositories: self.seen().await,
             ..context
         };
         let passes = GitRepositories::new(Arc::new(context));
