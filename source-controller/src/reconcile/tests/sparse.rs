@@ -42,6 +42,9 @@ async fn packed(world: &World, name: &str) -> Vec<String> {
 async fn every_kind_of_reference_can_be_sparse() {
     let world = world().await;
     let head = world.repository.head().unwrap();
+    for tag in ["1.0.0", "1.1.0+a", "1.1.0+b"] {
+        world.repository.tag(tag).unwrap();
+    }
     let one = &[".", "other", "other/deep", "other/deep/e.tf"][..];
     let many = &[".", ".sourceignore", "main.tf", "other", "other/f.tf"][..];
     for (number, (reference, paths, wanted)) in [
@@ -58,6 +61,9 @@ async fn every_kind_of_reference_can_be_sparse() {
             one,
         ),
         (json!({ "tag": "light" }), json!(["other/deep"]), one),
+        (json!({ "semver": "1.0.x" }), json!(["other/deep"]), one),
+        (json!({ "semver": "*" }), json!(["other/deep"]), one),
+        (json!({ "name": "refs/heads/main" }), json!(["other/deep"]), one),
         (
             json!({ "tag": "heavy" }),
             json!(["other/f.tf", "main.tf", ".sourceignore"]),
