@@ -1,0 +1,164 @@
+//! Archives against a reference that is written here from the rules alone: a sorted walk of a work tree that the real `git`
+//! checks out, a matcher and a tar writer of its own.
+
+mod reference;
+
+mod trees;
+mod ustar;
+
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+
+use sluice_harness::git::{GitServer, Repository};
+use sluice_runtime::shutdown::Token;
+
+use crate::archive::Algorithm;
+use crate::git::{Address, Credentials, Head, Limits, Mirrors, Oid, Reference, Remote, Transport, fetch};
+use crate::reconcile::pack::pack;
+use crate::tree::Tree;
+use reference::reference;
+use trees::{TREES, checked_out, import, random_tree};
+
+/// The uncompressed archive as the controller makes it.
+async fn packed(
+    remote: &Remote,
+    mirrors: &Mirrors,
+    name: &str,
+    commit: &str,
+    ignore: Option<String>,
+) -> Vec<u8> {
+    let id = Oid::from_str(commit).unwrap();
+    let head = Head {
+        commit: id,
+        object: id,
+        reference: Reference::Branch(name.to_owned()),
+    };
+    let checkout = fetch(&mirrors.open(remote), remote, &head, &Token::new())
+        .await
+        .unwrap();
+    let work = move || {
+        let tree = Tree::new(checkout, None);
+        let (gzip, ..) = pack(
+            &tree,
+            ignore.as_deref(),
+            Algorithm::Sha256,
+            Vec::new(),
+            &Token::new(),
+        )
+        .unwrap();
+        let mut tar = Vec::new();
+        flate2::read::GzDecoder::new(gzip.as_slice())
+            .read_to_end(&mut tar)
+            .unwrap();
+        tar
+    };
+    tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+/// Names, kinds and sizes, for a difference that can be read.
+fn listing(tar: &[u8]) -> String {
+    let mut text = String::new();
+    for entry in tar::Archive::new(tar).entries().unwrap() {
+        let entry = entry.unwrap();
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        writeln!(
+            text,
+            "{path:?} {:?} {}",
+            entry.header().entry_type(),
+            entry.size()
+        )
+        .unwrap();
+    }
+    text
+}
+
+async fn compare(repository: &Repository, trees: Vec<(String, Option<String>)>) {
+    let server = GitServer::start().await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mirrors = Mirrors::new(directory.path()).unwrap();
+    let remote = Remote {
+        transport: Transport::new().unwrap(),
+        address: Address::parse(&server.serve("trees", repository)).unwrap(),
+        credentials: Credentials::Anonymous,
+        tls: std::sync::Arc::default(),
+        proxy: None,
+        timeout: std::time::Duration::from_secs(60),
+        limits: Limits::default(),
+    };
+    for (name, ignore) in trees {
+        let commit = repository.resolve(&format!("refs/heads/{name}")).unwrap();
+        let ours = packed(&remote, &mirrors, &name, &commit, ignore.clone()).await;
+        let work = checked_out(repository, &commit);
+        let wanted = reference(&work.path().join("work"), ignore.as_deref());
+        if ours != wanted {
+            assert_eq!(listing(&ours), listing(&wanted), "{name} {ignore:?}");
+            panic!("{name}: the same entries, in other bytes");
+        }
+    }
+}
+
+#[tokio::test]
+async fn random_trees_are_packed_as_the_reference_packs_a_work_tree_of_git() {
+    let repository = Repository::create().unwrap();
+    let mut stream = Vec::new();
+    let trees = (0..TREES)
+        .map(|number| (format!("t{number}"), random_tree(number, &mut stream)))
+        .collect();
+    import(&repository, &stream);
+    compare(&repository, trees).await;
+}
+
+#[tokio::test]
+async fn trees_of_unusual_shape_are_packed_as_the_reference_packs_a_work_tree_of_git() {
+    let repository = Repository::create().unwrap();
+    let mut stream = Vec::new();
+    let file = |stream: &mut Vec<u8>, mode: &str, path: &str, content: &str| {
+        write!(
+            stream,
+            "M {mode} inline \"{path}\"\ndata {}\n{content}\n",
+            content.len()
+        )
+        .unwrap();
+    };
+    let begin = |stream: &mut Vec<u8>, name: &str| {
+        write!(
+            stream,
+            "commit refs/heads/{name}\ncommitter T <t@t> 1 +0000\ndata 0\ndeleteall\n"
+        )
+        .unwrap();
+    };
+    begin(&mut stream, "wide");
+    for number in 0..10_000 {
+        file(&mut stream, "100644", &format!("wide/{number}"), "");
+    }
+    begin(&mut stream, "shapes");
+    for (mode, path, content) in [
+        ("100644", "crlf.txt", "a\r\nb\r\n"),
+        ("100755", "bin/run", "#!/bin/sh\n"),
+        ("120000", "link", "bin/run"),
+        ("120000", "only/links", "nowhere"),
+        ("100644", "é/ü", "x"),
+        ("100644", &format!("{}f", "d/".repeat(1000)), "deep"),
+        ("100644", &"n".repeat(255), "long"),
+        (
+            "100644",
+            &format!("{}/{}", "p".repeat(155), "n".repeat(100)),
+            "split",
+        ),
+        (
+            "100644",
+            &format!("{}/{}", "p".repeat(156), "n".repeat(99)),
+            "no split",
+        ),
+        ("100644", &"e".repeat(100), "just"),
+        ("100644", &"e".repeat(101), "over"),
+        ("100644", "block", &"b".repeat(512)),
+    ] {
+        file(&mut stream, mode, path, content);
+    }
+    writeln!(stream, "M 160000 {} \"vendor/empty\"", "1".repeat(40)).unwrap();
+    begin(&mut stream, "empty");
+    import(&repository, &stream);
+    let trees = ["wide", "shapes", "empty"].map(|name| (name.to_owned(), None));
+    compare(&repository, trees.to_vec()).await;
+}
