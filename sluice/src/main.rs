@@ -30,7 +30,8 @@ enum Command {
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     sluice_runtime::http::install_crypto();
-    if let Err(error) = telemetry::install(Encoding::Json, level()) {
+    let (encoding, level) = log();
+    if let Err(error) = telemetry::install(encoding, level) {
         eprintln!("sluice: no log: {error}");
     }
     match cli.command {
@@ -45,13 +46,14 @@ async fn main() -> ExitCode {
     }
 }
 
-/// What a person sees is the view; the log is for what went wrong, and complete where it is kept in a file.
-fn level() -> Level {
+/// What a person sees is the view; the log is for what went wrong, in a form for people. Where it is kept in a file it is
+/// complete and for programs.
+fn log() -> (Encoding, Level) {
     use std::io::IsTerminal;
     if std::io::stderr().is_terminal() {
-        Level::Error
+        (Encoding::Console, Level::Error)
     } else {
-        Level::Info
+        (Encoding::Json, Level::Info)
     }
 }
 
