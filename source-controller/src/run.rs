@@ -316,8 +316,11 @@ fn mirrors(options: &StorageOptions) -> Result<Mirrors, StartError> {
     let beside = options.storage_path.join(MIRRORS);
     match Mirrors::new(&beside) {
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem || is_full(&error) => {
-            let temporary =
-                std::env::temp_dir().join(format!("source-controller-mirrors-{}", std::process::id()));
+            // A directory of its own, which nobody else can have prepared.
+            let temporary = tempfile::Builder::new()
+                .prefix("source-controller-mirrors-")
+                .tempdir();
+            let temporary = temporary.map_err(StartError::Mirrors)?.keep();
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 directory = %temporary.display(),

@@ -69,6 +69,7 @@ impl Head {
 ///
 /// # Errors
 /// The remote cannot be reached or understood, has no such ref, or is empty.
+#[cfg(test)]
 pub async fn head(remote: &Remote, reference: &Reference) -> Result<Head, FetchError> {
     candidates(remote, reference).await.map(Candidates::last)
 }
@@ -82,6 +83,7 @@ pub(super) struct Candidates {
     pub(super) others: Vec<Head>,
 }
 
+#[cfg(test)]
 impl Candidates {
     fn last(self) -> Head {
         self.last

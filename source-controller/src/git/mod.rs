@@ -1,6 +1,6 @@
 //! Git without a `git`: the wire protocol over pooled connections, bare mirrors on disk, commits read from packs.
 //!
-//! A pass asks [`head`] which commit a [`Reference`] names, which is one small request; only if that is news does
+//! A pass asks [`resolve`] which commit a [`Reference`] names, which is one small request; only if that is news does
 //! [`fetch`] bring the difference into the [`Mirror`] and give a [`Checkout`], from which the archive is made. There is
 //! no work tree. Nothing here knows Kubernetes.
 
@@ -29,7 +29,9 @@ pub use credentials::{Credentials, CredentialsError};
 pub use error::{AuthMethodError, FetchError, HandshakeError, ReadError, Said};
 pub use fetch::fetch;
 pub use git2::Oid;
-pub use head::{Head, TagRef, head};
+#[cfg(test)]
+pub use head::head;
+pub use head::{Head, TagRef};
 pub use mirror::{Mirror, Mirrors};
 pub use object::{Commit, Kind};
 pub use reference::{Fields, Reference};
