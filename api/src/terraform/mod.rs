@@ -6,6 +6,7 @@ mod inputs;
 pub mod name;
 mod outcome;
 pub mod plan_id;
+mod policy;
 mod runner;
 mod spec;
 mod status;
@@ -20,6 +21,7 @@ pub use outcome::{
     BranchPlanner, HealthCheck, HealthCheckKind, OutputsSecret, PlanOptions, ReadablePlan, Remediation,
     StateOptions, Unlock, Webhook, WebhookStage,
 };
+pub use policy::{AutoApply, ChangeKind, DeletionPolicy, IgnoredDrift, ToolName, ToolSelection};
 pub use runner::{RunnerPodMetadata, RunnerPodSpec, RunnerPodTemplate};
 pub use spec::{
     Dependency, NamespacedReference, RetryStrategy, SourceKind, SourceReference, Terraform, TerraformSpec,

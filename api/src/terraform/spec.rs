@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BackendConfig, BranchPlanner, Cloud, ConfigSource, FileMapping, HealthCheck, InputSecret, OutputsSecret,
-    PlanOptions, ReadablePlan, Remediation, RunnerPodTemplate, StateOptions, TerraformStatus, Variable,
-    VariablesSource, Webhook,
+    AutoApply, BackendConfig, BranchPlanner, Cloud, ConfigSource, DeletionPolicy, FileMapping, HealthCheck,
+    IgnoredDrift, InputSecret, OutputsSecret, PlanOptions, ReadablePlan, Remediation, RunnerPodTemplate,
+    StateOptions, TerraformStatus, ToolSelection, Variable, VariablesSource, Webhook,
 };
 use crate::interval::Interval;
 use crate::shape::{any_json, is_false, yes};
@@ -49,6 +49,9 @@ pub struct TerraformSpec {
     /// Empty: each plan waits. auto: each plan is applied. disable: only drift is reported. A plan id: that plan is applied.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub approve_plan: String,
+    /// What auto may apply without a person. Absent: every plan. Sluice's addition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_apply: Option<AutoApply>,
     /// The backend that is generated. Absent: the kubernetes backend with the object's name as suffix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend_config: Option<BackendConfig>,
@@ -67,6 +70,9 @@ pub struct TerraformSpec {
     /// HCP Terraform or Terraform Enterprise instead of a generated backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<Cloud>,
+    /// What becomes of resources and state with the object. Absent: destroyResourcesOnDeletion tells. Sluice's addition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_policy: Option<DeletionPolicy>,
     /// Other Terraform objects that must be ready first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<Dependency>,
@@ -95,6 +101,9 @@ pub struct TerraformSpec {
     /// Checks that are made after an apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub health_checks: Vec<HealthCheck>,
+    /// Differences that are not called drift. Sluice's addition.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignore_drift: Vec<IgnoredDrift>,
     /// How often the stack is looked at when nothing changes.
     pub interval: Interval,
     /// Upper bound of the exponential back-off. Absent: a day.
@@ -156,6 +165,9 @@ pub struct TerraformSpec {
     /// Handling of the state's lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tfstate: Option<StateOptions>,
+    /// The program that runs the stack. Absent: terraform, else tofu, and then the same one always. Sluice's addition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<ToolSelection>,
     /// Whether init looks for newer providers and modules.
     #[serde(default = "yes")]
     pub upgrade_on_init: bool,

@@ -10,7 +10,10 @@ pub const DEPRECATION: &str = "v1alpha1 Terraform is deprecated, upgrade to v1al
 
 /// The fields of v1alpha2 that v1alpha1 does not have, as paths in the object. A write through v1alpha1 drops them.
 pub const ABSENT: &[&str] = &[
+    "spec.autoApply",
     "spec.branchPlanner",
+    "spec.deletionPolicy",
+    "spec.ignoreDrift",
     "spec.maxRetryInterval",
     "spec.plan",
     "spec.planOnly",
@@ -23,6 +26,7 @@ pub const ABSENT: &[&str] = &[
     "spec.runnerPodTemplate.spec.securityContext",
     "spec.tfVarsFiles",
     "spec.tfstate.lockTimeout",
+    "spec.tool",
     "spec.upgradeOnInit",
     "spec.writeOutputsToSecret.annotations",
     "spec.writeOutputsToSecret.labels",

@@ -215,10 +215,10 @@ async fn a_stalled_body_is_given_up() {
 
 #[tokio::test]
 async fn a_closed_port_is_an_error_that_names_the_masked_url() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    // Taken, so that no other test gets the port, and nobody listens.
+    let taken = tokio::net::TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let closed = taken.local_addr().unwrap();
     let url = format!("http://user:pa55@{closed}/a");
     let error = fetch(&fetcher(), &url, &digest_of(CONTENT), None)
         .await

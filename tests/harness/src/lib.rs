@@ -4,6 +4,7 @@
 //! listens on loopback at a port the kernel chose, and ends with the value that started it.
 
 pub mod cli;
+pub mod closed;
 pub mod cluster;
 pub mod git;
 pub mod gobuild;

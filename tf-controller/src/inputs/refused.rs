@@ -14,11 +14,15 @@ pub fn refused(spec: &TerraformSpec) -> Option<String> {
 
 fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
     let lock = spec.tfstate.as_ref();
-    let fields: [(&'static str, bool); 25] = [
+    let fields: [(&'static str, bool); 29] = [
         (
             "sourceRef.kind",
             spec.source_ref.kind != SourceKind::GitRepository,
         ),
+        ("autoApply", spec.auto_apply.is_some()),
+        ("deletionPolicy", spec.deletion_policy.is_some()),
+        ("ignoreDrift", !spec.ignore_drift.is_empty()),
+        ("tool", spec.tool.is_some()),
         ("backendConfig", spec.backend_config.is_some()),
         ("backendConfigsFrom", !spec.backend_configs_from.is_empty()),
         ("branchPlanner", spec.branch_planner.is_some()),

@@ -183,9 +183,10 @@ async fn an_attempt_without_answer_ends_and_is_tried_again() {
 
 #[tokio::test]
 async fn nobody_listening_is_a_failure_after_the_retries() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = format!("http://{}/", listener.local_addr().unwrap());
-    drop(listener);
+    // Taken, so that no other test gets the port, and nobody listens.
+    let closed = tokio::net::TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = format!("http://{}/", closed.local_addr().unwrap());
     let (poster, metrics) = poster(&address, QUICK);
     poster.post(&object(), &Event::normal("A", "a"));
     done(poster.flush()).await;

@@ -270,10 +270,8 @@ async fn lists_without_end_are_cut_off() {
 #[tokio::test]
 async fn nobody_listening_is_a_connection_error() {
     let world = World::new().await;
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let closed = sluice_harness::closed::ClosedPort::take().unwrap();
+    let free = closed.address().unwrap();
     let error = bounded(head(&world.remote_at(&format!("http://{free}/x")), &main()))
         .await
         .unwrap_err();

@@ -1,5 +1,6 @@
 //! Through real proxies on loopback: what passes, what they see, and what happens when they misbehave.
 
+use sluice_harness::closed::ClosedPort;
 use sluice_harness::proxy::{Mischief, Passage, ProxyServer, Speech, Way};
 use sluice_harness::tls::Terms;
 use sluice_runtime::http::{Environment, Route, Settings};
@@ -168,10 +169,12 @@ async fn a_proxy_that_leads_to_another_server_gains_nothing_over_tls() {
 #[tokio::test]
 async fn a_proxy_that_is_not_there_is_named() {
     let behind = behind(true).await;
-    let proxy = ProxyServer::start(Speech::Socks5).await.unwrap();
-    let remote = behind.remote(&proxy, None);
-    let url = proxy.url();
-    drop(proxy);
+    let closed = ClosedPort::take().unwrap();
+    let url = format!("socks5://{}", closed.address().unwrap());
+    let remote = Remote {
+        proxy: Some(Arc::new(Proxy::new(&url, None, None).unwrap())),
+        ..behind.world.remote_at(&behind.url)
+    };
     let text = failure(&remote).await;
     assert!(text.contains(&format!("cannot reach the proxy {url}")), "{text}");
 }

@@ -352,11 +352,8 @@ async fn an_instance_gives_its_roles_keys_in_a_session() {
 
 #[tokio::test]
 async fn a_controller_without_any_identity_says_what_was_looked_for() {
-    // A port that nothing listens on: it was free a moment ago.
-    let free = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
-    };
+    let closed = sluice_harness::closed::ClosedPort::take().unwrap();
+    let free = format!("http://{}", closed.address().unwrap());
     let disabled = [("AWS_EC2_METADATA_DISABLED", "true")];
     let absent = [("AWS_EC2_METADATA_SERVICE_ENDPOINT", free.as_str())];
     for (environment, wanted) in [(disabled, "is disabled"), (absent, "cannot talk to 127.0.0.1:")] {

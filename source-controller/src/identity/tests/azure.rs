@@ -200,10 +200,8 @@ async fn a_managed_identity_is_asked_for_at_the_metadata_service() {
 
 #[tokio::test]
 async fn a_controller_without_any_identity_says_what_was_looked_for() {
-    let free = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
-    };
+    let closed = sluice_harness::closed::ClosedPort::take().unwrap();
+    let free = format!("http://{}", closed.address().unwrap());
     let environment = [("AZURE_POD_IDENTITY_AUTHORITY_HOST", free.as_str())];
     let bench = Bench::new(Setting {
         environment: &environment,

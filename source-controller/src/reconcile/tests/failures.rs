@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use sluice_harness::closed::ClosedPort;
 use sluice_harness::git::{Fault, Repository, Scope};
 use sluice_runtime::watch::Next;
 
@@ -132,9 +133,8 @@ async fn an_unusable_url_stalls_the_object() {
 #[tokio::test]
 async fn a_closed_port_is_tried_again() {
     let world = World::new().await;
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let closed = listener.local_addr().unwrap();
-    drop(listener);
+    let port = ClosedPort::take().unwrap();
+    let closed = port.address().unwrap();
     world
         .create("app", json!({ "url": format!("http://{closed}/app.git") }))
         .await;

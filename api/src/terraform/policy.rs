@@ -1,0 +1,100 @@
+//! Guard rails: fields that Sluice adds to the kind. An older definition in the cluster prunes them, so the controller
+//! looks at start whether the installed one declares them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What `approvePlan: auto` may apply without a person. A plan of which any part is held waits for an approval as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AutoApply {
+    /// Kinds of change that are applied. Empty: all that are not held.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<ChangeKind>,
+    /// Kinds of change that wait for an approval, whatever allow says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hold: Vec<ChangeKind>,
+    /// Resource types of which any change waits for an approval; * stands for any number of characters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hold_resource_types: Vec<String>,
+    /// A plan with more changes than this waits for an approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub max_changes: Option<i32>,
+}
+
+/// What a plan does to one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum ChangeKind {
+    /// Makes it.
+    Create,
+    /// Changes it in place.
+    Update,
+    /// Destroys it and makes it anew, in either order.
+    Replace,
+    /// Destroys it.
+    Delete,
+}
+
+/// What becomes of resources and state when the object is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum DeletionPolicy {
+    /// The resources are destroyed first, as with destroyResourcesOnDeletion.
+    Destroy,
+    /// The resources stay; the state that Sluice's backend keeps is deleted.
+    Orphan,
+    /// The resources and the state stay.
+    Retain,
+}
+
+/// Differences between state and world that are not drift. In one entry addresses and attributes must both match.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IgnoredDrift {
+    /// Addresses of resources; * stands for any number of characters. Empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    /// Paths of attributes with dots between their parts (tags.owner); * stands for any number of characters. Empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<String>,
+}
+
+/// The program of a stack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolSelection {
+    /// Which of the two.
+    pub name: ToolName,
+    /// Its version (1.12.6). Empty: the one that is installed, if it is the only one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(
+        length(max = 64),
+        regex(pattern = r"^(v?[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?)?$")
+    )]
+    pub version: String,
+}
+
+/// The programs that a stack can be run with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum ToolName {
+    /// OpenTofu.
+    Tofu,
+    /// Terraform.
+    Terraform,
+}
+
+impl ToolName {
+    /// The program's file name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tofu => "tofu",
+            Self::Terraform => "terraform",
+        }
+    }
+}
