@@ -5,6 +5,7 @@
 
 pub mod args;
 pub mod bundle;
+pub mod canonical;
 pub mod chunk;
 pub mod cli;
 pub mod plan;
