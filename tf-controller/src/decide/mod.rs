@@ -5,15 +5,19 @@
 //! a failure to retry, a request, the interval. The first that applies decides.
 
 mod facts;
+mod guard;
 mod retry;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 pub use facts::{
     Approval, Facts, History, Inputs, NewRun, Outcome, Pending, Policy, RunAction, RunFact, SourceFact,
     Trigger,
 };
+pub(crate) use guard::{Guard, guard};
 pub use retry::{RetryPolicy, Strategy};
+pub(crate) use upkeep::{Progress, Upkeep, upkeep};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -69,26 +73,34 @@ pub fn decide(facts: &Facts) -> Step {
     if facts.deleting {
         return deletion(facts);
     }
-    if facts.suspended {
-        return if facts.history.active.is_some() {
-            Step::Follow
-        } else {
-            Step::Rest(Rest::Suspended)
-        };
-    }
-    if facts.history.active.is_some() {
+    if guard(Guard::Active, facts.history.active.is_some()) {
         return Step::Follow;
     }
-    if facts.refused.is_some() {
-        return Step::Rest(Rest::Refused);
+    if guard(Guard::Suspended, facts.suspended) {
+        return Step::Rest(Rest::Suspended);
     }
-    if !matches!(facts.source, SourceFact::Found { .. }) {
-        return Step::Rest(Rest::Source);
+    match usable(facts) {
+        Ok(inputs) => wanted(facts, inputs),
+        Err(rest) => Step::Rest(rest),
     }
-    let Inputs::Known(inputs) = &facts.inputs else {
-        return Step::Rest(Rest::InputsUnknown);
-    };
-    wanted(facts, inputs)
+}
+
+/// The digest of the inputs, where nothing stands against a run.
+fn usable(facts: &Facts) -> Result<&str, Rest> {
+    if guard(Guard::Refused, facts.refused.is_some()) {
+        return Err(Rest::Refused);
+    }
+    if guard(
+        Guard::SourceMissing,
+        !matches!(facts.source, SourceFact::Found { .. }),
+    ) {
+        return Err(Rest::Source);
+    }
+    match &facts.inputs {
+        Inputs::Known(inputs) => Ok(inputs),
+        _ if guard(Guard::InputsUnknown, true) => Err(Rest::InputsUnknown),
+        _ => Ok(""),
+    }
 }
 
 /// The stack is alive, its source and inputs are known and nothing runs.
@@ -96,7 +108,9 @@ fn wanted(facts: &Facts, inputs: &str) -> Step {
     let Some(last) = &facts.history.last else {
         return start(facts, fresh_action(facts), Trigger::Revision, 1);
     };
-    if last.inputs != inputs || last.destroy != facts.policy.destroy {
+    if guard(Guard::InputsChanged, last.inputs != inputs)
+        || guard(Guard::DestroySwitched, last.destroy != facts.policy.destroy)
+    {
         let trigger = if last.generation == facts.generation {
             Trigger::Revision
         } else {
@@ -104,61 +118,71 @@ fn wanted(facts: &Facts, inputs: &str) -> Step {
         };
         return start(facts, fresh_action(facts), trigger, 1);
     }
-    if let Some(pending) = &facts.history.pending {
+    if let Some(pending) = facts
+        .history
+        .pending
+        .as_ref()
+        .filter(|_| guard(Guard::PlanWaits, true))
+    {
         return waiting_plan(facts, pending);
     }
-    if matches!(last.outcome, Outcome::Failed | Outcome::Lost) {
+    if guard(
+        Guard::Failure,
+        matches!(last.outcome, Outcome::Failed | Outcome::Lost),
+    ) {
         return after_failure(facts, last);
     }
-    if facts.request.is_some() {
+    if guard(Guard::Requested, facts.request.is_some()) {
         return start(facts, RunAction::Plan, Trigger::Request, 1);
     }
     let due = after(
         facts.history.last_success.unwrap_or(last.finished),
         facts.interval,
     );
-    if facts.now >= due {
-        return start(facts, RunAction::Plan, Trigger::Interval, 1);
+    if guard(Guard::NotDue, facts.now < due) {
+        return Step::Rest(Rest::Steady(due));
     }
-    Step::Rest(Rest::Steady(due))
+    start(facts, RunAction::Plan, Trigger::Interval, 1)
 }
 
 /// A stored plan with changes waits.
 fn waiting_plan(facts: &Facts, pending: &Pending) -> Step {
     let due = after(pending.planned, facts.interval);
-    if facts.policy.plan_only || facts.approval == Approval::Disabled {
+    let disabled = guard(Guard::DisabledWithholds, facts.approval == Approval::Disabled);
+    if guard(Guard::PlanOnlyWithholds, facts.policy.plan_only) || disabled {
         // A disabled stack only reports drift, which may go away by itself: look again at the interval.
-        let again = (facts.approval == Approval::Disabled || pending.drift).then_some(due);
+        let again = (disabled || pending.drift).then_some(due);
         return match again {
             Some(at) if facts.now >= at => start(facts, RunAction::Plan, Trigger::Interval, 1),
             again => Step::Rest(Rest::ShowPlan { again }),
         };
     }
     match &facts.approval {
-        Approval::Auto | Approval::Given { .. } => {
-            let (trigger, approved_by) = match &facts.approval {
-                Approval::Given { by } => (Trigger::Approval, Some(by.clone())),
-                _ if pending.drift => (Trigger::Drift, Some("auto".to_owned())),
-                _ => (Trigger::Approval, Some("auto".to_owned())),
-            };
-            let plan = Some((pending.plan_id.clone(), pending.run.clone()));
-            let destroy = facts.policy.destroy;
-            let attempt = facts.history.last.as_ref().map_or(1, |last| last.attempt);
-            Step::Start(NewRun {
-                action: RunAction::Apply,
-                trigger,
-                destroy,
-                plan,
-                approved_by,
-                attempt,
-            })
-        }
+        Approval::Auto | Approval::Given { .. } => apply(facts, pending),
         Approval::None | Approval::Replan if pending.drift && facts.now >= due => {
             start(facts, RunAction::Plan, Trigger::Interval, 1)
         }
         Approval::Replan if is_before_this_spec(facts) => start(facts, RunAction::Plan, Trigger::Spec, 1),
-        Approval::None | Approval::Replan | Approval::Disabled => Step::Rest(Rest::AwaitApproval),
+        _ if guard(Guard::Unapproved, true) => Step::Rest(Rest::AwaitApproval),
+        _ => apply(facts, pending),
     }
+}
+
+/// The apply of the plan that waits.
+fn apply(facts: &Facts, pending: &Pending) -> Step {
+    let (trigger, approved_by) = match &facts.approval {
+        Approval::Given { by } => (Trigger::Approval, Some(by.clone())),
+        _ if pending.drift => (Trigger::Drift, Some("auto".to_owned())),
+        _ => (Trigger::Approval, Some("auto".to_owned())),
+    };
+    Step::Start(NewRun {
+        action: RunAction::Apply,
+        trigger,
+        destroy: facts.policy.destroy,
+        plan: Some((pending.plan_id.clone(), pending.run.clone())),
+        approved_by,
+        attempt: facts.history.last.as_ref().map_or(1, |last| last.attempt),
+    })
 }
 
 /// The newest run knew an older spec: what the spec asks for has not been done yet.
@@ -178,7 +202,7 @@ fn after_failure(facts: &Facts, last: &RunFact) -> Step {
     if facts.request.is_some() {
         return start(facts, fresh_action(facts), Trigger::Request, 1);
     }
-    if last.stale && last.attempt <= STALE_AT_ONCE {
+    if last.stale && !guard(Guard::StaleLimit, last.attempt > STALE_AT_ONCE) {
         // The state moved on under an approved plan: a plan with the same effect is still approved, so make it now.
         return start(
             facts,
@@ -187,11 +211,11 @@ fn after_failure(facts: &Facts, last: &RunFact) -> Step {
             last.attempt.saturating_add(1),
         );
     }
-    if facts.retry.is_exhausted(last.attempt) {
+    if guard(Guard::RetryLimit, facts.retry.is_exhausted(last.attempt)) {
         return Step::Rest(Rest::RetryLimit);
     }
     let at = after(last.finished, facts.retry.delay(last.attempt));
-    if facts.now < at {
+    if guard(Guard::RetryDelay, facts.now < at) {
         return Step::Rest(Rest::RetryAt(at));
     }
     start(
@@ -204,38 +228,31 @@ fn after_failure(facts: &Facts, last: &RunFact) -> Step {
 
 /// The object is being deleted.
 fn deletion(facts: &Facts) -> Step {
-    if facts.suspended {
-        return Step::Rest(Rest::DeletionSuspended);
-    }
-    if facts.history.active.is_some() {
+    if guard(Guard::Active, facts.history.active.is_some()) {
         return Step::Follow;
     }
-    if !facts.policy.destroy_on_deletion {
+    if guard(Guard::DeletionSuspended, facts.suspended) {
+        return Step::Rest(Rest::DeletionSuspended);
+    }
+    if !guard(Guard::DestroyFirst, facts.policy.destroy_on_deletion) {
         return Step::Release;
     }
     let last = facts
         .history
         .last
         .as_ref()
-        .filter(|run| run.trigger == Trigger::Deletion);
-    match last {
-        Some(run) if run.outcome == Outcome::Succeeded => return Step::Release,
-        Some(run) => {
-            let at = after(run.finished, facts.retry.delay(run.attempt));
-            if facts.now < at && facts.request.is_none() {
-                return Step::Rest(Rest::RetryAt(at));
-            }
+        .filter(|run| !guard(Guard::OtherRun, run.trigger != Trigger::Deletion));
+    if let Some(run) = last {
+        if guard(Guard::Destroyed, run.outcome == Outcome::Succeeded) {
+            return Step::Release;
         }
-        None => {}
+        let at = after(run.finished, facts.retry.delay(run.attempt));
+        if guard(Guard::DestroyDelay, facts.now < at) && facts.request.is_none() {
+            return Step::Rest(Rest::RetryAt(at));
+        }
     }
-    if facts.refused.is_some() {
-        return Step::Rest(Rest::Refused);
-    }
-    if !matches!(facts.source, SourceFact::Found { .. }) {
-        return Step::Rest(Rest::Source);
-    }
-    if !matches!(facts.inputs, Inputs::Known(_)) {
-        return Step::Rest(Rest::InputsUnknown);
+    if let Err(rest) = usable(facts) {
+        return Step::Rest(rest);
     }
     let attempt = last.map_or(1, |run| run.attempt.saturating_add(1));
     Step::Start(NewRun {
@@ -250,10 +267,11 @@ fn deletion(facts: &Facts) -> Step {
 
 /// A plan, and its apply in the same run where no person is asked.
 fn fresh_action(facts: &Facts) -> RunAction {
-    if facts.approval == Approval::Auto && !facts.policy.plan_only {
-        RunAction::PlanAndApply
-    } else {
+    let asks = guard(Guard::NotAuto, facts.approval != Approval::Auto);
+    if asks || guard(Guard::PlanOnlyPlans, facts.policy.plan_only) {
         RunAction::Plan
+    } else {
+        RunAction::PlanAndApply
     }
 }
 

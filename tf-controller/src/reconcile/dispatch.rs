@@ -2,7 +2,7 @@
 
 use super::{Context, resolve::Resolved};
 use crate::{
-    decide::{History, NewRun},
+    decide::{History, NewRun, Progress, Upkeep, upkeep},
     executor::{ExecutorError, Liveness, RunRef},
 };
 use kube::{
@@ -74,47 +74,33 @@ pub(super) async fn follow(
         return Ok(());
     };
     let status = fresh.status.clone().unwrap_or_default();
-    if status.phase.is_final() {
-        return Ok(());
-    }
-    if status.claim.is_some() {
-        return end(
-            &api,
-            &fresh,
+    let step = upkeep(Progress {
+        alive: lives,
+        ended: status.phase.is_final(),
+        claimed: status.claim.is_some(),
+        made_of: &fresh.spec.inputs_digest,
+        now: resolved.map(|resolved| resolved.inputs.as_str()),
+    });
+    let (phase, reason, message) = match (step, resolved) {
+        (Upkeep::Launch, Some(resolved)) => return launch(&fresh, resolved, history, context).await,
+        (Upkeep::Leave | Upkeep::Launch, _) => return Ok(()),
+        (Upkeep::Lose, _) => (
             Phase::Lost,
             "RunLost",
             "the run's process is gone without a report",
-            context,
-        )
-        .await;
-    }
-    match resolved {
-        Some(resolved) if resolved.inputs == fresh.spec.inputs_digest => {
-            launch(&fresh, resolved, history, context).await
-        }
-        Some(_) => {
-            end(
-                &api,
-                &fresh,
-                Phase::Superseded,
-                "InputsChanged",
-                "its inputs changed before it began",
-                context,
-            )
-            .await
-        }
-        None => {
-            end(
-                &api,
-                &fresh,
-                Phase::Superseded,
-                "InputsUnknown",
-                "its inputs could no longer be had before it began",
-                context,
-            )
-            .await
-        }
-    }
+        ),
+        (Upkeep::Outdated, _) => (
+            Phase::Superseded,
+            "InputsChanged",
+            "its inputs changed before it began",
+        ),
+        (Upkeep::Unknown, _) => (
+            Phase::Superseded,
+            "InputsUnknown",
+            "its inputs could no longer be had before it began",
+        ),
+    };
+    end(&api, &fresh, phase, reason, message, context).await
 }
 
 async fn create(order: &Order<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {

@@ -2,7 +2,7 @@
 
 use super::{history, observe::Observed};
 use crate::{
-    decide::{Approval, Facts, History, Inputs, Policy, RetryPolicy, Strategy},
+    decide::{Approval, Facts, Guard, History, Inputs, Policy, RetryPolicy, Strategy, guard},
     inputs,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -94,7 +94,7 @@ fn request(stack: &Terraform, observed: &Observed, handled: Option<&str>) -> Opt
         .runs
         .iter()
         .any(|run| run.annotations().get(REQUESTED_AT) == Some(token));
-    (handled != Some(token) && !taken_up).then(|| token.clone())
+    (handled != Some(token) && !guard(Guard::TakenUp, taken_up)).then(|| token.clone())
 }
 
 /// What `approvePlan` says of the plan that waits.

@@ -1,6 +1,6 @@
 //! What the runs of a stack amount to. Pure, and the same whenever it is computed: nothing is remembered between passes.
 
-use crate::decide::{History, Outcome, Pending, RunAction, RunFact, Trigger};
+use crate::decide::{Guard, History, Outcome, Pending, RunAction, RunFact, Trigger, guard};
 use jiff::Timestamp;
 use sluice_api::run::{Phase, TerraformRun, TerraformRunStatus};
 
@@ -15,9 +15,11 @@ pub(crate) fn history(runs: &[TerraformRun]) -> History {
         ..History::default()
     };
     for run in in_order(runs) {
-        history.next_sequence = history.next_sequence.max(sequence(run).saturating_add(1));
+        if guard(Guard::Numbered, true) {
+            history.next_sequence = history.next_sequence.max(sequence(run).saturating_add(1));
+        }
         let phase = run.status.as_ref().map_or(Phase::Pending, |status| status.phase);
-        if phase == Phase::Superseded {
+        if guard(Guard::Superseded, phase == Phase::Superseded) {
             continue;
         }
         let fact = fact(run);
@@ -60,7 +62,7 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     history.checked = drift;
     history.pending = match (fact.action, fact.outcome) {
         (RunAction::Plan | RunAction::PlanAndApply, Outcome::Succeeded)
-            if !plan_id.is_empty() && !applied =>
+            if !plan_id.is_empty() && !guard(Guard::PlanUsed, applied) =>
         {
             Some(Pending {
                 plan_id,
