@@ -193,7 +193,10 @@ fn process(args: &Args) -> Result<ProcessOptions, Failed> {
         environment.insert("KUBE_CONFIG_PATH".to_owned(), path);
     }
     Ok(ProcessOptions {
-        command: vec![program.display().to_string()],
+        command: vec![
+            program.display().to_string(),
+            format!("--http-retry={}", args.http_retry),
+        ],
         root: args.work_root.clone(),
         environment,
     })

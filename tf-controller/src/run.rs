@@ -70,7 +70,14 @@ pub async fn run(
     hold_places(&context, &scope, &client, &stop).await;
     let watch = Watch::<Terraform>::new(client.clone(), options.settings);
     let stacks = watch.objects();
-    let runs = Related::<TerraformRun>::new(client.clone(), scope.clone());
+    // Runs do not carry the labels by which stacks are chosen.
+    let runs = Related::<TerraformRun>::new(
+        client.clone(),
+        Scope {
+            labels: None,
+            namespace: scope.namespace.clone(),
+        },
+    );
     let seen = runs.objects();
     let changed_runs = runs.keys(|run| [stack_of(&run)]);
     let denied = options.cross_namespace == CrossNamespace::Denied;

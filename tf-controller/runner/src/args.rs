@@ -33,6 +33,9 @@ pub struct RunnerArgs {
     /// Seconds that the API may be away before the run gives up on it.
     #[arg(long, default_value_t = 600)]
     pub patience_seconds: u64,
+    /// Retries of the artifact's download.
+    #[arg(long, default_value_t = 9)]
+    pub http_retry: u32,
 }
 
 /// Why a run could not even begin.
@@ -84,9 +87,11 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
         ..client::Settings::default()
     };
     let pod = given("POD_NAME").zip(given("POD_UID"));
+    let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
+    fetcher.retries = args.http_retry;
     Ok(Context {
         client: client::build(&settings).await?,
-        fetcher: Fetcher::new(http::client(&http::Settings::default())?),
+        fetcher,
         kubeconfig,
         identity: Identity::of_this_process(pod),
         settings: Settings {

@@ -1,6 +1,6 @@
 //! Fields that this version does not carry out. A field is never silently ignored: it stalls the object by name.
 
-use sluice_api::terraform::{PlanOptions, SourceKind, TerraformSpec, Unlock};
+use sluice_api::terraform::{SourceKind, TerraformSpec, Unlock};
 
 /// The first refused field of a spec and what to do, or nothing. Fields that are materialised by the schema's defaults
 /// count only when they differ from them; those of the runner's pod have no effect where a run is a process.
@@ -14,7 +14,7 @@ pub fn refused(spec: &TerraformSpec) -> Option<String> {
 
 fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
     let lock = spec.tfstate.as_ref();
-    let fields: [(&'static str, bool); 29] = [
+    let fields: [(&'static str, bool); 27] = [
         (
             "sourceRef.kind",
             spec.source_ref.kind != SourceKind::GitRepository,
@@ -25,7 +25,6 @@ fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
         ("tool", spec.tool.is_some()),
         ("backendConfig", spec.backend_config.is_some()),
         ("backendConfigsFrom", !spec.backend_configs_from.is_empty()),
-        ("branchPlanner", spec.branch_planner.is_some()),
         ("breakTheGlass", spec.break_the_glass),
         ("cliConfigSecretRef", spec.cli_config_secret_ref.is_some()),
         ("cloud", spec.cloud.is_some()),
@@ -52,10 +51,6 @@ fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
         (
             "vars[].valueFrom",
             spec.vars.iter().any(|variable| variable.value_from.is_some()),
-        ),
-        (
-            "plan.lock",
-            spec.plan.as_ref().and_then(|plan: &PlanOptions| plan.lock) == Some(false),
         ),
         ("alwaysCleanupRunnerPod", !spec.always_cleanup_runner_pod),
         (
@@ -86,7 +81,7 @@ mod tests {
             "varsFrom": [{"kind": "Secret", "name": "x"}], "writeOutputsToSecret": {"name": "o"}, "planOnly": true,
             "storeReadablePlan": "human", "destroyResourcesOnDeletion": true, "targets": ["a.b"], "parallelism": 3,
             "remediation": {"retries": 2}, "retryStrategy": "ExponentialBackoff", "upgradeOnInit": false,
-            "tfstate": {"lockTimeout": "10s"}, "refreshBeforeApply": true, "enterprise": {}, "disableDriftDetection": true});
+            "tfstate": {"lockTimeout": "10s"}, "plan": {"lock": false}, "branchPlanner": {"enablePathScope": true}, "refreshBeforeApply": true, "enterprise": {}, "disableDriftDetection": true});
         assert_eq!(refused(&spec(used)), None);
     }
 

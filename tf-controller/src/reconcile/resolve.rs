@@ -149,7 +149,7 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String, context:
             lock_timeout: lock_timeout
                 .map_or_else(String::new, |timeout: &Interval| timeout.as_str().to_owned()),
             parallelism: u32::try_from(spec.parallelism).unwrap_or(0),
-            plan_lock: true,
+            plan_lock: spec.plan.as_ref().and_then(|plan| plan.lock).unwrap_or(true),
             upgrade_on_init: spec.upgrade_on_init,
         },
         outputs: spec

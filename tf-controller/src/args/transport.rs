@@ -1,0 +1,119 @@
+//! Flags of tofu-controller that have no effect here: runs are reached through their objects, so there is no transport to
+//! them, and their pods are not the controller's to retry. They are taken, and their values checked, so that the arguments of
+//! an existing deployment stand as they are.
+
+use clap::ArgAction;
+use sluice_runtime::args;
+
+/// The flags without effect.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Accepted for compatibility, without effect")]
+pub struct Transport {
+    /// Port of tofu-controller's runners.
+    #[arg(long, default_value = "30000", value_parser = port)]
+    pub runner_grpc_port: String,
+    /// How long the start of a runner may take.
+    #[arg(long, default_value = "120s", value_parser = duration)]
+    pub runner_creation_timeout: String,
+    /// How long a call of a runner may take.
+    #[arg(long, default_value = "30m", value_parser = duration)]
+    pub runner_rpc_timeout: String,
+    /// Bytes of a message to a runner, in MiB.
+    #[arg(long, default_value = "4", value_parser = integer)]
+    pub runner_grpc_max_message_size: String,
+    /// How long the certificates of runners are valid.
+    #[arg(long, default_value = "168h", value_parser = duration)]
+    pub ca_cert_validity_duration: String,
+    /// How often the certificates of runners are looked at.
+    #[arg(long, default_value = "30m", value_parser = duration)]
+    pub cert_rotation_check_frequency: String,
+    /// Domain of the cluster.
+    #[arg(long, default_value = "cluster.local")]
+    pub cluster_domain: String,
+    /// How runners are found.
+    #[arg(long, default_value = "false", value_parser = boolean, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub use_pod_subdomain_resolution: String,
+    /// Order of the queue of passes.
+    #[arg(long, default_value = "true", value_parser = boolean, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub use_priority_queue: String,
+    /// Whether a quota that stops a runner's pod is waited for.
+    #[arg(long, default_value = "false", value_parser = boolean, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub quota_retry_enabled: String,
+    /// How long such a quota is waited for.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    pub quota_retry_delay: String,
+    /// Jitter of that wait.
+    #[arg(long, default_value = "0.4", value_parser = fraction)]
+    pub quota_retry_jitter_factor: String,
+}
+
+impl Transport {
+    /// The flags that were given another value than their default, for the log.
+    #[must_use]
+    pub fn given(&self) -> Vec<&'static str> {
+        let all = [
+            ("--runner-grpc-port", &self.runner_grpc_port, "30000"),
+            ("--runner-creation-timeout", &self.runner_creation_timeout, "120s"),
+            ("--runner-rpc-timeout", &self.runner_rpc_timeout, "30m"),
+            (
+                "--runner-grpc-max-message-size",
+                &self.runner_grpc_max_message_size,
+                "4",
+            ),
+            (
+                "--ca-cert-validity-duration",
+                &self.ca_cert_validity_duration,
+                "168h",
+            ),
+            (
+                "--cert-rotation-check-frequency",
+                &self.cert_rotation_check_frequency,
+                "30m",
+            ),
+            ("--cluster-domain", &self.cluster_domain, "cluster.local"),
+            (
+                "--use-pod-subdomain-resolution",
+                &self.use_pod_subdomain_resolution,
+                "false",
+            ),
+            ("--use-priority-queue", &self.use_priority_queue, "true"),
+            ("--quota-retry-enabled", &self.quota_retry_enabled, "false"),
+            ("--quota-retry-delay", &self.quota_retry_delay, "5s"),
+            (
+                "--quota-retry-jitter-factor",
+                &self.quota_retry_jitter_factor,
+                "0.4",
+            ),
+        ];
+        let others = all.into_iter().filter(|(_, value, default)| value != default);
+        others.map(|(name, ..)| name).collect()
+    }
+}
+
+fn duration(text: &str) -> Result<String, String> {
+    args::duration(text).map(|_| text.to_owned())
+}
+
+fn boolean(text: &str) -> Result<String, String> {
+    args::boolean(text).map(|value| value.to_string())
+}
+
+fn port(text: &str) -> Result<String, String> {
+    checked::<u16>(text)
+}
+
+fn integer(text: &str) -> Result<String, String> {
+    checked::<u32>(text)
+}
+
+fn fraction(text: &str) -> Result<String, String> {
+    checked::<f64>(text)
+}
+
+fn checked<T: std::str::FromStr>(text: &str) -> Result<String, String> {
+    let parsed = text.parse::<T>().map(|_| text.to_owned());
+    parsed.map_err(|_| format!("{text:?} is no such number"))
+}
