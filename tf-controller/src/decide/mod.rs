@@ -8,6 +8,8 @@ mod facts;
 mod guard;
 mod retry;
 #[cfg(test)]
+pub(crate) mod table;
+#[cfg(test)]
 mod tests;
 mod upkeep;
 

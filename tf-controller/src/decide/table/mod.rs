@@ -1,0 +1,262 @@
+//! The decision over all combinations of spec, status, revision, inputs and run results: every [`Facts`] that the bounds
+//! below allow is decided on, and the answer is held against the laws.
+//!
+//! Each struct is built member by member, so that a new member does not compile until somebody has said which values of it
+//! are told apart here.
+
+mod law;
+
+pub(crate) use law::broken;
+
+use super::{
+    Approval, Facts, Guard, History, Inputs, Outcome, Pending, Policy, RetryPolicy, RunAction, RunFact,
+    SourceFact, Strategy, Trigger, decide, guard::without,
+};
+use jiff::{SignedDuration, Timestamp};
+use std::{ops::ControlFlow, time::Instant};
+
+/// Seconds of "now".
+const NOW: i64 = 1_000_000;
+/// `spec.interval`, in seconds.
+const INTERVAL: i64 = 600;
+/// `spec.retryInterval`, in seconds.
+const RETRY: i64 = 15;
+/// The inputs of the last run.
+const SAME: &str = "i1";
+/// Before the retry is due; after it and before the interval is over; after both.
+const AGES: [i64; 3] = [5, 60, 6000];
+const BOTH: [bool; 2] = [false, true];
+
+fn ago(seconds: i64) -> Timestamp {
+    Timestamp::from_second(NOW - seconds).unwrap()
+}
+
+fn run(outcome: Outcome, age: i64) -> RunFact {
+    RunFact {
+        name: "app-1234-1".into(),
+        action: RunAction::Plan,
+        trigger: Trigger::Revision,
+        destroy: false,
+        generation: 1,
+        inputs: SAME.into(),
+        attempt: 1,
+        outcome,
+        stale: false,
+        finished: ago(age),
+    }
+}
+
+/// Every last run that is told apart.
+fn last_runs() -> Vec<RunFact> {
+    let mut runs = Vec::new();
+    for (outcome, stale, attempt, age) in [
+        (Outcome::Succeeded, false, 1, AGES[1]),
+        (Outcome::Succeeded, false, 1, AGES[2]),
+        (Outcome::Failed, false, 1, AGES[0]),
+        (Outcome::Failed, false, 1, AGES[1]),
+        (Outcome::Failed, false, 5, AGES[1]),
+        (Outcome::Failed, true, 1, AGES[0]),
+        (Outcome::Failed, true, 5, AGES[0]),
+        (Outcome::Lost, false, 1, AGES[0]),
+        (Outcome::Lost, false, 5, AGES[1]),
+    ] {
+        for trigger in [Trigger::Revision, Trigger::Deletion] {
+            for generation in [1, 2] {
+                for destroy in BOTH {
+                    runs.push(RunFact {
+                        trigger,
+                        destroy,
+                        generation,
+                        attempt,
+                        stale,
+                        ..run(outcome, age)
+                    });
+                }
+            }
+        }
+    }
+    runs
+}
+
+/// Every history that is told apart.
+fn histories() -> Vec<History> {
+    let mut histories = Vec::new();
+    let lasts = last_runs().into_iter().map(Some).chain([None]);
+    for (last, active) in lasts.flat_map(|last| BOTH.map(|active| (last.clone(), active))) {
+        let succeeded = last.as_ref().is_some_and(|run| run.outcome == Outcome::Succeeded);
+        let plans: &[Option<bool>] = if succeeded {
+            &[None, Some(false), Some(true)]
+        } else {
+            &[None]
+        };
+        for drift in plans {
+            histories.push(History {
+                active: active.then(|| run(Outcome::Active, 1)),
+                pending: last.as_ref().zip(*drift).map(|(run, drift)| Pending {
+                    plan_id: "plan-main-aa-ee".into(),
+                    run: run.name.clone(),
+                    drift,
+                    planned: run.finished,
+                }),
+                checked: *drift == Some(true),
+                last_success: last.as_ref().filter(|_| succeeded).map(|run| run.finished),
+                last_started_apply: None, // goes into bundles, not into the decision
+                tool: None,               // likewise
+                next_sequence: 2,
+                last: last.clone(),
+            });
+        }
+    }
+    histories
+}
+
+/// What stands in the spec and can be switched without a new allocation.
+struct Switches {
+    deleting: bool,
+    suspended: bool,
+    policy: Policy,
+    retries: Option<u32>,
+}
+
+fn switches() -> Vec<Switches> {
+    let mut all = Vec::new();
+    for bits in 0_u8..32 {
+        let bit = |n: u8| bits >> n & 1 == 1;
+        for retries in [None, Some(0), Some(3)] {
+            all.push(Switches {
+                deleting: bit(0),
+                suspended: bit(1),
+                policy: Policy {
+                    plan_only: bit(2),
+                    destroy: bit(3),
+                    destroy_on_deletion: bit(4),
+                },
+                retries,
+            });
+        }
+    }
+    all
+}
+
+fn sources() -> [SourceFact; 3] {
+    let found = SourceFact::Found {
+        revision: "main@sha1:aa".into(),
+        digest: "sha256:bb".into(),
+    };
+    [
+        found,
+        SourceFact::NoArtifact,
+        SourceFact::Unreachable("gone away".into()),
+    ]
+}
+
+fn inputs() -> [Inputs; 4] {
+    let failed = Inputs::Failed {
+        reason: "VarsGenerationFailed",
+        message: String::new(),
+    };
+    [
+        Inputs::Known(SAME.into()),
+        Inputs::Known("i2".into()),
+        failed,
+        Inputs::Unresolved,
+    ]
+}
+
+fn approvals() -> [Approval; 5] {
+    let given = Approval::Given { by: "kubectl".into() };
+    [
+        Approval::None,
+        Approval::Auto,
+        given,
+        Approval::Replan,
+        Approval::Disabled,
+    ]
+}
+
+/// Shows every combination until one is enough.
+pub(crate) fn every(mut visit: impl FnMut(&Facts) -> ControlFlow<()>) -> ControlFlow<()> {
+    let switches = switches();
+    for history in histories() {
+        for (source, inputs) in sources()
+            .into_iter()
+            .flat_map(|source| inputs().map(|inputs| (source.clone(), inputs)))
+        {
+            for approval in approvals() {
+                let mut facts = Facts {
+                    deleting: false,
+                    suspended: false,
+                    refused: None,
+                    generation: 1,
+                    policy: Policy::default(),
+                    approval,
+                    source: source.clone(),
+                    inputs: inputs.clone(),
+                    history: history.clone(),
+                    request: None,
+                    interval: SignedDuration::from_secs(INTERVAL),
+                    retry: RetryPolicy {
+                        interval: SignedDuration::from_secs(RETRY),
+                        strategy: Strategy::Static,
+                        longest: SignedDuration::from_hours(24),
+                        retries: None,
+                    },
+                    now: ago(0),
+                };
+                switched(&mut facts, &switches, &mut visit)?;
+            }
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+fn switched(
+    facts: &mut Facts,
+    switches: &[Switches],
+    visit: &mut impl FnMut(&Facts) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    for (refused, requested) in BOTH.into_iter().flat_map(|a| BOTH.map(|b| (a, b))) {
+        facts.refused = refused.then(|| "spec.x".to_owned());
+        facts.request = requested.then(|| "token".to_owned());
+        for switch in switches {
+            facts.deleting = switch.deleting;
+            facts.suspended = switch.suspended;
+            facts.policy = switch.policy;
+            facts.retry.retries = switch.retries;
+            visit(facts)?;
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// The first law that is broken, with the facts that show it, when this guard is left out.
+pub(crate) fn first_broken(guard: Option<Guard>) -> Option<(&'static str, Facts)> {
+    let mut found = None;
+    let _ = without(guard, || {
+        every(|facts| match broken(facts, &decide(facts)) {
+            None => ControlFlow::Continue(()),
+            Some(law) => {
+                found = Some((law, facts.clone()));
+                ControlFlow::Break(())
+            }
+        })
+    });
+    found
+}
+
+#[test]
+fn every_combination_keeps_every_law() {
+    let begun = Instant::now();
+    let mut combinations = 0_u64;
+    let _ = every(|_| {
+        combinations += 1;
+        ControlFlow::Continue(())
+    });
+    let broken = first_broken(None);
+    assert!(broken.is_none(), "{broken:#?}");
+    println!(
+        "decision table: {combinations} combinations in {:?}",
+        begun.elapsed()
+    );
+    assert!(combinations > 1_000_000);
+}
