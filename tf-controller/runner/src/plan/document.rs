@@ -158,7 +158,8 @@ pub fn parse(source: impl Read) -> Result<PlanDocument, DocumentError> {
 
 fn parse_within(source: impl Read, limit: u64) -> Result<PlanDocument, DocumentError> {
     let mut limited = source.take(limit);
-    let parsed = serde_json::from_reader(std::io::BufReader::new(&mut limited));
+    let exact = super::exact::Exact::new(&mut limited);
+    let parsed = serde_json::from_reader(std::io::BufReader::new(exact));
     match parsed {
         Ok(document) => Ok(document),
         Err(_) if limited.limit() == 0 => Err(DocumentError::TooLarge),

@@ -2,6 +2,7 @@
 
 pub mod document;
 pub mod effect;
+mod exact;
 pub mod readable;
 pub mod store;
 pub mod summary;

@@ -7,10 +7,11 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::effect::Effect;
 use super::store::{PlanName, annotations, base_name, labels, owner};
-use crate::chunk::CHUNK;
+use crate::chunk::{self, CHUNK};
 
-/// Longest text that is stored.
+/// Longest text of the CLI, and longest text of an effect, that is stored.
 pub const TEXT_LIMIT: usize = 8 * 1024 * 1024;
 
 /// The ConfigMaps of a plan's text, one unless it is long.
@@ -26,12 +27,22 @@ pub fn config_maps(text: &str, name: &PlanName) -> Vec<ConfigMap> {
     pieces.into_iter().enumerate().map(map).collect()
 }
 
-/// The Secrets of a plan's JSON, which is given compressed.
+/// The CLI's text of a plan, followed by everything that its id covers.
 #[must_use]
-pub fn secrets(compressed: &[u8], name: &PlanName) -> Vec<Secret> {
-    let pieces: Vec<_> = compressed.chunks(CHUNK).collect();
+pub fn with_effect(human: &str, effect: &Effect) -> String {
+    format!(
+        "{}\n\n{}",
+        excerpt(human, TEXT_LIMIT),
+        excerpt(&effect.text(), TEXT_LIMIT)
+    )
+}
+
+/// The Secrets of a plan's JSON and of its effect, both given compressed.
+#[must_use]
+pub fn secrets(json: &[u8], effect: &[u8], name: &PlanName) -> Vec<Secret> {
+    let pieces = chunk::pack(&[("tfplan", json), ("effect", effect)]);
     let count = pieces.len();
-    let secret = |(index, piece): (usize, &[u8])| {
+    let secret = |(index, piece): (usize, BTreeMap<String, ByteString>)| {
         let labelled = format!("{}.json", name.stack.name);
         let mut metadata = metadata(
             &format!("{}.json", base_name(name)),
@@ -47,10 +58,7 @@ pub fn secrets(compressed: &[u8], name: &PlanName) -> Vec<Secret> {
         Secret {
             metadata,
             type_: Some("Opaque".to_owned()),
-            data: Some(BTreeMap::from([(
-                "tfplan".to_owned(),
-                ByteString(piece.to_vec()),
-            )])),
+            data: Some(piece),
             ..Secret::default()
         }
     };
@@ -159,7 +167,7 @@ mod tests {
 
     #[test]
     fn json_goes_to_secrets_with_their_own_label() {
-        let secrets = secrets(b"gz", &name());
+        let secrets = secrets(b"gz", b"ef", &name());
         assert_eq!(
             secrets[0].metadata.name.as_deref(),
             Some("tfplan-default-net.json")

@@ -64,7 +64,7 @@ pub(super) async fn prove(
     if stored.files_omitted {
         let scratch = workspace.directory.scratch.path().join("again.tfplan");
         let again = plan::make(context, bundle, workspace, stored.destroy, &scratch).await?;
-        if again.effect.as_str() != stored.effect {
+        if again.digest.as_str() != stored.effect {
             return Err(RunError::NotExact(
                 "planning again gave another effect than the one approved".to_owned(),
             ));

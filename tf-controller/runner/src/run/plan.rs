@@ -16,13 +16,15 @@ use crate::bundle::{Bundle, ReadablePlan};
 use crate::chunk;
 use crate::cli::argv;
 use crate::plan::document::{self, PlanDocument};
+use crate::plan::effect::{self, Effect};
 use crate::plan::store::{MadeFile, PlanContext, PlanName, StoredPlan};
-use crate::plan::{effect, readable, summary};
+use crate::plan::{readable, summary};
 
 /// A plan as it was made.
 pub(super) struct Planned {
     pub(super) has_changes: bool,
-    pub(super) effect: EffectDigest,
+    pub(super) digest: EffectDigest,
+    effect: Effect,
     document: PlanDocument,
     json: Option<PathBuf>,
     made: Made,
@@ -61,9 +63,10 @@ pub(super) async fn make(
         last_apply: bundle.last_apply.as_deref().unwrap_or_default(),
         key: &bundle.key_bytes()?,
     };
-    let effect = effect::digest(&document, &origin);
+    let effect = Effect::new(&document, &origin);
     Ok(Planned {
         has_changes,
+        digest: effect.digest(),
         effect,
         document,
         json,
@@ -104,7 +107,7 @@ pub(super) async fn keep(
     let name = PlanName {
         stack: bundle.stack.clone(),
         workspace: bundle.workspace.clone(),
-        id: PlanId::new(&run.spec.source.revision, planned.effect.clone()).to_string(),
+        id: PlanId::new(&run.spec.source.revision, planned.digest.clone()).to_string(),
         run: context.settings.run.clone(),
     };
     let wanted = planned.has_changes || bundle.readable_plan == ReadablePlan::Human;
@@ -121,7 +124,7 @@ pub(super) async fn keep(
     workspace.reporter.say(|status| {
         status.has_changes = Some(planned.has_changes);
         if planned.has_changes {
-            status.effect_digest = planned.effect.to_string();
+            status.effect_digest = planned.digest.to_string();
             status.plan_id.clone_from(&name.id);
         }
         status.changes = summary.counts.short();
@@ -159,17 +162,16 @@ async fn publish_readable(
 ) -> Result<(), RunError> {
     let form = bundle.readable_plan;
     let maps = if form == ReadablePlan::Human {
-        readable::config_maps(human, name)
+        readable::config_maps(&readable::with_effect(human, &planned.effect), name)
     } else {
         Vec::new()
     };
     let mut json = Vec::new();
     if let Some(file) = planned.json.as_ref().filter(|_| form == ReadablePlan::Json) {
         let packed = std::fs::read(file).and_then(|bytes| chunk::compress(&bytes));
-        json = readable::secrets(
-            &packed.map_err(|source| failed("pack the plan's JSON", source))?,
-            name,
-        );
+        let effect = chunk::compress(planned.effect.canonical().as_bytes());
+        let unpacked = |source| failed("pack the plan's JSON", source);
+        json = readable::secrets(&packed.map_err(unpacked)?, &effect.map_err(unpacked)?, name);
     }
     stored::show(context, form, &maps, &json, name).await
 }
@@ -189,7 +191,7 @@ fn to_store(
         files,
         files_omitted: planned.made.omitted,
         modules: planned.modules.clone(),
-        effect: planned.effect.to_string(),
+        effect: planned.digest.to_string(),
         tool: tool.name,
         tool_version: tool.version,
         destroy: run.spec.destroy,
