@@ -4,17 +4,27 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use git2::{ErrorCode, ObjectType, Odb, OdbObject, Oid};
+use git2::{ErrorCode, ObjectType, Odb, OdbLookupFlags, OdbObject, Oid};
 
 use super::error::{FetchError, ReadError};
 use super::mirror::{Generation, Mirror, open_objects};
 use super::object::{Commit, Kind, TreeEntry, parse_tree};
 use super::remote::{BLOB_BYTES_FLAG, Limits};
+use super::selection::Selection;
 
 /// Largest tree object that is read. One directory of a million names has about 50 MB.
 const LARGEST_TREE: usize = 128 << 20;
 /// Largest commit or tag object that is read.
 const LARGEST_COMMIT: usize = 4 << 20;
+
+/// How much of its commits a mirror holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Everything.
+    Whole,
+    /// All names, and of the files those that were asked for.
+    Names,
+}
 
 /// A commit and everything below it. Cheap to clone, readable from many threads at once. All methods block: they read
 /// from the disk.
@@ -86,9 +96,43 @@ impl Checkout {
         self.condemning(found)
     }
 
+    /// Where the commit lies.
+    pub(super) fn generation(&self) -> &Generation {
+        &self.0.generation
+    }
+
     /// Whether an object is there.
     pub(super) fn holds(&self, id: Oid) -> bool {
         self.0.odb.exists(id)
+    }
+
+    /// The files that `selection` wants and that are not there, each once.
+    pub(super) fn missing(&self, selection: &dyn Selection) -> Result<Vec<Oid>, ReadError> {
+        let odb = &self.0.odb;
+        // Once is enough: afterwards every look at what is not there would list the directory of packs again.
+        odb.refresh()
+            .map_err(|error| unreadable(self.0.commit.id, &error))?;
+        let (mut missing, mut seen) = (Vec::new(), HashSet::new());
+        let mut waiting = vec![(Vec::new(), self.0.commit.tree)];
+        while let Some((directory, tree)) = waiting.pop() {
+            for child in self.directory(tree)? {
+                let path = [&directory[..], &child.name].concat();
+                match child.kind {
+                    Kind::Directory if selection.enters(&path) => {
+                        waiting.push(([&path[..], b"/"].concat(), child.id));
+                    }
+                    Kind::Gitlink | Kind::Directory => {}
+                    _ if selection.selects(&path)
+                        && seen.insert(child.id)
+                        && !odb.exists_ext(child.id, OdbLookupFlags::NO_REFRESH) =>
+                    {
+                        missing.push(child.id);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(missing)
     }
 
     /// The bounds on what is read.
@@ -138,8 +182,9 @@ impl Checkout {
         self.condemning(header).map(|(size, _)| size as u64)
     }
 
-    /// Checks that every object of the commit is there. What `base` has as well is taken to be complete.
-    pub(super) fn verify(&self, base: Option<Oid>) -> Result<(), ReadError> {
+    /// Checks that everything of the commit that its mirror is to hold is there. What `base` has as well is taken to be
+    /// complete.
+    pub(super) fn verify(&self, base: Option<Oid>, extent: Extent) -> Result<(), ReadError> {
         let odb = &self.0.odb;
         let base = base.and_then(|id| Commit::parse(id, &read(odb, id, LARGEST_COMMIT).ok()?).ok());
         let mut seen = HashSet::new();
@@ -165,6 +210,7 @@ impl Checkout {
                             .map(|(_, id)| *id);
                         waiting.push((child.id, other));
                     }
+                    _ if extent == Extent::Names => {}
                     _ if same.is_some_and(|(_, id)| *id == child.id) || odb.exists(child.id) => {}
                     _ => {
                         return Err(ReadError::Object {

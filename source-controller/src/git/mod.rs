@@ -18,6 +18,7 @@ mod reference;
 mod refs;
 mod remote;
 mod resolve;
+mod selection;
 pub mod semver;
 pub mod ssh;
 mod tls;
@@ -27,7 +28,7 @@ pub use address::{Address, AddressError};
 pub use checkout::{Blob, Checkout, Child};
 pub use credentials::{Credentials, CredentialsError};
 pub use error::{AuthMethodError, FetchError, HandshakeError, ReadError, Said};
-pub use fetch::fetch;
+pub use fetch::{fetch, fetch_part};
 pub use git2::Oid;
 #[cfg(test)]
 pub use head::head;
@@ -39,6 +40,7 @@ pub use remote::{
     BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits, PACK_BYTES_FLAG, PACK_OBJECTS_FLAG, REFS_BYTES_FLAG, Remote,
 };
 pub use resolve::resolve;
+pub use selection::Selection;
 pub use sluice_runtime::http::{Identity, Proxy, ProxyError, connect};
 pub use tls::Tls;
 pub(crate) use transport::Pool;

@@ -10,7 +10,8 @@ use sluice_runtime::shutdown::Token;
 use super::patience::Patience;
 use super::polls::Polls;
 use super::resolve::Source;
-use crate::git::{self, Checkout, FetchError, Head, Mirrors, Remote};
+use crate::git::{self, Checkout, FetchError, Head, Mirrors, Remote, Selection};
+use crate::tree::Sparse;
 
 /// Finds out heads and fetches commits.
 pub trait Origin: Send + Sync {
@@ -62,6 +63,9 @@ impl Origin for Network {
     fn head<'a>(&'a self, source: &'a Source, stop: &'a Token) -> BoxFuture<'a, Result<Head, FetchError>> {
         let lookup = async move {
             let mirror = self.mirrors.open(&source.remote);
+            if !source.parts.sparse.is_empty() {
+                self.mirrors.keep_partial(&source.remote);
+            }
             let looked = git::resolve(&mirror, &source.remote, &source.reference, stop);
             self.patiently(&source.remote, looked).await
         };
@@ -75,9 +79,16 @@ impl Origin for Network {
         stop: &'a Token,
     ) -> BoxFuture<'a, Result<Checkout, FetchError>> {
         Box::pin(async move {
-            let mirror = self.mirrors.open(&source.remote);
-            self.patiently(&source.remote, git::fetch(&mirror, &source.remote, head, stop))
-                .await
+            let Source { remote, parts, .. } = source;
+            let Some(sparse) = Sparse::new(&parts.sparse) else {
+                let mirror = self.mirrors.open(remote);
+                return self
+                    .patiently(remote, git::fetch(&mirror, remote, head, stop))
+                    .await;
+            };
+            let sparse: Arc<dyn Selection> = Arc::new(sparse);
+            let part = git::fetch_part(&self.mirrors, remote, head, &sparse, stop);
+            self.patiently(remote, part).await
         })
     }
 }

@@ -1,10 +1,22 @@
 //! `spec.sparseCheckout`: which paths of a repository are wanted. Pure.
 
+use crate::git::Selection;
+
 /// The paths that are wanted. A file is selected if its path begins with one of them: a plain comparison of text, so that
 /// `dir` also selects `dir-old/a` and `dirfoo.txt`. The rule is Flux's; users' artifacts depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sparse {
     prefixes: Vec<Vec<u8>>,
+}
+
+impl Selection for Sparse {
+    fn selects(&self, path: &[u8]) -> bool {
+        Self::selects(self, path)
+    }
+
+    fn enters(&self, directory: &[u8]) -> bool {
+        self.reach(directory) != Reach::Nothing
+    }
 }
 
 /// How much of a directory is selected.

@@ -7,7 +7,7 @@ use git2::Oid;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::super::checkout::Checkout;
+use super::super::checkout::{Checkout, Extent};
 use super::super::error::FetchError;
 use super::super::index::{Piece, index};
 use super::super::mirror::{Mirror, Opened, open_objects};
@@ -33,6 +33,7 @@ pub(super) enum Got {
 pub(super) struct Job {
     pub(super) mirror: Arc<Mirror>,
     pub(super) commit: Oid,
+    pub(super) extent: Extent,
     pub(super) limits: Limits,
     pub(super) host: String,
     pub(super) stop: CancellationToken,
@@ -80,7 +81,7 @@ impl Job {
         if !objects(opened)?.exists(self.commit) {
             return Ok(None);
         }
-        let checkout = complete(self.mirror, opened, self.commit, self.limits)?;
+        let checkout = complete(self.mirror, opened, self.commit, self.extent, self.limits)?;
         opened.record.add(self.commit);
         opened.record.write(generation.directory())?;
         Ok(Some(checkout))
@@ -93,11 +94,12 @@ fn objects(opened: &Opened) -> Result<git2::Odb<'static>, FetchError> {
     opened.map_err(|error| FetchError::Storage(io::Error::other(error.message().to_owned())))
 }
 
-/// Opens a commit and makes sure, once in a process, that all of it is there.
+/// Opens a commit and makes sure, once in a process, that as much of it is there as its mirror is to hold.
 pub(super) fn complete(
     mirror: Arc<Mirror>,
     opened: &mut Opened,
     commit: Oid,
+    extent: Extent,
     limits: Limits,
 ) -> Result<Checkout, FetchError> {
     let checkout = Checkout::open(mirror, Arc::clone(&opened.generation), commit, limits)?;
@@ -109,7 +111,7 @@ pub(super) fn complete(
             .rev()
             .find(|tip| opened.verified.contains(tip))
             .copied();
-        checkout.verify(base)?;
+        checkout.verify(base, extent)?;
         opened.verified.insert(commit);
     }
     Ok(checkout)

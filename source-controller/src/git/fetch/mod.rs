@@ -1,9 +1,11 @@
 //! Bringing a commit into a mirror: nothing travels if it is there, the difference if a relative is, all otherwise.
 //!
-//! `transfer` is one request with its answer, `job` the half of it that blocks. A pinned commit that the server does not
+//! Where only a part of the files is wanted and the server can leave others out, `part` fetches names first and files by
+//! their hashes then. `transfer` is one request with its answer, `job` the half of it that blocks. A pinned commit that the server does not
 //! give out by its hash is looked for by `search`.
 
 mod job;
+mod part;
 mod reply;
 mod search;
 mod transfer;
@@ -15,14 +17,16 @@ use std::sync::Arc;
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
-use super::checkout::Checkout;
+use super::checkout::{Checkout, Extent};
 use super::error::{FetchError, ReadError};
 use super::head::Head;
-use super::mirror::{Mirror, Opened, Writer};
+use super::mirror::{Mirror, Mirrors, Opened, Writer};
+use super::protocol::fetch::Pack;
 use super::reference::Reference;
 use super::remote::Remote;
+use super::selection::Selection;
 use job::Got;
-use transfer::{Attempt, Round};
+use transfer::{Attempt, Held, Round};
 
 /// Fetches the commit of `head` and gives a checkout of it. The whole operation, waiting for the mirror included, ends
 /// within the remote's timeout or when `stop` is cancelled; the mirror is then as it was before.
@@ -36,17 +40,47 @@ pub async fn fetch(
     head: &Head,
     stop: &CancellationToken,
 ) -> Result<Checkout, FetchError> {
+    bounded(remote, stop, async |inner| {
+        let fetch = Fetch {
+            mirror,
+            remote,
+            head,
+            extent: Extent::Whole,
+            stop: inner,
+        };
+        fetch.run().await
+    })
+    .await
+}
+
+/// As [`fetch`], of the files only what `selection` wants, where the server can leave others out; else everything.
+///
+/// # Errors
+/// As [`fetch`].
+pub async fn fetch_part(
+    mirrors: &Mirrors,
+    remote: &Remote,
+    head: &Head,
+    selection: &Arc<dyn Selection>,
+    stop: &CancellationToken,
+) -> Result<Checkout, FetchError> {
+    bounded(remote, stop, async |inner| {
+        part::fetch(mirrors, remote, head, selection, inner).await
+    })
+    .await
+}
+
+/// Does it within the remote's timeout and until `stop` is cancelled.
+async fn bounded(
+    remote: &Remote,
+    stop: &CancellationToken,
+    work: impl AsyncFnOnce(CancellationToken) -> Result<Checkout, FetchError>,
+) -> Result<Checkout, FetchError> {
     let inner = stop.child_token();
     // Blocking work cannot be dropped: it is told, whichever way this function is left.
     let told = inner.clone().drop_guard();
     let limit = remote.timeout;
-    let fetch = Fetch {
-        mirror,
-        remote,
-        head,
-        stop: inner,
-    };
-    let result = within(tokio::time::timeout(limit, Box::pin(fetch.run())), stop).await;
+    let result = within(tokio::time::timeout(limit, Box::pin(work(inner))), stop).await;
     drop(told);
     let result = match result {
         Some(Ok(result)) => result,
@@ -75,7 +109,18 @@ struct Fetch<'a> {
     mirror: &'a Arc<Mirror>,
     remote: &'a Remote,
     head: &'a Head,
+    extent: Extent,
     stop: CancellationToken,
+}
+
+impl Extent {
+    /// What packs with new commits may leave out.
+    const fn pack(self) -> Pack {
+        match self {
+            Self::Whole => Pack::Thin,
+            Self::Names => Pack::WithoutFiles,
+        }
+    }
 }
 
 /// What a mirror has for a head.
@@ -124,10 +169,11 @@ impl Fetch<'_> {
     async fn local(&self, mut guard: Guard) -> Result<(Guard, Local), FetchError> {
         let (mirror, limits) = (Arc::clone(self.mirror), self.remote.limits);
         let Head { commit, object, .. } = *self.head;
+        let extent = self.extent;
         blocking(move || {
             let mut opened = guard.opened()?;
             if opened.record.tips.contains(&commit) && !opened.generation.is_condemned() {
-                match job::complete(mirror, &mut opened, commit, limits) {
+                match job::complete(mirror, &mut opened, commit, extent, limits) {
                     // The commit came by another ref: the tag that names it now is still to come.
                     Ok(checkout) if !checkout.holds(object) => return Ok((guard, Local::Behind(opened))),
                     Ok(checkout) => {
@@ -154,8 +200,9 @@ impl Fetch<'_> {
     async fn ask_for_the_head(&self, guard: Guard, opened: Opened) -> Attempt {
         let round = Round {
             wants: vec![self.head.object],
-            again: false,
-            depth: 1,
+            held: Held::Tips,
+            depth: Some(1),
+            pack: self.extent.pack(),
             budget: self.remote.limits.pack_bytes,
         };
         let mut attempt = self.transfer(guard, opened, &round).await;

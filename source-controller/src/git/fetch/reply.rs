@@ -7,7 +7,7 @@ use super::super::protocol::fetch::{self, Event, WHOLE_HISTORY, Wish};
 use super::super::protocol::v0;
 use super::super::remote::Remote;
 use super::super::transport::Packets;
-use super::transfer::Round;
+use super::transfer::{Held, Round};
 
 /// An answer that is being read.
 pub(super) struct Reply {
@@ -25,16 +25,19 @@ impl Reply {
     /// Asks for the objects of a round; what the generation holds need not be sent.
     pub(super) async fn ask(remote: &Remote, opened: &Opened, round: &Round) -> Result<Self, FetchError> {
         let endpoint = remote.transport.endpoint(remote).await?;
-        let shallow: Vec<_> = opened.record.shallow.iter().copied().collect();
+        // What has no history is not cut off anywhere.
+        let cut = opened.record.shallow.iter().filter(|_| round.depth.is_some());
+        let shallow: Vec<_> = cut.copied().collect();
         let wish = Wish {
             wants: &round.wants,
-            have: if round.again {
-                &round.wants
-            } else {
-                &opened.record.tips
+            have: match round.held {
+                Held::Tips => &opened.record.tips,
+                Held::Wanted => &round.wants,
+                Held::Nothing => &[],
             },
             shallow: &shallow,
-            depth: round.depth.min(WHOLE_HISTORY),
+            depth: round.depth.map(|depth| depth.min(WHOLE_HISTORY)),
+            pack: round.pack,
         };
         let (request, form) = match &endpoint.capabilities {
             Capabilities::V2(capabilities) => (

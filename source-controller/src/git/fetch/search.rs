@@ -11,7 +11,7 @@ use super::super::reference::Reference;
 use super::super::refs::{self, Refs};
 use super::super::remote::PACK_BYTES_FLAG;
 use super::job::Got;
-use super::transfer::Round;
+use super::transfer::{Held, Round};
 use super::{Fetch, Guard, anew};
 
 /// How deep, step by step. Most pins are recent.
@@ -48,8 +48,13 @@ impl Fetch<'_> {
         for depth in DEPTHS {
             let round = Round {
                 wants: wants.clone(),
-                again: depth != DEPTHS[0],
-                depth,
+                held: if depth == DEPTHS[0] {
+                    Held::Tips
+                } else {
+                    Held::Wanted
+                },
+                depth: Some(depth),
+                pack: self.extent.pack(),
                 budget,
             };
             let attempt = self.transfer(guard, opened, &round).await;

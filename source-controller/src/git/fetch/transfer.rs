@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::super::error::{FetchError, ProtocolError};
 use super::super::index::Piece;
 use super::super::mirror::Opened;
-use super::super::protocol::fetch::Event;
+use super::super::protocol::fetch::{Event, Pack};
 use super::super::remote::PACK_BYTES_FLAG;
 use super::job::{Boundary, Got, Job};
 use super::reply::Reply;
@@ -23,12 +23,25 @@ const IN_FLIGHT: usize = 16;
 pub(super) struct Round {
     /// The objects.
     pub(super) wants: Vec<Oid>,
-    /// They are held already, and only their histories are wanted.
-    pub(super) again: bool,
-    /// Commits of each history.
-    pub(super) depth: u32,
+    /// What the server is told that it need not send.
+    pub(super) held: Held,
+    /// Commits of each history, where the objects have one.
+    pub(super) depth: Option<u32>,
+    /// What the pack may leave out.
+    pub(super) pack: Pack,
     /// Bytes that the pack may have.
     pub(super) budget: u64,
+}
+
+/// What is held already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// The commits of the mirror.
+    Tips,
+    /// The wanted commits themselves: only their histories are wanted.
+    Wanted,
+    /// Nothing that the server could make use of.
+    Nothing,
 }
 
 /// How a request went.
@@ -69,6 +82,7 @@ impl Fetch<'_> {
         let job = Job {
             mirror: Arc::clone(self.mirror),
             commit: self.head.commit,
+            extent: self.extent,
             limits: self.remote.limits,
             host: reply.host().to_owned(),
             stop: self.stop.clone(),

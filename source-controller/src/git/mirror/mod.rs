@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedMutexGuard;
@@ -19,7 +19,7 @@ use tokio::sync::OwnedMutexGuard;
 pub(super) use generation::{Generation, open_objects};
 pub(super) use record::Record;
 
-use super::address::Address;
+use super::checkout::Extent;
 use super::remote::Remote;
 
 /// Commits that a mirror may hold before it is made anew. Each adds a pack to look into and two lines to a request.
@@ -42,6 +42,8 @@ struct Open {
     held: HashMap<String, Weak<Mirror>>,
     /// Names that were opened since the last sweep.
     used: HashSet<String>,
+    /// Names of partial mirrors whose servers do not give files by their hashes.
+    unfit: HashSet<String>,
 }
 
 impl Mirrors {
@@ -68,8 +70,31 @@ impl Mirrors {
     /// The mirror of a remote. Nothing is read or written yet, so this may be called on every pass.
     #[must_use]
     pub fn open(&self, remote: &Remote) -> Arc<Mirror> {
-        let name = name(&remote.address, &remote.reader());
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        self.named(name(remote, Extent::Whole), &mut self.state())
+    }
+
+    /// The mirror for commits of which only some files are wanted; none if the server was seen not to give those.
+    pub(super) fn open_partial(&self, remote: &Remote) -> Option<Arc<Mirror>> {
+        let name = name(remote, Extent::Names);
+        let mut open = self.state();
+        (!open.unfit.contains(&name)).then(|| self.named(name, &mut open))
+    }
+
+    /// Keeps the mirror of partial commits, if there is one, from the next sweep.
+    pub fn keep_partial(&self, remote: &Remote) {
+        self.state().used.insert(name(remote, Extent::Names));
+    }
+
+    /// From now on, whole commits are fetched from this remote, until this process ends.
+    pub(super) fn give_up_partial(&self, remote: &Remote) {
+        self.state().unfit.insert(name(remote, Extent::Names));
+    }
+
+    fn state(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn named(&self, name: String, open: &mut Open) -> Arc<Mirror> {
         open.used.insert(name.clone());
         open.held.retain(|_, mirror| mirror.strong_count() > 0);
         if let Some(mirror) = open.held.get(&name).and_then(Weak::upgrade) {
@@ -86,7 +111,7 @@ impl Mirrors {
     /// # Errors
     /// The directory cannot be listed. A mirror that cannot be deleted is tried again by the next sweep.
     pub fn sweep(&self) -> io::Result<usize> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.state();
         let used = std::mem::take(&mut open.used);
         open.held.retain(|_, mirror| mirror.strong_count() > 0);
         let mut swept = 0;
@@ -104,12 +129,17 @@ impl Mirrors {
 
 /// Directory name of a mirror: a digest, so that neither address nor credentials can be read from the disk's listing,
 /// and that two users of one address share a mirror only if both may read it.
-fn name(address: &Address, reader: &[u8; 32]) -> String {
-    let url = address.url().as_str().as_bytes();
+fn name(remote: &Remote, extent: Extent) -> String {
+    let url = remote.address.url().as_str().as_bytes();
     let hash = Sha256::new()
         .chain_update(url.len().to_be_bytes())
-        .chain_update(url);
-    hex::encode(hash.chain_update(reader).finalize())
+        .chain_update(url)
+        .chain_update(remote.reader());
+    let hash = match extent {
+        Extent::Whole => hash,
+        Extent::Names => hash.chain_update(b"blob:none"),
+    };
+    hex::encode(hash.finalize())
 }
 
 /// One mirror. It is written by one fetch at a time and read by any number of checkouts.

@@ -19,8 +19,22 @@ pub struct Wish<'a> {
     pub have: &'a [Oid],
     /// Commits whose parents are not held.
     pub shallow: &'a [Oid],
-    /// Commits of each history, 1 for the wanted one alone.
-    pub depth: u32,
+    /// Commits of each history, 1 for the wanted one alone; none where no histories are wanted.
+    pub depth: Option<u32>,
+    /// What the pack may leave out.
+    pub pack: Pack,
+}
+
+/// What a pack may leave out. A mirror of which files were once left out is never sent a thin pack: that one could count
+/// on a file which the mirror seems to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pack {
+    /// What is held, and what objects of it are stored as a difference to.
+    Thin,
+    /// What is held.
+    Plain,
+    /// What is held, and all files but those that are wanted by their own hashes. Needs `fetch=filter`.
+    WithoutFiles,
 }
 
 /// Asks for commits down to a depth.
@@ -37,14 +51,19 @@ pub fn request(capabilities: &V2, wish: &Wish<'_>) -> Bytes {
     }
     let each =
         |word: &'static str, ids: &[Oid]| ids.iter().map(|id| format!("{word} {id}")).collect::<Vec<_>>();
+    let form = match wish.pack {
+        Pack::Thin => Some("thin-pack"),
+        Pack::Plain => None,
+        Pack::WithoutFiles => Some("filter blob:none"),
+    };
     request
         .delimiter()
-        .line("thin-pack")
+        .lines(form.map(str::to_owned))
         .line("ofs-delta")
         .line("no-progress")
         .lines(each("want", wish.wants))
         .lines(each("shallow", wish.shallow))
-        .line(&format!("deepen {}", wish.depth))
+        .lines(wish.depth.map(|depth| format!("deepen {depth}")))
         .lines(each("have", wish.have))
         .line("done")
         .finish()
@@ -206,11 +225,34 @@ mod tests {
             wants: &[id],
             have: &[id],
             shallow: &[id],
-            depth: 1,
+            depth: Some(1),
+            pack: Pack::Thin,
         };
         let text = String::from_utf8(request(&V2::default(), &wish).to_vec()).unwrap();
         let wanted = format!("0032want {A}\n0035shallow {A}\n000ddeepen 1\n0032have {A}\n0009done\n0000");
         assert!(text.ends_with(&wanted), "{text}");
+        assert!(
+            text.contains("000ethin-pack\n") && !text.contains("filter"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_pack_without_files_is_never_a_thin_one() {
+        let id = object_id(A.as_bytes()).unwrap();
+        let wish = Wish {
+            wants: &[id],
+            have: &[],
+            shallow: &[],
+            depth: None,
+            pack: Pack::WithoutFiles,
+        };
+        let text = String::from_utf8(request(&V2::default(), &wish).to_vec()).unwrap();
+        assert!(
+            text.contains("0015filter blob:none\n") && !text.contains("thin-pack"),
+            "{text}"
+        );
+        assert!(!text.contains("deepen"), "{text}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod lookup;
 mod mirrors;
 mod names;
 mod older;
+mod partial;
 mod pins;
 mod proxies;
 mod redirects;

@@ -7,9 +7,11 @@ use sluice_runtime::watch::Next;
 
 use super::world::World;
 
-/// A repository with a lightweight and an annotated tag at its only commit.
+/// A repository with a lightweight and an annotated tag at its only commit, whose server can leave files out.
 async fn world() -> World {
     let mut world = World::new().await;
+    let allow = ["config", "uploadpack.allowFilter", "true"];
+    world.repository.git(allow).unwrap();
     world.commit(
         "trees",
         &[
@@ -237,4 +239,44 @@ async fn a_new_commit_is_sparse_as_well_and_an_old_form_of_its_revision_is_no_ne
     packed(&world, "app").await;
     assert_eq!(world.artifact("app").await.digest, digest);
     assert_eq!(world.server.count(Step::Fetch), fetched);
+}
+
+/// Makes an artifact of one of forty directories: its digest, and the bytes that the server sent for it.
+async fn one_of_forty(filters: bool) -> (String, u64) {
+    let mut world = World::new().await;
+    let noise = |seed: u64| -> String {
+        let next = |n: &u64| Some(n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        let numbers = std::iter::successors(Some(seed), next).take(2000);
+        numbers.map(|n| n.to_string()).collect()
+    };
+    let files: Vec<_> = (0..40)
+        .map(|n| (format!("stack-{n}/main.tf"), noise(n)))
+        .collect();
+    let files: Vec<_> = files
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str()))
+        .collect();
+    world.commit("stacks", &files);
+    let allow = [
+        "config",
+        "uploadpack.allowFilter",
+        if filters { "true" } else { "false" },
+    ];
+    world.repository.git(allow).unwrap();
+    world
+        .create("app", json!({ "sparseCheckout": ["stack-7/"] }))
+        .await;
+    assert_eq!(packed(&world, "app").await, [".", "stack-7", "stack-7/main.tf"]);
+    let requests = world.server.requests();
+    let answers = requests.iter().filter(|request| request.step == Step::Fetch);
+    let digest = world.artifact("app").await.digest;
+    (digest, answers.map(|request| request.response_bytes).sum())
+}
+
+#[tokio::test]
+async fn only_what_is_selected_travels_from_a_server_that_can_leave_files_out() {
+    let (digest, all) = one_of_forty(false).await;
+    let (same, part) = one_of_forty(true).await;
+    assert_eq!(same, digest);
+    assert!(part * 10 < all, "{part} of {all} bytes");
 }

@@ -40,7 +40,7 @@ pub fn request(capabilities: &Capabilities, wish: &Wish<'_>) -> Bytes {
     let mut request = Request::default().lines(wants);
     if capabilities.shallow {
         request = request.lines(wish.shallow.iter().map(|id| format!("shallow {id}")));
-        request = request.line(&format!("deepen {}", wish.depth));
+        request = request.lines(wish.depth.map(|depth| format!("deepen {depth}")));
     }
     request = request.flush();
     if capabilities.shallow || wish.shallow.is_empty() {
@@ -141,6 +141,7 @@ mod tests {
     use git2::Oid;
     use proptest::prelude::*;
 
+    use super::super::super::fetch::Pack;
     use super::super::super::object_id;
     use super::*;
 
@@ -162,7 +163,8 @@ mod tests {
             wants: &[id(), id()],
             have: &[id()],
             shallow,
-            depth: 1,
+            depth: Some(1),
+            pack: Pack::Thin,
         };
         let text = String::from_utf8(request(capabilities, &wish).to_vec()).unwrap();
         text.replace(A, "A").replace(AGENT, "us")

@@ -9,12 +9,14 @@ mod ustar;
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 
+use serde_json::json;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_runtime::shutdown::Token;
 
 use crate::archive::Algorithm;
 use crate::git::{Address, Credentials, Head, Limits, Mirrors, Oid, Reference, Remote, Transport, fetch};
 use crate::reconcile::pack::pack;
+use crate::reconcile::tests::world::World;
 use crate::tree::Tree;
 use reference::reference;
 use trees::{TREES, checked_out, import, random_tree};
@@ -106,6 +108,34 @@ async fn random_trees_are_packed_as_the_reference_packs_a_work_tree_of_git() {
         .collect();
     import(&repository, &stream);
     compare(&repository, trees).await;
+}
+
+/// How many of the trees go through whole passes, which cost more than packing alone.
+const LIVE: u64 = 40;
+
+#[tokio::test]
+async fn random_trees_become_the_artifacts_of_the_reference_through_whole_passes() {
+    let world = World::with(Repository::create().unwrap()).await;
+    let mut stream = Vec::new();
+    let trees: Vec<_> = (TREES..TREES + LIVE)
+        .map(|number| (format!("t{number}"), random_tree(number, &mut stream)))
+        .collect();
+    import(&world.repository, &stream);
+    for (name, ignore) in trees {
+        let commit = world.repository.resolve(&format!("refs/heads/{name}")).unwrap();
+        let spec = json!({ "ref": { "branch": name }, "ignore": ignore });
+        world.create(&name, spec).await;
+        world.pass(&name).await;
+        let artifact = world.artifact(&name).await;
+        assert_eq!(artifact.revision, format!("{name}@sha1:{commit}"));
+        let mut tar = Vec::new();
+        flate2::read::GzDecoder::new(std::fs::File::open(world.file(&artifact)).unwrap())
+            .read_to_end(&mut tar)
+            .unwrap();
+        let work = checked_out(&world.repository, &commit);
+        let wanted = reference(&work.path().join("work"), ignore.as_deref());
+        assert!(tar == wanted, "{name} {ignore:?}: {}", listing(&tar));
+    }
 }
 
 #[tokio::test]

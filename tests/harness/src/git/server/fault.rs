@@ -70,6 +70,7 @@ pub struct Injection {
     pub(super) fault: Fault,
     scope: Scope,
     repository: Option<String>,
+    spared: Option<&'static str>,
     left: Option<u32>,
 }
 
@@ -81,6 +82,7 @@ impl Injection {
             fault,
             scope,
             repository: None,
+            spared: None,
             left: None,
         }
     }
@@ -90,6 +92,15 @@ impl Injection {
     pub fn repository(self, name: &str) -> Self {
         Self {
             repository: Some(name.to_owned()),
+            ..self
+        }
+    }
+
+    /// Only for requests whose body does not hold this text.
+    #[must_use]
+    pub fn sparing(self, text: &'static str) -> Self {
+        Self {
+            spared: Some(text),
             ..self
         }
     }
@@ -113,6 +124,7 @@ impl Injection {
                 .repository
                 .as_ref()
                 .is_none_or(|name| *name == request.repository)
+            && self.spared.is_none_or(|text| !request.body_text().contains(text))
     }
 
     /// Counts one use; true when it was the last.
