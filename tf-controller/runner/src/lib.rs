@@ -1,7 +1,7 @@
 //! One Terraform run, start to end, in a pod or as a child process.
 //!
 //! The controller resolves a [`bundle`]; [`run`] claims the run, prepares a directory, types the [`cli`], keeps the [`plan`],
-//! writes outputs and reports by patching the status of its `TerraformRun`.
+//! writes outputs and reports by patching the status of its `TerraformRun`. [`template`] is of both sides.
 
 pub mod args;
 pub mod bundle;
@@ -10,3 +10,4 @@ pub mod chunk;
 pub mod cli;
 pub mod plan;
 pub mod run;
+pub mod template;

@@ -1,0 +1,127 @@
+//! Go's own functions that make texts: printing as Go prints, within limits.
+
+use super::args::Grown;
+use super::{Args, Fault, PRINT, Table};
+use crate::template::budget::VALUE_LIMIT;
+use crate::template::value::{display, string};
+use gotmpl::{Template, Value, html_escape, js_escape, url_encode};
+use std::sync::Arc;
+
+/// Most arguments of `printf`.
+const PRINTF_ARGUMENTS: usize = 64;
+/// Longest that the library pads a verb to.
+const PADDING: usize = 65_536;
+
+/// Names and functions.
+pub(super) const TABLE: Table = &[
+    (PRINT, show),
+    ("print", print),
+    ("println", println),
+    ("printf", printf),
+    ("html", |args| Ok(escape(args, html_escape))),
+    ("js", |args| Ok(escape(args, js_escape))),
+    ("urlquery", |args| Ok(escape(args, url_encode))),
+];
+
+/// What an action prints.
+fn show(args: &Args<'_>) -> Result<Value, Fault> {
+    Ok(match args.value(0)? {
+        Value::Nil => string("<no value>"),
+        Value::String(text) => Value::String(Arc::clone(text)),
+        other => string(display(other)),
+    })
+}
+
+fn print(args: &Args<'_>) -> Result<Value, Fault> {
+    let mut out = Grown::default();
+    let mut before: Option<&Value> = None;
+    for value in args.all() {
+        let texts = |value: &Value| matches!(value, Value::String(_));
+        if before.is_some_and(|before| !texts(before) && !texts(value)) {
+            out.push(" ")?;
+        }
+        out.push(&display(value))?;
+        before = Some(value);
+    }
+    Ok(out.done())
+}
+
+fn println(args: &Args<'_>) -> Result<Value, Fault> {
+    let mut out = Grown::default();
+    for (index, value) in args.all().iter().enumerate() {
+        out.push(if index > 0 { " " } else { "" })?;
+        out.push(&display(value))?;
+    }
+    out.push("\n")?;
+    Ok(out.done())
+}
+
+fn escape(args: &Args<'_>, with: fn(&str) -> String) -> Value {
+    let mut text = String::new();
+    for value in args.all() {
+        match value {
+            Value::Nil => text.push_str("<no value>"),
+            other => text.push_str(&display(other)),
+        }
+    }
+    string(with(&text))
+}
+
+/// The library formats; what it may make is bounded first, and `%v` of floats is written as Go does.
+fn printf(args: &Args<'_>) -> Result<Value, Fault> {
+    let format = args.text(0)?;
+    let mut values = args.all().to_vec();
+    if values.len() > PRINTF_ARGUMENTS {
+        return Err(Fault::new(format!("more than {PRINTF_ARGUMENTS} arguments")));
+    }
+    let largest = values.iter().skip(1).map(|v| display(v).len()).max().unwrap_or(0);
+    let verbs = format.bytes().filter(|byte| *byte == b'%').count();
+    let padded = format.bytes().any(|byte| byte.is_ascii_digit() || byte == b'*');
+    let each = largest
+        .saturating_mul(6)
+        .saturating_add(if padded { PADDING } else { 64 });
+    if verbs.saturating_mul(each).saturating_add(format.len()) > 4 * VALUE_LIMIT {
+        return Err(Fault::too_large());
+    }
+    as_go_prints(format, &mut values);
+    let words: Vec<String> = (0..values.len())
+        .map(|index| format!("(index . {index})"))
+        .collect();
+    let call = format!("{{{{printf {}}}}}", words.join(" "));
+    let failed = |_| Fault::new("the arguments do not fit the format");
+    let template = Template::new("").parse(&call).map_err(failed)?;
+    let text = template
+        .execute_to_string(&Value::List(values.into()))
+        .map_err(failed)?;
+    Ok(string(text))
+}
+
+/// Replaces arguments of `%v` by their texts, where each verb takes the next argument.
+fn as_go_prints(format: &str, values: &mut [Value]) {
+    if format.contains(['*', '[']) {
+        return;
+    }
+    let mut next = 1;
+    let mut rest = format.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            continue;
+        }
+        let mut plain = true;
+        let Some(verb) = rest.find(|byte| {
+            plain &= *byte != b'+' && *byte != b'#';
+            !b"+-# 0.123456789".contains(byte)
+        }) else {
+            return;
+        };
+        if verb == b'%' {
+            continue;
+        }
+        if let Some(value) = values.get_mut(next).filter(|_| plain && verb == b'v')
+            && matches!(value, Value::Float(_) | Value::List(_) | Value::Map(_))
+        {
+            *value = string(display(value));
+        }
+        next += 1;
+    }
+}

@@ -1,0 +1,145 @@
+//! Maps. They are values here: what changes one gives the changed one, and a template's `set $m ..` assigns it to `$m`.
+
+use super::lists::texts;
+use super::{Args, Fault, Table};
+use crate::template::value::{display, string};
+use gotmpl::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A map of a template.
+type Map = BTreeMap<Arc<str>, Value>;
+
+/// Names and functions.
+pub(super) const TABLE: Table = &[
+    ("dict", |args| Ok(dict(args))),
+    ("get", |args| {
+        args.exactly(2)?;
+        let found = args.map(0)?.get(args.text(1)?);
+        Ok(found.cloned().unwrap_or_else(|| string("")))
+    }),
+    ("set", |args| {
+        args.exactly(3)?;
+        let mut map = Map::clone(args.map(0)?);
+        map.insert(Arc::from(args.text(1)?), args.value(2)?.clone());
+        Ok(made(map))
+    }),
+    ("unset", |args| {
+        args.exactly(2)?;
+        let mut map = Map::clone(args.map(0)?);
+        map.remove(args.text(1)?);
+        Ok(made(map))
+    }),
+    ("hasKey", |args| {
+        args.exactly(2)?;
+        Ok(Value::Bool(args.map(0)?.contains_key(args.text(1)?)))
+    }),
+    ("pluck", |args| {
+        let key = args.text(0)?;
+        let mut found = Vec::new();
+        for index in 1..args.all().len() {
+            found.extend(args.map(index)?.get(key).cloned());
+        }
+        Ok(Value::List(found.into()))
+    }),
+    ("keys", |args| {
+        let mut keys = Vec::new();
+        for index in 0..args.all().len() {
+            keys.extend(args.map(index)?.keys().cloned());
+        }
+        Ok(texts(keys))
+    }),
+    ("values", |args| {
+        args.exactly(1)?;
+        Ok(Value::List(args.map(0)?.values().cloned().collect()))
+    }),
+    ("pick", |args| keep(args, true)),
+    ("omit", |args| keep(args, false)),
+    ("merge", |args| merge(args, false)),
+    ("mustMerge", |args| merge(args, false)),
+    ("mergeOverwrite", |args| merge(args, true)),
+    ("mustMergeOverwrite", |args| merge(args, true)),
+    ("dig", dig),
+];
+
+fn made(map: Map) -> Value {
+    Value::Map(Arc::new(map))
+}
+
+fn dict(args: &Args<'_>) -> Value {
+    let pairs = args.all().chunks(2);
+    made(
+        pairs
+            .filter_map(|pair| {
+                let (key, given) = (pair.first()?, pair.get(1));
+                Some((
+                    Arc::from(display(key)),
+                    given.cloned().unwrap_or_else(|| string("")),
+                ))
+            })
+            .collect(),
+    )
+}
+
+fn keep(args: &Args<'_>, listed: bool) -> Result<Value, Fault> {
+    let held = args.map(0)?;
+    let mut names = std::collections::BTreeSet::new();
+    for index in 1..args.all().len() {
+        names.insert(args.text(index)?);
+    }
+    let kept = held
+        .iter()
+        .filter(|(key, _)| names.contains(key.as_ref()) == listed);
+    Ok(made(
+        kept.map(|(key, value)| (Arc::clone(key), value.clone()))
+            .collect(),
+    ))
+}
+
+fn merge(args: &Args<'_>, overwrite: bool) -> Result<Value, Fault> {
+    let mut target = Map::clone(args.map(0)?);
+    for index in 1..args.all().len() {
+        merge_into(&mut target, args.map(index)?, overwrite);
+    }
+    Ok(made(target))
+}
+
+/// As mergo: maps are merged, an empty value is no value, of either side.
+fn merge_into(target: &mut Map, source: &Map, overwrite: bool) {
+    for (key, value) in source {
+        match (target.get_mut(key), value) {
+            (Some(Value::Map(inner)), Value::Map(other)) => {
+                merge_into(Arc::make_mut(inner), other, overwrite);
+            }
+            (Some(held), value) if !held.is_truthy() || overwrite && value.is_truthy() => {
+                *held = value.clone();
+            }
+            (Some(_), _) => {}
+            (None, value) => {
+                target.insert(Arc::clone(key), value.clone());
+            }
+        }
+    }
+}
+
+fn dig(args: &Args<'_>) -> Result<Value, Fault> {
+    args.at_least(3)?;
+    let count = args.all().len();
+    let mut map = args.map(count - 1)?;
+    for index in 0..count - 2 {
+        let Some(step) = map.get(args.text(index)?) else {
+            return Ok(args.value(count - 2)?.clone());
+        };
+        match step {
+            _ if index + 1 == count - 2 => return Ok(step.clone()),
+            Value::Map(inner) => map = inner,
+            other => {
+                return Err(Fault::new(format!(
+                    "a step leads to a {}, not a map",
+                    other.type_name()
+                )));
+            }
+        }
+    }
+    Ok(args.value(count - 2)?.clone())
+}
