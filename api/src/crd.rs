@@ -68,6 +68,10 @@ fn older(mut version: CustomResourceDefinitionVersion) -> CustomResourceDefiniti
         for path in v1alpha1::ABSENT {
             remove(root, path);
         }
+        if let Some(spec) = at(root, "spec") {
+            // They speak of fields that this version does not have.
+            spec.x_kubernetes_validations = None;
+        }
         if let Some(status) = at(root, "status") {
             status.default = None;
         }

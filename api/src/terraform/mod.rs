@@ -21,7 +21,9 @@ pub use outcome::{
     BranchPlanner, HealthCheck, HealthCheckKind, OutputsSecret, PlanOptions, ReadablePlan, Remediation,
     StateOptions, Unlock, Webhook, WebhookStage,
 };
-pub use policy::{AutoApply, ChangeKind, DeletionPolicy, IgnoredDrift, ToolName, ToolSelection};
+pub use policy::{
+    AutoApply, ChangeKind, ContradictingDeletion, DeletionPolicy, IgnoredDrift, ToolName, ToolSelection,
+};
 pub use runner::{RunnerPodMetadata, RunnerPodSpec, RunnerPodTemplate};
 pub use spec::{
     Dependency, NamespacedReference, RetryStrategy, SourceKind, SourceReference, Terraform, TerraformSpec,
@@ -33,3 +35,6 @@ pub const GROUP: &str = "infra.contrib.fluxcd.io";
 
 /// The finalizer that the apply controller puts on its objects.
 pub const FINALIZER: &str = "finalizers.tf.contrib.fluxcd.io";
+
+/// Beginning of the finalizers that a stack puts on those it depends on; its own name follows.
+pub const DEPENDANT_FINALIZER: &str = "tf.dependency.of.";

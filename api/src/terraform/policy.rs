@@ -4,6 +4,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::TerraformSpec;
+
 /// What `approvePlan: auto` may apply without a person. A plan of which any part is held waits for an approval as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -48,6 +50,52 @@ pub enum DeletionPolicy {
     Orphan,
     /// The resources and the state stay.
     Retain,
+}
+
+impl DeletionPolicy {
+    /// The spelling in the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Destroy => "Destroy",
+            Self::Orphan => "Orphan",
+            Self::Retain => "Retain",
+        }
+    }
+}
+
+/// `deletionPolicy` and `destroyResourcesOnDeletion` say opposite things. The CRD refuses such an object; an older one,
+/// or one that was stored before, may let it in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "spec.deletionPolicy is {policy} and spec.destroyResourcesOnDeletion is true: the resources cannot both stay and be \
+     destroyed; remove one of the two",
+    policy = .0.as_str()
+)]
+pub struct ContradictingDeletion(pub DeletionPolicy);
+
+impl TerraformSpec {
+    /// What becomes of resources and state with the object: `deletionPolicy`, or without it what
+    /// `destroyResourcesOnDeletion` says. That one is false when it is absent, so false contradicts nothing.
+    ///
+    /// # Errors
+    /// When `destroyResourcesOnDeletion: true` meets a policy that keeps the resources.
+    pub const fn on_deletion(&self) -> Result<DeletionPolicy, ContradictingDeletion> {
+        match (self.deletion_policy, self.destroy_resources_on_deletion) {
+            (Some(policy @ (DeletionPolicy::Orphan | DeletionPolicy::Retain)), true) => {
+                Err(ContradictingDeletion(policy))
+            }
+            (Some(policy), _) => Ok(policy),
+            (None, true) => Ok(DeletionPolicy::Destroy),
+            (None, false) => Ok(DeletionPolicy::Retain),
+        }
+    }
+
+    /// Whether the deletion of the object destroys its resources first.
+    #[must_use]
+    pub const fn destroys_on_deletion(&self) -> bool {
+        matches!(self.on_deletion(), Ok(DeletionPolicy::Destroy))
+    }
 }
 
 /// Differences between state and world that are not drift. In one entry addresses and attributes must both match.
@@ -96,5 +144,45 @@ impl ToolName {
             Self::Tofu => "tofu",
             Self::Terraform => "terraform",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_policy_and_the_older_field_are_one_answer_or_a_contradiction() {
+        let answer = |policy: &str, destroys: bool| {
+            let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" },
+                "destroyResourcesOnDeletion": destroys });
+            if !policy.is_empty() {
+                spec["deletionPolicy"] = policy.into();
+            }
+            let spec: TerraformSpec = serde_json::from_value(spec).unwrap();
+            assert_eq!(
+                spec.destroys_on_deletion(),
+                spec.on_deletion() == Ok(DeletionPolicy::Destroy)
+            );
+            spec.on_deletion().map(DeletionPolicy::as_str)
+        };
+        assert_eq!(answer("", false), Ok("Retain"));
+        assert_eq!(answer("", true), Ok("Destroy"));
+        assert_eq!(answer("Destroy", false), Ok("Destroy"));
+        assert_eq!(answer("Destroy", true), Ok("Destroy"));
+        assert_eq!(answer("Orphan", false), Ok("Orphan"));
+        assert_eq!(answer("Retain", false), Ok("Retain"));
+        let contradiction = answer("Orphan", true).unwrap_err();
+        assert_eq!(contradiction, ContradictingDeletion(DeletionPolicy::Orphan));
+        assert!(
+            contradiction
+                .to_string()
+                .starts_with("spec.deletionPolicy is Orphan and spec.destroyR")
+        );
+        assert_eq!(
+            answer("Retain", true),
+            Err(ContradictingDeletion(DeletionPolicy::Retain))
+        );
     }
 }

@@ -42,6 +42,10 @@ use crate::shape::{any_json, is_false, yes};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "message": "deletionPolicy Orphan and Retain keep what destroyResourcesOnDeletion: true destroys; remove one of the two",
+    "rule": "!has(self.deletionPolicy) || self.deletionPolicy == 'Destroy' || !has(self.destroyResourcesOnDeletion) || !self.destroyResourcesOnDeletion"
+}]))]
 pub struct TerraformSpec {
     /// Whether the runner's pod is deleted after each run.
     #[serde(default = "yes")]
