@@ -3,7 +3,7 @@
 use crate::{
     executor::{ProcessExecutor, RunRef},
     inputs::Place,
-    reconcile::{Artifacts, Context, Stacks, place_of, stack_of},
+    reconcile::{Artifacts, Context, Stacks, in_order, neighbours, place_of, stack_of, version},
     schedule::Slots,
 };
 use futures::{StreamExt, stream};
@@ -65,11 +65,11 @@ pub async fn run(
     client: Client,
     stop: Token,
 ) -> Result<(), RunError> {
-    let context = context(&options, client.clone(), executor, &stop)?;
     let scope = options.settings.scope.clone();
-    hold_places(&context, &scope, &client, &stop).await;
-    let watch = Watch::<Terraform>::new(client.clone(), options.settings);
+    let watch = Watch::<Terraform>::new(client.clone(), options.settings.clone()).relate(version, neighbours);
     let stacks = watch.objects();
+    let context = context(&options, client.clone(), executor, &stacks, &stop)?;
+    hold_places(&context, &scope, &client, &stop).await;
     // Runs do not carry the labels by which stacks are chosen.
     let runs = Related::<TerraformRun>::new(
         client.clone(),
@@ -109,6 +109,7 @@ fn context(
     options: &Options,
     client: Client,
     executor: Arc<ProcessExecutor>,
+    stacks: &Objects<Terraform>,
     stop: &Token,
 ) -> Result<Arc<Context>, RunError> {
     let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
@@ -126,6 +127,8 @@ fn context(
         cross_namespace: options.cross_namespace,
         run_deadline: options.run_deadline.clone(),
         place: options.place,
+        stacks: stacks.clone(),
+        watched: options.settings.scope.namespace.clone(),
     }))
 }
 
@@ -161,13 +164,13 @@ fn is_in_progress(run: &TerraformRun) -> bool {
         .is_some_and(|status| status.claim.is_some() && !status.phase.is_final())
 }
 
-/// The stacks that read this source and have not tried its revision.
+/// The stacks that read this source and have not tried its revision, each behind those that it builds on.
 fn behind(stacks: &Objects<Terraform>, source: &GitRepository) -> Vec<ObjectKey> {
     let Some(artifact) = source.status.as_ref().and_then(|status| status.artifact.as_ref()) else {
         return Vec::new();
     };
     let (name, namespace) = (source.name_any(), source.namespace().unwrap_or_default());
-    stacks.keys(|stack| {
+    let keys = stacks.keys(|stack| {
         let wanted = &stack.spec.source_ref;
         let from = if wanted.namespace.is_empty() {
             stack.namespace().unwrap_or_default()
@@ -179,7 +182,8 @@ fn behind(stacks: &Objects<Terraform>, source: &GitRepository) -> Vec<ObjectKey>
             .as_ref()
             .is_some_and(|s| s.last_attempted_revision == artifact.revision);
         wanted.name == name && from == namespace && !tried
-    })
+    });
+    in_order(keys, stacks)
 }
 
 /// The stack of a run whose process has ended.

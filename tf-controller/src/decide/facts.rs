@@ -13,12 +13,19 @@ pub struct Facts {
     pub suspended: bool,
     /// A field that is refused, and why.
     pub refused: Option<String>,
+    /// Two fields that say opposite things, and which: nothing is done, not even a deletion.
+    pub contradiction: Option<String>,
     /// `metadata.generation`.
     pub generation: i64,
     /// What the spec allows.
     pub policy: Policy,
     /// What `approvePlan` says of the waiting plan.
     pub approval: Approval,
+    /// The stacks that this one builds on.
+    pub dependencies: Dependencies,
+    /// The stacks that build on this one and still hold something: with a deletion or `destroy` they go first. Not looked
+    /// at otherwise.
+    pub dependants: Vec<String>,
     /// The source.
     pub source: SourceFact,
     /// The inputs.
@@ -44,6 +51,20 @@ pub struct Policy {
     pub destroy: bool,
     /// `destroyResourcesOnDeletion`.
     pub destroy_on_deletion: bool,
+}
+
+/// What `dependsOn` says of a stack that wants to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Dependencies {
+    /// Nothing stands in the way.
+    #[default]
+    Ready,
+    /// One is not as far; the public text.
+    Waiting(String),
+    /// One lies in another namespace and that is not allowed; the public text.
+    Denied(String),
+    /// They lead back to this stack; the public text names them all.
+    Cycle(String),
 }
 
 /// What `approvePlan` says, held against the waiting plan by `sluice_api::terraform::approval`.

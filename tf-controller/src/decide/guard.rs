@@ -66,12 +66,18 @@ pub(crate) enum Guard {
     Alive,
     /// A run whose inputs changed before it began does not begin.
     Outdated,
+    /// Fields that contradict each other stop a stack, and its deletion.
+    Contradiction,
+    /// What is made waits for what it builds on.
+    DependenciesFirst,
+    /// What is destroyed or deleted waits for what builds on it.
+    DependantsFirst,
 }
 
 #[cfg(test)]
 impl Guard {
     /// Each of them.
-    pub(crate) const ALL: [Self; 31] = {
+    pub(crate) const ALL: [Self; 34] = {
         use Guard::*;
         [
             Suspended,
@@ -105,6 +111,9 @@ impl Guard {
             Claimed,
             Alive,
             Outdated,
+            Contradiction,
+            DependenciesFirst,
+            DependantsFirst,
         ]
     };
 }

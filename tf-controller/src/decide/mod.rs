@@ -2,10 +2,12 @@
 //! explored exhaustively. `reconcile` gathers the [`Facts`], calls [`decide`] and carries the [`Step`] out.
 //!
 //! Rules, in order: a refused field, deletion, suspension, the source, an active run, a waiting plan, changed inputs,
-//! a failure to retry, a request, the interval. The first that applies decides.
+//! a failure to retry, a request, the interval. The first that applies decides. What would then be started waits for the
+//! stacks that it builds on, and a destroy for those that build on it (`order`).
 
 mod facts;
 mod guard;
+mod order;
 mod retry;
 #[cfg(test)]
 pub(crate) mod table;
@@ -14,8 +16,8 @@ mod tests;
 mod upkeep;
 
 pub use facts::{
-    Approval, Facts, History, Inputs, NewRun, Outcome, Pending, Policy, RunAction, RunFact, SourceFact,
-    Trigger,
+    Approval, Dependencies, Facts, History, Inputs, NewRun, Outcome, Pending, Policy, RunAction, RunFact,
+    SourceFact, Trigger,
 };
 pub(crate) use guard::{Guard, guard};
 pub use retry::{RetryPolicy, Strategy};
@@ -50,6 +52,12 @@ pub enum Rest {
     DeletionSuspended,
     /// A field that this version does not carry out is set.
     Refused,
+    /// Two fields of the spec say opposite things; the facts name them.
+    Contradiction,
+    /// A stack that this one builds on is not as far, or cannot be; the facts say which and why.
+    Dependencies,
+    /// Stacks that build on this one are to go first; the facts name them.
+    Dependants,
     /// The source cannot be used; the facts say why.
     Source,
     /// The inputs cannot be resolved; the facts say why.
@@ -81,8 +89,11 @@ pub fn decide(facts: &Facts) -> Step {
     if guard(Guard::Suspended, facts.suspended) {
         return Step::Rest(Rest::Suspended);
     }
+    if let Some(rest) = order::forbids(facts) {
+        return Step::Rest(rest);
+    }
     match usable(facts) {
-        Ok(inputs) => wanted(facts, inputs),
+        Ok(inputs) => order::in_turn(facts, wanted(facts, inputs)),
         Err(rest) => Step::Rest(rest),
     }
 }
@@ -92,15 +103,17 @@ fn usable(facts: &Facts) -> Result<&str, Rest> {
     if guard(Guard::Refused, facts.refused.is_some()) {
         return Err(Rest::Refused);
     }
+    // A destroy can also be made of what was applied last: then the inputs alone tell.
+    let matters = !facts.deleting || facts.inputs == Inputs::Unresolved;
     if guard(
         Guard::SourceMissing,
-        !matches!(facts.source, SourceFact::Found { .. }),
+        matters && !matches!(facts.source, SourceFact::Found { .. }),
     ) {
         return Err(Rest::Source);
     }
     match &facts.inputs {
         Inputs::Known(inputs) => Ok(inputs),
-        _ if guard(Guard::InputsUnknown, true) => Err(Rest::InputsUnknown),
+        _ if guard(Guard::InputsUnknown, true) => Err(order::instead_of_inputs(facts)),
         _ => Ok(""),
     }
 }
@@ -235,6 +248,9 @@ fn deletion(facts: &Facts) -> Step {
     }
     if guard(Guard::DeletionSuspended, facts.suspended) {
         return Step::Rest(Rest::DeletionSuspended);
+    }
+    if let Some(rest) = order::keeps(facts) {
+        return Step::Rest(rest);
     }
     if !guard(Guard::DestroyFirst, facts.policy.destroy_on_deletion) {
         return Step::Release;

@@ -10,14 +10,17 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap()
 }
 
-fn facts() -> Facts {
+pub(super) fn facts() -> Facts {
     Facts {
         deleting: false,
         suspended: false,
         refused: None,
+        contradiction: None,
         generation: 1,
         policy: Policy::default(),
         approval: Approval::None,
+        dependencies: Dependencies::Ready,
+        dependants: Vec::new(),
         source: SourceFact::Found {
             revision: "main@sha1:aa".into(),
             digest: "sha256:bb".into(),
@@ -39,7 +42,7 @@ fn facts() -> Facts {
     }
 }
 
-fn ended(outcome: Outcome, ago: i64) -> RunFact {
+pub(super) fn ended(outcome: Outcome, ago: i64) -> RunFact {
     RunFact {
         name: "app-1234-1".into(),
         action: RunAction::Plan,
@@ -54,14 +57,14 @@ fn ended(outcome: Outcome, ago: i64) -> RunFact {
     }
 }
 
-fn with_last(last: RunFact) -> Facts {
+pub(super) fn with_last(last: RunFact) -> Facts {
     let mut facts = facts();
     facts.history.last_success = (last.outcome == Outcome::Succeeded).then_some(last.finished);
     facts.history.last = Some(last);
     facts
 }
 
-fn with_pending(ago: i64, drift: bool) -> Facts {
+pub(super) fn with_pending(ago: i64, drift: bool) -> Facts {
     let mut facts = with_last(ended(Outcome::Succeeded, ago));
     facts.history.pending = Some(Pending {
         plan_id: "plan-main-aa-ee".into(),
@@ -100,7 +103,7 @@ fn line(step: &Step) -> String {
     }
 }
 
-fn table(rows: Vec<(&str, Facts)>) -> String {
+pub(super) fn table(rows: Vec<(&str, Facts)>) -> String {
     let lines = rows
         .into_iter()
         .map(|(name, facts)| format!("{name}: {}", line(&decide(&facts))));
@@ -110,7 +113,7 @@ fn table(rows: Vec<(&str, Facts)>) -> String {
     )
 }
 
-fn change(mut facts: Facts, edit: impl FnOnce(&mut Facts)) -> Facts {
+pub(super) fn change(mut facts: Facts, edit: impl FnOnce(&mut Facts)) -> Facts {
     edit(&mut facts);
     facts
 }
@@ -225,7 +228,7 @@ fn a_deleted_stack() {
         ("keep resources", deleting(|f| f.policy.destroy_on_deletion = false)),
         ("keep resources, source gone", deleting(|f| { f.policy.destroy_on_deletion = false; f.source = SourceFact::NoArtifact; })),
         ("destroy", deleting(|_| {})),
-        ("destroy, source gone", deleting(|f| f.source = SourceFact::NoArtifact)),
+        ("destroy, source gone", deleting(|f| { f.source = SourceFact::NoArtifact; f.inputs = Inputs::Unresolved; })),
         ("suspended", deleting(|f| f.suspended = true)),
         ("a run is in progress", deleting(|f| f.history.active = Some(RunFact { outcome: Outcome::Active, ..ended(Outcome::Active, 1) }))),
         ("destroyed", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Succeeded, 1)))),

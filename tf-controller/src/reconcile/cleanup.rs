@@ -1,7 +1,7 @@
 //! Letting go: of a deleted stack, and of runs that nobody needs any more.
 
 use super::{
-    Context, PassError,
+    Context, PassError, dependencies,
     history::{STALE, in_order},
     place_of,
     report::phase,
@@ -58,6 +58,7 @@ pub(super) async fn release(
         }
     }
     context.slots.free(&place_of(&namespace, &stack.name_any()));
+    dependencies::let_go(stack, context).await?;
     finalizer::release(api, stack, FINALIZER).await?;
     tracing::info!("stack released");
     Ok(Next::OnChange)

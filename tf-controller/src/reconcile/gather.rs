@@ -2,7 +2,7 @@
 
 use super::{history, observe::Observed};
 use crate::{
-    decide::{Approval, Facts, Guard, History, Inputs, Policy, RetryPolicy, Strategy, guard},
+    decide::{Approval, Dependencies, Facts, Guard, History, Inputs, Policy, RetryPolicy, Strategy, guard},
     inputs,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,8 @@ use sluice_api::{
     terraform::{RetryStrategy, Terraform, approval},
 };
 
-/// Everything but the inputs, which cost more to know, and the approval, which is held against a plan.
+/// Everything but the inputs and the stacks around this one, which cost more to know, and the approval, which is held
+/// against a plan.
 pub(super) fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> Facts {
     let spec = &stack.spec;
     let status = stack.status.as_ref();
@@ -21,13 +22,16 @@ pub(super) fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> 
         deleting: stack.meta().deletion_timestamp.is_some(),
         suspended: spec.suspend,
         refused: inputs::refused(spec),
+        contradiction: spec.on_deletion().err().map(|error| error.to_string()),
         generation: stack.meta().generation.unwrap_or(0),
         policy: Policy {
             plan_only: spec.plan_only,
             destroy: spec.destroy,
-            destroy_on_deletion: spec.destroy_resources_on_deletion,
+            destroy_on_deletion: spec.destroys_on_deletion(),
         },
         approval: Approval::None,
+        dependencies: Dependencies::Ready,
+        dependants: Vec::new(),
         source: observed.source.clone(),
         inputs: Inputs::Unresolved,
         history: known_history(stack, observed),

@@ -1,6 +1,7 @@
 //! One pass over one stack: observe -> resolve -> decide -> dispatch -> report. This file alone knows the order.
 
 mod cleanup;
+mod dependencies;
 mod dispatch;
 mod gather;
 mod history;
@@ -8,6 +9,7 @@ mod observe;
 mod report;
 mod resolve;
 
+pub(crate) use dependencies::{in_order, neighbours, version};
 pub use resolve::Artifacts;
 
 use crate::{
@@ -37,7 +39,7 @@ use sluice_runtime::{
     event::Recorder,
     finalizer,
     status::{Applied, WriteError},
-    watch::{Next, Reconciler},
+    watch::{Next, Objects, Reconciler},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -66,6 +68,10 @@ pub struct Context {
     pub run_deadline: Interval,
     /// Where the CLI runs, for the generated backend.
     pub place: inputs::Place,
+    /// The stacks as last seen, for what reaches beyond one of them.
+    pub stacks: Objects<Terraform>,
+    /// The only namespace that is looked at; `None`: all of them.
+    pub watched: Option<String>,
 }
 
 /// Reconciles Terraform objects.
@@ -128,13 +134,32 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
     let mut facts = gather(&stack, &observed, context.clock.now());
     let resolved = resolve_inputs(&stack, &observed, &mut facts, context).await;
     facts.approval = approval_of(&stack, &facts);
-    let mut step = decide(&facts);
+    let mut step = decided(&stack, &mut facts, context).await?;
     let next = carry_out(&stack, &observed, &facts, resolved.as_ref(), &mut step, context).await?;
     if step == Step::Release {
         return cleanup::release(&api, &stack, context).await;
     }
     write(&api, &stack, &observed, &facts, &step, context).await?;
     Ok(next)
+}
+
+/// Decides, with a look at the stacks around this one where they can matter.
+async fn decided(stack: &Terraform, facts: &mut Facts, context: &Context) -> Result<Step, PassError> {
+    let idle = facts.suspended || facts.history.active.is_some();
+    if !idle && facts.refused.is_none() {
+        facts.dependencies = if facts.deleting {
+            dependencies::circle(stack, context)
+        } else {
+            dependencies::look(stack, &facts.source, context).await?
+        };
+    }
+    let step = decide(facts);
+    let destroys = matches!(&step, Step::Start(run) if run.destroy && run.action.applies());
+    if facts.deleting && !idle || destroys {
+        facts.dependants = dependencies::dependants(stack, context).await?;
+        return Ok(decide(facts));
+    }
+    Ok(step)
 }
 
 /// Resolves the inputs where a decision can depend on them, and puts them into the facts.
@@ -229,7 +254,7 @@ fn after_rest(rest: &Rest, facts: &Facts) -> Next {
         .max(Duration::from_secs(1));
     match rest {
         Rest::RetryAt(when) | Rest::Steady(when) | Rest::ShowPlan { again: Some(when) } => until(*when),
-        Rest::Source | Rest::InputsUnknown => Next::After(retry),
+        Rest::Source | Rest::InputsUnknown | Rest::Dependencies | Rest::Dependants => Next::After(retry),
         Rest::AwaitApproval => match &facts.history.pending {
             Some(pending) if pending.drift => until(
                 pending
@@ -242,6 +267,7 @@ fn after_rest(rest: &Rest, facts: &Facts) -> Next {
         Rest::Suspended
         | Rest::DeletionSuspended
         | Rest::Refused
+        | Rest::Contradiction
         | Rest::RetryLimit
         | Rest::ShowPlan { again: None } => Next::OnChange,
     }

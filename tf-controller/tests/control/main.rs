@@ -8,6 +8,7 @@
 
 mod approval;
 mod artifacts;
+mod dependencies;
 mod faults;
 mod interruptions;
 mod lifecycle;

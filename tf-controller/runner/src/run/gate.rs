@@ -11,7 +11,7 @@ pub(super) fn opens(terraform: &Terraform, run: &TerraformRun) -> Result<(), &'s
         return Err("the Terraform object is another one than the run was made for");
     }
     if run.spec.trigger == Trigger::Deletion {
-        let deleting = metadata.deletion_timestamp.is_some() && spec.destroy_resources_on_deletion;
+        let deleting = metadata.deletion_timestamp.is_some() && spec.destroys_on_deletion();
         return if deleting {
             Ok(())
         } else {

@@ -1,7 +1,8 @@
 //! What must hold of every decision, said without looking at how it is made.
 
 use super::super::{
-    Approval, Facts, Inputs, NewRun, Outcome, Rest, RunAction, SourceFact, Step, Trigger, decide,
+    Approval, Dependencies, Facts, Inputs, NewRun, Outcome, Rest, RunAction, SourceFact, Step, Trigger,
+    decide,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -31,8 +32,20 @@ fn started(facts: &Facts, run: &NewRun) -> Option<&'static str> {
         (!facts.suspended, "a suspended stack starts nothing"),
         (facts.refused.is_none(), "a refused field starts nothing"),
         (
-            matches!(facts.source, SourceFact::Found { .. }),
-            "nothing is run without an artifact",
+            matches!(facts.source, SourceFact::Found { .. }) || facts.deleting,
+            "nothing but a destroy is run without an artifact",
+        ),
+        (
+            facts.contradiction.is_none(),
+            "contradicting fields start nothing",
+        ),
+        (
+            facts.dependencies == Dependencies::Ready || run.destroy,
+            "what is made waits for what it builds on",
+        ),
+        (
+            facts.dependants.is_empty() || !run.destroy || !run.action.applies(),
+            "what is destroyed waits for what builds on it",
         ),
         (
             matches!(facts.inputs, Inputs::Known(_)),
@@ -136,6 +149,14 @@ fn released(facts: &Facts) -> Option<&'static str> {
             destroyed || !facts.policy.destroy_on_deletion,
             "a stack that destroys on deletion is destroyed before it is let go",
         ),
+        (
+            facts.contradiction.is_none(),
+            "contradicting fields let nothing go",
+        ),
+        (
+            facts.dependants.is_empty(),
+            "a stack is not let go before those that build on it",
+        ),
     ])
 }
 
@@ -169,6 +190,9 @@ fn holds_back(rest: &Rest) -> bool {
         Rest::Suspended
         | Rest::DeletionSuspended
         | Rest::Refused
+        | Rest::Contradiction
+        | Rest::Dependencies
+        | Rest::Dependants
         | Rest::Source
         | Rest::InputsUnknown
         | Rest::AwaitApproval
@@ -182,6 +206,9 @@ fn happen(facts: &mut Facts, rest: &Rest) {
     match rest {
         Rest::Suspended | Rest::DeletionSuspended => facts.suspended = false,
         Rest::Refused => facts.refused = None,
+        Rest::Contradiction => facts.contradiction = None,
+        Rest::Dependencies => facts.dependencies = Dependencies::Ready,
+        Rest::Dependants => facts.dependants.clear(),
         Rest::Source => {
             facts.source = SourceFact::Found {
                 revision: "main@sha1:cc".into(),

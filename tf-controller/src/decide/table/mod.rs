@@ -9,8 +9,8 @@ mod law;
 pub(crate) use law::broken;
 
 use super::{
-    Approval, Facts, Guard, History, Inputs, Outcome, Pending, Policy, RetryPolicy, RunAction, RunFact,
-    SourceFact, Strategy, Trigger, decide, guard::without,
+    Approval, Dependencies, Facts, Guard, History, Inputs, Outcome, Pending, Policy, RetryPolicy, RunAction,
+    RunFact, SourceFact, Strategy, Trigger, decide, guard::without,
 };
 use jiff::{SignedDuration, Timestamp};
 use std::{ops::ControlFlow, time::Instant};
@@ -187,9 +187,12 @@ pub(crate) fn every(mut visit: impl FnMut(&Facts) -> ControlFlow<()>) -> Control
                     deleting: false,
                     suspended: false,
                     refused: None,
+                    contradiction: None,
                     generation: 1,
                     policy: Policy::default(),
                     approval,
+                    dependencies: Dependencies::Ready,
+                    dependants: Vec::new(),
                     source: source.clone(),
                     inputs: inputs.clone(),
                     history: history.clone(),
@@ -210,13 +213,50 @@ pub(crate) fn every(mut visit: impl FnMut(&Facts) -> ControlFlow<()>) -> Control
     ControlFlow::Continue(())
 }
 
+/// What may stand against a run beside source and inputs, one at a time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Against {
+    Nothing,
+    Refused,
+    Contradiction,
+    Waiting,
+    Cycle,
+    Dependants,
+}
+
+impl Against {
+    const ALL: [Self; 6] = [
+        Self::Nothing,
+        Self::Refused,
+        Self::Contradiction,
+        Self::Waiting,
+        Self::Cycle,
+        Self::Dependants,
+    ];
+
+    fn stand(self, facts: &mut Facts) {
+        let said = |which: Self| (self == which).then(|| "x".to_owned());
+        facts.refused = said(Self::Refused);
+        facts.contradiction = said(Self::Contradiction);
+        facts.dependants = said(Self::Dependants).into_iter().collect();
+        facts.dependencies = match self {
+            Self::Waiting => Dependencies::Waiting(String::new()),
+            Self::Cycle => Dependencies::Cycle(String::new()),
+            _ => Dependencies::Ready,
+        };
+    }
+}
+
 fn switched(
     facts: &mut Facts,
     switches: &[Switches],
     visit: &mut impl FnMut(&Facts) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    for (refused, requested) in BOTH.into_iter().flat_map(|a| BOTH.map(|b| (a, b))) {
-        facts.refused = refused.then(|| "spec.x".to_owned());
+    for (against, requested) in Against::ALL
+        .into_iter()
+        .flat_map(|against| BOTH.map(|b| (against, b)))
+    {
+        against.stand(facts);
         facts.request = requested.then(|| "token".to_owned());
         for switch in switches {
             facts.deleting = switch.deleting;

@@ -43,7 +43,18 @@ fn resting(report: &Report<'_>, rest: &Rest, after: &TerraformStatus) -> Vec<Eve
     match rest {
         Rest::Suspended => Vec::new(),
         Rest::DeletionSuspended => vec![Event::normal("DeletionSuspended", message)],
-        Rest::Refused | Rest::Source | Rest::InputsUnknown => vec![Event::warning(reason, message)],
+        Rest::Dependencies if reason == "DependencyNotReady" => {
+            let retry = report.stack.spec.retry_interval.as_ref();
+            let retry = retry.map_or("15s", |interval| interval.as_str());
+            let text = format!("Dependencies do not meet ready condition, retrying in {retry}");
+            vec![Event::normal(reason, text)]
+        }
+        Rest::Refused
+        | Rest::Contradiction
+        | Rest::Dependencies
+        | Rest::Dependants
+        | Rest::Source
+        | Rest::InputsUnknown => vec![Event::warning(reason, message)],
         Rest::AwaitApproval | Rest::ShowPlan { .. } if reason == "DriftDetected" => vec![drift(report)],
         Rest::AwaitApproval | Rest::ShowPlan { .. } => {
             vec![Event::normal(

@@ -1,5 +1,7 @@
 //! `Ready`, `Reconciling` and `Stalled`: what the step and the newest run mean to whoever waits for the stack.
 
+mod order;
+
 use super::{Report, phase, succeeded};
 use crate::decide::{Approval, Inputs, Outcome, Rest, SourceFact, Step};
 use sluice_api::{
@@ -139,6 +141,13 @@ fn resting(report: &Report<'_>, rest: &Rest) -> Told {
             "UnsupportedField",
             report.facts.refused.clone().unwrap_or_default(),
         )),
+        Rest::Contradiction => stalled(ready(
+            Truth::False,
+            "ContradictingFields",
+            report.facts.contradiction.clone().unwrap_or_default(),
+        )),
+        Rest::Dependencies => order::dependencies(report),
+        Rest::Dependants => order::dependants(report),
         Rest::Source => source(report),
         Rest::InputsUnknown => match &report.facts.inputs {
             Inputs::Failed { reason, message } => retried(ready(Truth::False, *reason, message.as_str())),
