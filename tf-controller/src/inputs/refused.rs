@@ -14,7 +14,7 @@ pub fn refused(spec: &TerraformSpec) -> Option<String> {
 
 fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
     let lock = spec.tfstate.as_ref();
-    let fields: [(&'static str, bool); 27] = [
+    let fields: &[(&'static str, bool)] = &[
         (
             "sourceRef.kind",
             spec.source_ref.kind != SourceKind::GitRepository,
@@ -56,7 +56,7 @@ fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
             spec.runner_termination_grace_period_seconds != 30,
         ),
     ];
-    fields.into_iter().find_map(|(name, used)| used.then_some(name))
+    fields.iter().find_map(|(name, used)| used.then_some(*name))
 }
 
 #[cfg(test)]

@@ -235,9 +235,10 @@ pub(super) async fn let_go(stack: &Terraform, context: &Context) -> Result<(), P
     Ok(())
 }
 
-/// What others of a stack wait for: a change of it calls those that build on it, and those that it builds on.
+/// What others of a stack wait for: a change of it calls those that build on it, and those that it builds on. A stack that
+/// no pass has looked at has nothing to say.
 pub(crate) fn version(stack: &Terraform) -> Option<String> {
-    let status = stack.status.clone().unwrap_or_default();
+    let status = stack.status.as_ref()?;
     let ready = find(&status.conditions, Kind::Ready).map_or("", |ready| ready.status.as_str());
     Some(format!(
         "{:?} {:?} {ready} {} {} {}",

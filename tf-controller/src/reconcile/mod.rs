@@ -115,7 +115,7 @@ impl Reconciler<Terraform> for Stacks {
     type Error = PassError;
 
     async fn reconcile(&self, stack: Arc<Terraform>) -> Result<Next, PassError> {
-        pass(&stack, &self.context).await
+        Box::pin(pass(&stack, &self.context)).await
     }
 }
 
