@@ -1,7 +1,7 @@
 //! Builds the programs that the suites need from the Go modules pinned under `tests/assets`.
 //!
-//! A binary is kept under `<target>/tools/<name>-<hash>/<name>`, where the hash covers go.mod, go.sum and the flags: what
-//! is there is right, and what is not there is built. A lock keeps two builders from doing the same work twice.
+//! A binary is kept under `<target>/tools/<name>-<hash>/<name>`, where the hash covers go.mod, go.sum, the module's own
+//! code and the flags: what is there is right, and what is not there is built. A lock keeps two builders from doing the same work twice.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -31,6 +31,8 @@ pub enum Tool {
     Kubectl,
     /// The free continuation of Terraform.
     Tofu,
+    /// The suites' own provider, of which the source is here.
+    TrialProvider,
 }
 
 /// Why a program is not there.
@@ -61,7 +63,8 @@ pub enum BuildError {
 
 impl Tool {
     /// Every program, in the order in which they build fastest.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
+        Self::TrialProvider,
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -78,6 +81,7 @@ impl Tool {
             Self::KubeControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
             Self::Tofu => "tofu",
+            Self::TrialProvider => "terraform-provider-trial",
         }
     }
 
@@ -92,6 +96,7 @@ impl Tool {
             Self::Etcd => "etcd",
             Self::KubeApiserver | Self::KubeControllerManager | Self::Kubectl => "kube",
             Self::Tofu => "tofu",
+            Self::TrialProvider => "trial",
         }
     }
 
@@ -102,13 +107,14 @@ impl Tool {
             Self::KubeControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Self::Tofu => "github.com/opentofu/opentofu/cmd/tofu",
+            Self::TrialProvider => "sluice.dev/assets/trial",
         }
     }
 
     /// Kubernetes' programs say `v0.0.0-master` and `tofu` says `-dev` unless told otherwise.
     const fn linker_flags(self) -> &'static str {
         match self {
-            Self::Etcd => "-s -w",
+            Self::Etcd | Self::TrialProvider => "-s -w",
             Self::KubeApiserver | Self::KubeControllerManager | Self::Kubectl => concat!(
                 "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4",
                 " -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34"
@@ -125,8 +131,7 @@ impl Tool {
 pub fn place(tool: Tool) -> Result<PathBuf, BuildError> {
     let module = module(tool);
     let mut hash = Sha256::new();
-    for file in ["go.mod", "go.sum"] {
-        let path = module.join(file);
+    for path in sources(&module)? {
         hash.update(fs::read(&path).map_err(|source| BuildError::Cache { path, source })?);
     }
     for flag in [
@@ -143,6 +148,25 @@ pub fn place(tool: Tool) -> Result<PathBuf, BuildError> {
     Ok(tools()
         .join(format!("{}-{}", tool.name(), &hash[..12]))
         .join(tool.name()))
+}
+
+/// What a module is made of, beside the modules that it pins.
+fn sources(module: &Path) -> Result<Vec<PathBuf>, BuildError> {
+    let unreadable = |source| BuildError::Cache {
+        path: module.to_owned(),
+        source,
+    };
+    let mut files = vec![module.join("go.mod"), module.join("go.sum")];
+    let mut code = Vec::new();
+    for entry in fs::read_dir(module).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "go") {
+            code.push(path);
+        }
+    }
+    code.sort();
+    files.append(&mut code);
+    Ok(files)
 }
 
 /// The program, built first when it is not there. `progress` is given lines for a person.

@@ -14,3 +14,4 @@ pub mod proxy;
 pub mod ssh;
 pub mod ssh_key;
 pub mod tls;
+pub mod trial;
