@@ -18,7 +18,7 @@ use sluice_tf_controller::{
     Options,
     args::{Args, ExecutorKind},
     executor::{ProcessExecutor, ProcessOptions},
-    inputs::Place,
+    inputs::{DefaultBackend, Place},
     run,
 };
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
@@ -245,6 +245,11 @@ fn options(args: &Args, metrics: Metrics, recorder: Recorder) -> Options {
             Place::Pod
         } else {
             Place::Outside
+        },
+        default_backend: if args.disable_tf_k8s_backend {
+            DefaultBackend::Local
+        } else {
+            DefaultBackend::Kubernetes
         },
         artifact_host: args.source_controller_localhost.clone(),
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     executor::{ProcessExecutor, RunRef},
-    inputs::Place,
+    inputs::{DefaultBackend, Place},
     reconcile::{Artifacts, Context, Stacks, in_order, neighbours, place_of, stack_of, version},
     schedule::Slots,
 };
@@ -40,6 +40,8 @@ pub struct Options {
     pub run_deadline: Interval,
     /// Where the CLI runs.
     pub place: Place,
+    /// The backend of stacks that say nothing of one.
+    pub default_backend: DefaultBackend,
     /// Host that replaces the one of artifact URLs.
     pub artifact_host: Option<String>,
 }
@@ -129,6 +131,7 @@ fn context(
         place: options.place,
         stacks: stacks.clone(),
         watched: options.settings.scope.namespace.clone(),
+        default_backend: options.default_backend,
     }))
 }
 

@@ -35,6 +35,49 @@ pub fn label_value(name: &str) -> String {
     )
 }
 
+/// A workspace as part of an object's name: as it is where the API takes it, else what can be read of it and a hash.
+#[must_use]
+pub fn workspace_part(workspace: &str) -> String {
+    let fits = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-' | '.');
+    if workspace.len() <= LABEL && workspace.chars().all(fits) && is_closed(workspace) {
+        return workspace.to_owned();
+    }
+    let readable: String = workspace
+        .to_lowercase()
+        .chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() {
+                letter
+            } else {
+                '-'
+            }
+        })
+        .take(46)
+        .collect();
+    let hash = hex::encode(&Sha256::digest(workspace.as_bytes())[..8]);
+    format!("{}-{hash}", readable.trim_matches('-'))
+        .trim_start_matches('-')
+        .to_owned()
+}
+
+/// A workspace as a label's value: as it is where the API takes it.
+#[must_use]
+pub fn workspace_label(workspace: &str) -> String {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    if workspace.chars().all(fits) && is_closed(workspace) {
+        return label_value(workspace);
+    }
+    workspace_part(workspace)
+}
+
+/// Begins and ends with a letter or a digit; no two of the others meet at a dot.
+fn is_closed(text: &str) -> bool {
+    let end = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+    end(text.chars().next())
+        && end(text.chars().next_back())
+        && !["..", ".-", "-."].iter().any(|pair| text.contains(pair))
+}
+
 /// At most this many bytes from the beginning, never ending inside a character.
 fn first(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len()))
@@ -77,7 +120,31 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_workspace_keeps_its_name_where_it_can() {
+        assert_eq!(
+            (
+                workspace_part("blue").as_str(),
+                workspace_label("Blue_1").as_str()
+            ),
+            ("blue", "Blue_1")
+        );
+        assert_eq!(workspace_part("Blue_1"), "blue-1-20c6c1d917f02f8c");
+        assert_ne!(workspace_part("a~b"), workspace_part("a-b"));
+    }
+
     proptest! {
+        /// Any workspace gives a part of a name and a label's value that the API takes.
+        #[test]
+        fn workspaces_fit(workspace in "\\PC{1,80}|[a-zA-Z0-9._~+-]{1,80}") {
+            let part = workspace_part(&workspace);
+            let label = workspace_label(&workspace);
+            prop_assert!(part.len() <= LABEL && label.len() <= LABEL);
+            let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+            prop_assert!(part.chars().all(inside) && is_closed(&part), "{}", part);
+            prop_assert!(label.chars().all(|c| inside(c.to_ascii_lowercase()) || c == '_'), "{}", label);
+        }
+
         #[test]
         fn labels_fit(name in "\\PC{0,120}") {
             prop_assert!(label_value(&name).len() <= LABEL);

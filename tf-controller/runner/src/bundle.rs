@@ -9,6 +9,10 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::{Deserialize, Serialize};
 
+pub mod surroundings;
+
+pub use surroundings::Surroundings;
+
 /// Largest bundle: a Secret holds 1 MiB, the rest is for its metadata.
 pub const LIMIT: usize = 1_000_000;
 /// The only version of the form so far.
@@ -45,6 +49,9 @@ pub struct Bundle {
     /// Environment of the CLI beside what it inherits.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
+    /// Backend arguments, the CLI's configuration, mapped files.
+    #[serde(default)]
+    pub surroundings: Surroundings,
     /// Options of the command lines.
     pub options: Options,
     /// Where outputs go; absent when they are not written.
@@ -55,6 +62,9 @@ pub struct Bundle {
     pub readable_plan: ReadablePlan,
     /// Digest of closure, variables, backend, workspace and targets.
     pub inputs_digest: String,
+    /// Seconds from the interrupt of the CLI to its kill, where the stack asks for more than the runner gives anyway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_seconds: Option<u32>,
     /// Name of the stack's last started apply run, which makes approvals single-use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_apply: Option<String>,
@@ -296,94 +306,4 @@ impl fmt::Debug for Bundle {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn bundle() -> Bundle {
-        Bundle {
-            version: VERSION,
-            stack: Stack {
-                namespace: "team".into(),
-                name: "net".into(),
-                uid: "u-1".into(),
-            },
-            artifact: Artifact {
-                url: "http://source/x.tar.gz".into(),
-                digest: "sha256:00".into(),
-                size: Some(7),
-                revision: "main@sha1:1".into(),
-            },
-            path: "infra".into(),
-            workspace: "default".into(),
-            tool: None,
-            backend: Some("terraform {}".into()),
-            variables: r#"{"password":"hunter2"}"#.into(),
-            variable_files: vec![],
-            environment: BTreeMap::from([("TOKEN".into(), "hunter2".into())]),
-            options: Options::default(),
-            outputs: Some(OutputsTarget {
-                name: "out".into(),
-                outputs: vec!["a:b".into()],
-                labels: BTreeMap::new(),
-                annotations: BTreeMap::new(),
-            }),
-            readable_plan: ReadablePlan::Human,
-            inputs_digest: "sha256:1".into(),
-            last_apply: None,
-            key: "ab".repeat(32),
-        }
-    }
-
-    #[test]
-    fn what_was_stored_is_read() {
-        let secret = bundle().to_secret("net-abcd-1", "r-1").unwrap();
-        assert_eq!(secret.metadata.name.as_deref(), Some("net-abcd-1-bundle"));
-        assert_eq!(secret.immutable, Some(true));
-        assert_eq!(secret.metadata.owner_references.as_ref().unwrap()[0].uid, "r-1");
-        assert_eq!(Bundle::from_secret(&secret).unwrap(), bundle());
-    }
-
-    #[test]
-    fn foreign_forms_are_refused() {
-        let mut value = serde_json::to_value(bundle()).unwrap();
-        value["surprise"] = 1.into();
-        assert!(matches!(
-            Bundle::decode(value.to_string().as_bytes()),
-            Err(BundleError::Malformed { .. })
-        ));
-        value["version"] = 2.into();
-        assert!(matches!(
-            Bundle::decode(value.to_string().as_bytes()),
-            Err(BundleError::Version { version: 2 })
-        ));
-        let mut short = bundle();
-        short.key = "ab".into();
-        assert!(matches!(
-            Bundle::decode(&short.encode().unwrap()),
-            Err(BundleError::BadKey)
-        ));
-        let mut large = bundle();
-        large.variables = "x".repeat(LIMIT);
-        assert!(matches!(large.encode(), Err(BundleError::TooLarge { .. })));
-        assert!(matches!(
-            Bundle::from_secret(&Secret::default()),
-            Err(BundleError::Missing { .. })
-        ));
-    }
-
-    #[test]
-    fn nothing_secret_is_printed() {
-        assert!(!format!("{:?}", bundle()).contains("hunter2"));
-        let text = r#"{"version":1,"variables":"hunter2""#;
-        let error = Bundle::decode(text.as_bytes()).unwrap_err();
-        assert!(!format!("{error} {error:?}").contains("hunter2"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(Bundle::decode(&bytes).is_err());
-        }
-    }
-}
+mod tests;

@@ -45,6 +45,9 @@ pub struct Args {
     /// Host that replaces the one of artifact URLs.
     #[arg(long, env = "SOURCE_CONTROLLER_LOCALHOST", hide_env_values = true)]
     pub source_controller_localhost: Option<String>,
+    /// Give stacks without backendConfig the local backend in place of the kubernetes one.
+    #[arg(long, env = "DISABLE_TF_K8S_BACKEND", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = args::boolean, action = ArgAction::Set)]
+    pub disable_tf_k8s_backend: bool,
     /// In a pod: how long runs may go on after the signal to stop, before the CLI is interrupted.
     #[arg(long, default_value = "4m", value_parser = args::duration)]
     pub graceful_shutdown_timeout: Duration,

@@ -14,12 +14,13 @@ use sluice_tf_runner::{bundle::Bundle, canonical};
 const FORM: &[u8] = b"sluice inputs v2";
 
 /// Members of the bundle that no plan depends on.
-const NOT_INPUTS: [&str; 7] = [
+const NOT_INPUTS: [&str; 8] = [
     "version",      // of the form, not of what it holds
     "stack",        // the same for all plans of a stack
     "artifact",     // which bytes the closure was read from; the closure itself counts
     "tool",         // what earlier runs used: a consequence of them
     "inputsDigest", // this digest
+    "graceSeconds", // how long an interrupted CLI may take
     "lastApply",    // covered by the effect digest, which it makes single-use
     "key",          // the key of this digest
 ];
@@ -72,6 +73,7 @@ mod tests {
             "path": "infra", "workspace": "default", "tool": "tofu", "backend": "terraform {}", "variables": "{}",
             "variableFiles": ["a.tfvars"], "environment": { "A": "1" }, "options": { "planLock": true, "upgradeOnInit": true },
             "outputs": { "name": "out" }, "readablePlan": "human", "inputsDigest": "x", "lastApply": "net-1",
+            "graceSeconds": 90, "surroundings": { "backendArguments": { "key": "a" } },
             "key": "ab".repeat(32) })
     }
 
@@ -112,6 +114,7 @@ mod tests {
             ("variables", json!("{ }")),
             ("variableFiles", json!(["b.tfvars"])),
             ("environment", json!({ "A": "2" })),
+            ("surroundings", json!({ "backendArguments": { "key": "b" } })),
             ("options", json!({ "planLock": false, "upgradeOnInit": true })),
             ("outputs", json!({ "name": "other" })),
             ("readablePlan", json!("none")),
@@ -129,6 +132,7 @@ mod tests {
             ),
             ("tool", json!("terraform")),
             ("inputsDigest", json!("y")),
+            ("graceSeconds", json!(91)),
             ("lastApply", json!("net-2")),
             ("key", json!("cd".repeat(32))),
         ];

@@ -6,9 +6,13 @@ mod backend;
 pub mod closure;
 mod digest;
 mod refused;
+mod state_place;
 mod variables;
+mod widen;
 
-pub use backend::{Place, kubernetes_backend};
+pub use backend::{Backend, DefaultBackend, Named, Place, backend};
 pub use digest::digest;
 pub use refused::refused;
+pub use state_place::state_place;
 pub use variables::{Pairs, PairsError, Selected, generate, select};
+pub use widen::widen;

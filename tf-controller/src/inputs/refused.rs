@@ -22,18 +22,11 @@ fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
         ("autoApply", spec.auto_apply.is_some()),
         ("ignoreDrift", !spec.ignore_drift.is_empty()),
         ("tool", spec.tool.is_some()),
-        ("backendConfig", spec.backend_config.is_some()),
-        ("backendConfigsFrom", !spec.backend_configs_from.is_empty()),
         ("breakTheGlass", spec.break_the_glass),
-        ("cliConfigSecretRef", spec.cli_config_secret_ref.is_some()),
-        ("cloud", spec.cloud.is_some()),
         ("enableInventory", spec.enable_inventory),
-        ("fileMappings", !spec.file_mappings.is_empty()),
         ("force", spec.force),
         ("healthChecks", !spec.health_checks.is_empty()),
         ("readInputsFromSecrets", !spec.read_inputs_from_secrets.is_empty()),
-        ("runnerPodTemplate", spec.runner_pod_template.is_some()),
-        ("serviceAccountName", spec.service_account_name != "tf-runner"),
         ("tfVarsFiles", !spec.tf_vars_files.is_empty()),
         (
             "tfstate.forceUnlock",
@@ -45,15 +38,9 @@ fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
         ),
         ("values", spec.values.is_some()),
         ("webhooks", !spec.webhooks.is_empty()),
-        ("workspace", !matches!(spec.workspace.as_str(), "" | "default")),
         (
             "vars[].valueFrom",
             spec.vars.iter().any(|variable| variable.value_from.is_some()),
-        ),
-        ("alwaysCleanupRunnerPod", !spec.always_cleanup_runner_pod),
-        (
-            "runnerTerminationGracePeriodSeconds",
-            spec.runner_termination_grace_period_seconds != 30,
         ),
     ];
     fields.iter().find_map(|(name, used)| used.then_some(*name))
@@ -79,17 +66,20 @@ mod tests {
             "varsFrom": [{"kind": "Secret", "name": "x"}], "writeOutputsToSecret": {"name": "o"}, "planOnly": true,
             "storeReadablePlan": "human", "destroyResourcesOnDeletion": true, "targets": ["a.b"], "parallelism": 3,
             "remediation": {"retries": 2}, "retryStrategy": "ExponentialBackoff", "upgradeOnInit": false,
-            "tfstate": {"lockTimeout": "10s"}, "plan": {"lock": false}, "branchPlanner": {"enablePathScope": true}, "refreshBeforeApply": true, "enterprise": {}, "disableDriftDetection": true});
+            "tfstate": {"lockTimeout": "10s"}, "plan": {"lock": false}, "branchPlanner": {"enablePathScope": true},
+            "refreshBeforeApply": true, "enterprise": {}, "disableDriftDetection": true,
+            "backendConfig": {}, "cloud": {"organization": "o", "workspaces": {}}, "workspace": "blue",
+            "backendConfigsFrom": [{"kind": "Secret", "name": "b"}], "cliConfigSecretRef": {"name": "c"},
+            "fileMappings": [{"location": "home", "path": "a", "secretRef": {"name": "f"}}],
+            "runnerPodTemplate": {}, "serviceAccountName": "own", "alwaysCleanupRunnerPod": false,
+            "runnerTerminationGracePeriodSeconds": 90});
         assert_eq!(refused(&spec(used)), None);
     }
 
     #[test]
     fn what_is_not_built_is_named() {
         for (field, value) in [
-            ("backendConfig", json!({})),
-            ("cloud", json!({"organization": "o", "workspaces": {}})),
             ("force", json!(true)),
-            ("workspace", json!("blue")),
             ("values", json!({"a": 1})),
             ("breakTheGlass", json!(true)),
             ("tfVarsFiles", json!(["a.tfvars"])),

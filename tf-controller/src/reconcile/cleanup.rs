@@ -12,7 +12,7 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use sluice_api::{
-    annotation::{PLAN_NAME, PLAN_WORKSPACE},
+    annotation::PLAN_NAME,
     run::TerraformRun,
     terraform::{FINALIZER, Terraform, label_value},
 };
@@ -38,11 +38,8 @@ pub(super) async fn release(
     let configs: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
     let uid = stack.uid().unwrap_or_default();
     for name in [stack.name_any(), format!("{}.json", stack.name_any())] {
-        let selector = format!(
-            "{PLAN_NAME}={},{PLAN_WORKSPACE}={}",
-            label_value(&name),
-            label_value("default")
-        );
+        // Of all workspaces: the stack may have had another one before.
+        let selector = format!("{PLAN_NAME}={}", label_value(&name));
         let params = ListParams::default().labels(&selector);
         for secret in secrets.list(&params).await.map_err(failed)?.items {
             remove(&secrets, &secret.name_any()).await.map_err(failed)?;

@@ -72,6 +72,8 @@ pub struct Context {
     pub stacks: Objects<Terraform>,
     /// The only namespace that is looked at; `None`: all of them.
     pub watched: Option<String>,
+    /// The backend of stacks that say nothing of one.
+    pub default_backend: inputs::DefaultBackend,
 }
 
 /// Reconciles Terraform objects.

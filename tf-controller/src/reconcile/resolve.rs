@@ -1,6 +1,9 @@
 //! Resolves what a run is given: the closure of the artifact, the variables, the backend, in one bundle with one digest.
 
 mod artifacts;
+mod environment;
+mod given;
+mod held;
 mod key;
 mod pairs;
 
@@ -62,6 +65,12 @@ pub(super) enum ResolveError {
         /// Why.
         source: PairsError,
     },
+    /// What the CLI needs around the module is not known.
+    #[error(transparent)]
+    Given(#[from] given::GivenError),
+    /// The environment of the CLI is not known.
+    #[error(transparent)]
+    Environment(#[from] environment::EnvironmentError),
     /// The object's own key cannot be stored or read.
     #[error("cannot use the Secret {name}: {text}")]
     Key {
@@ -77,6 +86,8 @@ impl ResolveError {
     pub(super) const fn public_reason(&self) -> &'static str {
         match self {
             Self::Fetch(_) | Self::Unpack(_) | Self::Closure(_) | Self::Scratch(_) => "ArtifactFailed",
+            Self::Given(error) => error.public_reason(),
+            Self::Environment(_) => "TFExecInitFailed",
             Self::Missing { .. } | Self::Pairs { .. } | Self::Key { .. } => "VarsGenerationFailed",
         }
     }
@@ -88,14 +99,19 @@ pub(super) async fn resolve(
     artifact: &Artifact,
     context: &Context,
 ) -> Result<Resolved, ResolveError> {
-    let closure = context.artifacts.closure(artifact, &stack.spec.path).await?;
+    let mut closure = context.artifacts.closure(artifact, &stack.spec.path).await?;
+    inputs::widen(&mut closure, &stack.spec, &artifact.digest);
     if let Some(why) = &closure.wide {
         tracing::debug!(why, "the whole artifact counts for this stack");
     }
     let key = key::object_key(stack, context).await?;
     let variables = inputs::generate(variables(stack, context).await?);
-    let mut bundle = bundle_of(stack, artifact, variables, context);
+    let mut bundle = bundle_of(stack, artifact, variables);
     bundle.key = hex::encode(&key);
+    bundle.environment = environment::environment(stack, context).await?;
+    let backend = backend(stack, context);
+    bundle.surroundings = surroundings(stack, &key, &backend, context).await?;
+    bundle.backend = backend.file;
     let inputs = inputs::digest(&key, &closure, &bundle);
     bundle.inputs_digest.clone_from(&inputs);
     Ok(Resolved {
@@ -120,13 +136,40 @@ async fn variables(stack: &Terraform, context: &Context) -> Result<Vec<(String, 
     Ok(all)
 }
 
-fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String, context: &Context) -> Bundle {
+fn backend(stack: &Terraform, context: &Context) -> inputs::Backend {
+    let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
+    let named = inputs::Named {
+        name: &name,
+        namespace: &namespace,
+    };
+    inputs::backend(&stack.spec, named, context.place, context.default_backend)
+}
+
+/// What the CLI finds around the module.
+async fn surroundings(
+    stack: &Terraform,
+    key: &[u8],
+    backend: &inputs::Backend,
+    context: &Context,
+) -> Result<bundle::Surroundings, ResolveError> {
+    let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
+    let arguments = given::backend_arguments(stack, context).await?;
+    Ok(bundle::Surroundings {
+        backend_off: backend.off,
+        state_place: inputs::state_place(key, &stack.spec, backend, &arguments, &namespace, &name),
+        backend_arguments: arguments,
+        cli_config: given::cli_config(stack, context).await?,
+        files: given::files(stack, context).await?,
+    })
+}
+
+fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundle {
     let spec = &stack.spec;
     let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
     let lock_timeout = spec.tfstate.as_ref().map(|state| &state.lock_timeout);
     Bundle {
         version: bundle::VERSION,
-        backend: Some(inputs::kubernetes_backend(&name, &namespace, context.place)),
+        backend: None,
         stack: bundle::Stack {
             namespace,
             name,
@@ -139,11 +182,13 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String, context:
             revision: artifact.revision.clone(),
         },
         path: spec.path.clone(),
-        workspace: "default".to_owned(),
+        workspace: spec.workspace_name().to_owned(),
         tool: None,
         variables,
         variable_files: Vec::new(),
         environment: std::collections::BTreeMap::new(),
+        surroundings: bundle::Surroundings::default(),
+        grace_seconds: u32::try_from(spec.runner_termination_grace_period_seconds).ok(),
         options: bundle::Options {
             targets: spec.targets.clone(),
             lock_timeout: lock_timeout

@@ -7,12 +7,15 @@
 )]
 
 mod approval;
+mod around;
 mod artifacts;
+mod cloud;
 mod dependencies;
 mod faults;
 mod interruptions;
 mod lifecycle;
 mod looks;
+mod service;
 mod world;
 
 /// The runner program: this test binary, started by the process executor with the runner's arguments behind `--`.

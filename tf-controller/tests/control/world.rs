@@ -25,7 +25,7 @@ use sluice_runtime::{
 use sluice_tf_controller::{
     Options,
     executor::{ProcessExecutor, ProcessOptions},
-    inputs::Place,
+    inputs::{DefaultBackend, Place},
     run,
 };
 use std::{collections::BTreeMap, io::Write, path::PathBuf, sync::Arc, time::Duration};
@@ -276,6 +276,7 @@ fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
         cross_namespace: CrossNamespace::Denied,
         run_deadline: Interval::from_secs(600),
         place: Place::Outside,
+        default_backend: DefaultBackend::Kubernetes,
         artifact_host: None,
     }
 }

@@ -18,33 +18,38 @@ pub struct Options {
     pub parallelism: u32,
 }
 
-/// `init` before a plan.
+/// `init` before a plan. `may_copy`: the backend is one of ours, to which a state may be moved.
 #[must_use]
-pub fn init(upgrade: bool) -> Vec<String> {
+pub fn init(upgrade: bool, may_copy: bool) -> Vec<String> {
     let mut words = words(&["init", "-no-color", "-input=false", "-backend=true", "-get=true"]);
     words.push(format!("-upgrade={upgrade}"));
-    words.push("-force-copy".to_owned());
+    if may_copy {
+        words.push("-force-copy".to_owned());
+    }
     words
 }
 
 /// `init` before an exact apply: nothing may move, neither providers nor the lock file.
 #[must_use]
-pub fn init_exact() -> Vec<String> {
-    words(&[
-        "init",
-        "-no-color",
-        "-input=false",
-        "-backend=true",
-        "-get=true",
-        "-upgrade=false",
-        "-lockfile=readonly",
-        "-force-copy",
-    ])
+pub fn init_exact(may_copy: bool) -> Vec<String> {
+    let mut words = init(false, may_copy);
+    words.push("-lockfile=readonly".to_owned());
+    words
 }
 
 /// `plan` into `out`; exit code 0 is no change, 2 is changes.
 #[must_use]
 pub fn plan(out: &Path, destroy: bool, var_files: &[PathBuf], options: &Options) -> Vec<String> {
+    plan_words(Some(out), destroy, var_files, options)
+}
+
+/// `plan` of a CLI that cannot save it.
+#[must_use]
+pub fn plan_unsaved(destroy: bool, var_files: &[PathBuf], options: &Options) -> Vec<String> {
+    plan_words(None, destroy, var_files, options)
+}
+
+fn plan_words(out: Option<&Path>, destroy: bool, var_files: &[PathBuf], options: &Options) -> Vec<String> {
     let mut words = words(&["plan", "-no-color", "-input=false", "-detailed-exitcode"]);
     let timeout = if options.lock_timeout.is_empty() {
         "0s"
@@ -52,25 +57,63 @@ pub fn plan(out: &Path, destroy: bool, var_files: &[PathBuf], options: &Options)
         &options.lock_timeout
     };
     words.push(format!("-lock-timeout={timeout}"));
-    words.push(format!("-out={}", out.display()));
-    words.extend(
-        var_files
-            .iter()
-            .map(|file| format!("-var-file={}", file.display())),
-    );
+    words.extend(out.map(|out| format!("-out={}", out.display())));
+    words.extend(given(var_files));
     words.push(format!("-lock={}", options.plan_lock));
     words.push("-parallelism=10".to_owned());
     words.push("-refresh=true".to_owned());
     if destroy {
         words.push("-destroy".to_owned());
     }
-    words.extend(options.targets.iter().map(|target| format!("-target={target}")));
+    words.extend(targets(options));
     words
+}
+
+fn given(var_files: &[PathBuf]) -> impl Iterator<Item = String> {
+    var_files
+        .iter()
+        .map(|file| format!("-var-file={}", file.display()))
+}
+
+fn targets(options: &Options) -> impl Iterator<Item = String> {
+    options.targets.iter().map(|target| format!("-target={target}"))
 }
 
 /// `apply` of a stored plan. Targets are part of the plan file; OpenTofu wants the plan's variable files again.
 #[must_use]
 pub fn apply(plan: &Path, var_files: &[PathBuf], options: &Options) -> Vec<String> {
+    let mut words = apply_words(var_files, options);
+    words.push(plan.display().to_string());
+    words
+}
+
+/// `apply` of what is planned anew, where plans cannot be saved.
+#[must_use]
+pub fn apply_unsaved(var_files: &[PathBuf], options: &Options) -> Vec<String> {
+    let mut words = apply_words(var_files, options);
+    words.extend(targets(options));
+    words
+}
+
+/// `destroy`, where plans cannot be saved.
+#[must_use]
+pub fn destroy(var_files: &[PathBuf], options: &Options) -> Vec<String> {
+    let mut words = words(&[
+        "destroy",
+        "-no-color",
+        "-auto-approve",
+        "-input=false",
+        "-lock-timeout=0s",
+        "-lock=true",
+        "-parallelism=10",
+        "-refresh=true",
+    ]);
+    words.extend(given(var_files));
+    words.extend(targets(options));
+    words
+}
+
+fn apply_words(var_files: &[PathBuf], options: &Options) -> Vec<String> {
     let mut words = words(&[
         "apply",
         "-no-color",
@@ -85,12 +128,7 @@ pub fn apply(plan: &Path, var_files: &[PathBuf], options: &Options) -> Vec<Strin
     };
     words.push(format!("-parallelism={parallelism}"));
     words.push("-refresh=true".to_owned());
-    words.extend(
-        var_files
-            .iter()
-            .map(|file| format!("-var-file={}", file.display())),
-    );
-    words.push(plan.display().to_string());
+    words.extend(given(var_files));
     words
 }
 
@@ -175,8 +213,12 @@ mod tests {
     fn the_words_are_upstreams() {
         let line = |words: Vec<String>| words.join(" ");
         assert_eq!(
-            line(init(true)),
+            line(init(true, true)),
             "init -no-color -input=false -backend=true -get=true -upgrade=true -force-copy"
+        );
+        assert_eq!(
+            line(init_exact(false)),
+            "init -no-color -input=false -backend=true -get=true -upgrade=false -lockfile=readonly"
         );
         assert_eq!(
             line(plan(Path::new("tfplan"), false, &[], &options())),
@@ -188,6 +230,26 @@ mod tests {
         );
         assert_eq!(line(workspace_select("blue")), "workspace select -no-color blue");
         assert_eq!(line(force_unlock("id")), "force-unlock -no-color -force id");
+    }
+
+    #[test]
+    fn without_a_plan_file_targets_and_variables_are_said_again() {
+        let options = Options {
+            targets: vec!["a.b".into()],
+            ..options()
+        };
+        let files = [PathBuf::from("/w/x.tfvars")];
+        assert!(!plan_unsaved(false, &files, &options).join(" ").contains("-out"));
+        assert_eq!(
+            apply_unsaved(&files, &options).join(" "),
+            "apply -no-color -auto-approve -input=false -lock=true -parallelism=10 -refresh=true -var-file=/w/x.tfvars \
+             -target=a.b"
+        );
+        assert_eq!(
+            destroy(&files, &options).join(" "),
+            "destroy -no-color -auto-approve -input=false -lock-timeout=0s -lock=true -parallelism=10 -refresh=true \
+             -var-file=/w/x.tfvars -target=a.b"
+        );
     }
 
     #[test]

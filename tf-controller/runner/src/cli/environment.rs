@@ -21,7 +21,7 @@ const REJECTED: [&str; 12] = [
 /// Dropped from an inherited environment: it moves files that an exact apply depends on, or points the kubernetes backend at
 /// another API than the one the run belongs to.
 fn is_misleading(name: &str) -> bool {
-    name == "TF_DATA_DIR" || name.starts_with("KUBE_")
+    name == DATA_DIRECTORY || name.starts_with("KUBE_")
 }
 
 /// True for a variable that a stack may not set.
@@ -36,6 +36,9 @@ pub fn rejected(given: &BTreeMap<String, String>) -> Option<&str> {
     given.keys().map(String::as_str).find(|name| is_rejected(name))
 }
 
+/// A stack's own setting of it counts for nothing: what `init` downloads lies beside the module, where an approval covers it.
+const DATA_DIRECTORY: &str = "TF_DATA_DIR";
+
 /// What the CLI gets: the inherited environment less refused names, then the bundle's, then what is forced.
 #[must_use]
 pub fn compose(
@@ -46,11 +49,16 @@ pub fn compose(
         .into_iter()
         .filter(|(name, _)| !is_rejected(name) && !is_misleading(name))
         .collect();
-    all.extend(given.iter().map(|(name, value)| (name.clone(), value.clone())));
+    let given = given.iter().filter(|(name, _)| *name != DATA_DIRECTORY);
+    all.extend(given.map(|(name, value)| (name.clone(), value.clone())));
     for (name, value) in [
         ("TF_IN_AUTOMATION", "1"),
         ("TF_INPUT", "0"),
         ("CHECKPOINT_DISABLE", "1"),
+        (
+            "TF_APPEND_USER_AGENT",
+            concat!("sluice/", env!("CARGO_PKG_VERSION")),
+        ),
     ] {
         all.insert(name.to_owned(), value.to_owned());
     }
@@ -80,7 +88,10 @@ mod tests {
             ("KUBE_HOST", "https://elsewhere"),
             ("TF_TOKEN_example_com", "t"),
         ]);
-        let all = compose(inherited, &map(&[("AWS_PROFILE", "stack")]));
+        let all = compose(
+            inherited,
+            &map(&[("AWS_PROFILE", "stack"), ("TF_DATA_DIR", "/x")]),
+        );
         let names: Vec<_> = all.keys().map(String::as_str).collect();
         assert_eq!(
             names,
@@ -88,6 +99,7 @@ mod tests {
                 "AWS_PROFILE",
                 "CHECKPOINT_DISABLE",
                 "PATH",
+                "TF_APPEND_USER_AGENT",
                 "TF_INPUT",
                 "TF_IN_AUTOMATION",
                 "TF_TOKEN_example_com"

@@ -4,5 +4,6 @@ pub mod document;
 pub mod effect;
 mod exact;
 pub mod readable;
+pub mod shown;
 pub mod store;
 pub mod summary;

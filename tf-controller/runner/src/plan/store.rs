@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sluice_api::annotation;
+use sluice_api::terraform::{workspace_label, workspace_part};
 
 use crate::bundle::{Bundle, Stack};
 use crate::chunk::{self, ChunkError};
@@ -22,13 +23,15 @@ pub const DIGEST: &str = "infra.sluice.dev/plan-digest";
 pub const RUN: &str = "infra.sluice.dev/run";
 /// Largest plan file, and largest context, once decompressed.
 const LIMIT: u64 = 256 * 1024 * 1024;
+/// Longest front of an object's name: a digest and a number follow.
+const NAME_LIMIT: usize = 230;
 /// Most Secrets of one plan.
 const CHUNK_LIMIT: usize = 64;
 
 /// A plan with all that its exact apply needs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoredPlan {
-    /// The plan file.
+    /// The plan file; empty for a plan that its CLI could not save.
     pub plan: Vec<u8>,
     /// What lay around it.
     pub context: PlanContext,
@@ -147,6 +150,8 @@ pub fn encode(stored: &StoredPlan, name: &PlanName) -> Result<Vec<Secret>, Store
         return Err(StoreError::TooLarge { chunks: pieces.len() });
     }
     let digest = digest(&plan, &context);
+    // Of the run as well: two runs may store the very same, and the older one's goes.
+    let mark = hex::encode(Sha256::digest(format!("{digest} {}", name.run)));
     let count = pieces.len();
     let hash = hex::encode(Sha256::digest(&stored.plan));
     let secrets = pieces.into_iter().enumerate().map(|(index, data)| {
@@ -157,7 +162,7 @@ pub fn encode(stored: &StoredPlan, name: &PlanName) -> Result<Vec<Secret>, Store
         annotations.insert(DIGEST.to_owned(), digest.clone());
         Secret {
             metadata: ObjectMeta {
-                name: Some(format!("{}-{}-{index}", base_name(name), &digest[..10])),
+                name: Some(format!("{}-{}-{index}", base_name(name), &mark[..10])),
                 namespace: Some(name.stack.namespace.clone()),
                 labels: Some(labels(&name.stack.name, &name.workspace)),
                 annotations: Some(annotations),
@@ -217,6 +222,12 @@ pub fn decode(secrets: &[Secret], id: &str, run: &str) -> Result<StoredPlan, Sto
     Ok(StoredPlan { plan, context })
 }
 
+/// The label selector of a stack's plan Secrets in all workspaces.
+#[must_use]
+pub fn selector_of_all(stack: &str) -> String {
+    format!("{}={}", annotation::PLAN_NAME, short_label(stack))
+}
+
 /// The label selector of a stack's plan Secrets.
 #[must_use]
 pub fn selector(stack: &str, workspace: &str) -> String {
@@ -231,7 +242,19 @@ pub fn selector(stack: &str, workspace: &str) -> String {
 /// `tfplan-<workspace>-<name>`.
 #[must_use]
 pub fn base_name(name: &PlanName) -> String {
-    format!("tfplan-{}-{}", name.workspace, name.stack.name)
+    object_name("tfplan", &name.workspace, &name.stack.name)
+}
+
+/// `<kind>-<workspace>-<stack>`, as upstream names them, where that is a name; else one that is, with a hash.
+#[must_use]
+pub fn object_name(kind: &str, workspace: &str, stack: &str) -> String {
+    let name = format!("{kind}-{}-{stack}", workspace_part(workspace));
+    if name.len() <= NAME_LIMIT {
+        return name;
+    }
+    let front: String = name.chars().take(NAME_LIMIT - 17).collect();
+    let hash = hex::encode(&Sha256::digest(name.as_bytes())[..8]);
+    format!("{}-{hash}", front.trim_end_matches(['-', '.']))
 }
 
 /// Labels of everything stored of a plan.
@@ -239,7 +262,7 @@ pub fn base_name(name: &PlanName) -> String {
 pub fn labels(plan_name: &str, workspace: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
         (annotation::PLAN_NAME.to_owned(), short_label(plan_name)),
-        (annotation::PLAN_WORKSPACE.to_owned(), short_label(workspace)),
+        (annotation::PLAN_WORKSPACE.to_owned(), workspace_label(workspace)),
     ])
 }
 

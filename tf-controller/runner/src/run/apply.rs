@@ -6,7 +6,7 @@ use super::context::Context;
 use super::error::{RunError, Step};
 use super::workdir::failed;
 use super::workspace::Workspace;
-use super::{made, modules, outputs, plan, prepare, unlock};
+use super::{made, modules, outputs, plan, prepare, unlock, unsaved};
 use crate::bundle::Bundle;
 use crate::cli::{argv, output};
 use crate::plan::store::{PlanContext, StoredPlan};
@@ -25,6 +25,8 @@ pub(super) fn bundle_of_plan(stored: &PlanContext, now: &Bundle) -> Result<Bundl
     Ok(Bundle {
         artifact: now.artifact.clone(),
         environment: now.environment.clone(),
+        surroundings: now.surroundings.clone(),
+        grace_seconds: now.grace_seconds,
         outputs: now.outputs.clone(),
         tool: Some(stored.tool.clone()),
         ..stored.bundle.clone()
@@ -37,10 +39,15 @@ pub(super) fn restore(workspace: &Workspace<'_>, stored: &StoredPlan) -> Result<
     if let Some(lock) = &stored.context.provider_lock {
         prepare::write_private(&workspace.module.join(".terraform.lock.hcl"), lock.as_bytes())?;
     }
+    if stored.plan.is_empty() {
+        workspace.is_unsaved.set(true);
+        return Ok(());
+    }
     prepare::write_private(&workspace.plan_file(), &stored.plan)
 }
 
-/// Proves, after `init`, that what the plan depends on is still the same; makes again what was too large to store.
+/// Proves, after `init`, that what the plan depends on is still the same; makes again what was too large to store, and a
+/// plan that its CLI could not save.
 pub(super) async fn prove(
     context: &Context,
     bundle: &Bundle,
@@ -61,7 +68,7 @@ pub(super) async fn prove(
             "a module that init downloads changed since the plan was made".to_owned(),
         ));
     }
-    if stored.files_omitted {
+    if stored.files_omitted || workspace.is_unsaved.get() {
         let scratch = workspace.directory.scratch.path().join("again.tfplan");
         let again = plan::make(context, bundle, workspace, stored.destroy, &scratch).await?;
         if again.digest.as_str() != stored.effect {
@@ -94,15 +101,26 @@ pub(super) async fn apply(
     });
     let recorded = workspace.reporter.flush(context.settings.patience).await;
     recorded.map_err(|_| RunError::Unreported)?;
-    let variables = match workspace.tool.name.as_str() {
-        "tofu" => prepare::variable_files(&workspace.directory.root, bundle)?,
-        _ => Vec::new(), // terraform takes no variables beside a plan file
-    };
-    let words = argv::apply(&workspace.plan_file(), &variables, &plan::argv_options(bundle));
+    let words = apply_words(bundle, workspace, run.spec.destroy)?;
     match unlock::retrying(context, workspace, step, &words, &[0]).await {
         Err(RunError::Command { text, .. }) if text.contains(STALE) => Err(RunError::Stale { text }),
         applied => applied.map(drop),
     }
+}
+
+fn apply_words(bundle: &Bundle, workspace: &Workspace<'_>, destroy: bool) -> Result<Vec<String>, RunError> {
+    let is_unsaved = workspace.is_unsaved.get();
+    // terraform takes no variables beside a plan file
+    let variables = if is_unsaved || workspace.tool.name == "tofu" {
+        prepare::variable_files(&workspace.directory.root, bundle)?
+    } else {
+        Vec::new()
+    };
+    Ok(if is_unsaved {
+        unsaved::apply_words(destroy, &variables, bundle)
+    } else {
+        argv::apply(&workspace.plan_file(), &variables, &plan::argv_options(bundle))
+    })
 }
 
 /// Reads the outputs and writes them where they are wanted; tells whether a Secret holds them.

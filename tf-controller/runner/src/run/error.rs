@@ -13,6 +13,9 @@ use crate::cli::tool::ToolError;
 use crate::plan::document::DocumentError;
 use crate::plan::store::StoreError;
 
+/// Terraform's words for a suffix that it does not take.
+const BAD_SUFFIX: &str = "secret_suffix must not end with";
+
 /// Why a run ended without success.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -73,6 +76,20 @@ pub enum RunError {
     /// The environment sets a name that would change the run.
     #[error("disallowed environment variable {name} is set")]
     Environment {
+        /// The name.
+        name: String,
+    },
+    /// A mapped file cannot be written.
+    #[error("cannot write the mapped file {path:?}: {why}")]
+    Mapped {
+        /// Its path.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// The workspace has a name that the CLI does not take for one.
+    #[error("{name:?} is no name of a workspace")]
+    WorkspaceName {
         /// The name.
         name: String,
     },
@@ -188,6 +205,24 @@ impl Step {
 }
 
 impl RunError {
+    /// Says which field of the spec the CLI's words are about, where they do not.
+    #[must_use]
+    pub(super) fn naming_the_field(self) -> Self {
+        match self {
+            Self::Command {
+                step: Step::Init,
+                text,
+            } if text.contains(BAD_SUFFIX) => Self::Command {
+                step: Step::Init,
+                text: format!(
+                    "spec.backendConfig.secretSuffix (without it, the object's name) may not end in a hyphen and a number \
+                     with Terraform, which names the parts of large states so; set another suffix, or use OpenTofu. {text}"
+                ),
+            },
+            other => other,
+        }
+    }
+
     /// The phase that a run ends in.
     #[must_use]
     pub const fn phase(&self) -> Phase {
@@ -220,7 +255,8 @@ impl Failure for RunError {
             | Self::Busy { .. }
             | Self::Tool(_)
             | Self::Unsupported { .. } => "TFExecNewFailed",
-            Self::Environment { .. } | Self::Push { .. } => "TFExecInitFailed",
+            Self::Environment { .. } | Self::Mapped { .. } | Self::Push { .. } => "TFExecInitFailed",
+            Self::WorkspaceName { .. } => Step::Workspace.reason(),
             Self::Command { step, .. } | Self::Stopped { step, .. } => step.reason(),
             Self::VariableFile { .. } | Self::Document(_) | Self::Save(_) => "TFExecPlanFailed",
             Self::Load(_) | Self::NotExact(_) => "TFExecApplyFailed",

@@ -8,17 +8,18 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use sha2::{Digest as _, Sha256};
+use sluice_api::terraform::workspace_label;
 
 use super::context::Context;
 use super::error::{RunError, Step};
 use super::patience::patiently;
-use super::prepare::write_private;
-use super::workdir::failed;
+use super::prepare::{module_directory, write_private};
+use super::workdir::{WorkDirectory, failed};
 use super::workspace::Workspace;
 use crate::bundle::{Bundle, Stack};
 use crate::chunk;
 use crate::cli::argv;
-use crate::plan::store::{owner, short_label};
+use crate::plan::store::{self, owner, short_label};
 
 /// The CLI's own file name.
 pub(super) const FILE: &str = "errored.tfstate";
@@ -28,6 +29,8 @@ const WORKSPACE: &str = "infra.sluice.dev/errored-state-workspace";
 const INDEX: &str = "infra.sluice.dev/chunk";
 const COUNT: &str = "infra.sluice.dev/chunks";
 const DIGEST: &str = "infra.sluice.dev/digest";
+/// Annotation: the place it belongs to, as the bundle tells it.
+const PLACE: &str = "infra.sluice.dev/errored-state-place";
 /// Largest state that is kept.
 const LIMIT: u64 = 256 * 1024 * 1024;
 
@@ -35,7 +38,16 @@ fn api(context: &Context, stack: &Stack) -> Api<Secret> {
     Api::namespaced(context.client.clone(), &stack.namespace)
 }
 
-fn encode(state: &[u8], stack: &Stack, workspace: &str) -> std::io::Result<Vec<Secret>> {
+/// Where a state belongs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Belongs<'a> {
+    /// The workspace.
+    pub(super) workspace: &'a str,
+    /// The place, as the bundle tells it.
+    pub(super) place: &'a str,
+}
+
+fn encode(state: &[u8], stack: &Stack, belongs: Belongs<'_>) -> std::io::Result<Vec<Secret>> {
     let packed = chunk::compress(state)?;
     let digest = hex::encode(Sha256::digest(&packed));
     let pieces = chunk::pack(&[("state", &packed)]);
@@ -43,16 +55,17 @@ fn encode(state: &[u8], stack: &Stack, workspace: &str) -> std::io::Result<Vec<S
     let secret = |(index, data): (usize, BTreeMap<String, ByteString>)| Secret {
         metadata: ObjectMeta {
             name: Some(format!(
-                "tferrored-{workspace}-{}-{}-{index}",
-                stack.name,
+                "{}-{}-{index}",
+                store::object_name("tferrored", belongs.workspace, &stack.name),
                 &digest[..10]
             )),
             namespace: Some(stack.namespace.clone()),
             labels: Some(BTreeMap::from([
                 (LABEL.to_owned(), short_label(&stack.name)),
-                (WORKSPACE.to_owned(), short_label(workspace)),
+                (WORKSPACE.to_owned(), workspace_label(belongs.workspace)),
             ])),
             annotations: Some(BTreeMap::from([
+                (PLACE.to_owned(), belongs.place.to_owned()),
                 (INDEX.to_owned(), index.to_string()),
                 (COUNT.to_owned(), count.clone()),
                 (DIGEST.to_owned(), digest.clone()),
@@ -68,17 +81,22 @@ fn encode(state: &[u8], stack: &Stack, workspace: &str) -> std::io::Result<Vec<S
     Ok(pieces.into_iter().enumerate().map(secret).collect())
 }
 
+fn held(secret: &Secret, key: &str) -> String {
+    let annotations = secret.metadata.annotations.as_ref();
+    annotations
+        .and_then(|all| all.get(key))
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// Whether a kept state belongs elsewhere than where this run writes its state.
+fn is_of_another_place(secret: &Secret, place: &str) -> bool {
+    let own = held(secret, PLACE);
+    !own.is_empty() && own != place
+}
+
 /// The state out of its chunks; chunks of a write that did not finish are no state.
 fn decode(secrets: &[Secret]) -> Option<Vec<u8>> {
-    let held = |secret: &Secret, key: &str| {
-        secret
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|all| all.get(key))
-            .cloned()
-            .unwrap_or_default()
-    };
     let digests: std::collections::BTreeSet<_> = secrets.iter().map(|secret| held(secret, DIGEST)).collect();
     let whole = |digest: &String| {
         let mut chunks: Vec<_> = secrets
@@ -99,15 +117,14 @@ fn decode(secrets: &[Secret]) -> Option<Vec<u8>> {
 pub(super) async fn keep(
     context: &Context,
     stack: &Stack,
-    workspace: &str,
+    belongs: Belongs<'_>,
     module: &Path,
 ) -> Result<bool, RunError> {
     let state = match std::fs::read(module.join(FILE)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         read => read.map_err(|source| failed("read errored.tfstate", source))?,
     };
-    let secrets =
-        encode(&state, stack, workspace).map_err(|source| failed("pack errored.tfstate", source))?;
+    let secrets = encode(&state, stack, belongs).map_err(|source| failed("pack errored.tfstate", source))?;
     let api = api(context, stack);
     let params = PostParams::default();
     for secret in &secrets {
@@ -121,6 +138,25 @@ pub(super) async fn keep(
     }
     tracing::warn!("the CLI could not write the state; it is kept and pushed by the next run");
     Ok(true)
+}
+
+/// A state that an earlier run could neither write nor keep lies in the directory: it is kept now.
+pub(super) async fn rescue(
+    context: &Context,
+    stack: &Stack,
+    directory: &WorkDirectory,
+) -> Result<(), RunError> {
+    let Some(tenant) = directory.tenant() else {
+        return Ok(());
+    };
+    let Ok(module) = module_directory(&directory.root, &tenant.path) else {
+        return Ok(());
+    };
+    let belongs = Belongs {
+        workspace: &tenant.workspace,
+        place: &tenant.place,
+    };
+    keep(context, stack, belongs, &module).await.map(drop)
 }
 
 /// Removes a file of that name that came with the artifact: it is not the CLI's, and must never be pushed.
@@ -143,7 +179,7 @@ pub(super) async fn push(
     let selector = format!(
         "{LABEL}={},{WORKSPACE}={}",
         short_label(&bundle.stack.name),
-        short_label(&bundle.workspace)
+        workspace_label(&bundle.workspace)
     );
     let params = ListParams::default().labels(&selector);
     let kept = patiently(context.settings.patience, || api.list(&params)).await;
@@ -153,6 +189,15 @@ pub(super) async fn push(
             source,
         })?
         .items;
+    let place = &bundle.surroundings.state_place;
+    if let Some(stray) = kept.iter().find(|secret| is_of_another_place(secret, place)) {
+        let name = stray.metadata.name.as_deref().unwrap_or_default();
+        let text = format!(
+            "Secret {name} holds it, and it belongs to the backend of before; set that backend again for one run, or push it \
+             by hand and delete the Secret"
+        );
+        return Err(RunError::Push { text });
+    }
     if let Some(state) = decode(&kept) {
         let file = workspace.directory.scratch.path().join(FILE);
         write_private(&file, &state)?;
@@ -189,7 +234,16 @@ mod tests {
             name: "net".into(),
             uid: "u".into(),
         };
-        let secrets = encode(b"{\"serial\": 4}", &stack, "default").unwrap();
+        let belongs = Belongs {
+            workspace: "default",
+            place: "here",
+        };
+        let secrets = encode(b"{\"serial\": 4}", &stack, belongs).unwrap();
+        assert!(!is_of_another_place(&secrets[0], "here") && is_of_another_place(&secrets[0], "there"));
+        assert!(
+            !is_of_another_place(&Secret::default(), "there"),
+            "of a version that kept no place"
+        );
         assert_eq!(decode(&secrets).unwrap(), b"{\"serial\": 4}");
         let mut broken = secrets.clone();
         broken[0].data.as_mut().unwrap().get_mut("state").unwrap().0.pop();

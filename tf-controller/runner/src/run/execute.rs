@@ -17,11 +17,12 @@ use tokio_util::sync::CancellationToken;
 use super::claim::{ClaimError, claim};
 use super::context::Context;
 use super::error::{RunError, Step};
+use super::errored::Belongs;
 use super::patience::patiently;
 use super::report::Reporter;
-use super::workdir::{self, Places, Tenant, WorkDirectory};
+use super::workdir::{self, Places, Tenant};
 use super::workspace::Workspace;
-use super::{apply, errored, gate, plan, prepare, stored, unlock};
+use super::{apply, errored, gate, plan, prepare, stored, surroundings, unlock};
 use crate::bundle::{self, Bundle};
 use crate::cli::process::Limits;
 use crate::cli::text::{TEXT_LIMIT, bounded};
@@ -140,29 +141,16 @@ async fn carry_out(
     context: &Context,
     run: &TerraformRun,
     reporter: &Reporter,
-    limits: Limits,
+    mut limits: Limits,
 ) -> Result<Success, RunError> {
     reporter.say(|status| status.phase = Phase::Preparing);
     let mut bundle = load_bundle(context, run).await?;
-    let stored = match (run.spec.action, &run.spec.plan) {
-        (Action::Apply, Some(plan)) => {
-            let loaded = stored::load(context, &bundle.stack, &bundle.workspace, &plan.id, &plan.run).await?;
-            let approved: Result<PlanId, _> = plan.id.parse();
-            if approved.map_or(true, |id| id.effect().as_str() != loaded.context.effect) {
-                return Err(RunError::NotExact(
-                    "the stored plan has another effect than the approved".to_owned(),
-                ));
-            }
-            bundle = apply::bundle_of_plan(&loaded.context, &bundle)?;
-            Some(loaded)
-        }
-        (Action::Apply, None) | (Action::Unlock, _) => {
-            return Err(RunError::Unsupported {
-                action: run.spec.action.as_str(),
-            });
-        }
-        (Action::Plan | Action::PlanAndApply, _) => None,
-    };
+    let asked = Duration::from_secs(bundle.grace_seconds.unwrap_or(0).into());
+    limits.grace = limits.grace.max(asked);
+    let stored = approved_plan(context, run, &bundle).await?;
+    if let Some(stored) = &stored {
+        bundle = apply::bundle_of_plan(&stored.context, &bundle)?;
+    }
     let settings = &context.settings;
     let places = Places::of(
         settings.work_root.as_deref(),
@@ -171,21 +159,23 @@ async fn carry_out(
     );
     let directory = workdir::take(&places, &settings.run, settings.directory_wait, &limits.stop).await?;
     reporter.say(|status| status.log_path = directory.logs.display().to_string());
-    rescue(context, &bundle, &directory).await?;
+    errored::rescue(context, &bundle.stack, &directory).await?;
     directory.occupy(&Tenant {
         path: bundle.path.clone(),
         workspace: bundle.workspace.clone(),
+        place: bundle.surroundings.state_place.clone(),
     })?;
     prepare::fetch(context, &bundle.artifact, &directory, &limits.stop).await?;
     let module = prepare::module_directory(&directory.root, &bundle.path)?;
     errored::disown(&module)?;
-    let environment = prepare::command_environment(context, &bundle)?;
-    prepare::write_generated(&module, &bundle)?;
+    let environment = prepare::command_environment(context, &bundle, &module, &directory.home)?;
+    prepare::write_generated(&module, &directory.home, &bundle)?;
     let found = tool::find(
         environment.get("PATH").map_or("", String::as_str),
         bundle.tool.as_deref(),
     )?;
-    let workspace = Workspace::new(found, &directory, module, environment, limits, reporter);
+    let mut workspace = Workspace::new(found, &directory, module, environment, limits, reporter);
+    workspace.init_arguments = surroundings::init_arguments(&bundle.surroundings);
     let keep_directory = Cell::new(false);
     let outcome = in_workspace(
         context,
@@ -200,6 +190,30 @@ async fn carry_out(
         directory.clear()?;
     }
     outcome
+}
+
+/// The plan that the run is to apply, with exactly the effect that was approved.
+async fn approved_plan(
+    context: &Context,
+    run: &TerraformRun,
+    bundle: &Bundle,
+) -> Result<Option<StoredPlan>, RunError> {
+    match (run.spec.action, &run.spec.plan) {
+        (Action::Apply, Some(plan)) => {
+            let loaded = stored::load(context, &bundle.stack, &bundle.workspace, &plan.id, &plan.run).await?;
+            let approved: Result<PlanId, _> = plan.id.parse();
+            if approved.map_or(true, |id| id.effect().as_str() != loaded.context.effect) {
+                return Err(RunError::NotExact(
+                    "the stored plan has another effect than the approved".to_owned(),
+                ));
+            }
+            Ok(Some(loaded))
+        }
+        (Action::Apply, None) | (Action::Unlock, _) => Err(RunError::Unsupported {
+            action: run.spec.action.as_str(),
+        }),
+        (Action::Plan | Action::PlanAndApply, _) => Ok(None),
+    }
 }
 
 /// The bundle of the run, which has to be about exactly what the run was decided for.
@@ -228,19 +242,6 @@ async fn load_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, Ru
     }
 }
 
-/// A state that an earlier run could neither write nor keep lies in the directory: it is kept now.
-async fn rescue(context: &Context, bundle: &Bundle, directory: &WorkDirectory) -> Result<(), RunError> {
-    let Some(tenant) = directory.tenant() else {
-        return Ok(());
-    };
-    match prepare::module_directory(&directory.root, &tenant.path) {
-        Ok(module) => errored::keep(context, &bundle.stack, &tenant.workspace, &module)
-            .await
-            .map(drop),
-        Err(_) => Ok(()),
-    }
-}
-
 async fn in_workspace(
     context: &Context,
     bundle: &Bundle,
@@ -266,12 +267,14 @@ async fn in_workspace(
     if let Some(stored) = stored {
         apply::restore(workspace, stored)?;
     }
+    let may_copy = !bundle.surroundings.backend_off;
     let init = if stored.is_some() {
-        argv::init_exact()
+        argv::init_exact(may_copy)
     } else {
-        argv::init(bundle.options.upgrade_on_init)
+        argv::init(bundle.options.upgrade_on_init, may_copy)
     };
-    unlock::retrying(context, workspace, Step::Init, &init, &[0]).await?;
+    let initialized = unlock::retrying(context, workspace, Step::Init, &init, &[0]).await;
+    initialized.map_err(RunError::naming_the_field)?;
     select_workspace(bundle, workspace).await?;
     errored::push(context, bundle, workspace).await?;
     match stored {
@@ -286,6 +289,12 @@ async fn in_workspace(
 async fn select_workspace(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<(), RunError> {
     if bundle.workspace == "default" {
         return Ok(());
+    }
+    if bundle.workspace.starts_with('-') {
+        // The CLI would take it for an option.
+        return Err(RunError::WorkspaceName {
+            name: bundle.workspace.clone(),
+        });
     }
     // It may be there already: selecting it tells.
     let made = workspace
@@ -354,7 +363,11 @@ async fn apply_and_write(
 ) -> Result<Success, RunError> {
     let applied = apply::apply(context, bundle, workspace, run).await;
     keep_directory.set(true); // until it is certain that no state is left in it
-    errored::keep(context, &bundle.stack, &bundle.workspace, &workspace.module).await?;
+    let belongs = Belongs {
+        workspace: &bundle.workspace,
+        place: &bundle.surroundings.state_place,
+    };
+    errored::keep(context, &bundle.stack, belongs, &workspace.module).await?;
     keep_directory.set(false);
     applied?;
     if run.spec.destroy {

@@ -17,7 +17,9 @@ mod plan;
 mod prepare;
 mod report;
 mod stored;
+mod surroundings;
 mod unlock;
+mod unsaved;
 mod workdir;
 mod workspace;
 

@@ -11,14 +11,14 @@ use super::error::{RunError, Step};
 use super::made::{self, Made};
 use super::workdir::failed;
 use super::workspace::Workspace;
-use super::{modules, prepare, stored, unlock};
+use super::{modules, prepare, stored, unlock, unsaved};
 use crate::bundle::{Bundle, ReadablePlan};
 use crate::chunk;
 use crate::cli::argv;
 use crate::plan::document::{self, PlanDocument};
 use crate::plan::effect::{self, Effect};
 use crate::plan::store::{MadeFile, PlanContext, PlanName, StoredPlan};
-use crate::plan::{readable, summary};
+use crate::plan::{readable, shown, summary};
 
 /// A plan as it was made.
 pub(super) struct Planned {
@@ -26,10 +26,44 @@ pub(super) struct Planned {
     pub(super) digest: EffectDigest,
     effect: Effect,
     document: PlanDocument,
+    /// What the CLI showed, where it cannot save its plans.
+    shown: Option<String>,
     json: Option<PathBuf>,
     made: Made,
     modules: String,
     provider_lock: Option<String>,
+}
+
+/// How `plan` ended.
+struct Ended {
+    has_changes: bool,
+    shown: Option<String>,
+}
+
+/// Runs `plan` into `file`, or without one where the CLI cannot save its plans.
+async fn command(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    destroy: bool,
+    file: &Path,
+    variables: &[PathBuf],
+) -> Result<Ended, RunError> {
+    let words = argv::plan(file, destroy, variables, &argv_options(bundle));
+    match unlock::retrying(context, workspace, Step::Plan, &words, &[0, 2]).await {
+        Err(error) if unsaved::is_refused(&error, bundle) => {
+            workspace.is_unsaved.set(true);
+            let shown = unsaved::plan(bundle, workspace, destroy, variables).await?;
+            Ok(Ended {
+                has_changes: shown.has_changes,
+                shown: Some(shown.text),
+            })
+        }
+        ended => ended.map(|ended| Ended {
+            has_changes: ended.code == Some(2),
+            shown: None,
+        }),
+    }
 }
 
 /// Runs `plan` into `file` and digests its effect.
@@ -42,14 +76,15 @@ pub(super) async fn make(
 ) -> Result<Planned, RunError> {
     let variables = prepare::variable_files(&workspace.directory.root, bundle)?;
     let before = made::snapshot(&workspace.directory.root)?;
-    let words = argv::plan(file, destroy, &variables, &argv_options(bundle));
-    let ended = unlock::retrying(context, workspace, Step::Plan, &words, &[0, 2]).await?;
+    let ended = command(context, bundle, workspace, destroy, file, &variables).await?;
     let after = made::snapshot(&workspace.directory.root)?;
     let made = made::made(&workspace.directory.root, &before, &after)?;
-    let has_changes = ended.code == Some(2);
+    let has_changes = ended.has_changes;
     let mut document = PlanDocument::default();
     let mut json = None;
-    if has_changes || bundle.readable_plan == ReadablePlan::Json {
+    if let Some(text) = &ended.shown {
+        document = shown::document(text)?;
+    } else if has_changes || bundle.readable_plan == ReadablePlan::Json {
         let file = workspace.capture(Step::Show, &argv::show_json(file)).await?;
         document = read_document(&file).await?;
         json = Some(file);
@@ -66,6 +101,7 @@ pub(super) async fn make(
     let effect = Effect::new(&document, &origin);
     Ok(Planned {
         has_changes,
+        shown: ended.shown,
         digest: effect.digest(),
         effect,
         document,
@@ -111,10 +147,10 @@ pub(super) async fn keep(
         run: context.settings.run.clone(),
     };
     let wanted = planned.has_changes || bundle.readable_plan == ReadablePlan::Human;
-    let human = if wanted {
-        human(workspace).await?
-    } else {
-        String::new()
+    let human = match &planned.shown {
+        Some(text) => format!("{}\n\n{}", unsaved::CAUTION, shown::essence(text)),
+        None if wanted => human(workspace).await?,
+        None => String::new(),
     };
     if planned.has_changes {
         stored::save(context, &to_store(bundle, workspace, run, planned)?, &name).await?;
@@ -135,7 +171,7 @@ pub(super) async fn keep(
     });
     if workspace.reporter.flush(context.settings.patience).await.is_ok() {
         let keep = planned.has_changes.then_some(name.run.as_str());
-        stored::forget(context, &bundle.stack, &bundle.workspace, keep).await;
+        stored::forget(context, &bundle.stack, keep).await;
     }
     Ok(())
 }
@@ -182,7 +218,10 @@ fn to_store(
     run: &TerraformRun,
     planned: &Planned,
 ) -> Result<StoredPlan, RunError> {
-    let plan = std::fs::read(workspace.plan_file()).map_err(|source| failed("read the plan", source))?;
+    let plan = match planned.shown {
+        Some(_) => Vec::new(),
+        None => std::fs::read(workspace.plan_file()).map_err(|source| failed("read the plan", source))?,
+    };
     let files: Vec<MadeFile> = planned.made.files.clone();
     let tool = workspace.reporter.said().tool.unwrap_or_default();
     let context = PlanContext {

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::Context;
 use super::error::RunError;
-use super::workdir::{WorkDirectory, failed};
+use super::surroundings;
+use super::workdir::{Home, WorkDirectory, failed};
 use crate::bundle::{Artifact, Bundle};
 use crate::cli::environment;
 
@@ -77,11 +78,13 @@ fn below(root: &Path, path: &str) -> Option<PathBuf> {
     })
 }
 
-/// Writes the generated files into the module directory.
-pub(super) fn write_generated(module: &Path, bundle: &Bundle) -> Result<(), RunError> {
+/// Writes the generated files into the module directory, in upstream's order: a mapped file may replace the generated
+/// backend, but not the variables.
+pub(super) fn write_generated(module: &Path, home: &Home, bundle: &Bundle) -> Result<(), RunError> {
     if let Some(backend) = &bundle.backend {
         write_private(&module.join(BACKEND_FILE), backend.as_bytes())?;
     }
+    surroundings::write(module, home, &bundle.surroundings)?;
     write_private(&module.join(VARIABLES_FILE), bundle.variables.as_bytes())
 }
 
@@ -101,6 +104,8 @@ pub(super) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
 pub(super) fn command_environment(
     context: &Context,
     bundle: &Bundle,
+    module: &Path,
+    home: &Home,
 ) -> Result<BTreeMap<String, String>, RunError> {
     if let Some(name) = environment::rejected(&bundle.environment) {
         return Err(RunError::Environment {
@@ -112,6 +117,12 @@ pub(super) fn command_environment(
         all.entry("KUBE_CONFIG_PATH".to_owned())
             .or_insert_with(|| kubeconfig.display().to_string());
     }
+    all.extend(surroundings::environment(
+        module,
+        home,
+        &bundle.surroundings,
+        &bundle.environment,
+    ));
     Ok(all)
 }
 

@@ -53,9 +53,9 @@ pub(super) async fn load(
     store::decode(&list.items, id, run).map_err(RunError::Load)
 }
 
-/// Removes all stored plans of a stack but the one that `keep` made. Failures are only logged: the next plan tries again.
-pub(super) async fn forget(context: &Context, stack: &Stack, workspace: &str, keep: Option<&str>) {
-    let selector = store::selector(&stack.name, workspace);
+/// Removes all stored plans of a stack, of whatever workspace, but the one that `keep` made. Failures are only logged: the next plan tries again.
+pub(super) async fn forget(context: &Context, stack: &Stack, keep: Option<&str>) {
+    let selector = store::selector_of_all(&stack.name);
     sweep(&secrets(context, stack), &selector, |secret: &Secret| {
         let annotations = secret.metadata.annotations.as_ref();
         annotations
@@ -87,14 +87,14 @@ pub(super) async fn show(
     let (map_names, json_names) = (names(maps), names(json));
     let kept =
         |held: &[String], object: Option<&str>| object.is_some_and(|name| held.iter().any(|own| own == name));
-    let selector = store::selector(&name.stack.name, &name.workspace);
+    let selector = store::selector_of_all(&name.stack.name);
     if form != ReadablePlan::Human || !maps.is_empty() {
         sweep(&map_api, &selector, |map: &ConfigMap| {
             kept(&map_names, map.metadata.name.as_deref())
         })
         .await;
     }
-    let selector = store::selector(&format!("{}.json", name.stack.name), &name.workspace);
+    let selector = store::selector_of_all(&format!("{}.json", name.stack.name));
     if form != ReadablePlan::Json || !json.is_empty() {
         sweep(&secret_api, &selector, |secret: &Secret| {
             kept(&json_names, secret.metadata.name.as_deref())

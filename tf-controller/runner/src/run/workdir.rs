@@ -17,6 +17,8 @@ use super::error::RunError;
 
 /// How often a held lock is tried again.
 const TRY_EVERY: Duration = Duration::from_millis(100);
+/// The home directory in a pod; upstream's.
+const POD_HOME: &str = "/home/runner";
 /// Log directories kept per stack.
 const LOGS_KEPT: usize = 20;
 
@@ -39,8 +41,27 @@ pub(super) struct WorkDirectory {
     pub(super) logs: PathBuf,
     /// Files of this run that nobody else sees, such as JSON with sensitive values.
     pub(super) scratch: tempfile::TempDir,
+    /// Where files that are mapped to the home directory go.
+    pub(super) home: Home,
     tenant: PathBuf,
     _lock: Lock,
+}
+
+/// The home directory of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Home {
+    /// Its path.
+    pub(super) path: PathBuf,
+    /// It is the stack's alone, made for mapped files. A pod's is the pod's.
+    own: bool,
+}
+
+impl Home {
+    /// Its path, once it is there.
+    pub(super) fn make(&self) -> Result<&Path, RunError> {
+        private_directory(&self.path)?;
+        Ok(&self.path)
+    }
 }
 
 /// What the directory is used for now: where the CLI of an earlier run may have left a state, and of which workspace.
@@ -51,6 +72,9 @@ pub(super) struct Tenant {
     pub(super) path: String,
     /// Workspace of the CLI.
     pub(super) workspace: String,
+    /// The place of the state, as the bundle tells it.
+    #[serde(default)]
+    pub(super) place: String,
 }
 
 /// Where a stack's files are.
@@ -60,6 +84,7 @@ pub(super) struct Places {
     pub(super) root: PathBuf,
     lock: PathBuf,
     logs: PathBuf,
+    home: Home,
     tenant: PathBuf,
     parent: PathBuf,
 }
@@ -76,6 +101,10 @@ impl Places {
             root: parent.join(&base),
             lock: beside("lock"),
             logs: beside("logs"),
+            home: Home {
+                path: work_root.map_or_else(|| PathBuf::from(POD_HOME), |_| beside("home")),
+                own: work_root.is_some(),
+            },
             tenant: beside("tenant"),
             parent: parent.clone(),
         }
@@ -102,6 +131,7 @@ pub(super) async fn take(
         root: places.root.clone(),
         logs,
         scratch,
+        home: places.home.clone(),
         tenant: places.tenant.clone(),
         _lock: lock,
     })
@@ -124,12 +154,20 @@ impl WorkDirectory {
 
     /// Removes what an earlier run left.
     pub(super) fn clear(&self) -> Result<(), RunError> {
-        match std::fs::remove_dir_all(&self.root) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(failed("empty the working directory", error))
-            }
-            _ => private_directory(&self.root),
+        if self.home.own {
+            remove(&self.home.path)?;
         }
+        remove(&self.root)?;
+        private_directory(&self.root)
+    }
+}
+
+fn remove(path: &Path) -> Result<(), RunError> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed("empty the working directory", error))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The prepared module directory and the CLI in it: runs one command after another, keeps their output, words their errors.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,10 @@ pub(super) struct Workspace<'a> {
     /// The module directory.
     pub(super) module: PathBuf,
     pub(super) environment: BTreeMap<String, String>,
+    /// `TF_CLI_ARGS_init`.
+    pub(super) init_arguments: Option<String>,
+    /// The CLI cannot save its plans: they are shown, and applied without a file.
+    pub(super) is_unsaved: Cell<bool>,
     pub(super) limits: Limits,
     pub(super) reporter: &'a Reporter,
     count: Cell<u32>,
@@ -40,6 +45,8 @@ impl<'a> Workspace<'a> {
             directory,
             module,
             environment,
+            init_arguments: None,
+            is_unsaved: Cell::new(false),
             limits,
             reporter,
             count: Cell::new(0),
@@ -69,9 +76,20 @@ impl<'a> Workspace<'a> {
 
     /// Runs a command whose output may hold sensitive values: it goes into the scratch directory.
     pub(super) async fn capture(&self, step: Step, words: &[String]) -> Result<PathBuf, RunError> {
-        let stdout = self.directory.scratch.path().join(format!("{}.out", self.next()));
-        self.attempt(step, words, &[0], stdout.clone()).await?;
+        let (_, stdout) = self.capture_expecting(step, words, &[0]).await?;
         Ok(stdout)
+    }
+
+    /// As [`Workspace::capture`], for a command that has to end with one of `codes`.
+    pub(super) async fn capture_expecting(
+        &self,
+        step: Step,
+        words: &[String],
+        codes: &[i32],
+    ) -> Result<(Ended, PathBuf), RunError> {
+        let stdout = self.directory.scratch.path().join(format!("{}.out", self.next()));
+        let ended = self.attempt(step, words, codes, stdout.clone()).await?;
+        Ok((ended, stdout))
     }
 
     async fn attempt(
@@ -85,11 +103,12 @@ impl<'a> Workspace<'a> {
             return Err(RunError::Stopped { step, why });
         }
         let stderr = self.output_file(step, "err");
+        let environment = self.environment_of(step);
         let invocation = Invocation {
             program: &self.tool.path,
             words,
             directory: &self.module,
-            environment: &self.environment,
+            environment: &environment,
             stdout,
             stderr: stderr.clone(),
         };
@@ -114,6 +133,17 @@ impl<'a> Workspace<'a> {
             step,
             text: presentable(&format!("{}\n{text}", ended.describe())),
         })
+    }
+
+    fn environment_of(&self, step: Step) -> Cow<'_, BTreeMap<String, String>> {
+        match &self.init_arguments {
+            Some(arguments) if step == Step::Init => {
+                let mut all = self.environment.clone();
+                all.insert("TF_CLI_ARGS_init".to_owned(), arguments.clone());
+                Cow::Owned(all)
+            }
+            _ => Cow::Borrowed(&self.environment),
+        }
     }
 
     /// Nothing is started any more once somebody asked the run to stop.

@@ -7,6 +7,7 @@
 )]
 
 mod artifacts;
+mod backends;
 mod faults;
 mod interruptions;
 mod story;

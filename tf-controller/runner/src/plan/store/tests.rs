@@ -39,6 +39,8 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         outputs: None,
         readable_plan: ReadablePlan::None,
         inputs_digest: "sha256:1".into(),
+        surroundings: crate::bundle::Surroundings::default(),
+        grace_seconds: None,
         last_apply: None,
         key: "ab".repeat(32),
     };

@@ -1,0 +1,91 @@
+use super::*;
+use proptest::prelude::*;
+
+fn bundle() -> Bundle {
+    Bundle {
+        version: VERSION,
+        stack: Stack {
+            namespace: "team".into(),
+            name: "net".into(),
+            uid: "u-1".into(),
+        },
+        artifact: Artifact {
+            url: "http://source/x.tar.gz".into(),
+            digest: "sha256:00".into(),
+            size: Some(7),
+            revision: "main@sha1:1".into(),
+        },
+        path: "infra".into(),
+        workspace: "default".into(),
+        tool: None,
+        backend: Some("terraform {}".into()),
+        variables: r#"{"password":"hunter2"}"#.into(),
+        variable_files: vec![],
+        environment: BTreeMap::from([("TOKEN".into(), "hunter2".into())]),
+        surroundings: Surroundings::default(),
+        options: Options::default(),
+        outputs: Some(OutputsTarget {
+            name: "out".into(),
+            outputs: vec!["a:b".into()],
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+        }),
+        readable_plan: ReadablePlan::Human,
+        inputs_digest: "sha256:1".into(),
+        grace_seconds: None,
+        last_apply: None,
+        key: "ab".repeat(32),
+    }
+}
+
+#[test]
+fn what_was_stored_is_read() {
+    let secret = bundle().to_secret("net-abcd-1", "r-1").unwrap();
+    assert_eq!(secret.metadata.name.as_deref(), Some("net-abcd-1-bundle"));
+    assert_eq!(secret.immutable, Some(true));
+    assert_eq!(secret.metadata.owner_references.as_ref().unwrap()[0].uid, "r-1");
+    assert_eq!(Bundle::from_secret(&secret).unwrap(), bundle());
+}
+
+#[test]
+fn foreign_forms_are_refused() {
+    let mut value = serde_json::to_value(bundle()).unwrap();
+    value["surprise"] = 1.into();
+    assert!(matches!(
+        Bundle::decode(value.to_string().as_bytes()),
+        Err(BundleError::Malformed { .. })
+    ));
+    value["version"] = 2.into();
+    assert!(matches!(
+        Bundle::decode(value.to_string().as_bytes()),
+        Err(BundleError::Version { version: 2 })
+    ));
+    let mut short = bundle();
+    short.key = "ab".into();
+    assert!(matches!(
+        Bundle::decode(&short.encode().unwrap()),
+        Err(BundleError::BadKey)
+    ));
+    let mut large = bundle();
+    large.variables = "x".repeat(LIMIT);
+    assert!(matches!(large.encode(), Err(BundleError::TooLarge { .. })));
+    assert!(matches!(
+        Bundle::from_secret(&Secret::default()),
+        Err(BundleError::Missing { .. })
+    ));
+}
+
+#[test]
+fn nothing_secret_is_printed() {
+    assert!(!format!("{:?}", bundle()).contains("hunter2"));
+    let text = r#"{"version":1,"variables":"hunter2""#;
+    let error = Bundle::decode(text.as_bytes()).unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("hunter2"));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(Bundle::decode(&bytes).is_err());
+    }
+}

@@ -1,0 +1,79 @@
+//! Plans of a CLI that cannot save them: a service that runs plans itself, reached through `cloud` or the module's own backend.
+//!
+//! Such a plan is made again before its apply, compared by what it shows, and then applied without a file. What happens on
+//! the service between the two is the service's: an approval is as exact as the CLI lets it be.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+
+use super::error::{RunError, Step};
+use super::plan::argv_options;
+use super::workdir::failed;
+use super::workspace::Workspace;
+use crate::bundle::Bundle;
+use crate::cli::argv;
+use crate::plan::shown;
+
+/// The CLI's words for a plan that it cannot save, of all versions.
+const REFUSALS: [&str; 2] = [
+    "Saving a generated plan is currently not supported",
+    "Saved plans not allowed",
+];
+
+/// What the reader of such a plan has to know.
+pub(super) const CAUTION: &str = "Note: this plan cannot be saved. After its approval it is made again, and applied if it \
+    then shows the same; values that it hides are not compared.";
+
+/// Whether a plan failed only because it was to be saved. With a backend of ours that is a failure like others.
+pub(super) fn is_refused(error: &RunError, bundle: &Bundle) -> bool {
+    let RunError::Command {
+        step: Step::Plan,
+        text,
+    } = error
+    else {
+        return false;
+    };
+    bundle.surroundings.backend_off && REFUSALS.iter().any(|words| text.contains(words))
+}
+
+/// A plan that was shown and not saved.
+pub(super) struct Shown {
+    pub(super) has_changes: bool,
+    pub(super) text: String,
+}
+
+/// Plans without a file.
+pub(super) async fn plan(
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    destroy: bool,
+    variables: &[PathBuf],
+) -> Result<Shown, RunError> {
+    // One that came with the artifact is no plan of this run.
+    match std::fs::remove_file(workspace.plan_file()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(failed("remove the artifact's plan", error));
+        }
+        _ => {}
+    }
+    let words = argv::plan_unsaved(destroy, variables, &argv_options(bundle));
+    let (ended, file) = workspace.capture_expecting(Step::Plan, &words, &[0, 2]).await?;
+    let mut bytes = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(shown::TEXT_LIMIT).read_to_end(&mut bytes));
+    read.map_err(|source| failed("read the plan's text", source))?;
+    Ok(Shown {
+        has_changes: ended.code == Some(2),
+        text: String::from_utf8_lossy(&bytes).into_owned(),
+    })
+}
+
+/// The words of an apply without a plan file.
+pub(super) fn apply_words(destroy: bool, variables: &[PathBuf], bundle: &Bundle) -> Vec<String> {
+    let options = argv_options(bundle);
+    if destroy {
+        argv::destroy(variables, &options)
+    } else {
+        argv::apply_unsaved(variables, &options)
+    }
+}

@@ -1,0 +1,203 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn generated(more: Value, place: Place, default: DefaultBackend) -> Backend {
+    let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" } });
+    let Value::Object(more) = more else {
+        panic!("an object")
+    };
+    spec.as_object_mut().unwrap().extend(more);
+    let stack = Named {
+        name: "app",
+        namespace: "team",
+    };
+    backend(&serde_json::from_value(spec).unwrap(), stack, place, default)
+}
+
+fn text(more: Value, place: Place) -> String {
+    let made = generated(more, place, DefaultBackend::Kubernetes);
+    made.file.unwrap_or_else(|| "(none)".to_owned()) + if made.off { "(off)\n" } else { "" }
+}
+
+#[test]
+fn without_a_backend_config_the_state_has_the_name_of_the_stack() {
+    insta::assert_snapshot!(text(json!({}), Place::Pod), @r#"
+    terraform {
+      backend "kubernetes" {
+        secret_suffix     = "app"
+        in_cluster_config = true
+        namespace         = "team"
+        labels            = {}
+      }
+    }
+    "#);
+    assert!(text(json!({}), Place::Outside).contains("in_cluster_config = false"));
+}
+
+#[test]
+fn an_empty_backend_config_is_not_the_default_one() {
+    insta::assert_snapshot!(text(json!({ "backendConfig": {} }), Place::Pod), @r#"
+    terraform {
+      backend "kubernetes" {
+        secret_suffix     = ""
+        in_cluster_config = false
+        namespace         = "team"
+        labels            = {}
+      }
+    }
+    "#);
+}
+
+#[test]
+fn the_fields_of_a_backend_config_are_written_as_they_are() {
+    let config = json!({ "backendConfig": { "secretSuffix": "net", "inClusterConfig": true, "configPath": "/k/config",
+        "labels": { "b": "two", "a/x": "o\"ne" } } });
+    insta::assert_snapshot!(text(config.clone(), Place::Pod), @r#"
+    terraform {
+      backend "kubernetes" {
+        secret_suffix     = "net"
+        in_cluster_config = true
+        config_path       = "/k/config"
+        namespace         = "team"
+        labels            = {
+          "a/x" = "o\"ne"
+          "b" = "two"
+        }
+      }
+    }
+    "#);
+    let outside = text(config, Place::Outside);
+    assert!(outside.contains("in_cluster_config = false"), "there is no pod");
+}
+
+#[test]
+fn a_custom_configuration_is_taken_verbatim_and_wins() {
+    let config = json!({ "backendConfig": { "secretSuffix": "net",
+        "customConfiguration": "  backend \"s3\" {\n    key = \"${x}\"\n  }" } });
+    insta::assert_snapshot!(text(config, Place::Pod), @r#"
+    terraform {
+      backend "s3" {
+        key = "${x}"
+      }
+    }
+    "#);
+}
+
+#[test]
+fn the_cloud_block_names_what_is_given() {
+    let cloud = json!({ "cloud": { "organization": "org", "workspaces": { "name": "net" },
+        "hostname": "tfe.example", "token": "t" } });
+    insta::assert_snapshot!(text(cloud, Place::Pod), @r#"
+    terraform {
+      cloud {
+        organization = "org"
+
+        workspaces {
+          name = "net"
+        }
+        hostname = "tfe.example"
+        token    = "t"
+      }
+    }
+    (off)
+    "#);
+    let tags = json!({ "cloud": { "organization": "org", "workspaces": { "tags": ["a", "b"] } },
+        "backendConfig": { "secretSuffix": "ignored", "disable": true } });
+    insta::assert_snapshot!(text(tags, Place::Pod), @r#"
+    terraform {
+      cloud {
+        organization = "org"
+
+        workspaces {
+          tags = ["a", "b"]
+        }
+      }
+    }
+    (off)
+    "#);
+}
+
+#[test]
+fn a_disabled_backend_leaves_the_modules_own() {
+    let config = json!({ "backendConfig": { "disable": true, "customConfiguration": "x" } });
+    assert_eq!(text(config, Place::Pod), "(none)(off)\n");
+}
+
+#[test]
+fn the_kubernetes_backend_can_be_turned_off_for_all_that_say_nothing() {
+    let made = generated(json!({}), Place::Pod, DefaultBackend::Local);
+    insta::assert_snapshot!(made.file.unwrap(), @r#"
+    terraform {
+      backend "local" {
+      }
+    }
+    "#);
+    assert!(!made.off);
+    let own = json!({ "backendConfig": { "secretSuffix": "x" } });
+    let made = generated(own, Place::Pod, DefaultBackend::Local);
+    assert!(made.file.unwrap().contains("kubernetes"));
+}
+
+proptest! {
+    /// Whatever a field holds stays one literal: a parser of HCL reads the same text back.
+    #[test]
+    fn no_text_leaves_its_quotes(text in "[ -~\n\r\t\u{e9}]{0,40}") {
+        let body: hcl_edit::structure::Body = format!("a = {}\n", quoted(&text)).parse().unwrap();
+        let value = &body.get_attribute("a").unwrap().value;
+        let plain = value.as_str().map(str::to_owned);
+        // A literal with an escaped template is read as a template of one literal.
+        let template = value.as_string_template().map(|template| {
+            template.iter().map(|element| element.as_literal().map_or("?", |l| l.value().as_str())).collect::<String>()
+        });
+        prop_assert_eq!(plain.or(template).unwrap(), text);
+    }
+}
+
+/// The examples of `docs/backends.md`: fields of the API, spelled as it spells them, and backends that are HCL.
+#[test]
+fn the_examples_of_the_docs_are_specs() {
+    let page = include_str!("../../../../docs/backends.md");
+    let mut examples = 0;
+    for part in page.split("```yaml\n").skip(1) {
+        let text = part.split("```").next().unwrap();
+        let example: Value = serde_yaml_ng::from_str(text).unwrap();
+        let mut whole = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" } });
+        let given = example["spec"].as_object().unwrap().clone();
+        whole.as_object_mut().unwrap().extend(given.clone());
+        let spec: TerraformSpec = serde_json::from_value(whole).unwrap();
+        let read = serde_json::to_value(&spec).unwrap();
+        contained(&Value::Object(given), &read, text);
+        let stack = Named {
+            name: "app",
+            namespace: "team",
+        };
+        if let Some(file) = backend(&spec, stack, Place::Pod, DefaultBackend::Kubernetes).file {
+            let parsed: Result<hcl_edit::structure::Body, _> = file.parse();
+            assert!(parsed.is_ok(), "{file}");
+        }
+        examples += 1;
+    }
+    assert!(examples >= 9, "{examples}");
+}
+
+/// Whether everything of `given` was read; what is empty may be left out.
+fn contained(given: &Value, read: &Value, text: &str) {
+    match given {
+        Value::Object(members) => {
+            for (name, member) in members.iter().filter(|(_, member)| **member != json!("")) {
+                contained(
+                    member,
+                    read.get(name).unwrap_or_else(|| panic!("{name}:\n{text}")),
+                    text,
+                );
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                contained(item, &read[index], text);
+            }
+        }
+        other => assert_eq!(other, read, "{text}"),
+    }
+}

@@ -1,0 +1,154 @@
+//! Resolves `runnerPodTemplate.spec.env` and `.envFrom`, as the kubelet would: `envFrom` first, the last of a name wins.
+//!
+//! It is done here and not left to a pod, since the digest of the inputs covers it, and runs may be processes.
+
+use super::{Context, given::GivenError, given::missing, held};
+use crate::inputs::Pairs;
+use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource};
+use kube::ResourceExt;
+use sluice_api::terraform::{KeySource, Terraform};
+use std::collections::BTreeMap;
+
+const ENV: &str = "runnerPodTemplate.spec.env";
+const ENV_FROM: &str = "runnerPodTemplate.spec.envFrom";
+
+/// Why the environment is not known. Never with a value in it.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::reconcile) enum EnvironmentError {
+    /// A Secret or ConfigMap cannot be read, or holds no text.
+    #[error(transparent)]
+    Given(#[from] GivenError),
+    /// A variable takes its value from a place that only a pod has.
+    #[error(
+        "{ENV}: {name} takes its value from {from}, which only a pod has; name a value, a Secret or a ConfigMap"
+    )]
+    PodOnly {
+        /// The variable.
+        name: String,
+        /// The place.
+        from: String,
+    },
+    /// A name that no environment can hold.
+    #[error("{ENV}: {0:?} is no name of a variable")]
+    Name(String),
+    /// A value that no environment can hold.
+    #[error("the value of environment variable {0} is no text that an environment can hold")]
+    Value(String),
+}
+
+/// The environment that the stack gives to the CLI.
+pub(super) async fn environment(
+    stack: &Terraform,
+    context: &Context,
+) -> Result<BTreeMap<String, String>, EnvironmentError> {
+    let template = stack.spec.runner_pod_template.as_ref();
+    let Some(pod) = template.and_then(|template| template.spec.as_ref()) else {
+        return Ok(BTreeMap::new());
+    };
+    let mut all = BTreeMap::new();
+    for from in &pod.env_from {
+        all.extend(many(from, stack, context).await?);
+    }
+    for variable in &pod.env {
+        if !is_name(&variable.name) {
+            return Err(EnvironmentError::Name(variable.name.clone()));
+        }
+        if let Some(value) = one(variable, stack, context).await? {
+            all.insert(variable.name.clone(), value);
+        }
+    }
+    match all.iter().find(|(_, value)| value.contains('\0')) {
+        Some((name, _)) => Err(EnvironmentError::Value(name.clone())),
+        None => Ok(all),
+    }
+}
+
+/// The variables of a whole object; keys that are no names are left out, as the kubelet does.
+async fn many(
+    from: &EnvFromSource,
+    stack: &Terraform,
+    context: &Context,
+) -> Result<Vec<(String, String)>, EnvironmentError> {
+    let secret = from
+        .secret_ref
+        .as_ref()
+        .map(|r| (KeySource::Secret, &r.name, r.optional));
+    let map = from
+        .config_map_ref
+        .as_ref()
+        .map(|r| (KeySource::ConfigMap, &r.name, r.optional));
+    let mut all = Vec::new();
+    for (kind, object, optional) in [map, secret].into_iter().flatten() {
+        let Some(pairs) = read((kind, object, optional), ENV_FROM, stack, context).await? else {
+            continue;
+        };
+        for (key, value) in pairs {
+            let name = format!("{}{key}", from.prefix.as_deref().unwrap_or_default());
+            if is_name(&name) {
+                let value = String::from_utf8(value).map_err(|_| EnvironmentError::Value(name.clone()))?;
+                all.push((name, value));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The value of one variable. A key that its object lacks is an empty value, as upstream.
+async fn one(
+    variable: &EnvVar,
+    stack: &Terraform,
+    context: &Context,
+) -> Result<Option<String>, EnvironmentError> {
+    let Some(from) = &variable.value_from else {
+        return Ok(Some(variable.value.clone().unwrap_or_default()));
+    };
+    let secret = from
+        .secret_key_ref
+        .as_ref()
+        .map(|r| ((KeySource::Secret, &r.name, r.optional), &r.key));
+    let map = from
+        .config_map_key_ref
+        .as_ref()
+        .map(|r| ((KeySource::ConfigMap, &r.name, r.optional), &r.key));
+    let Some((object, key)) = secret.or(map) else {
+        return of_pod(variable, from, stack).map(Some);
+    };
+    let Some(pairs) = read(object, ENV, stack, context).await? else {
+        return Ok(None);
+    };
+    let value = pairs.get(key).cloned().unwrap_or_default();
+    let value = String::from_utf8(value).map_err(|_| EnvironmentError::Value(variable.name.clone()))?;
+    Ok(Some(value))
+}
+
+/// What can be told of a pod without one.
+fn of_pod(variable: &EnvVar, from: &EnvVarSource, stack: &Terraform) -> Result<String, EnvironmentError> {
+    let field = from.field_ref.as_ref().map(|field| field.field_path.as_str());
+    match field {
+        Some("metadata.namespace") => Ok(stack.namespace().unwrap_or_default()),
+        Some("spec.serviceAccountName") => Ok(stack.spec.service_account_name.clone()),
+        field => Err(EnvironmentError::PodOnly {
+            name: variable.name.clone(),
+            from: field.map_or_else(|| "a resource or a file".to_owned(), str::to_owned),
+        }),
+    }
+}
+
+/// The pairs of an object; `None` for one that may be missing, and is.
+async fn read(
+    (kind, object, optional): (KeySource, &String, Option<bool>),
+    field: &'static str,
+    stack: &Terraform,
+    context: &Context,
+) -> Result<Option<Pairs>, EnvironmentError> {
+    let namespace = stack.namespace().unwrap_or_default();
+    match held::pairs(kind, object, &namespace, &context.client).await {
+        Ok(pairs) => Ok(Some(pairs)),
+        Err(kube::Error::Api(status)) if status.is_not_found() && optional == Some(true) => Ok(None),
+        Err(error) => Err(missing(kind, object, field, &error).into()),
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
+}

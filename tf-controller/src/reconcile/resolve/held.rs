@@ -1,0 +1,53 @@
+//! Reads the pairs of Secrets and ConfigMaps, afresh each time.
+
+use crate::inputs::Pairs;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Api, Client};
+use sluice_api::terraform::KeySource;
+
+/// The kind's name, for errors.
+pub(super) const fn kind_name(kind: KeySource) -> &'static str {
+    match kind {
+        KeySource::Secret => "Secret",
+        KeySource::ConfigMap => "ConfigMap",
+    }
+}
+
+/// The pairs of one object.
+pub(super) async fn pairs(
+    kind: KeySource,
+    name: &str,
+    namespace: &str,
+    client: &Client,
+) -> Result<Pairs, kube::Error> {
+    match kind {
+        KeySource::Secret => secret(name, namespace, client).await,
+        KeySource::ConfigMap => config(name, namespace, client).await,
+    }
+}
+
+/// The pairs of a Secret.
+pub(super) async fn secret(name: &str, namespace: &str, client: &Client) -> Result<Pairs, kube::Error> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let data = api.get(name).await?.data.unwrap_or_default();
+    Ok(data.into_iter().map(|(key, value)| (key, value.0)).collect())
+}
+
+async fn config(name: &str, namespace: &str, client: &Client) -> Result<Pairs, kube::Error> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let map = api.get(name).await?;
+    let text = map.data.unwrap_or_default().into_iter();
+    let binary = map.binary_data.unwrap_or_default().into_iter();
+    Ok(text
+        .map(|(key, value)| (key, value.into_bytes()))
+        .chain(binary.map(|(key, value)| (key, value.0)))
+        .collect())
+}
+
+/// What the API said, without the client's own framing.
+pub(super) fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
