@@ -233,6 +233,7 @@ fn terraform_options(args: &UpArgs, place: &Place, client: &Client) -> sluice_tf
         },
         scratch: place.scratch(),
         runs: args.concurrent,
+        runs_per_namespace: 0,
         cross_namespace: CrossNamespace::Denied,
         run_deadline: Interval::from_secs(2 * 60 * 60),
         place: sluice_tf_controller::inputs::Place::Outside,

@@ -236,6 +236,7 @@ fn options(args: &Args, metrics: Metrics, recorder: Recorder) -> Options {
         },
         scratch: args.work_root.join("scratch"),
         runs: args.common.concurrency.concurrent,
+        runs_per_namespace: args.concurrent_per_namespace,
         cross_namespace: CrossNamespace::of_flags(
             args.allow_cross_namespace_refs,
             args.no_cross_namespace_refs,

@@ -1,30 +1,43 @@
 //! The controller as a whole: its watches, wired to its passes.
 
 use crate::{
-    executor::{ProcessExecutor, RunRef},
-    inputs::{DefaultBackend, Place},
-    reconcile::{Artifacts, Context, Stacks, in_order, neighbours, place_of, stack_of, version},
-    schedule::Slots,
+    executor::{Executor, RunRef},
+    inputs::{DefaultBackend, Place, reads},
+    reconcile::{Artifacts, Context, Stacks, in_order, neighbours, stack_of, version},
+    schedule::{Limits, Places},
 };
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt, channel::mpsc::UnboundedReceiver as Turns, future, stream};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard};
 use sluice_api::{
-    interval::Interval, reference::CrossNamespace, run::TerraformRun, source::GitRepository,
-    terraform::Terraform,
+    interval::Interval,
+    reference::CrossNamespace,
+    run::TerraformRun,
+    source::GitRepository,
+    terraform::{KeySource, Terraform},
 };
 use sluice_runtime::{
     artifact::Fetcher,
-    clock::SystemClock,
+    clock::{Clock, SystemClock},
     http,
     schedule::ObjectKey,
     shutdown::Token,
-    watch::{Objects, Related, Scope, Settings, Watch},
+    watch::{Changes, Kind, Objects, Related, Scope, Settings, Watch},
 };
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Time between looks for an API that is away at the start.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Time between looks for stacks that were called to their turn and never came.
+const PASS_BY: Duration = Duration::from_secs(10);
+/// How long passes wait for the first list of sources.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the controller is told.
 pub struct Options {
@@ -34,6 +47,8 @@ pub struct Options {
     pub scratch: PathBuf,
     /// Runs at once.
     pub runs: u16,
+    /// Runs of one namespace at once; 0: as many as there are.
+    pub runs_per_namespace: u16,
     /// Whether references may leave their namespace.
     pub cross_namespace: CrossNamespace,
     /// Bound on a run.
@@ -61,38 +76,41 @@ pub enum RunError {
 ///
 /// # Errors
 /// [`RunError`], before anything was watched.
-pub async fn run(
+pub async fn run<E: Executor + 'static>(
     options: Options,
-    (executor, ended): (Arc<ProcessExecutor>, UnboundedReceiver<RunRef>),
+    (executor, ended): (Arc<E>, UnboundedReceiver<RunRef>),
     client: Client,
     stop: Token,
 ) -> Result<(), RunError> {
     let scope = options.settings.scope.clone();
     let watch = Watch::<Terraform>::new(client.clone(), options.settings.clone()).relate(version, neighbours);
+    let denied = options.cross_namespace == CrossNamespace::Denied;
+    let elsewhere = Scope {
+        labels: None,
+        // Where references may leave their namespace, so may what a stack waits for.
+        namespace: scope.namespace.clone().filter(|_| denied),
+    };
     let stacks = watch.objects();
-    let context = context(&options, client.clone(), executor, &stacks, &stop)?;
+    let (context, turns) = context(&options, client.clone(), executor, &stacks, &stop)?;
     hold_places(&context, &scope, &client, &stop).await;
     // Runs do not carry the labels by which stacks are chosen.
     let runs = Related::<TerraformRun>::new(
         client.clone(),
         Scope {
             labels: None,
-            namespace: scope.namespace.clone(),
+            namespace: scope.namespace,
         },
     );
     let seen = runs.objects();
     let changed_runs = runs.keys(|run| [stack_of(&run)]);
-    let denied = options.cross_namespace == CrossNamespace::Denied;
-    let sources = Related::<GitRepository>::new(
-        client,
-        Scope {
-            labels: None,
-            // Where references may leave their namespace, so may what a stack waits for.
-            namespace: scope.namespace.filter(|_| denied),
-        },
-    );
-    let readers = stacks.clone();
-    let changed_sources = sources.keys(move |source| behind(&readers, &source));
+    let (sources, listed_sources) = readers_of_sources(&client, &elsewhere, stacks.clone());
+    let (secrets, listed_secrets) =
+        readers_of::<Secret>(&client, &elsewhere, KeySource::Secret, stacks.clone());
+    let (configs, listed_configs) =
+        readers_of::<ConfigMap>(&client, &elsewhere, KeySource::ConfigMap, stacks);
+    let listed = async move {
+        future::join3(listed_sources, listed_secrets, listed_configs).await;
+    };
     let gone = stream::unfold(
         ended,
         |mut ended| async move { Some((ended.recv().await?, ended)) },
@@ -100,39 +118,98 @@ pub async fn run(
     .filter_map(move |run| std::future::ready(owner_of(&seen, &run)));
     watch
         .trigger(changed_runs)
-        .trigger(changed_sources)
+        .trigger(sources)
+        .trigger(secrets)
+        .trigger(configs)
         .trigger(gone)
+        .trigger(with_passing_by(turns, Arc::clone(&context)))
+        .after(listed)
         .run(Stacks::new(context), stop)
         .await;
     Ok(())
 }
 
+/// The stacks whose turn to run has come.
+fn with_passing_by(turns: Turns<ObjectKey>, context: Arc<Context>) -> impl Stream<Item = ObjectKey> + Send {
+    let passing_by = stream::unfold(context, |context| async move {
+        tokio::time::sleep(PASS_BY).await;
+        context.places.pass_by();
+        Some((stream::empty(), context))
+    });
+    stream::select(turns, passing_by.flatten())
+}
+
+/// The stacks that a change of a source concerns; and the end of the first list of sources, or of the patience for it.
+fn readers_of_sources(
+    client: &Client,
+    scope: &Scope,
+    stacks: Objects<Terraform>,
+) -> (
+    impl Stream<Item = ObjectKey> + Send + 'static,
+    impl Future<Output = ()> + Send + 'static,
+) {
+    let sources = Related::<GitRepository>::new(client.clone(), scope.clone());
+    let (seen, known) = (sources.objects(), Known::default());
+    let readers = sources.keys(move |source| behind(&stacks, &known, &source));
+    let listed = async move {
+        // Late is late: passes begin, and what the list holds calls for them.
+        drop(tokio::time::timeout(PATIENCE, seen.ready()).await);
+    };
+    (readers, listed)
+}
+
+/// The stacks that read a Secret or ConfigMap that changes, appears or goes; and the end of the first list, which is no
+/// change. The content is never asked for here: a pass reads it, and its digest tells whether anything is run.
+fn readers_of<K: Kind>(
+    client: &Client,
+    scope: &Scope,
+    kind: KeySource,
+    stacks: Objects<Terraform>,
+) -> (
+    impl Stream<Item = ObjectKey> + Send + 'static,
+    impl Future<Output = ()> + Send + 'static,
+) {
+    let (changed, listed) = Changes::<K>::new(client.clone(), scope.clone())
+        .and_deletions()
+        .keys();
+    let readers = changed.flat_map(move |object| {
+        stream::iter(stacks.keys(|stack| !stack.spec.suspend && reads(stack, kind, &object)))
+    });
+    (readers, listed)
+}
+
 fn context(
     options: &Options,
     client: Client,
-    executor: Arc<ProcessExecutor>,
+    executor: Arc<dyn Executor>,
     stacks: &Objects<Terraform>,
     stop: &Token,
-) -> Result<Arc<Context>, RunError> {
+) -> Result<(Arc<Context>, Turns<ObjectKey>), RunError> {
+    let (places, turns) = Places::new(Limits {
+        runs: options.runs,
+        per_namespace: options.runs_per_namespace,
+    });
     let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
     fetcher.host.clone_from(&options.artifact_host);
     // A pass must not wait long: the stack is looked at again.
     fetcher.retries = 2;
     fetcher.min_wait = Duration::from_millis(500);
-    Ok(Arc::new(Context {
+    let context = Context {
         client,
         clock: Arc::new(SystemClock),
         executor,
         recorder: options.settings.recorder.clone(),
         artifacts: Artifacts::new(fetcher, options.scratch.clone(), stop.clone())?,
-        slots: Slots::new(options.runs),
+        places,
+        since: SystemClock.now(),
         cross_namespace: options.cross_namespace,
         run_deadline: options.run_deadline.clone(),
         place: options.place,
         stacks: stacks.clone(),
         watched: options.settings.scope.namespace.clone(),
         default_backend: options.default_backend,
-    }))
+    };
+    Ok((Arc::new(context), turns))
 }
 
 /// Counts the runs in progress before the first pass may start another one; as long as the API is away, nothing starts.
@@ -147,8 +224,7 @@ async fn hold_places(context: &Context, scope: &Scope, client: &Client, stop: &T
             Ok(list) => {
                 let runs = list.items.into_iter().filter_map(|run| run.0.ok());
                 for run in runs.filter(is_in_progress) {
-                    let stack = stack_of(&run);
-                    context.slots.hold(&place_of(&stack.namespace, &stack.name));
+                    context.places.hold(&stack_of(&run));
                 }
                 return;
             }
@@ -167,12 +243,21 @@ fn is_in_progress(run: &TerraformRun) -> bool {
         .is_some_and(|status| status.claim.is_some() && !status.phase.is_final())
 }
 
-/// The stacks that read this source and have not tried its revision, each behind those that it builds on.
-fn behind(stacks: &Objects<Terraform>, source: &GitRepository) -> Vec<ObjectKey> {
+/// The digest of each source's artifact, as last seen.
+type Known = Mutex<HashMap<ObjectKey, String>>;
+
+/// The stacks that read this source and have not tried its artifact: another revision, or other bytes of the same one; each behind
+/// those that it builds on.
+fn behind(stacks: &Objects<Terraform>, known: &Known, source: &GitRepository) -> Vec<ObjectKey> {
     let Some(artifact) = source.status.as_ref().and_then(|status| status.artifact.as_ref()) else {
         return Vec::new();
     };
-    let (name, namespace) = (source.name_any(), source.namespace().unwrap_or_default());
+    let key = ObjectKey::of(source);
+    let before = known
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(key.clone(), artifact.digest.clone());
+    let other = before.is_some_and(|before| before != artifact.digest);
     let keys = stacks.keys(|stack| {
         let wanted = &stack.spec.source_ref;
         let from = if wanted.namespace.is_empty() {
@@ -184,7 +269,7 @@ fn behind(stacks: &Objects<Terraform>, source: &GitRepository) -> Vec<ObjectKey>
             .status
             .as_ref()
             .is_some_and(|s| s.last_attempted_revision == artifact.revision);
-        wanted.name == name && from == namespace && !tried
+        wanted.name == key.name && from == key.namespace && (other || !tried)
     });
     in_order(keys, stacks)
 }

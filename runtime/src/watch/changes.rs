@@ -22,6 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Changes<K> {
     client: Client,
     scope: Scope,
+    deletions: bool,
     kind: PhantomData<K>,
 }
 
@@ -32,8 +33,16 @@ impl<K: Kind> Changes<K> {
         Self {
             client,
             scope,
+            deletions: false,
             kind: PhantomData,
         }
+    }
+
+    /// Counts an object that goes as a change too.
+    #[must_use]
+    pub const fn and_deletions(mut self) -> Self {
+        self.deletions = true;
+        self
     }
 
     /// The keys of objects that appear or change, gathered for a moment; and a future that ends with the first list, or
@@ -55,6 +64,7 @@ impl<K: Kind> Changes<K> {
         let mut follower = Follower {
             versions: Versions::default(),
             awaited: Some(listed),
+            deletions: self.deletions,
         };
         let changed = watcher(api, self.scope.config())
             .default_backoff()
@@ -71,6 +81,7 @@ struct Follower {
     versions: Versions,
     /// Who waits for the first list, until it came or could not be had.
     awaited: Option<oneshot::Sender<()>>,
+    deletions: bool,
 }
 
 impl Follower {
@@ -88,13 +99,24 @@ impl Follower {
             }
         };
         let first = matches!(event, watcher::Event::InitDone) && !self.versions.has_list();
-        let changed = self.versions.see(&event, |object| {
+        let before = self.before(&event);
+        let mut changed = self.versions.see(&event, |object| {
             let version = (object.uid(), object.resource_version());
             (ObjectKey::of(object), Some(format!("{version:?}")))
         });
         if first && self.awaited.take().is_none_or(|listed| listed.send(()).is_err()) {
             return self.versions.keys();
         }
+        changed.extend(before.into_iter().filter(|key| !self.versions.has(key)));
         changed
+    }
+
+    /// What an event may take away, where that counts.
+    fn before<K: Kind>(&self, event: &watcher::Event<PartialObjectMeta<K>>) -> Vec<ObjectKey> {
+        match event {
+            watcher::Event::Delete(object) if self.deletions => vec![ObjectKey::of(object)],
+            watcher::Event::InitDone if self.deletions => self.versions.keys(),
+            _ => Vec::new(),
+        }
     }
 }

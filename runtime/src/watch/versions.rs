@@ -46,6 +46,11 @@ impl Versions {
         self.listed
     }
 
+    /// Whether an object is known.
+    pub(super) fn has(&self, key: &ObjectKey) -> bool {
+        self.known.contains_key(key)
+    }
+
     /// All objects that are known.
     pub(super) fn keys(&self) -> Vec<ObjectKey> {
         self.known.keys().cloned().collect()

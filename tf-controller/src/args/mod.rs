@@ -42,6 +42,9 @@ pub struct Args {
     /// Bound on a run whose stack sets no runDeadline.
     #[arg(long, default_value = "2h", value_parser = args::duration)]
     pub run_deadline: Duration,
+    /// Runs of one namespace at once; 0: as many as --concurrent allows.
+    #[arg(long, default_value_t = 0)]
+    pub concurrent_per_namespace: u16,
     /// Host that replaces the one of artifact URLs.
     #[arg(long, env = "SOURCE_CONTROLLER_LOCALHOST", hide_env_values = true)]
     pub source_controller_localhost: Option<String>,

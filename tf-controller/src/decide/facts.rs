@@ -1,6 +1,6 @@
 //! What the decision is given: plain values, gathered by `reconcile::observe` and `reconcile::resolve`.
 
-use super::RetryPolicy;
+use super::{Phase, RetryPolicy};
 use jiff::{SignedDuration, Timestamp};
 pub use sluice_api::run::{Action as RunAction, Trigger};
 
@@ -36,10 +36,23 @@ pub struct Facts {
     pub request: Option<String>,
     /// `spec.interval`.
     pub interval: SignedDuration,
+    /// Where in its interval the stack is looked at; `None`: one interval after the last time.
+    pub phase: Option<Phase>,
     /// When and how often a failure is retried.
     pub retry: RetryPolicy,
     /// Now.
     pub now: Timestamp,
+}
+
+impl Facts {
+    /// When the stack is looked at again after a look that ended at `last`.
+    #[must_use]
+    pub fn due(&self, last: Timestamp) -> Timestamp {
+        match self.phase {
+            Some(phase) => phase.due(last, self.interval),
+            None => last.saturating_add(self.interval).unwrap_or(Timestamp::MAX),
+        }
+    }
 }
 
 /// The switches of the spec.

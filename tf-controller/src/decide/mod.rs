@@ -8,6 +8,7 @@
 mod facts;
 mod guard;
 mod order;
+mod phase;
 mod retry;
 #[cfg(test)]
 pub(crate) mod table;
@@ -20,6 +21,7 @@ pub use facts::{
     SourceFact, Trigger,
 };
 pub(crate) use guard::{Guard, guard};
+pub use phase::Phase;
 pub use retry::{RetryPolicy, Strategy};
 pub(crate) use upkeep::{Progress, Upkeep, upkeep};
 
@@ -150,10 +152,7 @@ fn wanted(facts: &Facts, inputs: &str) -> Step {
     if guard(Guard::Requested, facts.request.is_some()) {
         return start(facts, RunAction::Plan, Trigger::Request, 1);
     }
-    let due = after(
-        facts.history.last_success.unwrap_or(last.finished),
-        facts.interval,
-    );
+    let due = facts.due(facts.history.last_success.unwrap_or(last.finished));
     if guard(Guard::NotDue, facts.now < due) {
         return Step::Rest(Rest::Steady(due));
     }
@@ -162,7 +161,7 @@ fn wanted(facts: &Facts, inputs: &str) -> Step {
 
 /// A stored plan with changes waits.
 fn waiting_plan(facts: &Facts, pending: &Pending) -> Step {
-    let due = after(pending.planned, facts.interval);
+    let due = facts.due(pending.planned);
     let disabled = guard(Guard::DisabledWithholds, facts.approval == Approval::Disabled);
     if guard(Guard::PlanOnlyWithholds, facts.policy.plan_only) || disabled {
         // A disabled stack only reports drift, which may go away by itself: look again at the interval.

@@ -32,6 +32,7 @@ pub(super) fn facts() -> Facts {
         },
         request: None,
         interval: SignedDuration::from_mins(10),
+        phase: None,
         retry: RetryPolicy {
             interval: SignedDuration::from_secs(15),
             strategy: Strategy::Static,

@@ -5,6 +5,7 @@
 mod backend;
 pub mod closure;
 mod digest;
+mod reads;
 mod refused;
 mod state_place;
 mod variables;
@@ -12,6 +13,7 @@ mod widen;
 
 pub use backend::{Backend, DefaultBackend, Named, Place, backend};
 pub use digest::digest;
+pub use reads::reads;
 pub use refused::refused;
 pub use state_place::state_place;
 pub use variables::{Pairs, PairsError, Selected, generate, select};

@@ -3,7 +3,6 @@
 use super::{
     Context, PassError, dependencies,
     history::{STALE, in_order},
-    place_of,
     report::phase,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -16,7 +15,7 @@ use sluice_api::{
     run::TerraformRun,
     terraform::{FINALIZER, Terraform, label_value},
 };
-use sluice_runtime::{finalizer, watch::Next};
+use sluice_runtime::{finalizer, schedule::ObjectKey, watch::Next};
 use sluice_tf_runner::bundle;
 
 /// Runs that are kept beside the last plan and the last apply.
@@ -54,7 +53,7 @@ pub(super) async fn release(
             remove(&secrets, &target.name).await.map_err(failed)?;
         }
     }
-    context.slots.free(&place_of(&namespace, &stack.name_any()));
+    context.places.free(&ObjectKey::of(stack));
     dependencies::let_go(stack, context).await?;
     finalizer::release(api, stack, FINALIZER).await?;
     tracing::info!("stack released");

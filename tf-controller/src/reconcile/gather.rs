@@ -13,8 +13,8 @@ use sluice_api::{
     terraform::{RetryStrategy, Terraform, approval},
 };
 
-/// Everything but the inputs and the stacks around this one, which cost more to know, and the approval, which is held
-/// against a plan.
+/// Everything but the inputs and the stacks around this one, which cost more to know, the approval, which is held against a
+/// plan, and the phase, which is the controller's.
 pub(super) fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> Facts {
     let spec = &stack.spec;
     let status = stack.status.as_ref();
@@ -41,6 +41,7 @@ pub(super) fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> 
             status.map(|s| s.last_handled_reconcile_at.as_str()),
         ),
         interval: signed(&spec.interval),
+        phase: None,
         retry: RetryPolicy {
             interval: spec
                 .retry_interval

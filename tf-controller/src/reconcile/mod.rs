@@ -13,10 +13,10 @@ pub(crate) use dependencies::{in_order, neighbours, version};
 pub use resolve::Artifacts;
 
 use crate::{
-    decide::{Facts, Inputs, Rest, Step, decide},
+    decide::{Facts, Inputs, Phase, Rest, Step, decide},
     executor::Executor,
     inputs,
-    schedule::Slots,
+    schedule::{Places, Rank},
 };
 use dispatch::{DispatchError, Order};
 use gather::{approval_of, gather};
@@ -38,6 +38,7 @@ use sluice_runtime::{
     clock::Clock,
     event::Recorder,
     finalizer,
+    schedule::ObjectKey,
     status::{Applied, WriteError},
     watch::{Next, Objects, Reconciler},
 };
@@ -45,8 +46,8 @@ use std::{sync::Arc, time::Duration};
 
 /// How often a run in progress is looked at when nothing is heard of it.
 const LOOK: Duration = Duration::from_secs(10);
-/// How soon a stack looks again for a free place to run.
-const PLACE: Duration = Duration::from_secs(1);
+/// How soon a stack that waits for a place is looked at if nobody calls it: a safeguard, places are announced.
+const PLACE: Duration = Duration::from_secs(600);
 
 /// What passes need of the world.
 pub struct Context {
@@ -60,8 +61,10 @@ pub struct Context {
     pub recorder: Recorder,
     /// Unpacked artifacts.
     pub artifacts: Artifacts,
-    /// How many runs there may be at once.
-    pub slots: Slots,
+    /// The places for runs.
+    pub places: Places,
+    /// Since when this controller decides.
+    pub since: Timestamp,
     /// Whether references may leave their namespace.
     pub cross_namespace: CrossNamespace,
     /// Bound on a run whose stack sets none.
@@ -84,8 +87,8 @@ pub struct Stacks {
 /// Why a pass could not report. What it found wrong with the stack stands in its status.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// Reading the runs or the source failed.
-    #[error("cannot read runs or source of {stack}: {source}")]
+    /// Reading the stack, its runs or its source failed.
+    #[error("cannot read {stack}, its runs or its source: {source}")]
     Observe {
         /// The stack.
         stack: String,
@@ -123,17 +126,20 @@ impl Reconciler<Terraform> for Stacks {
 
 async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
     let api: Api<Terraform> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
-    let stack = match finalizer::ensure(&api, stack, FINALIZER).await? {
+    // Not as the watch last told: after a write that it has not told yet, what was written would pass for the truth.
+    let fresh = api.get_opt(&stack.name_any()).await;
+    let Some(fresh) = fresh.map_err(|source| unread(stack, source))? else {
+        return Ok(Next::OnChange);
+    };
+    let stack = match finalizer::ensure(&api, &fresh, FINALIZER).await? {
         Applied::Unchanged(stack) | Applied::Written(stack) => stack,
         Applied::Gone => return Ok(Next::OnChange),
     };
     let observed = observe(&stack, context)
         .await
-        .map_err(|source| PassError::Observe {
-            stack: stack.name_any(),
-            source: Box::new(source),
-        })?;
+        .map_err(|source| unread(&stack, source))?;
     let mut facts = gather(&stack, &observed, context.clock.now());
+    facts.phase = Some(Phase::of(&stack.uid().unwrap_or_default(), context.since));
     let resolved = resolve_inputs(&stack, &observed, &mut facts, context).await;
     facts.approval = approval_of(&stack, &facts);
     let mut step = decided(&stack, &mut facts, context).await?;
@@ -164,6 +170,13 @@ async fn decided(stack: &Terraform, facts: &mut Facts, context: &Context) -> Res
     Ok(step)
 }
 
+fn unread(stack: &Terraform, source: kube::Error) -> PassError {
+    PassError::Observe {
+        stack: stack.name_any(),
+        source: Box::new(source),
+    }
+}
+
 /// Resolves the inputs where a decision can depend on them, and puts them into the facts.
 async fn resolve_inputs(
     stack: &Terraform,
@@ -189,11 +202,6 @@ async fn resolve_inputs(
     }
 }
 
-/// The name of a stack's place among the runs.
-pub(crate) fn place_of(namespace: &str, stack: &str) -> String {
-    format!("{namespace}/{stack}")
-}
-
 /// Does what was decided. A start for which there is no place waits for one.
 async fn carry_out(
     stack: &Terraform,
@@ -207,10 +215,10 @@ async fn carry_out(
         stack: stack.name_any(),
         text: error.to_string(),
     };
-    let place = place_of(&stack.namespace().unwrap_or_default(), &stack.name_any());
+    let key = ObjectKey::of(stack);
     match (&*step, resolved) {
         (Step::Start(new), Some(resolved)) => {
-            if !context.slots.take(&place) {
+            if !context.places.take(&key, Rank::of(new.trigger)) {
                 *step = Step::Wait;
                 return Ok(Next::After(PLACE));
             }
@@ -226,7 +234,7 @@ async fn carry_out(
         }
         (Step::Start(_), None) | (Step::Release | Step::Wait, _) => Ok(Next::OnChange),
         (Step::Follow, resolved) => {
-            context.slots.hold(&place);
+            context.places.hold(&key);
             let active = facts.history.active.as_ref().map(|run| run.name.as_str());
             if let Some(run) = observed
                 .runs
@@ -240,7 +248,7 @@ async fn carry_out(
             Ok(Next::After(LOOK))
         }
         (Step::Rest(rest), _) => {
-            context.slots.free(&place);
+            context.places.free(&key);
             Ok(after_rest(rest, facts))
         }
     }
@@ -258,12 +266,7 @@ fn after_rest(rest: &Rest, facts: &Facts) -> Next {
         Rest::RetryAt(when) | Rest::Steady(when) | Rest::ShowPlan { again: Some(when) } => until(*when),
         Rest::Source | Rest::InputsUnknown | Rest::Dependencies | Rest::Dependants => Next::After(retry),
         Rest::AwaitApproval => match &facts.history.pending {
-            Some(pending) if pending.drift => until(
-                pending
-                    .planned
-                    .saturating_add(facts.interval)
-                    .unwrap_or(Timestamp::MAX),
-            ),
+            Some(pending) if pending.drift => until(facts.due(pending.planned)),
             _ => Next::OnChange,
         },
         Rest::Suspended
@@ -335,8 +338,8 @@ pub(crate) fn owner(stack: &Terraform) -> Option<OwnerReference> {
 
 /// The key of the stack that a run belongs to.
 #[must_use]
-pub fn stack_of(run: &TerraformRun) -> sluice_runtime::schedule::ObjectKey {
-    sluice_runtime::schedule::ObjectKey {
+pub fn stack_of(run: &TerraformRun) -> ObjectKey {
+    ObjectKey {
         namespace: run.namespace().unwrap_or_default(),
         name: run.spec.terraform.name.clone(),
     }

@@ -12,6 +12,7 @@ type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 pub(crate) struct Artifacts {
     pub(crate) url: String,
     files: Files,
+    served: Arc<Mutex<Vec<String>>>,
 }
 
 impl Artifacts {
@@ -19,15 +20,29 @@ impl Artifacts {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let files = Files::default();
-        let served = Arc::clone(&files);
+        let served = Arc::<Mutex<Vec<String>>>::default();
+        let (held, record) = (Arc::clone(&files), Arc::clone(&served));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 // A client that went away is none of the server's business.
-                let find = |name: &str| served.lock().unwrap().get(name).cloned();
+                let find = |name: &str| {
+                    record.lock().unwrap().push(name.to_owned());
+                    held.lock().unwrap().get(name).cloned()
+                };
                 let _ = answer(stream.unwrap(), find);
             }
         });
-        Self { url, files }
+        Self { url, files, served }
+    }
+
+    /// How often a file was asked for.
+    pub(crate) fn times_served(&self, name: &str) -> usize {
+        self.served
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|served| *served == name)
+            .count()
     }
 
     pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) {

@@ -11,11 +11,14 @@ mod around;
 mod artifacts;
 mod cloud;
 mod dependencies;
+mod double;
 mod faults;
 mod interruptions;
 mod lifecycle;
 mod looks;
 mod service;
+mod storms;
+mod watches;
 mod world;
 
 /// The runner program: this test binary, started by the process executor with the runner's arguments behind `--`.

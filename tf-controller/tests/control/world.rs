@@ -24,12 +24,12 @@ use sluice_runtime::{
 };
 use sluice_tf_controller::{
     Options,
-    executor::{ProcessExecutor, ProcessOptions},
+    executor::{Executor, ProcessExecutor, ProcessOptions, RunRef},
     inputs::{DefaultBackend, Place},
     run,
 };
 use std::{collections::BTreeMap, io::Write, path::PathBuf, sync::Arc, time::Duration};
-use tokio::task::JoinHandle;
+use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 
 pub(crate) const NAMESPACE: &str = "team";
 pub(crate) const SOURCE: &str = "code";
@@ -44,7 +44,7 @@ pub(crate) struct World {
     /// The runner program, where it is not the real one.
     pub(crate) runner: Option<String>,
     kubeconfig: PathBuf,
-    controller: Option<(Token, JoinHandle<()>)>,
+    controllers: Vec<(Token, JoinHandle<()>)>,
     _served: (Embedded, Serving),
 }
 
@@ -81,7 +81,7 @@ impl World {
             client,
             artifacts: Artifacts::start(),
             runner: None,
-            controller: None,
+            controllers: Vec::new(),
             _served: (embedded, serving),
         }
     }
@@ -102,7 +102,7 @@ impl World {
             command: [&runner, "as_runner", "--exact", "--nocapture", "--"]
                 .map(str::to_owned)
                 .to_vec(),
-            root: root.clone(),
+            root,
             environment: BTreeMap::from([
                 ("PATH".to_owned(), path),
                 ("KUBECONFIG".to_owned(), api.clone()),
@@ -110,23 +110,35 @@ impl World {
             ]),
         };
         let (executor, ended) = ProcessExecutor::new(process).unwrap();
+        self.start_with(Arc::new(executor), ended, runs).await;
+    }
+
+    /// Starts a controller whose runs are carried out by this executor.
+    pub(crate) async fn start_with<E: Executor + 'static>(
+        &mut self,
+        executor: Arc<E>,
+        ended: UnboundedReceiver<RunRef>,
+        runs: u16,
+    ) {
         let settings = client::Settings {
             kubeconfig: Some(self.kubeconfig.clone()),
             ..client::Settings::default()
         };
         let client = client::build(&settings).await.unwrap();
-        let options = options(&client, runs, root.join("scratch"));
+        // Controllers on one machine have directories of their own.
+        let scratch = format!("scratch-{}", self.controllers.len());
+        let options = options(&client, runs, self.dir.path().join(scratch));
         let stop = Token::new();
-        let (executor, until) = (Arc::new(executor), stop.clone());
+        let until = stop.clone();
         let task = tokio::spawn(async move {
             run(options, (executor, ended), client, until).await.unwrap();
         });
-        self.controller = Some((stop, task));
+        self.controllers.push((stop, task));
     }
 
-    /// Stops the controller; runs in progress go on.
+    /// Stops the controller that was started last; runs in progress go on.
     pub(crate) async fn stop(&mut self) {
-        let (stop, task) = self.controller.take().unwrap();
+        let (stop, task) = self.controllers.pop().unwrap();
         stop.cancel();
         tokio::time::timeout(DEADLINE, task).await.unwrap().unwrap();
     }
@@ -209,6 +221,16 @@ impl World {
         api.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
+    /// Replaces values of a Secret, or with no pairs touches it without a change of what it holds.
+    pub(crate) async fn change_secret(&self, name: &str, pairs: &[(&str, &str)], touch: &str) {
+        let data: BTreeMap<_, _> = pairs.iter().copied().collect();
+        let body = json!({ "metadata": { "annotations": { "touched": touch } }, "stringData": data });
+        let api: Api<Secret> = self.api();
+        api.patch(name, &PatchParams::default(), &Patch::Merge(body))
+            .await
+            .unwrap();
+    }
+
     pub(crate) async fn secret(&self, name: &str, pairs: &[(&str, &str)]) {
         let data: BTreeMap<_, _> = pairs.iter().copied().collect();
         let secret = json!({ "metadata": { "name": name }, "stringData": data });
@@ -273,6 +295,7 @@ fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
         },
         scratch,
         runs,
+        runs_per_namespace: 0,
         cross_namespace: CrossNamespace::Denied,
         run_deadline: Interval::from_secs(600),
         place: Place::Outside,

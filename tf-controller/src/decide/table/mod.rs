@@ -198,6 +198,7 @@ pub(crate) fn every(mut visit: impl FnMut(&Facts) -> ControlFlow<()>) -> Control
                     history: history.clone(),
                     request: None,
                     interval: SignedDuration::from_secs(INTERVAL),
+                    phase: None,
                     retry: RetryPolicy {
                         interval: SignedDuration::from_secs(RETRY),
                         strategy: Strategy::Static,

@@ -1,0 +1,166 @@
+//! Which Secrets and ConfigMaps a stack reads: every reference of its spec. Pure. A change of one of them is a reason to
+//! look at the stack; whether anything is run is then told by the content.
+
+use kube::ResourceExt;
+use sluice_api::terraform::{KeySource, Terraform};
+use sluice_runtime::schedule::ObjectKey;
+
+/// Whether the stack reads this object, or writes its outputs to it.
+#[must_use]
+pub fn reads(stack: &Terraform, kind: KeySource, object: &ObjectKey) -> bool {
+    let own = stack.namespace().unwrap_or_default();
+    let here = own == object.namespace;
+    let named = |name: &str| here && name == object.name;
+    let spec = &stack.spec;
+    let of_kind = |other: KeySource, name: &str| other == kind && named(name);
+    if spec.vars_from.iter().any(|from| of_kind(from.kind, &from.name))
+        || spec
+            .backend_configs_from
+            .iter()
+            .any(|from| of_kind(from.kind, &from.name))
+        || variables(stack, kind).any(named)
+        || environment(stack, kind).any(named)
+    {
+        return true;
+    }
+    if kind == KeySource::ConfigMap {
+        return false;
+    }
+    let of_cli = spec.cli_config_secret_ref.as_ref().is_some_and(|secret| {
+        let namespace = if secret.namespace.is_empty() {
+            &own
+        } else {
+            &secret.namespace
+        };
+        *namespace == object.namespace && secret.name == object.name
+    });
+    of_cli
+        || spec
+            .file_mappings
+            .iter()
+            .any(|mapping| named(&mapping.secret_ref.name))
+        || spec
+            .read_inputs_from_secrets
+            .iter()
+            .any(|input| named(&input.name))
+        || spec
+            .write_outputs_to_secret
+            .as_ref()
+            .is_some_and(|target| named(&target.name))
+}
+
+/// `vars[].valueFrom`.
+fn variables(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str> {
+    let from = stack
+        .spec
+        .vars
+        .iter()
+        .filter_map(|variable| variable.value_from.as_ref());
+    from.filter_map(move |from| match kind {
+        KeySource::Secret => from
+            .secret_key_ref
+            .as_ref()
+            .map(|selected| selected.name.as_str()),
+        KeySource::ConfigMap => from
+            .config_map_key_ref
+            .as_ref()
+            .map(|selected| selected.name.as_str()),
+    })
+}
+
+/// `runnerPodTemplate.spec.env[].valueFrom` and `envFrom`.
+fn environment(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str> {
+    let pod = stack
+        .spec
+        .runner_pod_template
+        .as_ref()
+        .and_then(|template| template.spec.as_ref());
+    let single = pod
+        .into_iter()
+        .flat_map(|pod| &pod.env)
+        .filter_map(|variable| variable.value_from.as_ref());
+    let single = single.filter_map(move |from| match kind {
+        KeySource::Secret => from
+            .secret_key_ref
+            .as_ref()
+            .map(|selected| selected.name.as_str()),
+        KeySource::ConfigMap => from
+            .config_map_key_ref
+            .as_ref()
+            .map(|selected| selected.name.as_str()),
+    });
+    let whole = pod
+        .into_iter()
+        .flat_map(|pod| &pod.env_from)
+        .filter_map(move |from| match kind {
+            KeySource::Secret => from.secret_ref.as_ref().map(|reference| reference.name.as_str()),
+            KeySource::ConfigMap => from
+                .config_map_ref
+                .as_ref()
+                .map(|reference| reference.name.as_str()),
+        });
+    single.chain(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn stack(spec: &Value) -> Terraform {
+        let mut whole = json!({ "metadata": { "name": "net", "namespace": "team" },
+            "spec": { "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "code" } } });
+        whole["spec"]
+            .as_object_mut()
+            .unwrap()
+            .extend(spec.as_object().unwrap().clone());
+        serde_json::from_value(whole).unwrap()
+    }
+
+    fn key(namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    #[test]
+    fn every_reference_of_the_spec_counts_by_its_kind_name_and_namespace() {
+        let secret = [
+            json!({ "varsFrom": [{ "kind": "Secret", "name": "x" }] }),
+            json!({ "backendConfigsFrom": [{ "kind": "Secret", "name": "x" }] }),
+            json!({ "vars": [{ "name": "a", "valueFrom": { "secretKeyRef": { "name": "x", "key": "k" } } }] }),
+            json!({ "runnerPodTemplate": { "spec": { "env": [{ "name": "A", "valueFrom": { "secretKeyRef": { "name": "x", "key": "k" } } }] } } }),
+            json!({ "runnerPodTemplate": { "spec": { "envFrom": [{ "secretRef": { "name": "x" } }] } } }),
+            json!({ "cliConfigSecretRef": { "name": "x" } }),
+            json!({ "cliConfigSecretRef": { "name": "x", "namespace": "team" } }),
+            json!({ "fileMappings": [{ "location": "home", "path": "p", "secretRef": { "name": "x", "key": "k" } }] }),
+            json!({ "readInputsFromSecrets": [{ "name": "x", "as": "a" }] }),
+            json!({ "writeOutputsToSecret": { "name": "x" } }),
+        ];
+        let config = [
+            json!({ "varsFrom": [{ "kind": "ConfigMap", "name": "x" }] }),
+            json!({ "backendConfigsFrom": [{ "kind": "ConfigMap", "name": "x" }] }),
+            json!({ "vars": [{ "name": "a", "valueFrom": { "configMapKeyRef": { "name": "x", "key": "k" } } }] }),
+            json!({ "runnerPodTemplate": { "spec": { "env": [{ "name": "A", "valueFrom": { "configMapKeyRef": { "name": "x", "key": "k" } } }] } } }),
+            json!({ "runnerPodTemplate": { "spec": { "envFrom": [{ "configMapRef": { "name": "x" } }] } } }),
+        ];
+        let all = secret
+            .iter()
+            .map(|spec| (KeySource::Secret, KeySource::ConfigMap, spec));
+        for (kind, other, spec) in all.chain(
+            config
+                .iter()
+                .map(|spec| (KeySource::ConfigMap, KeySource::Secret, spec)),
+        ) {
+            let stack = stack(spec);
+            assert!(reads(&stack, kind, &key("team", "x")), "{spec}");
+            assert!(!reads(&stack, other, &key("team", "x")), "{spec}");
+            assert!(!reads(&stack, kind, &key("team", "y")), "{spec}");
+            assert!(!reads(&stack, kind, &key("other", "x")), "{spec}");
+        }
+        let elsewhere = stack(&json!({ "cliConfigSecretRef": { "name": "x", "namespace": "shared" } }));
+        assert!(reads(&elsewhere, KeySource::Secret, &key("shared", "x")));
+        assert!(!reads(&elsewhere, KeySource::Secret, &key("team", "x")));
+    }
+}
