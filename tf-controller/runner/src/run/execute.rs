@@ -22,7 +22,7 @@ use super::patience::patiently;
 use super::report::Reporter;
 use super::workdir::{self, Places, Tenant};
 use super::workspace::Workspace;
-use super::{apply, errored, gate, plan, prepare, stored, surroundings, unlock};
+use super::{apply, errored, gate, lasting, plan, prepare, stored, surroundings, unlock};
 use crate::bundle::{self, Bundle};
 use crate::cli::process::Limits;
 use crate::cli::text::{TEXT_LIMIT, bounded};
@@ -377,9 +377,13 @@ async fn apply_and_write(
         ));
     }
     let written = apply::write_outputs(context, bundle, workspace).await?;
-    Ok(if written {
+    let mut success = if written {
         Success::new("TerraformOutputsWritten", "Outputs written")
     } else {
         Success::new("TerraformAppliedSucceed", "Applied successfully")
-    })
+    };
+    if !lasting::lasts(&workspace.module, &bundle.workspace) {
+        success.message = format!("{}. {}", success.message, lasting::CAUTION);
+    }
+    Ok(success)
 }

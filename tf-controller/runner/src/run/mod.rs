@@ -9,6 +9,7 @@ mod errored;
 mod execute;
 mod gate;
 mod identity;
+mod lasting;
 mod made;
 mod modules;
 mod outputs;

@@ -11,7 +11,7 @@ use super::error::{RunError, Step};
 use super::made::{self, Made};
 use super::workdir::failed;
 use super::workspace::Workspace;
-use super::{modules, prepare, stored, unlock, unsaved};
+use super::{lasting, modules, prepare, stored, unlock, unsaved};
 use crate::bundle::{Bundle, ReadablePlan};
 use crate::chunk;
 use crate::cli::argv;
@@ -151,6 +151,12 @@ pub(super) async fn keep(
         Some(text) => format!("{}\n\n{}", unsaved::CAUTION, shown::essence(text)),
         None if wanted => human(workspace).await?,
         None => String::new(),
+    };
+    let lasts = !planned.has_changes || lasting::lasts(&workspace.module, &bundle.workspace);
+    let human = if lasts {
+        human
+    } else {
+        format!("{}\n\n{human}", lasting::CAUTION)
     };
     if planned.has_changes {
         stored::save(context, &to_store(bundle, workspace, run, planned)?, &name).await?;

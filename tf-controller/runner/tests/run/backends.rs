@@ -190,6 +190,72 @@ async fn what_cannot_be_saved_is_applied_and_destroyed_in_auto_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_does_not_last_is_told_before_and_after() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", MODULE)]);
+    let planned = world.run(Wish::plan().with(off(&json!({})))).await;
+    let text = status(&planned).human_plan;
+    assert!(
+        text.starts_with("Note: the state of this stack lies in its working directory"),
+        "{text}"
+    );
+    let applied = world.run(Wish::apply(&planned).with(off(&json!({})))).await;
+    assert_eq!(
+        ending(&applied),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        applied.status
+    );
+    let message = status(&applied).message;
+    assert!(message.starts_with("Applied successfully. Note: "), "{message}");
+    let kept = world.run(Wish::plan_and_apply()).await;
+    assert_eq!(status(&kept).message, "Applied successfully");
+    assert!(!status(&kept).human_plan.contains("Note: "));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn proxies_of_the_runner_reach_the_cli_and_a_stack_may_set_its_own() {
+    let world = World::new("auto").await;
+    let module = "resource \"terraform_data\" \"it\" {\n  provisioner \"local-exec\" {\n    \
+        command = \"printenv HTTPS_PROXY NO_PROXY > $TOLD\"\n  }\n}\n";
+    world.commit(&[("main.tf", module)]);
+    let told = world.dir.path().join("told");
+    for (given, expected) in [
+        (json!({}), "http://proxy.invalid\nlocalhost,127.0.0.1\n"),
+        (
+            json!({ "HTTPS_PROXY": "http://own.invalid" }),
+            "http://own.invalid\nlocalhost,127.0.0.1\n",
+        ),
+    ] {
+        let mut environment = json!({ "TOLD": told });
+        environment
+            .as_object_mut()
+            .unwrap()
+            .extend(given.as_object().unwrap().clone());
+        // Each time a state of its own, so that there is something to apply.
+        let off = off(&json!({ "environment": environment }));
+        let name = world.prepare(Wish::plan_and_apply().with(off)).await;
+        let mut context = world.context(&name);
+        let proxies = [
+            ("HTTPS_PROXY", "http://proxy.invalid"),
+            ("NO_PROXY", "localhost,127.0.0.1"),
+        ];
+        context
+            .environment
+            .extend(proxies.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        world.carry_out(&name, context, CancellationToken::new()).await;
+        let run = world.get(&name).await;
+        assert_eq!(
+            ending(&run),
+            "Succeeded TerraformAppliedSucceed",
+            "{:?}",
+            run.status
+        );
+        assert_eq!(std::fs::read_to_string(&told).unwrap(), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn with_a_backend_of_ours_a_plan_that_cannot_be_saved_is_a_failure() {
     let world = World::new("auto").await;
     let cli = saves_nothing(&world);
