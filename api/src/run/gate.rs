@@ -2,25 +2,15 @@
 //! Pure; the runner reads the Terraform object afresh and calls it.
 
 use super::{Action, TerraformRunSpec, Trigger};
-use crate::terraform::approval::{Approval, Ask, decide};
+use crate::terraform::approval::{Approval, Made, judge};
+use crate::terraform::guard::Held;
 use crate::terraform::{Terraform, TerraformSpec};
-
-/// The plan that the run has just stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned<'a> {
-    /// Its id.
-    pub id: &'a str,
-    /// Whether it changes anything.
-    pub has_changes: bool,
-}
 
 /// What the run does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// It applies the plan.
     Apply,
-    /// There is nothing to apply.
-    NothingToDo,
     /// It ends here, and the plan waits.
     Hold(Hold),
 }
@@ -48,21 +38,24 @@ pub enum Hold {
     /// The Terraform object is being deleted, and this run is not its destroy; or the other way round.
     #[error("the deletion of the object changed what is to be done")]
     Deleting,
+    /// The guard rails hold the plan.
+    #[error("held: {0}")]
+    Held(Held),
     /// The plan waits for approval.
     #[error("the plan waits for approval")]
     NotApproved(Approval),
 }
 
-/// Whether a run that plans and applies goes on to apply its plan.
+/// Whether a run that plans and applies goes on to apply its plan, which has changes.
 #[must_use]
-pub fn gate(run: &TerraformRunSpec, terraform: Option<&Terraform>, planned: Planned<'_>) -> Gate {
+pub fn gate(run: &TerraformRunSpec, terraform: Option<&Terraform>, made: Made<'_>) -> Gate {
     match standing(run, terraform) {
         Err(hold) => Gate::Hold(hold),
-        Ok(_) if !planned.has_changes => Gate::NothingToDo,
         // Asking for the destroy was the approval: `destroyResourcesOnDeletion` and the deletion itself.
         Ok(_) if run.trigger == Trigger::Deletion => Gate::Apply,
-        Ok(spec) => match decide(Ask::from(spec), planned.id) {
+        Ok(spec) => match judge(spec, made) {
             approval if approval.applies() => Gate::Apply,
+            Approval::Held(held) => Gate::Hold(Hold::Held(held)),
             approval => Gate::Hold(Hold::NotApproved(approval)),
         },
     }
@@ -77,7 +70,7 @@ fn standing<'a>(run: &TerraformRunSpec, terraform: Option<&'a Terraform>) -> Res
     let found = terraform.filter(same).ok_or(Hold::Gone)?;
     let now = found.metadata.generation.unwrap_or_default();
     let deleting = found.metadata.deletion_timestamp.is_some();
-    let destroys_on_deletion = run.destroy && found.spec.destroy_resources_on_deletion;
+    let destroys_on_deletion = run.destroy && found.spec.destroys_on_deletion();
     match run.trigger {
         _ if found.spec.suspend => Err(Hold::Suspended),
         // The API server raises the generation when a deletion begins, so generations are not compared here.
@@ -100,6 +93,7 @@ fn standing<'a>(run: &TerraformRunSpec, terraform: Option<&'a Terraform>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::PlanEffects;
     use serde_json::{Value, json};
 
     const EFFECT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -133,9 +127,13 @@ mod tests {
         gate(
             run,
             terraform,
-            Planned {
+            Made {
                 id: &id,
-                has_changes: true,
+                effects: Some(&PlanEffects {
+                    updates: 1,
+                    ..PlanEffects::default()
+                }),
+                entries: &[],
             },
         )
     }
@@ -187,14 +185,27 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_without_changes_ends_well() {
-        let planned = Planned {
-            id: "",
-            has_changes: false,
+    fn the_guard_rails_hold_what_auto_would_apply() {
+        let held = |policy: Value| {
+            let stack = terraform(&[("/spec/autoApply", policy)]);
+            matches!(
+                asked(&run("Revision", &[]), Some(&stack)),
+                Gate::Hold(Hold::Held(_))
+            )
         };
+        assert!(held(json!({ "hold": ["update"] })));
+        assert!(held(json!({ "maxChanges": 0 })));
+        assert!(!held(json!({ "hold": ["delete"] })));
+        // Asking for the destroy of a deleted object is its approval.
+        let gone = ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        let stack = terraform(&[
+            gone,
+            ("/spec/destroyResourcesOnDeletion", json!(true)),
+            ("/spec/autoApply", json!({ "maxChanges": 0 })),
+        ]);
         assert_eq!(
-            gate(&run("Revision", &[]), Some(&terraform(&[])), planned),
-            Gate::NothingToDo
+            asked(&run("Deletion", &[("destroy", json!(true))]), Some(&stack)),
+            Gate::Apply
         );
     }
 

@@ -1,10 +1,12 @@
 //! The group `infra.sluice.dev`: `TerraformRun`, the durable record of one run. Its spec is written once, by the
 //! Terraform reconciler; its status is the runner's report and the history that users read.
 
+mod effects;
 pub mod gate;
 mod spec;
 mod status;
 
+pub use effects::PlanEffects;
 pub use spec::{Action, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec, Trigger};
 pub use status::{Change, ChangeSummary, Claim, LockInfo, Phase, RunStatusLimit, TerraformRunStatus, Tool};
 

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::PlanEffects;
 use crate::shape::{is_false, is_zero};
 
 /// Bounds on the parts of a run's status, so that no run makes its object too large to be stored.
@@ -39,6 +40,9 @@ pub struct TerraformRunStatus {
     /// Digest of the plan's effect: 40 hex digits.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub effect_digest: String,
+    /// What the plan does, by class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effects: Option<PlanEffects>,
     /// Exit code of the CLI's last command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
@@ -48,6 +52,9 @@ pub struct TerraformRunStatus {
     /// Whether the plan changes anything. Absent: there is no plan yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub has_changes: Option<bool>,
+    /// Why the plan waits for an approval although plans are applied by themselves: what autoApply holds of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub held: String,
     /// The plan as text, without sensitive values.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub human_plan: String,

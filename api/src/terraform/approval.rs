@@ -1,7 +1,9 @@
 //! What `spec.approvePlan` says about the plan that waits. Pure, and the only place that knows.
 
 use super::TerraformSpec;
+use super::guard::{self, Held};
 use super::plan_id::{EffectDigest, PlanId};
+use crate::run::{Change, PlanEffects};
 
 /// The fields that decide what happens with a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub enum Approval {
     Replan,
     /// Exactly this plan is approved.
     Approves(PlanId),
+    /// It would be applied without asking, but `autoApply` holds it: it waits for an approval by its id.
+    Held(Held),
     /// Something was said that does not approve the plan that waits.
     NotThis(Mismatch),
 }
@@ -70,7 +74,40 @@ pub enum Mismatch {
     UnboundPlan(String),
 }
 
-/// What the spec says about the plan with this id; an empty id means that none waits.
+/// A plan that was made, as the rules of the spec see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// What it does; absent where that was not recorded.
+    pub effects: Option<&'a PlanEffects>,
+    /// Its changes, perhaps not all of them.
+    pub entries: &'a [Change],
+}
+
+/// What the spec says about this plan, guard rails included: what `auto` or `force` would apply and `autoApply` holds is
+/// applied only when `approvePlan` names it.
+#[must_use]
+pub fn judge(spec: &TerraformSpec, plan: Made<'_>) -> Approval {
+    let by_spec = decide(Ask::from(spec), plan.id);
+    let Some(policy) = spec
+        .auto_apply
+        .as_ref()
+        .filter(|_| matches!(by_spec, Approval::Auto | Approval::Forced))
+    else {
+        return by_spec;
+    };
+    match guard::held(policy, plan.effects, plan.entries) {
+        None => by_spec,
+        Some(held) => match compare(&spec.approve_plan, plan.id) {
+            approves @ Approval::Approves(_) => approves,
+            _ => Approval::Held(held),
+        },
+    }
+}
+
+/// What the spec says about the plan with this id; an empty id means that none waits. Guard rails are not looked at: see
+/// [`judge`].
 ///
 /// Effect digests are compared in full; what stands before them in an id is not looked at.
 #[must_use]
@@ -211,6 +248,64 @@ mod tests {
             };
             assert_eq!(decide(asked, &pending()), approval, "{asked:?}");
         }
+    }
+
+    #[test]
+    fn what_is_held_is_applied_only_by_its_id() {
+        let spec = |change: serde_json::Value| {
+            let mut spec = serde_json::json!({ "interval": "1h", "approvePlan": "auto", "autoApply": { "hold": ["delete"] },
+                "sourceRef": { "kind": "GitRepository", "name": "x" } });
+            for (field, value) in change.as_object().unwrap() {
+                spec[field] = value.clone();
+            }
+            serde_json::from_value::<TerraformSpec>(spec).unwrap()
+        };
+        let deletes = PlanEffects {
+            deletes: 1,
+            ..PlanEffects::default()
+        };
+        let creates = PlanEffects {
+            creates: 1,
+            ..PlanEffects::default()
+        };
+        let id = pending();
+        let judged = |change: serde_json::Value, effects: Option<&PlanEffects>| {
+            judge(
+                &spec(change),
+                Made {
+                    id: &id,
+                    effects,
+                    entries: &[],
+                },
+            )
+        };
+        let held = |approval: Approval| matches!(approval, Approval::Held(_));
+        use serde_json::json;
+        assert!(held(judged(json!({}), Some(&deletes))));
+        assert!(held(judged(json!({}), None)), "what is not recorded is held");
+        assert_eq!(judged(json!({}), Some(&creates)), Approval::Auto);
+        assert_eq!(
+            judged(json!({ "autoApply": null }), Some(&deletes)),
+            Approval::Auto
+        );
+        assert!(held(judged(
+            json!({ "approvePlan": "", "force": true }),
+            Some(&deletes)
+        )));
+        assert!(judged(json!({ "approvePlan": id }), Some(&deletes)).applies());
+        assert!(judged(json!({ "approvePlan": id, "force": true }), Some(&deletes)).applies());
+        assert!(held(judged(
+            json!({ "approvePlan": OTHER, "force": true }),
+            Some(&deletes)
+        )));
+        assert_eq!(
+            judged(json!({ "planOnly": true }), Some(&deletes)),
+            Approval::PlanOnly
+        );
+        assert_eq!(
+            judged(json!({ "approvePlan": "disable" }), Some(&deletes)),
+            Approval::Disabled
+        );
     }
 
     proptest! {

@@ -2,9 +2,11 @@
 //! and the pure rules of plan ids, approval and run names.
 
 pub mod approval;
+pub mod guard;
 mod inputs;
 pub mod name;
 mod outcome;
+pub mod pattern;
 pub mod plan_id;
 mod policy;
 mod runner;

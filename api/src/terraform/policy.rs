@@ -10,10 +10,10 @@ use super::TerraformSpec;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AutoApply {
-    /// Kinds of change that are applied. Empty: all that are not held.
+    /// Kinds of change that are applied; others wait. Empty: all that are not held.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<ChangeKind>,
-    /// Kinds of change that wait for an approval, whatever allow says.
+    /// Kinds of change that wait for an approval, whatever allow says. delete holds replacements too: they destroy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hold: Vec<ChangeKind>,
     /// Resource types of which any change waits for an approval; * stands for any number of characters.
@@ -98,14 +98,16 @@ impl TerraformSpec {
     }
 }
 
-/// Differences between state and world that are not drift. In one entry addresses and attributes must both match.
+/// Differences between state and world that are not drift. In one entry addresses and attributes must both match; an entry
+/// with neither ignores nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IgnoredDrift {
-    /// Addresses of resources; * stands for any number of characters. Empty: all.
+    /// Addresses of resources, or output.name; * stands for any number of characters. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// Paths of attributes with dots between their parts (tags.owner); * stands for any number of characters. Empty: all.
+    /// Paths of attributes that are changed in place, with dots between their parts (tags.owner); a path stands for all below
+    /// it, * for any number of characters. Empty: all that happens to the resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<String>,
 }

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::run::PlanEffects;
 use crate::shape::{is_false, is_zero};
 
 /// The observed state of a Terraform object.
@@ -16,6 +17,9 @@ pub struct TerraformStatus {
     /// What is true of the object now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// What the newest plan says has drifted, by class; absent while nothing has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<PlanEffects>,
     /// The resources that the state holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory: Option<ResourceInventory>,

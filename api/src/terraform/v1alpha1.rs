@@ -30,6 +30,7 @@ pub const ABSENT: &[&str] = &[
     "spec.upgradeOnInit",
     "spec.writeOutputsToSecret.annotations",
     "spec.writeOutputsToSecret.labels",
+    "status.drift",
     "status.lastPlanAt",
     "status.lastPlannedGeneration",
     "status.lastSuccessfulReconcileAt",

@@ -56,10 +56,16 @@ impl Facts {
 }
 
 /// The switches of the spec.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the spec, and any may be on with any other"
+)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// `planOnly`.
+    /// `planOnly`, where `force` does not override it.
     pub plan_only: bool,
+    /// `force`: plans are applied whatever `approvePlan` says.
+    pub forced: bool,
     /// `destroy`: every plan is a destroy plan.
     pub destroy: bool,
     /// `destroyResourcesOnDeletion`.
@@ -165,6 +171,8 @@ pub struct Pending {
     pub run: String,
     /// It was found by a check of a stack that had been as wanted.
     pub drift: bool,
+    /// `autoApply` holds it: `auto` and `force` do not apply it, an approval by its id does.
+    pub held: bool,
     /// When the run ended.
     pub planned: Timestamp,
 }

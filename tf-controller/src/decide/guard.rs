@@ -24,6 +24,8 @@ pub(crate) enum Guard {
     PlanOnlyWithholds,
     /// `approvePlan: disable` withholds the plan that waits.
     DisabledWithholds,
+    /// What `autoApply` holds of a plan makes it wait.
+    Held,
     /// A plan without approval waits.
     Unapproved,
     /// A fresh run applies at once only in `auto`.
@@ -77,7 +79,7 @@ pub(crate) enum Guard {
 #[cfg(test)]
 impl Guard {
     /// Each of them.
-    pub(crate) const ALL: [Self; 34] = {
+    pub(crate) const ALL: [Self; 35] = {
         use Guard::*;
         [
             Suspended,
@@ -90,6 +92,7 @@ impl Guard {
             PlanWaits,
             PlanOnlyWithholds,
             DisabledWithholds,
+            Held,
             Unapproved,
             NotAuto,
             PlanOnlyPlans,

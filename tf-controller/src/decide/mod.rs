@@ -171,13 +171,15 @@ fn waiting_plan(facts: &Facts, pending: &Pending) -> Step {
             again => Step::Rest(Rest::ShowPlan { again }),
         };
     }
+    // The guard rails take the word from `auto`, not from a person who names the plan.
+    let held = facts.approval == Approval::Auto && guard(Guard::Held, pending.held);
     match &facts.approval {
-        Approval::Auto | Approval::Given { .. } => apply(facts, pending),
-        Approval::None | Approval::Replan if pending.drift && facts.now >= due => {
+        Approval::Auto | Approval::Given { .. } if !held => apply(facts, pending),
+        Approval::Auto | Approval::None | Approval::Replan if pending.drift && facts.now >= due => {
             start(facts, RunAction::Plan, Trigger::Interval, 1)
         }
         Approval::Replan if is_before_this_spec(facts) => start(facts, RunAction::Plan, Trigger::Spec, 1),
-        _ if guard(Guard::Unapproved, true) => Step::Rest(Rest::AwaitApproval),
+        _ if held || guard(Guard::Unapproved, true) => Step::Rest(Rest::AwaitApproval),
         _ => apply(facts, pending),
     }
 }
@@ -186,8 +188,8 @@ fn waiting_plan(facts: &Facts, pending: &Pending) -> Step {
 fn apply(facts: &Facts, pending: &Pending) -> Step {
     let (trigger, approved_by) = match &facts.approval {
         Approval::Given { by } => (Trigger::Approval, Some(by.clone())),
-        _ if pending.drift => (Trigger::Drift, Some("auto".to_owned())),
-        _ => (Trigger::Approval, Some("auto".to_owned())),
+        _ if pending.drift => (Trigger::Drift, Some(nobody(facts))),
+        _ => (Trigger::Approval, Some(nobody(facts))),
     };
     Step::Start(NewRun {
         action: RunAction::Apply,
@@ -282,6 +284,12 @@ fn deletion(facts: &Facts) -> Step {
     })
 }
 
+/// What stands for the approver where no person is asked.
+fn nobody(facts: &Facts) -> String {
+    let word = if facts.policy.forced { "force" } else { "auto" };
+    word.to_owned()
+}
+
 /// A plan, and its apply in the same run where no person is asked.
 fn fresh_action(facts: &Facts) -> RunAction {
     let asks = guard(Guard::NotAuto, facts.approval != Approval::Auto);
@@ -293,7 +301,7 @@ fn fresh_action(facts: &Facts) -> RunAction {
 }
 
 fn start(facts: &Facts, action: RunAction, trigger: Trigger, attempt: u32) -> Step {
-    let approved_by = (action == RunAction::PlanAndApply).then(|| "auto".to_owned());
+    let approved_by = (action == RunAction::PlanAndApply).then(|| nobody(facts));
     let destroy = facts.policy.destroy;
     Step::Start(NewRun {
         action,

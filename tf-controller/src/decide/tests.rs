@@ -71,6 +71,7 @@ pub(super) fn with_pending(ago: i64, drift: bool) -> Facts {
         plan_id: "plan-main-aa-ee".into(),
         run: "app-1234-1".into(),
         drift,
+        held: false,
         planned: at(NOW - ago),
     });
     facts
@@ -112,6 +113,10 @@ pub(super) fn table(rows: Vec<(&str, Facts)>) -> String {
         "
 ",
     )
+}
+
+fn held(facts: &mut Facts) {
+    facts.history.pending.as_mut().unwrap().held = true;
 }
 
 pub(super) fn change(mut facts: Facts, edit: impl FnOnce(&mut Facts)) -> Facts {
@@ -190,6 +195,12 @@ fn a_waiting_plan() {
         ("drift, manual", with_pending(60, true)),
         ("drift, manual, interval over", with_pending(600, true)),
         ("drift, auto", change(with_pending(60, true), |f| f.approval = Approval::Auto)),
+        ("drift, auto, held", change(with_pending(60, true), |f| { f.approval = Approval::Auto; held(f); })),
+        ("drift, auto, held, interval over", change(with_pending(600, true), |f| { f.approval = Approval::Auto; held(f); })),
+        ("auto, held", change(with_pending(6000, false), |f| { f.approval = Approval::Auto; held(f); })),
+        ("auto, held, approved", change(with_pending(60, false), |f| { f.approval = approved.clone(); held(f); })),
+        ("auto, held, inputs changed", change(with_pending(60, false), |f| { f.approval = Approval::Auto; held(f); f.inputs = Inputs::Known("i2".into()); })),
+        ("force", change(with_pending(60, false), |f| { f.approval = Approval::Auto; f.policy.forced = true; })),
         ("drift, disabled", change(with_pending(60, true), |f| f.approval = Approval::Disabled)),
         ("drift, disabled, interval over", change(with_pending(600, true), |f| f.approval = Approval::Disabled)),
     ]), @"
@@ -206,6 +217,12 @@ fn a_waiting_plan() {
     drift, manual: AwaitApproval
     drift, manual, interval over: Plan because Interval, attempt 1
     drift, auto: Apply because Drift, attempt 1, plan-main-aa-ee, approved by auto
+    drift, auto, held: AwaitApproval
+    drift, auto, held, interval over: Plan because Interval, attempt 1
+    auto, held: AwaitApproval
+    auto, held, approved: Apply because Approval, attempt 1, plan-main-aa-ee, approved by kubectl
+    auto, held, inputs changed: PlanAndApply because Revision, attempt 1, approved by auto
+    force: Apply because Approval, attempt 1, plan-main-aa-ee, approved by force
     drift, disabled: ShowPlan Some(540)
     drift, disabled, interval over: Plan because Interval, attempt 1
     ");
@@ -253,7 +270,7 @@ prop_compose! {
         deleting: bool, suspended: bool, refused: bool, generation in 1_i64..3, plan_only: bool, destroy: bool,
         destroy_on_deletion: bool, approval in 0_usize..5, source in 0..3, inputs in 0..3, active: bool,
         last in proptest::option::of((0_usize..3, 0_i64..2000, 1_u32..50, any::<bool>(), 0..2)),
-        pending in proptest::option::of((any::<bool>(), 0_i64..2000)),
+        pending in proptest::option::of((any::<bool>(), 0_i64..2000)), held: bool, forced: bool,
         request: bool, retries in proptest::option::of(0_u32..3),
     ) -> Facts {
         let mut f = facts();
@@ -261,7 +278,7 @@ prop_compose! {
         f.suspended = suspended;
         f.refused = refused.then(|| "spec.x".to_owned());
         f.generation = generation;
-        f.policy = Policy { plan_only, destroy, destroy_on_deletion };
+        f.policy = Policy { plan_only, forced, destroy, destroy_on_deletion };
         let approval: usize = approval;
         f.approval = [Approval::None, Approval::Auto, Approval::Given { by: "u".into() }, Approval::Disabled, Approval::Replan][approval].clone();
         if source == 1 { f.source = SourceFact::NoArtifact; }
@@ -275,7 +292,7 @@ prop_compose! {
         });
         if f.history.last.as_ref().is_some_and(|l| l.outcome == Outcome::Succeeded) {
             f.history.pending = pending.map(|(drift, ago)| Pending {
-                plan_id: "p".into(), run: "r".into(), drift, planned: at(NOW - ago) });
+                plan_id: "p".into(), run: "r".into(), drift, held, planned: at(NOW - ago) });
         }
         f.request = request.then(|| "t".to_owned());
         f.retry.retries = retries;
@@ -299,6 +316,8 @@ proptest! {
                 prop_assert_eq!(&f.approval, &Approval::Auto, "only auto applies what nobody saw");
             }
             if run.action == RunAction::Apply {
+                let held = f.history.pending.as_ref().is_some_and(|pending| pending.held);
+                prop_assert!(!held || matches!(f.approval, Approval::Given { .. }), "what is held waits for a person");
                 prop_assert_eq!(run.plan.map(|(_, r)| r), f.history.pending.map(|p| p.run), "exactly the stored plan");
                 prop_assert!(matches!(&f.inputs, Inputs::Known(i) if Some(i) == f.history.last.as_ref().map(|l| &l.inputs)));
             }

@@ -19,12 +19,10 @@ fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
             "sourceRef.kind",
             spec.source_ref.kind != SourceKind::GitRepository,
         ),
-        ("autoApply", spec.auto_apply.is_some()),
         ("ignoreDrift", !spec.ignore_drift.is_empty()),
         ("tool", spec.tool.is_some()),
         ("breakTheGlass", spec.break_the_glass),
         ("enableInventory", spec.enable_inventory),
-        ("force", spec.force),
         ("healthChecks", !spec.health_checks.is_empty()),
         ("readInputsFromSecrets", !spec.read_inputs_from_secrets.is_empty()),
         ("tfVarsFiles", !spec.tf_vars_files.is_empty()),
@@ -79,7 +77,6 @@ mod tests {
     #[test]
     fn what_is_not_built_is_named() {
         for (field, value) in [
-            ("force", json!(true)),
             ("values", json!({"a": 1})),
             ("breakTheGlass", json!(true)),
             ("tfVarsFiles", json!(["a.tfvars"])),

@@ -10,7 +10,8 @@ use kube::{Resource, ResourceExt};
 use sluice_api::{
     annotation::REQUESTED_AT,
     interval::Interval,
-    terraform::{RetryStrategy, Terraform, approval},
+    run::TerraformRun,
+    terraform::{RetryStrategy, Terraform, TerraformSpec, approval},
 };
 
 /// Everything but the inputs and the stacks around this one, which cost more to know, the approval, which is held against a
@@ -25,7 +26,8 @@ pub(super) fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> 
         contradiction: spec.on_deletion().err().map(|error| error.to_string()),
         generation: stack.meta().generation.unwrap_or(0),
         policy: Policy {
-            plan_only: spec.plan_only,
+            plan_only: spec.plan_only && !is_forced(spec),
+            forced: is_forced(spec),
             destroy: spec.destroy,
             destroy_on_deletion: spec.destroys_on_deletion(),
         },
@@ -74,6 +76,10 @@ fn known_history(stack: &Terraform, observed: &Observed) -> History {
             pending.drift = false;
         }
     }
+    if let Some(pending) = &mut history.pending {
+        let judged = approval::judge(&stack.spec, history::made(pending, &observed.runs));
+        pending.held = matches!(judged, approval::Approval::Held(_));
+    }
     if history.last_started_apply.is_none() {
         // Somebody deleted the runs: plan ids must not begin anew, or an old approval would count again.
         let plan = stack.status.as_ref().and_then(|status| status.plan.as_ref());
@@ -102,27 +108,34 @@ fn request(stack: &Terraform, observed: &Observed, handled: Option<&str>) -> Opt
     (handled != Some(token) && !guard(Guard::TakenUp, taken_up)).then(|| token.clone())
 }
 
-/// What `approvePlan` says of the plan that waits.
-pub(super) fn approval_of(stack: &Terraform, facts: &Facts) -> Approval {
-    let pending = facts
+/// `force`, unless `approvePlan: disable` or a withheld destroy comes first.
+fn is_forced(spec: &TerraformSpec) -> bool {
+    approval::decide(approval::Ask::from(spec), "") == approval::Approval::Forced
+}
+
+/// What `approvePlan` says of the plan that waits. What the guard rails hold of it is said by the plan ([`Pending::held`]), as
+/// they say nothing of plans to come.
+///
+/// [`Pending::held`]: crate::decide::Pending::held
+pub(super) fn approval_of(stack: &Terraform, runs: &[TerraformRun], facts: &Facts) -> Approval {
+    let made = facts
         .history
         .pending
         .as_ref()
-        .map(|p| p.plan_id.as_str())
-        .unwrap_or_default();
-    let spec = &stack.spec;
-    let ask = approval::Ask {
-        approve_plan: &spec.approve_plan,
-        force: spec.force,
-        plan_only: spec.plan_only,
-        destroy: spec.destroy,
+        .map(|pending| history::made(pending, runs));
+    let nothing = approval::Made {
+        id: "",
+        effects: None,
+        entries: &[],
     };
-    match approval::decide(ask, pending) {
+    match approval::judge(&stack.spec, made.unwrap_or(nothing)) {
         approval::Approval::Disabled => Approval::Disabled,
-        approval::Approval::Auto => Approval::Auto,
+        approval::Approval::Auto | approval::Approval::Forced | approval::Approval::Held(_) => Approval::Auto,
         approval::Approval::Replan => Approval::Replan,
-        approval::Approval::Approves(_) if !pending.is_empty() => Approval::Given { by: approver(stack) },
-        _ => Approval::None,
+        approval::Approval::Approves(_) => Approval::Given { by: approver(stack) },
+        approval::Approval::PlanOnly | approval::Approval::Wait | approval::Approval::NotThis(_) => {
+            Approval::None
+        }
     }
 }
 

@@ -2,7 +2,10 @@
 
 use crate::decide::{Guard, History, Outcome, Pending, RunAction, RunFact, Trigger, guard};
 use jiff::Timestamp;
-use sluice_api::run::{Phase, TerraformRun, TerraformRunStatus};
+use sluice_api::{
+    run::{Phase, TerraformRun, TerraformRunStatus},
+    terraform::approval::Made,
+};
 
 /// The reason of a run whose plan the CLI called stale; it applied nothing.
 pub(crate) const STALE: &str = "PlanStale";
@@ -30,6 +33,21 @@ pub(crate) fn history(runs: &[TerraformRun]) -> History {
         }
     }
     history
+}
+
+/// The plan that waits, as the rules of the spec see it.
+pub(crate) fn made<'a>(pending: &'a Pending, runs: &'a [TerraformRun]) -> Made<'a> {
+    let run = runs
+        .iter()
+        .find(|run| run.metadata.name.as_deref() == Some(&pending.run));
+    let status = run.and_then(|run| run.status.as_ref());
+    Made {
+        id: &pending.plan_id,
+        effects: status.and_then(|status| status.effects.as_ref()),
+        entries: status
+            .map(|status| status.change_entries.as_slice())
+            .unwrap_or_default(),
+    }
 }
 
 /// The runs by their sequence, oldest first.
@@ -68,6 +86,7 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
                 plan_id,
                 run: fact.name.clone(),
                 drift,
+                held: false,
                 planned: fact.finished,
             })
         }

@@ -141,7 +141,7 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
     let mut facts = gather(&stack, &observed, context.clock.now());
     facts.phase = Some(Phase::of(&stack.uid().unwrap_or_default(), context.since));
     let resolved = resolve_inputs(&stack, &observed, &mut facts, context).await;
-    facts.approval = approval_of(&stack, &facts);
+    facts.approval = approval_of(&stack, &observed.runs, &facts);
     let mut step = decided(&stack, &mut facts, context).await?;
     let next = carry_out(&stack, &observed, &facts, resolved.as_ref(), &mut step, context).await?;
     if step == Step::Release {

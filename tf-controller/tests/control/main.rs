@@ -13,6 +13,7 @@ mod cloud;
 mod dependencies;
 mod double;
 mod faults;
+mod guards;
 mod interruptions;
 mod lifecycle;
 mod looks;

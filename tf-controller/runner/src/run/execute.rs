@@ -7,8 +7,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::Api;
+use sluice_api::run::gate::Hold;
 use sluice_api::run::{Action, Phase, TerraformRun, Tool};
-use sluice_api::terraform::Terraform;
 use sluice_api::terraform::plan_id::PlanId;
 use sluice_runtime::failure::{Failure, chain};
 use tokio::time::Instant;
@@ -326,32 +326,14 @@ async fn plan_and_maybe_apply(
         }
         return Ok(Success::new("TerraformPlannedNoChanges", "Plan no changes"));
     }
-    if run.spec.action != Action::PlanAndApply {
-        return Ok(Success::new("TerraformPlannedWithChanges", "Plan generated"));
-    }
-    if let Err(why) = may_apply(context, run).await? {
-        let message = format!("Plan generated, and not applied: {why}");
+    if let Some(why) = gate::holds(context, workspace.reporter, run).await? {
+        let message = match why {
+            Hold::NotAsked => "Plan generated".to_owned(),
+            why => format!("Plan generated, and not applied: {why}"),
+        };
         return Ok(Success::new("TerraformPlannedWithChanges", &message));
     }
     apply_and_write(context, bundle, workspace, run, keep_directory).await
-}
-
-/// The gate between a plan and its apply, asked of the object as it is now.
-async fn may_apply(context: &Context, run: &TerraformRun) -> Result<Result<(), &'static str>, RunError> {
-    let api: Api<Terraform> = Api::namespaced(context.client.clone(), &context.settings.namespace);
-    let read = patiently(context.settings.patience, || {
-        api.get_opt(&run.spec.terraform.name)
-    })
-    .await;
-    let terraform = read.map_err(|source| RunError::Api {
-        doing: "read the Terraform object",
-        source,
-    })?;
-    Ok(
-        terraform.map_or(Err("the Terraform object is gone"), |terraform| {
-            gate::opens(&terraform, run)
-        }),
-    )
 }
 
 async fn apply_and_write(

@@ -171,6 +171,7 @@ pub(super) async fn keep(
         }
         status.changes = summary.counts.short();
         status.summary = Some(summary.counts);
+        status.effects = Some(summary.effects);
         status.change_entries = summary.entries;
         status.changes_omitted = summary.omitted;
         status.human_plan = readable::excerpt(&human, RunStatusLimit::HUMAN_PLAN);

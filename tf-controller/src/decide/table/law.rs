@@ -84,7 +84,13 @@ fn may_change(facts: &Facts, run: &NewRun) -> bool {
                 Inputs::Known(inputs) => Some(inputs),
                 Inputs::Failed { .. } | Inputs::Unresolved => None,
             };
-            matches!(facts.approval, Approval::Auto | Approval::Given { .. })
+            let held = waits.is_some_and(|plan| plan.held);
+            let leave = match facts.approval {
+                Approval::Auto => !held,
+                Approval::Given { .. } => true,
+                Approval::None | Approval::Replan | Approval::Disabled => false,
+            };
+            leave
                 && !policy.plan_only
                 && !facts.deleting
                 && named

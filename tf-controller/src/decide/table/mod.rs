@@ -84,21 +84,29 @@ fn histories() -> Vec<History> {
     let lasts = last_runs().into_iter().map(Some).chain([None]);
     for (last, active) in lasts.flat_map(|last| BOTH.map(|active| (last.clone(), active))) {
         let succeeded = last.as_ref().is_some_and(|run| run.outcome == Outcome::Succeeded);
-        let plans: &[Option<bool>] = if succeeded {
-            &[None, Some(false), Some(true)]
+        // Drift or not, held by the guard rails or not.
+        let plans: &[Option<[bool; 2]>] = if succeeded {
+            &[
+                None,
+                Some([false, false]),
+                Some([false, true]),
+                Some([true, false]),
+                Some([true, true]),
+            ]
         } else {
             &[None]
         };
-        for drift in plans {
+        for plan in plans {
             histories.push(History {
                 active: active.then(|| run(Outcome::Active, 1)),
-                pending: last.as_ref().zip(*drift).map(|(run, drift)| Pending {
+                pending: last.as_ref().zip(*plan).map(|(run, [drift, held])| Pending {
                     plan_id: "plan-main-aa-ee".into(),
                     run: run.name.clone(),
                     drift,
+                    held,
                     planned: run.finished,
                 }),
-                checked: *drift == Some(true),
+                checked: plan.is_some_and(|[drift, _]| drift),
                 last_success: last.as_ref().filter(|_| succeeded).map(|run| run.finished),
                 last_started_apply: None, // goes into bundles, not into the decision
                 tool: None,               // likewise
@@ -128,6 +136,7 @@ fn switches() -> Vec<Switches> {
                 suspended: bit(1),
                 policy: Policy {
                     plan_only: bit(2),
+                    forced: false, // only a word in the record
                     destroy: bit(3),
                     destroy_on_deletion: bit(4),
                 },

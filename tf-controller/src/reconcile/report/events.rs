@@ -1,6 +1,6 @@
 //! The events of a pass: told once, when the status that they belong to is written first.
 
-use super::{Report, succeeded};
+use super::{Report, ready::classes, succeeded};
 use crate::decide::{Rest, Step};
 use sluice_api::{
     condition::{TerraformCondition as Kind, find},
@@ -78,7 +78,7 @@ fn drift(report: &Report<'_>) -> Event {
         .map(|s| s.human_plan.as_str());
     Event::warning(
         "DriftDetected",
-        format!("Drift detected.\n{}", plan.unwrap_or_default()),
+        format!("Drift detected{}.\n{}", classes(report), plan.unwrap_or_default()),
     )
 }
 

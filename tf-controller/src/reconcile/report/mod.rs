@@ -14,7 +14,7 @@ use crate::decide::{Facts, Inputs, Outcome, Rest, SourceFact, Step};
 use ready::{Told, told};
 use sluice_api::{
     condition::{TerraformCondition as Kind, Truth, Verdict, settle},
-    run::{Action, Phase, TerraformRun},
+    run::{Action, Phase, PlanEffects, TerraformRun},
     terraform::{LockStatus, PlanStatus, Terraform, TerraformStatus},
 };
 
@@ -116,6 +116,15 @@ fn planned(report: &Report<'_>, status: &mut TerraformStatus) {
             status.last_drift_detected_at = ended;
         }
     }
+    status.drift = pending.filter(|p| p.drift).and_then(|_| {
+        let effects = report.last_plan()?.status.as_ref()?.effects.clone()?;
+        // The types are for the guard rails; the run has them.
+        Some(PlanEffects {
+            types: Vec::new(),
+            types_omitted: 0,
+            ..effects
+        })
+    });
     if report.last_plan().is_some() || pending.is_some() || status.plan.is_some() {
         let plan = status.plan.get_or_insert_with(PlanStatus::default);
         plan.pending = pending.map(|p| p.plan_id.clone()).unwrap_or_default();

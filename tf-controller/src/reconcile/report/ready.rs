@@ -4,10 +4,11 @@ mod order;
 
 use super::{Report, phase, succeeded};
 use crate::decide::{Approval, Inputs, Outcome, Rest, SourceFact, Step};
+use crate::reconcile::history::made;
 use sluice_api::{
     condition::{TerraformCondition as Kind, Truth, Verdict},
     run::{Action, Phase, TerraformRun, Trigger},
-    terraform::approval::{self, Ask},
+    terraform::approval,
 };
 
 /// The three verdicts that tools look at.
@@ -193,21 +194,14 @@ fn awaiting(report: &Report<'_>) -> Told {
     let Some(pending) = &report.facts.history.pending else {
         return done(steady(report));
     };
-    let spec = &report.stack.spec;
-    let ask = Ask {
-        approve_plan: &spec.approve_plan,
-        force: spec.force,
-        plan_only: spec.plan_only,
-        destroy: spec.destroy,
+    let set = format!("set approvePlan: \"{}\" to approve this plan", pending.plan_id);
+    let advice = match approval::judge(&report.stack.spec, made(pending, report.runs)) {
+        approval::Approval::NotThis(mismatch) => format!("{set}. ({mismatch})"),
+        approval::Approval::Held(held) => {
+            format!("{set}. It is not applied by itself: {held}. Set approvePlan back afterwards.")
+        }
+        _ => format!("{set}."),
     };
-    let why = match approval::decide(ask, &pending.plan_id) {
-        approval::Approval::NotThis(mismatch) => format!(" ({mismatch})"),
-        _ => String::new(),
-    };
-    let advice = format!(
-        "set approvePlan: \"{}\" to approve this plan.{why}",
-        pending.plan_id
-    );
     if pending.drift {
         return retried(drifted(report, &advice));
     }
@@ -218,6 +212,19 @@ fn awaiting(report: &Report<'_>) -> Told {
     ))
 }
 
+/// What has drifted, by class: ` (1 delete, 2 in-place)`.
+pub(super) fn classes(report: &Report<'_>) -> String {
+    let effects = report
+        .last_plan()
+        .and_then(|run| run.status.as_ref()?.effects.as_ref());
+    let told = effects.map(ToString::to_string).unwrap_or_default();
+    if told.is_empty() {
+        told
+    } else {
+        format!(" ({told})")
+    }
+}
+
 /// Drift, with the plan that would undo it.
 fn drifted(report: &Report<'_>, advice: &str) -> Verdict<Kind> {
     let plan = report
@@ -225,10 +232,11 @@ fn drifted(report: &Report<'_>, advice: &str) -> Verdict<Kind> {
         .and_then(|run| run.status.as_ref())
         .map(|s| s.human_plan.trim().to_owned());
     let plan = plan.unwrap_or_default();
-    let text = if advice.is_empty() {
-        plan
-    } else {
-        format!("Drift detected: {advice}\n{plan}")
+    let classes = classes(report);
+    let text = match (advice.is_empty(), classes.is_empty()) {
+        (true, true) => plan,
+        (true, false) => format!("Drift detected{classes}\n{plan}"),
+        (false, _) => format!("Drift detected{classes}: {advice}\n{plan}"),
     };
     ready(Truth::False, "DriftDetected", text)
 }

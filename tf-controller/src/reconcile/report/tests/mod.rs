@@ -1,6 +1,7 @@
 //! Statuses and events of typical passes, from the objects that the API would give, through history and decision.
 
 mod histories;
+mod rails;
 mod success;
 mod trouble;
 
@@ -158,7 +159,7 @@ fn carried_out(pass: &Pass, stack: &Terraform) -> (TerraformStatus, Vec<Event>) 
     };
     let mut facts = gather(stack, &observed, Timestamp::from_second(NOW).unwrap());
     facts.inputs = pass.inputs.clone();
-    facts.approval = approval_of(stack, &facts);
+    facts.approval = approval_of(stack, &observed.runs, &facts);
     let mut step = decide(&facts);
     if !pass.place && matches!(step, Step::Start(_)) {
         step = Step::Wait;
@@ -211,7 +212,7 @@ fn a_pass_that_finds_nothing_new_says_nothing_new() {
             json!({ "retryInterval": "1h" }),
             vec![failed(1, 1, "TFExecPlanFailed", false)],
         ),
-        (json!({ "force": true }), vec![]),
+        (json!({ "breakTheGlass": true }), vec![]),
     ] {
         let pass = pass("a pass", spec, runs);
         let mut stack = pass.object();
