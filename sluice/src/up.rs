@@ -236,6 +236,7 @@ fn terraform_options(args: &UpArgs, place: &Place, client: &Client) -> sluice_tf
         runs_per_namespace: 0,
         cross_namespace: CrossNamespace::Denied,
         run_deadline: Interval::from_secs(2 * 60 * 60),
+        plan_encryption: None,
         place: sluice_tf_controller::inputs::Place::Outside,
         default_backend: sluice_tf_controller::inputs::DefaultBackend::Kubernetes,
         artifact_host: None,

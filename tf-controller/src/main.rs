@@ -18,7 +18,7 @@ use sluice_tf_controller::{
     Options,
     args::{Args, ExecutorKind},
     executor::{ProcessExecutor, ProcessOptions},
-    inputs::{DefaultBackend, Place},
+    inputs::{DefaultBackend, Place, SecretPlace},
     run,
 };
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
@@ -33,7 +33,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(5);
 const LEASE: &str = "1953de50.contrib.fluxcd.io";
 /// The variables that runs get from the controller on a cluster: no credential of the controller is among them but
 /// those by which runs reach the API.
-const PASSED_ON: [&str; 10] = [
+const PASSED_ON: [&str; 11] = [
     "PATH",
     "HOME",
     "TMPDIR",
@@ -44,6 +44,7 @@ const PASSED_ON: [&str; 10] = [
     "KUBERNETES_SERVICE_HOST",
     "KUBERNETES_SERVICE_PORT",
     "CHECKPOINT_DISABLE",
+    "DISABLE_WEBHOOK_TLS_VERIFY",
 ];
 
 #[tokio::main]
@@ -91,7 +92,7 @@ async fn control(args: Args) -> Result<leader::Ended, Failed> {
         return Ok(leader::Ended::Resigned);
     }
     let recorder = recorder(&args, &client, &metrics)?;
-    let options = options(&args, metrics, recorder.clone());
+    let options = options(&args, metrics, recorder.clone())?;
     let done = Token::new();
     let work = async {
         run(options, (Arc::clone(&executor), ended), client, stop).await?;
@@ -220,8 +221,22 @@ fn recorder(args: &Args, client: &kube::Client, metrics: &Metrics) -> Result<Rec
     Ok(Recorder::start(client.clone(), reporter, clock).posting(poster))
 }
 
-fn options(args: &Args, metrics: Metrics, recorder: Recorder) -> Options {
-    Options {
+/// The Secret of `--plan-encryption-secret`. Without a namespace nothing would be sealed, so the program does not start.
+fn plan_encryption(args: &Args) -> Result<Option<SecretPlace>, Failed> {
+    let (text, own) = (&args.plan_encryption_secret, &args.common.scope.runtime_namespace);
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match SecretPlace::of_flag(text, own) {
+        Some(place) => Ok(Some(place)),
+        None => Err(
+            "--plan-encryption-secret names no Secret: say namespace/name, or set RUNTIME_NAMESPACE".into(),
+        ),
+    }
+}
+
+fn options(args: &Args, metrics: Metrics, recorder: Recorder) -> Result<Options, Failed> {
+    Ok(Options {
         settings: Settings {
             controller: "terraform",
             scope: Scope {
@@ -242,6 +257,7 @@ fn options(args: &Args, metrics: Metrics, recorder: Recorder) -> Options {
             args.no_cross_namespace_refs,
         ),
         run_deadline: Interval::from_secs(u32::try_from(args.run_deadline.as_secs()).unwrap_or(u32::MAX)),
+        plan_encryption: plan_encryption(args)?,
         place: if is_in_pod(args) {
             Place::Pod
         } else {
@@ -253,5 +269,5 @@ fn options(args: &Args, metrics: Metrics, recorder: Recorder) -> Options {
             DefaultBackend::Kubernetes
         },
         artifact_host: args.source_controller_localhost.clone(),
-    }
+    })
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     executor::{Executor, RunRef},
-    inputs::{DefaultBackend, Place, reads},
+    inputs::{DefaultBackend, Place, SecretPlace, reads},
     reconcile::{Artifacts, Context, Stacks, in_order, neighbours, stack_of, version},
     schedule::{Limits, Places},
 };
@@ -53,6 +53,8 @@ pub struct Options {
     pub cross_namespace: CrossNamespace,
     /// Bound on a run.
     pub run_deadline: Interval,
+    /// The Secret with the keys that stored plans are sealed with; none: they are not.
+    pub plan_encryption: Option<SecretPlace>,
     /// Where the CLI runs.
     pub place: Place,
     /// The backend of stacks that say nothing of one.
@@ -204,6 +206,7 @@ fn context(
         since: SystemClock.now(),
         cross_namespace: options.cross_namespace,
         run_deadline: options.run_deadline.clone(),
+        plan_encryption: options.plan_encryption.clone(),
         place: options.place,
         stacks: stacks.clone(),
         watched: options.settings.scope.namespace.clone(),

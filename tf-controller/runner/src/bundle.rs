@@ -70,6 +70,58 @@ pub struct Bundle {
     pub last_apply: Option<String>,
     /// The object's key for digests of sensitive values, in hex.
     pub key: String,
+    /// Keys that stored plans are sealed with: the first for new plans, each for those that it sealed. None: not sealed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plan_keys: Vec<PlanKey>,
+    /// Services that are asked before a plan is stored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub webhooks: Vec<Webhook>,
+}
+
+/// A key that plans of this stack are sealed with.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PlanKey {
+    /// What plans that it sealed call it.
+    pub id: String,
+    /// 32 bytes in hex, derived for this stack alone.
+    pub key: String,
+}
+
+impl PlanKey {
+    /// The key's bytes.
+    ///
+    /// # Errors
+    /// When it is not hex of 32 bytes.
+    pub fn bytes(&self) -> Result<[u8; 32], BundleError> {
+        let mut key = [0; 32];
+        hex::decode_to_slice(&self.key, &mut key).map_err(|_| BundleError::BadKey)?;
+        Ok(key)
+    }
+}
+
+impl fmt::Debug for PlanKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("PlanKey")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A service that is asked whether a plan may go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Webhook {
+    /// Its address.
+    pub url: String,
+    /// What is sent.
+    pub payload: String,
+    /// Template over the answer that must give true or yes.
+    pub test_expression: String,
+    /// Template of the message when the test fails.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error_message_template: String,
 }
 
 /// The Terraform object of a run.
@@ -240,6 +292,9 @@ impl Bundle {
         }
         let bundle: Self = serde_json::from_slice(bytes).map_err(malformed)?;
         bundle.key_bytes()?;
+        for key in &bundle.plan_keys {
+            key.bytes()?;
+        }
         Ok(bundle)
     }
 

@@ -54,6 +54,9 @@ pub struct Args {
     /// In a pod: how long runs may go on after the signal to stop, before the CLI is interrupted.
     #[arg(long, default_value = "4m", value_parser = args::duration)]
     pub graceful_shutdown_timeout: Duration,
+    /// Seal stored plans with the keys in this Secret: its name, in the controller's namespace, or `namespace/name`.
+    #[arg(long, default_value = "")]
+    pub plan_encryption_secret: String,
     /// Let objects ask for a session in which a person works in the stack's directory (`breakTheGlass`).
     #[arg(long, default_value = "false", value_parser = args::boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]

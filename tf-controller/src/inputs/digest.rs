@@ -14,7 +14,7 @@ use sluice_tf_runner::{bundle::Bundle, canonical};
 const FORM: &[u8] = b"sluice inputs v2";
 
 /// Members of the bundle that no plan depends on.
-const NOT_INPUTS: [&str; 8] = [
+const NOT_INPUTS: [&str; 9] = [
     "version",      // of the form, not of what it holds
     "stack",        // the same for all plans of a stack
     "artifact",     // which bytes the closure was read from; the closure itself counts
@@ -23,6 +23,7 @@ const NOT_INPUTS: [&str; 8] = [
     "graceSeconds", // how long an interrupted CLI may take
     "lastApply",    // covered by the effect digest, which it makes single-use
     "key",          // the key of this digest
+    "planKeys",     // how a plan is kept, which a rotation changes
 ];
 
 /// The digest, keyed so that it tells nothing of the values.
@@ -74,6 +75,7 @@ mod tests {
             "variableFiles": ["a.tfvars"], "environment": { "A": "1" }, "options": { "planLock": true, "upgradeOnInit": true },
             "outputs": { "name": "out" }, "readablePlan": "human", "inputsDigest": "x", "lastApply": "net-1",
             "graceSeconds": 90, "surroundings": { "backendArguments": { "key": "a" } },
+            "planKeys": [{ "id": "a", "key": "ab".repeat(32) }],
             "key": "ab".repeat(32) })
     }
 
@@ -118,6 +120,10 @@ mod tests {
             ("options", json!({ "planLock": false, "upgradeOnInit": true })),
             ("outputs", json!({ "name": "other" })),
             ("readablePlan", json!("none")),
+            (
+                "webhooks",
+                json!([{ "url": "http://x", "payload": "PlanOnly", "testExpression": "true" }]),
+            ),
         ];
         for (name, value) in changed {
             let mut other = bundle();
@@ -134,6 +140,7 @@ mod tests {
             ("inputsDigest", json!("y")),
             ("graceSeconds", json!(91)),
             ("lastApply", json!("net-2")),
+            ("planKeys", json!([])),
             ("key", json!("cd".repeat(32))),
         ];
         for (name, value) in ignored {

@@ -5,16 +5,20 @@
 mod backend;
 pub mod closure;
 mod digest;
+mod plan_keys;
 mod reads;
 mod refused;
 mod state_place;
 mod variables;
+mod webhooks;
 mod widen;
 
 pub use backend::{Backend, DefaultBackend, Named, Place, backend};
 pub use digest::digest;
+pub use plan_keys::{Holder, PlanKeyError, SecretPlace, plan_keys};
 pub use reads::reads;
 pub use refused::refused;
 pub use state_place::state_place;
 pub use variables::{Pairs, PairsError, Selected, generate, select};
+pub use webhooks::webhooks;
 pub use widen::widen;

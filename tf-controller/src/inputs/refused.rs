@@ -35,7 +35,6 @@ fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
             lock.is_some_and(|state| !state.lock_identifier.is_empty()),
         ),
         ("values", spec.values.is_some()),
-        ("webhooks", !spec.webhooks.is_empty()),
         (
             "vars[].valueFrom",
             spec.vars.iter().any(|variable| variable.value_from.is_some()),

@@ -69,6 +69,8 @@ pub struct Context {
     pub cross_namespace: CrossNamespace,
     /// Bound on a run whose stack sets none.
     pub run_deadline: Interval,
+    /// The Secret with the keys that stored plans are sealed with.
+    pub plan_encryption: Option<inputs::SecretPlace>,
     /// Where the CLI runs, for the generated backend.
     pub place: inputs::Place,
     /// The stacks as last seen, for what reaches beyond one of them.

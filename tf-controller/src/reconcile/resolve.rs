@@ -6,6 +6,7 @@ mod given;
 mod held;
 mod key;
 mod pairs;
+mod plan_keys;
 
 pub use artifacts::Artifacts;
 
@@ -79,6 +80,14 @@ pub(super) enum ResolveError {
         /// Why.
         text: String,
     },
+    /// The keys that plans are sealed with cannot be had: no plan is stored in clear instead.
+    #[error("cannot use the Secret {name} of --plan-encryption-secret: {text}")]
+    PlanKeys {
+        /// Its namespace and name.
+        name: String,
+        /// Why.
+        text: String,
+    },
 }
 
 impl ResolveError {
@@ -89,6 +98,7 @@ impl ResolveError {
             Self::Given(error) => error.public_reason(),
             Self::Environment(_) => "TFExecInitFailed",
             Self::Missing { .. } | Self::Pairs { .. } | Self::Key { .. } => "VarsGenerationFailed",
+            Self::PlanKeys { .. } => "PlanEncryptionFailed",
         }
     }
 }
@@ -112,6 +122,7 @@ pub(super) async fn resolve(
     let backend = backend(stack, context);
     bundle.surroundings = surroundings(stack, &key, &backend, context).await?;
     bundle.backend = backend.file;
+    bundle.plan_keys = plan_keys::read(stack, context).await?;
     let inputs = inputs::digest(&key, &closure, &bundle);
     bundle.inputs_digest.clone_from(&inputs);
     Ok(Resolved {
@@ -214,5 +225,7 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
         inputs_digest: String::new(),
         last_apply: None,
         key: String::new(),
+        plan_keys: Vec::new(),
+        webhooks: inputs::webhooks(spec),
     }
 }

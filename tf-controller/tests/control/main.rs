@@ -17,9 +17,11 @@ mod guards;
 mod interruptions;
 mod lifecycle;
 mod looks;
+mod plans;
 mod service;
 mod storms;
 mod watches;
+mod webhooks;
 mod world;
 
 /// The runner program: this test binary, started by the process executor with the runner's arguments behind `--`.

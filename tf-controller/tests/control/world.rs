@@ -25,7 +25,7 @@ use sluice_runtime::{
 use sluice_tf_controller::{
     Options,
     executor::{Executor, ProcessExecutor, ProcessOptions, RunRef},
-    inputs::{DefaultBackend, Place},
+    inputs::{DefaultBackend, Place, SecretPlace},
     run,
 };
 use std::{collections::BTreeMap, io::Write, path::PathBuf, sync::Arc, time::Duration};
@@ -43,6 +43,8 @@ pub(crate) struct World {
     pub(crate) artifacts: Artifacts,
     /// The runner program, where it is not the real one.
     pub(crate) runner: Option<String>,
+    /// Where the keys of stored plans are, if they are sealed.
+    pub(crate) plan_encryption: Option<SecretPlace>,
     kubeconfig: PathBuf,
     controllers: Vec<(Token, JoinHandle<()>)>,
     _served: (Embedded, Serving),
@@ -81,6 +83,7 @@ impl World {
             client,
             artifacts: Artifacts::start(),
             runner: None,
+            plan_encryption: None,
             controllers: Vec::new(),
             _served: (embedded, serving),
         }
@@ -107,6 +110,7 @@ impl World {
                 ("PATH".to_owned(), path),
                 ("KUBECONFIG".to_owned(), api.clone()),
                 ("KUBE_CONFIG_PATH".to_owned(), api),
+                ("DISABLE_WEBHOOK_TLS_VERIFY".to_owned(), "1".to_owned()),
             ]),
         };
         let (executor, ended) = ProcessExecutor::new(process).unwrap();
@@ -127,7 +131,8 @@ impl World {
         let client = client::build(&settings).await.unwrap();
         // Controllers on one machine have directories of their own.
         let scratch = format!("scratch-{}", self.controllers.len());
-        let options = options(&client, runs, self.dir.path().join(scratch));
+        let mut options = options(&client, runs, self.dir.path().join(scratch));
+        options.plan_encryption.clone_from(&self.plan_encryption);
         let stop = Token::new();
         let until = stop.clone();
         let task = tokio::spawn(async move {
@@ -242,8 +247,14 @@ impl World {
 
     /// Writes the state as somebody else's apply does that changed nothing of it: stored plans become stale.
     pub(crate) async fn raise_serial(&self, name: &str) {
+        self.edit_state(name, |_| ()).await;
+    }
+
+    /// Writes the state as somebody else's apply does.
+    pub(crate) async fn edit_state(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut state: Value = serde_json::from_str(&self.state(name).await).unwrap();
         state["serial"] = json!(state["serial"].as_u64().unwrap() + 1);
+        edit(&mut state);
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(state.to_string().as_bytes()).unwrap();
         let data = json!({ "data": { "tfstate": k8s_openapi::ByteString(gzip.finish().unwrap()) } });
@@ -298,6 +309,7 @@ fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
         runs_per_namespace: 0,
         cross_namespace: CrossNamespace::Denied,
         run_deadline: Interval::from_secs(600),
+        plan_encryption: None,
         place: Place::Outside,
         default_backend: DefaultBackend::Kubernetes,
         artifact_host: None,

@@ -35,6 +35,8 @@ fn bundle() -> Bundle {
         grace_seconds: None,
         last_apply: None,
         key: "ab".repeat(32),
+        plan_keys: vec![],
+        webhooks: vec![],
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) fn bundle_of_plan(stored: &PlanContext, now: &Bundle) -> Result<Bundl
         surroundings: now.surroundings.clone(),
         grace_seconds: now.grace_seconds,
         outputs: now.outputs.clone(),
+        plan_keys: now.plan_keys.clone(),
         tool: Some(stored.tool.clone()),
         ..stored.bundle.clone()
     })

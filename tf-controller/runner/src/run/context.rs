@@ -23,6 +23,8 @@ pub struct Settings {
     pub grace: Duration,
     /// How long the API may be away before a run gives up on it.
     pub patience: Duration,
+    /// Directory with a directory of certificates for each host of a webhook.
+    pub webhook_certificates: PathBuf,
     /// How long a run waits for the stack's directory while the CLI of an earlier run still works in it.
     pub directory_wait: Duration,
 }
@@ -38,6 +40,7 @@ impl Settings {
             lock_file: None,
             grace: Duration::from_secs(60),
             patience: Duration::from_secs(600),
+            webhook_certificates: PathBuf::from("/etc/certs"),
             directory_wait: Duration::from_secs(600),
         }
     }

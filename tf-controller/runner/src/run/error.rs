@@ -7,6 +7,7 @@ use sluice_runtime::artifact::{FetchError, UnpackError};
 use sluice_runtime::failure::{Class, Failure};
 
 use super::outputs::OutputsError;
+use super::webhook::WebhookError;
 use crate::bundle::BundleError;
 use crate::cli::output::OutputError;
 use crate::cli::tool::ToolError;
@@ -118,6 +119,9 @@ pub enum RunError {
     /// The plan's JSON cannot be read.
     #[error(transparent)]
     Document(#[from] DocumentError),
+    /// A webhook does not let the plan go on.
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
     /// The plan cannot be stored.
     #[error("error saving plan secret: {0}")]
     Save(#[source] StoreError),
@@ -246,6 +250,7 @@ impl Failure for RunError {
     fn reason(&self) -> &'static str {
         match self {
             Self::Superseded(_) => "Superseded",
+            Self::Webhook(_) => "PostPlanningWebhookFailed",
             Self::Stale { .. } => "PlanStale",
             Self::Fetch(_) | Self::Unpack(_) | Self::Path { .. } => "ArtifactFailed",
             Self::Bundle(_)

@@ -22,12 +22,12 @@ use super::patience::patiently;
 use super::report::Reporter;
 use super::workdir::{self, Places, Tenant};
 use super::workspace::Workspace;
-use super::{apply, errored, gate, lasting, plan, prepare, stored, surroundings, unlock};
+use super::{apply, errored, gate, lasting, plan, prepare, stored, surroundings, unlock, webhook};
 use crate::bundle::{self, Bundle};
 use crate::cli::process::Limits;
 use crate::cli::text::{TEXT_LIMIT, bounded};
 use crate::cli::{argv, tool};
-use crate::plan::store::StoredPlan;
+use crate::plan::store::{PlanName, StoredPlan};
 
 /// How long a held run lock is waited for: whoever asks whether the run lives holds it for a moment.
 const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -200,7 +200,13 @@ async fn approved_plan(
 ) -> Result<Option<StoredPlan>, RunError> {
     match (run.spec.action, &run.spec.plan) {
         (Action::Apply, Some(plan)) => {
-            let loaded = stored::load(context, &bundle.stack, &bundle.workspace, &plan.id, &plan.run).await?;
+            let name = PlanName {
+                stack: bundle.stack.clone(),
+                workspace: bundle.workspace.clone(),
+                id: plan.id.clone(),
+                run: plan.run.clone(),
+            };
+            let loaded = stored::load(context, &name, &bundle.plan_keys).await?;
             let approved: Result<PlanId, _> = plan.id.parse();
             if approved.map_or(true, |id| id.effect().as_str() != loaded.context.effect) {
                 return Err(RunError::NotExact(
@@ -319,6 +325,9 @@ async fn plan_and_maybe_apply(
     workspace.reporter.say(|status| status.phase = Phase::Planning);
     let file = Path::new(argv::PLAN_FILE);
     let planned = plan::make(context, bundle, workspace, run.spec.destroy, file).await?;
+    if planned.has_changes {
+        webhook::ask(context, bundle, run, planned.json()).await?;
+    }
     plan::keep(context, bundle, workspace, run, &planned).await?;
     if !planned.has_changes {
         if !run.spec.destroy {

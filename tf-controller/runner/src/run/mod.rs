@@ -21,6 +21,7 @@ mod stored;
 mod surroundings;
 mod unlock;
 mod unsaved;
+mod webhook;
 mod workdir;
 mod workspace;
 
@@ -30,4 +31,5 @@ pub use error::RunError;
 pub use execute::{Ending, execute};
 pub use identity::Identity;
 pub use report::ReportError;
+pub use webhook::WebhookError;
 pub use workdir::is_locked;

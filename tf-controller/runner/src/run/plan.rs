@@ -34,6 +34,13 @@ pub(super) struct Planned {
     provider_lock: Option<String>,
 }
 
+impl Planned {
+    /// The file with the plan's JSON, where it was asked for.
+    pub(super) fn json(&self) -> Option<&Path> {
+        self.json.as_deref()
+    }
+}
+
 /// How `plan` ended.
 struct Ended {
     has_changes: bool,
@@ -159,7 +166,8 @@ pub(super) async fn keep(
         format!("{}\n\n{human}", lasting::CAUTION)
     };
     if planned.has_changes {
-        stored::save(context, &to_store(bundle, workspace, run, planned)?, &name).await?;
+        let plan = to_store(bundle, workspace, run, planned)?;
+        stored::save(context, &plan, &name, bundle.plan_keys.first()).await?;
     }
     publish_readable(context, bundle, planned, &human, &name).await?;
     let summary = summary::summarize(&planned.document);
@@ -232,7 +240,11 @@ fn to_store(
     let files: Vec<MadeFile> = planned.made.files.clone();
     let tool = workspace.reporter.said().tool.unwrap_or_default();
     let context = PlanContext {
-        bundle: bundle.clone(),
+        // A key does not lie in what it seals; the run that applies the plan is given its own.
+        bundle: Bundle {
+            plan_keys: Vec::new(),
+            ..bundle.clone()
+        },
         provider_lock: planned.provider_lock.clone(),
         files,
         files_omitted: planned.made.omitted,

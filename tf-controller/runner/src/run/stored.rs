@@ -1,6 +1,7 @@
 //! Stored plans on the API: written whole before a status names them, loaded whole or not at all, old ones removed after.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde::Serialize;
@@ -10,7 +11,7 @@ use std::fmt::Debug;
 use super::context::Context;
 use super::error::RunError;
 use super::patience::patiently;
-use crate::bundle::{ReadablePlan, Stack};
+use crate::bundle::{PlanKey, ReadablePlan, Stack};
 use crate::plan::store::{self, PlanName, StoredPlan};
 
 fn secrets(context: &Context, stack: &Stack) -> Api<Secret> {
@@ -18,8 +19,13 @@ fn secrets(context: &Context, stack: &Stack) -> Api<Secret> {
 }
 
 /// Creates a plan's Secrets. Their names come from their content, so one that is there is already right.
-pub(super) async fn save(context: &Context, plan: &StoredPlan, name: &PlanName) -> Result<(), RunError> {
-    let chunks = store::encode(plan, name).map_err(RunError::Save)?;
+pub(super) async fn save(
+    context: &Context,
+    plan: &StoredPlan,
+    name: &PlanName,
+    key: Option<&PlanKey>,
+) -> Result<(), RunError> {
+    let chunks = store::encode(plan, name, key).map_err(RunError::Save)?;
     let api = secrets(context, &name.stack);
     let params = PostParams::default();
     for chunk in &chunks {
@@ -35,29 +41,38 @@ pub(super) async fn save(context: &Context, plan: &StoredPlan, name: &PlanName) 
     Ok(())
 }
 
-/// Loads the plan that a run made.
+/// Loads the plan that a run made. Chunks of other plans, which may be as large, are not fetched.
 pub(super) async fn load(
     context: &Context,
-    stack: &Stack,
-    workspace: &str,
-    id: &str,
-    run: &str,
+    name: &PlanName,
+    keys: &[PlanKey],
 ) -> Result<StoredPlan, RunError> {
-    let api = secrets(context, stack);
-    let params = ListParams::default().labels(&store::selector(&stack.name, workspace));
-    let list = patiently(context.settings.patience, || api.list(&params)).await;
-    let list = list.map_err(|source| RunError::Api {
+    let api = secrets(context, &name.stack);
+    let failed = |source| RunError::Api {
         doing: "load the stored plan",
         source,
-    })?;
-    store::decode(&list.items, id, run).map_err(RunError::Load)
+    };
+    let params = ListParams::default().labels(&store::selector(&name.stack.name, &name.workspace));
+    let list = patiently(context.settings.patience, || api.list_metadata(&params)).await;
+    let mut chunks = Vec::new();
+    for found in list.map_err(failed)?.items {
+        if store::is_of(&found.metadata, &name.id, &name.run) {
+            let chunk = found.metadata.name.unwrap_or_default();
+            chunks.push(
+                patiently(context.settings.patience, || api.get(&chunk))
+                    .await
+                    .map_err(failed)?,
+            );
+        }
+    }
+    store::decode(&chunks, name, keys).map_err(RunError::Load)
 }
 
 /// Removes all stored plans of a stack, of whatever workspace, but the one that `keep` made. Failures are only logged: the next plan tries again.
 pub(super) async fn forget(context: &Context, stack: &Stack, keep: Option<&str>) {
     let selector = store::selector_of_all(&stack.name);
-    sweep(&secrets(context, stack), &selector, |secret: &Secret| {
-        let annotations = secret.metadata.annotations.as_ref();
+    sweep(&secrets(context, stack), &selector, |metadata| {
+        let annotations = metadata.annotations.as_ref();
         annotations
             .and_then(|all| all.get(store::RUN))
             .map(String::as_str)
@@ -89,15 +104,12 @@ pub(super) async fn show(
         |held: &[String], object: Option<&str>| object.is_some_and(|name| held.iter().any(|own| own == name));
     let selector = store::selector_of_all(&name.stack.name);
     if form != ReadablePlan::Human || !maps.is_empty() {
-        sweep(&map_api, &selector, |map: &ConfigMap| {
-            kept(&map_names, map.metadata.name.as_deref())
-        })
-        .await;
+        sweep(&map_api, &selector, |map| kept(&map_names, map.name.as_deref())).await;
     }
     let selector = store::selector_of_all(&format!("{}.json", name.stack.name));
     if form != ReadablePlan::Json || !json.is_empty() {
-        sweep(&secret_api, &selector, |secret: &Secret| {
-            kept(&json_names, secret.metadata.name.as_deref())
+        sweep(&secret_api, &selector, |secret| {
+            kept(&json_names, secret.name.as_deref())
         })
         .await;
     }
@@ -133,19 +145,19 @@ where
         .map_err(failed)
 }
 
-async fn sweep<K>(api: &Api<K>, selector: &str, keep: impl Fn(&K) -> bool)
+async fn sweep<K>(api: &Api<K>, selector: &str, keep: impl Fn(&ObjectMeta) -> bool)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let list = match api.list(&ListParams::default().labels(selector)).await {
+    let list = match api.list_metadata(&ListParams::default().labels(selector)).await {
         Ok(list) => list,
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "old plans stay for now");
             return;
         }
     };
-    for object in list.items.iter().filter(|object| !keep(object)) {
-        let name = object.meta().name.clone().unwrap_or_default();
+    for object in list.items.iter().filter(|object| !keep(&object.metadata)) {
+        let name = object.metadata.name.clone().unwrap_or_default();
         if let Err(error) = api.delete(&name, &DeleteParams::default()).await {
             tracing::warn!(
                 name,

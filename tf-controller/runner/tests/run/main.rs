@@ -10,5 +10,6 @@ mod artifacts;
 mod backends;
 mod faults;
 mod interruptions;
+mod plans;
 mod story;
 mod world;

@@ -213,6 +213,9 @@ fn lock(report: &Report<'_>, status: &mut TerraformStatus) {
     }
 }
 
+/// The reason of a run whose plan a webhook did not let go on.
+const REFUSED_BY_WEBHOOK: &str = "PostPlanningWebhookFailed";
+
 /// One verdict per condition type; a type without one disappears.
 fn verdicts(report: &Report<'_>, status: &TerraformStatus) -> Vec<Verdict<Kind>> {
     let Told {
@@ -255,6 +258,18 @@ fn steady(report: &Report<'_>, verdict: Verdict<Kind>) -> Verdict<Kind> {
 }
 
 fn plan(report: &Report<'_>) -> Option<Verdict<Kind>> {
+    if let Some(run) = report.ended().next()
+        && let Some(status) = run.status.as_ref()
+        && status.reason == REFUSED_BY_WEBHOOK
+    {
+        let verdict = Verdict::new(
+            Kind::Plan,
+            Truth::False,
+            REFUSED_BY_WEBHOOK,
+            status.message.clone(),
+        );
+        return Some(steady(report, verdict));
+    }
     let run = report.last_plan()?;
     let changes = run.status.as_ref()?.has_changes?;
     let verdict = match (changes, run.spec.destroy) {

@@ -43,6 +43,8 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         grace_seconds: None,
         last_apply: None,
         key: "ab".repeat(32),
+        plan_keys: vec![],
+        webhooks: vec![],
     };
     let files = vec![MadeFile::new("out/x.zip".into(), 0o644, b"zip")];
     let context = PlanContext {
@@ -71,7 +73,7 @@ fn noise(length: usize) -> Vec<u8> {
 
 #[test]
 fn a_small_plan_is_one_immutable_secret_with_upstreams_marks() {
-    let secrets = encode(&stored(b"plan".to_vec()), &name("net-1")).unwrap();
+    let secrets = encode(&stored(b"plan".to_vec()), &name("net-1"), None).unwrap();
     assert_eq!(secrets.len(), 1);
     let secret = &secrets[0];
     let full = secret.metadata.name.as_deref().unwrap();
@@ -81,9 +83,9 @@ fn a_small_plan_is_one_immutable_secret_with_upstreams_marks() {
     );
     assert_eq!(full.len(), "tfplan-default-net-".len() + 10 + 2);
     assert_eq!(secret.immutable, Some(true));
-    assert_eq!(held(secret, "savedPlan"), "plan-main-1-2");
-    assert_eq!(held(secret, "encoding"), "gzip");
-    assert_eq!(held(secret, "infra.contrib.fluxcd.io/plan-chunk"), "0");
+    assert_eq!(held(&secret.metadata, "savedPlan"), "plan-main-1-2");
+    assert_eq!(held(&secret.metadata, "encoding"), "gzip");
+    assert_eq!(held(&secret.metadata, "infra.contrib.fluxcd.io/plan-chunk"), "0");
     assert_eq!(
         secret.metadata.labels.as_ref().unwrap()["infra.contrib.fluxcd.io/plan-name"],
         "net"
@@ -98,18 +100,18 @@ fn a_small_plan_is_one_immutable_secret_with_upstreams_marks() {
 #[test]
 fn a_large_plan_survives_in_any_order_and_among_others() {
     let large = stored(noise(2_500_000));
-    let mut secrets = encode(&large, &name("net-2")).unwrap();
+    let mut secrets = encode(&large, &name("net-2"), None).unwrap();
     assert_eq!(secrets.len(), 3);
     secrets.reverse();
-    secrets.extend(encode(&stored(b"older".to_vec()), &name("net-1")).unwrap());
-    assert!(decode(&secrets, "plan-main-1-2", "net-2").unwrap() == large);
-    assert_eq!(decode(&secrets, "plan-main-1-2", "net-1").unwrap().plan, b"older");
+    secrets.extend(encode(&stored(b"older".to_vec()), &name("net-1"), None).unwrap());
+    assert!(decode(&secrets, &name("net-2"), &[]).unwrap() == large);
+    assert_eq!(decode(&secrets, &name("net-1"), &[]).unwrap().plan, b"older");
 }
 
 #[test]
 fn what_is_missing_or_altered_is_noticed() {
-    let mut secrets = encode(&stored(noise(2_500_000)), &name("net-2")).unwrap();
-    let load = |secrets: &[Secret]| decode(secrets, "plan-main-1-2", "net-2").err().unwrap();
+    let mut secrets = encode(&stored(noise(2_500_000)), &name("net-2"), None).unwrap();
+    let load = |secrets: &[Secret]| decode(secrets, &name("net-2"), &[]).err().unwrap();
     let incomplete = |found| StoreError::Broken {
         id: "plan-main-1-2".into(),
         source: ChunkError::Incomplete { found, wanted: 3 },
@@ -140,4 +142,129 @@ fn long_names_become_short_labels() {
     assert!(label.starts_with(&"n".repeat(46)));
     assert_ne!(label, short_label(&"n".repeat(71)));
     assert_eq!(short_label("short"), "short");
+}
+
+fn key(id: &str, byte: u8) -> PlanKey {
+    PlanKey {
+        id: id.into(),
+        key: hex::encode([byte; 32]),
+    }
+}
+
+fn annotated<'s>(secret: &'s mut Secret, name: &str) -> &'s mut String {
+    secret
+        .metadata
+        .annotations
+        .as_mut()
+        .unwrap()
+        .get_mut(name)
+        .unwrap()
+}
+
+#[test]
+fn a_sealed_plan_is_opened_with_its_key_and_shows_nothing() {
+    let large = stored([b"hunter2".to_vec(), noise(2_500_000)].concat());
+    let sealed = encode(&large, &name("net-2"), Some(&key("2026-01", 1))).unwrap();
+    assert_eq!(sealed.len(), 3);
+    assert_eq!(held(&sealed[0].metadata, "encoding"), "gzip+aes-256-gcm");
+    assert_eq!(
+        held(&sealed[0].metadata, annotation::PLAN_HASH),
+        "",
+        "a hash tells which plan it is"
+    );
+    let keys = [key("2026-02", 2), key("2026-01", 1)];
+    assert!(
+        decode(&sealed, &name("net-2"), &keys).unwrap() == large,
+        "after a rotation too"
+    );
+    let again = encode(&large, &name("net-2"), Some(&key("2026-01", 1))).unwrap();
+    assert_ne!(sealed[0].data, again[0].data, "each has a key of its own");
+    let small = encode(&stored(b"hunter2".to_vec()), &name("net-1"), Some(&key("a", 1))).unwrap();
+    let bytes = &small[0].data.as_ref().unwrap()["sealed"].0;
+    assert!(
+        !bytes.windows(7).any(|window| window == b"hunter2") && small[0].data.as_ref().unwrap().len() == 1
+    );
+}
+
+#[test]
+fn a_missing_or_another_key_is_named() {
+    let sealed = encode(&stored(b"plan".to_vec()), &name("net-1"), Some(&key("a", 1))).unwrap();
+    let load = |keys: &[PlanKey]| decode(&sealed, &name("net-1"), keys).err().unwrap().to_string();
+    assert!(
+        load(&[]).contains(
+            "sealed with the key \"a\", which the Secret of --plan-encryption-secret does not hold"
+        )
+    );
+    assert!(load(&[key("b", 1)]).contains("does not hold"));
+    assert!(load(&[key("a", 2)]).contains("cannot be opened with the key \"a\""));
+}
+
+/// Altered chunks under the digest and the count that anybody can make anew.
+fn forged(sealed: &[Secret], edit: &dyn Fn(&mut Vec<Secret>)) -> Vec<Secret> {
+    let mut forged = sealed.to_vec();
+    edit(&mut forged);
+    let bytes: Vec<Vec<u8>> = forged
+        .iter()
+        .map(|secret| secret.data.as_ref().unwrap()["sealed"].0.clone())
+        .collect();
+    let parts: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+    let (digest, count) = (digest(&parts), forged.len().to_string());
+    for secret in &mut forged {
+        annotated(secret, DIGEST).clone_from(&digest);
+        annotated(secret, CHUNKS).clone_from(&count);
+    }
+    forged
+}
+
+#[test]
+fn a_sealed_chunk_opens_nowhere_else() {
+    let keys = [key("a", 1)];
+    let sealed = encode(&stored(noise(2_500_000)), &name("net-2"), Some(&keys[0])).unwrap();
+    let opens = |forged: &[Secret], name: &PlanName| match decode(forged, name, &keys) {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(matches!(error, StoreError::NotOpened { .. }), "{error}");
+            false
+        }
+    };
+    assert!(opens(&forged(&sealed, &|_| ()), &name("net-2")));
+    let fewer = forged(&sealed, &|all| drop(all.pop()));
+    assert!(!opens(&fewer, &name("net-2")), "one fewer");
+    let swapped = forged(&sealed, &|all| {
+        let first = all[0].data.clone();
+        all[0].data = all[1].data.clone();
+        all[1].data = first;
+    });
+    assert!(!opens(&swapped, &name("net-2")), "in another order");
+    let altered = forged(&sealed, &|all| {
+        all[1].data.as_mut().unwrap().get_mut("sealed").unwrap().0[7] ^= 1;
+    });
+    assert!(!opens(&altered, &name("net-2")), "altered");
+    let moved = forged(&sealed, &|all| {
+        for secret in all {
+            *annotated(secret, RUN) = "net-3".into();
+            *annotated(secret, annotation::SAVED_PLAN) = "plan-main-1-3".into();
+        }
+    });
+    let others = PlanName {
+        id: "plan-main-1-3".into(),
+        ..name("net-3")
+    };
+    assert!(!opens(&moved, &others), "as the plan of another run");
+    let mut other = name("net-2");
+    other.stack.uid = "u-2".into();
+    assert!(!opens(&sealed, &other), "as the plan of another stack");
+}
+
+#[test]
+fn forty_mebibytes_are_stored_and_one_byte_more_is_refused() {
+    let largest = stored(noise(PLAN_LIMIT));
+    let secrets = encode(&largest, &name("net-2"), Some(&key("a", 1))).unwrap();
+    assert!(secrets.len() <= CHUNK_LIMIT, "{}", secrets.len());
+    assert!(decode(&secrets, &name("net-2"), &[key("a", 1)]).unwrap() == largest);
+    let refused = encode(&stored(vec![0; PLAN_LIMIT + 1]), &name("net-2"), None)
+        .err()
+        .unwrap();
+    assert_eq!(refused, StoreError::TooLarge { size: PLAN_LIMIT + 1 });
+    assert!(refused.to_string().contains("split the stack"));
 }

@@ -1,0 +1,206 @@
+//! Ids of real plans, what is stored of them, and applies that have nothing else.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use serde_json::{Value, json};
+
+use crate::world::{NAMESPACE, Wish, World, ending, status};
+
+const VOLATILE: &str = r#"
+variable "secret" {
+  default   = "hunter2"
+  sensitive = true
+}
+resource "terraform_data" "one" {
+  input = { when = timestamp(), id = uuid(), hash = bcrypt("x"), secret = var.secret, number = 0.1 }
+}
+resource "terraform_data" "two" { input = "behind ${terraform_data.one.id}" }
+output "when" { value = timestamp() }
+"#;
+
+/// What the digest of real inputs would be; the harness's own is the artifact's, which has times in it.
+fn inputs() -> Value {
+    json!({ "inputsDigest": "hmac-sha256:11" })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_plans_of_the_same_inputs_in_two_directories_have_one_id() {
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let world = World::new("").await;
+        world.commit(&[("main.tf", VOLATILE)]);
+        for _ in 0..5 {
+            let planned = world.run(Wish::plan().with(inputs())).await;
+            assert_eq!(
+                ending(&planned),
+                "Succeeded TerraformPlannedWithChanges",
+                "{:?}",
+                planned.status
+            );
+            ids.push(status(&planned).plan_id);
+        }
+    }
+    assert_eq!(ids.len(), 10);
+    ids.dedup();
+    assert_eq!(ids.len(), 1, "{ids:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_readable_plan_shows_what_the_id_covers_and_goes_when_it_is_turned_off() {
+    let world = World::new("").await;
+    world.commit(&[("main.tf", VOLATILE)]);
+    let form = |form: &str| json!({ "inputsDigest": "hmac-sha256:11", "readablePlan": form });
+    let planned = world.run(Wish::plan().with(form("human"))).await;
+    let maps: Api<ConfigMap> = Api::namespaced(world.client(), NAMESPACE);
+    let text = maps.get("tfplan-default-net").await.unwrap().data.unwrap()["tfplan"].clone();
+    assert!(
+        text.contains("Terraform will perform") || text.contains("OpenTofu will perform"),
+        "the CLI's own text"
+    );
+    let covered = text
+        .split_once("What this plan's id covers (sluice.effect/2):\n")
+        .unwrap()
+        .1;
+    assert!(
+        covered.starts_with("  inputs: hmac-sha256:11\n  modules: none\n  lock: "),
+        "{covered}"
+    );
+    for line in [
+        "+ terraform_data.one: create\n",
+        "    # type: \"terraform_data\"\n",
+        "    input.when: (absent) -> (known after apply)\n",
+        "    input.number: (absent) -> 0.1\n",
+        "    input.secret: (absent) -> (sensitive value)\n",
+        "+ output when: create\n",
+    ] {
+        assert!(covered.contains(line), "{line:?} is not in\n{covered}");
+    }
+    assert!(!text.contains("hunter2"));
+    assert_eq!(status(&planned).plan_id.len(), "plan-main-0123456789-".len() + 40);
+
+    world.run(Wish::plan().with(form("json"))).await;
+    let names = world.stored().await;
+    assert!(names.contains(&"tfplan-default-net.json".to_owned()), "{names:?}");
+    assert!(
+        !names.contains(&"tfplan-default-net".to_owned()),
+        "the text went: {names:?}"
+    );
+    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    let held = secrets
+        .get("tfplan-default-net.json")
+        .await
+        .unwrap()
+        .data
+        .unwrap();
+    let effect = sluice_tf_runner::chunk::decompress(&held["effect"].0, 1_000_000).unwrap();
+    let effect: Value = serde_json::from_slice(&effect).unwrap();
+    assert_eq!(effect["form"], "sluice.effect/2");
+    let json = sluice_tf_runner::chunk::decompress(&held["tfplan"].0, 1_000_000).unwrap();
+    assert!(serde_json::from_slice::<Value>(&json).unwrap()["resource_changes"].is_array());
+
+    world.run(Wish::plan().with(form("none"))).await;
+    let names = world.stored().await;
+    assert!(!names.iter().any(|name| name.contains("net.json")), "{names:?}");
+}
+
+fn sealed_with(keys: &Value) -> Value {
+    json!({ "inputsDigest": "hmac-sha256:11", "planKeys": keys })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sealed_plan_is_applied_by_a_fresh_process_that_has_only_what_was_stored() {
+    let world = World::new("").await;
+    world.commit(&[("main.tf", VOLATILE)]);
+    let old = json!({ "id": "2026-01", "key": "01".repeat(32) });
+    let new = json!({ "id": "2026-02", "key": "02".repeat(32) });
+    let planned = world.run(Wish::plan().with(sealed_with(&json!([old])))).await;
+    assert_eq!(
+        ending(&planned),
+        "Succeeded TerraformPlannedWithChanges",
+        "{:?}",
+        planned.status
+    );
+    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    let stored = secrets
+        .list(&ListParams::default().labels("infra.contrib.fluxcd.io/plan-name=net"))
+        .await
+        .unwrap()
+        .items;
+    assert_eq!(stored.len(), 1);
+    assert_eq!(
+        stored[0].data.as_ref().unwrap().keys().collect::<Vec<_>>(),
+        ["sealed"]
+    );
+    assert_eq!(
+        stored[0].annotations()["infra.sluice.dev/plan-sealed-with"],
+        "2026-01"
+    );
+
+    let without = world
+        .run(Wish::apply(&planned).with(sealed_with(&json!([new]))))
+        .await;
+    assert_eq!(ending(&without), "Failed TFExecApplyFailed");
+    assert!(
+        status(&without)
+            .message
+            .contains("sealed with the key \"2026-01\""),
+        "{:?}",
+        without.status
+    );
+    assert!(!status(&without).attempted_apply);
+
+    std::fs::remove_dir_all(world.dir.path().join("work")).unwrap();
+    let name = world
+        .prepare(Wish::apply(&planned).with(sealed_with(&json!([new, old]))))
+        .await;
+    let (mut process, _) = world.spawn(&name);
+    let waited = tokio::task::spawn_blocking(move || process.wait().unwrap())
+        .await
+        .unwrap();
+    let applied = world.get(&name).await;
+    assert!(waited.success(), "{:?}", applied.status);
+    assert_eq!(ending(&applied), "Succeeded TerraformAppliedSucceed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_of_many_mebibytes_is_stored_and_applied() {
+    let world = World::new("").await;
+    let module = "resource \"terraform_data\" \"big\" {\n  count = 6\n  input = file(\"${path.module}/data-${count.index}\")\n}\n";
+    let files: Vec<(String, String)> = (0..6)
+        .map(|index| (format!("data-{index}"), noise(index, 3_600_000)))
+        .collect();
+    let mut all: Vec<(&str, &str)> = vec![("main.tf", module)];
+    all.extend(files.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    world.commit(&all);
+    let keys = json!([{ "id": "a", "key": "01".repeat(32) }]);
+    let planned = world.run(Wish::plan().with(sealed_with(&keys))).await;
+    assert_eq!(
+        ending(&planned),
+        "Succeeded TerraformPlannedWithChanges",
+        "{:?}",
+        planned.status
+    );
+    let stored = world.stored().await;
+    let chunks = stored
+        .iter()
+        .filter(|name| name.starts_with("tfplan-default-net-"))
+        .count();
+    assert!(chunks > 15, "{chunks} chunks hold more than 13 MB");
+    let applied = world.run(Wish::apply(&planned).with(sealed_with(&keys))).await;
+    // The state is more than a Secret of the kubernetes backend holds: the plan was loaded, opened and begun.
+    assert!(status(&applied).attempted_apply, "{:?}", applied.status);
+}
+
+/// Text that does not compress well: letters by chance.
+fn noise(seed: u64, length: usize) -> String {
+    const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(LETTERS[(state >> 58) as usize])
+    };
+    (0..length).map(next).collect()
+}
