@@ -237,6 +237,9 @@ fn terraform_options(args: &UpArgs, place: &Place, client: &Client) -> sluice_tf
         cross_namespace: CrossNamespace::Denied,
         run_deadline: Interval::from_secs(2 * 60 * 60),
         plan_encryption: None,
+        // Whoever runs it is the user of this machine.
+        glass: Some(Interval::from_secs(60 * 60)),
+        http_retry: 9,
         place: sluice_tf_controller::inputs::Place::Outside,
         default_backend: sluice_tf_controller::inputs::DefaultBackend::Kubernetes,
         artifact_host: None,

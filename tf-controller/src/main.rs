@@ -221,6 +221,10 @@ fn recorder(args: &Args, client: &kube::Client, metrics: &Metrics) -> Result<Rec
     Ok(Recorder::start(client.clone(), reporter, clock).posting(poster))
 }
 
+fn interval(duration: Duration) -> Interval {
+    Interval::from_secs(u32::try_from(duration.as_secs()).unwrap_or(u32::MAX))
+}
+
 /// The Secret of `--plan-encryption-secret`. Without a namespace nothing would be sealed, so the program does not start.
 fn plan_encryption(args: &Args) -> Result<Option<SecretPlace>, Failed> {
     let (text, own) = (&args.plan_encryption_secret, &args.common.scope.runtime_namespace);
@@ -256,8 +260,12 @@ fn options(args: &Args, metrics: Metrics, recorder: Recorder) -> Result<Options,
             args.allow_cross_namespace_refs,
             args.no_cross_namespace_refs,
         ),
-        run_deadline: Interval::from_secs(u32::try_from(args.run_deadline.as_secs()).unwrap_or(u32::MAX)),
+        run_deadline: interval(args.run_deadline),
         plan_encryption: plan_encryption(args)?,
+        glass: args
+            .allow_break_the_glass
+            .then(|| interval(args.break_the_glass_deadline)),
+        http_retry: args.http_retry,
         place: if is_in_pod(args) {
             Place::Pod
         } else {

@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard};
 use sluice_api::{
     interval::Interval,
     reference::CrossNamespace,
-    run::TerraformRun,
+    run::{Action, TerraformRun},
     source::GitRepository,
     terraform::{KeySource, Terraform},
 };
@@ -55,10 +55,14 @@ pub struct Options {
     pub run_deadline: Interval,
     /// The Secret with the keys that stored plans are sealed with; none: they are not.
     pub plan_encryption: Option<SecretPlace>,
+    /// Longest session of a person in a stack's directory; `None`: sessions are not allowed.
+    pub glass: Option<Interval>,
     /// Where the CLI runs.
     pub place: Place,
     /// The backend of stacks that say nothing of one.
     pub default_backend: DefaultBackend,
+    /// Retries of an artifact download, of which a pass makes two at most.
+    pub http_retry: u32,
     /// Host that replaces the one of artifact URLs.
     pub artifact_host: Option<String>,
 }
@@ -194,7 +198,7 @@ fn context(
     let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
     fetcher.host.clone_from(&options.artifact_host);
     // A pass must not wait long: the stack is looked at again.
-    fetcher.retries = 2;
+    fetcher.retries = options.http_retry.min(2);
     fetcher.min_wait = Duration::from_millis(500);
     let context = Context {
         client,
@@ -205,6 +209,7 @@ fn context(
         places,
         since: SystemClock.now(),
         cross_namespace: options.cross_namespace,
+        glass: options.glass.clone(),
         run_deadline: options.run_deadline.clone(),
         plan_encryption: options.plan_encryption.clone(),
         place: options.place,
@@ -244,6 +249,7 @@ fn is_in_progress(run: &TerraformRun) -> bool {
     run.status
         .as_ref()
         .is_some_and(|status| status.claim.is_some() && !status.phase.is_final())
+        && run.spec.action != Action::BreakTheGlass
 }
 
 /// The digest of each source's artifact, as last seen.

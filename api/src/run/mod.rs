@@ -8,7 +8,9 @@ mod status;
 
 pub use effects::PlanEffects;
 pub use spec::{Action, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec, Trigger};
-pub use status::{Change, ChangeSummary, Claim, LockInfo, Phase, RunStatusLimit, TerraformRunStatus, Tool};
+pub use status::{
+    Change, ChangeSummary, Claim, Health, LockInfo, Phase, RunStatusLimit, RunStep, TerraformRunStatus, Tool,
+};
 
 /// The API group of runs.
 pub const GROUP: &str = "infra.sluice.dev";

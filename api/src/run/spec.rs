@@ -50,6 +50,9 @@ pub struct TerraformRunSpec {
     /// Digest of everything that the run reads.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub inputs_digest: String,
+    /// The state lock that an Unlock releases.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub lock_identifier: String,
     /// The stored plan that is applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSource>,
@@ -73,6 +76,8 @@ pub enum Action {
     PlanAndApply,
     /// Breaks a lock of the state.
     Unlock,
+    /// Prepares the directory for a person to work in.
+    BreakTheGlass,
 }
 
 impl Action {
@@ -84,6 +89,7 @@ impl Action {
             Self::Apply => "Apply",
             Self::PlanAndApply => "PlanAndApply",
             Self::Unlock => "Unlock",
+            Self::BreakTheGlass => "BreakTheGlass",
         }
     }
 
@@ -114,6 +120,8 @@ pub enum Trigger {
     Deletion,
     /// The run before failed.
     Retry,
+    /// The Secret that outputs are written to is gone.
+    Repair,
 }
 
 impl Trigger {
@@ -129,6 +137,7 @@ impl Trigger {
             Self::Request => "Request",
             Self::Deletion => "Deletion",
             Self::Retry => "Retry",
+            Self::Repair => "Repair",
         }
     }
 }

@@ -1,11 +1,12 @@
 //! What became of a run.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PlanEffects;
 use crate::shape::{is_false, is_zero};
+use crate::terraform::ResourceInventory;
 
 /// Bounds on the parts of a run's status, so that no run makes its object too large to be stored.
 #[derive(Clone, Copy, Debug)]
@@ -16,12 +17,21 @@ impl RunStatusLimit {
     pub const CHANGES: usize = 200;
     /// Bytes of `humanPlan`.
     pub const HUMAN_PLAN: usize = 64 * 1024;
+    /// Entries of `inventory`.
+    pub const INVENTORY: usize = 1000;
+    /// Characters of a name, a type or an identifier in `inventory`.
+    pub const INVENTORY_TEXT: usize = 256;
+    /// Entries of `steps`.
+    pub const STEPS: usize = 32;
 }
 
 /// The observed state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TerraformRunStatus {
+    /// Whether the CLI's apply ended well, whatever came after it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub applied: bool,
     /// Whether the CLI's apply was started: from then on resources may have changed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub attempted_apply: bool,
@@ -52,12 +62,18 @@ pub struct TerraformRunStatus {
     /// Whether the plan changes anything. Absent: there is no plan yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub has_changes: Option<bool>,
+    /// What the health checks came to. Absent: none were made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
     /// Why the plan waits for an approval although plans are applied by themselves: what autoApply holds of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub held: String,
     /// The plan as text, without sensitive values.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub human_plan: String,
+    /// The resources in the state, where they are wanted. Absent: they were not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inventory: Option<ResourceInventory>,
     /// The state lock that was met or taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<LockInfo>,
@@ -70,6 +86,9 @@ pub struct TerraformRunStatus {
     /// Names of the outputs, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
+    /// Whether the Secret of the outputs was changed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub outputs_written: bool,
     /// Most memory that the CLI held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<i64>,
@@ -85,6 +104,9 @@ pub struct TerraformRunStatus {
     /// When the run was claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
+    /// The phases that the run went through, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<RunStep>,
     /// The plan's counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<ChangeSummary>,
@@ -112,6 +134,10 @@ pub enum Phase {
     Applying,
     /// The outputs are written.
     WritingOutputs,
+    /// The health checks are made.
+    CheckingHealth,
+    /// A person may work in the directory.
+    BreakingTheGlass,
     /// Ended well.
     Succeeded,
     /// Ended in an error.
@@ -143,12 +169,35 @@ impl Phase {
             Self::Planning => "Planning",
             Self::Applying => "Applying",
             Self::WritingOutputs => "WritingOutputs",
+            Self::CheckingHealth => "CheckingHealth",
+            Self::BreakingTheGlass => "BreakingTheGlass",
             Self::Succeeded => "Succeeded",
             Self::Failed => "Failed",
             Self::Superseded => "Superseded",
             Self::Lost => "Lost",
         }
     }
+}
+
+/// A phase of a run and its beginning; it ends where the next one begins, the last one with the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunStep {
+    /// The phase.
+    pub phase: Phase,
+    /// When it began.
+    pub since: MicroTime,
+}
+
+/// What health checks came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Health {
+    /// Digest of the checks that were made.
+    pub checks: String,
+    /// Whether all passed.
+    #[serde(default)]
+    pub passed: bool,
 }
 
 /// Who carries a run out. Written once, by compare-and-swap.

@@ -9,8 +9,10 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::{Deserialize, Serialize};
 
+pub mod aftermath;
 pub mod surroundings;
 
+pub use aftermath::Aftermath;
 pub use surroundings::Surroundings;
 
 /// Largest bundle: a Secret holds 1 MiB, the rest is for its metadata.
@@ -60,6 +62,9 @@ pub struct Bundle {
     /// Whether a readable form of the plan is stored.
     #[serde(default)]
     pub readable_plan: ReadablePlan,
+    /// What follows an apply.
+    #[serde(default)]
+    pub aftermath: Aftermath,
     /// Digest of closure, variables, backend, workspace and targets.
     pub inputs_digest: String,
     /// Seconds from the interrupt of the CLI to its kill, where the stack asks for more than the runner gives anyway.

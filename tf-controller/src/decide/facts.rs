@@ -2,7 +2,7 @@
 
 use super::{Phase, RetryPolicy};
 use jiff::{SignedDuration, Timestamp};
-pub use sluice_api::run::{Action as RunAction, Trigger};
+pub use sluice_api::run::{Action as RunAction, Health, Trigger};
 
 /// All that the decision sees of one stack.
 #[derive(Clone, Debug)]
@@ -70,6 +70,34 @@ pub struct Policy {
     pub destroy: bool,
     /// `destroyResourcesOnDeletion`.
     pub destroy_on_deletion: bool,
+    /// What becomes of a state lock that the last run met.
+    pub lock: LockWish,
+    /// `breakTheGlass`, or the annotation that asks for one session.
+    pub glass: Glass,
+}
+
+/// What becomes of a state lock that is not provably dead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LockWish {
+    /// It stays.
+    #[default]
+    Stays,
+    /// `tfstate.forceUnlock: yes` names the very lock that the last run met: it is released.
+    Released,
+}
+
+/// How it stands with a session in which a person works in the stack's directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Glass {
+    /// Nobody asks for one.
+    #[default]
+    Whole,
+    /// It is asked for, and the controller does not allow it.
+    Refused,
+    /// It is asked for.
+    Wanted,
+    /// It was held, and the field that asked for it is still set.
+    Over,
 }
 
 /// What `dependsOn` says of a stack that wants to run.
@@ -158,6 +186,12 @@ pub struct History {
     /// The program that the stack was last run with (`terraform` or `tofu`): its state is never given to the other one
     /// silently.
     pub tool: Option<String>,
+    /// The state lock that the newest ended run met.
+    pub lock: Option<String>,
+    /// What the newest health checks came to.
+    pub health: Option<Health>,
+    /// Outputs were written to a Secret that is not there any more.
+    pub outputs_gone: bool,
     /// One more than the highest sequence in any run's name.
     pub next_sequence: u64,
 }

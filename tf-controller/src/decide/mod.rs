@@ -5,6 +5,7 @@
 //! a failure to retry, a request, the interval. The first that applies decides. What would then be started waits for the
 //! stacks that it builds on, and a destroy for those that build on it (`order`).
 
+mod aside;
 mod facts;
 mod guard;
 mod order;
@@ -17,8 +18,8 @@ mod tests;
 mod upkeep;
 
 pub use facts::{
-    Approval, Dependencies, Facts, History, Inputs, NewRun, Outcome, Pending, Policy, RunAction, RunFact,
-    SourceFact, Trigger,
+    Approval, Dependencies, Facts, Glass, Health, History, Inputs, LockWish, NewRun, Outcome, Pending,
+    Policy, RunAction, RunFact, SourceFact, Trigger,
 };
 pub(crate) use guard::{Guard, guard};
 pub use phase::Phase;
@@ -75,6 +76,10 @@ pub enum Rest {
     RetryAt(Timestamp),
     /// As many attempts as `remediation.retries` allows have failed.
     RetryLimit,
+    /// A session is asked for that the controller does not allow.
+    GlassRefused,
+    /// A session is over, and its field is still set.
+    GlassOver,
     /// All is as wanted; the next drift check is due then.
     Steady(Timestamp),
 }
@@ -122,6 +127,9 @@ fn usable(facts: &Facts) -> Result<&str, Rest> {
 
 /// The stack is alive, its source and inputs are known and nothing runs.
 fn wanted(facts: &Facts, inputs: &str) -> Step {
+    if let Some(first) = aside::aside(facts) {
+        return first;
+    }
     let Some(last) = &facts.history.last else {
         return start(facts, fresh_action(facts), Trigger::Revision, 1);
     };
@@ -148,6 +156,9 @@ fn wanted(facts: &Facts, inputs: &str) -> Step {
         matches!(last.outcome, Outcome::Failed | Outcome::Lost),
     ) {
         return after_failure(facts, last);
+    }
+    if facts.history.outputs_gone {
+        return start(facts, RunAction::Plan, Trigger::Repair, 1);
     }
     if guard(Guard::Requested, facts.request.is_some()) {
         return start(facts, RunAction::Plan, Trigger::Request, 1);
@@ -255,6 +266,9 @@ fn deletion(facts: &Facts) -> Step {
     }
     if !guard(Guard::DestroyFirst, facts.policy.destroy_on_deletion) {
         return Step::Release;
+    }
+    if let Some(first) = aside::before_destroy(facts).filter(|_| usable(facts).is_ok()) {
+        return first;
     }
     let last = facts
         .history

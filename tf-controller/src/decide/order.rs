@@ -1,6 +1,6 @@
 //! `dependsOn`: what is made waits for what it builds on; what is destroyed waits for what builds on it. Pure.
 
-use super::{Dependencies, Facts, Guard, Rest, Step, guard};
+use super::{Dependencies, Facts, Guard, Rest, RunAction, Step, guard};
 
 /// What of a living stack only an edit helps. A destroy does not ask for what the stack builds on.
 pub(super) fn forbids(facts: &Facts) -> Option<Rest> {
@@ -27,6 +27,8 @@ pub(super) fn instead_of_inputs(facts: &Facts) -> Rest {
 /// waits for them.
 pub(super) fn in_turn(facts: &Facts, step: Step) -> Step {
     match &step {
+        // They make and destroy nothing.
+        Step::Start(run) if matches!(run.action, RunAction::Unlock | RunAction::BreakTheGlass) => {}
         Step::Start(run) if run.destroy => {
             let held = run.action.applies() && !facts.dependants.is_empty();
             if guard(Guard::DependantsFirst, held) {

@@ -4,9 +4,9 @@ use super::Strategy;
 use super::*;
 use proptest::prelude::{any, prop_assert, prop_assert_eq, prop_compose, proptest};
 
-const NOW: i64 = 1_000_000;
+pub(super) const NOW: i64 = 1_000_000;
 
-fn at(seconds: i64) -> Timestamp {
+pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap()
 }
 
@@ -78,7 +78,7 @@ pub(super) fn with_pending(ago: i64, drift: bool) -> Facts {
 }
 
 /// The step in one line, as the tables show it.
-fn line(step: &Step) -> String {
+pub(super) fn line(step: &Step) -> String {
     match step {
         Step::Start(run) => format!(
             "{:?}{} because {:?}, attempt {}{}{}",
@@ -278,7 +278,7 @@ prop_compose! {
         f.suspended = suspended;
         f.refused = refused.then(|| "spec.x".to_owned());
         f.generation = generation;
-        f.policy = Policy { plan_only, forced, destroy, destroy_on_deletion };
+        f.policy = Policy { plan_only, forced, destroy, destroy_on_deletion, ..Policy::default() };
         let approval: usize = approval;
         f.approval = [Approval::None, Approval::Auto, Approval::Given { by: "u".into() }, Approval::Disabled, Approval::Replan][approval].clone();
         if source == 1 { f.source = SourceFact::NoArtifact; }

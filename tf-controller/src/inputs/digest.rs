@@ -14,10 +14,11 @@ use sluice_tf_runner::{bundle::Bundle, canonical};
 const FORM: &[u8] = b"sluice inputs v2";
 
 /// Members of the bundle that no plan depends on.
-const NOT_INPUTS: [&str; 9] = [
+const NOT_INPUTS: &[&str] = &[
     "version",      // of the form, not of what it holds
     "stack",        // the same for all plans of a stack
     "artifact",     // which bytes the closure was read from; the closure itself counts
+    "aftermath",    // what is done once the apply is over
     "tool",         // what earlier runs used: a consequence of them
     "inputsDigest", // this digest
     "graceSeconds", // how long an interrupted CLI may take
@@ -162,7 +163,7 @@ mod tests {
             .map(String::as_str)
             .filter(|name| held.get(name).is_none())
             .collect();
-        let mut named = NOT_INPUTS;
+        let mut named = NOT_INPUTS.to_vec();
         named.sort_unstable();
         assert_eq!(left_out, named);
     }

@@ -1,6 +1,6 @@
 //! Fields that this version does not carry out. A field is never silently ignored: it stalls the object by name.
 
-use sluice_api::terraform::{SourceKind, TerraformSpec, Unlock};
+use sluice_api::terraform::{SourceKind, TerraformSpec};
 
 /// The first refused field of a spec and what to do, or nothing. Fields that are materialised by the schema's defaults
 /// count only when they differ from them; those of the runner's pod have no effect where a run is a process.
@@ -13,7 +13,6 @@ pub fn refused(spec: &TerraformSpec) -> Option<String> {
 }
 
 fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
-    let lock = spec.tfstate.as_ref();
     let fields: &[(&'static str, bool)] = &[
         (
             "sourceRef.kind",
@@ -21,19 +20,8 @@ fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
         ),
         ("ignoreDrift", !spec.ignore_drift.is_empty()),
         ("tool", spec.tool.is_some()),
-        ("breakTheGlass", spec.break_the_glass),
-        ("enableInventory", spec.enable_inventory),
-        ("healthChecks", !spec.health_checks.is_empty()),
         ("readInputsFromSecrets", !spec.read_inputs_from_secrets.is_empty()),
         ("tfVarsFiles", !spec.tf_vars_files.is_empty()),
-        (
-            "tfstate.forceUnlock",
-            lock.is_some_and(|state| state.force_unlock != Unlock::No),
-        ),
-        (
-            "tfstate.lockIdentifier",
-            lock.is_some_and(|state| !state.lock_identifier.is_empty()),
-        ),
         ("values", spec.values.is_some()),
         (
             "vars[].valueFrom",
@@ -63,7 +51,8 @@ mod tests {
             "varsFrom": [{"kind": "Secret", "name": "x"}], "writeOutputsToSecret": {"name": "o"}, "planOnly": true,
             "storeReadablePlan": "human", "destroyResourcesOnDeletion": true, "targets": ["a.b"], "parallelism": 3,
             "remediation": {"retries": 2}, "retryStrategy": "ExponentialBackoff", "upgradeOnInit": false,
-            "tfstate": {"lockTimeout": "10s"}, "plan": {"lock": false}, "branchPlanner": {"enablePathScope": true},
+            "tfstate": {"lockTimeout": "10s", "forceUnlock": "yes", "lockIdentifier": "x"}, "breakTheGlass": true,
+            "enableInventory": true, "healthChecks": [{"name": "it", "type": "tcp", "address": "localhost:1"}], "plan": {"lock": false}, "branchPlanner": {"enablePathScope": true},
             "refreshBeforeApply": true, "enterprise": {}, "disableDriftDetection": true,
             "backendConfig": {}, "cloud": {"organization": "o", "workspaces": {}}, "workspace": "blue",
             "backendConfigsFrom": [{"kind": "Secret", "name": "b"}], "cliConfigSecretRef": {"name": "c"},
@@ -75,11 +64,7 @@ mod tests {
 
     #[test]
     fn what_is_not_built_is_named() {
-        for (field, value) in [
-            ("values", json!({"a": 1})),
-            ("breakTheGlass", json!(true)),
-            ("tfVarsFiles", json!(["a.tfvars"])),
-        ] {
+        for (field, value) in [("values", json!({"a": 1})), ("tfVarsFiles", json!(["a.tfvars"]))] {
             let text = refused(&spec(json!({ field: value }))).unwrap();
             assert!(
                 text.starts_with(&format!("spec.{field} is not supported")),

@@ -2,7 +2,7 @@
 
 use super::{Context, resolve::Resolved};
 use crate::{
-    decide::{History, NewRun, Progress, Upkeep, upkeep},
+    decide::{Health, History, NewRun, Progress, RunAction, Upkeep, upkeep},
     executor::{ExecutorError, Liveness, RunRef},
 };
 use kube::{
@@ -11,12 +11,13 @@ use kube::{
 };
 use serde_json::json;
 use sluice_api::{
-    annotation::{REQUESTED_AT, TERRAFORM_LABEL},
+    annotation::{BREAK_THE_GLASS, REQUESTED_AT, TERRAFORM_LABEL},
     interval::Interval,
     run::{Phase, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec},
     terraform::{Terraform, label_value, run_name},
 };
 use sluice_tf_runner::bundle::Bundle;
+use std::collections::BTreeMap;
 
 /// Why a run could not be started or looked after. All are tried again.
 #[derive(Debug, thiserror::Error)]
@@ -157,22 +158,42 @@ fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
             id: id.clone(),
             run: run.clone(),
         }),
+        lock_identifier: match new.action {
+            RunAction::Unlock => order.history.lock.clone().unwrap_or_default(),
+            _ => String::new(),
+        },
         approved_by: new.approved_by.clone().unwrap_or_default(),
         attempt: i32::try_from(new.attempt).unwrap_or(i32::MAX),
-        deadline: deadline(stack, context),
+        deadline: match new.action {
+            RunAction::BreakTheGlass => context.glass.clone().unwrap_or_else(|| deadline(stack, context)),
+            _ => deadline(stack, context),
+        },
     };
     let mut run = TerraformRun::new(&name, spec);
     run.metadata = ObjectMeta {
         name: Some(name),
         namespace: Some(namespace),
         labels: Some([(TERRAFORM_LABEL.to_owned(), label_value(&stack.name_any()))].into()),
-        annotations: order
-            .request
-            .map(|token| [(REQUESTED_AT.to_owned(), token.to_owned())].into()),
+        annotations: annotations(order),
         owner_references: super::owner(stack).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     };
     run
+}
+
+/// The requests that the run takes up.
+fn annotations(order: &Order<'_>) -> Option<BTreeMap<String, String>> {
+    let request = order.request.map(|token| (REQUESTED_AT, token.to_owned()));
+    let token = order.stack.annotations().get(BREAK_THE_GLASS);
+    let session = token
+        .filter(|_| order.new.action == RunAction::BreakTheGlass)
+        .map(|token| (BREAK_THE_GLASS, token.clone()));
+    let all: BTreeMap<_, _> = request
+        .into_iter()
+        .chain(session)
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect();
+    (!all.is_empty()).then_some(all)
 }
 
 fn deadline(stack: &Terraform, context: &Context) -> Interval {
@@ -192,11 +213,14 @@ async fn launch(
     context: &Context,
 ) -> Result<(), DispatchError> {
     let namespace = run.namespace().unwrap_or_default();
-    let bundle = Bundle {
+    let mut bundle = Bundle {
         last_apply: history.last_started_apply.clone(),
         tool: history.tool.clone(),
         ..resolved.bundle.clone()
     };
+    let checks = bundle.aftermath.checks_digest();
+    let healthy = |health: &Health| health.passed && health.checks == checks;
+    bundle.aftermath.health_due = !history.health.as_ref().is_some_and(healthy);
     let runs: Api<TerraformRun> = Api::namespaced(context.client.clone(), &namespace);
     let secret = match bundle.to_secret(&run.name_any(), &run.uid().unwrap_or_default()) {
         Ok(secret) => secret,

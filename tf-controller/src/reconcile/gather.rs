@@ -1,17 +1,20 @@
 //! Puts what was seen into the words of the decision. Pure.
 
-use super::{history, observe::Observed};
+use super::{history, observe::Observed, report::phase};
 use crate::{
-    decide::{Approval, Dependencies, Facts, Guard, History, Inputs, Policy, RetryPolicy, Strategy, guard},
+    decide::{
+        Approval, Dependencies, Facts, Glass, Guard, History, Inputs, LockWish, Policy, RetryPolicy,
+        RunAction, Strategy, guard,
+    },
     inputs,
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 use sluice_api::{
-    annotation::REQUESTED_AT,
+    annotation::{BREAK_THE_GLASS, REQUESTED_AT},
     interval::Interval,
-    run::TerraformRun,
-    terraform::{RetryStrategy, Terraform, TerraformSpec, approval},
+    run::{Phase, TerraformRun},
+    terraform::{RetryStrategy, Terraform, TerraformSpec, Unlock, approval},
 };
 
 /// Everything but the inputs and the stacks around this one, which cost more to know, the approval, which is held against a
@@ -19,6 +22,7 @@ use sluice_api::{
 pub(super) fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> Facts {
     let spec = &stack.spec;
     let status = stack.status.as_ref();
+    let history = known_history(stack, observed);
     Facts {
         deleting: stack.meta().deletion_timestamp.is_some(),
         suspended: spec.suspend,
@@ -30,13 +34,15 @@ pub(super) fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> 
             forced: is_forced(spec),
             destroy: spec.destroy,
             destroy_on_deletion: spec.destroys_on_deletion(),
+            lock: lock_wish(stack, history.lock.as_deref()),
+            glass: Glass::Whole,
         },
         approval: Approval::None,
         dependencies: Dependencies::Ready,
         dependants: Vec::new(),
         source: observed.source.clone(),
         inputs: Inputs::Unresolved,
-        history: known_history(stack, observed),
+        history,
         request: request(
             stack,
             observed,
@@ -69,6 +75,7 @@ pub(super) fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> 
 /// What the runs amount to for this spec.
 fn known_history(stack: &Terraform, observed: &Observed) -> History {
     let mut history = history::history(&observed.runs);
+    history.outputs_gone = observed.outputs_gone;
     if stack.spec.disable_drift_detection {
         // Plans are made at the interval all the same, as upstream; none of them is called drift.
         history.checked = false;
@@ -89,6 +96,45 @@ fn known_history(stack: &Terraform, observed: &Observed) -> History {
         history.last_started_apply = id;
     }
     history
+}
+
+/// Whether the spec asks for the release of just this lock. `auto` adds nothing to what is released without asking: a lock that
+/// a dead run of ours holds.
+fn lock_wish(stack: &Terraform, met: Option<&str>) -> LockWish {
+    let options = stack.spec.tfstate.as_ref();
+    let named = options.filter(|options| options.force_unlock == Unlock::Yes);
+    if met.is_some() && named.map(|options| options.lock_identifier.as_str()) == met {
+        LockWish::Released
+    } else {
+        LockWish::Stays
+    }
+}
+
+/// How it stands with a session.
+pub(super) fn glass(stack: &Terraform, observed: &Observed, is_allowed: bool) -> Glass {
+    let token = stack
+        .annotations()
+        .get(BREAK_THE_GLASS)
+        .filter(|token| !token.is_empty());
+    let held = |test: &dyn Fn(&TerraformRun) -> bool| {
+        let sessions = observed
+            .runs
+            .iter()
+            .filter(|run| run.spec.action == RunAction::BreakTheGlass);
+        sessions
+            .filter(|run| matches!(phase(run), Phase::Succeeded | Phase::Lost))
+            .any(test)
+    };
+    let asked = match token {
+        Some(token) if !held(&|run| run.annotations().get(BREAK_THE_GLASS) == Some(token)) => Glass::Wanted,
+        _ if !stack.spec.break_the_glass => Glass::Whole,
+        _ if held(&|run| Some(run.spec.terraform.generation) == stack.meta().generation) => Glass::Over,
+        _ => Glass::Wanted,
+    };
+    if asked == Glass::Wanted && !is_allowed {
+        return Glass::Refused;
+    }
+    asked
 }
 
 fn signed(interval: &Interval) -> SignedDuration {

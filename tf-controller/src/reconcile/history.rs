@@ -93,6 +93,13 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
         (RunAction::Unlock, ..) => history.pending.take(),
         _ => None,
     };
+    history.lock = status
+        .and_then(|s| s.lock.as_ref())
+        .filter(|_| fact.outcome == Outcome::Failed)
+        .map(|lock| lock.id.clone());
+    if let Some(health) = status.and_then(|s| s.health.clone()) {
+        history.health = Some(health);
+    }
     if applied && !fact.stale {
         history.last_started_apply = Some(fact.name.clone());
     }

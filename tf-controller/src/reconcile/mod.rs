@@ -13,13 +13,13 @@ pub(crate) use dependencies::{in_order, neighbours, version};
 pub use resolve::Artifacts;
 
 use crate::{
-    decide::{Facts, Inputs, Phase, Rest, Step, decide},
+    decide::{Facts, Inputs, Phase, Rest, RunAction, Step, decide},
     executor::Executor,
     inputs,
     schedule::{Places, Rank},
 };
 use dispatch::{DispatchError, Order};
-use gather::{approval_of, gather};
+use gather::{approval_of, gather, glass};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -67,6 +67,8 @@ pub struct Context {
     pub since: Timestamp,
     /// Whether references may leave their namespace.
     pub cross_namespace: CrossNamespace,
+    /// Longest session of a person in a stack's directory; `None`: sessions are not allowed.
+    pub glass: Option<Interval>,
     /// Bound on a run whose stack sets none.
     pub run_deadline: Interval,
     /// The Secret with the keys that stored plans are sealed with.
@@ -144,6 +146,7 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
     facts.phase = Some(Phase::of(&stack.uid().unwrap_or_default(), context.since));
     let resolved = resolve_inputs(&stack, &observed, &mut facts, context).await;
     facts.approval = approval_of(&stack, &observed.runs, &facts);
+    facts.policy.glass = glass(&stack, &observed, context.glass.is_some());
     let mut step = decided(&stack, &mut facts, context).await?;
     let next = carry_out(&stack, &observed, &facts, resolved.as_ref(), &mut step, context).await?;
     if step == Step::Release {
@@ -220,7 +223,10 @@ async fn carry_out(
     let key = ObjectKey::of(stack);
     match (&*step, resolved) {
         (Step::Start(new), Some(resolved)) => {
-            if !context.places.take(&key, Rank::of(new.trigger)) {
+            // A session works little and lasts long: it takes nobody's place.
+            let placed =
+                new.action == RunAction::BreakTheGlass || context.places.take(&key, Rank::of(new.trigger));
+            if !placed {
                 *step = Step::Wait;
                 return Ok(Next::After(PLACE));
             }
@@ -236,8 +242,13 @@ async fn carry_out(
         }
         (Step::Start(_), None) | (Step::Release | Step::Wait, _) => Ok(Next::OnChange),
         (Step::Follow, resolved) => {
-            context.places.hold(&key);
-            let active = facts.history.active.as_ref().map(|run| run.name.as_str());
+            let running = facts.history.active.as_ref();
+            if running.is_some_and(|run| run.action == RunAction::BreakTheGlass) {
+                context.places.free(&key);
+            } else {
+                context.places.hold(&key);
+            }
+            let active = running.map(|run| run.name.as_str());
             if let Some(run) = observed
                 .runs
                 .iter()
@@ -276,6 +287,8 @@ fn after_rest(rest: &Rest, facts: &Facts) -> Next {
         | Rest::Refused
         | Rest::Contradiction
         | Rest::RetryLimit
+        | Rest::GlassRefused
+        | Rest::GlassOver
         | Rest::ShowPlan { again: None } => Next::OnChange,
     }
 }

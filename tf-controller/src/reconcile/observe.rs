@@ -1,12 +1,17 @@
 //! Looks: the source and the runs of a stack, read fresh, because decisions on a stale cache start things twice.
 
-use super::Context;
+use super::{
+    Context,
+    history::in_order,
+    report::{phase, succeeded},
+};
 use crate::decide::SourceFact;
+use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::ListParams};
 use sluice_api::{
     annotation::TERRAFORM_LABEL,
     reference,
-    run::TerraformRun,
+    run::{Phase, TerraformRun},
     source::{Artifact, GitRepository},
     terraform::{SourceKind, Terraform, label_value},
 };
@@ -19,6 +24,8 @@ pub(super) struct Observed {
     pub(super) artifact: Option<Artifact>,
     /// The runs that belong to this very object.
     pub(super) runs: Vec<TerraformRun>,
+    /// The Secret with the outputs of the last run that wrote some is gone.
+    pub(super) outputs_gone: bool,
 }
 
 /// Reads source and runs.
@@ -31,11 +38,42 @@ pub(super) async fn observe(stack: &Terraform, context: &Context) -> Result<Obse
         }
         Err(fact) => (fact, None),
     };
+    let outputs_gone = outputs_gone(stack, &runs, context).await?;
     Ok(Observed {
         source,
         artifact,
         runs,
+        outputs_gone,
     })
+}
+
+/// Whether the Secret of the outputs should be there and is not. Its metadata tell; the outputs themselves are not read.
+async fn outputs_gone(
+    stack: &Terraform,
+    runs: &[TerraformRun],
+    context: &Context,
+) -> Result<bool, kube::Error> {
+    let wanted = stack.spec.write_outputs_to_secret.as_ref();
+    let idle = stack.spec.destroy || stack.spec.suspend || stack.metadata.deletion_timestamp.is_some();
+    let Some(target) = wanted.filter(|_| !idle && has_outputs(runs)) else {
+        return Ok(false);
+    };
+    let namespace = stack.namespace().unwrap_or_default();
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    Ok(api.get_metadata_opt(&target.name).await?.is_none())
+}
+
+/// Whether the newest run that ended well saw outputs.
+fn has_outputs(runs: &[TerraformRun]) -> bool {
+    let ended = in_order(runs)
+        .into_iter()
+        .rev()
+        .filter(|run| phase(run).is_final());
+    let mut counting = ended.filter(|run| phase(run) != Phase::Superseded);
+    let newest = counting.next().filter(|run| succeeded(run) && !run.spec.destroy);
+    newest
+        .and_then(|run| run.status.as_ref())
+        .is_some_and(|status| !status.outputs.is_empty())
 }
 
 /// The runs that carry the stack's label and its uid: a namesake's runs are not its own.

@@ -1,5 +1,6 @@
 //! Resolves what a run is given: the closure of the artifact, the variables, the backend, in one bundle with one digest.
 
+mod aftermath;
 mod artifacts;
 mod environment;
 mod given;
@@ -217,6 +218,7 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
                 labels: target.labels.clone(),
                 annotations: target.annotations.clone(),
             }),
+        aftermath: aftermath::aftermath(stack),
         readable_plan: match spec.store_readable_plan {
             ReadablePlan::None => bundle::ReadablePlan::None,
             ReadablePlan::Json => bundle::ReadablePlan::Json,

@@ -38,7 +38,7 @@ impl Rank {
     pub const fn of(trigger: Trigger) -> Self {
         match trigger {
             Trigger::Approval | Trigger::Request | Trigger::Deletion => Self::Person,
-            Trigger::Revision | Trigger::Spec => Self::Change,
+            Trigger::Revision | Trigger::Spec | Trigger::Repair => Self::Change,
             Trigger::Interval | Trigger::Drift | Trigger::Retry => Self::Timer,
         }
     }

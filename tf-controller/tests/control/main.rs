@@ -6,6 +6,7 @@
     reason = "tests fail by panicking and are documented by their names"
 )]
 
+mod aftermath;
 mod approval;
 mod around;
 mod artifacts;
@@ -13,9 +14,11 @@ mod cloud;
 mod dependencies;
 mod double;
 mod faults;
+mod glass;
 mod guards;
 mod interruptions;
 mod lifecycle;
+mod locks;
 mod looks;
 mod plans;
 mod service;

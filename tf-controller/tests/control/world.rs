@@ -41,6 +41,8 @@ pub(crate) struct World {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) client: Client,
     pub(crate) artifacts: Artifacts,
+    /// Whether sessions of a person are allowed.
+    pub(crate) glass: bool,
     /// The runner program, where it is not the real one.
     pub(crate) runner: Option<String>,
     /// Where the keys of stored plans are, if they are sealed.
@@ -82,6 +84,7 @@ impl World {
             dir,
             client,
             artifacts: Artifacts::start(),
+            glass: true,
             runner: None,
             plan_encryption: None,
             controllers: Vec::new(),
@@ -133,6 +136,7 @@ impl World {
         let scratch = format!("scratch-{}", self.controllers.len());
         let mut options = options(&client, runs, self.dir.path().join(scratch));
         options.plan_encryption.clone_from(&self.plan_encryption);
+        options.glass = self.glass.then(|| Interval::from_secs(600));
         let stop = Token::new();
         let until = stop.clone();
         let task = tokio::spawn(async move {
@@ -209,6 +213,12 @@ impl World {
     /// Asks for a pass, as `flux reconcile` does.
     pub(crate) async fn request(&self, name: &str, token: &str) {
         let annotations = json!({ "reconcile.fluxcd.io/requestedAt": token });
+        self.patch(name, json!({ "metadata": { "annotations": annotations } }))
+            .await;
+    }
+
+    /// Sets annotations; `null` removes one.
+    pub(crate) async fn annotate(&self, name: &str, annotations: Value) {
         self.patch(name, json!({ "metadata": { "annotations": annotations } }))
             .await;
     }
@@ -310,6 +320,8 @@ fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
         cross_namespace: CrossNamespace::Denied,
         run_deadline: Interval::from_secs(600),
         plan_encryption: None,
+        glass: None,
+        http_retry: 9,
         place: Place::Outside,
         default_backend: DefaultBackend::Kubernetes,
         artifact_host: None,

@@ -31,6 +31,7 @@ fn bundle() -> Bundle {
             annotations: BTreeMap::new(),
         }),
         readable_plan: ReadablePlan::Human,
+        aftermath: Aftermath::default(),
         inputs_digest: "sha256:1".into(),
         grace_seconds: None,
         last_apply: None,

@@ -177,6 +177,12 @@ pub fn force_unlock(id: &str) -> Vec<String> {
     words(&["force-unlock", "-no-color", "-force", id])
 }
 
+/// `state pull`: the state as JSON, without what providers would have to tell of it.
+#[must_use]
+pub fn state_pull() -> Vec<String> {
+    words(&["state", "pull"])
+}
+
 /// `state push` of a file. Without `-force`: the CLI refuses a foreign lineage and an older serial.
 #[must_use]
 pub fn state_push(file: &Path, lock_timeout: &str) -> Vec<String> {

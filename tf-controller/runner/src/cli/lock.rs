@@ -20,11 +20,18 @@ pub struct LockInfo {
     pub created: String,
 }
 
-/// Finds the block after `Error acquiring the state lock`; `None` when the text is about something else.
+/// What comes before the block: of a command that takes the lock, and of `init` (or a workspace) that makes a state.
+const BEGINNINGS: [&str; 3] = [
+    "Error acquiring the state lock",
+    "state is already locked",
+    "Error locking state",
+];
+
+/// Finds the block of a lock error; `None` when the text is about something else.
 #[must_use]
 pub fn parse(text: &str) -> Option<LockInfo> {
     let text = super::text::plain(text);
-    let at = text.find("Error acquiring the state lock")?;
+    let at = BEGINNINGS.iter().filter_map(|words| text.find(words)).min()?;
     let block = text[at..].split_once("Lock Info:")?.1;
     let mut info = LockInfo::default();
     for line in block.lines().skip(1) {
@@ -65,6 +72,14 @@ mod tests {
         assert_eq!(info.who, "root@vm");
         assert_eq!(info.version, "1.11.4");
         assert_eq!(info.created, "2026-11-21 11:37:28.445320369 +0000 UTC");
+    }
+
+    #[test]
+    fn a_lock_that_init_meets_is_read_too() {
+        let text = "Error: Error loading state: the state is already locked by another terraform client\nLock Info:\n  \
+                    ID:        fd27f73e\n  Path:      \n  Who:       root@vm\n  Info:      \n";
+        let info = parse(text).unwrap();
+        assert_eq!((info.id.as_str(), info.who.as_str()), ("fd27f73e", "root@vm"));
     }
 
     #[test]

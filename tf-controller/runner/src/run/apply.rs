@@ -1,14 +1,17 @@
 //! The apply step: exactly the stored plan, in the place where it was made, with what lay around it.
 
+use std::collections::BTreeMap;
+
 use sluice_api::run::{Phase, TerraformRun};
 
 use super::context::Context;
 use super::error::{RunError, Step};
 use super::workdir::failed;
 use super::workspace::Workspace;
-use super::{made, modules, outputs, plan, prepare, unlock, unsaved};
+use super::{health, inventory, made, modules, outputs, plan, prepare, unlock, unsaved};
 use crate::bundle::Bundle;
-use crate::cli::{argv, output};
+use crate::cli::argv;
+use crate::cli::output::{self, Output};
 use crate::plan::store::{PlanContext, StoredPlan};
 
 /// The CLI's words for a plan whose state has moved on.
@@ -29,6 +32,7 @@ pub(super) fn bundle_of_plan(stored: &PlanContext, now: &Bundle) -> Result<Bundl
         grace_seconds: now.grace_seconds,
         outputs: now.outputs.clone(),
         plan_keys: now.plan_keys.clone(),
+        aftermath: now.aftermath.clone(),
         tool: Some(stored.tool.clone()),
         ..stored.bundle.clone()
     })
@@ -124,12 +128,20 @@ fn apply_words(bundle: &Bundle, workspace: &Workspace<'_>, destroy: bool) -> Res
     })
 }
 
-/// Reads the outputs and writes them where they are wanted; tells whether a Secret holds them.
+/// The outputs of the root module.
+pub(super) struct Outputs {
+    /// By name.
+    pub(super) found: BTreeMap<String, Output>,
+    /// Whether a Secret holds them.
+    pub(super) written: bool,
+}
+
+/// Reads the outputs and writes them where they are wanted.
 pub(super) async fn write_outputs(
     context: &Context,
     bundle: &Bundle,
     workspace: &Workspace<'_>,
-) -> Result<bool, RunError> {
+) -> Result<Outputs, RunError> {
     workspace
         .reporter
         .say(|status| status.phase = Phase::WritingOutputs);
@@ -139,10 +151,43 @@ pub(super) async fn write_outputs(
     workspace
         .reporter
         .say(|status| status.outputs = found.keys().cloned().collect());
-    let Some(target) = bundle.outputs.as_ref().filter(|_| !found.is_empty()) else {
-        return Ok(false);
-    };
-    let data = outputs::encode(&found, &target.outputs)?;
-    outputs::write(context, target, &bundle.stack, &data).await?;
-    Ok(true)
+    let target = bundle.outputs.as_ref().filter(|_| !found.is_empty());
+    if let Some(target) = target {
+        let data = outputs::encode(&found, &target.outputs)?;
+        let changed = outputs::write(context, target, &bundle.stack, &data).await?;
+        workspace.reporter.say(|status| status.outputs_written = changed);
+    }
+    Ok(Outputs {
+        written: target.is_some(),
+        found,
+    })
+}
+
+/// What follows an apply, or a plan without changes, that is no destroy: outputs, inventory, health checks.
+pub(super) async fn follow_up(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    applied: bool,
+) -> Result<bool, RunError> {
+    let outputs = write_outputs(context, bundle, workspace).await?;
+    list_state(bundle, workspace, applied).await;
+    if applied || bundle.aftermath.health_due {
+        health::check(context, bundle, workspace, &outputs.found).await?;
+    }
+    Ok(outputs.written)
+}
+
+/// Lists what the state holds, where that is wanted. It informs: a list that cannot be had fails nothing.
+pub(super) async fn list_state(bundle: &Bundle, workspace: &Workspace<'_>, applied: bool) {
+    let wanted = bundle.aftermath.inventory && (applied || bundle.aftermath.inventory_due);
+    if !wanted {
+        return;
+    }
+    if let Err(error) = inventory::tell(workspace).await {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the state's resources could not be listed"
+        );
+    }
 }

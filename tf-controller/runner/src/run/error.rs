@@ -6,6 +6,8 @@ use sluice_api::run::Phase;
 use sluice_runtime::artifact::{FetchError, UnpackError};
 use sluice_runtime::failure::{Class, Failure};
 
+use super::health::HealthError;
+use super::inventory::InventoryError;
 use super::outputs::OutputsError;
 use super::webhook::WebhookError;
 use crate::bundle::BundleError;
@@ -143,11 +145,19 @@ pub enum RunError {
         /// The CLI's words.
         text: String,
     },
-    /// The action is not built yet.
-    #[error("the action {action} is not supported")]
-    Unsupported {
+    /// The state cannot be listed.
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    /// A health check failed.
+    #[error(transparent)]
+    Health(#[from] HealthError),
+    /// The run does not say what its action works on.
+    #[error("a run of the action {action} needs {what}")]
+    Incomplete {
         /// The action.
         action: &'static str,
+        /// What is missing.
+        what: &'static str,
     },
 }
 
@@ -174,6 +184,10 @@ pub enum Step {
     Output,
     /// `force-unlock`
     Unlock,
+    /// `state pull`
+    Inventory,
+    /// The health checks, which are no command.
+    Health,
 }
 
 impl Step {
@@ -191,6 +205,8 @@ impl Step {
             Self::Destroy => "Destroy",
             Self::Output => "Output",
             Self::Unlock => "Force Unlock",
+            Self::Inventory => "State Pull",
+            Self::Health => "Health Checks",
         }
     }
 
@@ -203,7 +219,8 @@ impl Step {
             Self::Workspace => "SelectWorkspaceFailed",
             Self::Plan | Self::Show => "TFExecPlanFailed",
             Self::Apply | Self::Destroy => "TFExecApplyFailed",
-            Self::Output => "TFExecOutputFailed",
+            Self::Output | Self::Inventory => "TFExecOutputFailed",
+            Self::Health => "HealthChecksFailed",
         }
     }
 }
@@ -259,13 +276,14 @@ impl Failure for RunError {
             | Self::Directory { .. }
             | Self::Busy { .. }
             | Self::Tool(_)
-            | Self::Unsupported { .. } => "TFExecNewFailed",
+            | Self::Incomplete { .. } => "TFExecNewFailed",
             Self::Environment { .. } | Self::Mapped { .. } | Self::Push { .. } => "TFExecInitFailed",
             Self::WorkspaceName { .. } => Step::Workspace.reason(),
             Self::Command { step, .. } | Self::Stopped { step, .. } => step.reason(),
             Self::VariableFile { .. } | Self::Document(_) | Self::Save(_) => "TFExecPlanFailed",
             Self::Load(_) | Self::NotExact(_) => "TFExecApplyFailed",
-            Self::Output(_) => "TFExecOutputFailed",
+            Self::Output(_) | Self::Inventory(_) => "TFExecOutputFailed",
+            Self::Health(_) => "HealthChecksFailed",
             Self::Outputs(_) => "OutputsWritingFailed",
         }
     }

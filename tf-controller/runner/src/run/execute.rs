@@ -22,7 +22,9 @@ use super::patience::patiently;
 use super::report::Reporter;
 use super::workdir::{self, Places, Tenant};
 use super::workspace::Workspace;
-use super::{apply, errored, gate, lasting, plan, prepare, stored, surroundings, unlock, webhook};
+use super::{
+    apply, errored, gate, glass, lasting, plan, prepare, release, stored, surroundings, unlock, webhook,
+};
 use crate::bundle::{self, Bundle};
 use crate::cli::process::Limits;
 use crate::cli::text::{TEXT_LIMIT, bounded};
@@ -44,13 +46,13 @@ pub enum Ending {
 }
 
 /// What a run that ended well says.
-struct Success {
+pub(super) struct Success {
     reason: &'static str,
     message: String,
 }
 
 impl Success {
-    fn new(reason: &'static str, message: &str) -> Self {
+    pub(super) fn new(reason: &'static str, message: &str) -> Self {
         Self {
             reason,
             message: message.to_owned(),
@@ -215,10 +217,11 @@ async fn approved_plan(
             }
             Ok(Some(loaded))
         }
-        (Action::Apply, None) | (Action::Unlock, _) => Err(RunError::Unsupported {
+        (Action::Apply, None) => Err(RunError::Incomplete {
             action: run.spec.action.as_str(),
+            what: "a stored plan",
         }),
-        (Action::Plan | Action::PlanAndApply, _) => Ok(None),
+        (Action::Plan | Action::PlanAndApply | Action::Unlock | Action::BreakTheGlass, _) => Ok(None),
     }
 }
 
@@ -279,6 +282,17 @@ async fn in_workspace(
     } else {
         argv::init(bundle.options.upgrade_on_init, may_copy)
     };
+    match run.spec.action {
+        Action::Unlock => {
+            let id = &run.spec.lock_identifier;
+            return release::carry_out(context, bundle, workspace, id, &init).await;
+        }
+        Action::BreakTheGlass => {
+            keep_directory.set(true); // the next run looks for a state that was left in it
+            return glass::session(context, bundle, workspace, run, &init).await;
+        }
+        Action::Plan | Action::Apply | Action::PlanAndApply => {}
+    }
     let initialized = unlock::retrying(context, workspace, Step::Init, &init, &[0]).await;
     initialized.map_err(RunError::naming_the_field)?;
     select_workspace(bundle, workspace).await?;
@@ -292,7 +306,7 @@ async fn in_workspace(
     }
 }
 
-async fn select_workspace(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<(), RunError> {
+pub(super) async fn select_workspace(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<(), RunError> {
     if bundle.workspace == "default" {
         return Ok(());
     }
@@ -331,7 +345,7 @@ async fn plan_and_maybe_apply(
     plan::keep(context, bundle, workspace, run, &planned).await?;
     if !planned.has_changes {
         if !run.spec.destroy {
-            apply::write_outputs(context, bundle, workspace).await?;
+            apply::follow_up(context, bundle, workspace, false).await?;
         }
         return Ok(Success::new("TerraformPlannedNoChanges", "Plan no changes"));
     }
@@ -361,13 +375,15 @@ async fn apply_and_write(
     errored::keep(context, &bundle.stack, belongs, &workspace.module).await?;
     keep_directory.set(false);
     applied?;
+    workspace.reporter.say(|status| status.applied = true);
     if run.spec.destroy {
+        apply::list_state(bundle, workspace, true).await;
         return Ok(Success::new(
             "TerraformAppliedSucceed",
             "Destroy applied successfully",
         ));
     }
-    let written = apply::write_outputs(context, bundle, workspace).await?;
+    let written = apply::follow_up(context, bundle, workspace, true).await?;
     let mut success = if written {
         Success::new("TerraformOutputsWritten", "Outputs written")
     } else {

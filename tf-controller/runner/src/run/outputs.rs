@@ -15,6 +15,11 @@ use crate::bundle::{OutputsTarget, Stack};
 use crate::cli::output::Output;
 use crate::plan::store::owner;
 
+/// Bytes that the data of a Secret may have; the API server's own limit.
+const DATA_LIMIT: usize = 1024 * 1024;
+/// Longest key of a Secret.
+const KEY_LIMIT: usize = 253;
+
 /// How often a write is tried again after somebody else wrote.
 const CONFLICTS: u32 = 5;
 
@@ -27,6 +32,28 @@ pub enum OutputsError {
     /// An empty item, name or alias.
     #[error("output name is empty in {0:?}")]
     EmptyName(String),
+    /// What cannot be a key of a Secret.
+    #[error(
+        "output {output} cannot be written under the key {key:?}: keys have letters, digits, '-', '_' and '.', \
+         at most 253; give it an alias: {output}:another-key"
+    )]
+    Key {
+        /// The output.
+        output: String,
+        /// The key.
+        key: String,
+    },
+    /// Two outputs want the same key.
+    #[error("two outputs are to be written under the key {0:?}; give one of them an alias")]
+    Twice(String),
+    /// More than a Secret holds.
+    #[error(
+        "the outputs have {size} bytes, more than the {DATA_LIMIT} that a Secret holds; name fewer in writeOutputsToSecret.outputs"
+    )]
+    TooLarge {
+        /// Their size.
+        size: usize,
+    },
     /// The Secret belongs to somebody else.
     #[error(
         "secret {name} belongs to another owner; the label {ADOPT_LABEL}: \"true\" on it allows taking it over"
@@ -49,7 +76,7 @@ pub enum OutputsError {
 /// The Secret's data: a text as it is, anything else as JSON beside its type under `<key>__type`.
 ///
 /// # Errors
-/// When the selection names what is not there.
+/// When the selection names what is not there, or the outputs do not fit into a Secret.
 pub(super) fn encode(
     outputs: &BTreeMap<String, Output>,
     selection: &[String],
@@ -68,21 +95,43 @@ pub(super) fn encode(
             .ok_or_else(|| OutputsError::NotFound(name.to_owned()))?;
         match &output.value {
             Value::String(text) if output.type_ == "string" => {
-                data.insert(key.to_owned(), ByteString(text.clone().into_bytes()));
+                put(&mut data, name, key.to_owned(), text.clone().into_bytes())?;
             }
             value => {
-                data.insert(key.to_owned(), ByteString(value.to_string().into_bytes()));
-                data.insert(
-                    format!("{key}__type"),
-                    ByteString(output.type_.to_string().into_bytes()),
-                );
+                put(&mut data, name, key.to_owned(), value.to_string().into_bytes())?;
+                let type_ = output.type_.to_string().into_bytes();
+                put(&mut data, name, format!("{key}__type"), type_)?;
             }
         }
+    }
+    let size = data.iter().map(|(key, value)| key.len() + value.0.len()).sum();
+    if size > DATA_LIMIT {
+        return Err(OutputsError::TooLarge { size });
     }
     Ok(data)
 }
 
-/// Whether the stack may write to a Secret that is there.
+fn put(
+    data: &mut BTreeMap<String, ByteString>,
+    output: &str,
+    key: String,
+    value: Vec<u8>,
+) -> Result<(), OutputsError> {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let special = key == "." || key.starts_with("..");
+    if key.len() > KEY_LIMIT || special || !key.chars().all(fits) {
+        return Err(OutputsError::Key {
+            output: output.to_owned(),
+            key,
+        });
+    }
+    match data.insert(key.clone(), ByteString(value)) {
+        None => Ok(()),
+        Some(_) => Err(OutputsError::Twice(key)),
+    }
+}
+
+/// Whether the stack may write to a Secret that is there: its own one, one that nobody owns, or one that its owner gives away.
 fn may_write(secret: &Secret, stack: &Stack) -> bool {
     let owners = secret.metadata.owner_references.as_deref().unwrap_or_default();
     let adopt = secret
@@ -90,7 +139,27 @@ fn may_write(secret: &Secret, stack: &Stack) -> bool {
         .labels
         .as_ref()
         .and_then(|labels| labels.get(ADOPT_LABEL));
-    owners.iter().any(|owner| owner.uid == stack.uid) || adopt.is_some_and(|value| value == "true")
+    let ours = owners.is_empty() || owners.iter().any(|owner| owner.uid == stack.uid);
+    ours || adopt.is_some_and(|value| value == "true")
+}
+
+/// Brings the Secret to what is wanted: all of the data, and the wanted labels and annotations beside those of others.
+/// Tells whether anything differed.
+fn bring(held: &mut Secret, target: &OutputsTarget, data: &BTreeMap<String, ByteString>) -> bool {
+    let mut changed = held.data.as_ref() != Some(data);
+    held.data = Some(data.clone());
+    let labels = held.metadata.labels.get_or_insert_default();
+    changed |= add(labels, &target.labels);
+    let annotations = held.metadata.annotations.get_or_insert_default();
+    changed | add(annotations, &target.annotations)
+}
+
+fn add(held: &mut BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+    let mut changed = false;
+    for (key, value) in wanted {
+        changed |= held.insert(key.clone(), value.clone()).as_ref() != Some(value);
+    }
+    changed
 }
 
 fn fresh(target: &OutputsTarget, stack: &Stack, data: BTreeMap<String, ByteString>) -> Secret {
@@ -139,9 +208,10 @@ pub(super) async fn write(
                     name: target.name.clone(),
                 });
             }
-            Some(held) if held.data.as_ref() == Some(data) => return Ok(false),
             Some(mut held) => {
-                held.data = Some(data.clone());
+                if !bring(&mut held, target, data) {
+                    return Ok(false);
+                }
                 patiently(patience, || api.replace(&target.name, &params, &held)).await
             }
         };
@@ -201,6 +271,56 @@ mod tests {
     }
 
     #[test]
+    fn what_a_secret_cannot_hold_is_told_with_what_to_do() {
+        let output = |name: &str, text: &str| {
+            let value = serde_json::json!({ name: { "type": "string", "value": text } });
+            crate::cli::output::parse(value.to_string().as_bytes()).unwrap()
+        };
+        let error = |outputs: &BTreeMap<String, Output>, items: &[&str]| {
+            let items: Vec<_> = items.iter().map(|item| (*item).to_owned()).collect();
+            encode(outputs, &items).unwrap_err().to_string()
+        };
+        let wide = output("gr\u{f6}\u{df}e", "1");
+        assert!(error(&wide, &[]).ends_with("give it an alias: gr\u{f6}\u{df}e:another-key"));
+        assert!(encode(&wide, &["gr\u{f6}\u{df}e:size".to_owned()]).is_ok());
+        let long = "k".repeat(300);
+        for key in ["a b", "..", "..a", ".", &long] {
+            assert!(
+                error(&output("it", "1"), &[&format!("it:{key}")])
+                    .contains("cannot be written under the key"),
+                "{key}"
+            );
+        }
+        assert!(
+            error(&outputs(), &["list:x", "truth:x"])
+                .contains("two outputs are to be written under the key \"x\"")
+        );
+        assert!(error(&outputs(), &["list", "age.key:list__type"]).contains("\"list__type\""));
+        let large = output("it", &"x".repeat(DATA_LIMIT));
+        let told = error(&large, &[]);
+        assert!(told.contains("1048578 bytes") && !told.contains("xxx"), "{told}");
+    }
+
+    #[test]
+    fn labels_and_annotations_come_beside_those_of_others() {
+        let wanted = |value: &str| BTreeMap::from([("a".to_owned(), value.to_owned())]);
+        let target = OutputsTarget {
+            name: "out".into(),
+            outputs: vec![],
+            labels: wanted("b"),
+            annotations: wanted("c"),
+        };
+        let data = BTreeMap::from([("k".to_owned(), ByteString(b"v".to_vec()))]);
+        let mut held = Secret::default();
+        held.metadata.labels = Some(BTreeMap::from([("other".into(), "x".into())]));
+        assert!(bring(&mut held, &target, &data));
+        assert_eq!(held.metadata.labels.as_ref().unwrap().len(), 2);
+        assert_eq!(held.metadata.annotations.as_ref().unwrap()["a"], "c");
+        assert!(!bring(&mut held, &target, &data), "nothing is left to do");
+        assert!(bring(&mut held, &target, &BTreeMap::new()));
+    }
+
+    #[test]
     fn only_an_own_or_released_secret_is_written() {
         let stack = Stack {
             namespace: "team".into(),
@@ -215,6 +335,9 @@ mod tests {
         };
         let mut secret = fresh(&target, &stack, BTreeMap::new());
         assert!(may_write(&secret, &stack));
+        secret.metadata.owner_references = None;
+        assert!(may_write(&secret, &stack), "made by hand before the stack was");
+        let mut secret = fresh(&target, &stack, BTreeMap::new());
         secret.metadata.owner_references.as_mut().unwrap()[0].uid = "u-2".into();
         assert!(!may_write(&secret, &stack));
         secret.metadata.labels = Some(BTreeMap::from([(ADOPT_LABEL.into(), "true".into())]));

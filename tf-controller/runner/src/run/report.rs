@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
-use sluice_api::run::{TerraformRun, TerraformRunStatus};
+use sluice_api::run::{RunStatusLimit, RunStep, TerraformRun, TerraformRunStatus};
 use sluice_runtime::status::difference;
 use tokio::sync::watch;
 
@@ -68,6 +69,7 @@ impl Reporter {
         self.wanted.send_modify(|wanted| {
             wanted.version += 1;
             change(&mut wanted.status);
+            note_step(&mut wanted.status);
         });
     }
 
@@ -92,6 +94,17 @@ impl Reporter {
             Ok(Ok(state)) if matches!(*state, Written::UpTo(_)) => Ok(()),
             Ok(_) => Err(ReportError::Refused),
         }
+    }
+}
+
+/// Notes the phase that the run is in now, if it is another than before.
+fn note_step(status: &mut TerraformRunStatus) {
+    let same = status.steps.last().is_some_and(|step| step.phase == status.phase);
+    if !same && !status.phase.is_final() && status.steps.len() < RunStatusLimit::STEPS {
+        status.steps.push(RunStep {
+            phase: status.phase,
+            since: MicroTime(jiff::Timestamp::now()),
+        });
     }
 }
 

@@ -11,6 +11,7 @@ use super::context::Context;
 use super::error::{RunError, Step};
 use super::identity;
 use super::patience::patiently;
+use super::release;
 use super::workspace::Workspace;
 use crate::cli::argv;
 use crate::cli::process::Ended;
@@ -39,11 +40,8 @@ pub(super) async fn retrying(
         run,
         "releasing the state lock of a run that is gone"
     );
-    if workspace
-        .must(Step::Unlock, &argv::force_unlock(&lock.id))
-        .await
-        .is_err()
-    {
+    let released = workspace.must(Step::Unlock, &argv::force_unlock(&lock.id)).await;
+    if released.is_err() && !release::lease(context, &lock.id).await {
         return Err(error);
     }
     workspace.reporter.say(|status| status.lock = None);

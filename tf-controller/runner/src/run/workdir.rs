@@ -43,6 +43,8 @@ pub(super) struct WorkDirectory {
     pub(super) scratch: tempfile::TempDir,
     /// Where files that are mapped to the home directory go.
     pub(super) home: Home,
+    /// The file by which a person gets into a break-the-glass session.
+    pub(super) door: PathBuf,
     tenant: PathBuf,
     _lock: Lock,
 }
@@ -86,6 +88,7 @@ pub(super) struct Places {
     logs: PathBuf,
     home: Home,
     tenant: PathBuf,
+    door: PathBuf,
     parent: PathBuf,
 }
 
@@ -106,6 +109,11 @@ impl Places {
                 own: work_root.is_some(),
             },
             tenant: beside("tenant"),
+            // In a pod there is one stack, and upstream's tools know this name.
+            door: match work_root {
+                Some(_) => beside("break-glass"),
+                None => parent.join(".break-glass"),
+            },
             parent: parent.clone(),
         }
     }
@@ -133,6 +141,7 @@ pub(super) async fn take(
         scratch,
         home: places.home.clone(),
         tenant: places.tenant.clone(),
+        door: places.door.clone(),
         _lock: lock,
     })
 }

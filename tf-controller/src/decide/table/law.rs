@@ -1,8 +1,8 @@
 //! What must hold of every decision, said without looking at how it is made.
 
 use super::super::{
-    Approval, Dependencies, Facts, Inputs, NewRun, Outcome, Rest, RunAction, SourceFact, Step, Trigger,
-    decide,
+    Approval, Dependencies, Facts, Glass, Inputs, LockWish, NewRun, Outcome, Rest, RunAction, SourceFact,
+    Step, Trigger, decide,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -99,7 +99,8 @@ fn may_change(facts: &Facts, run: &NewRun) -> bool {
                 && last.map(|run| &run.inputs) == inputs
                 && last.map(|run| run.destroy) == Some(policy.destroy)
         }
-        RunAction::Unlock => false,
+        RunAction::Unlock => policy.lock == LockWish::Released && run.plan.is_none(),
+        RunAction::BreakTheGlass => policy.glass == Glass::Wanted && !facts.deleting,
     }
 }
 
@@ -129,6 +130,7 @@ fn has_cause(facts: &Facts, run: &NewRun) -> bool {
             !failed && !others && since.is_some_and(|since| waited(since, facts.interval))
         }
         Trigger::Approval => pending.is_some(),
+        Trigger::Repair => facts.history.outputs_gone && !failed && !others,
         Trigger::Drift => pending.is_some_and(|plan| plan.drift) && facts.approval == Approval::Auto,
         Trigger::Deletion => {
             let tried = last.trigger == Trigger::Deletion;
@@ -203,7 +205,9 @@ fn holds_back(rest: &Rest) -> bool {
         | Rest::InputsUnknown
         | Rest::AwaitApproval
         | Rest::ShowPlan { again: None }
-        | Rest::RetryLimit => true,
+        | Rest::RetryLimit
+        | Rest::GlassRefused
+        | Rest::GlassOver => true,
     }
 }
 
@@ -225,6 +229,7 @@ fn happen(facts: &mut Facts, rest: &Rest) {
         Rest::AwaitApproval => facts.approval = Approval::Given { by: "kubectl".into() },
         Rest::ShowPlan { again: None } => facts.policy.plan_only = false,
         Rest::RetryLimit => facts.request = Some("another".into()),
+        Rest::GlassRefused | Rest::GlassOver => facts.policy.glass = Glass::Whole,
         Rest::RetryAt(when) | Rest::Steady(when) | Rest::ShowPlan { again: Some(when) } => {
             facts.now = *when;
         }

@@ -112,6 +112,7 @@ fn histories() -> Vec<History> {
                 tool: None,               // likewise
                 next_sequence: 2,
                 last: last.clone(),
+                ..History::default() // locks, sessions and lost outputs have a table of their own (`aside`)
             });
         }
     }
@@ -139,6 +140,7 @@ fn switches() -> Vec<Switches> {
                     forced: false, // only a word in the record
                     destroy: bit(3),
                     destroy_on_deletion: bit(4),
+                    ..Policy::default()
                 },
                 retries,
             });

@@ -1,10 +1,15 @@
 //! The events of a pass: told once, when the status that they belong to is written first.
 
-use super::{Report, ready::classes, succeeded};
+use super::{
+    Report, has_applied, phase,
+    ready::{LOOK_FAILED, classes},
+    succeeded,
+};
 use crate::decide::{Rest, Step};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use sluice_api::{
     condition::{TerraformCondition as Kind, find},
-    run::{Action, TerraformRun, Trigger},
+    run::{Action, Phase, TerraformRun, Trigger},
     terraform::TerraformStatus,
 };
 use sluice_runtime::event::Event;
@@ -24,6 +29,13 @@ pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus)
     {
         events.push(drift(report));
     }
+    let lock_is_new = word(before, Kind::StateLocked) != word(&after.conditions, Kind::StateLocked);
+    if lock_is_new && let Some(text) = released(&after.conditions) {
+        events.push(Event::normal("ForceUnlock", text));
+    }
+    if ready_is_new {
+        events.extend(session(report));
+    }
     if let Step::Rest(rest) = report.step {
         if ready_is_new {
             events.extend(resting(report, rest, after));
@@ -41,7 +53,8 @@ fn resting(report: &Report<'_>, rest: &Rest, after: &TerraformStatus) -> Vec<Eve
         .map(|c| c.reason.clone())
         .unwrap_or_default();
     match rest {
-        Rest::Suspended => Vec::new(),
+        Rest::Suspended | Rest::GlassOver => Vec::new(),
+        Rest::GlassRefused => vec![Event::warning("ReconciliationFailed", message)],
         Rest::DeletionSuspended => vec![Event::normal("DeletionSuspended", message)],
         Rest::Dependencies if reason == "DependencyNotReady" => {
             let retry = report.stack.spec.retry_interval.as_ref();
@@ -62,13 +75,33 @@ fn resting(report: &Report<'_>, rest: &Rest, after: &TerraformStatus) -> Vec<Eve
                 format!("Planned.\n{message}"),
             )]
         }
-        Rest::RetryAt(_) | Rest::RetryLimit => vec![failed(report, &reason, &message)],
-        Rest::Steady(_) => report
-            .ended()
-            .next()
-            .map(|run| finished(report, run))
-            .unwrap_or_default(),
+        Rest::RetryAt(_) | Rest::RetryLimit => {
+            // What came before the failure is told too: the apply may have ended well.
+            let applied = report.ended().next().filter(|run| has_applied(run));
+            let mut events = applied.map(finished).unwrap_or_default();
+            events.push(failed(report, &reason, &message));
+            events
+        }
+        Rest::Steady(_) => report.ended().next().map(finished).unwrap_or_default(),
     }
+}
+
+/// The lock that was released just now.
+fn released(conditions: &[Condition]) -> Option<String> {
+    let lock = find(conditions, Kind::StateLocked).filter(|lock| lock.reason == "ForceUnlock")?;
+    Some(lock.message.clone())
+}
+
+/// A session that was opened or has ended; the end is told although another run follows.
+fn session(report: &Report<'_>) -> Option<Event> {
+    let message = |run: &TerraformRun| run.status.as_ref().map(|s| s.message.clone()).unwrap_or_default();
+    let open = |run: &&TerraformRun| phase(run) == Phase::BreakingTheGlass;
+    if let Some(run) = report.runs.iter().find(open) {
+        return Some(Event::warning("BreakTheGlass", message(run)));
+    }
+    let ended = matches!(report.step, Step::Start(_) | Step::Rest(Rest::GlassOver));
+    let last = report.ended().next().filter(|run| ended && succeeded(run))?;
+    (last.spec.action == Action::BreakTheGlass).then(|| Event::normal("BreakTheGlass", message(last)))
 }
 
 fn drift(report: &Report<'_>) -> Event {
@@ -89,8 +122,13 @@ fn failed(report: &Report<'_>, reason: &str, message: &str) -> Event {
         .strip_prefix("error running ")
         .and_then(|rest| rest.split_once(": "))
         .map_or(message, |(_, rest)| rest);
-    let destroys = report.ended().next().is_some_and(|run| run.spec.destroy);
+    let last = report.ended().next();
+    let destroys = last.is_some_and(|run| run.spec.destroy);
+    let lock = last.and_then(|run| run.status.as_ref()?.lock.as_ref());
+    let held = lock.map(|lock| format!("State locked with Lock Identifier {}", lock.id));
+    let message = held.as_deref().unwrap_or(message);
     match reason {
+        LOOK_FAILED => Event::warning(reason, format!("Drift detection error: {message}")),
         "TFExecPlanFailed" => Event::warning(reason, format!("Plan error: {message}")),
         "TFExecApplyFailed" if destroys => {
             Event::warning("TFExecDestroyFailed", format!("Destroy error: {message}"))
@@ -101,27 +139,25 @@ fn failed(report: &Report<'_>, reason: &str, message: &str) -> Event {
 }
 
 /// An apply that ended well; a plan without changes is no news.
-fn finished(report: &Report<'_>, run: &TerraformRun) -> Vec<Event> {
-    let Some(end) = run
-        .status
-        .as_ref()
-        .filter(|s| s.attempted_apply && succeeded(run))
-    else {
-        return Vec::new();
+fn finished(run: &TerraformRun) -> Vec<Event> {
+    let Some(end) = run.status.as_ref().filter(|_| has_applied(run)) else {
+        return written(run).into_iter().collect();
     };
     let mut events = vec![if run.spec.destroy {
         Event::normal("TerraformDestroySucceed", "Destroy applied successfully")
     } else {
         Event::normal("TerraformAppliedSucceed", "Applied successfully")
     }];
-    let written =
-        report.stack.spec.write_outputs_to_secret.is_some() && !end.outputs.is_empty() && !run.spec.destroy;
-    if written && run.spec.action.applies() && run.spec.action != Action::Unlock {
-        let names = end.outputs.join(", ");
-        let text = format!("Outputs written.\n{} output(s): {names}", end.outputs.len());
-        events.push(Event::normal("TerraformOutputsWritten", text));
-    }
+    events.extend(written(run).filter(|_| !end.outputs.is_empty()));
     events
+}
+
+/// The Secret with the outputs was changed.
+fn written(run: &TerraformRun) -> Option<Event> {
+    let end = run.status.as_ref().filter(|s| s.outputs_written)?;
+    let names = end.outputs.join(", ");
+    let text = format!("Outputs written.\n{} output(s): {names}", end.outputs.len());
+    Some(Event::normal("TerraformOutputsWritten", text))
 }
 
 /// A commit moved the revision and nothing that the stack reads.

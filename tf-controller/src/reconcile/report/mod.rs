@@ -86,6 +86,12 @@ pub(super) fn succeeded(run: &TerraformRun) -> bool {
     phase(run) == Phase::Succeeded
 }
 
+/// Whether the run's apply ended well, whatever became of the outputs and the health checks after it.
+pub(super) fn has_applied(run: &TerraformRun) -> bool {
+    let status = run.status.as_ref();
+    status.is_some_and(|s| s.attempted_apply && (s.applied || succeeded(run)))
+}
+
 /// The status after the pass.
 pub(super) fn status(report: &Report<'_>) -> TerraformStatus {
     let mut status = report.stack.status.clone().unwrap_or_default();
@@ -144,10 +150,9 @@ fn planned(report: &Report<'_>, status: &mut TerraformStatus) {
 
 /// What the newest apply says.
 fn applied(report: &Report<'_>, status: &mut TerraformStatus) {
-    let done = report
-        .ended()
-        .find(|run| succeeded(run) && run.status.as_ref().is_some_and(|s| s.attempted_apply));
-    let Some(run) = done else { return };
+    let Some(run) = report.ended().find(|run| has_applied(run)) else {
+        return;
+    };
     status.last_applied_revision.clone_from(&run.spec.source.revision);
     let Some(end) = &run.status else { return };
     let id = run.spec.plan.as_ref().map_or(&end.plan_id, |plan| &plan.id);
@@ -190,8 +195,21 @@ fn outcome(report: &Report<'_>, status: &mut TerraformStatus) {
         _ => 0,
     };
     lock(report, status);
+    inventory(report, status);
     if matches!(report.step, Step::Rest(_)) {
         status.observed_generation = Some(report.facts.generation);
+    }
+}
+
+/// The newest list of what the state holds.
+fn inventory(report: &Report<'_>, status: &mut TerraformStatus) {
+    let mut listed = report
+        .ended()
+        .filter_map(|run| run.status.as_ref()?.inventory.clone());
+    if !report.stack.spec.enable_inventory {
+        status.inventory = None;
+    } else if let Some(inventory) = listed.next() {
+        status.inventory = Some(inventory);
     }
 }
 
@@ -229,13 +247,49 @@ fn verdicts(report: &Report<'_>, status: &TerraformStatus) -> Vec<Verdict<Kind>>
     verdicts.extend(plan(report).or_else(|| Verdict::carried(Kind::Plan, &status.conditions)));
     verdicts.extend(apply(report).or_else(|| Verdict::carried(Kind::Apply, &status.conditions)));
     verdicts.extend(output(report).or_else(|| Verdict::carried(Kind::Output, &status.conditions)));
-    verdicts.extend(Verdict::carried(Kind::HealthCheck, &status.conditions));
-    let lock = status.lock.as_ref().filter(|lock| !lock.pending.is_empty());
-    verdicts.extend(lock.map(|lock| {
-        let message = format!("Terraform Locked with Lock Identifier: {}", lock.pending);
-        Verdict::new(Kind::StateLocked, Truth::True, "LockHeld", message)
-    }));
+    if !report.stack.spec.health_checks.is_empty() {
+        verdicts.extend(health(report).or_else(|| Verdict::carried(Kind::HealthCheck, &status.conditions)));
+    }
+    verdicts.extend(state_lock(report, status));
     verdicts
+}
+
+/// The lock that is in the way; or that it was released, until a run gets past it.
+fn state_lock(report: &Report<'_>, status: &TerraformStatus) -> Option<Verdict<Kind>> {
+    if let Some(lock) = status.lock.as_ref().filter(|lock| !lock.pending.is_empty()) {
+        let message = format!("Terraform Locked with Lock Identifier: {}", lock.pending);
+        return Some(Verdict::new(Kind::StateLocked, Truth::True, "LockHeld", message));
+    }
+    let last = report.ended().next()?;
+    let released = last.spec.action == Action::Unlock && succeeded(last);
+    let message = last
+        .status
+        .as_ref()
+        .map(|s| s.message.clone())
+        .unwrap_or_default();
+    released.then(|| Verdict::new(Kind::StateLocked, Truth::False, "ForceUnlock", message))
+}
+
+/// What the newest health checks came to.
+fn health(report: &Report<'_>) -> Option<Verdict<Kind>> {
+    let checked = |run: &&TerraformRun| run.status.as_ref().is_some_and(|s| s.health.is_some());
+    let status = report.ended().find(checked)?.status.as_ref()?;
+    let verdict = if status.health.as_ref()?.passed {
+        Verdict::new(
+            Kind::HealthCheck,
+            Truth::True,
+            "HealthChecksSucceed",
+            "Health checks succeeded",
+        )
+    } else {
+        Verdict::new(
+            Kind::HealthCheck,
+            Truth::False,
+            "HealthChecksFailed",
+            status.message.clone(),
+        )
+    };
+    Some(steady(report, verdict))
 }
 
 /// A verdict that stays as it was when it says the same, so that its generation is that of the pass that found it.
@@ -306,7 +360,7 @@ fn apply(report: &Report<'_>) -> Option<Verdict<Kind>> {
         ));
     }
     let run = report.last_apply()?;
-    let verdict = if succeeded(run) {
+    let verdict = if has_applied(run) {
         let text = if run.spec.destroy {
             "Destroy applied successfully"
         } else {
@@ -321,9 +375,7 @@ fn apply(report: &Report<'_>) -> Option<Verdict<Kind>> {
 }
 
 fn output(report: &Report<'_>) -> Option<Verdict<Kind>> {
-    let run = report.ended().find(|run| {
-        succeeded(run) && !run.spec.destroy && run.status.as_ref().is_some_and(|s| s.attempted_apply)
-    })?;
+    let run = report.ended().find(|run| has_applied(run) && !run.spec.destroy)?;
     if run.status.as_ref()?.outputs.is_empty() {
         return None;
     }

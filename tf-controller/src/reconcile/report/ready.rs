@@ -2,7 +2,7 @@
 
 mod order;
 
-use super::{Report, phase, succeeded};
+use super::{Report, has_applied, phase, succeeded};
 use crate::decide::{Approval, Inputs, Outcome, Rest, SourceFact, Step};
 use crate::reconcile::history::made;
 use sluice_api::{
@@ -22,6 +22,11 @@ pub(super) struct Told {
 }
 
 const PROGRESSING: &str = "Progressing";
+/// Upstream's words first.
+const GLASS_REFUSED: &str = "Breaking the glass is not allowed: the controller was started without \
+    --allow-break-the-glass; set breakTheGlass: false, or remove the annotation, to go on";
+/// The reason of a look for drift that failed.
+pub(super) const LOOK_FAILED: &str = "DriftDetectionFailed";
 const RETRYING: &str = "ProgressingWithRetry";
 
 fn ready(truth: Truth, reason: impl Into<String>, message: impl Into<String>) -> Verdict<Kind> {
@@ -113,8 +118,15 @@ fn following(report: &Report<'_>) -> Verdict<Kind> {
         Some(Phase::Planning) if has_plan => {
             return ready(Truth::Unknown, "TerraformPlannedWithChanges", "Plan generated");
         }
-        Some(Phase::Planning) => "Terraform Planning",
-        Some(Phase::WritingOutputs) => {
+        Some(Phase::BreakingTheGlass) => {
+            let status = run.and_then(|run| run.status.as_ref());
+            return ready(
+                Truth::Unknown,
+                PROGRESSING,
+                status.map(|s| s.message.clone()).unwrap_or_default(),
+            );
+        }
+        Some(Phase::WritingOutputs | Phase::CheckingHealth) if run.is_some_and(has_applied) => {
             let revision = run
                 .map(|run| run.spec.source.revision.as_str())
                 .unwrap_or_default();
@@ -124,6 +136,7 @@ fn following(report: &Report<'_>) -> Verdict<Kind> {
                 format!("Applied successfully: {revision}"),
             );
         }
+        Some(Phase::Planning | Phase::WritingOutputs | Phase::CheckingHealth) => "Terraform Planning",
         Some(Phase::Applying) => "Applying",
         _ => "Initializing",
     };
@@ -172,6 +185,13 @@ fn resting(report: &Report<'_>, rest: &Rest) -> Told {
                 reconciling: None,
                 stalled: Some(stalled),
             }
+        }
+        Rest::GlassRefused => going(ready(Truth::Unknown, PROGRESSING, GLASS_REFUSED)),
+        Rest::GlassOver => {
+            let last = report.ended().next().and_then(|run| run.status.as_ref());
+            let message = last.map(|s| s.message.clone()).unwrap_or_default();
+            let text = format!("{message}; set breakTheGlass: false to go on");
+            going(ready(Truth::Unknown, PROGRESSING, text))
         }
         Rest::Steady(_) => done(steady(report)),
     }
@@ -248,6 +268,11 @@ fn failed(report: &Report<'_>) -> Verdict<Kind> {
     let word = status
         .map(|s| s.reason.clone())
         .filter(|reason| !reason.is_empty());
+    let looked = run.is_some_and(|run| matches!(run.spec.trigger, Trigger::Interval | Trigger::Request));
+    let word = match word {
+        Some(reason) if looked && reason == "TFExecPlanFailed" => Some(LOOK_FAILED.to_owned()),
+        word => word,
+    };
     let text = status
         .map(|s| s.message.clone())
         .filter(|message| !message.is_empty());

@@ -37,6 +37,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         environment: BTreeMap::new(),
         options: Options::default(),
         outputs: None,
+        aftermath: crate::bundle::Aftermath::default(),
         readable_plan: ReadablePlan::None,
         inputs_digest: "sha256:1".into(),
         surroundings: crate::bundle::Surroundings::default(),

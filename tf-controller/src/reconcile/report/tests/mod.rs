@@ -1,5 +1,6 @@
 //! Statuses and events of typical passes, from the objects that the API would give, through history and decision.
 
+mod aftermath;
 mod histories;
 mod rails;
 mod success;
@@ -8,7 +9,7 @@ mod trouble;
 use super::{Report, events, status};
 use crate::decide::{Inputs, SourceFact, Step, decide};
 use crate::reconcile::{
-    gather::{approval_of, gather},
+    gather::{approval_of, gather, glass},
     history::history,
     observe::Observed,
 };
@@ -130,7 +131,8 @@ fn applied(number: i64, outputs: &[&str]) -> Value {
     run(
         number,
         json!({}),
-        json!({ "hasChanges": true, "planId": id(), "attemptedApply": true, "outputs": outputs }),
+        json!({ "hasChanges": true, "planId": id(), "attemptedApply": true, "applied": true, "outputs": outputs,
+            "outputsWritten": outputs.len() > 1 }),
     )
 }
 
@@ -153,6 +155,7 @@ fn typed(run: &Value) -> TerraformRun {
 /// Carries a pass over this object out but for its effects.
 fn carried_out(pass: &Pass, stack: &Terraform) -> (TerraformStatus, Vec<Event>) {
     let observed = Observed {
+        outputs_gone: false,
         source: pass.source.clone(),
         artifact: None,
         runs: pass.runs.iter().map(typed).collect(),
@@ -160,6 +163,7 @@ fn carried_out(pass: &Pass, stack: &Terraform) -> (TerraformStatus, Vec<Event>) 
     let mut facts = gather(stack, &observed, Timestamp::from_second(NOW).unwrap());
     facts.inputs = pass.inputs.clone();
     facts.approval = approval_of(stack, &observed.runs, &facts);
+    facts.policy.glass = glass(stack, &observed, true);
     let mut step = decide(&facts);
     if !pass.place && matches!(step, Step::Start(_)) {
         step = Step::Wait;

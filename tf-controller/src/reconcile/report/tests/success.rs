@@ -85,7 +85,7 @@ fn auto_to_the_end() {
     let secret = || json!({ "approvePlan": "auto", "writeOutputsToSecret": { "name": "out" } });
     insta::assert_snapshot!(table(&[
         pass("planned", secret(), vec![going(1, "PlanAndApply", "Planning", json!({ "planId": id(), "hasChanges": true }))]),
-        pass("writing", secret(), vec![going(1, "PlanAndApply", "WritingOutputs", json!({ "attemptedApply": true }))]),
+        pass("writing", secret(), vec![going(1, "PlanAndApply", "WritingOutputs", json!({ "attemptedApply": true, "applied": true }))]),
         pass("applied", json!({ "approvePlan": "auto" }), vec![applied(1, &[])]),
         pass("outputs there", json!({ "approvePlan": "auto" }), vec![applied(1, &["a"])]),
         pass("outputs written", secret(), vec![applied(1, &["a", "b"])]),

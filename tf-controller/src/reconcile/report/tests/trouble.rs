@@ -51,7 +51,7 @@ fn failures() {
       Ready False TFExecPlanFailed: error running Plan: locked
       StateLocked True LockHeld: Terraform Locked with Lock Identifier: l1
       1 failures
-      event Warning TFExecPlanFailed: Plan error: locked
+      event Warning TFExecPlanFailed: Plan error: State locked with Lock Identifier l1
     retry limit:
       Stalled True RetryLimitReached: Resource reached maximum number of retries.
       Ready False TFExecApplyFailed: error running It: TFExecApplyFailed

@@ -1,0 +1,148 @@
+//! Health checks: each asks a service that the stack made whether it is there. The first that fails ends the run.
+//!
+//! Addresses are templates over the outputs, sensitive ones included; what is told of a failure is the address as it reads
+//! with the sensitive ones left out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use serde_json::Value;
+use sluice_api::run::{Health, Phase};
+use tokio::time::{Instant, timeout_at};
+
+use super::context::Context;
+use super::error::{RunError, Step};
+use super::outputs;
+use super::workspace::Workspace;
+use crate::bundle::Bundle;
+use crate::bundle::aftermath::{HealthCheck, HealthCheckKind};
+use crate::cli::output::Output;
+use crate::cli::text::bounded;
+use crate::template::{self, Delimiters, Functions};
+
+mod address;
+mod ask;
+
+/// Most characters of an address in a message.
+const SHOWN: usize = 512;
+/// What stands for a sensitive value.
+const SENSITIVE: &str = "(sensitive)";
+
+/// Why the stack is not healthy.
+#[derive(Debug, thiserror::Error)]
+pub enum HealthError {
+    /// A TCP check failed.
+    #[error("TCP health check error: {name}, url: {address}: {why}")]
+    Tcp {
+        /// Name of the check.
+        name: String,
+        /// What was asked.
+        address: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// An HTTP check failed.
+    #[error("HTTP health check error: {name}, url: {address}: {why}")]
+    Http {
+        /// Name of the check.
+        name: String,
+        /// What was asked.
+        address: String,
+        /// What went wrong.
+        why: String,
+    },
+}
+
+/// Makes the checks in order, and says what they came to.
+pub(super) async fn check(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    found: &BTreeMap<String, Output>,
+) -> Result<(), RunError> {
+    let checks = &bundle.aftermath.health_checks;
+    if checks.is_empty() {
+        return Ok(());
+    }
+    workspace
+        .reporter
+        .say(|status| status.phase = Phase::CheckingHealth);
+    let selection = bundle.outputs.as_ref().map(|target| target.outputs.as_slice());
+    let data = texts(found, selection.unwrap_or_default())?;
+    let shown = texts(&without_secrets(found), selection.unwrap_or_default())?;
+    let mut outcome = Ok(());
+    for check in checks {
+        if let Some(why) = workspace.too_late() {
+            return Err(RunError::Stopped {
+                step: Step::Health,
+                why,
+            });
+        }
+        let made = tokio::select! {
+            made = make(check, &data, &shown, context, workspace.limits.deadline) => made,
+            () = workspace.limits.stop.cancelled() => continue,
+        };
+        outcome = made;
+        if outcome.is_err() {
+            break;
+        }
+    }
+    workspace.reporter.say(|status| {
+        status.health = Some(Health {
+            checks: bundle.aftermath.checks_digest(),
+            passed: outcome.is_ok(),
+        });
+    });
+    outcome.map_err(RunError::from)
+}
+
+/// The outputs as a template sees them: as they stand in the Secret.
+fn texts(found: &BTreeMap<String, Output>, selection: &[String]) -> Result<Value, outputs::OutputsError> {
+    let data = outputs::encode(found, selection)?;
+    let text = |bytes: ByteString| Value::String(String::from_utf8_lossy(&bytes.0).into_owned());
+    Ok(data.into_iter().map(|(key, bytes)| (key, text(bytes))).collect())
+}
+
+fn without_secrets(found: &BTreeMap<String, Output>) -> BTreeMap<String, Output> {
+    let mut shown = found.clone();
+    for output in shown.values_mut().filter(|output| output.sensitive) {
+        output.value = Value::String(SENSITIVE.to_owned());
+    }
+    shown
+}
+
+/// One check, within its own time and the run's.
+async fn make(
+    check: &HealthCheck,
+    data: &Value,
+    shown: &Value,
+    context: &Context,
+    deadline: Instant,
+) -> Result<(), HealthError> {
+    let render = |data| template::render(&check.target, Delimiters::DollarCurly, Functions::BuiltIn, data);
+    let failed = |why: String| {
+        let address = render(shown).unwrap_or_else(|_| check.target.clone());
+        failure(check, bounded(&address, SHOWN), why)
+    };
+    let target = render(data).map_err(|error| failed(error.to_string()))?;
+    let limit = Duration::from_millis(check.timeout_millis);
+    let until = deadline.min(Instant::now() + limit);
+    let asked = match check.kind {
+        HealthCheckKind::Tcp => timeout_at(until, ask::tcp(&target)).await,
+        HealthCheckKind::Http => timeout_at(until, ask::http(&target, &context.environment)).await,
+    };
+    let answer = asked.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
+    answer.map_err(failed)
+}
+
+fn failure(check: &HealthCheck, address: String, why: String) -> HealthError {
+    let name = check.name.clone();
+    match check.kind {
+        HealthCheckKind::Tcp => HealthError::Tcp { name, address, why },
+        HealthCheckKind::Http => HealthError::Http { name, address, why },
+    }
+}
+
+#[cfg(test)]
+mod tests;
