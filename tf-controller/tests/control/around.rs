@@ -99,6 +99,25 @@ async fn state_and_plans_have_the_names_that_suffix_and_workspace_give_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_config_path_leads_the_backend_to_its_api() {
+    let world = World::new().await;
+    world.commit("a", &[("main.tf", SIMPLE)]).await;
+    let backend = json!({ "secretSuffix": "custom", "configPath": "/no/such/kubeconfig" });
+    world.stack("net", json!({ "backendConfig": backend })).await;
+    world
+        .ready("net", "False TFExecInitFailed error running Init: ")
+        .await;
+    world
+        .edit(
+            "net",
+            json!({ "backendConfig": { "configPath": world.kubeconfig } }),
+        )
+        .await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
+    assert_eq!(secrets(&world, "tfstate-default-custom").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_workspace_or_suffix_that_the_cli_refuses_is_named() {
     let world = World::new().await;
     world.commit("a", &[("main.tf", SIMPLE)]).await;

@@ -47,7 +47,7 @@ pub(crate) struct World {
     pub(crate) runner: Option<String>,
     /// Where the keys of stored plans are, if they are sealed.
     pub(crate) plan_encryption: Option<SecretPlace>,
-    kubeconfig: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
     controllers: Vec<(Token, JoinHandle<()>)>,
     _served: (Embedded, Serving),
 }

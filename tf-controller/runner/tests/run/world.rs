@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -235,12 +235,13 @@ impl World {
         let bytes = self.artifacts.current.lock().unwrap().clone();
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(&bytes)));
         let bundle = self.bundle(&digest, &wish.bundle);
+        let generation = self.wants_destroy(wish.destroy).await;
         let mut spec = json!({
             "action": wish.action, "attempt": 1, "deadline": deadline, "destroy": wish.destroy, "trigger": wish.trigger,
             "inputsDigest": bundle.inputs_digest,
             "source": { "kind": "GitRepository", "name": "source", "namespace": NAMESPACE, "digest": digest,
                         "revision": bundle.artifact.revision, "url": bundle.artifact.url },
-            "terraform": { "name": STACK, "uid": self.uid, "generation": 1 }
+            "terraform": { "name": STACK, "uid": self.uid, "generation": generation }
         });
         if let Some((id, run)) = wish.plan {
             spec["plan"] = json!({ "id": id, "run": run });
@@ -257,6 +258,15 @@ impl World {
             .await
             .unwrap();
         name
+    }
+
+    /// Says in the object whether it is to be destroyed, as the controller has read it when it makes such a run; gives the
+    /// object's generation.
+    async fn wants_destroy(&self, destroy: bool) -> i64 {
+        let api: Api<Terraform> = Api::namespaced(self.client(), NAMESPACE);
+        let body = Patch::Merge(json!({ "spec": { "destroy": destroy } }));
+        let stack = api.patch(STACK, &PatchParams::default(), &body).await.unwrap();
+        stack.metadata.generation.unwrap()
     }
 
     fn bundle(&self, digest: &str, changes: &Value) -> Bundle {
