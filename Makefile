@@ -14,6 +14,11 @@ demo: ## One Git push becomes an applied stack, shown step by step (KEEP=1 leave
 	$(CARGO) build --locked --workspace --bins
 	$(TARGET)/debug/demo $(if $(KEEP),--keep)
 
+.PHONY: bench
+bench: ## Overhead over the bare CLI, unchanged stacks at a new revision, idle stacks (STACKS=200 IDLE=1500; release build)
+	$(CARGO) build --locked --release --workspace --bins
+	$(TARGET)/release/bench --stacks $(or $(STACKS),200) --idle $(or $(IDLE),1500)
+
 .PHONY: test
 test: fmt build check-manifests tools lint ## Everything: format, lints, unit, reconcilers, conformance, the story on a real API server
 	SLUICE_CLUSTER=1 $(CARGO) test --locked --workspace --no-fail-fast 2>&1 | tee $(TARGET)/test.log

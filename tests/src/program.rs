@@ -129,6 +129,12 @@ impl Program {
         self.client.clone()
     }
 
+    /// Its process id, while it runs.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// The command line, as a user would type it.
     #[must_use]
     pub fn command(&self) -> String {

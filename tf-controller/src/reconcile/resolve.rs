@@ -110,7 +110,10 @@ pub(super) async fn resolve(
     artifact: &Artifact,
     context: &Context,
 ) -> Result<Resolved, ResolveError> {
-    let mut closure = context.artifacts.closure(artifact, &stack.spec.path).await?;
+    let mut closure = context
+        .artifacts
+        .closure(artifact, &stack.spec.path, &stack.spec.tf_vars_files)
+        .await?;
     inputs::widen(&mut closure, &stack.spec, &artifact.digest);
     if let Some(why) = &closure.wide {
         tracing::debug!(why, "the whole artifact counts for this stack");

@@ -1,21 +1,26 @@
 //! The closure: the files of an artifact that a stack reads, and their digest.
 //!
-//! A stack reads its module directory and, recursively, the directories of the local modules that it calls. Where an
+//! A stack reads its module directory and, recursively, the directories of the local modules that it calls, and the files
+//! that its expressions name by paths that can be read off. Where an
 //! expression could reach further (a computed path, one that leaves the directory, a file that does not parse), the
 //! whole artifact counts, and [`Closure::wide`] says why: too many runs are a nuisance, a missed change is a fault.
 
 mod scan;
 #[cfg(test)]
+mod soundness;
+#[cfg(test)]
 mod tests;
+mod tree;
 
-use scan::{Findings, scan};
-use sha2::{Digest, Sha256};
+pub use tree::Tree;
+
+use scan::{Findings, Named, reads_files, scan};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    os::unix::fs::PermissionsExt,
     path::{Component, Path, PathBuf},
 };
+use tree::unreadable;
 
 /// More local modules than any stack has.
 const MODULES: usize = 1000;
@@ -52,77 +57,136 @@ pub enum ClosureError {
     },
 }
 
-/// Reads the closure of the module at `module` of the artifact that is unpacked at `root`.
+/// A module file that is a template: what the configuration is, is known when the stack runs.
+const TEMPLATE: &str = "main.tf.tpl";
+
+/// Reads the closure of the module at `module` of an artifact, with the variable files that the stack names. A variable
+/// file that is not there is the run's to report; that it is not counts.
 ///
 /// # Errors
 /// [`ClosureError`].
-pub fn read(root: &Path, module: &str) -> Result<Closure, ClosureError> {
+pub fn read(tree: &Tree, module: &str, variable_files: &[String]) -> Result<Closure, ClosureError> {
     let start = inside(Path::new(""), module).ok_or_else(|| ClosureError::Escapes(module.to_owned()))?;
-    if !root.join(&start).is_dir() {
+    if !tree.root().join(&start).is_dir() {
         return Err(ClosureError::NoModule(module.to_owned()));
     }
-    let (folders, wide) = folders(root, &start)?;
+    let mut reach = reach(tree, &start)?;
     let mut files = BTreeMap::new();
-    if wide.is_some() {
-        collect(root, Path::new(""), &mut files)?;
+    if reach.wide.is_some() {
+        files.extend(tree.below(Path::new("")));
     } else {
-        for folder in &folders {
-            collect(root, folder, &mut files)?;
+        reach.paths.extend(variable_files.iter().map(|file| below(file)));
+        for path in &reach.paths {
+            files.extend(tree.below(path));
         }
     }
     Ok(Closure {
-        digest: digest(root, &files)?,
+        digest: tree::digest(&files),
         files: files.len(),
-        wide,
+        wide: reach.wide,
     })
 }
 
-/// The module directories that are reached, and why that may not be all.
-fn folders(root: &Path, start: &Path) -> Result<(BTreeSet<PathBuf>, Option<String>), ClosureError> {
-    let mut seen = BTreeSet::from([start.to_owned()]);
+/// What is reached from a module.
+#[derive(Default)]
+struct Reach {
+    /// Module directories, and files and directories that expressions name.
+    paths: BTreeSet<PathBuf>,
+    /// Why that may not be all.
+    wide: Option<String>,
+}
+
+impl Reach {
+    fn wide(mut self, why: String) -> Self {
+        self.wide = Some(why);
+        self
+    }
+}
+
+/// The paths that are reached, and why that may not be all.
+fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
+    let mut reach = Reach::default();
+    if tree.root().join(start).join(TEMPLATE).exists() {
+        let file = start.join(TEMPLATE);
+        return Ok(reach.wide(format!(
+            "{}: configuration that is rendered can name any file",
+            file.display()
+        )));
+    }
+    let mut modules = BTreeSet::from([start.to_owned()]);
     let mut open = vec![start.to_owned()];
     while let Some(folder) = open.pop() {
-        for file in configuration(root, &folder)? {
-            let findings = findings(root, &file)?;
+        for file in configuration(tree, &folder) {
+            let findings = findings(tree, &file)?;
             if let Some(why) = findings.wide {
-                return Ok((seen, Some(format!("{}: {why}", file.display()))));
+                return Ok(reach.wide(format!("{}: {why}", file.display())));
             }
             for source in findings.modules {
-                let Some(target) = inside(&folder, &source).filter(|target| root.join(target).is_dir())
-                else {
-                    let why = format!(
+                let target = inside(&folder, &source).filter(|target| tree.root().join(target).is_dir());
+                let Some(target) = target else {
+                    return Ok(reach.wide(format!(
                         "{}: module source {source:?} is no directory of the artifact",
                         file.display()
-                    );
-                    return Ok((seen, Some(why)));
+                    )));
                 };
-                if seen.insert(target.clone()) {
+                if modules.insert(target.clone()) {
                     open.push(target);
                 }
             }
+            for named in findings.named {
+                match resolve(tree, &named, &folder, start)? {
+                    Ok(path) => {
+                        reach.paths.insert(path);
+                    }
+                    Err(why) => return Ok(reach.wide(format!("{}: {why}", file.display()))),
+                }
+            }
         }
-        if seen.len() > MODULES {
-            return Ok((seen, Some(format!("more than {MODULES} local modules"))));
+        if modules.len() > MODULES {
+            return Ok(reach.wide(format!("more than {MODULES} local modules")));
         }
     }
-    Ok((seen, None))
+    reach.paths.extend(modules);
+    Ok(reach)
+}
+
+/// The path that an expression names, or why it cannot be followed. Paths are relative to the stack's own directory, unless
+/// they begin with `path.module`.
+fn resolve(
+    tree: &Tree,
+    named: &Named,
+    folder: &Path,
+    start: &Path,
+) -> Result<Result<PathBuf, String>, ClosureError> {
+    let base = if named.of_module { folder } else { start };
+    let Some(path) = inside(base, &named.path) else {
+        return Ok(Err(format!(
+            "the path {:?} leads out of the artifact",
+            named.path
+        )));
+    };
+    let file = tree.root().join(&path);
+    if !named.template || !file.is_file() {
+        return Ok(Ok(path));
+    }
+    let size = fs::metadata(&file).map_err(unreadable(&path))?.len();
+    let plain = size <= LARGEST_SOURCE && !reads_files(&fs::read(&file).map_err(unreadable(&path))?);
+    let why = || format!("the template {:?} may read files itself", named.path);
+    Ok(if plain { Ok(path) } else { Err(why()) })
 }
 
 /// The configuration files of one module directory, in order.
-fn configuration(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, ClosureError> {
+fn configuration(tree: &Tree, folder: &Path) -> Vec<PathBuf> {
     const ENDINGS: [&str; 4] = [".tf", ".tofu", ".tf.json", ".tofu.json"];
-    let mut files = Vec::new();
-    for name in names(root, folder)? {
-        let text = name.to_string_lossy();
-        if ENDINGS.iter().any(|ending| text.ends_with(ending)) && root.join(folder).join(&name).is_file() {
-            files.push(folder.join(name));
-        }
-    }
-    Ok(files)
+    let is_configuration = |file: &&PathBuf| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        ENDINGS.iter().any(|ending| name.ends_with(ending))
+    };
+    tree.names(folder).filter(is_configuration).cloned().collect()
 }
 
-fn findings(root: &Path, file: &Path) -> Result<Findings, ClosureError> {
-    let path = root.join(file);
+fn findings(tree: &Tree, file: &Path) -> Result<Findings, ClosureError> {
+    let path = tree.root().join(file);
     let size = fs::metadata(&path).map_err(unreadable(file))?.len();
     if size > LARGEST_SOURCE {
         return Ok(Findings::wide(format!(
@@ -134,60 +198,19 @@ fn findings(root: &Path, file: &Path) -> Result<Findings, ClosureError> {
     Ok(scan(&bytes, json))
 }
 
-/// Every file below a folder; symlinks are none of an artifact's.
-fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, bool>) -> Result<(), ClosureError> {
-    for name in names(root, folder)? {
-        let relative = folder.join(name);
-        let metadata = fs::symlink_metadata(root.join(&relative)).map_err(unreadable(&relative))?;
-        if metadata.is_dir() {
-            collect(root, &relative, files)?;
-        } else if metadata.is_file() {
-            files.insert(relative, metadata.permissions().mode() & 0o111 != 0);
+/// A path from the artifact's root; one that climbs out stays at the root, as the run reads it.
+fn below(path: &str) -> PathBuf {
+    let mut clean = PathBuf::new();
+    for component in Path::new(path).components() {
+        match component {
+            Component::Normal(name) => clean.push(name),
+            Component::ParentDir => {
+                clean.pop();
+            }
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
         }
     }
-    Ok(())
-}
-
-fn names(root: &Path, folder: &Path) -> Result<Vec<std::ffi::OsString>, ClosureError> {
-    let list = || -> io::Result<Vec<_>> {
-        let mut names = fs::read_dir(root.join(folder))?
-            .map(|entry| Ok(entry?.file_name()))
-            .collect::<io::Result<Vec<_>>>()?;
-        names.sort();
-        Ok(names)
-    };
-    list().map_err(unreadable(folder))
-}
-
-fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> ClosureError {
-    let path = path.display().to_string();
-    move |source| ClosureError::Unreadable { path, source }
-}
-
-/// Length-prefixed paths, modes and content digests, in the order of paths.
-fn digest(root: &Path, files: &BTreeMap<PathBuf, bool>) -> Result<[u8; 32], ClosureError> {
-    let mut all = Sha256::new();
-    for (path, executable) in files {
-        let mut content = Sha256::new();
-        let mut file = fs::File::open(root.join(path)).map_err(unreadable(path))?;
-        copy(&mut file, &mut content).map_err(unreadable(path))?;
-        let name = path.as_os_str().as_encoded_bytes();
-        all.update(u64::try_from(name.len()).unwrap_or(u64::MAX).to_be_bytes());
-        all.update(name);
-        all.update([u8::from(*executable)]);
-        all.update(content.finalize());
-    }
-    Ok(all.finalize().into())
-}
-
-fn copy(file: &mut fs::File, hash: &mut Sha256) -> io::Result<()> {
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        match io::Read::read(file, &mut buffer)? {
-            0 => return Ok(()),
-            n => hash.update(&buffer[..n]),
-        }
-    }
+    clean
 }
 
 /// `path` seen from `folder`, without `.` and `..`; `None` when it leaves the root.

@@ -38,16 +38,36 @@ const READERS: [&str; 14] = [
 pub(super) struct Findings {
     /// Sources of local modules, as written.
     pub(super) modules: Vec<String>,
+    /// Files and directories that functions read, by paths that can be read off.
+    pub(super) named: Vec<Named>,
     /// Why more than the module directories may be read.
     pub(super) wide: Option<String>,
+}
+
+/// A path that a function reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    /// Relative to the directory of the module that names it; otherwise to the stack's.
+    pub(super) of_module: bool,
+    /// The path.
+    pub(super) path: String,
+    /// What is read is a template.
+    pub(super) template: bool,
+}
+
+/// Whether a template could read files by itself.
+pub(super) fn reads_files(template: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(template);
+    let computes = text.contains("${") || text.contains("%{");
+    computes && (text.contains("provider::") || READERS.iter().any(|name| text.contains(name)))
 }
 
 impl Findings {
     /// Everything counts.
     pub(super) fn wide(why: impl Into<String>) -> Self {
         Self {
-            modules: Vec::new(),
             wide: Some(why.into()),
+            ..Self::default()
         }
     }
 }
@@ -200,42 +220,70 @@ impl Visit for Reading {
 
     fn visit_func_call(&mut self, call: &FuncCall) {
         let name = call.name.name.as_str();
-        if READERS.contains(&name) && call.name.namespace.is_empty() && !is_plain(call) {
-            self.widen(|| {
-                format!("{name}() is called with a path that is not a literal inside the module directory")
-            });
+        if !READERS.contains(&name) || !call.name.namespace.is_empty() {
+            return visit_func_call(self, call);
         }
         if name == "templatestring" {
-            self.widen(|| "templatestring() may read any file".to_owned());
+            return self.widen(|| "templatestring() may read any file".to_owned());
         }
-        if name == "fileset" && is_plain(call) {
-            // path.module as the directory is plain here; the pattern is looked at like any other text.
-            call.args
-                .iter()
-                .skip(1)
-                .for_each(|argument| self.visit_expr(argument));
-        } else {
-            visit_func_call(self, call);
+        match call.args.iter().next().and_then(path_of) {
+            Some(path) => {
+                self.findings.named.push(Named {
+                    template: name == "templatefile",
+                    ..path
+                });
+                // The pattern of a fileset, the values of a template: looked at like any other text.
+                call.args
+                    .iter()
+                    .skip(1)
+                    .for_each(|argument| self.visit_expr(argument));
+            }
+            None => self.widen(|| format!("{name}() is called with a path that cannot be read off")),
         }
     }
 }
 
-/// The first argument is a text, or `"${path.module}/text"`; that it stays inside is seen with its literals.
-fn is_plain(call: &FuncCall) -> bool {
-    match call.args.iter().next() {
-        Some(Expression::String(text)) => !text.starts_with(['/', '~']),
-        Some(Expression::StringTemplate(template)) => {
-            template.iter().enumerate().all(|(index, element)| match element {
-                Element::Literal(_) => true,
-                Element::Interpolation(part) => index == 0 && is_module_path(&part.expr),
-                Element::Directive(_) => false,
-            })
+/// The path that an expression is, where it can be read off: a text, or one behind `path.module`, `path.root` or
+/// `path.cwd`, or one of these alone.
+fn path_of(expression: &Expression) -> Option<Named> {
+    let named = |of_module: bool, path: &str| Named {
+        of_module,
+        path: path.to_owned(),
+        template: false,
+    };
+    match expression {
+        Expression::String(text) => (!text.starts_with(['/', '~'])).then(|| named(false, text)),
+        Expression::StringTemplate(template) => {
+            let mut elements = template.iter();
+            let base = match elements.next() {
+                Some(Element::Interpolation(part)) => {
+                    path_of(&part.expr).filter(|base| base.path.is_empty())?
+                }
+                _ => return None,
+            };
+            let mut path = String::new();
+            for element in elements {
+                match element {
+                    Element::Literal(text) => path.push_str(text),
+                    _ => return None,
+                }
+            }
+            // Behind the directory's name itself only a slash begins a path in it.
+            (path.is_empty() || path.starts_with('/')).then(|| named(base.of_module, &path))
         }
-        Some(Expression::Traversal(traversal)) => {
-            // fileset(path.module, "*.yaml")
-            is_path(traversal) && call.name.name.as_str() == "fileset"
+        Expression::Traversal(traversal) if is_path(traversal) => {
+            let [operator] = traversal.operators.as_slice() else {
+                return None;
+            };
+            match operator.value() {
+                TraversalOperator::GetAttr(name) if name.as_str() == "module" => Some(named(true, "")),
+                TraversalOperator::GetAttr(name) if matches!(name.as_str(), "root" | "cwd") => {
+                    Some(named(false, ""))
+                }
+                _ => None,
+            }
         }
-        _ => false,
+        _ => None,
     }
 }
 

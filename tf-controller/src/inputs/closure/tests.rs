@@ -14,7 +14,8 @@ fn artifact(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 fn closure(files: &[(&str, &str)], module: &str) -> Closure {
-    read(artifact(files).path(), module).unwrap()
+    let folder = artifact(files);
+    read(&Tree::read(folder.path()).unwrap(), module, &[]).unwrap()
 }
 
 /// Whether a change of `path` counts for the stack at `a`.
@@ -50,9 +51,10 @@ fn the_module_directory_and_its_local_modules_count_and_nothing_else() {
 fn what_may_read_elsewhere_widens_and_says_why() {
     let wide = [
         "locals { a = file(var.name) }",
-        "locals { a = file(\"../b/x\") }",
+        "locals { a = file(\"../../x\") }",
         "locals { a = file(\"/etc/passwd\") }",
-        "locals { a = templatefile(\"${path.root}/../x.tpl\", {}) }",
+        "locals { a = fileset(path.module, \"../*\") }",
+        "locals { a = file(\"${path.module}x\") }",
         "locals { a = \"${var.x}/${path.module}/y\" }",
         "locals { a = join(\"/\", [path.module, \"x\"]) }",
         "module \"x\" {\n  source = var.source\n}",
@@ -72,10 +74,11 @@ fn what_may_read_elsewhere_widens_and_says_why() {
 ",
     );
     insta::assert_snapshot!(table, @r#"
-    a/main.tf: file() is called with a path that is not a literal inside the module directory
-    a/main.tf: the text "../b/x" leads out of the module directory
-    a/main.tf: file() is called with a path that is not a literal inside the module directory
-    a/main.tf: the text "/../x.tpl" leads out of the module directory
+    a/main.tf: file() is called with a path that cannot be read off
+    a/main.tf: the path "../../x" leads out of the artifact
+    a/main.tf: file() is called with a path that cannot be read off
+    a/main.tf: the text "../*" leads out of the module directory
+    a/main.tf: file() is called with a path that cannot be read off
     a/main.tf: path.* is used in a way that cannot be resolved by reading
     a/main.tf: path.* is used in a way that cannot be resolved by reading
     a/main.tf: a module source is computed
@@ -83,8 +86,37 @@ fn what_may_read_elsewhere_widens_and_says_why() {
     a/main.tf: module source "../../../up" is no directory of the artifact
     a/main.tf: the text "cd ../b && ./run" leads out of the module directory
     a/main.tf: does not parse
-    a/main.tf: templatestring() is called with a path that is not a literal inside the module directory
+    a/main.tf: templatestring() may read any file
     "#);
+}
+
+#[test]
+fn files_that_expressions_name_count_wherever_they_lie() {
+    let text = r#"
+        locals {
+          text = file("../b/one.txt")
+          there = fileexists("${path.module}/../b/two.txt")
+          set = fileset("${path.root}/../c", "*.yaml")
+          tpl = templatefile("../d/x.tpl", { a = 1 })
+        }
+    "#;
+    let files = [("a/main.tf", text), ("d/x.tpl", "hello ${a}"), ("b/one.txt", "1")];
+    assert_eq!(closure(&files, "a").wide, None);
+    for read in ["b/one.txt", "b/two.txt", "c/new.yaml", "c/deep/x"] {
+        assert!(counts(&files, read), "{read}");
+    }
+    assert!(!counts(&files, "b/three.txt") && !counts(&files, "d/y.tpl"));
+    // A template that reads files itself may read any.
+    let reading = [files[0], ("d/x.tpl", "${file(a)}")];
+    assert!(closure(&reading, "a").wide.is_some());
+    let tree = artifact(&[("a/main.tf", ""), ("env/x.tfvars", "a = 1")]);
+    let tree = Tree::read(tree.path()).unwrap();
+    let with = read(&tree, "a", &["env/x.tfvars".to_owned()]).unwrap();
+    assert_ne!(
+        with.digest,
+        read(&tree, "a", &[]).unwrap().digest,
+        "a variable file counts"
+    );
 }
 
 #[test]
@@ -104,9 +136,10 @@ fn plain_paths_do_not_widen() {
 #[test]
 fn a_path_out_of_the_artifact_is_refused() {
     let dir = artifact(&[("a/main.tf", "")]);
-    assert!(matches!(read(dir.path(), "../x"), Err(ClosureError::Escapes(_))));
-    assert!(matches!(read(dir.path(), "nope"), Err(ClosureError::NoModule(_))));
-    assert!(read(dir.path(), "").is_ok());
+    let tree = Tree::read(dir.path()).unwrap();
+    assert!(matches!(read(&tree, "../x", &[]), Err(ClosureError::Escapes(_))));
+    assert!(matches!(read(&tree, "nope", &[]), Err(ClosureError::NoModule(_))));
+    assert!(read(&tree, "", &[]).is_ok());
 }
 
 #[test]

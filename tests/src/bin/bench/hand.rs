@@ -1,0 +1,65 @@
+//! The bare CLI, called as somebody would by hand: the same module, the same backend on the same API.
+
+use crate::stacks;
+use sluice_tests::Failed;
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// Somebody with a CLI.
+pub(crate) struct Hand {
+    tool: PathBuf,
+    folder: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Hand {
+    pub(crate) fn new(tool: &Path, folder: &Path, kubeconfig: &Path) -> Self {
+        Self {
+            tool: tool.to_owned(),
+            folder: folder.join("hand"),
+            kubeconfig: kubeconfig.to_owned(),
+        }
+    }
+
+    /// `init && plan && apply` in a new directory.
+    pub(crate) fn first(&self, name: &str) -> Result<Duration, Failed> {
+        let folder = self.folder.join(name);
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("main.tf"), stacks::TWENTY)?;
+        let backend = format!(
+            "terraform {{\n  backend \"kubernetes\" {{\n    secret_suffix = \"hand-{name}\"\n    namespace = \"default\"\n  }}\n}}\n"
+        );
+        std::fs::write(folder.join("backend_override.tf"), backend)?;
+        let began = Instant::now();
+        self.call(&folder, &["init", "-input=false"])?;
+        self.call(&folder, &["plan", "-input=false", "-out=plan"])?;
+        self.call(&folder, &["apply", "-input=false", "plan"])?;
+        Ok(began.elapsed())
+    }
+
+    /// `init && plan` where nothing is to be done, in a fresh checkout.
+    pub(crate) fn again(&self, name: &str) -> Result<Duration, Failed> {
+        let folder = self.folder.join(name);
+        std::fs::remove_dir_all(folder.join(".terraform"))?;
+        let began = Instant::now();
+        self.call(&folder, &["init", "-input=false"])?;
+        self.call(&folder, &["plan", "-input=false", "-detailed-exitcode"])?;
+        Ok(began.elapsed())
+    }
+
+    fn call(&self, folder: &Path, arguments: &[&str]) -> Result<(), Failed> {
+        let mut command = Command::new(&self.tool);
+        command.args(arguments).current_dir(folder).stdin(Stdio::null());
+        let command = command
+            .env("CHECKPOINT_DISABLE", "1")
+            .env("KUBE_CONFIG_PATH", &self.kubeconfig);
+        let done = command.output()?;
+        if done.status.success() {
+            return Ok(());
+        }
+        Err(format!("{arguments:?}: {}", String::from_utf8_lossy(&done.stderr)).into())
+    }
+}
