@@ -116,7 +116,9 @@ fn is_drift(history: &History, fact: &RunFact) -> bool {
         last.outcome == Outcome::Succeeded && last.inputs == fact.inputs && last.destroy == fact.destroy
     };
     let wanted = history.pending.as_ref().is_none_or(|pending| pending.drift);
-    checks && wanted && history.last.as_ref().is_some_and(steady)
+    // The first run that is known is a look at the interval only where a stack was taken over as it was.
+    let first = fact.trigger == Trigger::Interval;
+    checks && wanted && history.last.as_ref().map_or(first, steady)
 }
 
 /// What counts of one run.

@@ -8,6 +8,7 @@ mod history;
 mod observe;
 mod report;
 mod resolve;
+mod takeover;
 
 pub(crate) use dependencies::{in_order, neighbours, version};
 pub use resolve::Artifacts;
@@ -145,6 +146,7 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
     let mut facts = gather(&stack, &observed, context.clock.now());
     facts.phase = Some(Phase::of(&stack.uid().unwrap_or_default(), context.since));
     let resolved = resolve_inputs(&stack, &observed, &mut facts, context).await;
+    takeover::take_over(&stack, &observed.runs, &mut facts);
     facts.approval = approval_of(&stack, &observed.runs, &facts);
     facts.policy.glass = glass(&stack, &observed, context.glass.is_some());
     let mut step = decided(&stack, &mut facts, context).await?;

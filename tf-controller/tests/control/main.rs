@@ -23,6 +23,7 @@ mod looks;
 mod plans;
 mod service;
 mod storms;
+mod takeover;
 mod watches;
 mod webhooks;
 mod world;

@@ -186,7 +186,7 @@ pub(super) async fn keep(
     });
     if workspace.reporter.flush(context.settings.patience).await.is_ok() {
         let keep = planned.has_changes.then_some(name.run.as_str());
-        stored::forget(context, &bundle.stack, keep).await;
+        stored::forget(context, &bundle.stack, &bundle.workspace, keep).await;
     }
     Ok(())
 }

@@ -69,7 +69,7 @@ pub(super) async fn load(
 }
 
 /// Removes all stored plans of a stack, of whatever workspace, but the one that `keep` made. Failures are only logged: the next plan tries again.
-pub(super) async fn forget(context: &Context, stack: &Stack, keep: Option<&str>) {
+pub(super) async fn forget(context: &Context, stack: &Stack, workspace: &str, keep: Option<&str>) {
     let selector = store::selector_of_all(&stack.name);
     sweep(&secrets(context, stack), &selector, |metadata| {
         let annotations = metadata.annotations.as_ref();
@@ -80,6 +80,25 @@ pub(super) async fn forget(context: &Context, stack: &Stack, keep: Option<&str>)
             && keep.is_some()
     })
     .await;
+    forget_unlabelled(&secrets(context, stack), stack, workspace).await;
+}
+
+/// Removes the plan that an old tofu-controller stored under the fixed name, without labels.
+async fn forget_unlabelled(api: &Api<Secret>, stack: &Stack, workspace: &str) {
+    let name = store::object_name("tfplan", workspace, &stack.name);
+    let Ok(Some(found)) = api.get_metadata_opt(&name).await else {
+        return;
+    };
+    let owned = found.metadata.owner_references.iter().flatten();
+    if owned.into_iter().any(|owner| owner.uid == stack.uid)
+        && let Err(error) = api.delete(&name, &DeleteParams::default()).await
+    {
+        tracing::warn!(
+            name,
+            error = &error as &dyn std::error::Error,
+            "an old plan stays for now"
+        );
+    }
 }
 
 /// Writes the readable form that is asked for and removes the others.

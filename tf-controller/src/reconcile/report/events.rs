@@ -6,6 +6,7 @@ use super::{
     succeeded,
 };
 use crate::decide::{Rest, Step};
+use crate::reconcile::takeover::foreign_plan;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use sluice_api::{
     condition::{TerraformCondition as Kind, find},
@@ -35,6 +36,13 @@ pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus)
     }
     if ready_is_new {
         events.extend(session(report));
+    }
+    if let (Step::Start(_), Some(id)) = (report.step, foreign_plan(report.stack, report.runs)) {
+        let text = format!(
+            "The plan {id:?} that waited was made by another program: its id names a commit and no effect, so it is \
+             not applied. A new plan is made, to be approved by its own id."
+        );
+        events.push(Event::normal("TerraformPlanReplaced", text));
     }
     if let Step::Rest(rest) = report.step {
         if ready_is_new {

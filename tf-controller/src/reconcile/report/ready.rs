@@ -294,10 +294,22 @@ fn failed(report: &Report<'_>) -> Verdict<Kind> {
     )
 }
 
+/// As another program left it, where nothing has changed since.
+fn as_left(report: &Report<'_>) -> Verdict<Kind> {
+    let held = report
+        .stack
+        .status
+        .as_ref()
+        .map(|status| status.conditions.as_slice());
+    Verdict::carried(Kind::Ready, held.unwrap_or_default())
+        .filter(|held| held.truth == Truth::True)
+        .unwrap_or_else(|| ready(Truth::Unknown, PROGRESSING, "Reconciliation in progress"))
+}
+
 /// All is as wanted.
 fn steady(report: &Report<'_>) -> Verdict<Kind> {
     let Some(run) = report.ended().next() else {
-        return ready(Truth::Unknown, PROGRESSING, "Reconciliation in progress");
+        return as_left(report);
     };
     let revision = &run.spec.source.revision;
     if succeeded(run) && run.status.as_ref().is_some_and(|s| s.attempted_apply) {

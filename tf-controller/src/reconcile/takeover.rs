@@ -1,0 +1,64 @@
+//! Objects that tofu-controller left behind: they go on where it stopped. Pure.
+//!
+//! Such an object has a status and no runs. There is no digest of its inputs, so what stands in its status tells whether
+//! anything changed: the same revision and the same generation as the last success, and nothing pending. Then the stack is
+//! as wanted, and its first run is the check that is due at its interval. The same holds of an object of ours whose runs
+//! somebody deleted. A plan that waited is never applied: its id names a commit, and no effect.
+
+use crate::decide::{Facts, Inputs, Outcome, RunAction, RunFact, SourceFact, Trigger};
+use jiff::Timestamp;
+use sluice_api::{
+    condition::{TerraformCondition as Kind, find},
+    run::TerraformRun,
+    terraform::{Terraform, plan_id::PlanId},
+};
+
+/// Takes the status for the newest run, where there is none and nothing has changed.
+pub(super) fn take_over(stack: &Terraform, runs: &[TerraformRun], facts: &mut Facts) {
+    if !runs.is_empty() || facts.deleting {
+        return;
+    }
+    let (Inputs::Known(inputs), Some(finished)) = (&facts.inputs, settled(stack, facts)) else {
+        return;
+    };
+    facts.history.last_success = Some(finished);
+    facts.history.last = Some(RunFact {
+        name: String::new(),
+        action: RunAction::PlanAndApply,
+        trigger: Trigger::Revision,
+        destroy: stack.spec.destroy,
+        generation: facts.generation,
+        inputs: inputs.clone(),
+        attempt: 1,
+        outcome: Outcome::Succeeded,
+        stale: false,
+        finished,
+    });
+}
+
+/// When the stack was last found as wanted, if its status says that it still is.
+fn settled(stack: &Terraform, facts: &Facts) -> Option<Timestamp> {
+    let status = stack.status.as_ref()?;
+    let SourceFact::Found { revision, .. } = &facts.source else {
+        return None;
+    };
+    let known = [&status.last_applied_revision, &status.last_planned_revision];
+    let ready = find(&status.conditions, Kind::Ready)?;
+    let unchanged = status.observed_generation == Some(facts.generation)
+        && status.last_attempted_revision == *revision
+        && known.contains(&revision)
+        && ready.status == "True"
+        && status.plan.as_ref().is_none_or(|plan| plan.pending.is_empty());
+    let time = status
+        .last_successful_reconcile_at
+        .as_ref()
+        .or(status.last_plan_at.as_ref());
+    time.filter(|_| unchanged).map(|time| time.0)
+}
+
+/// The id of a waiting plan that was made by another program: it is planned anew.
+pub(super) fn foreign_plan<'s>(stack: &'s Terraform, runs: &[TerraformRun]) -> Option<&'s str> {
+    let plan = stack.status.as_ref()?.plan.as_ref()?;
+    let foreign = runs.is_empty() && !plan.pending.is_empty() && plan.pending.parse::<PlanId>().is_err();
+    foreign.then_some(plan.pending.as_str())
+}

@@ -1,0 +1,177 @@
+//! Objects, plans and states that tofu-controller left behind go on where it stopped.
+
+use crate::looks::{condition, pending};
+use crate::world::World;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use sluice_api::terraform::Terraform;
+use std::io::Write;
+
+const STACK: &str = "resource \"terraform_data\" \"it\" { input = \"one\" }";
+
+/// The state of that module after an apply, in the Secret of the kubernetes backend.
+fn state() -> Value {
+    let value = json!({ "value": "one", "type": "string" });
+    let attributes = json!({ "id": "0d9a6f9e-0000-0000-0000-000000000000", "input": value, "output": value, "triggers_replace": null });
+    let state = json!({ "version": 4, "terraform_version": "1.9.0", "serial": 3, "outputs": {}, "check_results": null,
+        "lineage": "6ce0f7a2-0000-0000-0000-000000000000",
+        "resources": [{ "mode": "managed", "type": "terraform_data", "name": "it",
+            "provider": "provider[\"terraform.io/builtin/terraform\"]",
+            "instances": [{ "schema_version": 0, "attributes": attributes, "sensitive_attributes": [] }] }] });
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(state.to_string().as_bytes()).unwrap();
+    json!({ "metadata": { "name": "tfstate-default-net", "annotations": { "encoding": "gzip" },
+            "labels": { "tfstate": "true", "tfstateSecretSuffix": "net", "tfstateWorkspace": "default",
+                        "app.kubernetes.io/managed-by": "terraform" } },
+        "data": { "tfstate": ByteString(gzip.finish().unwrap()) } })
+}
+
+/// What tofu-controller 0.16 stores of a plan: one Secret of a fixed name, labelled, owned but not controlled.
+fn plan_secret(uid: &str, id: &str) -> Value {
+    json!({ "metadata": { "name": "tfplan-default-net",
+            "labels": { "infra.contrib.fluxcd.io/plan-name": "net", "infra.contrib.fluxcd.io/plan-workspace": "default" },
+            "annotations": { "encoding": "gzip", "savedPlan": id, "infra.contrib.fluxcd.io/plan-full-name": "net",
+                "infra.contrib.fluxcd.io/plan-full-workspace": "default", "infra.contrib.fluxcd.io/plan-hash": "00" },
+            "ownerReferences": [{ "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform", "name": "net", "uid": uid }] },
+        "type": "Opaque", "data": { "tfplan": ByteString(b"not ours".to_vec()) } })
+}
+
+fn told(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({ "type": kind, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1 })
+}
+
+/// The object with finalizer, status, plan and state as the other controller left them.
+async fn left_behind(world: &World, spec: Value, status: Value, plan: &str) {
+    world.stack("net", spec).await;
+    let api: Api<Terraform> = world.api();
+    let body = json!({ "metadata": { "finalizers": ["finalizers.tf.contrib.fluxcd.io"] } });
+    let stack = api
+        .patch("net", &PatchParams::default(), &Patch::Merge(body))
+        .await
+        .unwrap();
+    let status = json!({ "status": status });
+    api.patch_status("net", &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
+    let secrets: Api<Secret> = world.api();
+    for secret in [state(), plan_secret(&stack.uid().unwrap(), plan)] {
+        secrets
+            .create(&PostParams::default(), &serde_json::from_value(secret).unwrap())
+            .await
+            .unwrap();
+    }
+}
+
+fn applied(revision: &str, last_success: &str) -> Value {
+    json!({ "observedGeneration": 1, "lastAppliedRevision": revision, "lastAttemptedRevision": revision,
+        "lastPlannedRevision": revision, "lastPlannedGeneration": 1, "lastPlanAt": last_success,
+        "lastSuccessfulReconcileAt": last_success,
+        "plan": { "lastApplied": "plan-main-aaaaaaaaaa", "pending": "", "isDriftDetectionPlan": false },
+        "conditions": [
+            told("Ready", "True", "TerraformAppliedSucceed", &format!("Applied successfully: {revision}")),
+            told("Apply", "True", "TerraformAppliedSucceed", "Applied successfully"),
+            told("Plan", "True", "TerraformPlannedWithChanges", "Plan generated"),
+        ] })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_applied_stack_goes_on_without_a_plan_until_its_interval() {
+    let mut world = World::without_controller().await;
+    let revision = world.commit("a", &[("main.tf", STACK)]).await;
+    let now = "2100-01-01T00:00:00Z"; // The interval is never over.
+    left_behind(
+        &world,
+        json!({ "interval": "1h" }),
+        applied(&revision, now),
+        "plan-main-aaaaaaaaaa",
+    )
+    .await;
+    world.start(4).await;
+    // A request is what brings the first run: before it there was none.
+    world.request("net", "first").await;
+    let run = world
+        .run("net", "the check", |run| {
+            run.status.as_ref().is_some_and(|s| s.phase.is_final())
+        })
+        .await;
+    assert_eq!(run.name_any().rsplit('-').next(), Some("1"));
+    let ready = world.ready("net", "True").await;
+    assert_eq!(
+        world.history("net").await,
+        "1 Plan Request 1: Succeeded TerraformPlannedNoChanges +0 ~0 -0"
+    );
+    assert!(condition(&ready, "Apply").starts_with("True TerraformAppliedSucceed"));
+    let secrets: Api<Secret> = world.api();
+    let old = secrets.get_opt("tfplan-default-net").await.unwrap();
+    assert!(old.is_none(), "the other program's plan is cleaned up");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_revision_or_generation_is_planned() {
+    for (revision, generation) in [("main@sha1:before", 1), ("", 7)] {
+        let mut world = World::without_controller().await;
+        let now = world.commit("a", &[("main.tf", STACK)]).await;
+        let revision = if revision.is_empty() { &now } else { revision };
+        let mut status = applied(revision, "2100-01-01T00:00:00Z");
+        status["observedGeneration"] = json!(generation);
+        left_behind(&world, json!({}), status, "plan-main-aaaaaaaaaa").await;
+        world.start(4).await;
+        world.ready("net", "True TerraformPlannedNoChanges").await;
+        assert_eq!(
+            world.history("net").await,
+            "1 PlanAndApply Revision 1: Succeeded TerraformPlannedNoChanges +0 ~0 -0"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_waited_is_made_anew_and_its_id_approves_nothing() {
+    let mut world = World::without_controller().await;
+    let revision = world
+        .commit(
+            "a",
+            &[(
+                "main.tf",
+                "resource \"terraform_data\" \"it\" { input = \"two\" }",
+            )],
+        )
+        .await;
+    let mut status = applied(&revision, "2026-01-01T00:00:00Z");
+    status["plan"]["pending"] = json!("plan-main-aaaaaaaaaa");
+    status["conditions"] = json!([told(
+        "Ready",
+        "Unknown",
+        "TerraformPlannedWithChanges",
+        "Plan generated: set approvePlan: \"plan-main-aaaaaaaaaa\" to approve this plan."
+    )]);
+    // Approved while no controller was there.
+    let spec = json!({ "approvePlan": "plan-main-aaaaaaaaaa" });
+    left_behind(&world, spec, status, "plan-main-aaaaaaaaaa").await;
+    world.start(4).await;
+    let waiting = world
+        .until("net", "a plan of ours", |stack| {
+            pending(stack).len() > "plan-main-aaaaaaaaaa".len()
+        })
+        .await;
+    let ready = condition(
+        &world.ready("net", "Unknown TerraformPlannedWithChanges").await,
+        "Ready",
+    );
+    assert!(
+        ready.contains(&pending(&waiting)) && ready.contains("(approvePlan"),
+        "{ready}"
+    );
+    world.event("net", "TerraformPlanReplaced").await;
+    assert_eq!(
+        world.history("net").await,
+        "1 Plan Revision 1: Succeeded TerraformPlannedWithChanges +0 ~1 -0"
+    );
+    world
+        .edit("net", json!({ "approvePlan": pending(&waiting) }))
+        .await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
+}
