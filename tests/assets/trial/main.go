@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,6 +48,7 @@ type provider struct {
 	// Calls that no configuration of the suites leads to are not there; they would crash the provider.
 	tfprotov6.ProviderServer
 	world string
+	token string
 	stop  chan struct{}
 	once  sync.Once
 }
@@ -113,7 +115,7 @@ func (p *provider) ConfigureProvider(_ context.Context, r *tfprotov6.ConfigurePr
 	if err != nil {
 		return nil, err
 	}
-	p.world = text(config["world"])
+	p.world, p.token = text(config["world"]), text(config["token"])
 	return &tfprotov6.ConfigureProviderResponse{Diagnostics: failed(os.MkdirAll(filepath.Join(p.world, "things"), 0o755))}, nil
 }
 
@@ -277,7 +279,10 @@ func (p *provider) obey(step, name string) (order, error) {
 	if err != nil {
 		return order{}, err
 	}
-	given := told.Steps[step]
+	given, named := told.Steps[step+" "+name]
+	if !named {
+		given = told.Steps[step]
+	}
 	if given.Crash {
 		os.Exit(3)
 	}
@@ -297,7 +302,9 @@ func (p *provider) obey(step, name string) (order, error) {
 		}
 	}
 	if given.Fail != "" {
-		return given, errors.New(given.Fail)
+		// A careless provider tells what it was given.
+		told := strings.NewReplacer("{token}", p.token, "{environment}", os.Getenv("TRIAL_TOKEN"))
+		return given, errors.New(told.Replace(given.Fail))
 	}
 	return given, nil
 }

@@ -74,6 +74,13 @@ impl Trial {
         )
     }
 
+    /// As [`Self::module_head`], with an expression for the provider's token.
+    #[must_use]
+    pub fn module_head_with(&self, token: &str) -> String {
+        let head = self.module_head();
+        head.replacen("  world = ", &format!("  token = {token}\n  world = "), 1)
+    }
+
     /// The beginning of a module that uses the provider: `resource "trial_thing"` (`name`, `content`; `id`, `random` and
     /// the sensitive `secret` are known after apply) and `data "trial_value"` (`value`, read anew by each plan).
     #[must_use]
@@ -91,8 +98,10 @@ impl Trial {
         self.folder.path().join("world")
     }
 
-    /// Says how the steps `read`, `plan`, `create`, `update`, `delete` and `value` are to go, each with `delayMs`, `fail`,
-    /// `failAfter`, `crash` and `hang`; beside `steps` stand `ignoreInterrupts`, `secret` and `value`.
+    /// Says how the steps `read`, `plan`, `create`, `update`, `delete` and `value` are to go (`create a`: for that resource
+    /// alone), each with `delayMs`, `fail`,
+    /// `failAfter`, `crash` and `hang` (in `fail`, `{token}` and `{environment}` stand for the configured token and for
+    /// `TRIAL_TOKEN`); beside `steps` stand `ignoreInterrupts`, `secret` and `value`.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -81,6 +81,9 @@ pub struct Bundle {
     /// Services that are asked before a plan is stored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub webhooks: Vec<Webhook>,
+    /// Values that came out of Secrets: they are taken out of every text that the run shows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
 }
 
 /// A key that plans of this stack are sealed with.

@@ -10,4 +10,5 @@ pub mod chunk;
 pub mod cli;
 pub mod plan;
 pub mod run;
+pub mod secrets;
 pub mod template;

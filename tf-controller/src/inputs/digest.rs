@@ -25,6 +25,7 @@ const NOT_INPUTS: &[&str] = &[
     "lastApply",    // covered by the effect digest, which it makes single-use
     "key",          // the key of this digest
     "planKeys",     // how a plan is kept, which a rotation changes
+    "secrets",      // which of the values are not to be shown
 ];
 
 /// The digest, keyed so that it tells nothing of the values.

@@ -16,7 +16,7 @@ mod widen;
 pub use backend::{Backend, DefaultBackend, Named, Place, backend};
 pub use digest::digest;
 pub use plan_keys::{Holder, PlanKeyError, SecretPlace, plan_keys};
-pub use reads::reads;
+pub use reads::{read, reads};
 pub use refused::refused;
 pub use state_place::state_place;
 pub use variables::{Pairs, PairsError, Selected, generate, select};

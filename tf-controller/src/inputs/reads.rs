@@ -4,49 +4,61 @@
 use kube::ResourceExt;
 use sluice_api::terraform::{KeySource, Terraform};
 use sluice_runtime::schedule::ObjectKey;
+use std::collections::BTreeSet;
 
 /// Whether the stack reads this object, or writes its outputs to it.
 #[must_use]
 pub fn reads(stack: &Terraform, kind: KeySource, object: &ObjectKey) -> bool {
-    let own = stack.namespace().unwrap_or_default();
-    let here = own == object.namespace;
-    let named = |name: &str| here && name == object.name;
-    let spec = &stack.spec;
-    let of_kind = |other: KeySource, name: &str| other == kind && named(name);
-    if spec.vars_from.iter().any(|from| of_kind(from.kind, &from.name))
-        || spec
-            .backend_configs_from
-            .iter()
-            .any(|from| of_kind(from.kind, &from.name))
-        || variables(stack, kind).any(named)
-        || environment(stack, kind).any(named)
-    {
-        return true;
-    }
-    if kind == KeySource::ConfigMap {
-        return false;
-    }
-    let of_cli = spec.cli_config_secret_ref.as_ref().is_some_and(|secret| {
-        let namespace = if secret.namespace.is_empty() {
-            &own
-        } else {
-            &secret.namespace
-        };
-        *namespace == object.namespace && secret.name == object.name
-    });
-    of_cli
-        || spec
-            .file_mappings
-            .iter()
-            .any(|mapping| named(&mapping.secret_ref.name))
-        || spec
-            .read_inputs_from_secrets
-            .iter()
-            .any(|input| named(&input.name))
-        || spec
+    let writes = kind == KeySource::Secret
+        && stack.namespace().unwrap_or_default() == object.namespace
+        && stack
+            .spec
             .write_outputs_to_secret
             .as_ref()
-            .is_some_and(|target| named(&target.name))
+            .is_some_and(|target| target.name == object.name);
+    writes || read(stack, kind).contains(object)
+}
+
+/// The objects of a kind that the stack reads.
+#[must_use]
+pub fn read(stack: &Terraform, kind: KeySource) -> BTreeSet<ObjectKey> {
+    let own = stack.namespace().unwrap_or_default();
+    let spec = &stack.spec;
+    let vars = spec.vars_from.iter().map(|from| (from.kind, &from.name));
+    let backend = spec
+        .backend_configs_from
+        .iter()
+        .map(|from| (from.kind, &from.name));
+    let picked = vars.chain(backend).filter(|(other, _)| *other == kind);
+    let mut names: Vec<&str> = picked.map(|(_, name)| name.as_str()).collect();
+    names.extend(variables(stack, kind));
+    names.extend(environment(stack, kind));
+    let mut found = BTreeSet::new();
+    if kind == KeySource::Secret {
+        names.extend(
+            spec.file_mappings
+                .iter()
+                .map(|mapping| mapping.secret_ref.name.as_str()),
+        );
+        names.extend(
+            spec.read_inputs_from_secrets
+                .iter()
+                .map(|input| input.name.as_str()),
+        );
+        found.extend(spec.cli_config_secret_ref.as_ref().map(|secret| ObjectKey {
+            namespace: if secret.namespace.is_empty() {
+                own.clone()
+            } else {
+                secret.namespace.clone()
+            },
+            name: secret.name.clone(),
+        }));
+    }
+    found.extend(names.into_iter().map(|name| ObjectKey {
+        namespace: own.clone(),
+        name: name.to_owned(),
+    }));
+    found
 }
 
 /// `vars[].valueFrom`.

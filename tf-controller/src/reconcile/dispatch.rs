@@ -1,6 +1,9 @@
 //! Carries the decision out: makes the run, its bundle, starts it, and looks after the one in progress.
 
-use super::{Context, resolve::Resolved};
+use super::{
+    Context,
+    resolve::{self, Resolved},
+};
 use crate::{
     decide::{Health, History, NewRun, Progress, RunAction, Upkeep, upkeep},
     executor::{ExecutorError, Liveness, RunRef},
@@ -216,6 +219,7 @@ async fn launch(
     let mut bundle = Bundle {
         last_apply: history.last_started_apply.clone(),
         tool: history.tool.clone(),
+        secrets: resolve::hidden(&resolved.secrets, context).await?,
         ..resolved.bundle.clone()
     };
     let checks = bundle.aftermath.checks_digest();

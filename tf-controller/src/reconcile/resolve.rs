@@ -18,10 +18,17 @@ use serde_json::Value;
 use sluice_api::{
     interval::Interval,
     source::Artifact,
-    terraform::{ReadablePlan, Terraform},
+    terraform::{KeySource, ReadablePlan, Terraform},
 };
-use sluice_runtime::artifact::{FetchError, UnpackError};
-use sluice_tf_runner::bundle::{self, Bundle};
+use sluice_runtime::{
+    artifact::{FetchError, UnpackError},
+    schedule::ObjectKey,
+};
+use sluice_tf_runner::{
+    bundle::{self, Bundle},
+    secrets::Secrets,
+};
+use std::collections::BTreeSet;
 
 /// What a run of a stack would be made of now.
 #[derive(Clone)]
@@ -32,6 +39,8 @@ pub(super) struct Resolved {
     pub(super) bundle: Bundle,
     /// The digest of everything that a plan depends on.
     pub(super) inputs: String,
+    /// The Secrets that it was made of.
+    pub(super) secrets: BTreeSet<ObjectKey>,
 }
 
 /// Why the inputs are not known now. None is for good: what is missing may come.
@@ -104,6 +113,24 @@ impl ResolveError {
     }
 }
 
+/// What these Secrets hold, for a run that must not show it. One that is gone holds nothing.
+pub(super) async fn hidden(
+    secrets: &BTreeSet<ObjectKey>,
+    context: &Context,
+) -> Result<Vec<String>, kube::Error> {
+    let mut known = Secrets::default();
+    for ObjectKey { namespace, name } in secrets {
+        match held::secret(name, namespace, &context.client).await {
+            Ok(pairs) => pairs
+                .values()
+                .for_each(|value| known.learn(&String::from_utf8_lossy(value))),
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(known.values())
+}
+
 /// Resolves all inputs of a stack.
 pub(super) async fn resolve(
     stack: &Terraform,
@@ -133,6 +160,7 @@ pub(super) async fn resolve(
         artifact: artifact.clone(),
         bundle,
         inputs,
+        secrets: inputs::read(stack, KeySource::Secret),
     })
 }
 
@@ -232,5 +260,6 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
         key: String::new(),
         plan_keys: Vec::new(),
         webhooks: inputs::webhooks(spec),
+        secrets: Vec::new(),
     }
 }

@@ -21,6 +21,8 @@ mod lifecycle;
 mod locks;
 mod looks;
 mod plans;
+mod provider;
+mod secrecy;
 mod service;
 mod storms;
 mod takeover;

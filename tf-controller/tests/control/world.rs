@@ -47,6 +47,8 @@ pub(crate) struct World {
     pub(crate) runner: Option<String>,
     /// Where the keys of stored plans are, if they are sealed.
     pub(crate) plan_encryption: Option<SecretPlace>,
+    /// What the CLI's environment has beside the usual.
+    pub(crate) environment: BTreeMap<String, String>,
     pub(crate) kubeconfig: PathBuf,
     controllers: Vec<(Token, JoinHandle<()>)>,
     _served: (Embedded, Serving),
@@ -87,6 +89,7 @@ impl World {
             glass: true,
             runner: None,
             plan_encryption: None,
+            environment: BTreeMap::new(),
             controllers: Vec::new(),
             _served: (embedded, serving),
         }
@@ -109,12 +112,15 @@ impl World {
                 .map(str::to_owned)
                 .to_vec(),
             root,
-            environment: BTreeMap::from([
+            environment: [
                 ("PATH".to_owned(), path),
                 ("KUBECONFIG".to_owned(), api.clone()),
                 ("KUBE_CONFIG_PATH".to_owned(), api),
                 ("DISABLE_WEBHOOK_TLS_VERIFY".to_owned(), "1".to_owned()),
-            ]),
+            ]
+            .into_iter()
+            .chain(self.environment.clone())
+            .collect(),
         };
         let (executor, ended) = ProcessExecutor::new(process).unwrap();
         self.start_with(Arc::new(executor), ended, runs).await;

@@ -38,6 +38,7 @@ fn bundle() -> Bundle {
         key: "ab".repeat(32),
         plan_keys: vec![],
         webhooks: vec![],
+        secrets: Vec::new(),
     }
 }
 

@@ -28,14 +28,14 @@ pub struct PlanDocument {
     _format_version: IgnoredAny,
     #[serde(default, rename = "terraform_version")]
     _terraform_version: IgnoredAny,
-    #[serde(default, rename = "variables")]
-    _variables: IgnoredAny,
+    #[serde(default)]
+    variables: BTreeMap<String, Given>,
     #[serde(default, rename = "planned_values")]
     _planned_values: IgnoredAny,
     #[serde(default, rename = "prior_state")]
     _prior_state: IgnoredAny,
-    #[serde(default, rename = "configuration")]
-    _configuration: IgnoredAny,
+    #[serde(default)]
+    configuration: Configuration,
     #[serde(default, rename = "relevant_attributes")]
     _relevant_attributes: IgnoredAny,
     #[serde(default, rename = "checks")]
@@ -106,6 +106,41 @@ pub struct Change {
     /// Set when the resource is imported.
     #[serde(default)]
     pub importing: Option<Value>,
+}
+
+/// A variable as it was given. It is an input, and no part of what a plan does.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+struct Given {
+    #[serde(default)]
+    value: Value,
+}
+
+/// Of the module's code only what it declares as variables.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+struct Configuration {
+    #[serde(default)]
+    root_module: RootModule,
+}
+
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+struct RootModule {
+    #[serde(default)]
+    variables: BTreeMap<String, Declared>,
+}
+
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+struct Declared {
+    #[serde(default)]
+    sensitive: bool,
+}
+
+impl PlanDocument {
+    /// The values of variables that the module declares as sensitive.
+    pub fn sensitive_variables(&self) -> impl Iterator<Item = &Value> {
+        let declared = self.configuration.root_module.variables.iter();
+        let sensitive = declared.filter(|(_, declared)| declared.sensitive);
+        sensitive.filter_map(|(name, _)| self.variables.get(name).map(|given| &given.value))
+    }
 }
 
 impl Change {

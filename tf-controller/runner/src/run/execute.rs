@@ -122,7 +122,7 @@ fn conclude(reporter: &Reporter, outcome: Result<Success, RunError>) -> Ending {
             Ending::Succeeded
         }
         Err(error) => {
-            let message = bounded(&chain(&error), TEXT_LIMIT);
+            let message = bounded(&reporter.secrets().hide(&chain(&error)), TEXT_LIMIT);
             tracing::error!(reason = error.reason(), message, "run failed");
             reporter.say(|status| {
                 status.phase = error.phase();
@@ -152,6 +152,10 @@ async fn carry_out(
     let stored = approved_plan(context, run, &bundle).await?;
     if let Some(stored) = &stored {
         bundle = apply::bundle_of_plan(&stored.context, &bundle)?;
+    }
+    reporter.secrets().extend(bundle.secrets.clone());
+    if let Some(stored) = &stored {
+        reporter.secrets().extend(stored.context.secrets.clone());
     }
     let settings = &context.settings;
     let places = Places::of(

@@ -19,6 +19,7 @@ use crate::plan::document::{self, PlanDocument};
 use crate::plan::effect::{self, Effect};
 use crate::plan::store::{MadeFile, PlanContext, PlanName, StoredPlan};
 use crate::plan::{readable, shown, summary};
+use crate::secrets::Secrets;
 
 /// A plan as it was made.
 pub(super) struct Planned {
@@ -94,6 +95,7 @@ pub(super) async fn make(
     } else if has_changes || bundle.readable_plan == ReadablePlan::Json {
         let file = workspace.capture(Step::Show, &argv::show_json(file)).await?;
         document = read_document(&file).await?;
+        workspace.reporter.secrets().learn_plan(&document);
         json = Some(file);
     }
     let modules = modules::digest(&workspace.module).map_err(|source| failed("read the modules", source))?;
@@ -169,7 +171,8 @@ pub(super) async fn keep(
         let plan = to_store(bundle, workspace, run, planned)?;
         stored::save(context, &plan, &name, bundle.plan_keys.first()).await?;
     }
-    publish_readable(context, bundle, planned, &human, &name).await?;
+    let secrets = workspace.reporter.secrets().clone();
+    publish_readable(context, bundle, planned, (&human, &secrets), &name).await?;
     let summary = summary::summarize(&planned.document);
     workspace.reporter.say(|status| {
         status.has_changes = Some(planned.has_changes);
@@ -201,30 +204,39 @@ async fn human(workspace: &Workspace<'_>) -> Result<String, RunError> {
     let limit = readable::TEXT_LIMIT as u64;
     let read = File::open(file).and_then(|file| file.take(limit).read_to_end(&mut bytes));
     read.map_err(|source| failed("read the plan's text", source))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(workspace.reporter.secrets().hide(&text).into_owned())
 }
 
 async fn publish_readable(
     context: &Context,
     bundle: &Bundle,
     planned: &Planned,
-    human: &str,
+    (human, secrets): (&str, &Secrets),
     name: &PlanName,
 ) -> Result<(), RunError> {
     let form = bundle.readable_plan;
     let maps = if form == ReadablePlan::Human {
-        readable::config_maps(&readable::with_effect(human, &planned.effect), name)
+        let text = readable::with_effect(human, &planned.effect);
+        readable::config_maps(&secrets.hide(&text), name)
     } else {
         Vec::new()
     };
     let mut json = Vec::new();
     if let Some(file) = planned.json.as_ref().filter(|_| form == ReadablePlan::Json) {
-        let packed = std::fs::read(file).and_then(|bytes| chunk::compress(&bytes));
-        let effect = chunk::compress(planned.effect.canonical().as_bytes());
+        let packed = shown(file, secrets).and_then(|bytes| chunk::compress(&bytes));
+        let effect = chunk::compress(secrets.hide(&planned.effect.canonical()).as_bytes());
         let unpacked = |source| failed("pack the plan's JSON", source);
         json = readable::secrets(&packed.map_err(unpacked)?, &effect.map_err(unpacked)?, name);
     }
     stored::show(context, form, &maps, &json, name).await
+}
+
+/// The plan's JSON as people may see it: the CLI's own shows sensitive values.
+fn shown(json: &Path, secrets: &Secrets) -> std::io::Result<Vec<u8>> {
+    let mut whole: serde_json::Value = serde_json::from_slice(&std::fs::read(json)?)?;
+    secrets.hide_in(&mut whole);
+    Ok(serde_json::to_vec(&whole)?)
 }
 
 fn to_store(
@@ -253,6 +265,7 @@ fn to_store(
         tool: tool.name,
         tool_version: tool.version,
         destroy: run.spec.destroy,
+        secrets: workspace.reporter.secrets().values(),
     };
     Ok(StoredPlan { plan, context })
 }

@@ -1,6 +1,8 @@
 //! What a run has to say, written to its status as merge patches by a task of its own: the run goes on while the API is away,
 //! and what it said meanwhile is written when it is back.
 
+use std::borrow::Cow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -11,6 +13,7 @@ use sluice_runtime::status::difference;
 use tokio::sync::watch;
 
 use super::patience::is_passing;
+use crate::secrets::Secrets;
 
 /// First wait after a failed write; doubled up to the longest.
 const FIRST: Duration = Duration::from_millis(200);
@@ -50,6 +53,7 @@ pub enum ReportError {
 pub(super) struct Reporter {
     wanted: watch::Sender<Wanted>,
     written: watch::Receiver<Written>,
+    secrets: Mutex<Secrets>,
 }
 
 impl Reporter {
@@ -61,7 +65,16 @@ impl Reporter {
         });
         let (done, written) = watch::channel(Written::UpTo(0));
         tokio::spawn(write(api, name, held, changes, done));
-        Self { wanted, written }
+        Self {
+            wanted,
+            written,
+            secrets: Mutex::default(),
+        }
+    }
+
+    /// The values that are taken out of all that is said.
+    pub(super) fn secrets(&self) -> MutexGuard<'_, Secrets> {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the status; it is written soon.
@@ -70,6 +83,12 @@ impl Reporter {
             wanted.version += 1;
             change(&mut wanted.status);
             note_step(&mut wanted.status);
+            let secrets = self.secrets();
+            for text in [&mut wanted.status.message, &mut wanted.status.human_plan] {
+                if let Cow::Owned(clean) = secrets.hide(text) {
+                    *text = clean;
+                }
+            }
         });
     }
 

@@ -109,12 +109,12 @@ impl<'a> Workspace<'a> {
             words,
             directory: &self.module,
             environment: &environment,
-            stdout,
+            stdout: stdout.clone(),
             stderr: stderr.clone(),
         };
-        let ended = run(&invocation, &self.limits)
-            .await
-            .map_err(|source| failed(step.title(), source))?;
+        let ended = run(&invocation, &self.limits).await;
+        self.clean(&[&stdout, &stderr]);
+        let ended = ended.map_err(|source| failed(step.title(), source))?;
         self.note(&ended);
         if let Some(stopped) = ended.stopped
             && ended.code.is_none_or(|code| !codes.contains(&code))
@@ -143,6 +143,16 @@ impl<'a> Workspace<'a> {
                 Cow::Owned(all)
             }
             _ => Cow::Borrowed(&self.environment),
+        }
+    }
+
+    /// Takes what nobody may read out of the logs. What is captured for the run itself stays as it is.
+    fn clean(&self, files: &[&Path]) {
+        let secrets = self.reporter.secrets().clone();
+        for file in files.iter().filter(|file| file.starts_with(&self.directory.logs)) {
+            if let Err(error) = secrets.clean(file) {
+                tracing::warn!(%error, "a log file could not be cleaned of sensitive values");
+            }
         }
     }
 

@@ -64,6 +64,9 @@ pub struct PlanContext {
     pub tool_version: String,
     /// Whether it is a plan to destroy.
     pub destroy: bool,
+    /// Values that the plan marks as sensitive, for the texts of its apply.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
 }
 
 /// One file that planning made.

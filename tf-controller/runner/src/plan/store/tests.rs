@@ -46,6 +46,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         key: "ab".repeat(32),
         plan_keys: vec![],
         webhooks: vec![],
+        secrets: Vec::new(),
     };
     let files = vec![MadeFile::new("out/x.zip".into(), 0o644, b"zip")];
     let context = PlanContext {
@@ -58,6 +59,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         tool: "terraform".into(),
         tool_version: "1.11.4".into(),
         destroy: false,
+        secrets: Vec::new(),
     };
     StoredPlan { plan, context }
 }
