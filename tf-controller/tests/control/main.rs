@@ -26,6 +26,7 @@ mod secrecy;
 mod service;
 mod storms;
 mod takeover;
+mod versions;
 mod watches;
 mod webhooks;
 mod world;

@@ -216,7 +216,10 @@ fn a_pass_that_finds_nothing_new_says_nothing_new() {
             json!({ "retryInterval": "1h" }),
             vec![failed(1, 1, "TFExecPlanFailed", false)],
         ),
-        (json!({ "breakTheGlass": true }), vec![]),
+        (
+            json!({ "remediation": { "retries": 0 } }),
+            vec![failed(1, 1, "TFExecApplyFailed", true)],
+        ),
     ] {
         let pass = pass("a pass", spec, runs);
         let mut stack = pass.object();

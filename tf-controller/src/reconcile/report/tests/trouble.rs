@@ -71,7 +71,6 @@ fn what_keeps_a_stack_from_running() {
         message: message.into(),
     };
     insta::assert_snapshot!(table(&[
-        pass("refused", json!({ "breakTheGlass": true }), vec![]),
         pass("no source", json!({}), vec![]).source(SourceFact::NotFound("code not found".into())),
         pass("denied", json!({}), vec![]).source(SourceFact::Denied("cannot cross".into())),
         pass("no artifact", json!({}), vec![]).source(SourceFact::NoArtifact),
@@ -80,10 +79,6 @@ fn what_keeps_a_stack_from_running() {
         Pass { inputs: failed("ArtifactFailed", "digest"), ..pass("bad artifact", json!({}), vec![applied(1, &[])]) },
         pass("suspended", json!({ "suspend": true }), vec![planned(1, "Revision")]),
     ]), @"
-    refused:
-      Stalled True UnsupportedField: spec.breakTheGlass is not supported by this version of Sluice; remove it, or keep tofu-controller for this object
-      Ready False UnsupportedField: spec.breakTheGlass is not supported by this version of Sluice; remove it, or keep tofu-controller for this object
-      event Warning UnsupportedField: spec.breakTheGlass is not supported by this version of Sluice; remove it, or keep tofu-controller for this object
     no source:
       Reconciling True ProgressingWithRetry: code not found
       Ready False ArtifactFailed: code not found
