@@ -111,6 +111,29 @@ async fn an_applied_stack_goes_on_without_a_plan_until_its_interval() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_first_check_of_a_stack_that_was_taken_over_looks_for_drift() {
+    let mut world = World::without_controller().await;
+    let revision = world.commit("a", &[("main.tf", STACK)]).await;
+    let long_ago = "2026-01-01T00:00:00Z";
+    left_behind(
+        &world,
+        json!({ "interval": "2s" }),
+        applied(&revision, long_ago),
+        "plan-main-aaaaaaaaaa",
+    )
+    .await;
+    world.start(4).await;
+    world
+        .ready("net", &format!("True NoDrift No drift: {revision}"))
+        .await;
+    let history = world.history("net").await;
+    assert!(
+        history.starts_with("1 Plan Interval 1: Succeeded TerraformPlannedNoChanges +0 ~0 -0"),
+        "{history}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_revision_or_generation_is_planned() {
     for (revision, generation) in [("main@sha1:before", 1), ("", 7)] {
         let mut world = World::without_controller().await;
