@@ -11,5 +11,6 @@ pub mod reconcile;
 pub mod schedule;
 
 mod run;
+mod sources;
 
 pub use run::{Options, RunError, run};

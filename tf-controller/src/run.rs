@@ -5,6 +5,7 @@ use crate::{
     inputs::{DefaultBackend, Place, SecretPlace, reads},
     reconcile::{Artifacts, Context, Stacks, in_order, neighbours, stack_of, version},
     schedule::{Limits, Places},
+    sources,
 };
 use futures::{Stream, StreamExt, channel::mpsc::UnboundedReceiver as Turns, future, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -109,7 +110,8 @@ pub async fn run<E: Executor + 'static>(
     );
     let seen = runs.objects();
     let changed_runs = runs.keys(|run| [stack_of(&run)]);
-    let (sources, listed_sources) = readers_of_sources(&client, &elsewhere, stacks.clone());
+    let foreign = sources::of_others(&client, elsewhere.namespace.as_ref(), &stacks);
+    let (git, listed_sources) = readers_of_sources(&client, &elsewhere, stacks.clone());
     let (secrets, listed_secrets) =
         readers_of::<Secret>(&client, &elsewhere, KeySource::Secret, stacks.clone());
     let (configs, listed_configs) =
@@ -124,7 +126,8 @@ pub async fn run<E: Executor + 'static>(
     .filter_map(move |run| std::future::ready(owner_of(&seen, &run)));
     watch
         .trigger(changed_runs)
-        .trigger(sources)
+        .trigger(git)
+        .trigger(foreign)
         .trigger(secrets)
         .trigger(configs)
         .trigger(gone)

@@ -8,6 +8,7 @@ pub mod bundle;
 pub mod canonical;
 pub mod chunk;
 pub mod cli;
+pub mod place;
 pub mod plan;
 pub mod run;
 pub mod secrets;

@@ -1,6 +1,6 @@
 //! Fields that this version does not carry out. A field is never silently ignored: it stalls the object by name.
 
-use sluice_api::terraform::{SourceKind, TerraformSpec};
+use sluice_api::terraform::TerraformSpec;
 
 /// The first refused field of a spec and what to do, or nothing. Fields that are materialised by the schema's defaults
 /// count only when they differ from them; those of the runner's pod have no effect where a run is a process.
@@ -14,19 +14,8 @@ pub fn refused(spec: &TerraformSpec) -> Option<String> {
 
 fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
     let fields: &[(&'static str, bool)] = &[
-        (
-            "sourceRef.kind",
-            spec.source_ref.kind != SourceKind::GitRepository,
-        ),
         ("ignoreDrift", !spec.ignore_drift.is_empty()),
         ("tool", spec.tool.is_some()),
-        ("readInputsFromSecrets", !spec.read_inputs_from_secrets.is_empty()),
-        ("tfVarsFiles", !spec.tf_vars_files.is_empty()),
-        ("values", spec.values.is_some()),
-        (
-            "vars[].valueFrom",
-            spec.vars.iter().any(|variable| variable.value_from.is_some()),
-        ),
     ];
     fields.iter().find_map(|(name, used)| used.then_some(*name))
 }
@@ -64,12 +53,7 @@ mod tests {
 
     #[test]
     fn what_is_not_built_is_named() {
-        for (field, value) in [("values", json!({"a": 1})), ("tfVarsFiles", json!(["a.tfvars"]))] {
-            let text = refused(&spec(json!({ field: value }))).unwrap();
-            assert!(
-                text.starts_with(&format!("spec.{field} is not supported")),
-                "{text}"
-            );
-        }
+        let text = refused(&spec(json!({ "tool": { "name": "tofu" } }))).unwrap();
+        assert!(text.starts_with("spec.tool is not supported"), "{text}");
     }
 }

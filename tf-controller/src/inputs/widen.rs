@@ -19,7 +19,7 @@ pub fn widen(closure: &mut Closure, spec: &TerraformSpec, artifact: &str) {
 
 fn reason(spec: &TerraformSpec) -> Option<&'static str> {
     let mapped = spec.file_mappings.iter().any(|mapping| {
-        let is_configuration = [".tf", ".tofu", ".tf.json", ".tofu.json"]
+        let is_configuration = [".tf", ".tofu", ".tf.json", ".tofu.json", "main.tf.tpl"]
             .iter()
             .any(|ending| mapping.path.ends_with(ending));
         mapping.location == FileLocation::Workspace && is_configuration

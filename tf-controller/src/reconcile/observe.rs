@@ -5,14 +5,17 @@ use super::{
     history::in_order,
     report::{phase, succeeded},
 };
-use crate::decide::SourceFact;
+use crate::{
+    decide::SourceFact,
+    sources::{self, Found},
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::ListParams};
 use sluice_api::{
     annotation::TERRAFORM_LABEL,
-    reference,
+    reference::{self, ObjectName},
     run::{Phase, TerraformRun},
-    source::{Artifact, GitRepository},
+    source::{Artifact, GROUP, GitRepository},
     terraform::{SourceKind, Terraform, label_value},
 };
 
@@ -96,8 +99,7 @@ async fn source(stack: &Terraform, context: &Context) -> Result<Artifact, Source
     let target = reference::resolve(&own, &wanted.namespace, &wanted.name, context.cross_namespace)
         .map_err(|denied| SourceFact::Denied(denied.to_string()))?;
     if wanted.kind != SourceKind::GitRepository {
-        // Refused as a field before the source matters.
-        return Err(SourceFact::NoArtifact);
+        return foreign(wanted.kind, &target, context).await;
     }
     let api: Api<GitRepository> = Api::namespaced(context.client.clone(), &target.namespace);
     let found = api
@@ -115,4 +117,20 @@ async fn source(stack: &Terraform, context: &Context) -> Result<Artifact, Source
         .status
         .and_then(|status| status.artifact)
         .ok_or(SourceFact::NoArtifact)
+}
+
+/// The artifact of a source that another controller looks after.
+async fn foreign(kind: SourceKind, target: &ObjectName, context: &Context) -> Result<Artifact, SourceFact> {
+    let (name, kind_name) = (&target.name, kind.as_str());
+    match sources::find(&context.client, kind, target).await {
+        Ok(Found::Source(artifact)) => artifact.ok_or(SourceFact::NoArtifact),
+        Ok(Found::Nothing) => Err(SourceFact::NotFound(format!(
+            "{kind_name}.{GROUP} \"{name}\" not found"
+        ))),
+        Ok(Found::NotServed) => Err(SourceFact::NotFound(format!(
+            "{kind_name} \"{name}\" cannot be read: the API serves no {kind_name} of {GROUP}; install Flux's source-controller \
+             and its definitions"
+        ))),
+        Err(error) => Err(SourceFact::Unreachable(error.to_string())),
+    }
 }

@@ -8,13 +8,13 @@ mod held;
 mod key;
 mod pairs;
 mod plan_keys;
+mod variables;
 
 pub use artifacts::Artifacts;
 
 use super::Context;
 use crate::inputs::{self, PairsError, closure::ClosureError};
 use kube::ResourceExt;
-use serde_json::Value;
 use sluice_api::{
     interval::Interval,
     source::Artifact,
@@ -82,6 +82,9 @@ pub(super) enum ResolveError {
     /// The environment of the CLI is not known.
     #[error(transparent)]
     Environment(#[from] environment::EnvironmentError),
+    /// A variable has no value.
+    #[error(transparent)]
+    Variable(#[from] variables::VariableError),
     /// The object's own key cannot be stored or read.
     #[error("cannot use the Secret {name}: {text}")]
     Key {
@@ -107,7 +110,9 @@ impl ResolveError {
             Self::Fetch(_) | Self::Unpack(_) | Self::Closure(_) | Self::Scratch(_) => "ArtifactFailed",
             Self::Given(error) => error.public_reason(),
             Self::Environment(_) => "TFExecInitFailed",
-            Self::Missing { .. } | Self::Pairs { .. } | Self::Key { .. } => "VarsGenerationFailed",
+            Self::Missing { .. } | Self::Pairs { .. } | Self::Variable(_) | Self::Key { .. } => {
+                "VarsGenerationFailed"
+            }
             Self::PlanKeys { .. } => "PlanEncryptionFailed",
         }
     }
@@ -146,7 +151,7 @@ pub(super) async fn resolve(
         tracing::debug!(why, "the whole artifact counts for this stack");
     }
     let key = key::object_key(stack, context).await?;
-    let variables = inputs::generate(variables(stack, context).await?);
+    let variables = inputs::generate(variables::variables(stack, context).await?);
     let mut bundle = bundle_of(stack, artifact, variables);
     bundle.key = hex::encode(&key);
     bundle.environment = environment::environment(stack, context).await?;
@@ -162,21 +167,6 @@ pub(super) async fn resolve(
         inputs,
         secrets: inputs::read(stack, KeySource::Secret),
     })
-}
-
-/// `vars`, then `varsFrom`.
-async fn variables(stack: &Terraform, context: &Context) -> Result<Vec<(String, Value)>, ResolveError> {
-    let own = stack
-        .spec
-        .vars
-        .iter()
-        .map(|v| (v.name.clone(), v.value.clone().unwrap_or(Value::Null)));
-    let mut all: Vec<_> = own.collect();
-    let namespace = stack.namespace().unwrap_or_default();
-    for from in &stack.spec.vars_from {
-        all.extend(pairs::variables(from, &namespace, &context.client).await?);
-    }
-    Ok(all)
 }
 
 fn backend(stack: &Terraform, context: &Context) -> inputs::Backend {
@@ -228,7 +218,7 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
         workspace: spec.workspace_name().to_owned(),
         tool: None,
         variables,
-        variable_files: Vec::new(),
+        variable_files: spec.tf_vars_files.clone(),
         environment: std::collections::BTreeMap::new(),
         surroundings: bundle::Surroundings::default(),
         grace_seconds: u32::try_from(spec.runner_termination_grace_period_seconds).ok(),

@@ -50,6 +50,8 @@ pub(crate) struct World {
     /// What the CLI's environment has beside the usual.
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) kubeconfig: PathBuf,
+    /// Whether references may leave their namespace, for the next controller.
+    pub(crate) cross_namespace: CrossNamespace,
     controllers: Vec<(Token, JoinHandle<()>)>,
     _served: (Embedded, Serving),
 }
@@ -64,10 +66,16 @@ impl World {
 
     /// A world with nobody at work yet, whose API takes any text for an interval, as that of an older definition does.
     pub(crate) async fn without_controller() -> Self {
+        Self::serving(&[]).await
+    }
+
+    /// The same, with more definitions.
+    pub(crate) async fn serving(more: &[Value]) -> Self {
         http::install_crypto();
         let dir = tempfile::tempdir().unwrap();
         let mut definitions = serde_json::to_value(sluice_api::crds()).unwrap();
         loosen(&mut definitions);
+        definitions.as_array_mut().unwrap().extend_from_slice(more);
         let definitions: Vec<_> = serde_json::from_value(definitions).unwrap();
         let embedded = Server::builder().crds(definitions).build().unwrap();
         let serving = embedded
@@ -91,6 +99,7 @@ impl World {
             plan_encryption: None,
             environment: BTreeMap::new(),
             controllers: Vec::new(),
+            cross_namespace: CrossNamespace::Denied,
             _served: (embedded, serving),
         }
     }
@@ -143,6 +152,7 @@ impl World {
         let mut options = options(&client, runs, self.dir.path().join(scratch));
         options.plan_encryption.clone_from(&self.plan_encryption);
         options.glass = self.glass.then(|| Interval::from_secs(600));
+        options.cross_namespace = self.cross_namespace;
         let stop = Token::new();
         let until = stop.clone();
         let task = tokio::spawn(async move {

@@ -15,6 +15,7 @@ use crate::cli::output::OutputError;
 use crate::cli::tool::ToolError;
 use crate::plan::document::DocumentError;
 use crate::plan::store::StoreError;
+use crate::template::TemplateError;
 
 /// Terraform's words for a suffix that it does not take.
 const BAD_SUFFIX: &str = "secret_suffix must not end with";
@@ -58,6 +59,15 @@ pub enum RunError {
         /// The path.
         path: String,
     },
+    /// A variable file is a directory.
+    #[error("error running plan: tfvars file's path is a directory: {path}")]
+    VariableDirectory {
+        /// The path.
+        path: String,
+    },
+    /// `main.tf.tpl` cannot be rendered.
+    #[error("cannot make main.tf of main.tf.tpl: {0}")]
+    Template(#[from] TemplateError),
     /// The working directory cannot be used.
     #[error("cannot use the working directory: {doing}: {source}")]
     Directory {
@@ -280,7 +290,11 @@ impl Failure for RunError {
             Self::Environment { .. } | Self::Mapped { .. } | Self::Push { .. } => "TFExecInitFailed",
             Self::WorkspaceName { .. } => Step::Workspace.reason(),
             Self::Command { step, .. } | Self::Stopped { step, .. } => step.reason(),
-            Self::VariableFile { .. } | Self::Document(_) | Self::Save(_) => "TFExecPlanFailed",
+            Self::VariableFile { .. }
+            | Self::VariableDirectory { .. }
+            | Self::Document(_)
+            | Self::Save(_) => "TFExecPlanFailed",
+            Self::Template(_) => "TemplateGenerationFailed",
             Self::Load(_) | Self::NotExact(_) => "TFExecApplyFailed",
             Self::Output(_) | Self::Inventory(_) => "TFExecOutputFailed",
             Self::Health(_) => "HealthChecksFailed",

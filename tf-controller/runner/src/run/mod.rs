@@ -20,6 +20,7 @@ mod patience;
 mod plan;
 mod prepare;
 mod release;
+mod rendered;
 mod report;
 mod stored;
 mod surroundings;

@@ -15,6 +15,7 @@ use super::surroundings;
 use super::workdir::{Home, WorkDirectory, failed};
 use crate::bundle::{Artifact, Bundle};
 use crate::cli::environment;
+use crate::place;
 
 /// Overrides the module's own backend; upstream's name.
 pub(super) const BACKEND_FILE: &str = "backend_override.tf";
@@ -57,8 +58,12 @@ pub(super) fn module_directory(root: &Path, path: &str) -> Result<PathBuf, RunEr
 /// The variable files as absolute paths; each has to be a file of the artifact.
 pub(super) fn variable_files(root: &Path, bundle: &Bundle) -> Result<Vec<PathBuf>, RunError> {
     let resolve = |path: &String| {
-        let file = below(root, path).filter(|file| file.is_file());
-        file.ok_or_else(|| RunError::VariableFile { path: path.clone() })
+        let file = root.join(place::below(path));
+        if file.is_dir() {
+            return Err(RunError::VariableDirectory { path: path.clone() });
+        }
+        let found = Some(file).filter(|file| file.is_file());
+        found.ok_or_else(|| RunError::VariableFile { path: path.clone() })
     };
     bundle.variable_files.iter().map(resolve).collect()
 }
@@ -79,13 +84,14 @@ fn below(root: &Path, path: &str) -> Option<PathBuf> {
 }
 
 /// Writes the generated files into the module directory, in upstream's order: a mapped file may replace the generated
-/// backend, but not the variables.
+/// backend, but not the variables. A rendered `main.tf` comes last.
 pub(super) fn write_generated(module: &Path, home: &Home, bundle: &Bundle) -> Result<(), RunError> {
     if let Some(backend) = &bundle.backend {
         write_private(&module.join(BACKEND_FILE), backend.as_bytes())?;
     }
     surroundings::write(module, home, &bundle.surroundings)?;
-    write_private(&module.join(VARIABLES_FILE), bundle.variables.as_bytes())
+    write_private(&module.join(VARIABLES_FILE), bundle.variables.as_bytes())?;
+    super::rendered::render_main(module, bundle)
 }
 
 /// Writes a file that only its owner reads.

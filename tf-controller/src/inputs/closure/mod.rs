@@ -15,6 +15,7 @@ mod tree;
 pub use tree::Tree;
 
 use scan::{Findings, Named, reads_files, scan};
+use sluice_tf_runner::place::below;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
@@ -196,21 +197,6 @@ fn findings(tree: &Tree, file: &Path) -> Result<Findings, ClosureError> {
     let bytes = fs::read(&path).map_err(unreadable(file))?;
     let json = path.extension().is_some_and(|extension| extension == "json");
     Ok(scan(&bytes, json))
-}
-
-/// A path from the artifact's root; one that climbs out stays at the root, as the run reads it.
-fn below(path: &str) -> PathBuf {
-    let mut clean = PathBuf::new();
-    for component in Path::new(path).components() {
-        match component {
-            Component::Normal(name) => clean.push(name),
-            Component::ParentDir => {
-                clean.pop();
-            }
-            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
-        }
-    }
-    clean
 }
 
 /// `path` seen from `folder`, without `.` and `..`; `None` when it leaves the root.

@@ -1,0 +1,76 @@
+//! `spec.values` (pure): its JSON text is a template over `readInputsFromSecrets`, and what comes out is JSON again.
+
+use serde_json::{Map, Value};
+use sluice_tf_runner::template::{Delimiters, Functions, TemplateError, render};
+
+/// Why `values` cannot be used. Never with a value of a Secret in it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValuesError {
+    /// A template is wrong.
+    #[error("spec.values: {0}; texts inside of a template stand in backquotes")]
+    Template(#[from] TemplateError),
+    /// A result does not fit where it stands.
+    #[error(
+        "spec.values is no JSON once its templates are rendered (column {column}): a result with quotes, backslashes or \
+         line breaks does not fit into a text"
+    )]
+    NotJson {
+        /// Where.
+        column: usize,
+    },
+}
+
+/// Renders the templates in `values` with what the Secrets hold.
+///
+/// # Errors
+/// [`ValuesError`].
+pub fn render_values(values: &Value, inputs: Map<String, Value>) -> Result<Value, ValuesError> {
+    let text = values.to_string();
+    if !text.contains("${{") {
+        return Ok(values.clone());
+    }
+    let rendered = render(
+        &text,
+        Delimiters::DollarCurly,
+        Functions::BuiltIn,
+        &Value::Object(inputs),
+    )?;
+    serde_json::from_str(&rendered).map_err(|error| ValuesError::NotJson {
+        column: error.column(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(values: &Value) -> Result<Value, ValuesError> {
+        let inputs = json!({ "net": { "id": "vpc-1", "count": 3.0, "on": true, "zones": ["a", "b"], "bad": "hunter2\"\n" } });
+        render_values(values, inputs.as_object().unwrap().clone())
+    }
+
+    #[test]
+    fn placeholders_become_texts_and_other_values_keep_their_types() {
+        let values = json!({ "id": "${{ .net.id }}", "both": "${{ .net.id }}-${{ .net.count }}", "n": 7, "list": [true, "{{ x }}"],
+            "zones": "${{ range .net.zones }}<${{ . }}>${{ end }}", "if": "${{ if eq .net.id `vpc-1` }}yes${{ end }}" });
+        assert_eq!(
+            of(&values).unwrap(),
+            json!({ "id": "vpc-1", "both": "vpc-1-3", "n": 7, "list": [true, "{{ x }}"], "zones": "<a><b>", "if": "yes" })
+        );
+        assert_eq!(of(&json!("plain")).unwrap(), json!("plain"));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_without_the_value() {
+        let error = of(&json!({ "a": "${{ .net.bad }}" })).unwrap_err();
+        assert!(matches!(error, ValuesError::NotJson { .. }));
+        assert!(!format!("{error} {error:?}").contains("hunter2"));
+        let error = of(&json!({ "a": "${{ index .net \"id\" }}" }))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("backquotes"), "{error}");
+        let error = of(&json!("${{ upper .net.id }}")).unwrap_err().to_string();
+        assert!(error.contains("\"upper\" is not defined here"), "{error}");
+    }
+}

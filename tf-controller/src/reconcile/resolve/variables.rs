@@ -1,0 +1,152 @@
+//! The variables of a stack: `values`, then `vars` in order, then `varsFrom` in order; the last of a name wins.
+
+use super::{Context, ResolveError, held, pairs};
+use crate::inputs::{InputsError, Selected, ValuesError, render_values, typed};
+use kube::ResourceExt;
+use serde_json::{Map, Value};
+use sluice_api::terraform::{KeySource, Terraform, Variable};
+
+/// Why a variable has no value. Never with one in it.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::reconcile) enum VariableError {
+    /// A Secret or ConfigMap cannot be read.
+    #[error("cannot read {kind:?} {name} of {field}: {text}")]
+    Missing {
+        /// Its kind.
+        kind: KeySource,
+        /// Its name.
+        name: String,
+        /// The field that names it.
+        field: &'static str,
+        /// What the API said.
+        text: String,
+    },
+    /// `valueFrom` names a key that is not there.
+    #[error(
+        "{kind:?} {name} of vars[{variable}].valueFrom has no key {key:?}; add it, or set optional: true"
+    )]
+    NoKey {
+        /// Kind of the object.
+        kind: KeySource,
+        /// Its name.
+        name: String,
+        /// The variable.
+        variable: String,
+        /// The key.
+        key: String,
+    },
+    /// The value is no text.
+    #[error("the value of key {key:?} of {kind:?} {name} is no UTF-8 text")]
+    NotText {
+        /// Kind of the object.
+        kind: KeySource,
+        /// Its name.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// `valueFrom` of another kind.
+    #[error("vars[{0}].valueFrom names neither secretKeyRef nor configMapKeyRef")]
+    Source(String),
+    /// A Secret holds no inputs.
+    #[error("Secret {name} of readInputsFromSecrets: {source}")]
+    Inputs {
+        /// Name of the Secret.
+        name: String,
+        /// Why.
+        source: InputsError,
+    },
+    /// `values` cannot be rendered.
+    #[error(transparent)]
+    Values(#[from] ValuesError),
+}
+
+/// All variables, in the order in which they override each other.
+pub(super) async fn variables(stack: &Terraform, context: &Context) -> Result<Selected, ResolveError> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let mut all = Selected::new();
+    if let Some(values) = &stack.spec.values {
+        let inputs = inputs(stack, &namespace, context).await?;
+        let values = values.clone();
+        // A template may work for a while, and passes of others go on meanwhile.
+        let rendered = tokio::task::spawn_blocking(move || render_values(&values, inputs));
+        let rendered = rendered.await.map_err(std::io::Error::other)?;
+        all.push(("values".to_owned(), rendered.map_err(VariableError::from)?));
+    }
+    for variable in &stack.spec.vars {
+        let value = match (&variable.value, &variable.value_from) {
+            (Some(value), _) => Some(value.clone()),
+            (None, None) => Some(Value::Null),
+            (None, Some(_)) => from(variable, &namespace, context).await?,
+        };
+        all.extend(value.map(|value| (variable.name.clone(), value)));
+    }
+    for from in &stack.spec.vars_from {
+        all.extend(pairs::variables(from, &namespace, &context.client).await?);
+    }
+    Ok(all)
+}
+
+/// What `readInputsFromSecrets` reads, under the names that templates see.
+async fn inputs(
+    stack: &Terraform,
+    namespace: &str,
+    context: &Context,
+) -> Result<Map<String, Value>, VariableError> {
+    let mut all = Map::new();
+    for input in &stack.spec.read_inputs_from_secrets {
+        let read = held::pairs(KeySource::Secret, &input.name, namespace, &context.client).await;
+        let pairs = read.map_err(|error| VariableError::Missing {
+            kind: KeySource::Secret,
+            name: input.name.clone(),
+            field: "readInputsFromSecrets",
+            text: held::words(&error),
+        })?;
+        let inputs = typed(&pairs).map_err(|source| VariableError::Inputs {
+            name: input.name.clone(),
+            source,
+        })?;
+        all.insert(input.alias.clone(), Value::Object(inputs));
+    }
+    Ok(all)
+}
+
+/// The value of `valueFrom`; none where it is optional and not there, so that the module's default counts.
+async fn from(
+    variable: &Variable,
+    namespace: &str,
+    context: &Context,
+) -> Result<Option<Value>, VariableError> {
+    let from = variable.value_from.as_ref();
+    let secret = from.and_then(|from| from.secret_key_ref.as_ref());
+    let config = from.and_then(|from| from.config_map_key_ref.as_ref());
+    let (kind, name, key, optional) = match (secret, config) {
+        (Some(secret), _) => (KeySource::Secret, &secret.name, &secret.key, secret.optional),
+        (None, Some(config)) => (KeySource::ConfigMap, &config.name, &config.key, config.optional),
+        (None, None) => return Err(VariableError::Source(variable.name.clone())),
+    };
+    let optional = optional.unwrap_or(false);
+    let (name, key) = (name.clone(), key.clone());
+    match held::pairs(kind, &name, namespace, &context.client).await {
+        Ok(mut pairs) => match pairs.remove(&key) {
+            Some(bytes) => match String::from_utf8(bytes) {
+                Ok(text) => Ok(Some(Value::String(text))),
+                Err(_) => Err(VariableError::NotText { kind, name, key }),
+            },
+            None if optional => Ok(None),
+            None => Err(VariableError::NoKey {
+                kind,
+                name,
+                variable: variable.name.clone(),
+                key,
+            }),
+        },
+        Err(kube::Error::Api(status)) if status.is_not_found() && optional => Ok(None),
+        Err(error) => Err(VariableError::Missing {
+            kind,
+            name,
+            field: "vars[].valueFrom",
+            text: held::words(&error),
+        }),
+    }
+}

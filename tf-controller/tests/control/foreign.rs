@@ -1,0 +1,173 @@
+//! Sources of other controllers and of other namespaces: only their artifact is read, and only where that is allowed.
+
+use crate::artifacts::{digest, pack};
+use crate::looks::{condition, pending};
+use crate::world::{NAMESPACE, SOURCE, World};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use sluice_api::reference::CrossNamespace;
+
+const MODULE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
+
+/// A definition that says as little as the API allows.
+fn definition(kind: &str, plural: &str, version: &str) -> Value {
+    let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.source.toolkit.fluxcd.io") },
+        "spec": { "group": "source.toolkit.fluxcd.io", "scope": "Namespaced",
+            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List") },
+            "versions": [{ "name": version, "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": { "spec": any, "status": any } } } }] } })
+}
+
+fn resource(kind: &str, plural: &str, version: &str) -> ApiResource {
+    let kinds = GroupVersionKind::gvk("source.toolkit.fluxcd.io", version, kind);
+    ApiResource::from_gvk_with_plural(&kinds, plural)
+}
+
+/// Publishes a module as the artifact of a source.
+async fn publish(world: &World, resource: &ApiResource, revision: &str, module: &str) {
+    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), NAMESPACE, resource);
+    if api.get_opt(SOURCE).await.unwrap().is_none() {
+        let mut object = DynamicObject::new(SOURCE, resource);
+        object.data = json!({ "spec": { "interval": "1h" } });
+        api.create(&PostParams::default(), &object).await.unwrap();
+    }
+    let bytes = pack(&[("main.tf", module)]);
+    let file = format!(
+        "{}.tar.gz",
+        revision.replace(|c: char| !c.is_ascii_alphanumeric(), "-")
+    );
+    let status = json!({ "status": { "artifact": { "digest": digest(&bytes), "lastUpdateTime": "2026-01-01T00:00:00Z",
+        "path": file, "revision": revision, "size": bytes.len(), "url": format!("{}/{file}", world.artifacts.url) } } });
+    world.artifacts.put(&file, bytes);
+    api.patch_status(SOURCE, &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn buckets_and_oci_repositories_are_read_in_whichever_version_is_served() {
+    let definitions = [
+        definition("Bucket", "buckets", "v1beta2"),
+        definition("OCIRepository", "ocirepositories", "v1"),
+    ];
+    let mut world = World::serving(&definitions).await;
+    world.start(4).await;
+    let bucket = resource("Bucket", "buckets", "v1beta2");
+    let images = resource("OCIRepository", "ocirepositories", "v1");
+    let from = |kind: &str| json!({ "sourceRef": { "kind": kind, "name": SOURCE }, "approvePlan": "" });
+    world.stack("bucket", from("Bucket")).await;
+    world.stack("image", from("OCIRepository")).await;
+    let waits = world.ready("bucket", "False ArtifactFailed").await;
+    assert!(
+        condition(&waits, "Ready").contains("Bucket.source.toolkit.fluxcd.io \"code\" not found"),
+        "{}",
+        condition(&waits, "Ready")
+    );
+    let hash = "822c3dd335b6bd47ee1a6f83a0d4a4f1b6d6f7d8e0c3f1a9b2c4d5e6f7a8b9c0";
+    publish(&world, &bucket, hash, MODULE).await;
+    publish(
+        &world,
+        &images,
+        &format!("v4.38.0@sha256:6033f3b9fb{}", "0".repeat(54)),
+        MODULE,
+    )
+    .await;
+    let planned = world.ready("image", "Unknown TerraformPlannedWithChanges").await;
+    let id = pending(&planned);
+    assert!(id.starts_with("plan-v4.38.0-6033f3b9fb-"), "{id}");
+    let planned = world.ready("bucket", "Unknown TerraformPlannedWithChanges").await;
+    let id = pending(&planned);
+    assert!(id.starts_with("plan-822c3dd335-"), "{id}");
+    world.edit("bucket", json!({ "approvePlan": "auto" })).await;
+    world.ready("bucket", "True TerraformAppliedSucceed").await;
+
+    // The watch tells of a new artifact: the interval is an hour.
+    let next = "a".repeat(64);
+    publish(&world, &bucket, &next, &MODULE.replace("\"x\"", "\"y\"")).await;
+    world
+        .until("bucket", "the new revision applied", |stack| {
+            stack
+                .status
+                .as_ref()
+                .is_some_and(|status| status.last_applied_revision == next)
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_whose_definition_is_missing_is_named_and_a_missing_source_is_waited_for() {
+    let world = World::new().await;
+    for kind in ["Bucket", "OCIRepository"] {
+        let name = kind.to_lowercase();
+        world
+            .stack(&name, json!({ "sourceRef": { "kind": kind, "name": "none" } }))
+            .await;
+        let failed = world.ready(&name, "False ArtifactFailed").await;
+        let text = condition(&failed, "Ready");
+        assert!(
+            text.contains(&format!("the API serves no {kind} of source.toolkit.fluxcd.io")),
+            "{text}"
+        );
+        assert_eq!(condition(&failed, "Stalled"), "");
+    }
+    world.stack("git", json!({})).await;
+    let failed = world.ready("git", "False ArtifactFailed").await;
+    assert!(
+        condition(&failed, "Ready").contains("GitRepository.source.toolkit.fluxcd.io \"code\" not found"),
+        "{}",
+        condition(&failed, "Ready")
+    );
+    world.commit("a", &[("main.tf", MODULE)]).await;
+    world.ready("git", "True TerraformAppliedSucceed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_of_another_namespace_is_denied_until_the_flags_allow_it() {
+    let mut world = World::without_controller().await;
+    world.start(4).await;
+    let other: Namespace = serde_json::from_value(json!({ "metadata": { "name": "other" } })).unwrap();
+    Api::all(world.client.clone())
+        .create(&PostParams::default(), &other)
+        .await
+        .unwrap();
+    let revision = world.commit("a", &[("main.tf", MODULE)]).await;
+    let stack = json!({ "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform", "metadata": { "name": "net" },
+        "spec": { "interval": "1h", "approvePlan": "auto",
+            "sourceRef": { "kind": "GitRepository", "name": SOURCE, "namespace": NAMESPACE } } });
+    let stacks: Api<sluice_api::terraform::Terraform> = Api::namespaced(world.client.clone(), "other");
+    stacks
+        .create(&PostParams::default(), &serde_json::from_value(stack).unwrap())
+        .await
+        .unwrap();
+    let until = async |wanted: &'static str| {
+        let met = kube::runtime::wait::await_condition(
+            stacks.clone(),
+            "net",
+            move |stack: Option<&sluice_api::terraform::Terraform>| {
+                stack.is_some_and(|stack| condition(stack, "Ready").starts_with(wanted))
+            },
+        );
+        tokio::time::timeout(crate::world::DEADLINE, met)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap()
+    };
+    let denied = until("False AccessDenied").await;
+    assert_eq!(
+        condition(&denied, "Ready"),
+        "False AccessDenied cannot access team/code, cross-namespace references have been disabled"
+    );
+    assert!(condition(&denied, "Stalled").starts_with("True AccessDenied"));
+    world.stop().await;
+    world.cross_namespace = CrossNamespace::Allowed;
+    world.start(4).await;
+    let applied = until("True TerraformAppliedSucceed").await;
+    assert_eq!(applied.status.unwrap().last_applied_revision, revision);
+}
