@@ -3,6 +3,7 @@
 pub mod annotation;
 pub mod condition;
 pub mod crd;
+pub mod definition;
 pub mod digest;
 pub mod interval;
 pub mod reference;

@@ -14,6 +14,7 @@ use sluice_runtime::{
     clock::SystemClock,
     event::{Recorder, Reporter},
     metrics::Metrics,
+    probes::Readiness,
     random::Generator,
     schedule::Backoff,
     shutdown::{self, Token},
@@ -243,5 +244,6 @@ fn terraform_options(args: &UpArgs, place: &Place, client: &Client) -> sluice_tf
         place: sluice_tf_controller::inputs::Place::Outside,
         default_backend: sluice_tf_controller::inputs::DefaultBackend::Kubernetes,
         artifact_host: None,
+        ready: Readiness::default(), // nobody asks for it: there is no probe
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod args;
 pub mod decide;
+pub mod definitions;
 pub mod executor;
 pub mod inputs;
 pub mod reconcile;

@@ -17,6 +17,7 @@ use sluice_runtime::{
 use sluice_tf_controller::{
     Options,
     args::{Args, ExecutorKind},
+    definitions,
     executor::{ProcessExecutor, ProcessOptions},
     inputs::{DefaultBackend, Place, SecretPlace},
     run,
@@ -84,7 +85,10 @@ async fn control(args: Args) -> Result<leader::Ended, Failed> {
         ..client::Settings::default()
     };
     let client = client::build(&settings).await?;
-    serve_around(&args, &metrics, &stop).await?;
+    let ready = Readiness::default();
+    serve_around(&args, &metrics, &ready, &stop).await?;
+    // Before it may lead: who cannot work must not stand in the way of who can.
+    definitions::wait(&client, &ready, &stop).await;
     let (executor, ended) = ProcessExecutor::new(process(&args)?)?;
     let executor = Arc::new(executor);
     let turn = turn(&args, &client, &metrics, &stop).await?;
@@ -92,7 +96,7 @@ async fn control(args: Args) -> Result<leader::Ended, Failed> {
         return Ok(leader::Ended::Resigned);
     }
     let recorder = recorder(&args, &client, &metrics)?;
-    let options = options(&args, metrics, recorder.clone())?;
+    let options = options(&args, metrics, recorder.clone(), ready)?;
     let done = Token::new();
     let work = async {
         run(options, (Arc::clone(&executor), ended), client, stop).await?;
@@ -165,12 +169,10 @@ fn say_what_has_no_effect(args: &Args) {
 }
 
 /// Probes and metrics.
-async fn serve_around(args: &Args, metrics: &Metrics, stop: &Token) -> Result<(), Failed> {
+async fn serve_around(args: &Args, metrics: &Metrics, ready: &Readiness, stop: &Token) -> Result<(), Failed> {
     let addresses = &args.common.addresses;
     if let Some(listener) = serve::listen(&addresses.health_addr).await? {
-        let ready = Readiness::default();
-        ready.set(true);
-        tokio::spawn(probes::run(listener, ready, stop.clone()));
+        tokio::spawn(probes::run(listener, ready.clone(), stop.clone()));
     }
     if let Some(listener) = serve::listen(&addresses.metrics_addr).await? {
         tokio::spawn(metrics::run(listener, metrics.clone(), stop.clone()));
@@ -239,7 +241,7 @@ fn plan_encryption(args: &Args) -> Result<Option<SecretPlace>, Failed> {
     }
 }
 
-fn options(args: &Args, metrics: Metrics, recorder: Recorder) -> Result<Options, Failed> {
+fn options(args: &Args, metrics: Metrics, recorder: Recorder, ready: Readiness) -> Result<Options, Failed> {
     Ok(Options {
         settings: Settings {
             controller: "terraform",
@@ -277,5 +279,6 @@ fn options(args: &Args, metrics: Metrics, recorder: Recorder) -> Result<Options,
             DefaultBackend::Kubernetes
         },
         artifact_host: args.source_controller_localhost.clone(),
+        ready,
     })
 }

@@ -1,6 +1,7 @@
 //! The controller as a whole: its watches, wired to its passes.
 
 use crate::{
+    definitions,
     executor::{Executor, RunRef},
     inputs::{DefaultBackend, Place, SecretPlace, reads},
     reconcile::{Artifacts, Context, Stacks, in_order, neighbours, stack_of, version},
@@ -21,6 +22,7 @@ use sluice_runtime::{
     artifact::Fetcher,
     clock::{Clock, SystemClock},
     http,
+    probes::Readiness,
     schedule::ObjectKey,
     shutdown::Token,
     watch::{Changes, Kind, Objects, Related, Scope, Settings, Watch},
@@ -66,6 +68,8 @@ pub struct Options {
     pub http_retry: u32,
     /// Host that replaces the one of artifact URLs.
     pub artifact_host: Option<String>,
+    /// Set once the definitions in the cluster are found to keep every field; before that nothing is done.
+    pub ready: Readiness,
 }
 
 /// Why the controller could not start.
@@ -89,6 +93,7 @@ pub async fn run<E: Executor + 'static>(
     client: Client,
     stop: Token,
 ) -> Result<(), RunError> {
+    definitions::wait(&client, &options.ready, &stop).await;
     let scope = options.settings.scope.clone();
     let watch = Watch::<Terraform>::new(client.clone(), options.settings.clone()).relate(version, neighbours);
     let denied = options.cross_namespace == CrossNamespace::Denied;

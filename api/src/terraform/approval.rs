@@ -252,6 +252,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_applied_only_by_its_id() {
+        use serde_json::json;
         let spec = |change: serde_json::Value| {
             let mut spec = serde_json::json!({ "interval": "1h", "approvePlan": "auto", "autoApply": { "hold": ["delete"] },
                 "sourceRef": { "kind": "GitRepository", "name": "x" } });
@@ -280,7 +281,6 @@ mod tests {
             )
         };
         let held = |approval: Approval| matches!(approval, Approval::Held(_));
-        use serde_json::json;
         assert!(held(judged(json!({}), Some(&deletes))));
         assert!(held(judged(json!({}), None)), "what is not recorded is held");
         assert_eq!(judged(json!({}), Some(&creates)), Approval::Auto);

@@ -8,6 +8,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::{Deserialize, Serialize};
+use sluice_api::terraform::IgnoredDrift;
 
 pub mod aftermath;
 pub mod surroundings;
@@ -70,6 +71,9 @@ pub struct Bundle {
     /// Seconds from the interrupt of the CLI to its kill, where the stack asks for more than the runner gives anyway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_seconds: Option<u32>,
+    /// Differences that are not called drift; empty for a run that is no check for drift.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored_drift: Vec<IgnoredDrift>,
     /// Name of the stack's last started apply run, which makes approvals single-use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_apply: Option<String>,

@@ -22,6 +22,7 @@ const NOT_INPUTS: &[&str] = &[
     "tool",         // what earlier runs used: a consequence of them
     "inputsDigest", // this digest
     "graceSeconds", // how long an interrupted CLI may take
+    "ignoredDrift", // what is said of a check; no plan and no apply does anything else for it
     "lastApply",    // covered by the effect digest, which it makes single-use
     "key",          // the key of this digest
     "planKeys",     // how a plan is kept, which a rotation changes
@@ -75,7 +76,7 @@ mod tests {
             "artifact": { "url": "http://x", "digest": "sha256:1", "revision": "main@sha1:1" },
             "path": "infra", "workspace": "default", "tool": "tofu", "backend": "terraform {}", "variables": "{}",
             "variableFiles": ["a.tfvars"], "environment": { "A": "1" }, "options": { "planLock": true, "upgradeOnInit": true },
-            "outputs": { "name": "out" }, "readablePlan": "human", "inputsDigest": "x", "lastApply": "net-1",
+            "outputs": { "name": "out" }, "readablePlan": "human", "inputsDigest": "x", "lastApply": "net-1", "ignoredDrift": [{ "addresses": ["a.b"] }],
             "graceSeconds": 90, "surroundings": { "backendArguments": { "key": "a" } },
             "planKeys": [{ "id": "a", "key": "ab".repeat(32) }],
             "key": "ab".repeat(32) })

@@ -14,7 +14,6 @@ pub fn refused(spec: &TerraformSpec) -> Option<String> {
 
 fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
     let fields: &[(&'static str, bool)] = &[
-        ("ignoreDrift", !spec.ignore_drift.is_empty()),
         ("tool", spec.tool.is_some()),
     ];
     fields.iter().find_map(|(name, used)| used.then_some(*name))

@@ -2,6 +2,7 @@
 
 use super::{
     Context,
+    history::{fact, is_drift_check},
     resolve::{self, Resolved},
 };
 use crate::{
@@ -225,6 +226,10 @@ async fn launch(
     let checks = bundle.aftermath.checks_digest();
     let healthy = |health: &Health| health.passed && health.checks == checks;
     bundle.aftermath.health_due = !history.health.as_ref().is_some_and(healthy);
+    if !is_drift_check(history, &fact(run)) {
+        // What is ignored as drift is not ignored where a change is planned.
+        bundle.ignored_drift.clear();
+    }
     let runs: Api<TerraformRun> = Api::namespaced(context.client.clone(), &namespace);
     let secret = match bundle.to_secret(&run.name_any(), &run.uid().unwrap_or_default()) {
         Ok(secret) => secret,

@@ -68,7 +68,7 @@ pub(crate) fn sequence(run: &TerraformRun) -> u64 {
 
 fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     let status = run.status.as_ref();
-    let drift = is_drift(history, &fact);
+    let drift = is_drift_check(history, &fact);
     let tool = status
         .and_then(|s| s.tool.as_ref())
         .filter(|_| status.is_some_and(|s| s.has_changes.is_some()));
@@ -110,7 +110,7 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
 }
 
 /// A check of a stack that was as wanted, with nothing changed since. One that had been found to have drifted still has.
-fn is_drift(history: &History, fact: &RunFact) -> bool {
+pub(crate) fn is_drift_check(history: &History, fact: &RunFact) -> bool {
     let checks = matches!(fact.trigger, Trigger::Interval | Trigger::Request);
     let steady = |last: &RunFact| {
         last.outcome == Outcome::Succeeded && last.inputs == fact.inputs && last.destroy == fact.destroy

@@ -245,6 +245,12 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
             ReadablePlan::Json => bundle::ReadablePlan::Json,
             ReadablePlan::Human => bundle::ReadablePlan::Human,
         },
+        // Where drift is not looked for, nothing is to be taken from it.
+        ignored_drift: if spec.disable_drift_detection {
+            Vec::new()
+        } else {
+            spec.ignore_drift.clone()
+        },
         inputs_digest: String::new(),
         last_apply: None,
         key: String::new(),

@@ -17,6 +17,7 @@ use sluice_runtime::{
     event::{Recorder, Reporter},
     http,
     metrics::Metrics,
+    probes::Readiness,
     random::Generator,
     schedule::Backoff,
     shutdown::Token,
@@ -341,5 +342,6 @@ fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
         place: Place::Outside,
         default_backend: DefaultBackend::Kubernetes,
         artifact_host: None,
+        ready: Readiness::default(),
     }
 }

@@ -54,6 +54,7 @@ fn told(policy_text: &str, entries: &[Change]) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn what_waits_and_why() {
     let create = entry("create", "aws_vpc", "a");
     let update = entry("update", "aws_vpc", "b");

@@ -34,6 +34,7 @@ fn bundle() -> Bundle {
         aftermath: Aftermath::default(),
         inputs_digest: "sha256:1".into(),
         grace_seconds: None,
+        ignored_drift: Vec::new(),
         last_apply: None,
         key: "ab".repeat(32),
         plan_keys: vec![],

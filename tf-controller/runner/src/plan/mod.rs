@@ -3,6 +3,7 @@
 pub mod document;
 pub mod effect;
 mod exact;
+pub mod ignored;
 pub mod readable;
 pub mod shown;
 pub mod store;

@@ -351,7 +351,7 @@ async fn plan_and_maybe_apply(
         if !run.spec.destroy {
             apply::follow_up(context, bundle, workspace, false).await?;
         }
-        return Ok(Success::new("TerraformPlannedNoChanges", "Plan no changes"));
+        return Ok(Success::new("TerraformPlannedNoChanges", planned.nothing()));
     }
     if let Some(why) = gate::holds(context, workspace.reporter, run).await? {
         let message = match why {

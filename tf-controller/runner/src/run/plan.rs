@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use sluice_api::run::{RunStatusLimit, TerraformRun};
+use sluice_api::run::{PlanEffects, RunStatusLimit, TerraformRun};
 use sluice_api::terraform::plan_id::{EffectDigest, PlanId};
 
 use super::context::Context;
@@ -17,13 +17,17 @@ use crate::chunk;
 use crate::cli::argv;
 use crate::plan::document::{self, PlanDocument};
 use crate::plan::effect::{self, Effect};
+use crate::plan::ignored::Ignored;
 use crate::plan::store::{MadeFile, PlanContext, PlanName, StoredPlan};
-use crate::plan::{readable, shown, summary};
+use crate::plan::{ignored, readable, shown, summary};
 use crate::secrets::Secrets;
 
 /// A plan as it was made.
 pub(super) struct Planned {
+    /// Whether it does anything that counts.
     pub(super) has_changes: bool,
+    /// What of it `ignoreDrift` takes away.
+    ignored: Ignored,
     pub(super) digest: EffectDigest,
     effect: Effect,
     document: PlanDocument,
@@ -39,6 +43,15 @@ impl Planned {
     /// The file with the plan's JSON, where it was asked for.
     pub(super) fn json(&self) -> Option<&Path> {
         self.json.as_deref()
+    }
+
+    /// What is said of a plan without changes that count.
+    pub(super) const fn nothing(&self) -> &'static str {
+        if self.ignored.is_everything() {
+            "No differences but those that ignoreDrift names"
+        } else {
+            "Plan no changes"
+        }
     }
 }
 
@@ -87,7 +100,7 @@ pub(super) async fn make(
     let ended = command(context, bundle, workspace, destroy, file, &variables).await?;
     let after = made::snapshot(&workspace.directory.root)?;
     let made = made::made(&workspace.directory.root, &before, &after)?;
-    let has_changes = ended.has_changes;
+    let mut has_changes = ended.has_changes;
     let mut document = PlanDocument::default();
     let mut json = None;
     if let Some(text) = &ended.shown {
@@ -108,8 +121,11 @@ pub(super) async fn make(
         key: &bundle.key_bytes()?,
     };
     let effect = Effect::new(&document, &origin);
+    let ignored = ignored::ignored(&document, &bundle.ignored_drift);
+    has_changes &= !ignored.is_everything();
     Ok(Planned {
         has_changes,
+        ignored,
         shown: ended.shown,
         digest: effect.digest(),
         effect,
@@ -155,7 +171,8 @@ pub(super) async fn keep(
         id: PlanId::new(&run.spec.source.revision, planned.digest.clone()).to_string(),
         run: context.settings.run.clone(),
     };
-    let wanted = planned.has_changes || bundle.readable_plan == ReadablePlan::Human;
+    let wanted =
+        planned.has_changes || planned.ignored.is_everything() || bundle.readable_plan == ReadablePlan::Human;
     let human = match &planned.shown {
         Some(text) => format!("{}\n\n{}", unsaved::CAUTION, shown::essence(text)),
         None if wanted => human(workspace).await?,
@@ -182,7 +199,11 @@ pub(super) async fn keep(
         }
         status.changes = summary.counts.short();
         status.summary = Some(summary.counts);
-        status.effects = Some(summary.effects);
+        // A plan that was not saved has no JSON: what it does is not known for certain, and so not said.
+        status.effects = planned.shown.is_none().then_some(PlanEffects {
+            ignored: i64::try_from(planned.ignored.ignored).unwrap_or(i64::MAX),
+            ..summary.effects
+        });
         status.change_entries = summary.entries;
         status.changes_omitted = summary.omitted;
         status.human_plan = readable::excerpt(&human, RunStatusLimit::HUMAN_PLAN);

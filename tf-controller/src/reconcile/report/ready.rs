@@ -320,7 +320,13 @@ fn steady(report: &Report<'_>) -> Verdict<Kind> {
         (false, true) => ("NoDrift", "No drift"),
         (false, false) => ("TerraformPlannedNoChanges", "Plan no changes"),
     };
-    ready(Truth::True, reason, format!("{text}: {revision}"))
+    let ignored = run
+        .status
+        .as_ref()
+        .and_then(|s| s.effects.as_ref())
+        .filter(|effects| effects.ignored != 0);
+    let ignored = ignored.map(|effects| format!(" ({effects})")).unwrap_or_default();
+    ready(Truth::True, reason, format!("{text}: {revision}{ignored}"))
 }
 
 fn applied(report: &Report<'_>, run: &TerraformRun) -> Verdict<Kind> {

@@ -42,6 +42,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         inputs_digest: "sha256:1".into(),
         surroundings: crate::bundle::Surroundings::default(),
         grace_seconds: None,
+        ignored_drift: Vec::new(),
         last_apply: None,
         key: "ab".repeat(32),
         plan_keys: vec![],
