@@ -88,6 +88,12 @@ pub struct Bundle {
     /// Values that came out of Secrets: they are taken out of every text that the run shows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
+    /// What of the artifact the stack reads: directories and files from its root. Empty: all of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<String>,
+    /// What an earlier run applied takes the place of the artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
 }
 
 /// A key that plans of this stack are sealed with.
@@ -161,6 +167,14 @@ pub struct Artifact {
     pub size: Option<u64>,
     /// Revision of the source.
     pub revision: String,
+}
+
+/// What an earlier run applied, in the Secrets that it was kept in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Kept {
+    /// The run that applied it.
+    pub run: String,
 }
 
 /// Options of the command lines.

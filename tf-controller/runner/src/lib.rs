@@ -3,6 +3,7 @@
 //! The controller resolves a [`bundle`]; [`run`] claims the run, prepares a directory, types the [`cli`], keeps the [`plan`],
 //! writes outputs and reports by patching the status of its `TerraformRun`. [`template`] is of both sides.
 
+pub mod applied;
 pub mod args;
 pub mod bundle;
 pub mod canonical;

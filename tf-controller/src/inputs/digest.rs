@@ -27,6 +27,8 @@ const NOT_INPUTS: &[&str] = &[
     "key",          // the key of this digest
     "planKeys",     // how a plan is kept, which a rotation changes
     "secrets",      // which of the values are not to be shown
+    "reads",        // the closure's files count, not their list
+    "kept",         // where they come from
 ];
 
 /// The digest, keyed so that it tells nothing of the values.
@@ -79,7 +81,7 @@ mod tests {
             "outputs": { "name": "out" }, "readablePlan": "human", "inputsDigest": "x", "lastApply": "net-1", "ignoredDrift": [{ "addresses": ["a.b"] }],
             "graceSeconds": 90, "surroundings": { "backendArguments": { "key": "a" } },
             "planKeys": [{ "id": "a", "key": "ab".repeat(32) }],
-            "key": "ab".repeat(32) })
+            "reads": ["infra"], "kept": { "run": "net-1" }, "key": "ab".repeat(32) })
     }
 
     fn of(bundle: &Value) -> String {
@@ -87,6 +89,7 @@ mod tests {
             digest: [7; 32],
             files: 1,
             wide: None,
+            reads: Vec::new(),
         };
         digest(
             b"key",
@@ -144,6 +147,8 @@ mod tests {
             ("graceSeconds", json!(91)),
             ("lastApply", json!("net-2")),
             ("planKeys", json!([])),
+            ("reads", json!(["infra", "other"])),
+            ("kept", json!({ "run": "net-2" })),
             ("key", json!("cd".repeat(32))),
         ];
         for (name, value) in ignored {
@@ -180,6 +185,7 @@ mod tests {
                     digest: [mark; 32],
                     files: 1,
                     wide: None,
+                    reads: Vec::new(),
                 },
                 &bundle,
             )

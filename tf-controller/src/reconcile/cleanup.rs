@@ -1,66 +1,20 @@
-//! Letting go: of a deleted stack, and of runs that nobody needs any more.
+//! Letting go of runs that nobody needs any more, and of what they were given.
 
 use super::{
-    Context, PassError, dependencies,
+    Context,
     history::{STALE, in_order},
     report::phase,
 };
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams},
-};
-use sluice_api::{
-    annotation::PLAN_NAME,
-    run::TerraformRun,
-    terraform::{FINALIZER, Terraform, label_value},
-};
-use sluice_runtime::{finalizer, schedule::ObjectKey, watch::Next};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, ResourceExt, api::DeleteParams};
+use sluice_api::{run::TerraformRun, terraform::Terraform};
 use sluice_tf_runner::bundle;
 
 /// Runs that are kept beside the last plan and the last apply.
 const KEPT_RUNS: usize = 20;
 
-/// Removes the stored plans and the outputs Secret, then the finalizer. Runs and bundles go with their owner; the state
-/// Secret and its Lease are never touched.
-pub(super) async fn release(
-    api: &Api<Terraform>,
-    stack: &Terraform,
-    context: &Context,
-) -> Result<Next, PassError> {
-    let failed = |error: kube::Error| PassError::Dispatch {
-        stack: stack.name_any(),
-        text: error.to_string(),
-    };
-    let namespace = stack.namespace().unwrap_or_default();
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
-    let configs: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
-    let uid = stack.uid().unwrap_or_default();
-    for name in [stack.name_any(), format!("{}.json", stack.name_any())] {
-        // Of all workspaces: the stack may have had another one before.
-        let selector = format!("{PLAN_NAME}={}", label_value(&name));
-        let params = ListParams::default().labels(&selector);
-        for secret in secrets.list(&params).await.map_err(failed)?.items {
-            remove(&secrets, &secret.name_any()).await.map_err(failed)?;
-        }
-        for config in configs.list(&params).await.map_err(failed)?.items {
-            remove(&configs, &config.name_any()).await.map_err(failed)?;
-        }
-    }
-    if let Some(target) = &stack.spec.write_outputs_to_secret {
-        let found = secrets.get_opt(&target.name).await.map_err(failed)?;
-        if found.is_some_and(|secret| secret.owner_references().iter().any(|owner| owner.uid == uid)) {
-            remove(&secrets, &target.name).await.map_err(failed)?;
-        }
-    }
-    context.places.free(&ObjectKey::of(stack));
-    dependencies::let_go(stack, context).await?;
-    finalizer::release(api, stack, FINALIZER).await?;
-    tracing::info!("stack released");
-    Ok(Next::OnChange)
-}
-
-async fn remove<K>(api: &Api<K>, name: &str) -> Result<(), kube::Error>
+/// Deletes an object that may be gone already.
+pub(super) async fn remove<K>(api: &Api<K>, name: &str) -> Result<(), kube::Error>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {

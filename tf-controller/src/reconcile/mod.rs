@@ -5,7 +5,9 @@ mod dependencies;
 mod dispatch;
 mod gather;
 mod history;
+mod last_resort;
 mod observe;
+mod release;
 mod report;
 mod resolve;
 mod takeover;
@@ -152,7 +154,7 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
     let mut step = decided(&stack, &mut facts, context).await?;
     let next = carry_out(&stack, &observed, &facts, resolved.as_ref(), &mut step, context).await?;
     if step == Step::Release {
-        return cleanup::release(&api, &stack, context).await;
+        return release::release(&api, &stack, context).await;
     }
     write(&api, &stack, &observed, &facts, &step, context).await?;
     Ok(next)
@@ -193,20 +195,33 @@ async fn resolve_inputs(
 ) -> Option<Resolved> {
     let idle =
         facts.suspended || facts.refused.is_some() || facts.deleting && !facts.policy.destroy_on_deletion;
-    let artifact = observed.artifact.as_ref().filter(|_| !idle)?;
+    if idle {
+        return None;
+    }
+    let destroys = facts.deleting && facts.policy.destroy_on_deletion;
+    let Some(artifact) = &observed.artifact else {
+        return if destroys {
+            last_resort::resolve(stack, observed, facts, context).await
+        } else {
+            None
+        };
+    };
     match resolve::resolve(stack, artifact, context).await {
         Ok(resolved) => {
             facts.inputs = Inputs::Known(resolved.inputs.clone());
-            Some(resolved)
+            return Some(resolved);
         }
         Err(error) => {
             facts.inputs = Inputs::Failed {
                 reason: error.public_reason(),
                 message: error.to_string(),
             };
-            None
         }
     }
+    if destroys {
+        return last_resort::resolve(stack, observed, facts, context).await;
+    }
+    None
 }
 
 /// Does what was decided. A start for which there is no place waits for one.

@@ -5,15 +5,20 @@ mod artifacts;
 mod environment;
 mod given;
 mod held;
+mod kept;
 mod key;
 mod pairs;
 mod plan_keys;
 mod variables;
 
 pub use artifacts::Artifacts;
+pub(super) use kept::resolve as resolve_kept;
 
 use super::Context;
-use crate::inputs::{self, PairsError, closure::ClosureError};
+use crate::inputs::{
+    self, PairsError,
+    closure::{Closure, ClosureError},
+};
 use kube::ResourceExt;
 use sluice_api::{
     interval::Interval,
@@ -85,6 +90,12 @@ pub(super) enum ResolveError {
     /// A variable has no value.
     #[error(transparent)]
     Variable(#[from] variables::VariableError),
+    /// What was applied last cannot be read.
+    #[error("what was applied last cannot be read: {text}")]
+    Kept {
+        /// Why.
+        text: String,
+    },
     /// The object's own key cannot be stored or read.
     #[error("cannot use the Secret {name}: {text}")]
     Key {
@@ -107,7 +118,9 @@ impl ResolveError {
     /// The reason in `Ready`.
     pub(super) const fn public_reason(&self) -> &'static str {
         match self {
-            Self::Fetch(_) | Self::Unpack(_) | Self::Closure(_) | Self::Scratch(_) => "ArtifactFailed",
+            Self::Fetch(_) | Self::Unpack(_) | Self::Closure(_) | Self::Scratch(_) | Self::Kept { .. } => {
+                "ArtifactFailed"
+            }
             Self::Given(error) => error.public_reason(),
             Self::Environment(_) => "TFExecInitFailed",
             Self::Missing { .. } | Self::Pairs { .. } | Self::Variable(_) | Self::Key { .. } => {
@@ -159,6 +172,7 @@ pub(super) async fn resolve(
     bundle.surroundings = surroundings(stack, &key, &backend, context).await?;
     bundle.backend = backend.file;
     bundle.plan_keys = plan_keys::read(stack, context).await?;
+    bundle.reads = reads(&closure, &bundle);
     let inputs = inputs::digest(&key, &closure, &bundle);
     bundle.inputs_digest.clone_from(&inputs);
     Ok(Resolved {
@@ -167,6 +181,15 @@ pub(super) async fn resolve(
         inputs,
         secrets: inputs::read(stack, KeySource::Secret),
     })
+}
+
+/// What of the artifact the stack reads; empty: all of it.
+fn reads(closure: &Closure, bundle: &Bundle) -> Vec<String> {
+    if closure.wide.is_some() || closure.reads.is_empty() {
+        return Vec::new();
+    }
+    let files = bundle.variable_files.iter();
+    closure.reads.iter().chain(files).cloned().collect()
 }
 
 fn backend(stack: &Terraform, context: &Context) -> inputs::Backend {
@@ -196,6 +219,16 @@ async fn surroundings(
     })
 }
 
+/// The artifact as a run fetches it.
+fn artifact_of(artifact: &Artifact) -> bundle::Artifact {
+    bundle::Artifact {
+        url: artifact.url.clone(),
+        digest: artifact.digest.clone(),
+        size: artifact.size.and_then(|size| u64::try_from(size).ok()),
+        revision: artifact.revision.clone(),
+    }
+}
+
 fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundle {
     let spec = &stack.spec;
     let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
@@ -208,12 +241,7 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
             name,
             uid: stack.uid().unwrap_or_default(),
         },
-        artifact: bundle::Artifact {
-            url: artifact.url.clone(),
-            digest: artifact.digest.clone(),
-            size: artifact.size.and_then(|size| u64::try_from(size).ok()),
-            revision: artifact.revision.clone(),
-        },
+        artifact: artifact_of(artifact),
         path: spec.path.clone(),
         workspace: spec.workspace_name().to_owned(),
         tool: None,
@@ -257,5 +285,7 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
         plan_keys: Vec::new(),
         webhooks: inputs::webhooks(spec),
         secrets: Vec::new(),
+        reads: Vec::new(),
+        kept: None,
     }
 }

@@ -40,6 +40,8 @@ fn bundle() -> Bundle {
         plan_keys: vec![],
         webhooks: vec![],
         secrets: Vec::new(),
+        reads: vec!["infra".into()],
+        kept: None,
     }
 }
 

@@ -10,6 +10,7 @@ use super::health::HealthError;
 use super::inventory::InventoryError;
 use super::outputs::OutputsError;
 use super::webhook::WebhookError;
+use crate::applied::AppliedError;
 use crate::bundle::BundleError;
 use crate::cli::output::OutputError;
 use crate::cli::tool::ToolError;
@@ -140,6 +141,9 @@ pub enum RunError {
     /// The stored plan cannot be loaded.
     #[error(transparent)]
     Load(StoreError),
+    /// What is applied cannot be kept, or what was kept cannot be read.
+    #[error(transparent)]
+    Kept(AppliedError),
     /// What the plan was made with is not there any more.
     #[error("{0}")]
     NotExact(String),
@@ -279,7 +283,7 @@ impl Failure for RunError {
             Self::Superseded(_) => "Superseded",
             Self::Webhook(_) => "PostPlanningWebhookFailed",
             Self::Stale { .. } => "PlanStale",
-            Self::Fetch(_) | Self::Unpack(_) | Self::Path { .. } => "ArtifactFailed",
+            Self::Fetch(_) | Self::Unpack(_) | Self::Path { .. } | Self::Kept(_) => "ArtifactFailed",
             Self::Bundle(_)
             | Self::Api { .. }
             | Self::Unreported

@@ -34,6 +34,12 @@ const PLACE: &str = "infra.sluice.dev/errored-state-place";
 /// Largest state that is kept.
 const LIMIT: u64 = 256 * 1024 * 1024;
 
+/// The label selector of a stack's states that could not be written.
+#[must_use]
+pub fn selector(stack: &str) -> String {
+    format!("{LABEL}={}", short_label(stack))
+}
+
 fn api(context: &Context, stack: &Stack) -> Api<Secret> {
     Api::namespaced(context.client.clone(), &stack.namespace)
 }

@@ -23,7 +23,7 @@ use super::report::Reporter;
 use super::workdir::{self, Places, Tenant};
 use super::workspace::Workspace;
 use super::{
-    apply, errored, gate, glass, lasting, plan, prepare, release, stored, surroundings, unlock, webhook,
+    apply, errored, gate, glass, kept, lasting, plan, prepare, release, stored, surroundings, unlock, webhook,
 };
 use crate::bundle::{self, Bundle};
 use crate::cli::process::Limits;
@@ -171,7 +171,10 @@ async fn carry_out(
         workspace: bundle.workspace.clone(),
         place: bundle.surroundings.state_place.clone(),
     })?;
-    prepare::fetch(context, &bundle.artifact, &directory, &limits.stop).await?;
+    match &bundle.kept {
+        None => prepare::fetch(context, &bundle.artifact, &directory, &limits.stop).await?,
+        Some(kept) => kept::unpack(context, &bundle, kept, &directory, &limits.stop).await?,
+    }
     let module = prepare::module_directory(&directory.root, &bundle.path)?;
     errored::disown(&module)?;
     let environment = prepare::command_environment(context, &bundle, &module, &directory.home)?;
@@ -370,6 +373,9 @@ async fn apply_and_write(
     run: &TerraformRun,
     keep_directory: &Cell<bool>,
 ) -> Result<Success, RunError> {
+    if !run.spec.destroy {
+        kept::keep(context, bundle, workspace, run).await?;
+    }
     let applied = apply::apply(context, bundle, workspace, run).await;
     keep_directory.set(true); // until it is certain that no state is left in it
     let belongs = Belongs {
@@ -387,6 +393,7 @@ async fn apply_and_write(
             "Destroy applied successfully",
         ));
     }
+    kept::settle(context, &bundle.stack, run).await;
     let written = apply::follow_up(context, bundle, workspace, true).await?;
     let mut success = if written {
         Success::new("TerraformOutputsWritten", "Outputs written")

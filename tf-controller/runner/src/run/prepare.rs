@@ -22,6 +22,9 @@ pub(super) const BACKEND_FILE: &str = "backend_override.tf";
 /// Generated variables; upstream's name.
 pub(super) const VARIABLES_FILE: &str = "generated.auto.tfvars.json";
 
+/// The artifact as it was fetched, in the scratch directory.
+pub(super) const ARCHIVE: &str = "artifact.tar.gz";
+
 /// Fetches the artifact, proves its digest and unpacks it into the emptied working directory.
 pub(super) async fn fetch(
     context: &Context,
@@ -29,7 +32,7 @@ pub(super) async fn fetch(
     directory: &WorkDirectory,
     stop: &CancellationToken,
 ) -> Result<(), RunError> {
-    let file = directory.scratch.path().join("artifact.tar.gz");
+    let file = directory.scratch.path().join(ARCHIVE);
     let wanted = Wanted {
         url: &artifact.url,
         digest: &artifact.digest,

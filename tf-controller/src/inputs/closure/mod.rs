@@ -35,6 +35,8 @@ pub struct Closure {
     pub digest: [u8; 32],
     /// Number of files that count.
     pub files: usize,
+    /// What counts, as directories and files from the root; empty: the whole artifact.
+    pub reads: Vec<String>,
     /// Why the whole artifact counts; `None`: only the module directories do.
     pub wide: Option<String>,
 }
@@ -81,11 +83,23 @@ pub fn read(tree: &Tree, module: &str, variable_files: &[String]) -> Result<Clos
             files.extend(tree.below(path));
         }
     }
+    let reads = if reach.wide.is_some() {
+        Vec::new()
+    } else {
+        texts(&reach.paths)
+    };
     Ok(Closure {
+        reads,
         digest: tree::digest(&files),
         files: files.len(),
         wide: reach.wide,
     })
+}
+
+/// The paths as texts; nothing, so all of the artifact, where one is no text.
+fn texts(paths: &BTreeSet<PathBuf>) -> Vec<String> {
+    let texts = paths.iter().map(|path| path.to_str().map(str::to_owned));
+    texts.collect::<Option<_>>().unwrap_or_default()
 }
 
 /// What is reached from a module.

@@ -48,6 +48,8 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         plan_keys: vec![],
         webhooks: vec![],
         secrets: Vec::new(),
+        reads: vec![],
+        kept: None,
     };
     let files = vec![MadeFile::new("out/x.zip".into(), 0o644, b"zip")];
     let context = PlanContext {

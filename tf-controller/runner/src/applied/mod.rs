@@ -1,0 +1,229 @@
+//! What was applied last: the run bundle and the files that the stack reads, kept so that the stack can be destroyed when
+//! its source, ConfigMaps or Secrets are gone. Immutable Secrets `tfapplied-<workspace>-<name>-<digest10>-<i>` that the
+//! Terraform owns, count and digest recorded in each and checked when they are read. Pure; `run::kept` writes and reads.
+
+pub mod files;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use sluice_api::terraform::run_sequence;
+
+use crate::bundle::{Bundle, Stack};
+use crate::chunk::{self, ChunkError};
+use crate::plan::store::{RUN, owner, short_label};
+
+/// Label: which stack's.
+pub const LABEL: &str = "infra.sluice.dev/applied";
+const INDEX: &str = "infra.sluice.dev/chunk";
+const COUNT: &str = "infra.sluice.dev/chunks";
+const DIGEST: &str = "infra.sluice.dev/digest";
+/// Most bytes of files that are kept of one apply, compressed. Larger ones are not kept: a destroy then needs the source.
+pub const FILES_LIMIT: u64 = 8 * 1024 * 1024;
+/// Largest inputs, once decompressed: a bundle and a lock file.
+const INPUTS_LIMIT: u64 = 4 * 1024 * 1024;
+/// Most Secrets of one apply.
+const CHUNK_LIMIT: usize = 16;
+
+/// What one apply was made of.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// All but the files.
+    pub inputs: Inputs,
+    /// The files that the stack reads, as a `tar.gz`; absent when they were too large.
+    pub files: Option<Vec<u8>>,
+}
+
+/// What one apply was made of beside the files.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Inputs {
+    /// Its bundle.
+    pub bundle: Bundle,
+    /// `.terraform.lock.hcl`, when there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_lock: Option<String>,
+    /// The files were too large to be kept.
+    #[serde(default)]
+    pub files_omitted: bool,
+}
+
+/// Why it cannot be kept or read.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum AppliedError {
+    /// It needs too many Secrets.
+    #[error("what is applied needs {chunks} Secrets to be kept, more than {CHUNK_LIMIT}")]
+    TooLarge {
+        /// Secrets that it would need.
+        chunks: usize,
+    },
+    /// There is nothing of that run.
+    #[error("nothing is kept of what run {run} applied")]
+    NotFound {
+        /// The run.
+        run: String,
+    },
+    /// The chunks are not whole.
+    #[error("what is kept of run {run} is not whole: {source}")]
+    Broken {
+        /// The run.
+        run: String,
+        /// What is wrong.
+        source: ChunkError,
+    },
+    /// What they hold is not what is written.
+    #[error("what is kept of run {run} is not understood")]
+    Malformed {
+        /// The run.
+        run: String,
+    },
+    /// It cannot be compressed.
+    #[error("what is applied cannot be packed")]
+    Packing,
+    /// The files were left out.
+    #[error("the files of what run {run} applied were too large to be kept (more than {FILES_LIMIT} bytes)")]
+    FilesOmitted {
+        /// The run.
+        run: String,
+    },
+}
+
+/// The Secrets that keep it.
+///
+/// # Errors
+/// When it is too large.
+pub fn encode(applied: &Applied, run: &str) -> Result<Vec<Secret>, AppliedError> {
+    let bundle = &applied.inputs.bundle;
+    let stack = &bundle.stack;
+    let inputs = serde_json::to_vec(&applied.inputs).map_err(|_| AppliedError::Packing)?;
+    let inputs = chunk::compress(&inputs).map_err(|_| AppliedError::Packing)?;
+    let files = applied.files.as_deref().unwrap_or_default();
+    let pieces = chunk::pack(&[("inputs", &inputs), ("files", files)]);
+    if pieces.len() > CHUNK_LIMIT {
+        return Err(AppliedError::TooLarge { chunks: pieces.len() });
+    }
+    let (digest, count) = (digest(run, &inputs, files), pieces.len());
+    let secrets = pieces.into_iter().enumerate().map(|(index, data)| Secret {
+        metadata: ObjectMeta {
+            name: Some(format!(
+                "tfapplied-{}-{}-{}-{index}",
+                bundle.workspace,
+                stack.name,
+                &digest[..10]
+            )),
+            namespace: Some(stack.namespace.clone()),
+            labels: Some(BTreeMap::from([(LABEL.to_owned(), short_label(&stack.name))])),
+            annotations: Some(BTreeMap::from([
+                (RUN.to_owned(), run.to_owned()),
+                (INDEX.to_owned(), index.to_string()),
+                (COUNT.to_owned(), count.to_string()),
+                (DIGEST.to_owned(), digest.clone()),
+            ])),
+            owner_references: Some(vec![owner(stack)]),
+            ..ObjectMeta::default()
+        },
+        immutable: Some(true),
+        type_: Some("Opaque".to_owned()),
+        data: Some(data),
+        ..Secret::default()
+    });
+    Ok(secrets.collect())
+}
+
+/// Puts together what is kept of a run, whichever other Secrets are among them.
+///
+/// # Errors
+/// When chunks are missing, altered or not understood.
+pub fn decode(secrets: &[Secret], run: &str) -> Result<Applied, AppliedError> {
+    let broken = |source| AppliedError::Broken {
+        run: run.to_owned(),
+        source,
+    };
+    let malformed = || AppliedError::Malformed { run: run.to_owned() };
+    let mut chunks: Vec<(usize, &Secret)> = secrets
+        .iter()
+        .filter(|secret| run_of(secret) == run)
+        .filter_map(|secret| Some((held(secret, INDEX).parse().ok()?, secret)))
+        .collect();
+    chunks.sort_by_key(|(index, _)| *index);
+    let Some((_, first)) = chunks.first() else {
+        return Err(AppliedError::NotFound { run: run.to_owned() });
+    };
+    let wanted = held(first, COUNT).parse().unwrap_or(0);
+    let in_order = chunks
+        .iter()
+        .enumerate()
+        .all(|(place, (index, _))| place == *index);
+    if chunks.len() != wanted || !in_order {
+        let found = chunks.len();
+        return Err(broken(ChunkError::Incomplete { found, wanted }));
+    }
+    let data = || chunks.iter().filter_map(|(_, secret)| secret.data.as_ref());
+    let (inputs, files) = (chunk::joined(data(), "inputs"), chunk::joined(data(), "files"));
+    if digest(run, &inputs, &files) != held(first, DIGEST) {
+        return Err(broken(ChunkError::Altered));
+    }
+    let inputs = chunk::decompress(&inputs, INPUTS_LIMIT).map_err(broken)?;
+    let inputs: Inputs = serde_json::from_slice(&inputs).map_err(|_| malformed())?;
+    inputs.bundle.key_bytes().map_err(|_| malformed())?;
+    let files = (!inputs.files_omitted).then_some(files);
+    Ok(Applied { inputs, files })
+}
+
+/// The runs of which something is kept for this very object, newest first.
+#[must_use]
+pub fn runs(secrets: &[Secret], uid: &str) -> Vec<String> {
+    let own = |secret: &&Secret| {
+        let owners = secret.metadata.owner_references.as_deref().unwrap_or_default();
+        owners.iter().any(|owner| owner.uid == uid)
+    };
+    let names: BTreeSet<_> = secrets
+        .iter()
+        .filter(own)
+        .map(run_of)
+        .filter(|run| !run.is_empty())
+        .collect();
+    let mut names: Vec<_> = names.into_iter().map(str::to_owned).collect();
+    names.sort_by_key(|run| std::cmp::Reverse(run_sequence(run)));
+    names
+}
+
+/// The run that a Secret was written by.
+#[must_use]
+pub fn run_of(secret: &Secret) -> &str {
+    held(secret, RUN)
+}
+
+/// The label selector of what is kept of a stack.
+#[must_use]
+pub fn selector(stack: &Stack) -> String {
+    selector_of(&stack.name)
+}
+
+/// As [`selector`], by the stack's name.
+#[must_use]
+pub fn selector_of(name: &str) -> String {
+    format!("{LABEL}={}", short_label(name))
+}
+
+fn held<'a>(secret: &'a Secret, key: &str) -> &'a str {
+    let annotations = secret.metadata.annotations.as_ref();
+    annotations
+        .and_then(|all| all.get(key))
+        .map_or("", String::as_str)
+}
+
+/// Over everything, the run included: what two runs apply never shares a Secret.
+fn digest(run: &str, inputs: &[u8], files: &[u8]) -> String {
+    let mut hash = Sha256::new();
+    for part in [run.as_bytes(), inputs, files] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hex::encode(hash.finalize())
+}

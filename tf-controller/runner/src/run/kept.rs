@@ -1,0 +1,169 @@
+//! What is applied is kept before the apply begins, and what was applied before it is let go when it has ended well: at any
+//! moment the newest apply that may have made something can be destroyed without its source. See [`crate::applied`].
+
+use std::fs::File;
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use sluice_api::run::TerraformRun;
+use sluice_runtime::artifact;
+use tokio_util::sync::CancellationToken;
+
+use super::context::Context;
+use super::error::RunError;
+use super::patience::patiently;
+use super::prepare::{ARCHIVE, module_directory, write_private};
+use super::workdir::{WorkDirectory, failed};
+use super::workspace::Workspace;
+use crate::applied::{self, Applied, AppliedError, FILES_LIMIT, Inputs, files};
+use crate::bundle::{Bundle, Kept, Stack};
+
+/// The lock file of a module.
+const LOCK: &str = ".terraform.lock.hcl";
+/// Largest lock file that is kept.
+const LOCK_LIMIT: u64 = 1024 * 1024;
+
+fn api(context: &Context, stack: &Stack) -> Api<Secret> {
+    Api::namespaced(context.client.clone(), &stack.namespace)
+}
+
+/// Keeps what is about to be applied. Beside it stays the oldest that is there: what the last good apply was made of.
+pub(super) async fn keep(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    run: &TerraformRun,
+) -> Result<(), RunError> {
+    let files = files_of(bundle, workspace).await?;
+    if files.is_none() {
+        tracing::warn!(
+            limit = FILES_LIMIT,
+            "the files are too large to be kept: a destroy will need the source"
+        );
+    }
+    let applied = Applied {
+        inputs: Inputs {
+            // The keys of stored plans lie elsewhere for a reason.
+            bundle: Bundle {
+                plan_keys: Vec::new(),
+                ..bundle.clone()
+            },
+            provider_lock: provider_lock(&workspace.module)?,
+            files_omitted: files.is_none(),
+        },
+        files,
+    };
+    let run = run.name_any();
+    let api = api(context, &bundle.stack);
+    let params = PostParams::default();
+    for secret in applied::encode(&applied, &run).map_err(RunError::Kept)? {
+        match patiently(context.settings.patience, || api.create(&params, &secret)).await {
+            // Its name comes from its content, so one that is there is already right.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            created => drop(created.map_err(|source| RunError::Api {
+                doing: "keep what is applied",
+                source,
+            })?),
+        }
+    }
+    let held = listed(context, &bundle.stack).await;
+    let oldest = applied::runs(&held, &bundle.stack.uid).pop();
+    sweep(&api, &held, |of| of == run || Some(of) == oldest.as_deref()).await;
+    Ok(())
+}
+
+/// After an apply that ended well only what it was made of is kept.
+pub(super) async fn settle(context: &Context, stack: &Stack, run: &TerraformRun) {
+    let (held, run) = (listed(context, stack).await, run.name_any());
+    sweep(&api(context, stack), &held, |of| of == run).await;
+}
+
+/// Puts what is kept of an earlier apply into the emptied working directory, in the artifact's place.
+pub(super) async fn unpack(
+    context: &Context,
+    bundle: &Bundle,
+    kept: &Kept,
+    directory: &WorkDirectory,
+    stop: &CancellationToken,
+) -> Result<(), RunError> {
+    let params = ListParams::default().labels(&applied::selector(&bundle.stack));
+    let api = api(context, &bundle.stack);
+    let list = patiently(context.settings.patience, || api.list(&params)).await;
+    let list = list.map_err(|source| RunError::Api {
+        doing: "read what was applied last",
+        source,
+    })?;
+    let applied = applied::decode(&list.items, &kept.run).map_err(RunError::Kept)?;
+    let omitted = || {
+        RunError::Kept(AppliedError::FilesOmitted {
+            run: kept.run.clone(),
+        })
+    };
+    let files = applied.files.ok_or_else(omitted)?;
+    let (root, stop) = (directory.root.clone(), stop.clone());
+    let unpacked = tokio::task::spawn_blocking(move || {
+        artifact::unpack(&files[..], &root, &artifact::Limits::default(), &stop)
+    });
+    unpacked
+        .await
+        .map_err(|error| failed("unpack what was applied last", std::io::Error::other(error)))??;
+    let Some(lock) = applied.inputs.provider_lock else {
+        return Ok(());
+    };
+    let module = module_directory(&directory.root, &bundle.path)?;
+    write_private(&module.join(LOCK), lock.as_bytes())
+}
+
+/// The files that the stack reads, out of the artifact as it was fetched: what the CLI and the run made does not count.
+async fn files_of(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<Option<Vec<u8>>, RunError> {
+    let archive = workspace.directory.scratch.path().join(ARCHIVE);
+    let reads = bundle.reads.clone();
+    let work = tokio::task::spawn_blocking(move || files::select(File::open(archive)?, &reads, FILES_LIMIT));
+    work.await
+        .map_err(std::io::Error::other)
+        .and_then(|selected| selected)
+        .map_err(|source| failed("keep the files that are applied", source))
+}
+
+fn provider_lock(module: &Path) -> Result<Option<String>, RunError> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    let read = File::open(module.join(LOCK)).and_then(|file| file.take(LOCK_LIMIT).read_to_string(&mut text));
+    match read {
+        Ok(_) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(failed("read the lock file", source)),
+    }
+}
+
+/// What is kept; nothing when it cannot be read, since only superfluous Secrets are looked for.
+async fn listed(context: &Context, stack: &Stack) -> Vec<Secret> {
+    let params = ListParams::default().labels(&applied::selector(stack));
+    match api(context, stack).list(&params).await {
+        Ok(list) => list.items,
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "what was applied before stays for now"
+            );
+            Vec::new()
+        }
+    }
+}
+
+async fn sweep(api: &Api<Secret>, held: &[Secret], keep: impl Fn(&str) -> bool) {
+    for secret in held.iter().filter(|secret| !keep(applied::run_of(secret))) {
+        let name = secret.name_any();
+        match api.delete(&name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => tracing::warn!(
+                name,
+                error = &error as &dyn std::error::Error,
+                "what was applied before stays for now"
+            ),
+            Ok(_) => {}
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Letting a deleted stack go: what is stored of it, its outputs, with `deletionPolicy: Orphan` its state, its finalizers on
+//! others, and at last its own. Everything may be gone already, as in a namespace that is being deleted.
+
+use super::{Context, PassError, cleanup::remove, dependencies};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        coordination::v1::Lease,
+        core::v1::{ConfigMap, Secret},
+    },
+};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde_json::json;
+use sluice_api::{
+    annotation::PLAN_NAME,
+    terraform::{DeletionPolicy, FINALIZER, Terraform, label_value},
+};
+use sluice_runtime::{finalizer, schedule::ObjectKey, watch::Next};
+use sluice_tf_runner::{applied, run::errored_state_selector};
+use std::fmt::Debug;
+
+/// Removes all that is the stack's, then its finalizers. Runs and bundles go with their owner.
+pub(super) async fn release(
+    api: &Api<Terraform>,
+    stack: &Terraform,
+    context: &Context,
+) -> Result<Next, PassError> {
+    let failed = |error: kube::Error| PassError::Dispatch {
+        stack: stack.name_any(),
+        text: error.to_string(),
+    };
+    stored(stack, context).await.map_err(failed)?;
+    outputs(stack, context).await.map_err(failed)?;
+    if stack.spec.on_deletion() == Ok(DeletionPolicy::Orphan) && keeps_state_here(stack) {
+        state(stack, context).await.map_err(failed)?;
+    } else if !stack.spec.destroys_on_deletion() {
+        disown_unwritten_state(stack, context).await.map_err(failed)?;
+    }
+    context.places.free(&ObjectKey::of(stack));
+    dependencies::let_go(stack, context).await?;
+    finalizer::release(api, stack, FINALIZER).await?;
+    tracing::info!("stack released");
+    Ok(Next::OnChange)
+}
+
+/// Plans, in whatever workspace they were made, their readable forms, and what was applied last.
+async fn stored(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
+    let name = stack.name_any();
+    for selector in [
+        format!("{PLAN_NAME}={}", label_value(&name)),
+        format!("{PLAN_NAME}={}", label_value(&format!("{name}.json"))),
+        applied::selector_of(&name),
+    ] {
+        remove_owned::<Secret>(stack, &selector, context).await?;
+        remove_owned::<ConfigMap>(stack, &selector, context).await?;
+    }
+    Ok(())
+}
+
+/// Removes what carries the labels and belongs to this very object: labels of another's name may be the same.
+async fn remove_owned<K>(stack: &Terraform, selector: &str, context: &Context) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + serde::de::DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let uid = stack.uid().unwrap_or_default();
+    for object in api.list(&ListParams::default().labels(selector)).await? {
+        if object.owner_references().iter().any(|owner| owner.uid == uid) {
+            remove(&api, &object.name_any()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The outputs Secret, if it is the stack's.
+async fn outputs(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
+    let Some(target) = &stack.spec.write_outputs_to_secret else {
+        return Ok(());
+    };
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let uid = stack.uid().unwrap_or_default();
+    match api.get_opt(&target.name).await? {
+        Some(found) if found.owner_references().iter().any(|owner| owner.uid == uid) => {
+            remove(&api, &target.name).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the state is where the backend that is generated without any setting keeps it.
+pub(super) fn keeps_state_here(stack: &Terraform) -> bool {
+    let spec = &stack.spec;
+    spec.backend_config.is_none() && spec.backend_configs_from.is_empty() && spec.cloud.is_none()
+}
+
+/// The labels that the kubernetes backend puts on a stack's state, all parts of it.
+pub(super) fn state_selector(stack: &Terraform) -> String {
+    format!(
+        "tfstate=true,tfstateSecretSuffix={},tfstateWorkspace={}",
+        stack.name_any(),
+        stack.spec.workspace_name()
+    )
+}
+
+/// The state and its lock. The CLI's kubernetes backend names them.
+async fn state(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    for part in secrets
+        .list(&ListParams::default().labels(&state_selector(stack)))
+        .await?
+    {
+        remove(&secrets, &part.name_any()).await?;
+    }
+    let leases: Api<Lease> = Api::namespaced(context.client.clone(), &namespace);
+    let lock = format!(
+        "lock-tfstate-{}-{}",
+        stack.spec.workspace_name(),
+        stack.name_any()
+    );
+    remove(&leases, &lock).await?;
+    tracing::info!("the state is deleted, the resources stay");
+    Ok(())
+}
+
+/// A state that no run could write back is part of the state that stays: it no longer goes with the object.
+async fn disown_unwritten_state(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let uid = stack.uid().unwrap_or_default();
+    let params = ListParams::default().labels(&errored_state_selector(&stack.name_any()));
+    for secret in api.list(&params).await? {
+        if secret.owner_references().iter().all(|owner| owner.uid != uid) {
+            continue;
+        }
+        let body = json!({ "metadata": { "ownerReferences": null } });
+        match api
+            .patch(&secret.name_any(), &PatchParams::default(), &Patch::Merge(body))
+            .await
+        {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            patched => drop(patched?),
+        }
+    }
+    Ok(())
+}

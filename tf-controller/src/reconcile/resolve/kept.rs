@@ -1,0 +1,73 @@
+//! What was applied last in place of inputs that are gone, so that a deletion can still destroy. The runner keeps it
+//! (`sluice_tf_runner::applied`); here it becomes the inputs of a run.
+
+use super::{Context, ResolveError, Resolved, plan_keys};
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Time};
+use kube::{Api, ResourceExt, api::ListParams};
+use sluice_api::{source::Artifact, terraform::Terraform};
+use sluice_tf_runner::{
+    applied::{self, AppliedError},
+    bundle::Kept,
+};
+
+/// What is kept of the newest apply; where several are kept, because the newest did not end well, each attempt takes the
+/// next. `Ok(None)`: nothing is kept. `artifact` stands in for files that were too large to be kept.
+pub(in crate::reconcile) async fn resolve(
+    stack: &Terraform,
+    attempt: u32,
+    artifact: Option<&Artifact>,
+    context: &Context,
+) -> Result<Option<Resolved>, ResolveError> {
+    let failed = |text: String| ResolveError::Kept { text };
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let params = ListParams::default().labels(&applied::selector_of(&stack.name_any()));
+    let list = api
+        .list(&params)
+        .await
+        .map_err(|error| failed(error.to_string()))?;
+    let mut runs = applied::runs(&list.items, &stack.uid().unwrap_or_default());
+    if runs.is_empty() {
+        return Ok(None);
+    }
+    let turn = usize::try_from(attempt.saturating_sub(1)).unwrap_or(0) % runs.len();
+    runs.rotate_left(turn);
+    let mut last = None;
+    for run in runs {
+        match resolved(&list.items, &run, artifact) {
+            Ok(mut resolved) => {
+                resolved.bundle.plan_keys = plan_keys::read(stack, context).await?;
+                return Ok(Some(resolved));
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(failed(last.map(|error| error.to_string()).unwrap_or_default()))
+}
+
+fn resolved(secrets: &[Secret], run: &str, artifact: Option<&Artifact>) -> Result<Resolved, AppliedError> {
+    let applied = applied::decode(secrets, run)?;
+    let mut bundle = applied.inputs.bundle;
+    // The lock file that is kept says which providers; newer ones may know nothing of this state.
+    bundle.options.upgrade_on_init = false;
+    if applied.files.is_some() {
+        bundle.kept = Some(Kept { run: run.to_owned() });
+    } else {
+        let omitted = || AppliedError::FilesOmitted { run: run.to_owned() };
+        bundle.artifact = super::artifact_of(artifact.ok_or_else(omitted)?);
+    }
+    let (source, inputs) = (&bundle.artifact, bundle.inputs_digest.clone());
+    Ok(Resolved {
+        artifact: Artifact {
+            digest: source.digest.clone(),
+            url: source.url.clone(),
+            revision: source.revision.clone(),
+            size: source.size.and_then(|size| i64::try_from(size).ok()),
+            path: String::new(),
+            metadata: None,
+            last_update_time: Time(Timestamp::UNIX_EPOCH),
+        },
+        inputs,
+        bundle,
+    })
+}
