@@ -11,6 +11,7 @@ mod approval;
 mod around;
 mod artifacts;
 mod cloud;
+mod deletion;
 mod dependencies;
 mod double;
 mod faults;

@@ -65,7 +65,8 @@ impl World {
         world
     }
 
-    /// A world with nobody at work yet, whose API takes any text for an interval, as that of an older definition does.
+    /// A world with nobody at work yet, whose API takes any text for an interval and fields that
+    /// contradict each other, as that of an older definition does.
     pub(crate) async fn without_controller() -> Self {
         Self::serving(&[]).await
     }
@@ -300,13 +301,19 @@ impl World {
     }
 }
 
-/// Takes the patterns away from intervals.
+/// Takes the patterns away from intervals, and the rule about deletion.
 fn loosen(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             if let Some(interval) = members.get_mut("interval").and_then(Value::as_object_mut) {
                 interval.remove("pattern");
                 interval.remove("x-kubernetes-validations");
+            }
+            let rules = members
+                .get_mut("x-kubernetes-validations")
+                .and_then(Value::as_array_mut);
+            if let Some(rules) = rules {
+                rules.retain(|rule| !rule.to_string().contains("deletionPolicy"));
             }
             members.values_mut().for_each(loosen);
         }
