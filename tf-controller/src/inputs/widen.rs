@@ -47,6 +47,7 @@ mod tests {
             digest: [7; 32],
             files: 1,
             wide: None,
+            reads: Vec::new(),
         };
         widen(&mut closure, &serde_json::from_value(spec).unwrap(), "sha256:1");
         assert_eq!(closure.digest != [7; 32], closure.wide.is_some());

@@ -215,7 +215,7 @@ async fn an_orphan_keeps_its_resources_and_loses_its_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fields_that_contradict_each_other_are_refused_by_the_definition_and_by_the_pass() {
+async fn fields_that_contradict_each_other_stop_a_stack_and_its_deletion() {
     let world = World::new().await;
     world.commit("a", &[("main.tf", SIMPLE)]).await;
     world.stack("net", json!({})).await;
@@ -250,7 +250,10 @@ async fn fields_that_contradict_each_other_are_refused_by_the_definition_and_by_
         .await;
     world.gone("net").await;
     assert!(world.state("net").await.contains("terraform_data"));
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_definition_refuses_fields_that_contradict_each_other() {
     let embedded = sluice_embedded::Server::builder()
         .crds(sluice_api::crds())
         .build()

@@ -32,17 +32,17 @@ pub(in crate::reconcile) async fn resolve(
     }
     let turn = usize::try_from(attempt.saturating_sub(1)).unwrap_or(0) % runs.len();
     runs.rotate_left(turn);
-    let mut last = None;
+    let mut failure = None;
     for run in runs {
         match resolved(&list.items, &run, artifact) {
             Ok(mut resolved) => {
                 resolved.bundle.plan_keys = plan_keys::read(stack, context).await?;
                 return Ok(Some(resolved));
             }
-            Err(error) => last = Some(error),
+            Err(error) => failure = Some(error),
         }
     }
-    Err(failed(last.map(|error| error.to_string()).unwrap_or_default()))
+    Err(failed(failure.map(|error| error.to_string()).unwrap_or_default()))
 }
 
 fn resolved(secrets: &[Secret], run: &str, artifact: Option<&Artifact>) -> Result<Resolved, AppliedError> {
