@@ -220,7 +220,11 @@ async fn launch(
     let mut bundle = Bundle {
         last_apply: history.last_started_apply.clone(),
         tool: history.tool.clone(),
-        secrets: resolve::hidden(&resolved.secrets, context).await?,
+        secrets: if resolved.secrets.is_empty() {
+            resolved.bundle.secrets.clone()
+        } else {
+            resolve::hidden(&resolved.secrets, context).await?
+        },
         ..resolved.bundle.clone()
     };
     let checks = bundle.aftermath.checks_digest();

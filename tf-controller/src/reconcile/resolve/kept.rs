@@ -10,6 +10,7 @@ use sluice_tf_runner::{
     applied::{self, AppliedError},
     bundle::Kept,
 };
+use std::collections::BTreeSet;
 
 /// What is kept of the newest apply; where several are kept, because the newest did not end well, each attempt takes the
 /// next. `Ok(None)`: nothing is kept. `artifact` stands in for files that were too large to be kept.
@@ -58,6 +59,8 @@ fn resolved(secrets: &[Secret], run: &str, artifact: Option<&Artifact>) -> Resul
     }
     let (source, inputs) = (&bundle.artifact, bundle.inputs_digest.clone());
     Ok(Resolved {
+        // The values that are not shown are kept in the bundle: their Secrets may be gone.
+        secrets: BTreeSet::new(),
         artifact: Artifact {
             digest: source.digest.clone(),
             url: source.url.clone(),
