@@ -78,7 +78,7 @@ mod tests {
             "artifact": { "url": "http://x", "digest": "sha256:1", "revision": "main@sha1:1" },
             "path": "infra", "workspace": "default", "tool": "tofu", "backend": "terraform {}", "variables": "{}",
             "variableFiles": ["a.tfvars"], "environment": { "A": "1" }, "options": { "planLock": true, "upgradeOnInit": true },
-            "outputs": { "name": "out" }, "readablePlan": "human", "inputsDigest": "x", "lastApply": "net-1", "ignoredDrift": [{ "addresses": ["a.b"] }],
+            "outputs": { "name": "out" }, "readablePlan": "human", "inputsDigest": "x", "lastApply": "net-1", "ignoredDrift": [{ "addresses": ["a.b"] }], "secrets": ["s"],
             "graceSeconds": 90, "surroundings": { "backendArguments": { "key": "a" } },
             "planKeys": [{ "id": "a", "key": "ab".repeat(32) }],
             "reads": ["infra"], "kept": { "run": "net-1" }, "key": "ab".repeat(32) })

@@ -13,9 +13,7 @@ pub fn refused(spec: &TerraformSpec) -> Option<String> {
 }
 
 fn refused_field(spec: &TerraformSpec) -> Option<&'static str> {
-    let fields: &[(&'static str, bool)] = &[
-        ("tool", spec.tool.is_some()),
-    ];
+    let fields: &[(&'static str, bool)] = &[("tool", spec.tool.is_some())];
     fields.iter().find_map(|(name, used)| used.then_some(*name))
 }
 

@@ -29,7 +29,7 @@ pub struct PlanDocument {
     #[serde(default, rename = "terraform_version")]
     _terraform_version: IgnoredAny,
     #[serde(default)]
-    variables: BTreeMap<String, Given>,
+    variables: Value,
     #[serde(default, rename = "planned_values")]
     _planned_values: IgnoredAny,
     #[serde(default, rename = "prior_state")]
@@ -108,13 +108,6 @@ pub struct Change {
     pub importing: Option<Value>,
 }
 
-/// A variable as it was given. It is an input, and no part of what a plan does.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-struct Given {
-    #[serde(default)]
-    value: Value,
-}
-
 /// Of the module's code only what it declares as variables.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 struct Configuration {
@@ -139,7 +132,7 @@ impl PlanDocument {
     pub fn sensitive_variables(&self) -> impl Iterator<Item = &Value> {
         let declared = self.configuration.root_module.variables.iter();
         let sensitive = declared.filter(|(_, declared)| declared.sensitive);
-        sensitive.filter_map(|(name, _)| self.variables.get(name).map(|given| &given.value))
+        sensitive.filter_map(|(name, _)| self.variables.get(name)?.get("value"))
     }
 }
 
