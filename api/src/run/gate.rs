@@ -2,7 +2,7 @@
 //! Pure; the runner reads the Terraform object afresh and calls it.
 
 use super::{Action, TerraformRunSpec, Trigger};
-use crate::terraform::approval::{Approval, Made, judge};
+use crate::terraform::approval::{Approval, Ask, Made, decide, judge};
 use crate::terraform::guard::Held;
 use crate::terraform::{Terraform, TerraformSpec};
 
@@ -87,6 +87,32 @@ fn standing<'a>(run: &TerraformRunSpec, terraform: Option<&'a Terraform>) -> Res
             now,
         }),
         _ => Ok(&found.spec),
+    }
+}
+
+/// Whether a run that applies a stored plan still may: the object as it is now approves that plan.
+///
+/// # Errors
+/// Why not: the object that the decision was made on is an older one.
+pub fn stands(run: &TerraformRunSpec, terraform: Option<&Terraform>) -> Result<(), Hold> {
+    let same = |found: &&Terraform| found.metadata.uid.as_deref() == Some(run.terraform.uid.as_str());
+    let found = terraform.filter(same).ok_or(Hold::Gone)?;
+    if found.metadata.deletion_timestamp.is_some() {
+        return Err(Hold::Deleting);
+    }
+    if found.spec.suspend {
+        return Err(Hold::Suspended);
+    }
+    if run.destroy != found.spec.destroy {
+        return Err(Hold::Edited {
+            planned: run.terraform.generation,
+            now: found.metadata.generation.unwrap_or_default(),
+        });
+    }
+    let id = run.plan.as_ref().map_or("", |plan| plan.id.as_str());
+    match decide(Ask::from(&found.spec), id) {
+        approval if approval.applies() => Ok(()),
+        approval => Err(Hold::NotApproved(approval)),
     }
 }
 

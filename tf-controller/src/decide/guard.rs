@@ -52,6 +52,8 @@ pub(crate) enum Guard {
     OtherRun,
     /// One destroy that succeeded is enough.
     Destroyed,
+    /// A destroy whose plan was withheld has destroyed nothing.
+    Withheld,
     /// A destroy that failed is tried again after a while.
     DestroyDelay,
     /// A plan that was applied does not wait any more.
@@ -79,7 +81,7 @@ pub(crate) enum Guard {
 #[cfg(test)]
 impl Guard {
     /// Each of them.
-    pub(crate) const ALL: [Self; 35] = {
+    pub(crate) const ALL: [Self; 36] = {
         use Guard::*;
         [
             Suspended,
@@ -106,6 +108,7 @@ impl Guard {
             DestroyFirst,
             OtherRun,
             Destroyed,
+            Withheld,
             DestroyDelay,
             PlanUsed,
             Superseded,
@@ -146,6 +149,12 @@ pub(crate) fn without<T>(guard: Option<Guard>, work: impl FnOnce() -> T) -> T {
     let result = work();
     LEFT_OUT.set(before);
     result
+}
+
+/// The guard that is left out on this thread.
+#[cfg(test)]
+pub(crate) fn left_out() -> Option<Guard> {
+    LEFT_OUT.get()
 }
 
 #[cfg(test)]

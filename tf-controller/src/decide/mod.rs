@@ -22,6 +22,8 @@ pub use facts::{
     Policy, RunAction, RunFact, SourceFact, Trigger,
 };
 pub(crate) use guard::{Guard, guard};
+#[cfg(test)]
+pub(crate) use guard::{left_out, without};
 pub use phase::Phase;
 pub use retry::{RetryPolicy, Strategy};
 pub(crate) use upkeep::{Progress, Upkeep, upkeep};
@@ -276,7 +278,9 @@ fn deletion(facts: &Facts) -> Step {
         .as_ref()
         .filter(|run| !guard(Guard::OtherRun, run.trigger != Trigger::Deletion));
     if let Some(run) = last {
-        if guard(Guard::Destroyed, run.outcome == Outcome::Succeeded) {
+        // One that ended well and left its plan was withheld: the object was suspended meanwhile.
+        let withheld = guard(Guard::Withheld, facts.history.pending.is_some());
+        if guard(Guard::Destroyed, run.outcome == Outcome::Succeeded && !withheld) {
             return Step::Release;
         }
         let at = after(run.finished, facts.retry.delay(run.attempt));

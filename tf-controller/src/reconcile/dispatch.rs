@@ -69,18 +69,18 @@ pub(super) async fn follow(
     context: &Context,
 ) -> Result<(), DispatchError> {
     let reference = reference(run);
-    let lives = context.executor.liveness(reference.clone()).await? == Liveness::Alive;
-    if lives {
+    if context.executor.liveness(reference.clone()).await? == Liveness::Alive {
         return Ok(());
     }
-    // Its last report may be newer than what was read before the process was looked at.
+    // Its last report may be newer than what was read before the process was looked at; and where another controller has
+    // started it meanwhile, a claim is read here whose process was not there a moment ago. So: read, then look again.
     let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &reference.namespace);
     let Some(fresh) = api.get_opt(&reference.name).await? else {
         return Ok(());
     };
     let status = fresh.status.clone().unwrap_or_default();
     let step = upkeep(Progress {
-        alive: lives,
+        alive: context.executor.liveness(reference.clone()).await? == Liveness::Alive,
         ended: status.phase.is_final(),
         claimed: status.claim.is_some(),
         made_of: &fresh.spec.inputs_digest,

@@ -6,6 +6,8 @@ mod dispatch;
 mod gather;
 mod history;
 mod last_resort;
+#[cfg(test)]
+mod model;
 mod observe;
 mod release;
 mod report;

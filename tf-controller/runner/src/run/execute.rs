@@ -23,7 +23,8 @@ use super::report::Reporter;
 use super::workdir::{self, Places, Tenant};
 use super::workspace::Workspace;
 use super::{
-    apply, errored, gate, glass, kept, lasting, plan, prepare, release, stored, surroundings, unlock, webhook,
+    apply, errored, gate, glass, kept, lasting, plan, prepare, release, standing, stored, surroundings,
+    unlock, webhook,
 };
 use crate::bundle::{self, Bundle};
 use crate::cli::process::Limits;
@@ -307,6 +308,7 @@ async fn in_workspace(
     match stored {
         Some(stored) => {
             apply::prove(context, bundle, workspace, &stored.context).await?;
+            standing::prove(context, run).await?;
             apply_and_write(context, bundle, workspace, run, keep_directory).await
         }
         None => plan_and_maybe_apply(context, bundle, workspace, run, keep_directory).await,

@@ -23,6 +23,7 @@ mod prepare;
 mod release;
 mod rendered;
 mod report;
+mod standing;
 mod stored;
 mod surroundings;
 mod unlock;

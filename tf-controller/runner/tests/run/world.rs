@@ -222,6 +222,15 @@ impl World {
     }
 
     /// Creates the run and its bundle.
+    /// Approves this plan, as the person does before a controller makes the run that applies it.
+    async fn approve(&self, id: &str) {
+        let api: Api<Terraform> = Api::namespaced(self.client(), NAMESPACE);
+        let body = json!({ "spec": { "approvePlan": id } });
+        api.patch(STACK, &PatchParams::default(), &Patch::Merge(body))
+            .await
+            .unwrap();
+    }
+
     pub(crate) async fn prepare(&self, wish: Wish) -> String {
         self.prepare_with_deadline(wish, "10m").await
     }
@@ -244,6 +253,7 @@ impl World {
             "terraform": { "name": STACK, "uid": self.uid, "generation": generation }
         });
         if let Some((id, run)) = wish.plan {
+            self.approve(&id).await;
             spec["plan"] = json!({ "id": id, "run": run });
         }
         let run: TerraformRun = serde_json::from_value(json!({

@@ -135,7 +135,7 @@ fn has_cause(facts: &Facts, run: &NewRun) -> bool {
         Trigger::Deletion => {
             let tried = last.trigger == Trigger::Deletion;
             let due = waited(last.finished, facts.retry.delay(last.attempt)) || facts.request.is_some();
-            facts.deleting && (!tried || failed && due)
+            facts.deleting && (!tried || (failed || pending.is_some()) && due)
         }
     }
 }
@@ -145,7 +145,8 @@ fn released(facts: &Facts) -> Option<&'static str> {
         .history
         .last
         .as_ref()
-        .is_some_and(|run| run.trigger == Trigger::Deletion && run.outcome == Outcome::Succeeded);
+        .is_some_and(|run| run.trigger == Trigger::Deletion && run.outcome == Outcome::Succeeded)
+        && facts.history.pending.is_none();
     first(&[
         (facts.deleting, "only a deleted stack is let go"),
         (!facts.suspended, "a suspended stack is not let go"),
@@ -172,6 +173,20 @@ fn released(facts: &Facts) -> Option<&'static str> {
 fn rested(facts: &Facts, step: &Step) -> Option<&'static str> {
     if facts.history.active.is_some() {
         return Some("a run in progress is followed");
+    }
+    let held = facts.history.pending.as_ref().is_some_and(|plan| plan.held);
+    if matches!(step, Step::Rest(Rest::AwaitApproval))
+        && !held
+        && !matches!(facts.approval, Approval::None | Approval::Replan)
+    {
+        return Some("only a plan that somebody may approve waits for an approval");
+    }
+    let patient = matches!(
+        step,
+        Step::Rest(Rest::RetryAt(_) | Rest::RetryLimit | Rest::Steady(_))
+    );
+    if patient && facts.request.is_some() {
+        return Some("a request is taken up");
     }
     let mut facts = facts.clone();
     let mut step = step.clone();

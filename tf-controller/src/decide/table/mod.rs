@@ -174,6 +174,19 @@ fn inputs() -> [Inputs; 4] {
     ]
 }
 
+/// Every source with every kind of inputs; without an artifact those that a destroy can have, and none.
+fn sources_and_inputs() -> Vec<(SourceFact, Inputs)> {
+    let mut pairs = Vec::new();
+    for source in sources() {
+        let found = matches!(source, SourceFact::Found { .. });
+        let told_apart =
+            |inputs: &Inputs| found || *inputs == Inputs::Known(SAME.into()) || *inputs == Inputs::Unresolved;
+        let inputs = inputs().into_iter().filter(told_apart);
+        pairs.extend(inputs.map(|inputs| (source.clone(), inputs)));
+    }
+    pairs
+}
+
 fn approvals() -> [Approval; 5] {
     let given = Approval::Given { by: "kubectl".into() };
     [
@@ -189,10 +202,7 @@ fn approvals() -> [Approval; 5] {
 pub(crate) fn every(mut visit: impl FnMut(&Facts) -> ControlFlow<()>) -> ControlFlow<()> {
     let switches = switches();
     for history in histories() {
-        for (source, inputs) in sources()
-            .into_iter()
-            .flat_map(|source| inputs().map(|inputs| (source.clone(), inputs)))
-        {
+        for (source, inputs) in sources_and_inputs() {
             for approval in approvals() {
                 let mut facts = Facts {
                     deleting: false,
@@ -264,10 +274,9 @@ fn switched(
     switches: &[Switches],
     visit: &mut impl FnMut(&Facts) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    for (against, requested) in Against::ALL
-        .into_iter()
-        .flat_map(|against| BOTH.map(|b| (against, b)))
-    {
+    let free = BOTH.map(|requested| (Against::Nothing, requested));
+    let stopped = Against::ALL.map(|against| (against, false)).into_iter().skip(1);
+    for (against, requested) in free.into_iter().chain(stopped) {
         against.stand(facts);
         facts.request = requested.then(|| "token".to_owned());
         for switch in switches {

@@ -1,0 +1,23 @@
+//! Does the approval that a run applies a stored plan by still stand? The rules are `sluice_api::run::gate`'s; here the
+//! object is read afresh for them, since the controller that decided may have seen an older one.
+
+use kube::api::Api;
+use sluice_api::run::{TerraformRun, gate};
+use sluice_api::terraform::Terraform;
+
+use super::context::Context;
+use super::error::RunError;
+use super::patience::patiently;
+
+/// Ends the run as superseded where the object no longer asks for it.
+pub(super) async fn prove(context: &Context, run: &TerraformRun) -> Result<(), RunError> {
+    let api: Api<Terraform> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let name = &run.spec.terraform.name;
+    let read = patiently(context.settings.patience, || api.get_opt(name)).await;
+    let terraform = read.map_err(|source| RunError::Api {
+        doing: "read the Terraform object",
+        source,
+    })?;
+    gate::stands(&run.spec, terraform.as_ref())
+        .map_err(|hold| RunError::Superseded(format!("not applied: {hold}")))
+}
