@@ -255,4 +255,38 @@ mod tests {
             Gate::Hold(Hold::Deleting)
         );
     }
+
+    #[test]
+    fn a_stored_plan_is_applied_only_while_its_approval_stands() {
+        let id = format!("plan-main-b8e362c206-{EFFECT}");
+        let apply = run(
+            "Approval",
+            &[
+                ("action", json!("Apply")),
+                ("plan", json!({ "id": id, "run": "app-1" })),
+            ],
+        );
+        let allows = |change: &[(&str, Value)]| {
+            let mut all = vec![("/spec/approvePlan", json!(id))];
+            all.extend_from_slice(change);
+            stands(&apply, Some(&terraform(&all))).is_ok()
+        };
+        assert!(allows(&[]) && allows(&[("/metadata/generation", json!(9))]));
+        assert!(allows(&[("/spec/approvePlan", json!("auto"))]));
+        for change in [
+            ("/spec/approvePlan", json!("")),
+            (
+                "/spec/approvePlan",
+                json!(format!("plan-main-b8e362c206-{}", EFFECT.replace('0', "1"))),
+            ),
+            ("/spec/planOnly", json!(true)),
+            ("/spec/suspend", json!(true)),
+            ("/spec/destroy", json!(true)),
+            ("/metadata/uid", json!("another")),
+            ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+        ] {
+            assert!(!allows(std::slice::from_ref(&change)), "{change:?}");
+        }
+        assert!(stands(&apply, None).is_err());
+    }
 }
