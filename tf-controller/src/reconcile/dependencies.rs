@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::Deserializ
 use sluice_api::{
     condition::{TerraformCondition as Kind, find},
     reference::{self, CrossNamespace, ObjectName},
-    terraform::{DEPENDANT_FINALIZER, Dependency, Terraform},
+    terraform::{DEPENDANT_FINALIZER, Dependency, FINALIZER, Terraform},
 };
 use sluice_runtime::{finalizer, schedule::ObjectKey, status::Applied, watch::Objects};
 
@@ -202,16 +202,17 @@ fn builds_on(other: &Terraform, namespace: &str, name: &str, policy: CrossNamesp
     other.spec.depends_on.iter().any(leads)
 }
 
-/// Whether a stack may hold resources: it was applied, or may be at it, and is not destroyed.
+/// Whether a stack may hold resources: it was applied, or may be at it, and is neither destroyed nor let go.
 fn holds(stack: &Terraform) -> bool {
     let Some(status) = &stack.status else {
         return false;
     };
+    let released = stack.meta().deletion_timestamp.is_some() && !finalizer::is_held(stack, FINALIZER);
     let ready = find(&status.conditions, Kind::Ready).map(|ready| ready.status.as_str());
     let seen = status.observed_generation == stack.meta().generation;
     let destroyed = stack.spec.destroy && seen && ready == Some("True");
     let applied = !status.last_applied_revision.is_empty() || find(&status.conditions, Kind::Apply).is_some();
-    !destroyed && (applied || ready == Some("Unknown"))
+    !released && !destroyed && (applied || ready == Some("Unknown"))
 }
 
 /// Takes the stack's finalizer off everything it builds on. What is gone needs none.

@@ -40,8 +40,10 @@ pub(super) async fn release(
         disown_unwritten_state(stack, context).await.map_err(failed)?;
     }
     context.places.free(&ObjectKey::of(stack));
-    dependencies::let_go(stack, context).await?;
     finalizer::release(api, stack, FINALIZER).await?;
+    // Last, because this calls them: a dependency that still sees the stack would wait on. Should it not come to this, they
+    // take the finalizer off themselves.
+    dependencies::let_go(stack, context).await?;
     tracing::info!("stack released");
     Ok(Next::OnChange)
 }
