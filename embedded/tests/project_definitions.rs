@@ -29,7 +29,7 @@ fn every_version_compiles_and_no_rule_is_untested() {
     let expected = [
         ("GitRepository", "v1", 1),
         ("Terraform", "v1alpha1", 0),
-        ("Terraform", "v1alpha2", 0),
+        ("Terraform", "v1alpha2", 1),
         ("TerraformRun", "v1alpha1", 1),
     ];
     for (kind, version, rules) in expected {
@@ -43,7 +43,12 @@ fn every_version_compiles_and_no_rule_is_untested() {
 }
 
 fn errors(kind: &str, object: &Value, old: Option<&Value>) -> Vec<String> {
-    let Some((schema, _)) = schema_of(kind, if kind == "GitRepository" { "v1" } else { "v1alpha1" }) else {
+    let version = match kind {
+        "GitRepository" => "v1",
+        "Terraform" => "v1alpha2",
+        _ => "v1alpha1",
+    };
+    let Some((schema, _)) = schema_of(kind, version) else {
         return vec!["no such kind".to_owned()];
     };
     let admit = |object: &Value| {
@@ -120,6 +125,44 @@ fn bad_fields_are_named() {
             found.iter().any(|error| error.starts_with(expected)),
             "{extra}: {found:?}"
         );
+    }
+}
+
+#[test]
+fn a_stack_cannot_keep_and_destroy_its_resources() {
+    let rule = "deletionPolicy Orphan and Retain keep what destroyResourcesOnDeletion: true destroys";
+    let table = [
+        (json!({}), false),
+        (json!({ "destroyResourcesOnDeletion": true }), false),
+        (json!({ "deletionPolicy": "Orphan" }), false),
+        (
+            json!({ "deletionPolicy": "Destroy", "destroyResourcesOnDeletion": true }),
+            false,
+        ),
+        (
+            json!({ "deletionPolicy": "Orphan", "destroyResourcesOnDeletion": true }),
+            true,
+        ),
+        (
+            json!({ "deletionPolicy": "Retain", "destroyResourcesOnDeletion": true }),
+            true,
+        ),
+    ];
+    for (extra, refused) in table {
+        let mut object = json!({
+            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform", "metadata": {"name": "a", "namespace": "b"},
+            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "s"}},
+        });
+        for (name, value) in extra.as_object().into_iter().flatten() {
+            object["spec"][name] = value.clone();
+        }
+        let found = errors("Terraform", &object, None);
+        assert_eq!(
+            found.iter().any(|error| error.contains(rule)),
+            refused,
+            "{extra}: {found:?}"
+        );
+        assert_eq!(found.is_empty(), !refused, "{extra}: {found:?}");
     }
 }
 
