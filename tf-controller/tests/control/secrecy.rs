@@ -157,7 +157,7 @@ async fn no_value_that_nobody_may_read_is_written_anywhere_but_into_secrets() {
     trial.order(&json!({ "secret": PROVIDER })).unwrap();
     world.start(2).await;
     world.commit("a", &[("main.tf", &module(&trial))]).await;
-    let spec = json!({ "approvePlan": "", "writeOutputsToSecret": { "name": "out" },
+    let spec = json!({ "approvePlan": "", "retryInterval": "1h", "writeOutputsToSecret": { "name": "out" },
         "vars": [{ "name": "hidden", "value": VARIABLE }], "varsFrom": [{ "kind": "Secret", "name": "given" }] });
     for form in ["human", "json"] {
         let mut spec = spec.clone();

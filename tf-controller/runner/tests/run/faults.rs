@@ -144,7 +144,14 @@ async fn outputs_do_not_overwrite_a_foreign_secret() {
     let world = World::new("auto").await;
     world.commit(&[("main.tf", "output \"x\" { value = \"mine\" }")]);
     let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
-    let owner = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "somebody", "uid": "their-uid" }]);
+    let somebody: Secret = serde_json::from_value(json!({ "metadata": { "name": "somebody" } })).unwrap();
+    let uid = secrets
+        .create(&PostParams::default(), &somebody)
+        .await
+        .unwrap()
+        .metadata
+        .uid;
+    let owner = json!([{ "apiVersion": "v1", "kind": "Secret", "name": "somebody", "uid": uid }]);
     let foreign = json!({ "metadata": { "name": "theirs", "ownerReferences": owner }, "stringData": { "x": "theirs" } });
     let foreign: Secret = serde_json::from_value(foreign).unwrap();
     secrets.create(&PostParams::default(), &foreign).await.unwrap();
