@@ -122,7 +122,6 @@ fn what_sluice_up_serves_is_for_its_user_and_its_state_for_one_program() {
         until(&story.sources(), NAME, "it is there", |_| true)
             .await
             .unwrap();
-        program.end().await.unwrap();
-        assert_eq!(leftovers(folder.path()), Vec::<String>::new());
+        drop(program);
     });
 }
