@@ -240,18 +240,32 @@ impl<K: Kind> Watch<K> {
             .inspect(move |key| listener.asked(key))
             .map(|key| ObjectRef::new(&key.name).within(&key.namespace));
         let changes = stream::once(begin).flat_map(|()| stream::empty()).chain(changes);
-        Controller::for_stream(changes, objects.store())
+        let controller = Controller::for_stream(changes, objects.store())
             .with_config(controller::Config::default().concurrency(concurrent))
             .reconcile_on(asked)
-            .graceful_shutdown_on(stop.cancelled_owned())
+            .graceful_shutdown_on(stop.clone().cancelled_owned())
             .run(Passes::pass, |_, never, _| match *never {}, Arc::clone(&passes))
             .for_each(|ended| {
                 if let Err(error) = ended {
                     passes.outside(&error);
                 }
                 std::future::ready(())
-            })
-            .await;
+            });
+        tokio::select! {
+            biased;
+            () = controller => {}
+            () = stopped_early(&objects, &stop) => {}
+        }
+    }
+}
+
+/// Ends when `stop` comes before the first list. The controller would wait for that list to the end of time, since at the
+/// stop it no longer listens; passes begin after the list only, so none is cut off.
+async fn stopped_early<K: Kind>(objects: &Objects<K>, stop: &Token) {
+    tokio::select! {
+        biased;
+        () = objects.ready() => std::future::pending().await,
+        () = stop.cancelled() => {}
     }
 }
 

@@ -321,6 +321,15 @@ async fn a_stop_lets_the_running_pass_finish() {
 }
 
 #[tokio::test]
+async fn a_stop_before_the_first_list_is_the_end_at_once() {
+    let world = Arc::new(World::default());
+    world.put("a", &json!({}));
+    let run = Run::start_with(&world, |watch| watch.after(std::future::pending()));
+    tokio::task::yield_now().await;
+    assert_eq!(run.end().await, Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a_related_kind_names_whom_its_changes_affect() {
     let world = Arc::new(World::default());
     world.put("source", &json!({"data": {"for": "stack"}}));

@@ -122,6 +122,7 @@ fn what_sluice_up_serves_is_for_its_user_and_its_state_for_one_program() {
         until(&story.sources(), NAME, "it is there", |_| true)
             .await
             .unwrap();
-        drop(program);
+        program.end().await.unwrap();
+        assert_eq!(leftovers(folder.path()), Vec::<String>::new());
     });
 }
