@@ -3,7 +3,7 @@
 //! Read in the order in which a controller uses it: [`args`] and [`telemetry`] at start, [`client`] and [`http`] to
 //! reach others, [`watch`] to be called for objects, [`failure`] and [`schedule`] to say what a pass came to,
 //! [`status`], [`finalizer`] and [`event`] to report it, [`artifact`] to consume what a source produced. [`leader`] lets one
-//! of several replicas work.
+//! of several replicas work. [`semver`] judges version constraints as Flux users write them.
 //! Nothing here knows a kind of ours: kinds are type parameters.
 
 pub mod args;
@@ -21,6 +21,7 @@ pub mod probes;
 pub mod random;
 pub mod redact;
 pub mod schedule;
+pub mod semver;
 pub mod serve;
 pub mod shutdown;
 pub mod status;

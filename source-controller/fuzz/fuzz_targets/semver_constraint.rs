@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluice_source_controller::git::semver::{Constraint, Version};
+use sluice_runtime::semver::{Constraint, Version};
 
 fuzz_target!(|data: (&str, &str)| {
     let (Ok(constraint), Some(version)) = (data.0.parse::<Constraint>(), Version::parse(data.1)) else {

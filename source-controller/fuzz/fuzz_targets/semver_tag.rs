@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluice_source_controller::git::semver::Version;
+use sluice_runtime::semver::Version;
 
 fuzz_target!(|data: (&str, &str)| {
     if let (Some(one), Some(other)) = (Version::of_tag(data.0), Version::of_tag(data.1)) {

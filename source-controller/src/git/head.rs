@@ -8,7 +8,7 @@ use super::protocol::object_id;
 use super::reference::Reference;
 use super::refs::{self, Refs};
 use super::remote::Remote;
-use super::semver::{Constraint, Selection};
+use sluice_runtime::semver::{Constraint, Selection};
 
 /// Where tags are.
 const TAGS: &str = "refs/tags/";

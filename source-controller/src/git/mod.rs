@@ -19,7 +19,6 @@ mod refs;
 mod remote;
 mod resolve;
 mod selection;
-pub mod semver;
 pub mod ssh;
 mod tls;
 mod transport;

@@ -12,8 +12,8 @@ use sluice_runtime::failure::{Class, Failure};
 use super::address::AddressError;
 use super::credentials::CredentialsError;
 use super::protocol::advertisement::AdvertisementError;
-use super::semver::ConstraintError;
 use super::ssh::{IdentityError, KnownHostsError, Refusal};
+use sluice_runtime::semver::ConstraintError;
 
 pub(super) use protocol::ProtocolError;
 pub use read::ReadError;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// What Masterminds/semver answers; made by the Go program beside it.
-const VECTORS: &str = include_str!("../../../tests/semver/vectors.txt");
+const VECTORS: &str = include_str!("../../tests/semver/vectors.txt");
 
 fn constraint(text: &str) -> Constraint {
     text.parse().unwrap()
