@@ -22,12 +22,12 @@ bench: ## Overhead over the bare CLI, unchanged stacks at a new revision, idle s
 .PHONY: test
 test: fmt build check-manifests tools lint ## Everything: format, lints, unit, reconcilers, conformance, the story on a real API server
 	SLUICE_CLUSTER=1 $(CARGO) test --locked --workspace --no-fail-fast 2>&1 | tee $(TARGET)/test.log
-	$(TARGET)/debug/compatibility docs/compatibility.md $(TARGET)/test.log
+	$(TARGET)/debug/compatibility $(TARGET)/test.log docs/compatibility*.md
 
 .PHONY: test-fast
 test-fast: fmt build check-manifests lint ## As test, without what needs the built kube-apiserver
 	SLUICE_CLUSTER=0 $(CARGO) test --locked --workspace --no-fail-fast 2>&1 | tee $(TARGET)/test.log
-	$(TARGET)/debug/compatibility docs/compatibility.md $(TARGET)/test.log
+	$(TARGET)/debug/compatibility $(TARGET)/test.log docs/compatibility*.md
 
 # One build of everything: whatever runs afterwards finds its dependencies compiled.
 .PHONY: build

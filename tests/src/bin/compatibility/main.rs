@@ -1,5 +1,6 @@
-//! `compatibility DOCUMENT LOG`: fails unless every test that the document's tables name is in the log as passed.
+//! `compatibility LOG DOCUMENT…`: fails unless every test that the documents' tables name is in the log as passed.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use sluice_tests::Failed;
@@ -16,15 +17,31 @@ fn main() -> ExitCode {
     }
 }
 
-/// Checks, says what came of it, and gives the number of problems.
+fn read(path: &str) -> Result<String, Failed> {
+    Ok(std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?)
+}
+
+/// Checks every document, and gives the number of problems.
 fn check() -> Result<usize, Failed> {
-    let mut arguments = std::env::args().skip(1);
-    let (Some(document), Some(log)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: compatibility DOCUMENT LOG".into());
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [log, documents @ ..] = &arguments[..] else {
+        return Err("usage: compatibility LOG DOCUMENT...".into());
     };
-    let read = |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
-    let rows = rows(&read(&document)?).map_err(|problem| format!("{document}: {problem}"))?;
-    let problems = problems(&rows, &outcomes(&read(&log)?));
+    if documents.is_empty() {
+        return Err("no document is named, so nothing would be checked".into());
+    }
+    let outcomes = outcomes(&read(log)?);
+    let mut found = 0;
+    for document in documents {
+        found += check_one(document, &outcomes)?;
+    }
+    Ok(found)
+}
+
+/// Checks one document, says what came of it, and gives the number of problems.
+fn check_one(document: &str, outcomes: &BTreeMap<String, String>) -> Result<usize, Failed> {
+    let rows = rows(&read(document)?).map_err(|problem| format!("{document}: {problem}"))?;
+    let problems = problems(&rows, outcomes);
     for problem in &problems {
         eprintln!("{document}: {problem}");
     }
