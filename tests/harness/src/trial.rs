@@ -12,7 +12,7 @@ use crate::gobuild::{self, BuildError, Tool};
 
 /// Where the provider says that it comes from.
 const SOURCE: &str = "sluice.test/sluice/trial";
-/// The only version there is.
+/// The version that is there from the beginning.
 const VERSION: &str = "1.0.0";
 
 /// Why there is no provider.
@@ -30,6 +30,7 @@ pub enum TrialError {
 #[derive(Debug)]
 pub struct Trial {
     folder: TempDir,
+    program: PathBuf,
 }
 
 impl Trial {
@@ -39,23 +40,33 @@ impl Trial {
     /// Go is missing, the build fails, or a folder cannot be made.
     pub fn create() -> Result<Self, TrialError> {
         let program = gobuild::build(Tool::TrialProvider, &mut |line| eprintln!("{line}"))?;
-        let folder = tempfile::tempdir()?;
-        let platform = format!("{}_{}", std::env::consts::OS, go_architecture());
-        let place = folder
-            .path()
-            .join("mirror")
-            .join(SOURCE)
-            .join(VERSION)
-            .join(platform);
-        fs::create_dir_all(&place)?;
-        fs::copy(
+        let trial = Self {
+            folder: tempfile::tempdir()?,
             program,
-            place.join(format!("terraform-provider-trial_v{VERSION}")),
-        )?;
-        fs::create_dir_all(folder.path().join("world/things"))?;
-        let trial = Self { folder };
+        };
+        trial.release(VERSION)?;
+        fs::create_dir_all(trial.world().join("things"))?;
         fs::write(trial.cli_config(), trial.cli_config_text())?;
         Ok(trial)
+    }
+
+    /// Puts the provider into the mirror under another version.
+    ///
+    /// # Errors
+    /// It cannot be copied.
+    pub fn release(&self, version: &str) -> io::Result<()> {
+        let platform = format!("{}_{}", std::env::consts::OS, go_architecture());
+        let versions = self.folder.path().join("mirror").join(SOURCE);
+        let place = versions.join(version).join(platform);
+        fs::create_dir_all(&place)?;
+        let file = place.join(format!("terraform-provider-trial_v{version}"));
+        fs::copy(&self.program, file).map(drop)
+    }
+
+    /// A lock file that names a version, for a module that has one beside it.
+    #[must_use]
+    pub fn lock_file(version: &str) -> String {
+        format!("provider \"{SOURCE}\" {{\n  version = \"{version}\"\n}}\n")
     }
 
     /// A file for `TF_CLI_CONFIG_FILE`: providers come from the mirror and from nowhere else.

@@ -12,5 +12,6 @@ pub mod cli;
 pub mod place;
 pub mod plan;
 pub mod run;
+pub mod seal;
 pub mod secrets;
 pub mod template;

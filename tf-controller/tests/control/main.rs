@@ -30,6 +30,7 @@ mod service;
 mod storms;
 mod takeover;
 mod versions;
+mod voids;
 mod watches;
 mod webhooks;
 mod world;

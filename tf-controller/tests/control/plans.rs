@@ -1,10 +1,11 @@
 //! What voids an approval and what does not, with real plans; plans that are sealed.
 
 use crate::looks::{condition, pending};
-use crate::world::{NAMESPACE, World};
+use crate::world::{NAMESPACE, SOURCE, World};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
+use sluice_api::source::GitRepository;
 use sluice_tf_controller::inputs::SecretPlace;
 
 const WAITS: &str = "Unknown TerraformPlannedWithChanges Plan generated: set";
@@ -269,4 +270,55 @@ async fn stored_plans_are_sealed_where_the_controller_has_keys() {
     world.edit("net", json!({ "approvePlan": id })).await;
     let done = world.ready("net", "True TerraformAppliedSucceed").await;
     assert_eq!(done.status.unwrap().plan.unwrap().last_applied, id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_applied_last_is_sealed_too_and_destroys_after_a_rotation() {
+    let mut world = World::without_controller().await;
+    world.plan_encryption = Some(SecretPlace {
+        namespace: NAMESPACE.to_owned(),
+        name: "plan-keys".to_owned(),
+    });
+    let first = "0123456789abcdef".repeat(4);
+    world.secret("plan-keys", &[("2026-01", &first)]).await;
+    world.start(4).await;
+    let states = world.path("states");
+    let backend = format!(
+        "backend \"local\" {{ workspace_dir = {:?} }}",
+        states.display().to_string()
+    );
+    let told = world.path("told");
+    let module = format!(
+        "variable \"size\" {{}}\nresource \"terraform_data\" \"it\" {{\n  input = var.size\n  provisioner \"local-exec\" \
+         {{\n    when = destroy\n    command = \"echo ${{self.input}} > {}\"\n  }}\n}}\n",
+        told.display()
+    );
+    world.commit("a", &[("main.tf", &module)]).await;
+    // A name that is none of an object: those of the Secrets are made of it all the same.
+    let spec = json!({ "workspace": "Blue_1", "backendConfig": { "customConfiguration": backend },
+        "vars": [{ "name": "size", "value": "canary-large" }], "destroyResourcesOnDeletion": true });
+    world.stack("net", spec).await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
+    let secrets: Api<Secret> = world.api();
+    let kept = ListParams::default().labels("infra.sluice.dev/applied=net");
+    let kept = secrets.list(&kept).await.unwrap().items;
+    assert_eq!(kept.len(), 1);
+    let data = kept[0].data.as_ref().unwrap();
+    assert_eq!(data.keys().collect::<Vec<_>>(), ["sealed"]);
+    assert_eq!(
+        kept[0].metadata.annotations.as_ref().unwrap()["infra.sluice.dev/plan-sealed-with"],
+        "2026-01"
+    );
+
+    let second = "fedcba9876543210".repeat(4);
+    let rotated = json!({ "stringData": { "2026-01": first, "2026-02": second } });
+    secrets
+        .patch("plan-keys", &PatchParams::default(), &Patch::Merge(rotated))
+        .await
+        .unwrap();
+    let sources: Api<GitRepository> = world.api();
+    sources.delete(SOURCE, &DeleteParams::default()).await.unwrap();
+    world.delete("net").await;
+    world.gone("net").await;
+    assert_eq!(std::fs::read_to_string(told).unwrap().trim(), "canary-large");
 }

@@ -1,6 +1,7 @@
 //! What was applied last: the run bundle and the files that the stack reads, kept so that the stack can be destroyed when
 //! its source, ConfigMaps or Secrets are gone. Immutable Secrets `tfapplied-<workspace>-<name>-<digest10>-<i>` that the
-//! Terraform owns, count and digest recorded in each and checked when they are read. Pure; `run::kept` writes and reads.
+//! Terraform owns, count and digest recorded in each and checked when they are read; sealed where plans are. Pure but for the
+//! salt of a seal; `run::kept` writes and reads.
 
 pub mod files;
 #[cfg(test)]
@@ -8,21 +9,25 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sluice_api::terraform::run_sequence;
 
-use crate::bundle::{Bundle, Stack};
+use crate::bundle::{Bundle, PlanKey, Stack};
 use crate::chunk::{self, ChunkError};
-use crate::plan::store::{RUN, owner, short_label};
+use crate::plan::store::{RUN, object_name, owner, short_label};
+use crate::seal::{SALT, SEALED_WITH, Seal, SealError, Subject};
 
 /// Label: which stack's.
 pub const LABEL: &str = "infra.sluice.dev/applied";
 const INDEX: &str = "infra.sluice.dev/chunk";
 const COUNT: &str = "infra.sluice.dev/chunks";
 const DIGEST: &str = "infra.sluice.dev/digest";
+/// Names the form of what is sealed.
+const SEALED_FORM: &str = "sluice.applied/1";
 /// Most bytes of files that are kept of one apply, compressed. Larger ones are not kept: a destroy then needs the source.
 pub const FILES_LIMIT: u64 = 8 * 1024 * 1024;
 /// Largest inputs, once decompressed: a bundle and a lock file.
@@ -76,6 +81,14 @@ pub enum AppliedError {
         /// What is wrong.
         source: ChunkError,
     },
+    /// It is sealed, and cannot be opened.
+    #[error("what is kept of run {run} {source}")]
+    Sealed {
+        /// The run.
+        run: String,
+        /// Why.
+        source: SealError,
+    },
     /// What they hold is not what is written.
     #[error("what is kept of run {run} is not understood")]
     Malformed {
@@ -93,37 +106,60 @@ pub enum AppliedError {
     },
 }
 
-/// The Secrets that keep it.
+/// The Secrets that keep it; sealed when there is a key.
 ///
 /// # Errors
 /// When it is too large.
-pub fn encode(applied: &Applied, run: &str) -> Result<Vec<Secret>, AppliedError> {
+pub fn encode(applied: &Applied, run: &str, key: Option<&PlanKey>) -> Result<Vec<Secret>, AppliedError> {
     let bundle = &applied.inputs.bundle;
-    let stack = &bundle.stack;
     let inputs = serde_json::to_vec(&applied.inputs).map_err(|_| AppliedError::Packing)?;
     let inputs = chunk::compress(&inputs).map_err(|_| AppliedError::Packing)?;
     let files = applied.files.as_deref().unwrap_or_default();
-    let pieces = chunk::pack(&[("inputs", &inputs), ("files", files)]);
+    let (pieces, mut marks) = match key {
+        None => (
+            chunk::pack(&[("inputs", &inputs), ("files", files)]),
+            BTreeMap::from([(DIGEST, digest(run, &inputs, files))]),
+        ),
+        Some(key) => {
+            let sealed = Seal::fresh(subject(&bundle.stack, run), key)
+                .and_then(|seal| seal.close(&inputs, files))
+                .map_err(|_| AppliedError::Packing)?;
+            let mut marks = BTreeMap::from(sealed.marks);
+            marks.insert(DIGEST, sealed.digest);
+            (sealed.pieces, marks)
+        }
+    };
     if pieces.len() > CHUNK_LIMIT {
         return Err(AppliedError::TooLarge { chunks: pieces.len() });
     }
-    let (digest, count) = (digest(run, &inputs, files), pieces.len());
-    let secrets = pieces.into_iter().enumerate().map(|(index, data)| Secret {
+    marks.insert(RUN, run.to_owned());
+    marks.insert(COUNT, pieces.len().to_string());
+    let secrets = pieces.into_iter().enumerate();
+    Ok(secrets
+        .map(|(index, data)| secret(bundle, index, data, &marks))
+        .collect())
+}
+
+/// One of them.
+fn secret(
+    bundle: &Bundle,
+    index: usize,
+    data: BTreeMap<String, ByteString>,
+    marks: &BTreeMap<&str, String>,
+) -> Secret {
+    let stack = &bundle.stack;
+    let mut annotations: BTreeMap<_, _> = marks
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), value.clone()))
+        .collect();
+    annotations.insert(INDEX.to_owned(), index.to_string());
+    let front = object_name("tfapplied", &bundle.workspace, &stack.name);
+    Secret {
         metadata: ObjectMeta {
-            name: Some(format!(
-                "tfapplied-{}-{}-{}-{index}",
-                bundle.workspace,
-                stack.name,
-                &digest[..10]
-            )),
+            name: Some(format!("{front}-{}-{index}", &marks[DIGEST][..10])),
             namespace: Some(stack.namespace.clone()),
             labels: Some(BTreeMap::from([(LABEL.to_owned(), short_label(&stack.name))])),
-            annotations: Some(BTreeMap::from([
-                (RUN.to_owned(), run.to_owned()),
-                (INDEX.to_owned(), index.to_string()),
-                (COUNT.to_owned(), count.to_string()),
-                (DIGEST.to_owned(), digest.clone()),
-            ])),
+            annotations: Some(annotations),
             owner_references: Some(vec![owner(stack)]),
             ..ObjectMeta::default()
         },
@@ -131,20 +167,52 @@ pub fn encode(applied: &Applied, run: &str) -> Result<Vec<Secret>, AppliedError>
         type_: Some("Opaque".to_owned()),
         data: Some(data),
         ..Secret::default()
-    });
-    Ok(secrets.collect())
+    }
 }
 
-/// Puts together what is kept of a run, whichever other Secrets are among them.
+/// Puts together what is kept of a run of this stack, whichever other Secrets are among them.
 ///
 /// # Errors
-/// When chunks are missing, altered or not understood.
-pub fn decode(secrets: &[Secret], run: &str) -> Result<Applied, AppliedError> {
+/// When chunks are missing, altered, sealed with a key that is not there, or not understood.
+pub fn decode(
+    secrets: &[Secret],
+    stack: &Stack,
+    run: &str,
+    keys: &[PlanKey],
+) -> Result<Applied, AppliedError> {
     let broken = |source| AppliedError::Broken {
         run: run.to_owned(),
         source,
     };
     let malformed = || AppliedError::Malformed { run: run.to_owned() };
+    let chunks = whole(secrets, run)?;
+    let first = chunks[0];
+    let data: Vec<_> = chunks.iter().filter_map(|secret| secret.data.as_ref()).collect();
+    let with = held(first, SEALED_WITH);
+    let (inputs, files) = if with.is_empty() {
+        let joined = |key| chunk::joined(data.iter().copied(), key);
+        let (inputs, files) = (joined("inputs"), joined("files"));
+        if digest(run, &inputs, &files) != held(first, DIGEST) {
+            return Err(broken(ChunkError::Altered));
+        }
+        (inputs, files)
+    } else {
+        Seal::of_stored(subject(stack, run), with, held(first, SALT), keys)
+            .and_then(|seal| seal.open(&data, held(first, DIGEST)))
+            .map_err(|source| AppliedError::Sealed {
+                run: run.to_owned(),
+                source,
+            })?
+    };
+    let inputs = chunk::decompress(&inputs, INPUTS_LIMIT).map_err(broken)?;
+    let inputs: Inputs = serde_json::from_slice(&inputs).map_err(|_| malformed())?;
+    inputs.bundle.key_bytes().map_err(|_| malformed())?;
+    let files = (!inputs.files_omitted).then_some(files);
+    Ok(Applied { inputs, files })
+}
+
+/// The chunks of a run in their order, none missing; at least one.
+fn whole<'s>(secrets: &'s [Secret], run: &str) -> Result<Vec<&'s Secret>, AppliedError> {
     let mut chunks: Vec<(usize, &Secret)> = secrets
         .iter()
         .filter(|secret| run_of(secret) == run)
@@ -161,18 +229,21 @@ pub fn decode(secrets: &[Secret], run: &str) -> Result<Applied, AppliedError> {
         .all(|(place, (index, _))| place == *index);
     if chunks.len() != wanted || !in_order {
         let found = chunks.len();
-        return Err(broken(ChunkError::Incomplete { found, wanted }));
+        return Err(AppliedError::Broken {
+            run: run.to_owned(),
+            source: ChunkError::Incomplete { found, wanted },
+        });
     }
-    let data = || chunks.iter().filter_map(|(_, secret)| secret.data.as_ref());
-    let (inputs, files) = (chunk::joined(data(), "inputs"), chunk::joined(data(), "files"));
-    if digest(run, &inputs, &files) != held(first, DIGEST) {
-        return Err(broken(ChunkError::Altered));
+    Ok(chunks.into_iter().map(|(_, secret)| secret).collect())
+}
+
+/// What is sealed is bound to the stack and the run.
+fn subject(stack: &Stack, run: &str) -> Subject {
+    let words = [&stack.namespace, &stack.name, &stack.uid].map(Clone::clone);
+    Subject {
+        form: SEALED_FORM,
+        words: words.into_iter().chain([run.to_owned()]).collect(),
     }
-    let inputs = chunk::decompress(&inputs, INPUTS_LIMIT).map_err(broken)?;
-    let inputs: Inputs = serde_json::from_slice(&inputs).map_err(|_| malformed())?;
-    inputs.bundle.key_bytes().map_err(|_| malformed())?;
-    let files = (!inputs.files_omitted).then_some(files);
-    Ok(Applied { inputs, files })
 }
 
 /// The runs of which something is kept for this very object, newest first.

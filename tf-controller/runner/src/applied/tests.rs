@@ -13,6 +13,10 @@ fn bundle() -> Bundle {
     .unwrap()
 }
 
+fn stack() -> Stack {
+    bundle().stack
+}
+
 fn applied(files: Option<Vec<u8>>) -> Applied {
     Applied {
         inputs: Inputs {
@@ -65,13 +69,13 @@ fn listed(bytes: &[u8]) -> Vec<(String, String)> {
 fn what_was_kept_is_read_whatever_lies_beside_it() {
     let small = applied(Some(b"files".to_vec()));
     let large = applied(Some(noise(2 * chunk::CHUNK)));
-    let mut all = encode(&small, "net-abcd-9").unwrap();
-    all.extend(encode(&large, "net-abcd-10").unwrap());
+    let mut all = encode(&small, "net-abcd-9", None).unwrap();
+    all.extend(encode(&large, "net-abcd-10", None).unwrap());
     all.push(Secret::default());
     all.reverse();
     assert!(all.len() > 3 && all.iter().take(2).all(|secret| secret.immutable != Some(false)));
-    assert!(decode(&all, "net-abcd-9").unwrap() == small);
-    assert!(decode(&all, "net-abcd-10").unwrap() == large);
+    assert!(decode(&all, &stack(), "net-abcd-9", &[]).unwrap() == small);
+    assert!(decode(&all, &stack(), "net-abcd-10", &[]).unwrap() == large);
     assert_eq!(
         runs(&all, "u-1"),
         ["net-abcd-10", "net-abcd-9"],
@@ -83,7 +87,7 @@ fn what_was_kept_is_read_whatever_lies_beside_it() {
         .filter_map(|secret| secret.metadata.name.clone())
         .collect();
     assert_eq!(names.len() + 1, all.len(), "each has a name of its own");
-    let again = encode(&small, "net-abcd-11").unwrap();
+    let again = encode(&small, "net-abcd-11", None).unwrap();
     assert!(
         !names.contains(again[0].metadata.name.as_ref().unwrap()),
         "another run, other Secrets"
@@ -92,8 +96,8 @@ fn what_was_kept_is_read_whatever_lies_beside_it() {
 
 #[test]
 fn what_is_not_whole_is_refused() {
-    let whole = encode(&applied(Some(noise(2 * chunk::CHUNK))), "net-abcd-1").unwrap();
-    let error = |secrets: &[Secret]| decode(secrets, "net-abcd-1").err().unwrap();
+    let whole = encode(&applied(Some(noise(2 * chunk::CHUNK))), "net-abcd-1", None).unwrap();
+    let error = |secrets: &[Secret]| decode(secrets, &stack(), "net-abcd-1", &[]).err().unwrap();
     let broken = |source| AppliedError::Broken {
         run: "net-abcd-1".into(),
         source,
@@ -117,15 +121,88 @@ fn what_is_not_whole_is_refused() {
     );
 }
 
+fn key(id: &str, byte: u8) -> PlanKey {
+    PlanKey {
+        id: id.into(),
+        key: hex::encode([byte; 32]),
+    }
+}
+
+#[test]
+fn what_is_sealed_shows_nothing_and_opens_with_its_key_after_a_rotation() {
+    let large = applied(Some([b"hunter2".to_vec(), noise(2 * chunk::CHUNK)].concat()));
+    let (old, new) = (key("2026-01", 1), key("2026-02", 2));
+    let mut all = encode(&large, "net-abcd-1", Some(&old)).unwrap();
+    // What was kept before there were keys stays readable beside it.
+    all.extend(encode(&applied(Some(b"files".to_vec())), "net-abcd-2", None).unwrap());
+    let keys = [new, old];
+    assert!(decode(&all, &stack(), "net-abcd-1", &keys).unwrap() == large);
+    assert!(decode(&all, &stack(), "net-abcd-2", &keys).is_ok());
+    let sealed = &all[0];
+    assert_eq!(held(sealed, SEALED_WITH), "2026-01");
+    let data = sealed.data.as_ref().unwrap();
+    assert_eq!(data.keys().collect::<Vec<_>>(), ["sealed"]);
+    assert!(!data["sealed"].0.windows(7).any(|window| window == b"hunter2"));
+}
+
+#[test]
+fn a_key_that_is_missing_is_named_and_what_is_sealed_opens_nowhere_else() {
+    let mut sealed = encode(
+        &applied(Some(noise(2 * chunk::CHUNK))),
+        "net-abcd-1",
+        Some(&key("a", 1)),
+    )
+    .unwrap();
+    let error = |secrets: &[Secret], stack: &Stack, run: &str, key: PlanKey| {
+        decode(secrets, stack, run, &[key]).err().unwrap().to_string()
+    };
+    let missing = error(&sealed, &stack(), "net-abcd-1", key("b", 1));
+    assert!(
+        missing.contains("run net-abcd-1 is sealed with the key \"a\""),
+        "{missing}"
+    );
+    let another = error(&sealed, &stack(), "net-abcd-1", key("a", 2));
+    assert!(
+        another.contains("cannot be opened with the key \"a\""),
+        "{another}"
+    );
+    let mut namesake = stack();
+    namesake.uid = "u-2".into();
+    let stolen = error(&sealed, &namesake, "net-abcd-1", key("a", 1));
+    assert!(stolen.contains("cannot be opened"), "{stolen}");
+    for secret in &mut sealed {
+        let annotations = secret.metadata.annotations.as_mut().unwrap();
+        annotations.insert(RUN.to_owned(), "net-abcd-2".to_owned());
+    }
+    let moved = error(&sealed, &stack(), "net-abcd-2", key("a", 1));
+    assert!(moved.contains("cannot be opened"), "{moved}");
+}
+
+#[test]
+fn whatever_the_workspace_is_called_the_secrets_have_names_that_the_api_takes() {
+    let mut applied = applied(None);
+    for (workspace, stack) in [("Blue_1", "net".to_owned()), ("default", "n".repeat(253))] {
+        workspace.clone_into(&mut applied.inputs.bundle.workspace);
+        applied.inputs.bundle.stack.name = stack;
+        let kept = encode(&applied, "net-abcd-1", None).unwrap();
+        let name = kept[0].metadata.name.as_deref().unwrap();
+        let allowed = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-' | '.');
+        assert!(name.len() <= 253 && name.chars().all(allowed), "{name}");
+    }
+}
+
 #[test]
 fn files_that_were_left_out_are_not_taken_for_none() {
-    let kept = encode(&applied(None), "net-abcd-1").unwrap();
-    assert_eq!(decode(&kept, "net-abcd-1").unwrap().files, None);
-    let empty = encode(&applied(Some(Vec::new())), "net-abcd-1").unwrap();
-    assert_eq!(decode(&empty, "net-abcd-1").unwrap().files, Some(Vec::new()));
+    let kept = encode(&applied(None), "net-abcd-1", None).unwrap();
+    assert_eq!(decode(&kept, &stack(), "net-abcd-1", &[]).unwrap().files, None);
+    let empty = encode(&applied(Some(Vec::new())), "net-abcd-1", None).unwrap();
+    assert_eq!(
+        decode(&empty, &stack(), "net-abcd-1", &[]).unwrap().files,
+        Some(Vec::new())
+    );
     let limit = usize::try_from(FILES_LIMIT).unwrap();
     assert!(
-        encode(&applied(Some(noise(limit))), "net-abcd-1").is_ok(),
+        encode(&applied(Some(noise(limit))), "net-abcd-1", None).is_ok(),
         "the limit itself fits"
     );
 }
@@ -181,9 +258,9 @@ proptest! {
     #[test]
     fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..300), place in 0_usize..3) {
         prop_assert!(files::select(&bytes[..], &[], 1000).is_err());
-        let mut kept = encode(&applied(Some(b"files".to_vec())), "net-abcd-1").unwrap();
+        let mut kept = encode(&applied(Some(b"files".to_vec())), "net-abcd-1", None).unwrap();
         let keys = ["inputs", "files", "other"];
         kept[0].data.as_mut().unwrap().insert(keys[place].into(), k8s_openapi::ByteString(bytes));
-        prop_assert!(place == 2 || decode(&kept, "net-abcd-1").is_err());
+        prop_assert!(place == 2 || decode(&kept, &stack(), "net-abcd-1", &[]).is_err());
     }
 }

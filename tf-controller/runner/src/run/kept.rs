@@ -45,7 +45,7 @@ pub(super) async fn keep(
     }
     let applied = Applied {
         inputs: Inputs {
-            // The keys of stored plans lie elsewhere for a reason.
+            // A key does not lie in what it seals; the run that destroys is given its own.
             bundle: Bundle {
                 plan_keys: Vec::new(),
                 ..bundle.clone()
@@ -58,7 +58,7 @@ pub(super) async fn keep(
     let run = run.name_any();
     let api = api(context, &bundle.stack);
     let params = PostParams::default();
-    for secret in applied::encode(&applied, &run).map_err(RunError::Kept)? {
+    for secret in applied::encode(&applied, &run, bundle.plan_keys.first()).map_err(RunError::Kept)? {
         match patiently(context.settings.patience, || api.create(&params, &secret)).await {
             // Its name comes from its content, so one that is there is already right.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -95,7 +95,8 @@ pub(super) async fn unpack(
         doing: "read what was applied last",
         source,
     })?;
-    let applied = applied::decode(&list.items, &kept.run).map_err(RunError::Kept)?;
+    let applied = applied::decode(&list.items, &bundle.stack, &kept.run, &bundle.plan_keys);
+    let applied = applied.map_err(RunError::Kept)?;
     let omitted = || {
         RunError::Kept(AppliedError::FilesOmitted {
             run: kept.run.clone(),

@@ -230,3 +230,34 @@ async fn files_that_planning_made_are_there_at_the_apply() {
         assert_eq!(std::fs::metadata(&copied).unwrap().len(), u64::from(size));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_are_made_again_with_another_effect_are_not_applied() {
+    let world = World::new("").await;
+    let cli = world.dir.path().join("cli");
+    std::fs::create_dir(&cli).unwrap();
+    let real = sluice_harness::cli::terraform().unwrap();
+    let marker = world.dir.path().join("planned");
+    // The second plan is made of another value that no input tells of, as a provider's own configuration would be.
+    let text = format!(
+        "#!/bin/sh\nif [ \"$1\" = plan ]; then\n  head -c 9000000 /dev/zero > made.bin\n  [ -e {marker} ] && export TF_VAR_size=two\n  \
+         touch {marker}\nfi\nexec {real} \"$@\"\n",
+        marker = marker.display(),
+        real = real.display()
+    );
+    let path = cli.join(real.file_name().unwrap());
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let module =
+        "variable \"size\" { default = \"one\" }\nresource \"terraform_data\" \"it\" { input = var.size }\n";
+    world.commit(&[("main.tf", module)]);
+    let planned = world.run_with_path(Wish::plan(), &cli).await;
+    assert_eq!(ending(&planned), "Succeeded TerraformPlannedWithChanges");
+    let applied = world.run_with_path(Wish::apply(&planned), &cli).await;
+    let status = applied.status.as_ref().unwrap();
+    assert!(!status.attempted_apply, "{status:?}");
+    assert!(
+        status.message.contains("planning again gave another effect"),
+        "{status:?}"
+    );
+}

@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt, api::ListParams};
 use sluice_api::{source::Artifact, terraform::Terraform};
 use sluice_tf_runner::{
     applied::{self, AppliedError},
-    bundle::Kept,
+    bundle::{Kept, PlanKey, Stack},
 };
 use std::collections::BTreeSet;
 
@@ -31,13 +31,19 @@ pub(in crate::reconcile) async fn resolve(
     if runs.is_empty() {
         return Ok(None);
     }
+    let of = Stack {
+        namespace: stack.namespace().unwrap_or_default(),
+        name: stack.name_any(),
+        uid: stack.uid().unwrap_or_default(),
+    };
+    let keys = plan_keys::read(stack, context).await?;
     let turn = usize::try_from(attempt.saturating_sub(1)).unwrap_or(0) % runs.len();
     runs.rotate_left(turn);
     let mut failure = None;
     for run in runs {
-        match resolved(&list.items, &run, artifact) {
+        match resolved(&list.items, (&of, &run), &keys, artifact) {
             Ok(mut resolved) => {
-                resolved.bundle.plan_keys = plan_keys::read(stack, context).await?;
+                resolved.bundle.plan_keys = keys;
                 return Ok(Some(resolved));
             }
             Err(error) => failure = Some(error),
@@ -46,8 +52,13 @@ pub(in crate::reconcile) async fn resolve(
     Err(failed(failure.map(|error| error.to_string()).unwrap_or_default()))
 }
 
-fn resolved(secrets: &[Secret], run: &str, artifact: Option<&Artifact>) -> Result<Resolved, AppliedError> {
-    let applied = applied::decode(secrets, run)?;
+fn resolved(
+    secrets: &[Secret],
+    (stack, run): (&Stack, &str),
+    keys: &[PlanKey],
+    artifact: Option<&Artifact>,
+) -> Result<Resolved, AppliedError> {
+    let applied = applied::decode(secrets, stack, run, keys)?;
     let mut bundle = applied.inputs.bundle;
     // The lock file that is kept says which providers; newer ones may know nothing of this state.
     bundle.options.upgrade_on_init = false;

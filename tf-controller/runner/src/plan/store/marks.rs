@@ -19,10 +19,6 @@ pub const CHUNKS: &str = "infra.sluice.dev/plan-chunks";
 pub const DIGEST: &str = "infra.sluice.dev/plan-digest";
 /// Annotation: the run that made the plan.
 pub const RUN: &str = "infra.sluice.dev/run";
-/// Annotation: id of the key that a sealed plan is opened with.
-pub const SEALED_WITH: &str = "infra.sluice.dev/plan-sealed-with";
-/// Annotation: what makes the key of a sealed plan one of its own, in hex.
-pub const SALT: &str = "infra.sluice.dev/plan-salt";
 
 /// The label selector of a stack's plan Secrets in all workspaces.
 #[must_use]

@@ -3,7 +3,6 @@
 //! content is sealed. The codec is pure but for the salt of a seal; `super::super::run` writes.
 
 mod marks;
-mod seal;
 
 use std::collections::BTreeMap;
 
@@ -18,14 +17,16 @@ use sluice_api::annotation;
 
 use crate::bundle::{Bundle, PlanKey, Stack};
 use crate::chunk::{self, ChunkError};
+use crate::seal::{SALT, SEALED_WITH, Seal, SealError, Subject, digest};
 
 use marks::held;
-pub use marks::{CHUNKS, DIGEST, RUN, SALT, SEALED_WITH};
+pub use marks::{CHUNKS, DIGEST, RUN};
 pub use marks::{
     annotations, base_name, is_of, labels, object_name, owner, selector, selector_of_all, short_label,
 };
-use seal::Seal;
 
+/// Names the form of a sealed plan.
+const SEALED_FORM: &str = "sluice.plan/1";
 /// Largest plan file that is stored.
 pub const PLAN_LIMIT: usize = 40 * 1024 * 1024;
 /// Largest plan file, and largest context, once decompressed.
@@ -208,7 +209,16 @@ pub fn encode(
                 marks.to_vec(),
             )
         }
-        Some(key) => Seal::fresh(name, key)?.close(&plan, &context)?,
+        Some(key) => {
+            let sealed = Seal::fresh(subject(name), key).and_then(|seal| seal.close(&plan, &context));
+            let sealed = sealed.map_err(|error| sealing(error, name))?;
+            let mut marks = vec![
+                ("encoding", "gzip+aes-256-gcm".to_owned()),
+                (DIGEST, sealed.digest),
+            ];
+            marks.extend(sealed.marks);
+            (sealed.pieces, marks)
+        }
     };
     if pieces.len() > CHUNK_LIMIT {
         return Err(StoreError::TooMany { chunks: pieces.len() });
@@ -272,7 +282,10 @@ pub fn decode(secrets: &[Secret], name: &PlanName, keys: &[PlanKey]) -> Result<S
         }
         (plan, context)
     } else {
-        Seal::of_stored(name, first, keys)?.open(&data, held(first, DIGEST))?
+        let (with, salt) = (held(first, SEALED_WITH), held(first, SALT));
+        Seal::of_stored(subject(name), with, salt, keys)
+            .and_then(|seal| seal.open(&data, held(first, DIGEST)))
+            .map_err(|error| sealing(error, name))?
     };
     let plan = chunk::decompress(&plan, LIMIT).map_err(broken)?;
     let context = chunk::decompress(&context, LIMIT).map_err(broken)?;
@@ -311,16 +324,35 @@ fn whole<'s>(secrets: &'s [Secret], name: &PlanName) -> Result<Vec<&'s Secret>, 
     Ok(chunks.into_iter().map(|(_, secret)| secret).collect())
 }
 
-/// SHA-256 over byte strings, each but the last behind its length.
-fn digest(parts: &[&[u8]]) -> String {
-    let mut hash = Sha256::new();
-    for (index, part) in parts.iter().enumerate() {
-        if index + 1 < parts.len() {
-            hash.update((part.len() as u64).to_be_bytes());
-        }
-        hash.update(part);
+/// What a sealed plan is bound to.
+fn subject(name: &PlanName) -> Subject {
+    let stack = &name.stack;
+    let words = [
+        &stack.namespace,
+        &stack.name,
+        &stack.uid,
+        &name.workspace,
+        &name.id,
+        &name.run,
+    ];
+    Subject {
+        form: SEALED_FORM,
+        words: words.map(Clone::clone).to_vec(),
     }
-    hex::encode(hash.finalize())
+}
+
+fn sealing(error: SealError, name: &PlanName) -> StoreError {
+    let id = name.id.clone();
+    match error {
+        SealError::KeyMissing { key } => StoreError::KeyMissing { id, key },
+        SealError::NotOpened { key } => StoreError::NotOpened { id, key },
+        SealError::Altered => StoreError::Broken {
+            id,
+            source: ChunkError::Altered,
+        },
+        SealError::Malformed => StoreError::Malformed,
+        SealError::Sealing => StoreError::Packing,
+    }
 }
 
 #[cfg(test)]
