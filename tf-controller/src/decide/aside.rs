@@ -2,8 +2,8 @@
 //! after either.
 
 use super::{
-    Facts, Glass, LockWish, NewRun, Outcome, Rest, RunAction, RunFact, Step, Trigger, after, fresh_action,
-    start,
+    Facts, Glass, LockWish, NewRun, Outcome, Rest, RunAction, RunFact, Step, Trigger, after, again,
+    fresh_action, start,
 };
 
 /// What comes first for a living stack, if anything does.
@@ -22,7 +22,7 @@ pub(super) fn aside(facts: &Facts) -> Option<Step> {
     let done = last.outcome == Outcome::Succeeded;
     match last.action {
         // The state may be anything now, and what failed on the lock has still to be done.
-        RunAction::Unlock if done => Some(start(facts, fresh_action(facts), Trigger::Retry, last.attempt)),
+        RunAction::Unlock if done => Some(again(facts, Trigger::Retry, last.attempt)),
         RunAction::BreakTheGlass if done => Some(start(facts, fresh_action(facts), Trigger::Request, 1)),
         _ => None,
     }

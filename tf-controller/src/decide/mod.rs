@@ -226,19 +226,14 @@ fn is_before_this_spec(facts: &Facts) -> bool {
 /// The last run failed or was lost: the same again after a while, or not at all.
 fn after_failure(facts: &Facts, last: &RunFact) -> Step {
     if last.generation != facts.generation {
-        return start(facts, fresh_action(facts), Trigger::Spec, 1);
+        return again(facts, Trigger::Spec, 1);
     }
     if facts.request.is_some() {
-        return start(facts, fresh_action(facts), Trigger::Request, 1);
+        return again(facts, Trigger::Request, 1);
     }
     if last.stale && !guard(Guard::StaleLimit, last.attempt > STALE_AT_ONCE) {
         // The state moved on under an approved plan: a plan with the same effect is still approved, so make it now.
-        return start(
-            facts,
-            fresh_action(facts),
-            Trigger::Retry,
-            last.attempt.saturating_add(1),
-        );
+        return again(facts, Trigger::Retry, last.attempt.saturating_add(1));
     }
     if guard(Guard::RetryLimit, facts.retry.is_exhausted(last.attempt)) {
         return Step::Rest(Rest::RetryLimit);
@@ -247,12 +242,18 @@ fn after_failure(facts: &Facts, last: &RunFact) -> Step {
     if guard(Guard::RetryDelay, facts.now < at) {
         return Step::Rest(Rest::RetryAt(at));
     }
-    start(
-        facts,
-        fresh_action(facts),
-        Trigger::Retry,
-        last.attempt.saturating_add(1),
-    )
+    again(facts, Trigger::Retry, last.attempt.saturating_add(1))
+}
+
+/// What failed once more. A check stays a check: what it finds is drift, with what is ignored of it, and is told before it
+/// is undone.
+fn again(facts: &Facts, trigger: Trigger, attempt: u32) -> Step {
+    let action = if facts.history.checked {
+        RunAction::Plan
+    } else {
+        fresh_action(facts)
+    };
+    start(facts, action, trigger, attempt)
 }
 
 /// The object is being deleted.

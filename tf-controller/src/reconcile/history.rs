@@ -77,7 +77,9 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     }
     let plan_id = status.map(|s| s.plan_id.clone()).unwrap_or_default();
     let applied = status.is_some_and(|s| s.attempted_apply);
-    history.checked = drift;
+    // Neither the release of a lock nor a stale plan did anything: what went before them is still to be done.
+    let did_nothing = fact.action == RunAction::Unlock || fact.stale;
+    history.checked = drift || did_nothing && history.checked;
     history.pending = match (fact.action, fact.outcome) {
         (RunAction::Plan | RunAction::PlanAndApply, Outcome::Succeeded)
             if !plan_id.is_empty() && !guard(Guard::PlanUsed, applied) =>
@@ -109,11 +111,17 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     history.last = Some(fact);
 }
 
-/// A check of a stack that was as wanted, with nothing changed since. One that had been found to have drifted still has.
+/// A check of a stack that was as wanted, with nothing changed since. One that had been found to have drifted still has, and
+/// a check that failed is made again.
 pub(crate) fn is_drift_check(history: &History, fact: &RunFact) -> bool {
-    let checks = matches!(fact.trigger, Trigger::Interval | Trigger::Request);
+    let checks = match fact.trigger {
+        Trigger::Interval | Trigger::Request => true,
+        Trigger::Retry | Trigger::Spec => history.checked && fact.action == RunAction::Plan,
+        _ => false,
+    };
     let steady = |last: &RunFact| {
-        last.outcome == Outcome::Succeeded && last.inputs == fact.inputs && last.destroy == fact.destroy
+        let known = last.outcome == Outcome::Succeeded || history.checked;
+        known && last.inputs == fact.inputs && last.destroy == fact.destroy
     };
     let wanted = history.pending.as_ref().is_none_or(|pending| pending.drift);
     // The first run that is known is a look at the interval only where a stack was taken over as it was.

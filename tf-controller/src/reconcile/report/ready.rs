@@ -268,9 +268,10 @@ fn failed(report: &Report<'_>) -> Verdict<Kind> {
     let word = status
         .map(|s| s.reason.clone())
         .filter(|reason| !reason.is_empty());
-    let looked = run.is_some_and(|run| matches!(run.spec.trigger, Trigger::Interval | Trigger::Request));
     let word = match word {
-        Some(reason) if looked && reason == "TFExecPlanFailed" => Some(LOOK_FAILED.to_owned()),
+        Some(reason) if report.facts.history.checked && reason == "TFExecPlanFailed" => {
+            Some(LOOK_FAILED.to_owned())
+        }
         word => word,
     };
     let text = status

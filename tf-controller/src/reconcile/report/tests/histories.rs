@@ -68,6 +68,38 @@ fn histories() {
     ");
 }
 
+/// A look that failed, or that a stale plan or a lock kept from its end, and what follows it.
+#[test]
+fn a_check_that_failed_is_made_again_as_a_check() {
+    let check = |number, status| run(number, json!({ "action": "Plan", "trigger": "Interval" }), status);
+    let lost = check(2, json!({ "phase": "Failed", "reason": "TFExecPlanFailed" }));
+    let again = planned(3, "Retry");
+    let unlock = run(
+        3,
+        json!({ "action": "Unlock", "trigger": "Retry" }),
+        json!({ "phase": "Succeeded" }),
+    );
+    let stale = apply(
+        3,
+        json!({ "phase": "Failed", "reason": "PlanStale", "attemptedApply": true }),
+    );
+    insta::assert_snapshot!(rows(&[
+        ("failed", vec![applied(1, &[]), lost.clone()]),
+        ("made again", vec![applied(1, &[]), lost.clone(), again.clone()]),
+        ("made again after an edit", vec![applied(1, &[]), lost.clone(), planned(3, "Spec")]),
+        ("failed on a lock", vec![applied(1, &[]), lost, unlock, planned(4, "Retry")]),
+        ("stale", vec![applied(1, &[]), planned(2, "Interval"), stale, planned(4, "Retry")]),
+        ("another failure", vec![applied(1, &[]), failed(2, 1, "TFExecPlanFailed", false), again]),
+    ]), @"
+    failed: active none, last net-u1-2 Failed, pending none, checked true, started net-u1-1, next 3
+    made again: active none, last net-u1-3 Succeeded, pending net-u1-3 drift=true, checked true, started net-u1-1, next 4
+    made again after an edit: active none, last net-u1-3 Succeeded, pending net-u1-3 drift=true, checked true, started net-u1-1, next 4
+    failed on a lock: active none, last net-u1-4 Succeeded, pending net-u1-4 drift=true, checked true, started net-u1-1, next 5
+    stale: active none, last net-u1-4 Succeeded, pending net-u1-4 drift=true, checked true, started net-u1-1, next 5
+    another failure: active none, last net-u1-3 Succeeded, pending net-u1-3 drift=false, checked false, started net-u1-1, next 4
+    ");
+}
+
 #[test]
 fn a_stacks_tool_is_the_one_that_made_its_last_plan() {
     let tool = |name: &str, planned: Option<bool>| json!({ "tool": { "name": name, "version": "1" }, "hasChanges": planned, "phase": "Succeeded" });
