@@ -2,12 +2,12 @@
 
 use super::{
     Context,
-    history::{STALE, in_order},
+    history::{STALE, in_order, sum_up},
     report::phase,
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::DeleteParams};
-use sluice_api::{run::TerraformRun, terraform::Terraform};
+use sluice_api::{annotation::BREAK_THE_GLASS, run::TerraformRun, terraform::Terraform};
 use sluice_tf_runner::bundle;
 
 /// Runs that are kept beside the last plan and the last apply.
@@ -41,33 +41,162 @@ pub(super) async fn drop_bundle(stack: &Terraform, runs: &[TerraformRun], contex
 pub(super) async fn prune(stack: &Terraform, runs: &[TerraformRun], context: &Context) {
     let api: Api<TerraformRun> =
         Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
-    for name in superfluous(runs) {
+    for name in superfluous(stack, runs) {
         if let Err(error) = remove(&api, &name).await {
             tracing::debug!(run = name, %error, "an old run could not be deleted");
         }
     }
 }
 
-/// The names of the runs that go.
-fn superfluous(runs: &[TerraformRun]) -> Vec<String> {
-    let ended: Vec<_> = in_order(runs)
-        .into_iter()
+/// The names of the runs that go. What the runs amount to, and what a session was asked for by, is the same without them: a
+/// session is not opened anew, and drift stays drift, because what told so has grown old.
+fn superfluous(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
+    let ordered = in_order(runs);
+    let ended: Vec<_> = ordered
+        .iter()
+        .copied()
         .filter(|run| phase(run).is_final())
         .collect();
-    let planned = |run: &&TerraformRun| run.status.as_ref().is_some_and(|s| s.has_changes.is_some());
+    let old = ended.len().saturating_sub(KEPT_RUNS);
+    if old == 0 {
+        return Vec::new();
+    }
+    let named = kept(stack, &ended);
+    let whole = sum_up(&ordered);
+    let (mut rest, mut names) = (ordered, Vec::new());
+    for name in ended.iter().take(old).map(|run| run.name_any()) {
+        let others: Vec<_> = rest
+            .iter()
+            .copied()
+            .filter(|run| run.name_any() != name)
+            .collect();
+        if !named.contains(&name) && sum_up(&others) == whole {
+            rest = others;
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The last plan, the last apply, and the session that the object's annotation asked for.
+fn kept(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
+    let planned = |run: &TerraformRun| run.status.as_ref().is_some_and(|s| s.has_changes.is_some());
     // One whose plan was stale applied nothing: plan ids are bound to the one before it.
-    let applied = |run: &&TerraformRun| {
+    let applied = |run: &TerraformRun| {
         run.status
             .as_ref()
             .is_some_and(|s| s.attempted_apply && s.reason != STALE)
     };
-    let last = |test: &dyn Fn(&&TerraformRun) -> bool| {
+    let token = stack.annotations().get(BREAK_THE_GLASS);
+    let session = |run: &TerraformRun| token.is_some() && run.annotations().get(BREAK_THE_GLASS) == token;
+    let last = |test: &dyn Fn(&TerraformRun) -> bool| {
         ended.iter().rev().find(|run| test(run)).map(|run| run.name_any())
     };
-    let (plan, apply) = (last(&planned), last(&applied));
-    let old = ended.len().saturating_sub(KEPT_RUNS);
-    let names = ended.iter().take(old).map(|run| run.name_any());
-    names
-        .filter(|name| Some(name) != plan.as_ref() && Some(name) != apply.as_ref())
+    [last(&planned), last(&applied), last(&session)]
+        .into_iter()
+        .flatten()
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::history;
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn run(number: usize, spec: &Value, status: &Value) -> TerraformRun {
+        let mut run = json!({
+            "metadata": { "name": format!("net-u1-{number}"), "namespace": "team" },
+            "spec": { "action": "Plan", "attempt": 1, "deadline": "2h", "trigger": "Interval", "inputsDigest": "i2",
+                "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                "terraform": { "name": "net", "uid": "u1", "generation": 1 } },
+            "status": { "phase": "Succeeded", "hasChanges": false, "finishedAt": format!("2026-01-{number:02}T00:00:00Z") },
+        });
+        for (part, more) in [("spec", spec), ("status", status)] {
+            let more = more.as_object().unwrap().clone();
+            run[part].as_object_mut().unwrap().extend(more);
+        }
+        serde_json::from_value(run).unwrap()
+    }
+
+    fn checks(numbers: std::ops::Range<usize>, status: &Value) -> Vec<TerraformRun> {
+        numbers.map(|number| run(number, &json!({}), status)).collect()
+    }
+
+    fn stack(annotations: &Value) -> Terraform {
+        serde_json::from_value(
+            json!({ "metadata": { "name": "net", "namespace": "team", "annotations": annotations },
+            "spec": { "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "code" } } }),
+        )
+        .unwrap()
+    }
+
+    /// What is left of the runs, as often as they are looked at.
+    fn left(stack: &Terraform, mut runs: Vec<TerraformRun>) -> Vec<TerraformRun> {
+        for _ in 0..3 {
+            let gone = superfluous(stack, &runs);
+            runs.retain(|run| !gone.contains(&run.name_any()));
+        }
+        runs
+    }
+
+    fn apply() -> TerraformRun {
+        let status = json!({ "attemptedApply": true, "applied": true });
+        run(
+            1,
+            &json!({ "action": "PlanAndApply", "trigger": "Revision", "inputsDigest": "i1" }),
+            &status,
+        )
+    }
+
+    #[test]
+    fn the_newest_and_the_last_plan_and_apply_stay() {
+        let mut runs = vec![apply()];
+        runs.extend(checks(2..30, &json!({})));
+        let left = left(&stack(&json!({})), runs);
+        assert_eq!(left.len(), KEPT_RUNS + 1);
+        assert_eq!(left[0].name_any(), "net-u1-1");
+    }
+
+    #[test]
+    fn what_the_runs_amount_to_is_the_same_without_the_old_ones() {
+        let drifted = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
+        let plan = run(2, &json!({ "trigger": "Revision" }), &json!({}));
+        let healthy = run(
+            3,
+            &json!({}),
+            &json!({ "health": { "checks": "c", "passed": true } }),
+        );
+        let mut sick = apply();
+        sick.status.as_mut().unwrap().health = Some(sluice_api::run::Health {
+            checks: "c".to_owned(),
+            passed: false,
+        });
+        // The apply was of other inputs than the plan behind it: without that plan the checks would be no checks.
+        let mut runs = vec![sick, plan, healthy];
+        runs.extend(checks(4..31, &drifted));
+        let before = history(&runs);
+        assert!(before.pending.as_ref().unwrap().drift && before.health.as_ref().unwrap().passed);
+        let left = left(&stack(&json!({})), runs);
+        assert_eq!(history(&left), before);
+        assert!(left.len() <= KEPT_RUNS + 4, "{}", left.len());
+    }
+
+    #[test]
+    fn the_session_that_an_annotation_asked_for_stays_as_long_as_it_asks() {
+        let mut session = run(
+            1,
+            &json!({ "action": "BreakTheGlass", "trigger": "Request" }),
+            &json!({ "hasChanges": null }),
+        );
+        session
+            .annotations_mut()
+            .insert(BREAK_THE_GLASS.to_owned(), "now".to_owned());
+        let mut runs = vec![session];
+        runs.extend(checks(2..31, &json!({})));
+        let names = |stack: &Terraform| left(stack, runs.clone())[0].name_any();
+        assert_eq!(names(&stack(&json!({ BREAK_THE_GLASS: "now" }))), "net-u1-1");
+        assert_ne!(names(&stack(&json!({ BREAK_THE_GLASS: "later" }))), "net-u1-1");
+        assert_ne!(names(&stack(&json!({}))), "net-u1-1");
+    }
 }

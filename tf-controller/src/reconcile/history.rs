@@ -13,11 +13,16 @@ pub(crate) const STALE: &str = "PlanStale";
 /// Sums up the runs, whatever their order.
 #[must_use]
 pub(crate) fn history(runs: &[TerraformRun]) -> History {
+    sum_up(&in_order(runs))
+}
+
+/// Sums up runs, the oldest first.
+pub(crate) fn sum_up(ordered: &[&TerraformRun]) -> History {
     let mut history = History {
         next_sequence: 1,
         ..History::default()
     };
-    for run in in_order(runs) {
+    for run in ordered {
         if guard(Guard::Numbered, true) {
             history.next_sequence = history.next_sequence.max(sequence(run).saturating_add(1));
         }
