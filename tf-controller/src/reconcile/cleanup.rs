@@ -61,7 +61,7 @@ fn superfluous(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
     if old == 0 {
         return Vec::new();
     }
-    let named = kept(stack, &ended);
+    let stays = kept(stack, &ended);
     let whole = sum_up(&ordered);
     let (mut rest, mut names) = (ordered, Vec::new());
     for name in ended.iter().take(old).map(|run| run.name_any()) {
@@ -70,7 +70,7 @@ fn superfluous(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
             .copied()
             .filter(|run| run.name_any() != name)
             .collect();
-        if !named.contains(&name) && sum_up(&others) == whole {
+        if !stays.contains(&name) && sum_up(&others) == whole {
             rest = others;
             names.push(name);
         }

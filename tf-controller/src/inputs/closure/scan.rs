@@ -7,6 +7,7 @@ use hcl_edit::{
     template::{Element, HeredocTemplate, StringTemplate},
     visit::{Visit, visit_attr, visit_block, visit_expr, visit_func_call},
 };
+use serde_json::Value;
 
 /// Nested deeper than people write; the parser is recursive.
 const DEEPEST: usize = 200;
@@ -31,6 +32,20 @@ const READERS: [&str; 14] = [
     "pathexpand",
     "templatefile",
     "templatestring",
+];
+
+/// Functions that make a part of a text of it: of a path, perhaps one that leads further up.
+const CUTTERS: [&str; 10] = [
+    "dirname",
+    "regex",
+    "regexall",
+    "replace",
+    "split",
+    "strrev",
+    "substr",
+    "trim",
+    "trimprefix",
+    "trimsuffix",
 ];
 
 /// What a file says.
@@ -111,19 +126,72 @@ fn is_too_nested(text: &str) -> bool {
     deepest > DEEPEST || longest > DEEPEST || questions > CONDITIONALS
 }
 
-/// The JSON syntax is looked at as text: its strings are templates of the same language.
+/// The JSON syntax is looked at as text: its strings are templates of the same language. Only the modules that it calls are
+/// told apart.
 fn scan_json(text: &str) -> Findings {
-    if serde_json::from_str::<serde_json::Value>(text).is_err() {
+    let Ok(document) = serde_json::from_str::<Value>(text) else {
         return Findings::wide("is no JSON");
-    }
-    let reader = READERS.iter().find(|name| text.contains(&format!("{name}(")));
-    if let Some(name) = reader {
+    };
+    // As it is meant, not as it is spelled: without escapes, and without the space that may stand before a bracket.
+    let mut said = String::new();
+    strings(&document, &mut said);
+    said.retain(|c| !c.is_whitespace());
+    let calls = |name: &&&str| said.contains(&format!("{name}("));
+    if let Some(name) = READERS.iter().chain(&CUTTERS).find(calls) {
         return Findings::wide(format!("calls {name} in JSON syntax"));
     }
-    if text.contains("path.") || text.contains("..") {
+    if said.contains("path.") || said.contains("..") {
         return Findings::wide("names paths in JSON syntax");
     }
-    Findings::default()
+    let mut findings = Findings::default();
+    if let Some(called) = document.get("module") {
+        sources(called, &mut findings);
+    }
+    findings
+}
+
+/// All texts of a document, names of members too.
+fn strings(value: &Value, all: &mut String) {
+    match value {
+        Value::String(text) => {
+            all.push_str(text);
+            all.push('\0');
+        }
+        Value::Array(elements) => elements.iter().for_each(|element| strings(element, all)),
+        Value::Object(members) => {
+            for (name, member) in members {
+                all.push_str(name);
+                all.push('\0');
+                strings(member, all);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The sources of the modules that are called, in whichever of its forms the syntax has them.
+fn sources(called: &Value, findings: &mut Findings) {
+    match called {
+        Value::Array(elements) => elements.iter().for_each(|element| sources(element, findings)),
+        Value::Object(members) => {
+            for (name, member) in members {
+                match member {
+                    Value::String(source) if name == "source" => {
+                        if source.contains("${") || source.contains("%{") {
+                            *findings = Findings::wide("a module source is computed");
+                        } else if source.starts_with("./") {
+                            findings.modules.push(source.clone());
+                        } else if source.starts_with('/') {
+                            let text = excerpt(source);
+                            *findings = Findings::wide(format!("the module source {text:?} is absolute"));
+                        }
+                    }
+                    member => sources(member, findings),
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 fn scan_native(text: &str) -> Findings {
@@ -138,6 +206,8 @@ fn scan_native(text: &str) -> Findings {
 #[derive(Default)]
 struct Reading {
     findings: Findings,
+    /// How many calls of [`CUTTERS`] stand around.
+    cuts: usize,
 }
 
 impl Reading {
@@ -173,7 +243,8 @@ impl Reading {
         for (index, element) in elements.enumerate() {
             match element {
                 Element::Literal(text) => self.literal(text),
-                Element::Interpolation(part) if index == 0 && is_module_path(&part.expr) => {}
+                Element::Interpolation(part)
+                    if index == 0 && self.cuts == 0 && is_module_path(&part.expr) => {}
                 Element::Interpolation(part) => self.visit_expr(&part.expr),
                 Element::Directive(directive) => self.visit_directive(directive),
             }
@@ -220,11 +291,22 @@ impl Visit for Reading {
 
     fn visit_func_call(&mut self, call: &FuncCall) {
         let name = call.name.name.as_str();
-        if !READERS.contains(&name) || !call.name.namespace.is_empty() {
-            return visit_func_call(self, call);
+        let own = call.name.namespace.is_empty();
+        if own && name == "dirname" {
+            return self.widen(|| "dirname() may lead out of the module directory".to_owned());
+        }
+        let cuts = usize::from(own && CUTTERS.contains(&name));
+        if !READERS.contains(&name) || !own {
+            self.cuts += cuts;
+            visit_func_call(self, call);
+            self.cuts -= cuts;
+            return;
         }
         if name == "templatestring" {
             return self.widen(|| "templatestring() may read any file".to_owned());
+        }
+        if self.cuts != 0 && matches!(name, "abspath" | "pathexpand") {
+            return self.widen(|| format!("what {name}() gives is cut up"));
         }
         match call.args.iter().next().and_then(path_of) {
             Some(path) => {

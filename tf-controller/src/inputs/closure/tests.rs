@@ -63,6 +63,11 @@ fn what_may_read_elsewhere_widens_and_says_why() {
         "resource \"null_resource\" \"r\" {\n  provisioner \"local-exec\" {\n    command = \"cd ../b && ./run\"\n  }\n}",
         "locals { a = ",
         "locals { a = templatestring(var.t, {}) }",
+        "data \"local_file\" \"x\" {\n  filename = \"${dirname(abspath(path.root))}/b/x\"\n}",
+        "data \"local_file\" \"x\" {\n  filename = \"${dirname(\"${path.module}\")}/b/x\"\n}",
+        "locals { here = \"${path.cwd}/x\" }\ndata \"local_file\" \"x\" {\n  filename = \"${dirname(dirname(local.here))}/b/x\"\n}",
+        "data \"local_file\" \"x\" {\n  filename = replace(\"${path.cwd}/x\", \"/a/\", \"/b/\")\n}",
+        "data \"local_file\" \"x\" {\n  filename = replace(abspath(\"x\"), \"/a/\", \"/b/\")\n}",
     ];
     let told = |text: &&str| {
         closure(&[("a/main.tf", text)], "a")
@@ -87,6 +92,11 @@ fn what_may_read_elsewhere_widens_and_says_why() {
     a/main.tf: the text "cd ../b && ./run" leads out of the module directory
     a/main.tf: does not parse
     a/main.tf: templatestring() may read any file
+    a/main.tf: dirname() may lead out of the module directory
+    a/main.tf: dirname() may lead out of the module directory
+    a/main.tf: dirname() may lead out of the module directory
+    a/main.tf: path.* is used in a way that cannot be resolved by reading
+    a/main.tf: what abspath() gives is cut up
     "#);
 }
 
@@ -126,11 +136,33 @@ fn plain_paths_do_not_widen() {
         "locals { a = templatefile(\"${path.module}/x.tpl\", { b = 1 }) }",
         "locals { a = fileset(path.module, \"*.yaml\") }",
         "locals { a = \"${path.module}/scripts/run.sh\" }",
+        "locals { a = \"${abspath(path.module)}/scripts/run.sh\" }",
+        "locals { a = jsondecode(file(\"${path.module}/x.json\")) }",
+        "locals { a = templatefile(\"${path.module}/x.tpl\", { b = \"${path.module}/y\" }) }",
         "locals { a = \"${local.service}-${var.i}\" }",
         "output \"o\" {\n  value = <<-EOT\n    hello ${var.x}\n  EOT\n}",
     ] {
         assert_eq!(closure(&[("a/main.tf", text)], "a").wide, None, "{text}");
     }
+}
+
+#[test]
+fn modules_that_json_calls_are_read_like_any_other() {
+    let call = r#"{ "module": { "x": { "source": "./m" } } }"#;
+    let plain = [("a/main.tf.json", call), ("a/m/main.tf", "locals { a = 1 }")];
+    assert_eq!(closure(&plain, "a").wide, None);
+    let reading = [
+        ("a/main.tf.json", call),
+        ("a/m/main.tf", "locals { a = file(\"${path.module}/../../b/x\") }"),
+        ("b/x", "1"),
+    ];
+    assert_eq!(closure(&reading, "a").wide, None);
+    assert!(counts(&reading, "b/x") && !counts(&reading, "b/y"));
+    let wide = |text: &str| closure(&[("a/main.tf.json", text)], "a").wide.is_some();
+    assert!(wide(r#"{ "module": { "x": { "source": "./missing" } } }"#));
+    assert!(wide(r#"{ "locals": { "a": "\u002e\u002e/b/x" } }"#));
+    assert!(wide(r#"{ "locals": { "a": "${file (\"/b/x\")}" } }"#));
+    assert!(wide(r#"{ "locals": { "a": "${dirname (\"x\")}" } }"#));
 }
 
 #[test]
