@@ -127,12 +127,6 @@ pub(super) fn change(mut facts: Facts, edit: impl FnOnce(&mut Facts)) -> Facts {
 #[test]
 fn a_living_stack() {
     let failed = |ago| with_last(ended(Outcome::Failed, ago));
-    let check = |facts| {
-        change(facts, |f| {
-            f.approval = Approval::Auto;
-            f.history.checked = true;
-        })
-    };
     insta::assert_snapshot!(table(vec![
         ("new", facts()),
         ("new, auto", change(facts(), |f| f.approval = Approval::Auto)),
@@ -157,10 +151,6 @@ fn a_living_stack() {
         ("failed, no retries", change(failed(15), |f| f.retry.retries = Some(0))),
         ("failed, no retries, requested", change(failed(15), |f| { f.retry.retries = Some(0); f.request = Some("t".into()); })),
         ("stale plan", change(failed(0), |f| f.history.last.as_mut().unwrap().stale = true)),
-        ("auto, failed", change(failed(15), |f| f.approval = Approval::Auto)),
-        ("auto, a check failed", check(failed(15))),
-        ("auto, a check failed, spec edited since", change(check(failed(5)), |f| f.generation = 2)),
-        ("auto, a check failed, requested", change(check(failed(5)), |f| f.request = Some("t".into()))),
     ]), @"
     new: Plan because Revision, attempt 1
     new, auto: PlanAndApply because Revision, attempt 1, approved by auto
@@ -185,6 +175,24 @@ fn a_living_stack() {
     failed, no retries: RetryLimit
     failed, no retries, requested: Plan because Request, attempt 1
     stale plan: Plan because Retry, attempt 2
+    ");
+}
+
+#[test]
+fn a_check_that_failed() {
+    let failed = |ago| with_last(ended(Outcome::Failed, ago));
+    let check = |facts| {
+        change(facts, |f| {
+            f.approval = Approval::Auto;
+            f.history.checked = true;
+        })
+    };
+    insta::assert_snapshot!(table(vec![
+        ("auto, failed", change(failed(15), |f| f.approval = Approval::Auto)),
+        ("auto, a check failed", check(failed(15))),
+        ("auto, a check failed, spec edited since", change(check(failed(5)), |f| f.generation = 2)),
+        ("auto, a check failed, requested", change(check(failed(5)), |f| f.request = Some("t".into()))),
+    ]), @"
     auto, failed: PlanAndApply because Retry, attempt 2, approved by auto
     auto, a check failed: Plan because Retry, attempt 2
     auto, a check failed, spec edited since: Plan because Spec, attempt 1
