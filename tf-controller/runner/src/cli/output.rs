@@ -1,7 +1,8 @@
-//! The answer of `output -json` (pure), with a limit.
+//! The outputs of the root module: the answer of `output -json`, and their names out of what an apply said (pure, with
+//! limits).
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 
 /// Largest answer that is read.
 pub const LIMIT: u64 = 16 * 1024 * 1024;
@@ -54,10 +55,95 @@ pub fn parse(source: impl Read) -> Result<BTreeMap<String, Output>, OutputError>
     })
 }
 
+/// Most bytes of an apply's words that are read.
+const WORDS_LIMIT: u64 = 64 * 1024 * 1024;
+/// What an apply that ended well says; lines of provisioners and of progress begin with an address.
+const COMPLETE: &str = "Apply complete!";
+/// The title of the outputs, which stand last: a line `name = value` for each, and more lines for a long value.
+const TITLE: &str = "Outputs:";
+
+/// The sorted names of the outputs after an apply, out of what it said; nothing where that is not as it is known to be.
+/// Sensitive outputs are named there too, and those that are null are no outputs any more.
+///
+/// # Errors
+/// When the words cannot be read.
+pub fn names_said(words: impl Read) -> std::io::Result<Option<Vec<String>>> {
+    let mut words = BufReader::new(words.take(WORDS_LIMIT));
+    let mut told = Told::Nothing;
+    let mut names = Vec::new();
+    let mut line = Vec::new();
+    while words.read_until(b'\n', &mut line)? > 0 {
+        let text = String::from_utf8_lossy(&line);
+        told = told.hear(text.trim_end(), &mut names);
+        line.clear();
+    }
+    // What was cut off, or never completed, is not the whole.
+    let whole = words.into_inner().limit() > 0 && matches!(told, Told::Complete | Told::Outputs);
+    names.sort_unstable();
+    Ok(whole.then_some(names))
+}
+
+/// How far the words have come.
+enum Told {
+    Nothing,
+    Complete,
+    Outputs,
+    /// Inside a text of several lines that ends with this word.
+    Text(String),
+}
+
+impl Told {
+    fn hear(self, line: &str, names: &mut Vec<String>) -> Self {
+        match self {
+            Self::Nothing if line.starts_with(COMPLETE) => Self::Complete,
+            Self::Complete if line == TITLE => Self::Outputs,
+            Self::Outputs => {
+                let Some((name, value)) = line.split_once(" = ").filter(|(name, _)| is_name(name)) else {
+                    return Self::Outputs;
+                };
+                names.push(name.to_owned());
+                match value.strip_prefix("<<") {
+                    Some(word) => Self::Text(word.trim_start_matches('-').to_owned()),
+                    None => Self::Outputs,
+                }
+            }
+            Self::Text(word) if line.trim_start() == word => Self::Outputs,
+            other => other,
+        }
+    }
+}
+
+/// An identifier of the language.
+fn is_name(text: &str) -> bool {
+    let begins = text.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_');
+    begins && text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn names(words: &str) -> Option<Vec<String>> {
+        names_said(words.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn names_are_read_out_of_what_an_apply_says() {
+        let words = "terraform_data.a (local-exec): Apply complete! Outputs:\n\nApply complete! Resources: 2 added.\n\n\
+            Outputs:\n\nzone = <sensitive>\nlist = [\n  \"a = b\",\n]\ntext = <<EOT\nfake = 1\n\nOutputs:\nEOT\n\
+            more = <<-EOT_\n    EOT\n    fake = 2\nEOT_\nmap = tomap({\n  \"x\" = 1\n})\n";
+        assert_eq!(names(words).unwrap(), ["list", "map", "more", "text", "zone"]);
+        assert_eq!(names("Apply complete! Resources: 0 added.\n").unwrap(), [""; 0]);
+        for unknown in [
+            "",
+            "Outputs:\n\na = 1\n",
+            "Apply finished.\n\nOutputs:\n\na = 1\n",
+        ] {
+            assert_eq!(names(unknown), None, "{unknown}");
+        }
+        assert_eq!(names("Apply complete!\n\nOutputs:\n\na = <<EOT\nb"), None);
+    }
 
     #[test]
     fn types_and_values_are_read() {
@@ -77,6 +163,7 @@ mod tests {
         #[test]
         fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(bytes.as_slice());
+            let _ = names_said(bytes.as_slice());
         }
     }
 }

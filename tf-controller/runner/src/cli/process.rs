@@ -70,6 +70,8 @@ pub struct Ended {
     pub stopped: Option<Stopped>,
     /// Largest resident memory seen, of the command and its direct children, in bytes.
     pub peak_memory: u64,
+    /// The file with its standard output.
+    pub stdout: PathBuf,
 }
 
 impl Ended {
@@ -104,6 +106,13 @@ pub async fn run(invocation: &Invocation<'_>, limits: &Limits) -> std::io::Resul
         .and_then(|id| i32::try_from(id).ok())
         .and_then(Pid::from_raw);
     let mut peak_memory = 0;
+    let ended = |status: ExitStatus, stopped, peak_memory| Ended {
+        code: status.code(),
+        signal: status.signal(),
+        stopped,
+        peak_memory,
+        stdout: invocation.stdout.clone(),
+    };
     let stopped = tokio::select! {
         status = watched(&mut child, pid, &mut peak_memory) => return Ok(ended(status?, None, peak_memory)),
         () = limits.stop.cancelled() => Stopped::Asked,
@@ -132,15 +141,6 @@ async fn watched(child: &mut Child, pid: Option<Pid>, peak: &mut u64) -> std::io
             status = child.wait() => return status,
             _ = ticks.tick() => if let Some(pid) = pid { *peak = (*peak).max(resident(pid)) },
         }
-    }
-}
-
-fn ended(status: ExitStatus, stopped: Option<Stopped>, peak_memory: u64) -> Ended {
-    Ended {
-        code: status.code(),
-        signal: status.signal(),
-        stopped,
-        peak_memory,
     }
 }
 

@@ -1,6 +1,8 @@
 //! The apply step: exactly the stored plan, in the place where it was made, with what lay around it.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
 
 use sluice_api::run::{Phase, TerraformRun};
 
@@ -12,6 +14,7 @@ use super::{health, inventory, made, modules, outputs, plan, prepare, unlock, un
 use crate::bundle::Bundle;
 use crate::cli::argv;
 use crate::cli::output::{self, Output};
+use crate::cli::process::Ended;
 use crate::plan::store::{PlanContext, StoredPlan};
 
 /// The CLI's words for a plan whose state has moved on.
@@ -91,7 +94,7 @@ pub(super) async fn apply(
     bundle: &Bundle,
     workspace: &Workspace<'_>,
     run: &TerraformRun,
-) -> Result<(), RunError> {
+) -> Result<Ended, RunError> {
     let step = if run.spec.destroy {
         Step::Destroy
     } else {
@@ -109,7 +112,7 @@ pub(super) async fn apply(
     let words = apply_words(bundle, workspace, run.spec.destroy)?;
     match unlock::retrying(context, workspace, step, &words, &[0]).await {
         Err(RunError::Command { text, .. }) if text.contains(STALE) => Err(RunError::Stale { text }),
-        applied => applied.map(drop),
+        applied => applied,
     }
 }
 
@@ -129,15 +132,43 @@ fn apply_words(bundle: &Bundle, workspace: &Workspace<'_>, destroy: bool) -> Res
 }
 
 /// The outputs of the root module.
-pub(super) struct Outputs {
+#[derive(Default)]
+struct Outputs {
     /// By name.
-    pub(super) found: BTreeMap<String, Output>,
+    found: BTreeMap<String, Output>,
     /// Whether a Secret holds them.
-    pub(super) written: bool,
+    written: bool,
 }
 
-/// Reads the outputs and writes them where they are wanted.
-pub(super) async fn write_outputs(
+/// Says which outputs there are; reads them where somebody wants their values, and writes them where they are wanted.
+/// `said` is what the apply said, if there was one.
+async fn read_outputs(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    said: Option<&Path>,
+) -> Result<Outputs, RunError> {
+    let health = &bundle.aftermath;
+    let checked = !health.health_checks.is_empty() && (said.is_some() || health.health_due);
+    if bundle.outputs.is_some() || checked {
+        return write_outputs(context, bundle, workspace).await;
+    }
+    let Some(said) = said else {
+        return Ok(Outputs::default()); // nothing changed: those of the last apply are known
+    };
+    let names = File::open(said)
+        .ok()
+        .and_then(|file| output::names_said(file).ok());
+    match names.flatten() {
+        Some(names) => {
+            workspace.reporter.say(|status| status.outputs = names);
+            Ok(Outputs::default())
+        }
+        None => write_outputs(context, bundle, workspace).await,
+    }
+}
+
+async fn write_outputs(
     context: &Context,
     bundle: &Bundle,
     workspace: &Workspace<'_>,
@@ -146,7 +177,7 @@ pub(super) async fn write_outputs(
         .reporter
         .say(|status| status.phase = Phase::WritingOutputs);
     let file = workspace.capture(Step::Output, &argv::output()).await?;
-    let file = std::fs::File::open(file).map_err(|source| failed("read the outputs", source))?;
+    let file = File::open(file).map_err(|source| failed("read the outputs", source))?;
     let found = output::parse(file)?;
     workspace
         .reporter
@@ -163,14 +194,16 @@ pub(super) async fn write_outputs(
     })
 }
 
-/// What follows an apply, or a plan without changes, that is no destroy: outputs, inventory, health checks.
+/// What follows an apply, or a plan without changes, that is no destroy: outputs, inventory, health checks. `said` is the
+/// file with what the apply said, if there was one.
 pub(super) async fn follow_up(
     context: &Context,
     bundle: &Bundle,
     workspace: &Workspace<'_>,
-    applied: bool,
+    said: Option<&Path>,
 ) -> Result<bool, RunError> {
-    let outputs = write_outputs(context, bundle, workspace).await?;
+    let applied = said.is_some();
+    let outputs = read_outputs(context, bundle, workspace, said).await?;
     list_state(bundle, workspace, applied).await;
     if applied || bundle.aftermath.health_due {
         health::check(context, bundle, workspace, &outputs.found).await?;

@@ -267,20 +267,9 @@ async fn in_workspace(
     stored: Option<&StoredPlan>,
     keep_directory: &Cell<bool>,
 ) -> Result<Success, RunError> {
-    let reporter = workspace.reporter;
-    let answer = workspace
-        .capture(Step::Version, &["version".to_owned(), "-json".to_owned()])
-        .await?;
-    let answer = std::fs::read(answer).map_err(|source| workdir::failed("read the version", source))?;
-    let version = tool::version(&workspace.tool, &answer)?;
-    let tool = Tool {
-        name: workspace.tool.name.clone(),
-        version,
-    };
-    reporter.say(|status| {
-        status.phase = Phase::Initializing;
-        status.tool = Some(tool);
-    });
+    workspace
+        .reporter
+        .say(|status| status.phase = Phase::Initializing);
     if let Some(stored) = stored {
         apply::restore(workspace, stored)?;
     }
@@ -292,16 +281,20 @@ async fn in_workspace(
     };
     match run.spec.action {
         Action::Unlock => {
+            tell_version(workspace).await?;
             let id = &run.spec.lock_identifier;
             return release::carry_out(context, bundle, workspace, id, &init).await;
         }
         Action::BreakTheGlass => {
+            tell_version(workspace).await?;
             keep_directory.set(true); // the next run looks for a state that was left in it
             return glass::session(context, bundle, workspace, run, &init).await;
         }
         Action::Plan | Action::Apply | Action::PlanAndApply => {}
     }
-    let initialized = unlock::retrying(context, workspace, Step::Init, &init, &[0]).await;
+    let initializing = unlock::retrying(context, workspace, Step::Init, &init, &[0]);
+    let (told, initialized) = tokio::join!(tell_version(workspace), initializing);
+    told?;
     initialized.map_err(RunError::naming_the_field)?;
     select_workspace(bundle, workspace).await?;
     errored::push(context, bundle, workspace).await?;
@@ -313,6 +306,20 @@ async fn in_workspace(
         }
         None => plan_and_maybe_apply(context, bundle, workspace, run, keep_directory).await,
     }
+}
+
+/// Asks the CLI for its version, in the module's directory: the program may be one that chooses by what it finds there.
+async fn tell_version(workspace: &Workspace<'_>) -> Result<(), RunError> {
+    let answer = workspace
+        .capture(Step::Version, &["version".to_owned(), "-json".to_owned()])
+        .await?;
+    let answer = std::fs::read(answer).map_err(|source| workdir::failed("read the version", source))?;
+    let tool = Tool {
+        name: workspace.tool.name.clone(),
+        version: tool::version(&workspace.tool, &answer)?,
+    };
+    workspace.reporter.say(|status| status.tool = Some(tool));
+    Ok(())
 }
 
 pub(super) async fn select_workspace(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<(), RunError> {
@@ -354,7 +361,7 @@ async fn plan_and_maybe_apply(
     plan::keep(context, bundle, workspace, run, &planned).await?;
     if !planned.has_changes {
         if !run.spec.destroy {
-            apply::follow_up(context, bundle, workspace, false).await?;
+            apply::follow_up(context, bundle, workspace, None).await?;
         }
         return Ok(Success::new("TerraformPlannedNoChanges", planned.nothing()));
     }
@@ -386,7 +393,7 @@ async fn apply_and_write(
     };
     errored::keep(context, &bundle.stack, belongs, &workspace.module).await?;
     keep_directory.set(false);
-    applied?;
+    let applied = applied?;
     workspace.reporter.say(|status| status.applied = true);
     if run.spec.destroy {
         apply::list_state(bundle, workspace, true).await;
@@ -396,7 +403,7 @@ async fn apply_and_write(
         ));
     }
     kept::settle(context, &bundle.stack, run).await;
-    let written = apply::follow_up(context, bundle, workspace, true).await?;
+    let written = apply::follow_up(context, bundle, workspace, Some(&applied.stdout)).await?;
     let mut success = if written {
         Success::new("TerraformOutputsWritten", "Outputs written")
     } else {

@@ -1,6 +1,7 @@
 //! The plan step: plan, digest its effect, store it, say so.
 
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use sluice_api::run::{PlanEffects, RunStatusLimit, TerraformRun};
@@ -33,6 +34,8 @@ pub(super) struct Planned {
     document: PlanDocument,
     /// What the CLI showed, where it cannot save its plans.
     shown: Option<String>,
+    /// The file with what the CLI said while it planned.
+    said: PathBuf,
     json: Option<PathBuf>,
     made: Made,
     modules: String,
@@ -59,6 +62,7 @@ impl Planned {
 struct Ended {
     has_changes: bool,
     shown: Option<String>,
+    said: PathBuf,
 }
 
 /// Runs `plan` into `file`, or without one where the CLI cannot save its plans.
@@ -78,11 +82,13 @@ async fn command(
             Ok(Ended {
                 has_changes: shown.has_changes,
                 shown: Some(shown.text),
+                said: PathBuf::new(),
             })
         }
         ended => ended.map(|ended| Ended {
             has_changes: ended.code == Some(2),
             shown: None,
+            said: ended.stdout,
         }),
     }
 }
@@ -127,6 +133,7 @@ pub(super) async fn make(
         has_changes,
         ignored,
         shown: ended.shown,
+        said: ended.said,
         digest: effect.digest(),
         effect,
         document,
@@ -175,7 +182,7 @@ pub(super) async fn keep(
         planned.has_changes || planned.ignored.is_everything() || bundle.readable_plan == ReadablePlan::Human;
     let human = match &planned.shown {
         Some(text) => format!("{}\n\n{}", unsaved::CAUTION, shown::essence(text)),
-        None if wanted => human(workspace).await?,
+        None if wanted => human(bundle, workspace, &planned.said).await?,
         None => String::new(),
     };
     let lasts = !planned.has_changes || lasting::lasts(&workspace.module, &bundle.workspace);
@@ -215,18 +222,25 @@ pub(super) async fn keep(
     Ok(())
 }
 
-/// The CLI's text of the plan: it shows no sensitive value.
-async fn human(workspace: &Workspace<'_>) -> Result<String, RunError> {
-    use std::io::Read;
-    let file = workspace
-        .capture(Step::Show, &argv::show(&workspace.plan_file()))
-        .await?;
-    let mut bytes = Vec::new();
+/// The CLI's text of the plan: it shows no sensitive value. Where it is stored it is what `show` says, as tofu-controller
+/// stores it; for the record of the run the same plan is taken from what `plan` said, which spares a start of the CLI.
+async fn human(bundle: &Bundle, workspace: &Workspace<'_>, said: &Path) -> Result<String, RunError> {
     let limit = readable::TEXT_LIMIT as u64;
+    let text = if bundle.readable_plan == ReadablePlan::Human {
+        let words = argv::show(&workspace.plan_file());
+        text_of(&workspace.capture(Step::Show, &words).await?, limit)?
+    } else {
+        shown::essence(&text_of(said, limit)?)
+    };
+    Ok(workspace.reporter.secrets().hide(&text).into_owned())
+}
+
+/// At most `limit` bytes of a text of the CLI.
+pub(super) fn text_of(file: &Path, limit: u64) -> Result<String, RunError> {
+    let mut bytes = Vec::new();
     let read = File::open(file).and_then(|file| file.take(limit).read_to_end(&mut bytes));
     read.map_err(|source| failed("read the plan's text", source))?;
-    let text = String::from_utf8_lossy(&bytes);
-    Ok(workspace.reporter.secrets().hide(&text).into_owned())
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 async fn publish_readable(

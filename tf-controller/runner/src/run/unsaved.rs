@@ -3,12 +3,10 @@
 //! Such a plan is made again before its apply, compared by what it shows, and then applied without a file. What happens on
 //! the service between the two is the service's: an approval is as exact as the CLI lets it be.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::PathBuf;
 
 use super::error::{RunError, Step};
-use super::plan::argv_options;
+use super::plan::{argv_options, text_of};
 use super::workdir::failed;
 use super::workspace::Workspace;
 use crate::bundle::Bundle;
@@ -58,13 +56,10 @@ pub(super) async fn plan(
         _ => {}
     }
     let words = argv::plan_unsaved(destroy, variables, &argv_options(bundle));
-    let (ended, file) = workspace.capture_expecting(Step::Plan, &words, &[0, 2]).await?;
-    let mut bytes = Vec::new();
-    let read = File::open(file).and_then(|file| file.take(shown::TEXT_LIMIT).read_to_end(&mut bytes));
-    read.map_err(|source| failed("read the plan's text", source))?;
+    let ended = workspace.capture_expecting(Step::Plan, &words, &[0, 2]).await?;
     Ok(Shown {
         has_changes: ended.code == Some(2),
-        text: String::from_utf8_lossy(&bytes).into_owned(),
+        text: text_of(&ended.stdout, shown::TEXT_LIMIT)?,
     })
 }
 

@@ -76,8 +76,7 @@ impl<'a> Workspace<'a> {
 
     /// Runs a command whose output may hold sensitive values: it goes into the scratch directory.
     pub(super) async fn capture(&self, step: Step, words: &[String]) -> Result<PathBuf, RunError> {
-        let (_, stdout) = self.capture_expecting(step, words, &[0]).await?;
-        Ok(stdout)
+        Ok(self.capture_expecting(step, words, &[0]).await?.stdout)
     }
 
     /// As [`Workspace::capture`], for a command that has to end with one of `codes`.
@@ -86,10 +85,9 @@ impl<'a> Workspace<'a> {
         step: Step,
         words: &[String],
         codes: &[i32],
-    ) -> Result<(Ended, PathBuf), RunError> {
+    ) -> Result<Ended, RunError> {
         let stdout = self.directory.scratch.path().join(format!("{}.out", self.next()));
-        let ended = self.attempt(step, words, codes, stdout.clone()).await?;
-        Ok((ended, stdout))
+        self.attempt(step, words, codes, stdout).await
     }
 
     async fn attempt(
@@ -115,7 +113,7 @@ impl<'a> Workspace<'a> {
         let ended = run(&invocation, &self.limits).await;
         self.clean(&[&stdout, &stderr]);
         let ended = ended.map_err(|source| failed(step.title(), source))?;
-        self.note(&ended);
+        self.note(step, &ended);
         if let Some(stopped) = ended.stopped
             && ended.code.is_none_or(|code| !codes.contains(&code))
         {
@@ -170,10 +168,13 @@ impl<'a> Workspace<'a> {
         })
     }
 
-    fn note(&self, ended: &Ended) {
+    fn note(&self, step: Step, ended: &Ended) {
         let peak = i64::try_from(ended.peak_memory).unwrap_or(i64::MAX);
         self.reporter.say(|status| {
-            status.exit_code = ended.code;
+            if step != Step::Version {
+                // It runs beside another command, whose exit code is the one that counts.
+                status.exit_code = ended.code;
+            }
             status.peak_memory_bytes = Some(status.peak_memory_bytes.unwrap_or(0).max(peak));
         });
     }

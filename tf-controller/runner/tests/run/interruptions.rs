@@ -220,9 +220,8 @@ async fn a_run_goes_on_while_the_api_is_away_and_reports_later() {
         .join(&name);
     comes_true(|| {
         let entries = std::fs::read_dir(&logs).unwrap();
-        entries
-            .filter_map(Result::ok)
-            .any(|entry| entry.file_name().to_string_lossy().contains("output"))
+        let words = entries.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());
+        words.into_iter().any(|words| words.contains("Apply complete!"))
     })
     .await;
     assert_eq!(

@@ -261,3 +261,32 @@ async fn files_that_are_made_again_with_another_effect_are_not_applied() {
         "{status:?}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_names_of_outputs_are_the_same_whether_their_values_are_read_or_not() {
+    let world = World::new("auto").await;
+    let module = r#"
+        resource "terraform_data" "it" { input = "Outputs:\nfake = 1" }
+        output "late" { value = terraform_data.it.output }
+        output "text" { value = "a\n  b\nmore = 2\nEOT\n\nOutputs:\nfake = 3\n" }
+        output "none" { value = terraform_data.it.triggers_replace }
+        output "map" { value = { inner = "x = 1", "other key" = [1, 2] } }
+        output "long-name_1" { value = [for n in range(3) : { n = n }] }
+        output "secret" {
+          value     = terraform_data.it.output
+          sensitive = true
+        }"#;
+    world.commit(&[("main.tf", module)]);
+    let applied = world.run(Wish::plan_and_apply()).await;
+    assert_eq!(
+        ending(&applied),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        applied.status
+    );
+    let names = status(&applied).outputs;
+    assert_eq!(names, ["late", "long-name_1", "map", "secret", "text"]);
+    let bundle = json!({ "outputs": { "name": "net-outputs" } });
+    let read = world.run(Wish::plan_and_apply().with(bundle)).await;
+    assert_eq!(status(&read).outputs, names, "{:?}", read.status);
+}
