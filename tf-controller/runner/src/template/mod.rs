@@ -1,9 +1,9 @@
 //! Go templates: of `values`, of health checks and webhooks (`${{ }}`, Go's own functions), and of `main.tf.tpl` (`{{ }}`, with
 //! the text functions of sprig).
 //!
-//! A template is foreign text that is given secrets. Rendering is a pure function of template and data (but for the functions
-//! of time and chance), it opens no file, no socket and no environment, it ends after a counted amount of work, and its
-//! errors hold no value. What differs from the original is told in `docs/templates.md`.
+//! A template is foreign text that is given secrets. Rendering is a pure function of template and data (an approval
+//! covers both), it opens no file, no socket and no environment, it ends after a counted amount of work, and its errors hold
+//! no value. What differs from the original is told in `docs/templates.md`.
 
 mod budget;
 mod error;
@@ -144,3 +144,5 @@ fn execution(fault: &Fault) -> TemplateError {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;

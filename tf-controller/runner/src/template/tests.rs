@@ -58,14 +58,31 @@ fn an_unknown_function_is_named_with_its_line() {
 }
 
 #[test]
-fn environment_network_and_keys_are_refused_by_name() {
-    for name in ["env", "expandenv", "getHostByName", "genPrivateKey", "bcrypt"] {
+fn environment_network_keys_time_and_chance_are_refused_by_name() {
+    for name in [
+        "env",
+        "expandenv",
+        "getHostByName",
+        "genPrivateKey",
+        "bcrypt",
+        "now",
+        "uuidv4",
+    ] {
         let error = text(&format!("{{{{ {name} `HOME` }}}}")).unwrap_err();
         assert!(
             matches!(&error, TemplateError::RefusedFunction { name: found, .. } if found == name),
             "{error}"
         );
     }
+}
+
+#[test]
+fn the_docs_list_every_function() {
+    let docs = include_str!("../../../../docs/templates.md");
+    let missing: Vec<_> = functions::names()
+        .filter(|name| !docs.contains(&format!("`{name}`")))
+        .collect();
+    assert!(missing.is_empty(), "docs/templates.md does not list {missing:?}");
 }
 
 #[test]
@@ -129,6 +146,9 @@ fn what_asks_for_too_much_ends_soon() {
         "{{ range 100000 }}{{ `0123456789012345678901234567890123456789012345678901234567890123456789` }}{{ end }}".to_owned(),
         "{{ define `r` }}{{ template `r` . }}{{ end }}{{ template `r` . }}".to_owned(),
         doubling(60, "{{ template `t0` }}"),
+        "{{ range 100000 }}{{ regexMatch `(a{0,100}){0,20}b` (repeat 100000 `a`) }}{{ end }}".to_owned(),
+        "{{ range 1000000 }}{{ regexMatch `x{100}|y` `` }}{{ end }}".to_owned(),
+        "{{ $x := `$0$0$0$0` }}{{ range 60 }}{{ $x = regexReplaceAll `.+` $x $x }}{{ end }}".to_owned(),
     ] {
         let error = text(&template).unwrap_err();
         assert!(matches!(error, TemplateError::TooMuch(_)), "{template}: {error}");
@@ -139,6 +159,10 @@ fn what_asks_for_too_much_ends_soon() {
         "{{ indent 1000000000 `x` }}",
         "{{ untilStep 0 9223372036854775807 1 }}",
         "{{ printf `%999999999d` 1 | repeat 100 }}",
+        "{{ regexFind `((a{1000}){1000}){1000}` `a` }}",
+        "{{ regexFind (repeat 5000 `a`) `a` }}",
+        "{{ regexReplaceAll `a` (repeat 1000000 `a`) (repeat 1000 `b`) }}",
+        "{{ wrapWith 1 (repeat 1000 `-`) (repeat 100000 `a`) }}",
     ] {
         assert!(text(template).is_err(), "{template}");
     }
@@ -159,11 +183,73 @@ fn a_template_without_text_gives_none_and_spaces_stay() {
     );
 }
 
+/// A panic inside of a function would be told as its failure.
+fn panicked(made: &Result<String, TemplateError>) -> bool {
+    matches!(made, Err(TemplateError::Execution(text)) if text.starts_with("function ") && text.ends_with(" failed"))
+}
+
+/// Arguments of every kind, and the edges of each.
+const ARGUMENTS: [&str; 26] = [
+    "nil",
+    "true",
+    "0",
+    "1",
+    "-1",
+    "7",
+    "9223372036854775807",
+    "-9223372036854775807",
+    "1.5",
+    "1e300",
+    "``",
+    "` a `",
+    "`é漢🦀`",
+    "`a-b_c D1`",
+    "`[`",
+    "`(a*)*b`",
+    "`%s%v%d`",
+    "`2006-01-02`",
+    "`2024-02-29 12:00:00 +0000 UTC`",
+    "`1h`",
+    "`http://u:p@[::1]:1/%20?q#f`",
+    "`1.2.3-a+b`",
+    ".items",
+    ".map",
+    "(list 1 `a` nil)",
+    "(dict `k` 1 `host` `h`)",
+];
+
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { cases: 512, ..Default::default() })]
     #[test]
     fn no_text_breaks_it(template in "(\\{\\{|\\}\\}|\\$|[a-z.|()`\" :=0-9-]|if |range |end|print |dict |index ){0,30}") {
-        let _ = text(&template);
-        let _ = built_in(&template);
+        proptest::prop_assert!(!panicked(&text(&template)));
+        proptest::prop_assert!(!panicked(&built_in(&template)));
+    }
+
+    #[test]
+    fn no_bytes_break_it(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..64)) {
+        let template = String::from_utf8_lossy(&bytes);
+        proptest::prop_assert!(!panicked(&text(&template)));
+        let inside = format!("{{{{ {template} }}}}");
+        proptest::prop_assert!(!panicked(&text(&inside)));
+    }
+
+    #[test]
+    fn no_arguments_break_a_function(
+        name in proptest::sample::select(functions::carried_out().collect::<Vec<_>>()),
+        arguments in proptest::collection::vec(proptest::sample::select(ARGUMENTS.to_vec()), 0..5),
+    ) {
+        let made = text(&format!("{{{{ {name} {} }}}}", arguments.join(" ")));
+        proptest::prop_assert!(!panicked(&made), "{name} {arguments:?}: {made:?}");
+    }
+
+    #[test]
+    fn no_texts_break_a_function(
+        name in proptest::sample::select(functions::carried_out().collect::<Vec<_>>()),
+        texts in proptest::collection::vec("(\\PC|[a-zA-Z0-9\\[\\](){}*+?.|^$\\\\ /:@%#-]){0,12}", 1..4),
+    ) {
+        let quoted: Vec<_> = texts.iter().map(|text| format!("{text:?}")).collect();
+        let made = text(&format!("{{{{ {name} {} }}}}", quoted.join(" ")));
+        proptest::prop_assert!(!panicked(&made), "{name} {texts:?}: {made:?}");
     }
 }

@@ -2,8 +2,10 @@
 //! a step, what is printed is printed as Go prints it, and `set` and its like change the variable that they are given.
 
 use super::error::TemplateError;
-use super::functions::{self, PRINT};
-use gotmpl::parse::{ActionNode, BranchNode, CommandNode, Expr, ListNode, Node, PipeNode, SmolStr, TextNode};
+use super::functions::{self, NOTHING, PRINT};
+use gotmpl::parse::{
+    ActionNode, BranchNode, CommandNode, Expr, ListNode, Node, PipeNode, Pos, SmolStr, TextNode,
+};
 
 /// Functions that change the map of their first argument.
 const CHANGING: [&str; 6] = [
@@ -52,14 +54,30 @@ fn node_into(nodes: &mut Vec<Node>, node: &Node, set: functions::Functions) -> R
         Node::With(branch) => nodes.push(Node::With(prepare_branch(branch, set)?)),
         Node::List(list) => nodes.push(Node::List(prepare(list, set)?)),
         Node::Template(call) => {
-            if let Some(pipe) = &call.pipe {
-                check_pipe(pipe, set)?;
+            let mut call = call.clone();
+            match &call.pipe {
+                Some(pipe) => check_pipe(pipe, set)?,
+                // Without an argument the template's dot is nil, not that of the caller.
+                None => call.pipe = Some(calling(call.pos, NOTHING)),
             }
-            nodes.push(node.clone());
+            nodes.push(Node::Template(call));
         }
         Node::Text(_) | Node::Define(_) | Node::Break(_) | Node::Continue(_) => nodes.push(node.clone()),
     }
     Ok(())
+}
+
+/// A call of a function without arguments.
+fn calling(pos: Pos, name: &'static str) -> PipeNode {
+    PipeNode {
+        pos,
+        decl: Vec::new(),
+        commands: vec![CommandNode {
+            pos,
+            args: vec![Expr::Identifier(pos, SmolStr::new_static(name))],
+        }],
+        is_assign: false,
+    }
 }
 
 fn prepare_branch(branch: &BranchNode, set: functions::Functions) -> Result<BranchNode, TemplateError> {

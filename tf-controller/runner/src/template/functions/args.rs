@@ -1,6 +1,6 @@
 //! The arguments of a function, by type.
 
-use crate::template::budget::VALUE_LIMIT;
+use crate::template::budget::{Budget, VALUE_LIMIT};
 use gotmpl::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,11 +54,17 @@ impl Fault {
 /// What a function was given.
 pub(in crate::template) struct Args<'a> {
     values: &'a [Value],
+    budget: &'a Budget,
 }
 
 impl<'a> Args<'a> {
-    pub(super) const fn new(values: &'a [Value]) -> Self {
-        Self { values }
+    pub(super) const fn new(values: &'a [Value], budget: &'a Budget) -> Self {
+        Self { values, budget }
+    }
+
+    /// Counts work beyond that of reading arguments and making a value.
+    pub(super) fn charge(&self, work: usize) -> Result<(), Fault> {
+        self.budget.charge(work)
     }
 
     /// All of them, however many.
@@ -157,20 +163,24 @@ fn mismatch(index: usize, wanted: &str, found: &Value) -> Fault {
 pub(super) struct Grown(String);
 
 impl Grown {
-    /// Adds a text.
-    pub(super) fn push(&mut self, text: &str) -> Result<(), Fault> {
-        if self.0.len() + text.len() > VALUE_LIMIT {
+    /// Whether so many bytes more fit.
+    pub(super) fn fits(&self, more: usize) -> Result<(), Fault> {
+        if self.0.len().saturating_add(more) > VALUE_LIMIT {
             return Err(Fault::too_large());
         }
+        Ok(())
+    }
+
+    /// Adds a text.
+    pub(super) fn push(&mut self, text: &str) -> Result<(), Fault> {
+        self.fits(text.len())?;
         self.0.push_str(text);
         Ok(())
     }
 
     /// Adds a text so many times.
     pub(super) fn push_times(&mut self, text: &str, times: usize) -> Result<(), Fault> {
-        if text.len().saturating_mul(times).saturating_add(self.0.len()) > VALUE_LIMIT {
-            return Err(Fault::too_large());
-        }
+        self.fits(text.len().saturating_mul(times))?;
         self.0.extend(std::iter::repeat_n(text, times));
         Ok(())
     }

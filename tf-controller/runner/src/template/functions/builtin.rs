@@ -1,7 +1,7 @@
 //! Go's own functions that make texts: printing as Go prints, within limits.
 
 use super::args::Grown;
-use super::{Args, Fault, PRINT, Table};
+use super::{Args, Fault, NOTHING, PRINT, Table};
 use crate::template::budget::VALUE_LIMIT;
 use crate::template::value::{display, string};
 use gotmpl::{Template, Value, html_escape, js_escape, url_encode};
@@ -15,6 +15,7 @@ const PADDING: usize = 65_536;
 /// Names and functions.
 pub(super) const TABLE: Table = &[
     (PRINT, show),
+    (NOTHING, |_| Ok(Value::Nil)),
     ("print", print),
     ("println", println),
     ("printf", printf),

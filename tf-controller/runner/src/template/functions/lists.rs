@@ -3,7 +3,7 @@
 use super::args::Grown;
 use super::data::strings;
 use super::{Args, Fault, Table};
-use crate::template::value::string;
+use crate::template::value::{display, string};
 use gotmpl::Value;
 use std::sync::Arc;
 
@@ -59,7 +59,10 @@ pub(super) const TABLE: Table = &[
     }),
     ("sortAlpha", |args| {
         args.exactly(1)?;
-        let mut items = strings(args.value(0)?);
+        let mut items = match args.value(0)? {
+            Value::Nil => vec![display(&Value::Nil)],
+            other => strings(other),
+        };
         items.sort();
         Ok(texts(items))
     }),

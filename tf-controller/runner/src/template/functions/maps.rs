@@ -15,7 +15,7 @@ pub(super) const TABLE: Table = &[
     ("dict", |args| Ok(dict(args))),
     ("get", |args| {
         args.exactly(2)?;
-        let found = args.map(0)?.get(args.text(1)?);
+        let found = read(args, 0)?.get(args.text(1)?);
         Ok(found.cloned().unwrap_or_else(|| string("")))
     }),
     ("set", |args| {
@@ -26,32 +26,32 @@ pub(super) const TABLE: Table = &[
     }),
     ("unset", |args| {
         args.exactly(2)?;
-        let mut map = Map::clone(args.map(0)?);
+        let mut map = read(args, 0)?.clone();
         map.remove(args.text(1)?);
         Ok(made(map))
     }),
     ("hasKey", |args| {
         args.exactly(2)?;
-        Ok(Value::Bool(args.map(0)?.contains_key(args.text(1)?)))
+        Ok(Value::Bool(read(args, 0)?.contains_key(args.text(1)?)))
     }),
     ("pluck", |args| {
         let key = args.text(0)?;
         let mut found = Vec::new();
         for index in 1..args.all().len() {
-            found.extend(args.map(index)?.get(key).cloned());
+            found.extend(read(args, index)?.get(key).cloned());
         }
         Ok(Value::List(found.into()))
     }),
     ("keys", |args| {
         let mut keys = Vec::new();
         for index in 0..args.all().len() {
-            keys.extend(args.map(index)?.keys().cloned());
+            keys.extend(read(args, index)?.keys().cloned());
         }
         Ok(texts(keys))
     }),
     ("values", |args| {
         args.exactly(1)?;
-        Ok(Value::List(args.map(0)?.values().cloned().collect()))
+        Ok(Value::List(read(args, 0)?.values().cloned().collect()))
     }),
     ("pick", |args| keep(args, true)),
     ("omit", |args| keep(args, false)),
@@ -61,6 +61,15 @@ pub(super) const TABLE: Table = &[
     ("mustMergeOverwrite", |args| merge(args, true)),
     ("dig", dig),
 ];
+
+/// A map to be read: nil is one without keys.
+fn read<'a>(args: &Args<'a>, index: usize) -> Result<&'a Map, Fault> {
+    static EMPTY: Map = Map::new();
+    match args.value(index)? {
+        Value::Nil => Ok(&EMPTY),
+        _ => args.map(index).map(Arc::as_ref),
+    }
+}
 
 fn made(map: Map) -> Value {
     Value::Map(Arc::new(map))
@@ -82,7 +91,7 @@ fn dict(args: &Args<'_>) -> Value {
 }
 
 fn keep(args: &Args<'_>, listed: bool) -> Result<Value, Fault> {
-    let held = args.map(0)?;
+    let held = read(args, 0)?;
     let mut names = std::collections::BTreeSet::new();
     for index in 1..args.all().len() {
         names.insert(args.text(index)?);
@@ -99,22 +108,23 @@ fn keep(args: &Args<'_>, listed: bool) -> Result<Value, Fault> {
 fn merge(args: &Args<'_>, overwrite: bool) -> Result<Value, Fault> {
     let mut target = Map::clone(args.map(0)?);
     for index in 1..args.all().len() {
-        merge_into(&mut target, args.map(index)?, overwrite);
+        merge_into(&mut target, read(args, index)?, overwrite);
     }
     Ok(made(target))
 }
 
-/// As mergo: maps are merged, an empty value is no value, of either side.
+/// As mergo: maps are merged, and what is empty is filled.
 fn merge_into(target: &mut Map, source: &Map, overwrite: bool) {
     for (key, value) in source {
         match (target.get_mut(key), value) {
             (Some(Value::Map(inner)), Value::Map(other)) => {
                 merge_into(Arc::make_mut(inner), other, overwrite);
             }
-            (Some(held), value) if !held.is_truthy() || overwrite && value.is_truthy() => {
+            (Some(held), value) if overwrite || !held.is_truthy() => {
                 *held = value.clone();
             }
             (Some(_), _) => {}
+            (None, Value::Nil) if !overwrite => {}
             (None, value) => {
                 target.insert(Arc::clone(key), value.clone());
             }

@@ -101,19 +101,73 @@ pub(super) fn to_int(value: &Value) -> i64 {
     }
 }
 
-/// Whole numbers with Go's prefixes; zeros behind a point are cut.
+/// Whole numbers as in Go's source, with prefixes and underscores; zeros behind a point are cut.
 fn text_to_int(text: &str) -> i64 {
-    let whole = match text.split_once('.') {
+    let whole = match text.rsplit_once('.') {
         Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0') => whole,
         _ => text,
     };
-    let (sign, digits) = match whole.as_bytes().first() {
-        Some(b'-') => (-1, &whole[1..]),
-        Some(b'+') => (1, &whole[1..]),
-        _ => (1, whole),
+    let (sign, unsigned) = match whole.as_bytes().first() {
+        Some(b'-') => ("-", &whole[1..]),
+        Some(b'+') => ("", &whole[1..]),
+        _ => ("", whole),
     };
-    let digits = digits.trim_start_matches('0');
-    digits.parse::<i64>().map_or(0, |number| sign * number)
+    let lower = unsigned.to_ascii_lowercase();
+    let prefixes = [("0x", 16), ("0b", 2), ("0o", 8), ("0", 8)];
+    let found = prefixes
+        .into_iter()
+        .find_map(|(prefix, base)| Some((lower.strip_prefix(prefix)?, base)));
+    // A zero alone is a number and no prefix.
+    let (digits, base) = found
+        .filter(|(digits, _)| !digits.is_empty())
+        .unwrap_or((&lower, 10));
+    match without_underscores(digits, base != 10) {
+        Some(digits) if !digits.starts_with(['+', '-']) => {
+            i64::from_str_radix(&format!("{sign}{digits}"), base).unwrap_or(0)
+        }
+        _ => 0,
+    }
+}
+
+/// The digits without the underscores, which stand between two of them, or behind a prefix.
+fn without_underscores(digits: &str, prefixed: bool) -> Option<String> {
+    let outside = digits.starts_with('_') && !prefixed || digits.ends_with('_') || digits.contains("__");
+    (!outside).then(|| digits.replace('_', ""))
+}
+
+/// Floats as in Go's source.
+fn text_to_float(text: &str) -> f64 {
+    if let Some(number) = hexadecimal(text) {
+        return number;
+    }
+    let plain = without_underscores(text, false).unwrap_or_default();
+    let number: f64 = plain.parse().unwrap_or(0.0);
+    // What is out of range is no number; what says so is.
+    let beyond = number.is_infinite() && plain.contains(|c: char| c.is_ascii_digit());
+    if beyond { 0.0 } else { number }
+}
+
+/// `0x1.8p3`, of at most 13 digits: more are not exact.
+fn hexadecimal(text: &str) -> Option<f64> {
+    let lower = text.to_ascii_lowercase();
+    let (sign, unsigned) = match lower.strip_prefix('-') {
+        Some(unsigned) => (-1.0, unsigned),
+        None => (1.0, lower.strip_prefix('+').unwrap_or(&lower)),
+    };
+    let (mantissa, exponent) = unsigned.strip_prefix("0x")?.split_once('p')?;
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    let value = u32::try_from(digits.len())
+        .ok()
+        .filter(|count| (1..=13).contains(count));
+    value.filter(|_| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    #[expect(clippy::cast_precision_loss, reason = "13 digits are 52 bits")]
+    let value = u64::from_str_radix(&digits, 16).ok()? as f64;
+    let shift = exponent
+        .parse::<i32>()
+        .ok()?
+        .checked_sub(i32::try_from(4 * fraction.len()).ok()?)?;
+    Some(sign * value * 2_f64.powi(shift))
 }
 
 /// `cast.ToFloat64`: what is no number is 0.
@@ -124,7 +178,7 @@ fn to_float(value: &Value) -> f64 {
         Value::Uint(number) => *number as f64,
         Value::Float(number) => *number,
         Value::Bool(truth) => f64::from(u8::from(*truth)),
-        Value::String(text) => text.parse().unwrap_or(0.0),
+        Value::String(text) => text_to_float(text),
         _ => 0.0,
     }
 }

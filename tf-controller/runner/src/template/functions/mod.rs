@@ -6,10 +6,18 @@
 mod args;
 mod builtin;
 mod data;
+mod dates;
+mod encode;
 mod lists;
 mod maps;
 mod math;
+mod paths;
+mod pattern;
+mod search;
 mod text;
+mod urls;
+mod versions;
+mod words;
 
 pub(super) use args::{Args, Fault};
 
@@ -34,6 +42,8 @@ type Table = &'static [(&'static str, Function)];
 
 /// Name of the function that prints what an action gives. No template can call it.
 pub(super) const PRINT: &str = "\u{1}print";
+/// Name of the function that gives nil. No template can call it.
+pub(super) const NOTHING: &str = "\u{1}nothing";
 /// Begins the texts of our own faults on their way through the library.
 pub(super) const OURS: &str = "\u{1}";
 
@@ -43,10 +53,42 @@ const LIBRARY: [&str; 13] = [
 ];
 
 /// Sprig's functions by group.
-const GROUPS: [Table; 5] = [text::TABLE, data::TABLE, lists::TABLE, maps::TABLE, math::TABLE];
+const GROUPS: [Table; 12] = [
+    text::TABLE,
+    words::TABLE,
+    search::TABLE,
+    encode::TABLE,
+    paths::TABLE,
+    urls::TABLE,
+    versions::TABLE,
+    dates::TABLE,
+    data::TABLE,
+    lists::TABLE,
+    maps::TABLE,
+    math::TABLE,
+];
 
 /// What sprig has and templates here do not, and why.
-const REFUSED: [(&[&str], &str); 3] = [
+const REFUSED: [(&[&str], &str); 5] = [
+    (
+        &["now", "ago"],
+        "an approval holds for what the template and its data say, and the time is neither; use timestamp() or \
+         plantimestamp() in the module, or a variable",
+    ),
+    (
+        &[
+            "randAlpha",
+            "randAlphaNum",
+            "randAscii",
+            "randBytes",
+            "randInt",
+            "randNumeric",
+            "shuffle",
+            "uuidv4",
+        ],
+        "an approval holds for what the template and its data say, and chance is neither; use a resource of the random \
+         provider, which keeps its result",
+    ),
     (
         &["env", "expandenv"],
         "a template does not read the environment of the controller or of the run; use vars or values",
@@ -99,6 +141,22 @@ fn is_known(name: &str, set: Functions) -> bool {
         || set == Functions::Text && GROUPS.into_iter().any(in_table)
 }
 
+/// Every name that is known or refused.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    carried_out().chain(REFUSED.into_iter().flat_map(|(names, _)| names.iter().copied()))
+}
+
+/// Every name that is known.
+#[cfg(test)]
+pub(super) fn carried_out() -> impl Iterator<Item = &'static str> {
+    let own = builtin::TABLE.iter().chain(GROUPS.into_iter().flatten());
+    let own = own
+        .map(|(name, _)| *name)
+        .filter(|name| !name.starts_with('\u{1}'));
+    LIBRARY.into_iter().chain(own)
+}
+
 /// Names a function that differs in case only, or that another set has.
 fn hint(name: &str, set: Functions) -> String {
     let mut known = GROUPS.into_iter().flatten().map(|(known, _)| *known);
@@ -138,7 +196,7 @@ fn counted(
     for value in values {
         budget.value(value)?;
     }
-    let made = function(&Args::new(values)).map_err(|fault| {
+    let made = function(&Args::new(values, budget)).map_err(|fault| {
         if fault.is_large() {
             budget.too_large();
         }

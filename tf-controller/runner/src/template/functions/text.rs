@@ -72,7 +72,8 @@ pub(super) const TABLE: Table = &[
     }),
 ];
 
-fn one(args: &Args<'_>, with: fn(&str) -> String) -> Result<Value, Fault> {
+/// Of one text another.
+pub(super) fn one(args: &Args<'_>, with: fn(&str) -> String) -> Result<Value, Fault> {
     args.exactly(1)?;
     Ok(string(with(args.text(0)?)))
 }
@@ -88,7 +89,7 @@ fn test(args: &Args<'_>, with: fn(&str, &str) -> bool) -> Result<Value, Fault> {
 }
 
 /// Go's `unicode.IsSpace`.
-fn is_space(character: char) -> bool {
+pub(super) fn is_space(character: char) -> bool {
     character.is_whitespace()
 }
 
@@ -113,7 +114,7 @@ pub(super) fn simple(character: char, mut mapped: impl ExactSizeIterator<Item = 
     character
 }
 
-/// Go's `strings.Title`: a word begins behind anything that is no letter, digit, underscore or apostrophe.
+/// Go's `strings.Title`: a word begins behind anything that is no letter, digit or underscore; beyond ASCII, behind a space.
 fn title(text: &str) -> String {
     let mut inside = false;
     text.chars()
@@ -124,7 +125,7 @@ fn title(text: &str) -> String {
                 simple(character, character.to_uppercase())
             };
             inside = if character.is_ascii() {
-                character.is_ascii_alphanumeric() || character == '_' || character == '\''
+                character.is_ascii_alphanumeric() || character == '_'
             } else {
                 !is_space(character)
             };
