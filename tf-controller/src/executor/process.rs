@@ -6,13 +6,13 @@
 use super::{Executor, ExecutorError, Liveness, RunRef};
 use futures::future::{BoxFuture, FutureExt};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fs::{File, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 use tokio::{
@@ -64,6 +64,8 @@ impl Starts {
 const MOST_STARTS: u32 = 5;
 /// Time between the starts of one run: a runner that dies at once must not be started in a circle.
 const BETWEEN_STARTS: Duration = Duration::from_secs(5);
+/// How often a lock is looked at whose holder is no child of this process.
+const LOOK: Duration = Duration::from_millis(500);
 /// Starts older than this are forgotten.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
@@ -74,6 +76,8 @@ pub struct ProcessExecutor {
     children: watch::Sender<HashMap<RunRef, Option<u32>>>,
     /// Starts of runs that did not lead anywhere yet.
     starts: Mutex<HashMap<RunRef, Starts>>,
+    /// Runs that live without being children, and are waited for.
+    adopted: Arc<Mutex<HashSet<RunRef>>>,
     /// Told of each runner that ended, so that a crash is noticed without waiting.
     ended: mpsc::UnboundedSender<RunRef>,
 }
@@ -99,6 +103,7 @@ impl ProcessExecutor {
                 options,
                 children: watch::Sender::default(),
                 starts: Mutex::default(),
+                adopted: Arc::default(),
                 ended,
             },
             receiver,
@@ -153,7 +158,7 @@ impl ProcessExecutor {
     /// Whether the runner may be started now; not so soon after the last time.
     fn may_start(&self, run: &RunRef) -> Result<bool, ExecutorError> {
         let now = Instant::now();
-        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut starts = locked(&self.starts);
         starts.retain(|_, before| now.duration_since(before.last) < REMEMBERED);
         match Starts::again(starts.get(run).copied(), now) {
             Again::Start(next) => {
@@ -169,6 +174,27 @@ impl ProcessExecutor {
                 })
             }
         }
+    }
+
+    /// Tells of the end of a run that lives without being a child: its runner was started by an earlier controller, or was
+    /// killed and left a CLI that finishes.
+    fn await_end(&self, run: RunRef) {
+        let fresh = locked(&self.adopted).insert(run.clone());
+        if !fresh {
+            return;
+        }
+        let (path, adopted, ended) = (
+            self.file(&run, "lock"),
+            Arc::clone(&self.adopted),
+            self.ended.clone(),
+        );
+        tokio::spawn(async move {
+            while matches!(is_locked(&path), Ok(true)) && !ended.is_closed() {
+                tokio::time::sleep(LOOK).await;
+            }
+            locked(&adopted).remove(&run);
+            drop(ended.send(run)); // nobody listens any more: the controller is stopping
+        });
     }
 
     fn is_ours(&self, run: &RunRef) -> bool {
@@ -215,15 +241,22 @@ impl Executor for ProcessExecutor {
                 return Ok(Liveness::Alive);
             }
             let path = self.file(&run, "lock");
-            is_locked(&path)
-                .map(|locked| if locked { Liveness::Alive } else { Liveness::Gone })
-                .map_err(|source| ExecutorError::Directory {
-                    path: path.display().to_string(),
-                    source,
-                })
+            let lives = is_locked(&path).map_err(|source| ExecutorError::Directory {
+                path: path.display().to_string(),
+                source,
+            })?;
+            if !lives {
+                return Ok(Liveness::Gone);
+            }
+            self.await_end(run);
+            Ok(Liveness::Alive)
         }
         .boxed()
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn open_private(path: &Path) -> io::Result<File> {

@@ -10,7 +10,8 @@ use kube::{
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
 
-const ID: &str = "11111111-2222-3333-4444-555555555555";
+/// The id of the lock that somebody else holds.
+pub(crate) const ID: &str = "11111111-2222-3333-4444-555555555555";
 
 fn module(value: &str) -> String {
     format!("resource \"terraform_data\" \"it\" {{ input = \"{value}\" }}")
@@ -28,7 +29,8 @@ fn held(name: &str) -> Value {
         "spec": { "holderIdentity": ID } })
 }
 
-async fn hold(world: &World, name: &str) {
+/// Somebody else takes the lock of a stack's state.
+pub(crate) async fn hold(world: &World, name: &str) {
     let api: Api<Lease> = world.api();
     let lease = held(name);
     let name = lease["metadata"]["name"].as_str().unwrap();

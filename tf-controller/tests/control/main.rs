@@ -27,6 +27,7 @@ mod plans;
 mod provider;
 mod secrecy;
 mod service;
+mod stops;
 mod storms;
 mod takeover;
 mod versions;
@@ -51,4 +52,12 @@ async fn as_runner() {
     }
     let ending = sluice_tf_runner::args::run(&Cli::parse_from(arguments).runner).await;
     println!("{ending:?}");
+}
+
+/// The controller as a program: the stories that kill it start this test binary with its orders behind `--`.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_controller() {
+    if let Some(orders) = std::env::args().skip_while(|argument| argument != "--").nth(1) {
+        stops::controller::control(&orders).await;
+    }
 }

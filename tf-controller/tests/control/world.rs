@@ -322,7 +322,8 @@ fn loosen(schema: &mut Value) {
     }
 }
 
-fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
+/// The options of a controller under test.
+pub(crate) fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
     let reporter = Reporter {
         component: "tf-controller".to_owned(),
         instance: "test".to_owned(),

@@ -89,6 +89,8 @@ pub(super) struct Places {
     home: Home,
     tenant: PathBuf,
     door: PathBuf,
+    /// How the names of scratch directories begin. `_` is in no name: this is no other stack's.
+    scratch: String,
     parent: PathBuf,
 }
 
@@ -114,6 +116,7 @@ impl Places {
                 Some(_) => beside("break-glass"),
                 None => parent.join(".break-glass"),
             },
+            scratch: format!(".{base}_run-"),
             parent: parent.clone(),
         }
     }
@@ -131,8 +134,9 @@ pub(super) async fn take(
     let logs = places.logs.join(run);
     private_directory(&logs)?;
     forget_old_logs(&places.logs);
+    forget_scratch(places)?;
     let scratch = tempfile::Builder::new()
-        .prefix(".run-")
+        .prefix(&places.scratch)
         .tempdir_in(&places.parent)
         .map_err(|source| failed("make a scratch directory", source))?;
     Ok(WorkDirectory {
@@ -226,6 +230,17 @@ fn private_directory(path: &Path) -> Result<(), RunError> {
     made.map_err(|source| failed(&format!("make {}", path.display()), source))
 }
 
+/// Removes what runs that were killed left: it may hold sensitive values. The lock of the stack tells that none of them lives.
+fn forget_scratch(places: &Places) -> Result<(), RunError> {
+    let entries = std::fs::read_dir(&places.parent).map_err(|source| failed("look for scratch", source))?;
+    for entry in entries.filter_map(Result::ok) {
+        if entry.file_name().to_string_lossy().starts_with(&places.scratch) {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Keeps the newest few. Names of runs end in their sequence, so order by time of change.
 fn forget_old_logs(logs: &Path) {
     let Ok(entries) = std::fs::read_dir(logs) else {
@@ -283,6 +298,22 @@ mod tests {
             Places::of(Some(root), "a-b", "c").root
         );
         assert_eq!(Places::of(None, "team", "net").root, Path::new("/tmp/team-net"));
+    }
+
+    #[tokio::test]
+    async fn what_a_killed_run_left_aside_goes_with_the_next_and_another_stacks_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("work");
+        let stop = CancellationToken::new();
+        let of = |name: &str| Places::of(Some(&root), "team", name);
+        let other = take(&of("net.x"), "net.x-1", SHORT, &stop).await.unwrap();
+        let killed = take(&of("net"), "net-1", SHORT, &stop).await.unwrap();
+        std::fs::write(killed.scratch.path().join("1.out"), "hunter2").unwrap();
+        let WorkDirectory { scratch, _lock, .. } = killed;
+        let left = scratch.keep();
+        drop(_lock);
+        let next = take(&of("net"), "net-2", SHORT, &stop).await.unwrap();
+        assert!(!left.exists() && next.scratch.path().is_dir() && other.scratch.path().is_dir());
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 //! Pure: the same facts give the same status, so a pass that finds nothing new writes nothing.
 
 mod events;
+mod landed;
 mod ready;
 #[cfg(test)]
 mod tests;
@@ -46,12 +47,6 @@ impl<'a> Report<'a> {
         self.ended().find(|run| {
             run.status.as_ref().is_some_and(|s| s.has_changes.is_some()) && run.spec.action != Action::Apply
         })
-    }
-
-    /// The newest ended run whose apply was begun.
-    fn last_apply(&self) -> Option<&'a TerraformRun> {
-        self.ended()
-            .find(|run| run.status.as_ref().is_some_and(|s| s.attempted_apply))
     }
 
     /// The revision of the source, where it has one.
@@ -150,12 +145,17 @@ fn planned(report: &Report<'_>, status: &mut TerraformStatus) {
 
 /// What the newest apply says.
 fn applied(report: &Report<'_>, status: &mut TerraformStatus) {
-    let Some(run) = report.ended().find(|run| has_applied(run)) else {
+    let Some(landed) = report.landed() else {
         return;
     };
-    status.last_applied_revision.clone_from(&run.spec.source.revision);
-    let Some(end) = &run.status else { return };
-    let id = run.spec.plan.as_ref().map_or(&end.plan_id, |plan| &plan.id);
+    let run = landed.apply;
+    status
+        .last_applied_revision
+        .clone_from(&landed.proof.spec.source.revision);
+    let (Some(begun), Some(end)) = (&run.status, &landed.proof.status) else {
+        return;
+    };
+    let id = run.spec.plan.as_ref().map_or(&begun.plan_id, |plan| &plan.id);
     if !id.is_empty() {
         id.clone_into(&mut status.plan.get_or_insert_with(PlanStatus::default).last_applied);
     }
@@ -360,7 +360,7 @@ fn apply(report: &Report<'_>) -> Option<Verdict<Kind>> {
         ));
     }
     let run = report.last_apply()?;
-    let verdict = if has_applied(run) {
+    let verdict = if report.proof(run).is_some() {
         let text = if run.spec.destroy {
             "Destroy applied successfully"
         } else {
@@ -375,7 +375,8 @@ fn apply(report: &Report<'_>) -> Option<Verdict<Kind>> {
 }
 
 fn output(report: &Report<'_>) -> Option<Verdict<Kind>> {
-    let run = report.ended().find(|run| has_applied(run) && !run.spec.destroy)?;
+    let mut made = report.ended().filter(|apply| !apply.spec.destroy);
+    let run = made.find_map(|apply| report.proof(apply))?;
     if run.status.as_ref()?.outputs.is_empty() {
         return None;
     }

@@ -149,3 +149,44 @@ fn deletion() {
       Plan True TerraformPlannedWithChanges: Plan generated
     ");
 }
+
+#[test]
+fn an_apply_whose_end_is_not_on_record_is_done_when_nothing_is_left_to_do() {
+    let lost = |number| {
+        run(
+            number,
+            json!({}),
+            json!({ "phase": "Lost", "reason": "RunLost", "attemptedApply": true, "hasChanges": true, "planId": id() }),
+        )
+    };
+    let nothing = |number| {
+        let mut run = clean(number, "Retry");
+        merge(&mut run["status"], json!({ "outputs": ["a"] }));
+        run
+    };
+    let told = |runs: Vec<Value>| {
+        let pass = pass("a pass", json!({ "approvePlan": "auto" }), runs);
+        let (after, _) = carried_out(&pass, &pass.object());
+        let apply = after.conditions.iter().find(|c| c.type_ == "Apply");
+        let apply = apply.map_or(String::new(), |c| c.reason.clone());
+        let applied = !after.last_applied_revision.is_empty();
+        format!("{apply} {applied} {:?}", after.available_outputs)
+    };
+    assert_eq!(told(vec![lost(1)]), "TerraformAppliedFail false []");
+    assert_eq!(
+        told(vec![lost(1), nothing(2)]),
+        "TerraformAppliedSucceed true [\"a\"]"
+    );
+    assert_eq!(
+        told(vec![nothing(1), lost(2)]),
+        "TerraformAppliedFail false []",
+        "a plan before it proves nothing"
+    );
+    let mut destroys = nothing(2);
+    merge(&mut destroys["spec"], json!({ "destroy": true }));
+    assert_eq!(
+        told(vec![lost(1), destroys]),
+        "TerraformAppliedFail false []",
+        "nor does a plan of something else"
+    );
+}

@@ -1,0 +1,49 @@
+//! What was applied last, also where the apply's own end is not on record: its runner was killed, or failed on the way, and a
+//! later plan found nothing left to do.
+
+use super::{Report, has_applied, phase, succeeded};
+use crate::reconcile::history::sequence;
+use sluice_api::run::TerraformRun;
+
+/// An apply whose work is done.
+pub(super) struct Landed<'a> {
+    /// The run that applied.
+    pub(super) apply: &'a TerraformRun,
+    /// The run that tells what came of it: the same, or the plan that found nothing left to do.
+    pub(super) proof: &'a TerraformRun,
+}
+
+impl<'a> Report<'a> {
+    /// The newest ended run whose apply was begun.
+    pub(super) fn last_apply(&self) -> Option<&'a TerraformRun> {
+        self.ended()
+            .find(|run| run.status.as_ref().is_some_and(|s| s.attempted_apply))
+    }
+
+    /// The newest apply whose work is done.
+    pub(super) fn landed(&self) -> Option<Landed<'a>> {
+        self.ended().find_map(|apply| {
+            let proof = self.proof(apply)?;
+            Some(Landed { apply, proof })
+        })
+    }
+
+    /// The run that tells that this one's apply is done, if it is.
+    pub(super) fn proof(&self, apply: &'a TerraformRun) -> Option<&'a TerraformRun> {
+        if has_applied(apply) {
+            return Some(apply);
+        }
+        if !apply.status.as_ref().is_some_and(|status| status.attempted_apply) {
+            return None;
+        }
+        let nothing_left = |run: &&TerraformRun| {
+            let status = run.status.as_ref();
+            phase(run).is_final()
+                && succeeded(run)
+                && run.spec.destroy == apply.spec.destroy
+                && status.is_some_and(|status| status.has_changes == Some(false))
+        };
+        let later = self.ended().take_while(|run| sequence(run) > sequence(apply));
+        later.filter(nothing_left).last()
+    }
+}

@@ -1,0 +1,145 @@
+//! What holds at every moment: nothing is applied that nobody allowed, what has ended stays ended, one run works at a time.
+
+use crate::world::NAMESPACE;
+use flate2::read::GzDecoder;
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::ListParams,
+    runtime::{WatchStreamExt as _, watcher},
+};
+use sluice_api::run::{Phase, TerraformRun, Trigger};
+use sluice_harness::trial::Trial;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::sync::{Arc, Mutex};
+
+#[derive(Default)]
+struct Held {
+    auto: bool,
+    approved: BTreeSet<String>,
+    destroy: bool,
+    dies_after: BTreeSet<i32>,
+}
+
+/// What people have allowed so far.
+#[derive(Clone)]
+pub(crate) struct Laws {
+    client: Client,
+    held: Arc<Mutex<Held>>,
+}
+
+impl Laws {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            held: Arc::default(),
+        }
+    }
+
+    /// Nobody is asked about plans.
+    pub(crate) fn allow_all(&self) {
+        self.held.lock().unwrap().auto = true;
+    }
+
+    /// A person approves this plan.
+    pub(crate) fn approve(&self, plan: &str) {
+        self.held.lock().unwrap().approved.insert(plan.to_owned());
+    }
+
+    /// A person asks for a destroy.
+    pub(crate) fn ask_to_destroy(&self) {
+        self.held.lock().unwrap().destroy = true;
+    }
+
+    /// The runner of this command is killed when the command has ended.
+    pub(super) fn dies_after(&self, command: i32) {
+        self.held.lock().unwrap().dies_after.insert(command);
+    }
+
+    pub(super) fn is_to_die_after(&self, command: i32) -> bool {
+        self.held.lock().unwrap().dies_after.remove(&command)
+    }
+
+    /// Whether the apply that this runner begins was allowed.
+    pub(super) async fn may_apply(&self, runner: i32) -> Result<(), String> {
+        let api: Api<TerraformRun> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let runs = api.list(&ListParams::default()).await.unwrap().items;
+        let mine = |run: &&TerraformRun| {
+            let claim = run.status.as_ref().and_then(|status| status.claim.as_ref());
+            claim.is_some_and(|claim| claim.process.ends_with(&format!(":{runner}")))
+        };
+        let run = runs
+            .iter()
+            .find(mine)
+            .ok_or_else(|| format!("process {runner} applies without a run"))?;
+        let name = run.name_any();
+        let held = self.held.lock().unwrap();
+        if run.status.as_ref().is_none_or(|status| !status.attempted_apply) {
+            return Err(format!("{name} applies before that is on record"));
+        }
+        if run.spec.destroy && !held.destroy {
+            return Err(format!("{name} destroys, and nobody asked for it"));
+        }
+        let plan = run.spec.plan.as_ref().map(|plan| plan.id.clone());
+        let approved = plan.is_some_and(|plan| held.approved.contains(&plan));
+        if held.auto || approved || run.spec.trigger == Trigger::Deletion {
+            Ok(())
+        } else {
+            Err(format!("{name} applies what nobody approved"))
+        }
+    }
+}
+
+impl Laws {
+    /// What an apply made whose machine stopped before it could write its state is nobody's: a person takes it away, since no
+    /// tool can know it.
+    pub(super) async fn sweep_orphans(&self, trial: &Trial) {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let params = ListParams::default().labels("tfstate=true");
+        let mut known = String::new();
+        for secret in api.list(&params).await.unwrap().items {
+            let bytes = secret.data.unwrap().remove("tfstate").unwrap().0;
+            GzDecoder::new(&bytes[..]).read_to_string(&mut known).unwrap();
+        }
+        for thing in trial.things().unwrap() {
+            if !known.contains(&format!("\"name\": \"{thing}\"")) {
+                trial.lose(&thing).unwrap();
+            }
+        }
+    }
+}
+
+/// Looks at every version of every run, for as long as it is polled, and tells what is broken.
+pub(crate) async fn watch(client: Client, broken: impl Fn(String)) {
+    let api: Api<TerraformRun> = Api::namespaced(client, NAMESPACE);
+    let mut versions = watcher(api, watcher::Config::default())
+        .default_backoff()
+        .touched_objects()
+        .boxed();
+    let mut known: BTreeMap<String, (String, Phase)> = BTreeMap::new();
+    while let Ok(Some(run)) = versions.try_next().await {
+        let (name, phase) = (
+            run.name_any(),
+            run.status.as_ref().map_or(Phase::Pending, |s| s.phase),
+        );
+        if run.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        if let Some((_, before)) = known.get(&name)
+            && before.is_final()
+            && *before != phase
+        {
+            broken(format!("{name} had ended as {before:?} and is {phase:?}"));
+        }
+        known.insert(name.clone(), (run.spec.terraform.uid.clone(), phase));
+        let works = |phase: Phase| !phase.is_final() && phase != Phase::Pending;
+        let other = known
+            .iter()
+            .find(|(other, (uid, phase))| **other != name && *uid == run.spec.terraform.uid && works(*phase));
+        if let Some((other, _)) = other.filter(|_| works(phase)) {
+            broken(format!("{name} and {other} work at once"));
+        }
+    }
+}

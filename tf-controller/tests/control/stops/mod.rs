@@ -1,0 +1,206 @@
+//! Exhaustive interruption: each story is told once undisturbed, and each of its steps is written down: the writes of the
+//! controller, of the runners and of the CLI, the commands, the watch events. Then it is told again, and at one step the
+//! program dies before it or after it, the whole machine stops, the answer is lost, an event is late or lost. Whatever it was,
+//! the story ends in the same state, and no law was broken on the way.
+//!
+//! Controller, runners and CLI are processes, killed with SIGKILL; the provider is the suites' own. A run takes a sample of all
+//! that can go wrong, chosen by a seed that is printed: `SLUICE_SEED=number` takes another one, `SLUICE_STOPS=number` a larger
+//! one, `SLUICE_STOPS=all` everything (an hour).
+
+mod bell;
+pub(crate) mod controller;
+mod fate;
+mod gate;
+mod laws;
+mod outcome;
+mod stage;
+mod stories;
+
+use crate::world::DEADLINE;
+use fate::{Cut, Side};
+use futures::{StreamExt as _, stream};
+use stage::Stage;
+use std::time::Duration;
+use stories::Story;
+
+/// Interruptions of each story, unless the environment says otherwise.
+const SAMPLE: usize = 8;
+/// Tellings at once: they wait much of the time.
+const AT_ONCE: usize = 3;
+
+/// What came of a telling.
+struct Told {
+    steps: Vec<String>,
+    outcome: String,
+    happened: bool,
+    /// Laws that were broken, and what is not as wanted in the end.
+    wrong: Vec<String>,
+}
+
+/// Tells a story; `wanted` is how it ends.
+async fn tell(story: Story, cut: Option<Cut>, wanted: Option<&str>) -> Told {
+    let stage = Stage::new(cut.clone()).await;
+    Box::pin(story.tell(&stage)).await;
+    let steps = stage.fate.steps();
+    story.look(&stage).await;
+    let outcome = settled(&stage, wanted).await;
+    let happened = stage.fate.happened();
+    let (log, repeated) = (stage.log(), story.repeated(&stage));
+    let violations = [stage.close().await, repeated].concat();
+    let mut wrong = violations;
+    if let Some(wanted) = wanted {
+        wrong.extend(differences(wanted, &outcome));
+    }
+    if !wrong.is_empty() {
+        eprintln!("{story:?} {cut:?}\n{}\n{log}", steps.join("\n"));
+    }
+    Told {
+        steps,
+        outcome,
+        happened,
+        wrong,
+    }
+}
+
+/// The lines that are in one only.
+fn differences(wanted: &str, found: &str) -> Vec<String> {
+    let missing = wanted
+        .lines()
+        .filter(|line| !found.lines().any(|other| other == *line));
+    let surplus = found
+        .lines()
+        .filter(|line| !wanted.lines().any(|other| other == *line));
+    let missing = missing.map(|line| format!("- {line}"));
+    missing.chain(surplus.map(|line| format!("+ {line}"))).collect()
+}
+
+/// The outcome once it is as wanted, or does not change any more.
+async fn settled(stage: &Stage, wanted: Option<&str>) -> String {
+    let mut last = stage.outcome().await;
+    let mut same = 0;
+    let patience = if wanted.is_some() { DEADLINE / 4 } else { DEADLINE };
+    let settling = async {
+        loop {
+            if wanted.is_some_and(|wanted| wanted == last) || wanted.is_none() && same == 10 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let now = stage.outcome().await;
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+        }
+    };
+    // What is not as wanted then is shown by who compares.
+    drop(tokio::time::timeout(patience, settling).await);
+    last
+}
+
+/// Numbers from a seed (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let z = z ^ (z >> 31);
+        usize::try_from(z % u64::try_from(end).unwrap()).unwrap()
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// All that can go wrong in a story, or a sample of it.
+fn cuts(steps: &[String]) -> Vec<Cut> {
+    let mut all: Vec<_> = steps
+        .iter()
+        .flat_map(|step| {
+            Side::of(step).iter().map(|side| Cut {
+                step: step.clone(),
+                side: *side,
+            })
+        })
+        .collect();
+    if let Ok(step) = std::env::var("SLUICE_STOP") {
+        all.retain(|cut| format!("{cut:?}").contains(&step));
+        return all;
+    }
+    if std::env::var("SLUICE_STOPS").is_ok_and(|wish| wish == "all") {
+        return all;
+    }
+    let seed = number("SLUICE_SEED").unwrap_or(5);
+    eprintln!("SLUICE_SEED={seed}");
+    let mut numbers = Numbers(seed);
+    let wanted = number("SLUICE_STOPS").map_or(SAMPLE, |wish| usize::try_from(wish).unwrap());
+    while all.len() > wanted {
+        all.swap_remove(numbers.below(all.len()));
+    }
+    all
+}
+
+async fn interrupted(story: Story) {
+    let undisturbed = Box::pin(tell(story, None, None)).await;
+    assert!(
+        undisturbed.outcome.contains(story.ends_with()),
+        "{}",
+        undisturbed.outcome
+    );
+    assert_eq!(undisturbed.wrong, Vec::<String>::new());
+    eprintln!("{}\n{}", undisturbed.steps.join("\n"), undisturbed.outcome);
+    let cuts = cuts(&undisturbed.steps);
+    let (count, wanted) = (cuts.len(), undisturbed.outcome.as_str());
+    let told: Vec<_> = stream::iter(cuts)
+        .map(|cut| async move {
+            let told = Box::pin(tell(story, Some(cut.clone()), Some(wanted))).await;
+            eprintln!("{story:?} {cut:?} happened {} {:#?}", told.happened, told.wrong);
+            (cut, told)
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let missed = told.iter().filter(|(_, told)| !told.happened).count();
+    eprintln!("{story:?}: {count} interruptions, of which {missed} found no occasion");
+    let wrong: Vec<_> = told.iter().filter(|(_, told)| !told.wrong.is_empty()).collect();
+    let wrong: Vec<_> = wrong.iter().map(|(cut, told)| (cut, &told.wrong)).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    // Two writes may be one this time; most are not.
+    assert!(missed * 2 <= count, "{missed} of {count}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_apply_interrupted_anywhere_ends_the_same() {
+    interrupted(Story::FirstApply).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn approvals_interrupted_anywhere_end_the_same() {
+    interrupted(Story::Approve).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drift_interrupted_anywhere_is_corrected() {
+    interrupted(Story::Drift).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_apply_interrupted_anywhere_is_finished() {
+    interrupted(Story::FailedApply).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_lock_interrupted_anywhere_is_released_when_named() {
+    interrupted(Story::LockHeld).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destroy_interrupted_anywhere_ends_the_same() {
+    interrupted(Story::Destroy).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_with_dependants_interrupted_anywhere_ends_the_same() {
+    interrupted(Story::DeleteWithDependants).await;
+}

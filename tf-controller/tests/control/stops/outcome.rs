@@ -1,0 +1,146 @@
+//! What a world has come to, as text that is the same whatever went wrong on the way.
+
+use super::stage::Stage;
+use crate::world::NAMESPACE;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Secret},
+};
+use kube::{Api, Resource, ResourceExt as _, api::ListParams};
+use serde_json::Value;
+use sluice_api::{run::TerraformRun, terraform::Terraform};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Stage {
+    /// The outcome as of now.
+    pub(crate) async fn outcome(&self) -> String {
+        let mut lines = Vec::new();
+        for stack in self.list::<Terraform>().await {
+            lines.extend(told(&stack));
+            lines.push(format!("  state {}", self.resources(&stack.name_any()).await));
+        }
+        for secret in self.list::<Secret>().await {
+            lines.push(shown(&secret));
+        }
+        for map in self.list::<ConfigMap>().await {
+            lines.push(format!("config map {}", kind_of(&map.name_any())));
+        }
+        for lease in self.list::<Lease>().await {
+            let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+            lines.push(format!(
+                "lock {} {}",
+                lease.name_any(),
+                holder.unwrap_or_default()
+            ));
+        }
+        let runs = self.list::<TerraformRun>().await;
+        let going = runs
+            .iter()
+            .filter(|run| run.status.as_ref().is_none_or(|s| !s.phase.is_final()));
+        lines.extend(going.map(|run| format!("run {} goes on", run.name_any())));
+        let things = self.trial.things().unwrap();
+        let content = |name: &String| self.trial.content(name).unwrap_or_default();
+        let made: Vec<_> = things
+            .iter()
+            .map(|name| format!("{name}={}", content(name)))
+            .collect();
+        lines.push(format!("things [{}]", made.join(" ")));
+        lines.push(format!("work {:?}", self.left_in_work()));
+        // Several of a kind are told once, in whatever order they have.
+        let mut seen = BTreeSet::new();
+        lines.retain(|line| line.starts_with(' ') || seen.insert(line.clone()));
+        lines.join("\n")
+    }
+
+    async fn list<K>(&self) -> Vec<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned,
+    {
+        let api: Api<K> = Api::namespaced(self.world.client.clone(), NAMESPACE);
+        let mut items = api.list(&ListParams::default()).await.unwrap().items;
+        items.sort_by_key(|item| kind_of(&item.name_any()));
+        items
+    }
+
+    /// The resources of a state, without what differs each time.
+    async fn resources(&self, name: &str) -> String {
+        let api: Api<Secret> = self.world.api();
+        let state = format!("tfstate-default-{name}");
+        if api.get_opt(&state).await.unwrap().is_none() {
+            return "none".to_owned();
+        }
+        let state: Value = serde_json::from_str(&self.world.state(name).await).unwrap();
+        let mut found = BTreeMap::new();
+        for resource in state["resources"].as_array().unwrap() {
+            for instance in resource["instances"].as_array().unwrap() {
+                let address = format!("{}.{}", resource["type"], resource["name"]).replace('"', "");
+                let content = &instance["attributes"]["content"];
+                let tainted = &instance["status"];
+                found.insert(address, format!("{content} {tainted}"));
+            }
+        }
+        format!("{found:?}")
+    }
+
+    /// What lies in the working directory: locks and logs of stacks stay.
+    fn left_in_work(&self) -> BTreeSet<String> {
+        let Ok(entries) = std::fs::read_dir(self.world.path("stage/runs/work")) else {
+            return BTreeSet::new();
+        };
+        let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+        names.collect()
+    }
+}
+
+/// Conditions and members of a status; what names a run, a time or a serial is left out.
+fn told(stack: &Terraform) -> Vec<String> {
+    let status = stack.status.clone().unwrap_or_default();
+    let mut lines = vec![format!(
+        "stack {} deleted {} finalizers {:?}",
+        stack.name_any(),
+        stack.metadata.deletion_timestamp.is_some(),
+        stack.finalizers()
+    )];
+    let mut conditions = status.conditions.clone();
+    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    for condition in conditions {
+        lines.push(format!(
+            "  {} {} {}",
+            condition.type_, condition.status, condition.reason
+        ));
+    }
+    let plan = status.plan.unwrap_or_default();
+    lines.push(format!(
+        "  applied {} attempted {} planned {} waits {} failures {} outputs {:?}",
+        status.last_applied_revision,
+        status.last_attempted_revision,
+        status.last_planned_revision,
+        !plan.pending.is_empty(),
+        status.reconciliation_failures,
+        status.available_outputs,
+    ));
+    lines
+}
+
+/// A Secret by its kind; outputs with what they say.
+fn shown(secret: &Secret) -> String {
+    let name = secret.name_any();
+    if !name.ends_with("-outputs") {
+        return format!("secret {}", kind_of(&name));
+    }
+    let data = secret.data.clone().unwrap_or_default();
+    let values: BTreeMap<_, _> = data
+        .into_iter()
+        .map(|(key, value)| (key, String::from_utf8(value.0).unwrap()))
+        .collect();
+    format!("secret {name} {values:?}")
+}
+
+/// A name without the parts that differ: digests and numbers.
+fn kind_of(name: &str) -> String {
+    let is_own = |part: &&str| !part.chars().any(|c| c.is_ascii_digit());
+    name.split('-').filter(is_own).collect::<Vec<_>>().join("-")
+}
