@@ -1,8 +1,8 @@
 //! The policy gate of a run that plans and applies in one go: asked after the plan is stored, before anything changes.
 //! Pure; the runner reads the Terraform object afresh and calls it.
 
-use super::{Action, TerraformRunSpec, Trigger};
-use crate::terraform::approval::{Approval, Ask, Made, decide, judge};
+use super::{Action, TerraformRunSpec, TerraformRunStatus, Trigger};
+use crate::terraform::approval::{Approval, Made, judge};
 use crate::terraform::guard::Held;
 use crate::terraform::{Terraform, TerraformSpec};
 
@@ -90,11 +90,16 @@ fn standing<'a>(run: &TerraformRunSpec, terraform: Option<&'a Terraform>) -> Res
     }
 }
 
-/// Whether a run that applies a stored plan still may: the object as it is now approves that plan.
+/// Whether a run that applies a stored plan still may: the object as it is now approves that plan, guard rails included.
+/// `plan` is what the run that made the plan says of it.
 ///
 /// # Errors
 /// Why not: the object that the decision was made on is an older one.
-pub fn stands(run: &TerraformRunSpec, terraform: Option<&Terraform>) -> Result<(), Hold> {
+pub fn stands(
+    run: &TerraformRunSpec,
+    terraform: Option<&Terraform>,
+    plan: Option<&TerraformRunStatus>,
+) -> Result<(), Hold> {
     let same = |found: &&Terraform| found.metadata.uid.as_deref() == Some(run.terraform.uid.as_str());
     let found = terraform.filter(same).ok_or(Hold::Gone)?;
     if found.metadata.deletion_timestamp.is_some() {
@@ -109,9 +114,16 @@ pub fn stands(run: &TerraformRunSpec, terraform: Option<&Terraform>) -> Result<(
             now: found.metadata.generation.unwrap_or_default(),
         });
     }
-    let id = run.plan.as_ref().map_or("", |plan| plan.id.as_str());
-    match decide(Ask::from(&found.spec), id) {
+    let made = Made {
+        id: run.plan.as_ref().map_or("", |plan| plan.id.as_str()),
+        effects: plan.and_then(|plan| plan.effects.as_ref()),
+        entries: plan
+            .map(|plan| plan.change_entries.as_slice())
+            .unwrap_or_default(),
+    };
+    match judge(&found.spec, made) {
         approval if approval.applies() => Ok(()),
+        Approval::Held(held) => Err(Hold::Held(held)),
         approval => Err(Hold::NotApproved(approval)),
     }
 }
@@ -266,10 +278,12 @@ mod tests {
                 ("plan", json!({ "id": id, "run": "app-1" })),
             ],
         );
+        let plan: TerraformRunStatus =
+            serde_json::from_value(json!({ "effects": { "deletes": 1 } })).unwrap();
         let allows = |change: &[(&str, Value)]| {
             let mut all = vec![("/spec/approvePlan", json!(id))];
             all.extend_from_slice(change);
-            stands(&apply, Some(&terraform(&all))).is_ok()
+            stands(&apply, Some(&terraform(&all)), Some(&plan)).is_ok()
         };
         assert!(allows(&[]) && allows(&[("/metadata/generation", json!(9))]));
         assert!(allows(&[("/spec/approvePlan", json!("auto"))]));
@@ -287,6 +301,21 @@ mod tests {
         ] {
             assert!(!allows(std::slice::from_ref(&change)), "{change:?}");
         }
-        assert!(stands(&apply, None).is_err());
+        assert!(stands(&apply, None, Some(&plan)).is_err());
+        // A guard rail that was put up since the decision takes the word from auto, and not from a person.
+        let (auto, held) = (
+            ("/spec/approvePlan", json!("auto")),
+            ("/spec/autoApply", json!({ "hold": ["delete"] })),
+        );
+        assert!(allows(std::slice::from_ref(&held)) && !allows(&[auto.clone(), held.clone()]));
+        assert!(allows(&[
+            auto.clone(),
+            ("/spec/autoApply", json!({ "hold": ["create"] }))
+        ]));
+        let unknown = stands(&apply, Some(&terraform(&[auto, held])), None);
+        assert!(
+            matches!(unknown, Err(Hold::Held(_))),
+            "what it does is not on record"
+        );
     }
 }

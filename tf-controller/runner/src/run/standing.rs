@@ -18,6 +18,21 @@ pub(super) async fn prove(context: &Context, run: &TerraformRun) -> Result<(), R
         doing: "read the Terraform object",
         source,
     })?;
-    gate::stands(&run.spec, terraform.as_ref())
+    let plan = match &run.spec.plan {
+        Some(plan) => made_by(context, &plan.run).await?,
+        None => None,
+    };
+    let said = plan.as_ref().and_then(|run| run.status.as_ref());
+    gate::stands(&run.spec, terraform.as_ref(), said)
         .map_err(|hold| RunError::Superseded(format!("not applied: {hold}")))
+}
+
+/// The run that made the plan: its record says what the plan does.
+async fn made_by(context: &Context, name: &str) -> Result<Option<TerraformRun>, RunError> {
+    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let read = patiently(context.settings.patience, || api.get_opt(name)).await;
+    read.map_err(|source| RunError::Api {
+        doing: "read the run that made the plan",
+        source,
+    })
 }

@@ -132,7 +132,9 @@ fn admit(model: &Sluice, world: &mut World, run: &Run) -> Place {
 /// The approval of a stored plan, asked of the object as it is now.
 fn stands(model: &Sluice, world: &mut World, run: &Run) -> Place {
     let object = world.stack.as_ref().map(terraform);
-    let stands = gate::stands(&terraform_run(run).spec, object.as_ref()).is_ok();
+    let from = run.plan.as_ref().and_then(|(_, from)| world.run(*from));
+    let from = from.map(terraform_run).and_then(|run| run.status);
+    let stands = gate::stands(&terraform_run(run).spec, object.as_ref(), from.as_ref()).is_ok();
     if !stands && model.flaw != Some(Flaw::NoStanding) {
         return Place::Outdated;
     }
