@@ -16,7 +16,7 @@ use sluice_api::{
     reference::CrossNamespace,
     run::{Action, TerraformRun},
     source::GitRepository,
-    terraform::{KeySource, Terraform},
+    terraform::{KeySource, SourceKind, Terraform},
 };
 use sluice_runtime::{
     artifact::Fetcher,
@@ -147,6 +147,9 @@ pub async fn run<E: Executor + 'static>(
 fn with_passing_by(turns: Turns<ObjectKey>, context: Arc<Context>) -> impl Stream<Item = ObjectKey> + Send {
     let passing_by = stream::unfold(context, |context| async move {
         tokio::time::sleep(PASS_BY).await;
+        // Before the first list nobody is there.
+        context.stacks.ready().await;
+        context.places.take_back(|stack| context.stacks.has(stack));
         context.places.pass_by();
         Some((stream::empty(), context))
     });
@@ -286,7 +289,10 @@ fn behind(stacks: &Objects<Terraform>, known: &Known, source: &GitRepository) ->
             .status
             .as_ref()
             .is_some_and(|s| s.last_attempted_revision == artifact.revision);
-        wanted.name == key.name && from == key.namespace && (other || !tried)
+        wanted.kind == SourceKind::GitRepository
+            && wanted.name == key.name
+            && from == key.namespace
+            && (other || !tried)
     });
     in_order(keys, stacks)
 }

@@ -22,7 +22,8 @@ impl<K: Kind> Objects<K> {
     }
 
     /// Whether an object is there, decodable or not.
-    pub(super) fn has(&self, key: &ObjectKey) -> bool {
+    #[must_use]
+    pub fn has(&self, key: &ObjectKey) -> bool {
         self.0.get(&reference(key)).is_some()
     }
 

@@ -134,6 +134,21 @@ impl Line {
         self.call(now)
     }
 
+    /// Takes back the places of those who are not there, and tells whom to call then.
+    pub(super) fn take_back(
+        &mut self,
+        is_there: impl Fn(&ObjectKey) -> bool,
+        now: Instant,
+    ) -> Vec<ObjectKey> {
+        let gone: Vec<_> = self
+            .taken
+            .iter()
+            .filter(|stack| !is_there(stack))
+            .cloned()
+            .collect();
+        gone.iter().flat_map(|stack| self.free(stack, now)).collect()
+    }
+
     fn call(&mut self, now: Instant) -> Vec<ObjectKey> {
         let mut called = self.next(now);
         called.retain(|stack| {
@@ -305,6 +320,18 @@ mod tests {
         assert_eq!(line.free(&key("n/a"), now), [key("n/gone")]);
         assert_eq!(line.pass_by(now + COMES), []);
         assert_eq!(line.pass_by(now + COMES * 2), [key("n/b")]);
+    }
+
+    #[test]
+    fn the_place_of_a_stack_that_is_not_there_is_taken_back() {
+        let (mut line, now) = (line(2, 1), Instant::now());
+        line.hold(&key("n/gone"));
+        line.hold(&key("m/there"));
+        assert!(!take(&mut line, &key("n/next"), Rank::Change, now));
+        let called = line.take_back(|stack| stack.name != "gone", now);
+        assert_eq!(called, [key("n/next")]);
+        assert!(take(&mut line, &key("n/next"), Rank::Change, now));
+        assert_eq!(line.take_back(|_| true, now), []);
     }
 
     #[test]

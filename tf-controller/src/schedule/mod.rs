@@ -55,6 +55,13 @@ impl Places {
         self.call(called);
     }
 
+    /// Takes back the places of stacks that are not there: nobody would free them. Their objects vanished without a last
+    /// pass, or are another controller's.
+    pub fn take_back(&self, is_there: impl Fn(&ObjectKey) -> bool) {
+        let called = self.line().take_back(is_there, Instant::now());
+        self.call(called);
+    }
+
     fn call(&self, stacks: Vec<ObjectKey>) {
         for stack in stacks {
             // Nobody listens any more: the controller is at its end.
