@@ -45,9 +45,12 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// When the stack is looked at again after a look that ended at `last`.
+    /// When the stack is looked at again after a look that ended at `last`; with an interval of nothing never by the clock.
     #[must_use]
     pub fn due(&self, last: Timestamp) -> Timestamp {
+        if !self.interval.is_positive() {
+            return Timestamp::MAX;
+        }
         match self.phase {
             Some(phase) => phase.due(last, self.interval),
             None => last.saturating_add(self.interval).unwrap_or(Timestamp::MAX),

@@ -29,12 +29,13 @@ impl Phase {
     }
 
     /// The first time on the stack's own raster that is a twentieth of the interval after its last success, and not
-    /// before this controller began. So it comes at most 1.05 intervals after the success, and then once per interval.
+    /// before this controller began. So it comes at most 1.05 intervals after the success, and then once per interval; never
+    /// where the interval is nothing.
     #[must_use]
     pub fn due(&self, last: Timestamp, interval: SignedDuration) -> Timestamp {
         let every = interval.as_millis();
         if every <= 0 {
-            return last;
+            return Timestamp::MAX;
         }
         let offset = (i128::from(self.share) * every) >> 32;
         let next = |from: i128| from + (offset - from).rem_euclid(every);

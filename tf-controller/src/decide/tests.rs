@@ -96,6 +96,7 @@ pub(super) fn line(step: &Step) -> String {
                 .unwrap_or_default(),
         ),
         Step::Rest(Rest::RetryAt(when)) => format!("RetryAt +{}s", when.as_second() - NOW),
+        Step::Rest(Rest::Steady(when)) if when == &Timestamp::MAX => "Steady for ever".to_owned(),
         Step::Rest(Rest::Steady(when)) => format!("Steady +{}s", when.as_second() - NOW),
         Step::Rest(Rest::ShowPlan { again }) => {
             format!("ShowPlan {:?}", again.map(|when| when.as_second() - NOW))
@@ -142,6 +143,7 @@ fn a_living_stack() {
         ("inputs changed by the spec", change(with_last(ended(Outcome::Succeeded, 60)), |f| { f.inputs = Inputs::Known("i2".into()); f.generation = 2; })),
         ("interval over", with_last(ended(Outcome::Succeeded, 600))),
         ("interval over, auto", change(with_last(ended(Outcome::Succeeded, 600)), |f| f.approval = Approval::Auto)),
+        ("interval of nothing", change(with_last(ended(Outcome::Succeeded, 600)), |f| f.interval = SignedDuration::ZERO)),
         ("requested", change(with_last(ended(Outcome::Succeeded, 60)), |f| f.request = Some("t".into()))),
         ("failed just now", failed(5)),
         ("failed a while ago", failed(15)),
@@ -166,6 +168,7 @@ fn a_living_stack() {
     inputs changed by the spec: Plan because Spec, attempt 1
     interval over: Plan because Interval, attempt 1
     interval over, auto: Plan because Interval, attempt 1
+    interval of nothing: Steady for ever
     requested: Plan because Request, attempt 1
     failed just now: RetryAt +10s
     failed a while ago: Plan because Retry, attempt 2
