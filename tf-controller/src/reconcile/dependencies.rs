@@ -18,9 +18,13 @@ use cycle::targets;
 
 pub(crate) use cycle::in_order;
 
-/// The finalizer that a dependant puts on what it builds on.
-fn finalizer_of(dependant: &str) -> String {
-    format!("{DEPENDANT_FINALIZER}{dependant}")
+/// Longest name of a finalizer that the API takes.
+const LONGEST: usize = 63;
+
+/// The finalizer that a dependant puts on what it builds on; none where its name is too long for one. Then what it holds
+/// keeps the other from going before it, and before it holds anything nothing does.
+fn finalizer_of(dependant: &str) -> Option<String> {
+    Some(format!("{DEPENDANT_FINALIZER}{dependant}")).filter(|name| name.len() <= LONGEST)
 }
 
 /// The circle that the stack is in, if it is in one.
@@ -70,8 +74,10 @@ async fn stands_in_the_way(
             return Ok(Some(format!("unable to get '{name}' dependency: {text}")));
         }
     };
-    if found.meta().deletion_timestamp.is_none() {
-        match finalizer::ensure(&api, &found, &finalizer_of(&stack.name_any())).await? {
+    if found.meta().deletion_timestamp.is_none()
+        && let Some(own) = finalizer_of(&stack.name_any())
+    {
+        match finalizer::ensure(&api, &found, &own).await? {
             Applied::Unchanged(newest) | Applied::Written(newest) => found = newest,
             Applied::Gone => return Ok(Some(format!("dependency '{name}' is not ready"))),
         }
@@ -138,7 +144,7 @@ pub(super) async fn dependants(stack: &Terraform, context: &Context) -> Result<V
         let Ok(other) = &other.0 else { continue };
         let builds = builds_on(other, &own, &stack.name_any(), context.cross_namespace);
         let holds_on = fresh.meta().deletion_timestamp.is_some()
-            && finalizer::is_held(&fresh, &finalizer_of(&other.name_any()));
+            && finalizer_of(&other.name_any()).is_some_and(|name| finalizer::is_held(&fresh, &name));
         if builds && other.uid() != stack.uid() && (holds_on || holds(other)) {
             let namespace = other.namespace().unwrap_or_default();
             let name = other.name_any();
@@ -218,6 +224,9 @@ fn holds(stack: &Terraform) -> bool {
 /// Takes the stack's finalizer off everything it builds on. What is gone needs none.
 pub(super) async fn let_go(stack: &Terraform, context: &Context) -> Result<(), PassError> {
     let own = stack.namespace().unwrap_or_default();
+    let Some(finalizer) = finalizer_of(&stack.name_any()) else {
+        return Ok(());
+    };
     for wanted in &stack.spec.depends_on {
         let Ok(name) = reference::resolve(&own, &wanted.namespace, &wanted.name, context.cross_namespace)
         else {
@@ -230,7 +239,7 @@ pub(super) async fn let_go(stack: &Terraform, context: &Context) -> Result<(), P
             source: Box::new(source),
         })?;
         if let Some(found) = found {
-            finalizer::release(&api, &found, &finalizer_of(&stack.name_any())).await?;
+            finalizer::release(&api, &found, &finalizer).await?;
         }
     }
     Ok(())
@@ -261,4 +270,16 @@ pub(crate) fn neighbours(stack: &Terraform, all: &Objects<Terraform>) -> Vec<Obj
     };
     keys.extend(targets(stack).into_iter().filter(going));
     keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_finalizer_can_hold_gives_none() {
+        assert_eq!(finalizer_of("app").as_deref(), Some("tf.dependency.of.app"));
+        assert!(finalizer_of(&"a".repeat(46)).is_some());
+        assert_eq!(finalizer_of(&"a".repeat(47)), None);
+    }
 }

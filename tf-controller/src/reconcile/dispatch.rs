@@ -145,7 +145,7 @@ fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
         destroy: new.destroy,
         trigger: new.trigger,
         source: RunSource {
-            kind: "GitRepository".to_owned(),
+            kind: source.kind.as_str().to_owned(),
             namespace: if source.namespace.is_empty() {
                 namespace.clone()
             } else {

@@ -57,8 +57,8 @@ impl GivenError {
     }
 }
 
-/// The pairs of all `backendConfigsFrom`; the last of a name wins. `optional` forgives whatever keeps an object from
-/// being read. A picked key that a Secret lacks is empty, one that a ConfigMap lacks is left out.
+/// The pairs of all `backendConfigsFrom`; the last of a name wins. `optional` forgives an object that is not there, or
+/// not to be seen. A picked key that a Secret lacks is empty, one that a ConfigMap lacks is left out.
 pub(super) async fn backend_arguments(
     stack: &Terraform,
     context: &Context,
@@ -69,7 +69,7 @@ pub(super) async fn backend_arguments(
     for from in &stack.spec.backend_configs_from {
         let pairs = match held::pairs(from.kind, &from.name, &namespace, &context.client).await {
             Ok(pairs) => pairs,
-            Err(_) if from.optional => continue,
+            Err(error) if from.optional && held::is_absent(&error) => continue,
             Err(error) => return Err(missing(from.kind, &from.name, FIELD, &error)),
         };
         for (key, value) in picked(pairs, &from.keys, from.kind == KeySource::Secret) {

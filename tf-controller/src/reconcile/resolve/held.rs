@@ -44,10 +44,32 @@ async fn config(name: &str, namespace: &str, client: &Client) -> Result<Pairs, k
         .collect())
 }
 
+/// Whether `optional` forgives that an object could not be read: it is not there, or not to be seen. An API that did not
+/// answer is not forgiven: the stack would run without what it is to be given, and with it a moment later.
+pub(super) fn is_absent(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 403 | 404))
+}
+
 /// What the API said, without the client's own framing.
 pub(super) fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn what_is_optional_may_be_absent_but_not_unknown() {
+        let api = |code| kube::Error::Api(Status::failure("no", "No").with_code(code).boxed());
+        assert!(is_absent(&api(404)) && is_absent(&api(403)));
+        for code in [401, 429, 500, 503, 504] {
+            assert!(!is_absent(&api(code)), "{code}");
+        }
+        assert!(!is_absent(&kube::Error::LinesCodecMaxLineLengthExceeded));
     }
 }

@@ -5,7 +5,7 @@ use crate::inputs::{Selected, select};
 use kube::Client;
 use sluice_api::terraform::{KeySource, VariablesSource};
 
-/// The variables of one entry. `optional` forgives whatever keeps the object from being read.
+/// The variables of one entry. `optional` forgives an object that is not there, or not to be seen.
 pub(super) async fn variables(
     from: &VariablesSource,
     namespace: &str,
@@ -13,7 +13,7 @@ pub(super) async fn variables(
 ) -> Result<Selected, ResolveError> {
     let pairs = match held::pairs(from.kind, &from.name, namespace, client).await {
         Ok(pairs) => pairs,
-        Err(_) if from.optional => return Ok(Selected::new()),
+        Err(error) if from.optional && held::is_absent(&error) => return Ok(Selected::new()),
         Err(error) => {
             return Err(ResolveError::Missing {
                 kind: held::kind_name(from.kind),
