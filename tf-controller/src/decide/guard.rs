@@ -1,9 +1,23 @@
 //! The conditions that keep the decision right, each with a name, so that the tests can leave out one at a time and show
 //! which property notices. In a production build [`guard`] is its second argument.
 
-/// One condition of the decision, of what the runs amount to, or of how a run is looked after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Guard {
+macro_rules! guards {
+    ($($(#[$told:meta])* $name:ident,)*) => {
+        /// One condition of the decision, of what the runs amount to, or of how a run is looked after.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Guard {
+            $($(#[$told])* $name,)*
+        }
+
+        #[cfg(test)]
+        impl Guard {
+            /// Each of them.
+            pub(crate) const ALL: [Self; [$(Self::$name),*].len()] = [$(Self::$name),*];
+        }
+    };
+}
+
+guards! {
     /// A suspended stack starts nothing.
     Suspended,
     /// A run in progress is followed, and no other is started beside it.
@@ -76,52 +90,6 @@ pub(crate) enum Guard {
     DependenciesFirst,
     /// What is destroyed or deleted waits for what builds on it.
     DependantsFirst,
-}
-
-#[cfg(test)]
-impl Guard {
-    /// Each of them.
-    pub(crate) const ALL: [Self; 36] = {
-        use Guard::*;
-        [
-            Suspended,
-            Active,
-            Refused,
-            SourceMissing,
-            InputsUnknown,
-            InputsChanged,
-            DestroySwitched,
-            PlanWaits,
-            PlanOnlyWithholds,
-            DisabledWithholds,
-            Held,
-            Unapproved,
-            NotAuto,
-            PlanOnlyPlans,
-            Failure,
-            RetryDelay,
-            RetryLimit,
-            StaleLimit,
-            NotDue,
-            Requested,
-            DeletionSuspended,
-            DestroyFirst,
-            OtherRun,
-            Destroyed,
-            Withheld,
-            DestroyDelay,
-            PlanUsed,
-            Superseded,
-            Numbered,
-            TakenUp,
-            Claimed,
-            Alive,
-            Outdated,
-            Contradiction,
-            DependenciesFirst,
-            DependantsFirst,
-        ]
-    };
 }
 
 /// Whether the guard's condition holds.

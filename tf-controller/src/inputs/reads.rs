@@ -1,6 +1,7 @@
 //! Which Secrets and ConfigMaps a stack reads: every reference of its spec. Pure. A change of one of them is a reason to
 //! look at the stack; whether anything is run is then told by the content.
 
+use k8s_openapi::api::core::v1::EnvVarSource;
 use kube::ResourceExt;
 use sluice_api::terraform::{KeySource, Terraform};
 use sluice_runtime::schedule::ObjectKey;
@@ -61,14 +62,9 @@ pub fn read(stack: &Terraform, kind: KeySource) -> BTreeSet<ObjectKey> {
     found
 }
 
-/// `vars[].valueFrom`.
-fn variables(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str> {
-    let from = stack
-        .spec
-        .vars
-        .iter()
-        .filter_map(|variable| variable.value_from.as_ref());
-    from.filter_map(move |from| match kind {
+/// The Secret or ConfigMap that a value comes from.
+fn value_of(from: &EnvVarSource, kind: KeySource) -> Option<&str> {
+    match kind {
         KeySource::Secret => from
             .secret_key_ref
             .as_ref()
@@ -77,7 +73,17 @@ fn variables(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str> {
             .config_map_key_ref
             .as_ref()
             .map(|selected| selected.name.as_str()),
-    })
+    }
+}
+
+/// `vars[].valueFrom`.
+fn variables(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str> {
+    let from = stack
+        .spec
+        .vars
+        .iter()
+        .filter_map(|variable| variable.value_from.as_ref());
+    from.filter_map(move |from| value_of(from, kind))
 }
 
 /// `runnerPodTemplate.spec.env[].valueFrom` and `envFrom`.
@@ -91,16 +97,7 @@ fn environment(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str>
         .into_iter()
         .flat_map(|pod| &pod.env)
         .filter_map(|variable| variable.value_from.as_ref());
-    let single = single.filter_map(move |from| match kind {
-        KeySource::Secret => from
-            .secret_key_ref
-            .as_ref()
-            .map(|selected| selected.name.as_str()),
-        KeySource::ConfigMap => from
-            .config_map_key_ref
-            .as_ref()
-            .map(|selected| selected.name.as_str()),
-    });
+    let single = single.filter_map(move |from| value_of(from, kind));
     let whole = pod
         .into_iter()
         .flat_map(|pod| &pod.env_from)

@@ -11,14 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sluice_api::terraform::run_sequence;
 
 use crate::bundle::{Bundle, PlanKey, Stack};
 use crate::chunk::{self, ChunkError};
-use crate::plan::store::{RUN, object_name, owner, short_label};
+use crate::plan::store::{RUN, object_name, piece, short_label};
 use crate::seal::{SALT, SEALED_WITH, Seal, SealError, Subject};
 
 /// Label: which stack's.
@@ -154,20 +153,13 @@ fn secret(
         .collect();
     annotations.insert(INDEX.to_owned(), index.to_string());
     let front = object_name("tfapplied", &bundle.workspace, &stack.name);
-    Secret {
-        metadata: ObjectMeta {
-            name: Some(format!("{front}-{}-{index}", &marks[DIGEST][..10])),
-            namespace: Some(stack.namespace.clone()),
-            labels: Some(BTreeMap::from([(LABEL.to_owned(), short_label(&stack.name))])),
-            annotations: Some(annotations),
-            owner_references: Some(vec![owner(stack)]),
-            ..ObjectMeta::default()
-        },
-        immutable: Some(true),
-        type_: Some("Opaque".to_owned()),
-        data: Some(data),
-        ..Secret::default()
-    }
+    piece(
+        stack,
+        format!("{front}-{}-{index}", &marks[DIGEST][..10]),
+        BTreeMap::from([(LABEL.to_owned(), short_label(&stack.name))]),
+        annotations,
+        data,
+    )
 }
 
 /// Puts together what is kept of a run of this stack, whichever other Secrets are among them.

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use sha2::{Digest as _, Sha256};
 use sluice_api::terraform::workspace_label;
@@ -19,7 +18,7 @@ use super::workspace::Workspace;
 use crate::bundle::{Bundle, Stack};
 use crate::chunk;
 use crate::cli::argv;
-use crate::plan::store::{self, owner, short_label};
+use crate::plan::store::{self, short_label};
 
 /// The CLI's own file name.
 pub(super) const FILE: &str = "errored.tfstate";
@@ -58,31 +57,20 @@ fn encode(state: &[u8], stack: &Stack, belongs: Belongs<'_>) -> std::io::Result<
     let digest = hex::encode(Sha256::digest(&packed));
     let pieces = chunk::pack(&[("state", &packed)]);
     let count = pieces.len().to_string();
-    let secret = |(index, data): (usize, BTreeMap<String, ByteString>)| Secret {
-        metadata: ObjectMeta {
-            name: Some(format!(
-                "{}-{}-{index}",
-                store::object_name("tferrored", belongs.workspace, &stack.name),
-                &digest[..10]
-            )),
-            namespace: Some(stack.namespace.clone()),
-            labels: Some(BTreeMap::from([
-                (LABEL.to_owned(), short_label(&stack.name)),
-                (WORKSPACE.to_owned(), workspace_label(belongs.workspace)),
-            ])),
-            annotations: Some(BTreeMap::from([
-                (PLACE.to_owned(), belongs.place.to_owned()),
-                (INDEX.to_owned(), index.to_string()),
-                (COUNT.to_owned(), count.clone()),
-                (DIGEST.to_owned(), digest.clone()),
-            ])),
-            owner_references: Some(vec![owner(stack)]),
-            ..ObjectMeta::default()
-        },
-        immutable: Some(true),
-        type_: Some("Opaque".to_owned()),
-        data: Some(data),
-        ..Secret::default()
+    let front = store::object_name("tferrored", belongs.workspace, &stack.name);
+    let secret = |(index, data): (usize, BTreeMap<String, ByteString>)| {
+        let labels = BTreeMap::from([
+            (LABEL.to_owned(), short_label(&stack.name)),
+            (WORKSPACE.to_owned(), workspace_label(belongs.workspace)),
+        ]);
+        let annotations = BTreeMap::from([
+            (PLACE.to_owned(), belongs.place.to_owned()),
+            (INDEX.to_owned(), index.to_string()),
+            (COUNT.to_owned(), count.clone()),
+            (DIGEST.to_owned(), digest.clone()),
+        ]);
+        let name = format!("{front}-{}-{index}", &digest[..10]);
+        store::piece(stack, name, labels, annotations, data)
     };
     Ok(pieces.into_iter().enumerate().map(secret).collect())
 }

@@ -78,6 +78,18 @@ pub(super) fn reads_files(template: &[u8]) -> bool {
 }
 
 impl Findings {
+    /// The source of a module. Only `./` and `../` are local; everything else is fetched by `init`, and what it fetches from
+    /// the machine's own files may be a part of the artifact.
+    fn source(&mut self, source: &str) {
+        let own = source.starts_with('/') || source.contains("file:");
+        if source.starts_with("./") || source.starts_with("../") {
+            self.modules.push(source.to_owned());
+        } else if own && self.wide.is_none() {
+            let text = excerpt(source);
+            self.wide = Some(format!("the module source {text:?} is a path of the machine"));
+        }
+    }
+
     /// Everything counts.
     pub(super) fn wide(why: impl Into<String>) -> Self {
         Self {
@@ -179,11 +191,8 @@ fn sources(called: &Value, findings: &mut Findings) {
                     Value::String(source) if name == "source" => {
                         if source.contains("${") || source.contains("%{") {
                             *findings = Findings::wide("a module source is computed");
-                        } else if source.starts_with("./") {
-                            findings.modules.push(source.clone());
-                        } else if source.starts_with('/') {
-                            let text = excerpt(source);
-                            *findings = Findings::wide(format!("the module source {text:?} is absolute"));
+                        } else {
+                            findings.source(source);
                         }
                     }
                     member => sources(member, findings),
@@ -224,16 +233,10 @@ impl Reading {
         }
     }
 
-    /// `source` of a `module` block. Only `./` and `../` are local; everything else is fetched by `init`.
+    /// `source` of a `module` block.
     fn module_source(&mut self, attribute: &Attribute) {
         match &attribute.value {
-            Expression::String(text) => {
-                if text.starts_with("./") || text.starts_with("../") {
-                    self.findings.modules.push(text.to_string());
-                } else if text.starts_with('/') {
-                    self.widen(|| format!("the module source {:?} is absolute", excerpt(text)));
-                }
-            }
+            Expression::String(text) => self.findings.source(text),
             _ => self.widen(|| "a module source is computed".to_owned()),
         }
     }

@@ -60,6 +60,8 @@ fn what_may_read_elsewhere_widens_and_says_why() {
         "module \"x\" {\n  source = var.source\n}",
         "module \"x\" {\n  source = \"../missing\"\n}",
         "module \"x\" {\n  source = \"../../../up\"\n}",
+        "module \"x\" {\n  source = \"/b\"\n}",
+        "module \"x\" {\n  source = \"git::file:///b\"\n}",
         "resource \"null_resource\" \"r\" {\n  provisioner \"local-exec\" {\n    command = \"cd ../b && ./run\"\n  }\n}",
         "locals { a = ",
         "locals { a = templatestring(var.t, {}) }",
@@ -89,6 +91,8 @@ fn what_may_read_elsewhere_widens_and_says_why() {
     a/main.tf: a module source is computed
     a/main.tf: module source "../missing" is no directory of the artifact
     a/main.tf: module source "../../../up" is no directory of the artifact
+    a/main.tf: the module source "/b" is a path of the machine
+    a/main.tf: the module source "git::file:///b" is a path of the machine
     a/main.tf: the text "cd ../b && ./run" leads out of the module directory
     a/main.tf: does not parse
     a/main.tf: templatestring() may read any file
@@ -160,6 +164,7 @@ fn modules_that_json_calls_are_read_like_any_other() {
     assert!(counts(&reading, "b/x") && !counts(&reading, "b/y"));
     let wide = |text: &str| closure(&[("a/main.tf.json", text)], "a").wide.is_some();
     assert!(wide(r#"{ "module": { "x": { "source": "./missing" } } }"#));
+    assert!(wide(r#"{ "module": [{ "x": { "source": "file:///b" } }] }"#));
     assert!(wide(r#"{ "locals": { "a": "\u002e\u002e/b/x" } }"#));
     assert!(wide(r#"{ "locals": { "a": "${file (\"/b/x\")}" } }"#));
     assert!(wide(r#"{ "locals": { "a": "${dirname (\"x\")}" } }"#));

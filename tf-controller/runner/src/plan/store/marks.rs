@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sha2::{Digest as _, Sha256};
 use sluice_api::annotation;
@@ -85,6 +87,31 @@ pub fn owner(stack: &Stack) -> OwnerReference {
         name: stack.name.clone(),
         uid: stack.uid.clone(),
         ..OwnerReference::default()
+    }
+}
+
+/// One of the immutable Secrets that a stack owns, of which several keep what is too large for one.
+#[must_use]
+pub fn piece(
+    stack: &Stack,
+    name: String,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    data: BTreeMap<String, ByteString>,
+) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: Some(stack.namespace.clone()),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            owner_references: Some(vec![owner(stack)]),
+            ..ObjectMeta::default()
+        },
+        immutable: Some(true),
+        type_: Some("Opaque".to_owned()),
+        data: Some(data),
+        ..Secret::default()
     }
 }
 

@@ -10,7 +10,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sluice_api::annotation;
@@ -22,7 +21,7 @@ use crate::seal::{SALT, SEALED_WITH, Seal, SealError, Subject, digest};
 use marks::held;
 pub use marks::{CHUNKS, DIGEST, RUN};
 pub use marks::{
-    annotations, base_name, is_of, labels, object_name, owner, selector, selector_of_all, short_label,
+    annotations, base_name, is_of, labels, object_name, owner, piece, selector, selector_of_all, short_label,
 };
 
 /// Names the form of a sealed plan.
@@ -244,20 +243,13 @@ fn secrets(
     let secret = |(index, data)| {
         let mut annotations = annotations(name, index);
         annotations.extend(shared.clone());
-        Secret {
-            metadata: ObjectMeta {
-                name: Some(format!("{}-{}-{index}", base_name(name), &mark[..10])),
-                namespace: Some(name.stack.namespace.clone()),
-                labels: Some(labels(&name.stack.name, &name.workspace)),
-                annotations: Some(annotations),
-                owner_references: Some(vec![owner(&name.stack)]),
-                ..ObjectMeta::default()
-            },
-            immutable: Some(true),
-            type_: Some("Opaque".to_owned()),
-            data: Some(data),
-            ..Secret::default()
-        }
+        piece(
+            &name.stack,
+            format!("{}-{}-{index}", base_name(name), &mark[..10]),
+            labels(&name.stack.name, &name.workspace),
+            annotations,
+            data,
+        )
     };
     pieces.into_iter().enumerate().map(secret).collect()
 }

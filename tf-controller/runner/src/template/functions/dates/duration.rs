@@ -3,74 +3,21 @@
 use super::{Args, Fault};
 use crate::template::value::string;
 use gotmpl::Value;
+use sluice_runtime::args;
 
 const SECOND: i64 = 1_000_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// Units of `time.ParseDuration`, in nanoseconds. What begins as another does stands behind it.
-const UNITS: [(&str, i64); 8] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("µs", 1_000),
-    ("μs", 1_000),
-    ("ms", 1_000_000),
-    ("s", SECOND),
-    ("m", MINUTE),
-    ("h", HOUR),
-];
-
 /// `time.ParseDuration`, in nanoseconds: `-1.5h`, `1h2m3s`.
 pub(super) fn parse(text: &str) -> Option<i64> {
-    let (negative, mut rest) = match text.as_bytes().first()? {
-        b'-' => (true, &text[1..]),
-        b'+' => (false, &text[1..]),
-        _ => (false, text),
+    let (sign, span) = match text.strip_prefix('-') {
+        Some(span) if !span.starts_with('+') => (-1, span),
+        _ => (1, text),
     };
-    if rest == "0" {
-        return Some(0);
-    }
-    let mut sum = 0_i128;
-    while {
-        let (part, behind) = one_part(rest)?;
-        sum += part;
-        rest = behind;
-        !rest.is_empty()
-    } {
-        i64::try_from(sum).ok()?;
-    }
-    i64::try_from(if negative { -sum } else { sum }).ok()
-}
-
-/// A number with its unit.
-fn one_part(text: &str) -> Option<(i128, &str)> {
-    let number = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, rest) = text.split_at(number);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
-        return None;
-    }
-    let name = rest
-        .find(|c: char| c == '.' || c.is_ascii_digit())
-        .unwrap_or(rest.len());
-    let (name, rest) = rest.split_at(name);
-    let (_, unit) = UNITS.into_iter().find(|(known, _)| *known == name)?;
-    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // What is behind the 18th digit is less than a nanosecond of an hour.
-    let digits = fraction.get(..18).unwrap_or(fraction);
-    let scale = 10_i128.pow(u32::try_from(digits.len()).ok()?);
-    let fraction: i128 = if digits.is_empty() {
-        0
-    } else {
-        digits.parse().ok()?
-    };
-    Some((
-        i128::from(whole) * i128::from(unit) + fraction * i128::from(unit) / scale,
-        rest,
-    ))
+    let span = args::duration(span).ok()?;
+    i64::try_from(span.as_nanos()).ok().map(|span| sign * span)
 }
 
 /// `duration`: seconds as hours, minutes and seconds.
