@@ -179,22 +179,33 @@ fn waiting_plan(facts: &Facts, pending: &Pending) -> Step {
     if guard(Guard::PlanOnlyWithholds, facts.policy.plan_only) || disabled {
         // A disabled stack only reports drift, which may go away by itself: look again at the interval.
         let again = (disabled || pending.drift).then_some(due);
-        return match again {
-            Some(at) if facts.now >= at => start(facts, RunAction::Plan, Trigger::Interval, 1),
-            again => Step::Rest(Rest::ShowPlan { again }),
+        return match again.and_then(|due| looks_again(facts, due)) {
+            Some(trigger) => start(facts, RunAction::Plan, trigger, 1),
+            None => Step::Rest(Rest::ShowPlan { again }),
         };
     }
     // The guard rails take the word from `auto`, not from a person who names the plan.
     let held = facts.approval == Approval::Auto && guard(Guard::Held, pending.held);
-    match &facts.approval {
-        Approval::Auto | Approval::Given { .. } if !held => apply(facts, pending),
-        Approval::Auto | Approval::None | Approval::Replan if pending.drift && facts.now >= due => {
-            start(facts, RunAction::Plan, Trigger::Interval, 1)
+    let look = looks_again(facts, due).filter(|_| pending.drift);
+    match (&facts.approval, look) {
+        (Approval::Auto | Approval::Given { .. }, _) if !held => apply(facts, pending),
+        (Approval::Auto | Approval::None | Approval::Replan, Some(trigger)) => {
+            start(facts, RunAction::Plan, trigger, 1)
         }
-        Approval::Replan if is_before_this_spec(facts) => start(facts, RunAction::Plan, Trigger::Spec, 1),
+        (Approval::Replan, _) if is_before_this_spec(facts) => {
+            start(facts, RunAction::Plan, Trigger::Spec, 1)
+        }
         _ if held || guard(Guard::Unapproved, true) => Step::Rest(Rest::AwaitApproval),
         _ => apply(facts, pending),
     }
+}
+
+/// Why drift is looked for anew: it may have gone by itself.
+fn looks_again(facts: &Facts, due: Timestamp) -> Option<Trigger> {
+    if facts.request.is_some() {
+        return Some(Trigger::Request);
+    }
+    (facts.now >= due).then_some(Trigger::Interval)
 }
 
 /// The apply of the plan that waits.

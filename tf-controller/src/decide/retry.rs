@@ -47,3 +47,37 @@ impl RetryPolicy {
         self.retries.is_some_and(|retries| attempt > retries)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_is_the_interval_or_doubles_to_its_limit() {
+        let policy = |strategy, seconds, longest| RetryPolicy {
+            interval: SignedDuration::from_secs(seconds),
+            strategy,
+            longest: SignedDuration::from_secs(longest),
+            retries: None,
+        };
+        let day = 24 * 3600;
+        for (strategy, seconds, longest, attempt, wanted) in [
+            (Strategy::Static, 15, day, 1, 15),
+            (Strategy::Static, 42, day, 9, 42),
+            // The limit is that of the doubling: a static interval is as it is said.
+            (Strategy::Static, 42, 10, 9, 42),
+            (Strategy::Exponential, 15, day, 1, 30),
+            (Strategy::Exponential, 15, day, 2, 60),
+            (Strategy::Exponential, 15, day, 5, 480),
+            (Strategy::Exponential, 15, 100, 5, 100),
+            (Strategy::Exponential, 15, day, u32::MAX, day),
+        ] {
+            let delay = policy(strategy, seconds, longest).delay(attempt);
+            assert_eq!(
+                delay.as_secs(),
+                wanted,
+                "{strategy:?} {seconds} {longest} {attempt}"
+            );
+        }
+    }
+}

@@ -219,6 +219,9 @@ fn a_waiting_plan() {
         ("replanned", change(with_pending(60, false), |f| f.approval = Approval::Replan)),
         ("drift, manual", with_pending(60, true)),
         ("drift, manual, interval over", with_pending(600, true)),
+        ("drift, manual, requested", change(with_pending(60, true), |f| f.request = Some("t".into()))),
+        ("not approved, requested", change(with_pending(60, false), |f| f.request = Some("t".into()))),
+        ("drift, approved, requested", change(with_pending(60, true), |f| { f.approval = approved.clone(); f.request = Some("t".into()); })),
         ("drift, auto", change(with_pending(60, true), |f| f.approval = Approval::Auto)),
         ("drift, auto, held", change(with_pending(60, true), |f| { f.approval = Approval::Auto; held(f); })),
         ("drift, auto, held, interval over", change(with_pending(600, true), |f| { f.approval = Approval::Auto; held(f); })),
@@ -227,6 +230,7 @@ fn a_waiting_plan() {
         ("auto, held, inputs changed", change(with_pending(60, false), |f| { f.approval = Approval::Auto; held(f); f.inputs = Inputs::Known("i2".into()); })),
         ("force", change(with_pending(60, false), |f| { f.approval = Approval::Auto; f.policy.forced = true; })),
         ("drift, disabled", change(with_pending(60, true), |f| f.approval = Approval::Disabled)),
+        ("drift, disabled, requested", change(with_pending(60, true), |f| { f.approval = Approval::Disabled; f.request = Some("t".into()); })),
         ("drift, disabled, interval over", change(with_pending(600, true), |f| f.approval = Approval::Disabled)),
     ]), @"
     not approved: AwaitApproval
@@ -241,6 +245,9 @@ fn a_waiting_plan() {
     replanned: AwaitApproval
     drift, manual: AwaitApproval
     drift, manual, interval over: Plan because Interval, attempt 1
+    drift, manual, requested: Plan because Request, attempt 1
+    not approved, requested: AwaitApproval
+    drift, approved, requested: Apply because Approval, attempt 1, plan-main-aa-ee, approved by kubectl
     drift, auto: Apply because Drift, attempt 1, plan-main-aa-ee, approved by auto
     drift, auto, held: AwaitApproval
     drift, auto, held, interval over: Plan because Interval, attempt 1
@@ -249,6 +256,7 @@ fn a_waiting_plan() {
     auto, held, inputs changed: PlanAndApply because Revision, attempt 1, approved by auto
     force: Apply because Approval, attempt 1, plan-main-aa-ee, approved by force
     drift, disabled: ShowPlan Some(540)
+    drift, disabled, requested: Plan because Request, attempt 1
     drift, disabled, interval over: Plan because Interval, attempt 1
     ");
 }

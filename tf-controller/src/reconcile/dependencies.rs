@@ -3,7 +3,7 @@
 
 mod cycle;
 
-use super::{Context, PassError};
+use super::{Context, PassError, resolve::words};
 use crate::decide::{Dependencies, SourceFact};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::DeserializeGuard};
@@ -67,10 +67,7 @@ async fn stands_in_the_way(
     let mut found = match api.get(&name.name).await {
         Ok(found) => found,
         Err(error) => {
-            let text = match error {
-                kube::Error::Api(status) => status.message.clone(),
-                other => other.to_string(),
-            };
+            let text = words(&error);
             return Ok(Some(format!("unable to get '{name}' dependency: {text}")));
         }
     };

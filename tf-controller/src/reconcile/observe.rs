@@ -4,10 +4,11 @@ use super::{
     Context,
     history::in_order,
     report::{phase, succeeded},
+    resolve::words,
 };
 use crate::{
     decide::SourceFact,
-    sources::{self, Found},
+    sources::{self, Found, SourceError},
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::ListParams};
@@ -105,7 +106,7 @@ async fn source(stack: &Terraform, context: &Context) -> Result<Artifact, Source
     let found = api
         .get_opt(&target.name)
         .await
-        .map_err(|error| SourceFact::Unreachable(error.to_string()))?;
+        .map_err(|error| SourceFact::Unreachable(words(&error)))?;
     let Some(repository) = found else {
         let text = format!(
             "GitRepository.source.toolkit.fluxcd.io \"{}\" not found",
@@ -131,6 +132,7 @@ async fn foreign(kind: SourceKind, target: &ObjectName, context: &Context) -> Re
             "{kind_name} \"{name}\" cannot be read: the API serves no {kind_name} of {GROUP}; install Flux's source-controller \
              and its definitions"
         ))),
-        Err(error) => Err(SourceFact::Unreachable(error.to_string())),
+        Err(SourceError::Api(error)) => Err(SourceFact::Unreachable(words(&error))),
+        Err(error @ SourceError::Artifact(_)) => Err(SourceFact::Unreachable(error.to_string())),
     }
 }

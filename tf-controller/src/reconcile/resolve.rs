@@ -12,6 +12,7 @@ mod plan_keys;
 mod variables;
 
 pub use artifacts::Artifacts;
+pub(super) use held::words;
 pub(super) use kept::resolve as resolve_kept;
 
 use super::Context;

@@ -5,6 +5,9 @@ use super::{Report, has_applied, phase, succeeded};
 use crate::reconcile::history::sequence;
 use sluice_api::run::TerraformRun;
 
+/// The reason of a run whose outputs did not reach their Secret.
+const OUTPUTS_FAILED: &str = "OutputsWritingFailed";
+
 /// An apply whose work is done.
 pub(super) struct Landed<'a> {
     /// The run that applied.
@@ -45,5 +48,16 @@ impl<'a> Report<'a> {
         };
         let later = self.ended().take_while(|run| sequence(run) > sequence(apply));
         later.filter(nothing_left).last()
+    }
+
+    /// Whether the Secret holds the outputs of this run's apply: it wrote them itself, or a run after it that found nothing
+    /// else to do.
+    pub(super) fn has_written(&self, apply: &TerraformRun) -> bool {
+        let own = apply.status.as_ref().is_some_and(|s| s.reason != OUTPUTS_FAILED);
+        let later = self.ended().take_while(|run| sequence(run) > sequence(apply));
+        let unchanged = |run: &TerraformRun| {
+            succeeded(run) && run.status.as_ref().is_some_and(|s| s.has_changes == Some(false))
+        };
+        own || later.into_iter().any(unchanged)
     }
 }

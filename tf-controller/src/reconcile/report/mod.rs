@@ -359,7 +359,12 @@ fn apply(report: &Report<'_>) -> Option<Verdict<Kind>> {
             "Apply started",
         ));
     }
-    let run = report.last_apply()?;
+    // A run that has applied and still writes outputs says more than those before it.
+    let going = report
+        .runs
+        .iter()
+        .find(|run| !phase(run).is_final() && has_applied(run));
+    let run = going.or_else(|| report.last_apply())?;
     let verdict = if report.proof(run).is_some() {
         let text = if run.spec.destroy {
             "Destroy applied successfully"
@@ -380,7 +385,7 @@ fn output(report: &Report<'_>) -> Option<Verdict<Kind>> {
     if run.status.as_ref()?.outputs.is_empty() {
         return None;
     }
-    let verdict = if report.stack.spec.write_outputs_to_secret.is_some() {
+    let verdict = if report.stack.spec.write_outputs_to_secret.is_some() && report.has_written(run) {
         let text = format!("Outputs written: {}", run.spec.source.revision);
         Verdict::new(Kind::Output, Truth::True, "TerraformOutputsWritten", text)
     } else {

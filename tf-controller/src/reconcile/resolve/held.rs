@@ -51,7 +51,7 @@ pub(super) fn is_absent(error: &kube::Error) -> bool {
 }
 
 /// What the API said, without the client's own framing.
-pub(super) fn words(error: &kube::Error) -> String {
+pub(in crate::reconcile) fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),

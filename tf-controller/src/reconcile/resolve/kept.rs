@@ -1,7 +1,7 @@
 //! What was applied last in place of inputs that are gone, so that a deletion can still destroy. The runner keeps it
 //! (`sluice_tf_runner::applied`); here it becomes the inputs of a run.
 
-use super::{Context, ResolveError, Resolved, plan_keys};
+use super::{Context, ResolveError, Resolved, held, plan_keys};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, ResourceExt, api::ListParams};
@@ -26,7 +26,7 @@ pub(in crate::reconcile) async fn resolve(
     let list = api
         .list(&params)
         .await
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| failed(held::words(&error)))?;
     let mut runs = applied::runs(&list.items, &stack.uid().unwrap_or_default());
     if runs.is_empty() {
         return Ok(None);

@@ -1,6 +1,6 @@
 //! The object's own key: digests of its inputs and of sensitive values are keyed with it, so that they tell nothing.
 
-use super::{Context, ResolveError};
+use super::{Context, ResolveError, held};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, ResourceExt,
@@ -24,7 +24,7 @@ pub(super) async fn object_key(stack: &Terraform, context: &Context) -> Result<V
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
     let failed = |error: kube::Error| ResolveError::Key {
         name: name.clone(),
-        text: error.to_string(),
+        text: held::words(&error),
     };
     let uid = stack.uid().unwrap_or_default();
     let secret = match api.get_opt(&name).await.map_err(failed)? {

@@ -18,7 +18,7 @@ pub(super) async fn variables(
             return Err(ResolveError::Missing {
                 kind: held::kind_name(from.kind),
                 name: from.name.clone(),
-                text: error.to_string(),
+                text: held::words(&error),
             });
         }
     };

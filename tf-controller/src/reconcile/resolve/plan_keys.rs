@@ -1,6 +1,6 @@
 //! Reads the Secret of `--plan-encryption-secret` for one stack.
 
-use super::{Context, ResolveError};
+use super::{Context, ResolveError, held};
 use crate::inputs::{Holder, plan_keys};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
@@ -20,7 +20,7 @@ pub(super) async fn read(stack: &Terraform, context: &Context) -> Result<Vec<Pla
     let secret = api
         .get(&place.name)
         .await
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| failed(held::words(&error)))?;
     let entries = secret
         .data
         .unwrap_or_default()

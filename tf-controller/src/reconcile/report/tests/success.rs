@@ -100,6 +100,7 @@ fn auto_to_the_end() {
     writing:
       Reconciling True Progressing: Fulfilling prerequisites
       Ready Unknown TerraformAppliedSucceed: Applied successfully: main@sha1:aaaaaaaaaaaaaaaa
+      Apply True TerraformAppliedSucceed: Applied successfully
     applied:
       Ready True TerraformAppliedSucceed: Applied successfully: main@sha1:aaaaaaaaaaaaaaaa
       Apply True TerraformAppliedSucceed: Applied successfully
