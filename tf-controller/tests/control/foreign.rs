@@ -170,4 +170,14 @@ async fn a_source_of_another_namespace_is_denied_until_the_flags_allow_it() {
     world.start(4).await;
     let applied = until("True TerraformAppliedSucceed").await;
     assert_eq!(applied.status.unwrap().last_applied_revision, revision);
+    // A request is dealt with by a look, and the generation stays the one that was observed.
+    let request = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": "now" } } });
+    stacks
+        .patch("net", &PatchParams::default(), &Patch::Merge(request))
+        .await
+        .unwrap();
+    let looked = until("True NoDrift").await;
+    let status = looked.status.unwrap();
+    assert_eq!(status.last_handled_reconcile_at, "now");
+    assert_eq!(status.observed_generation, looked.metadata.generation);
 }

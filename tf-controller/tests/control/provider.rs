@@ -139,3 +139,23 @@ async fn a_slow_destroy_survives_the_controller() {
         (1, 1)
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variable_of_the_environment_reaches_the_provider_and_without_one_it_has_none() {
+    let (world, trial) = world(1).await;
+    let order = json!({ "steps": { "create first": { "fail": "no such host: <{environment}>" } } });
+    trial.order(&order).unwrap();
+    let env = json!([{ "name": "TRIAL_TOKEN", "value": "vault.invalid" }]);
+    let spec = json!({ "runnerPodTemplate": { "spec": { "env": env } }, "retryInterval": "1h" });
+    world.stack("net", spec).await;
+    let failed = world.ready("net", "False TFExecApplyFailed").await;
+    let told = condition(&failed, "Ready");
+    assert!(told.contains("no such host: <vault.invalid>"), "{told}");
+    world.edit("net", json!({ "runnerPodTemplate": null })).await;
+    let failed = world
+        .until("net", "without a variable", |stack| {
+            condition(stack, "Ready").contains("no such host: <>")
+        })
+        .await;
+    assert!(condition(&failed, "Ready").starts_with("False TFExecApplyFailed"));
+}

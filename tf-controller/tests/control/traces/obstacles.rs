@@ -1,0 +1,211 @@
+//! What keeps a stack from running: no source, no artifact, no inputs, no dependency, a lock, a refused reference.
+
+use super::{FIRST_APPLY, MODULE, STACK, Traced};
+use crate::artifacts::digest;
+use crate::locks::{ID, hold};
+use crate::world::SOURCE;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use sluice_api::source::GitRepository;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_source_no_artifact_a_broken_artifact_and_a_good_one() {
+    let traced = Traced::new().await;
+    let world = &traced.world;
+    world.stack(STACK, json!({ "retryInterval": "1h" })).await;
+    world.ready(STACK, "False ArtifactFailed").await;
+    let broken = b"no archive".to_vec();
+    let sum = digest(&broken);
+    world.publish("a", broken, &sum).await;
+    world
+        .ready(STACK, "False ArtifactFailed archive is damaged")
+        .await;
+    let sources: Api<GitRepository> = world.api();
+    let none = json!({ "status": { "artifact": null } });
+    sources
+        .patch_status(SOURCE, &PatchParams::default(), &Patch::Merge(none))
+        .await
+        .unwrap();
+    world.request(STACK, "look").await;
+    world
+        .ready(STACK, "False ArtifactFailed Source is not ready")
+        .await;
+    world.commit("b", &[("main.tf", MODULE)]).await;
+    world.ready(STACK, "True TerraformAppliedSucceed").await;
+    traced
+        .told(
+            r#"
+        Ready False ArtifactFailed: GitRepository.source.toolkit.fluxcd.io "code" not found
+          + Reconciling True ProgressingWithRetry: GitRepository.source.toolkit.fluxcd.io "code" not found
+        Ready False ArtifactFailed: archive is damaged: invalid gzip header
+          + Reconciling True ProgressingWithRetry: archive is damaged: invalid gzip header
+        Ready False ArtifactFailed: Source is not ready, artifact not found
+          + Reconciling True ProgressingWithRetry: Source is not ready, artifact not found
+        Ready Unknown Progressing: Initializing
+          + Reconciling True Progressing: Fulfilling prerequisites
+        Ready Unknown Progressing: Terraform Planning
+        ? Ready Unknown TerraformPlannedWithChanges: Plan generated
+        Ready Unknown Progressing: Applying
+          + Apply Unknown Progressing: Apply started
+        Ready True TerraformAppliedSucceed: Applied successfully: revision b
+          - Reconciling
+          + Apply True TerraformAppliedSucceed: Applied successfully
+          + Output True TerraformOutputsAvailable: Outputs available
+          + Plan True TerraformPlannedWithChanges: Plan generated
+"#,
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inputs_that_are_missing() {
+    let traced = Traced::new().await;
+    let world = &traced.world;
+    world.commit("a", &[("main.tf", MODULE)]).await;
+    let from = json!([{ "kind": "Secret", "name": "late" }]);
+    world
+        .stack(STACK, json!({ "varsFrom": from, "retryInterval": "1h" }))
+        .await;
+    world.ready(STACK, "False VarsGenerationFailed").await;
+    world.secret("late", &[("size", "three")]).await;
+    world.ready(STACK, "True TerraformAppliedSucceed").await;
+    traced
+        .told(
+            r#"
+        Ready False VarsGenerationFailed: cannot read Secret late of varsFrom: secrets "late" not found
+          + Reconciling True ProgressingWithRetry: cannot read Secret late of varsFrom: secrets "late" not found
+        Ready Unknown Progressing: Initializing
+          + Reconciling True Progressing: Fulfilling prerequisites
+        Ready Unknown Progressing: Terraform Planning
+        ? Ready Unknown TerraformPlannedWithChanges: Plan generated
+        Ready Unknown Progressing: Applying
+          + Apply Unknown Progressing: Apply started
+        Ready True TerraformAppliedSucceed: Applied successfully: revision a
+          - Reconciling
+          + Apply True TerraformAppliedSucceed: Applied successfully
+          + Output True TerraformOutputsAvailable: Outputs available
+          + Plan True TerraformPlannedWithChanges: Plan generated
+"#,
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dependency_that_is_missing_and_then_waits() {
+    let traced = Traced::new().await;
+    let world = &traced.world;
+    world.commit("a", &[("main.tf", MODULE)]).await;
+    let spec = json!({ "dependsOn": [{ "name": "below" }], "retryInterval": "1h" });
+    world.stack(STACK, spec).await;
+    world.ready(STACK, "False DependencyNotReady").await;
+    world.stack("below", json!({ "approvePlan": "" })).await;
+    world
+        .ready(
+            STACK,
+            "False DependencyNotReady dependency 'team/below' is not ready",
+        )
+        .await;
+    world.ready("below", "Unknown TerraformPlannedWithChanges").await;
+    world.edit("below", json!({ "approvePlan": "auto" })).await;
+    world.ready(STACK, "True TerraformAppliedSucceed").await;
+    traced
+        .told(
+            r#"
+        Ready False DependencyNotReady: unable to get 'team/below' dependency: terraforms.infra.contrib.fluxcd.io "below" not found
+          + Reconciling True ProgressingWithRetry: unable to get 'team/below' dependency: terraforms.infra.contrib.fluxcd.io "below" not found
+        Ready False DependencyNotReady: dependency 'team/below' is not ready
+          + Reconciling True ProgressingWithRetry: dependency 'team/below' is not ready
+        Ready Unknown Progressing: Initializing
+          + Reconciling True Progressing: Fulfilling prerequisites
+        Ready Unknown Progressing: Terraform Planning
+        ? Ready Unknown TerraformPlannedWithChanges: Plan generated
+        Ready Unknown Progressing: Applying
+          + Apply Unknown Progressing: Apply started
+        Ready True TerraformAppliedSucceed: Applied successfully: revision a
+          - Reconciling
+          + Apply True TerraformAppliedSucceed: Applied successfully
+          + Output True TerraformOutputsAvailable: Outputs available
+          + Plan True TerraformPlannedWithChanges: Plan generated
+"#,
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reference_that_is_denied() {
+    let traced = Traced::new().await;
+    let world = &traced.world;
+    world.commit("a", &[("main.tf", MODULE)]).await;
+    let elsewhere = json!({ "kind": "GitRepository", "name": SOURCE, "namespace": "other" });
+    world.stack(STACK, json!({ "sourceRef": elsewhere })).await;
+    world.ready(STACK, "False AccessDenied").await;
+    world
+        .edit(STACK, json!({ "sourceRef": { "namespace": null } }))
+        .await;
+    world.ready(STACK, "True TerraformAppliedSucceed").await;
+    traced
+        .told(
+            r"
+        Ready False AccessDenied: cannot access other/code, cross-namespace references have been disabled
+          + Stalled True AccessDenied: cannot access other/code, cross-namespace references have been disabled
+        Ready Unknown Progressing: Initializing
+          - Stalled
+          + Reconciling True Progressing: Fulfilling prerequisites
+        Ready Unknown Progressing: Terraform Planning
+        ? Ready Unknown TerraformPlannedWithChanges: Plan generated
+        Ready Unknown Progressing: Applying
+          + Apply Unknown Progressing: Apply started
+        Ready True TerraformAppliedSucceed: Applied successfully: revision a
+          - Reconciling
+          + Apply True TerraformAppliedSucceed: Applied successfully
+          + Output True TerraformOutputsAvailable: Outputs available
+          + Plan True TerraformPlannedWithChanges: Plan generated
+",
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_somebody_holds_and_its_release() {
+    let traced = Traced::new().await;
+    let world = &traced.world;
+    world.commit("a", &[("main.tf", MODULE)]).await;
+    world.stack(STACK, json!({ "retryInterval": "1h" })).await;
+    world.ready(STACK, "True TerraformAppliedSucceed").await;
+    hold(world, STACK).await;
+    world
+        .commit("b", &[("main.tf", &MODULE.replace("\"one\"", "\"two\""))])
+        .await;
+    world.ready(STACK, "False TFExecPlanFailed").await;
+    let named = json!({ "tfstate": { "forceUnlock": "yes", "lockIdentifier": ID } });
+    world.edit(STACK, named).await;
+    world.ready(STACK, "True TerraformAppliedSucceed").await;
+    traced
+        .told(&format!(
+            r"{FIRST_APPLY}
+        Ready Unknown Progressing: Initializing
+          + Reconciling True Progressing: Fulfilling prerequisites
+        Ready Unknown Progressing: Terraform Planning
+        Ready False TFExecPlanFailed: error running Plan: exit status 1 …
+          + Reconciling True ProgressingWithRetry: error running Plan: exit status 1
+          + StateLocked True LockHeld: Terraform Locked with Lock Identifier: 11111111-2222-3333-4444-555555555555
+        Ready Unknown Progressing: Initializing
+          + Reconciling True Progressing: Fulfilling prerequisites
+        # Released, and at once the work that it was in the way of.
+        Ready as before
+          + StateLocked False ForceUnlock: Terraform Force Unlock with Lock Identifier: 11111111-2222-3333-4444-555555555555
+        Ready Unknown Progressing: Terraform Planning
+        ? Ready Unknown TerraformPlannedWithChanges: Plan generated
+        Ready Unknown Progressing: Applying
+          + Apply Unknown Progressing: Apply started
+        Ready True TerraformAppliedSucceed: Applied successfully: revision b
+          - Reconciling
+          - StateLocked
+          + Apply True TerraformAppliedSucceed: Applied successfully
+"
+        ))
+        .await;
+}
