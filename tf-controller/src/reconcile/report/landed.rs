@@ -33,7 +33,11 @@ impl<'a> Report<'a> {
 
     /// The run that tells that this one's apply is done, if it is.
     pub(super) fn proof(&self, apply: &'a TerraformRun) -> Option<&'a TerraformRun> {
-        if has_applied(apply) {
+        let told = apply
+            .status
+            .as_ref()
+            .is_some_and(|status| !status.outputs.is_empty());
+        if has_applied(apply) && (succeeded(apply) || told) {
             return Some(apply);
         }
         if !apply.status.as_ref().is_some_and(|status| status.attempted_apply) {
@@ -47,7 +51,9 @@ impl<'a> Report<'a> {
                 && status.is_some_and(|status| status.has_changes == Some(false))
         };
         let later = self.ended().take_while(|run| sequence(run) > sequence(apply));
-        later.filter(nothing_left).last()
+        let found = later.filter(nothing_left).last();
+        // One that applied and did not get to its outputs: the plan knows them.
+        found.or_else(|| has_applied(apply).then_some(apply))
     }
 
     /// Whether the Secret holds the outputs of this run's apply: it wrote them itself, or a run after it that found nothing

@@ -100,8 +100,10 @@ impl Laws {
         let params = ListParams::default().labels("tfstate=true");
         let mut known = String::new();
         for secret in api.list(&params).await.unwrap().items {
-            let bytes = secret.data.unwrap().remove("tfstate").unwrap().0;
-            GzDecoder::new(&bytes[..]).read_to_string(&mut known).unwrap();
+            // One that was made and not yet written has none.
+            let state = secret.data.and_then(|mut data| data.remove("tfstate"));
+            let Some(bytes) = state else { continue };
+            GzDecoder::new(&bytes.0[..]).read_to_string(&mut known).unwrap();
         }
         for thing in trial.things().unwrap() {
             if !known.contains(&format!("\"name\": \"{thing}\"")) {

@@ -182,6 +182,16 @@ fn an_apply_whose_end_is_not_on_record_is_done_when_nothing_is_left_to_do() {
         "TerraformAppliedFail false []",
         "a plan before it proves nothing"
     );
+    let mut before_outputs = lost(1);
+    merge(&mut before_outputs["status"], json!({ "applied": true }));
+    assert_eq!(
+        told(vec![before_outputs.clone()]),
+        "TerraformAppliedSucceed true []"
+    );
+    assert_eq!(
+        told(vec![before_outputs, nothing(2)]),
+        "TerraformAppliedSucceed true [\"a\"]"
+    );
     let mut destroys = nothing(2);
     merge(&mut destroys["spec"], json!({ "destroy": true }));
     assert_eq!(
