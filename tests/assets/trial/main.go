@@ -147,7 +147,7 @@ func (p *provider) ReadResource(_ context.Context, r *tfprotov6.ReadResourceRequ
 		return nil, err
 	}
 	id := text(state["id"])
-	if _, err := p.obey("read", id); err != nil {
+	if _, err := p.obey("read", id, text(state["secret"])); err != nil {
 		return &tfprotov6.ReadResourceResponse{NewState: r.CurrentState, Diagnostics: failed(err)}, nil
 	}
 	found, err := p.load(id)
@@ -171,7 +171,7 @@ func (p *provider) PlanResourceChange(_ context.Context, r *tfprotov6.PlanResour
 	if err != nil || wanted == nil {
 		return &tfprotov6.PlanResourceChangeResponse{PlannedState: r.ProposedNewState}, err
 	}
-	if _, err := p.obey("plan", text(wanted["name"])); err != nil {
+	if _, err := p.obey("plan", text(wanted["name"]), text(prior["secret"])); err != nil {
 		return &tfprotov6.PlanResourceChangeResponse{PlannedState: r.ProposedNewState, Diagnostics: failed(err)}, nil
 	}
 	answer := &tfprotov6.PlanResourceChangeResponse{}
@@ -203,7 +203,7 @@ func (p *provider) ApplyResourceChange(_ context.Context, r *tfprotov6.ApplyReso
 	}
 	if planned == nil {
 		id := text(prior["id"])
-		given, err := p.obey("delete", id)
+		given, err := p.obey("delete", id, text(prior["secret"]))
 		if err != nil {
 			return kept(err)
 		}
@@ -226,7 +226,7 @@ func (p *provider) ApplyResourceChange(_ context.Context, r *tfprotov6.ApplyReso
 	} else {
 		made.Random, kindSecret = text(prior["random"]), text(prior["secret"])
 	}
-	given, err := p.obey(step, made.Name)
+	given, err := p.obey(step, made.Name, kindSecret)
 	if err != nil {
 		return kept(err)
 	}
@@ -252,7 +252,7 @@ func (p *provider) ApplyResourceChange(_ context.Context, r *tfprotov6.ApplyReso
 }
 
 func (p *provider) ReadDataSource(context.Context, *tfprotov6.ReadDataSourceRequest) (*tfprotov6.ReadDataSourceResponse, error) {
-	if _, err := p.obey("value", ""); err != nil {
+	if _, err := p.obey("value", "", ""); err != nil {
 		return &tfprotov6.ReadDataSourceResponse{Diagnostics: failed(err)}, nil
 	}
 	told, err := p.orders()
@@ -265,8 +265,8 @@ func (p *provider) ReadDataSource(context.Context, *tfprotov6.ReadDataSourceRequ
 	return &tfprotov6.ReadDataSourceResponse{State: &value}, err
 }
 
-// obey writes the step down and does what the orders say of it.
-func (p *provider) obey(step, name string) (order, error) {
+// obey writes the step down and does what the orders say of it; secret is what the state holds of the thing.
+func (p *provider) obey(step, name, secret string) (order, error) {
 	log, err := os.OpenFile(filepath.Join(p.world, "calls.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return order{}, err
@@ -303,7 +303,7 @@ func (p *provider) obey(step, name string) (order, error) {
 	}
 	if given.Fail != "" {
 		// A careless provider tells what it was given.
-		told := strings.NewReplacer("{token}", p.token, "{environment}", os.Getenv("TRIAL_TOKEN"))
+		told := strings.NewReplacer("{token}", p.token, "{environment}", os.Getenv("TRIAL_TOKEN"), "{secret}", secret)
 		return given, errors.New(told.Replace(given.Fail))
 	}
 	return given, nil

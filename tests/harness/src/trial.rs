@@ -111,8 +111,8 @@ impl Trial {
 
     /// Says how the steps `read`, `plan`, `create`, `update`, `delete` and `value` are to go (`create a`: for that resource
     /// alone), each with `delayMs`, `fail`,
-    /// `failAfter`, `crash` and `hang` (in `fail`, `{token}` and `{environment}` stand for the configured token and for
-    /// `TRIAL_TOKEN`); beside `steps` stand `ignoreInterrupts`, `secret` and `value`.
+    /// `failAfter`, `crash` and `hang` (in `fail`, `{token}`, `{environment}` and `{secret}` stand for the configured token, for
+    /// `TRIAL_TOKEN` and for what the state holds); beside `steps` stand `ignoreInterrupts`, `secret` and `value`.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -5,7 +5,7 @@
 //! hides not at all.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -21,7 +21,7 @@ use crate::plan::document::{Change, PlanDocument};
 pub const SHORTEST: usize = 6;
 /// Most values that are remembered; the longest are dropped last.
 const MOST: usize = 10_000;
-/// Longest part of a value that is looked for; what is longer is found by its beginning.
+/// Longest part of a value that is looked for; what is longer is found by its beginning, and goes to its end.
 const LONGEST: usize = 1024;
 /// Most memory of the compiled search, in bytes.
 const SEARCH_LIMIT: usize = 64 << 20;
@@ -40,9 +40,11 @@ impl Secrets {
     /// Remembers a value: each of its lines, since errors quote line by line, as it is and as JSON writes it.
     pub fn learn(&mut self, value: &str) {
         for line in value.lines().map(str::trim) {
-            self.remember(line);
-            let json = Value::from(line).to_string();
-            self.remember(json.trim_matches('"'));
+            for text in [Some(line), assigned(line)].into_iter().flatten() {
+                self.remember(text);
+                let json = Value::from(text).to_string();
+                self.remember(json.trim_matches('"'));
+            }
         }
     }
 
@@ -110,6 +112,32 @@ impl Secrets {
             .values()
             .for_each(|change| self.learn_change(change));
         plan.sensitive_variables().for_each(|value| self.learn_all(value));
+    }
+
+    /// Remembers what the JSON of a state marks as sensitive: outputs, and attributes of resources in all modules.
+    pub fn learn_state(&mut self, state: &Value) {
+        let outputs = state.pointer("/values/outputs").and_then(Value::as_object);
+        for output in outputs.into_iter().flat_map(serde_json::Map::values) {
+            if output["sensitive"] == true {
+                self.learn_all(&output["value"]);
+            }
+        }
+        let mut modules: Vec<&Value> = state.pointer("/values/root_module").into_iter().collect();
+        while let Some(module) = modules.pop() {
+            for resource in module["resources"].as_array().into_iter().flatten() {
+                self.learn_marked(&resource["values"], &resource["sensitive_values"]);
+            }
+            modules.extend(module["child_modules"].as_array().into_iter().flatten());
+        }
+    }
+
+    /// Remembers the values of variables whose names say that they are secret. Others of an environment are no secret's
+    /// worth: hiding a region would make every text unreadable.
+    pub fn learn_environment(&mut self, environment: &BTreeMap<String, String>) {
+        environment
+            .iter()
+            .filter(|(name, _)| is_secretive(name))
+            .for_each(|(_, value)| self.learn(value));
     }
 
     /// Adds those of another.
@@ -187,6 +215,47 @@ impl Secrets {
     }
 }
 
+/// Whether a variable of this name holds a secret, as far as a name can tell. Such as name a file do not.
+fn is_secretive(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let tells = [
+        "SECRET",
+        "TOKEN",
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "CREDENTIAL",
+    ]
+    .iter()
+    .any(|word| name.contains(word));
+    let key = ["API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "ACCOUNT_KEY"]
+        .iter()
+        .any(|word| name.ends_with(word));
+    let place = ["_FILE", "_PATH", "_URI", "_URL", "_PROFILE"]
+        .iter()
+        .any(|word| name.ends_with(word));
+    (tells || key) && !place
+}
+
+/// What a line of a configuration gives to a name that says that it is secret: `token = "…"`, `"password": "…",`, `secret: …`.
+fn assigned(line: &str) -> Option<&str> {
+    let quotes: &[char] = &['"', '\'', ' ', '\t', ','];
+    let (name, value) = line.split_once(['=', ':'])?;
+    is_secretive(name.trim_matches(quotes)).then(|| value.trim_matches(quotes))
+}
+
+/// A value as it stands in a text: the CLI breaks its own lines where there is white space, and draws a bar before each. What
+/// was cut goes to the end of its word.
+fn pattern(value: &str) -> String {
+    let words: Vec<_> = value.split_ascii_whitespace().map(regex::escape).collect();
+    let pattern = words.join("(?:[ \\t\\r\\n\\x0c|]|\u{2502})+");
+    if value.len() + 4 > LONGEST {
+        format!("{pattern}[^ \\t\\r\\n]*")
+    } else {
+        pattern
+    }
+}
+
 /// How the values are looked for.
 #[derive(Clone)]
 enum Search {
@@ -204,7 +273,7 @@ impl Search {
         }
         let mut values: Vec<_> = values.iter().collect();
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        let each: Vec<_> = values.iter().map(|value| regex::escape(value)).collect();
+        let each: Vec<_> = values.iter().map(|value| pattern(value)).collect();
         let built = RegexBuilder::new(&each.join("|"))
             .unicode(false)
             .size_limit(SEARCH_LIMIT)
@@ -250,6 +319,66 @@ mod tests {
         assert_eq!(
             value,
             json!({ "a": ["<(sensitive)>", "(sensitive)", 12], "b": null })
+        );
+    }
+
+    #[test]
+    fn a_value_with_spaces_is_found_where_the_cli_breaks_its_lines_and_a_long_one_goes_whole() {
+        let secrets = knowing(&["my long secret phrase"]);
+        for text in [
+            "x my long\n  secret phrase y",
+            "x my long\n\u{2502} secret  phrase y",
+        ] {
+            assert_eq!(secrets.hide(text), "x (sensitive) y");
+        }
+        assert_eq!(secrets.hide("my long secret"), "my long secret");
+        let long = "k".repeat(3 * LONGEST);
+        assert_eq!(
+            knowing(&[&long]).hide(&format!("bad token {long} given")),
+            "bad token (sensitive) given"
+        );
+    }
+
+    #[test]
+    fn a_state_tells_what_is_sensitive_and_names_of_variables_do() {
+        let mut secrets = Secrets::default();
+        secrets.learn_state(&json!({ "values": {
+            "outputs": { "o": { "sensitive": true, "value": "output-value" }, "p": { "sensitive": false, "value": "open-output" } },
+            "root_module": { "resources": [{ "values": { "a": "attribute-one", "b": "open-value" }, "sensitive_values": { "a": true } }],
+                "child_modules": [{ "resources": [{ "values": { "l": ["open-text", "inner-value"] },
+                    "sensitive_values": { "l": [false, true] } }] }] } } }));
+        secrets.learn_environment(&BTreeMap::from(
+            [
+                ("AWS_SECRET_ACCESS_KEY", "access-key-value"),
+                ("TF_TOKEN_app_terraform_io", "token-value"),
+                ("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/token"),
+                ("AWS_REGION", "eu-central-1"),
+                ("KEYBOARD", "qwertz-layout"),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned())),
+        ));
+        assert_eq!(
+            secrets.values(),
+            [
+                "access-key-value",
+                "attribute-one",
+                "inner-value",
+                "output-value",
+                "token-value"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_configuration_gives_to_a_secret_name_is_found_by_itself() {
+        let secrets = knowing(&[
+            "credentials \"host\" {\n  token = \"token-value\"\n  region = \"eu-west-1\"\n}",
+            "{\n  \"password\": \"json-value\",\n  \"user\": \"somebody\"\n}",
+            "secret_key: yaml-value",
+        ]);
+        assert_eq!(
+            secrets.hide("token-value json-value yaml-value eu-west-1 somebody"),
+            "(sensitive) (sensitive) (sensitive) eu-west-1 somebody"
         );
     }
 

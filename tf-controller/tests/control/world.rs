@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sluice_api::{
     interval::Interval, reference::CrossNamespace, source::GitRepository, terraform::Terraform,
 };
-use sluice_embedded::{Embedded, Server, Serving};
+use sluice_embedded::{Embedded, Server, Serving, Store};
 use sluice_runtime::{
     client,
     clock::SystemClock,
@@ -53,6 +53,8 @@ pub(crate) struct World {
     pub(crate) kubeconfig: PathBuf,
     /// Whether references may leave their namespace, for the next controller.
     pub(crate) cross_namespace: CrossNamespace,
+    /// What the controllers measure.
+    pub(crate) metrics: Metrics,
     controllers: Vec<(Token, JoinHandle<()>)>,
     _served: (Embedded, Serving),
 }
@@ -73,13 +75,23 @@ impl World {
 
     /// The same, with more definitions.
     pub(crate) async fn serving(more: &[Value]) -> Self {
-        http::install_crypto();
+        Self::of(tempfile::tempdir().unwrap(), Store::memory(), more).await
+    }
+
+    /// Without a controller; what the API holds lies in the file `store`.
+    pub(crate) async fn in_a_file() -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let store = Store::file(dir.path().join("store")).unwrap();
+        Self::of(dir, store, &[]).await
+    }
+
+    async fn of(dir: tempfile::TempDir, store: Store, more: &[Value]) -> Self {
+        http::install_crypto();
         let mut definitions = serde_json::to_value(sluice_api::crds()).unwrap();
         loosen(&mut definitions);
         definitions.as_array_mut().unwrap().extend_from_slice(more);
         let definitions: Vec<_> = serde_json::from_value(definitions).unwrap();
-        let embedded = Server::builder().crds(definitions).build().unwrap();
+        let embedded = Server::builder().crds(definitions).store(store).build().unwrap();
         let serving = embedded
             .serve("127.0.0.1:0".parse().unwrap(), &dir.path().join("api"))
             .await
@@ -100,6 +112,7 @@ impl World {
             runner: None,
             plan_encryption: None,
             environment: BTreeMap::new(),
+            metrics: Metrics::new(),
             controllers: Vec::new(),
             cross_namespace: CrossNamespace::Denied,
             _served: (embedded, serving),
@@ -152,6 +165,7 @@ impl World {
         // Controllers on one machine have directories of their own.
         let scratch = format!("scratch-{}", self.controllers.len());
         let mut options = options(&client, runs, self.dir.path().join(scratch));
+        options.settings.metrics = self.metrics.clone();
         options.plan_encryption.clone_from(&self.plan_encryption);
         options.glass = self.glass.then(|| Interval::from_secs(600));
         options.cross_namespace = self.cross_namespace;

@@ -153,6 +153,12 @@ pub fn show_json(plan: &Path) -> Vec<String> {
     ]
 }
 
+/// `show -json` of the state.
+#[must_use]
+pub fn show_state() -> Vec<String> {
+    words(&["show", "-json", "-no-color"])
+}
+
 /// `output -json`.
 #[must_use]
 pub fn output() -> Vec<String> {

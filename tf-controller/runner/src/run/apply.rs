@@ -179,6 +179,9 @@ async fn write_outputs(
     let file = workspace.capture(Step::Output, &argv::output()).await?;
     let file = File::open(file).map_err(|source| failed("read the outputs", source))?;
     let found = output::parse(file)?;
+    for output in found.values().filter(|output| output.sensitive) {
+        workspace.reporter.secrets().learn_all(&output.value);
+    }
     workspace
         .reporter
         .say(|status| status.outputs = found.keys().cloned().collect());

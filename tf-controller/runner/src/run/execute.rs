@@ -23,8 +23,8 @@ use super::report::Reporter;
 use super::workdir::{self, Places, Tenant};
 use super::workspace::Workspace;
 use super::{
-    apply, errored, gate, glass, kept, lasting, plan, prepare, release, standing, stored, surroundings,
-    unlock, webhook,
+    apply, errored, gate, glass, kept, lasting, plan, prepare, release, remembered, standing, stored,
+    surroundings, unlock, webhook,
 };
 use crate::bundle::{self, Bundle};
 use crate::cli::process::Limits;
@@ -179,6 +179,7 @@ async fn carry_out(
     let module = prepare::module_directory(&directory.root, &bundle.path)?;
     errored::disown(&module)?;
     let environment = prepare::command_environment(context, &bundle, &module, &directory.home)?;
+    reporter.secrets().learn_environment(&environment);
     prepare::write_generated(&module, &directory.home, &bundle)?;
     let found = tool::find(
         environment.get("PATH").map_or("", String::as_str),
@@ -196,6 +197,9 @@ async fn carry_out(
         &keep_directory,
     )
     .await;
+    if let Err(error) = &outcome {
+        remembered::learn(&workspace, error).await;
+    }
     if !keep_directory.get() {
         directory.clear()?;
     }
@@ -222,6 +226,10 @@ async fn approved_plan(
                 return Err(RunError::NotExact(
                     "the stored plan has another effect than the approved".to_owned(),
                 ));
+            }
+            if loaded.context.destroy != run.spec.destroy {
+                let text = "of the run and the stored plan one is to destroy, and the other is not";
+                return Err(RunError::NotExact(text.to_owned()));
             }
             Ok(Some(loaded))
         }

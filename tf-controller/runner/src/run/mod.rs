@@ -21,6 +21,7 @@ mod patience;
 mod plan;
 mod prepare;
 mod release;
+mod remembered;
 mod rendered;
 mod report;
 mod standing;

@@ -274,6 +274,17 @@ fn shown(json: &Path, secrets: &Secrets) -> std::io::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&whole)?)
 }
 
+/// The values that the texts of the plan's apply must not show, without those of the environment: the apply has its own, and
+/// credentials of a machine do not belong into a Secret of a stack.
+fn worth_keeping(workspace: &Workspace<'_>) -> Vec<String> {
+    let mut environment = Secrets::default();
+    environment.learn_environment(&workspace.environment);
+    let passing = environment.values();
+    let mut values = workspace.reporter.secrets().values();
+    values.retain(|value| !passing.contains(value));
+    values
+}
+
 fn to_store(
     bundle: &Bundle,
     workspace: &Workspace<'_>,
@@ -300,7 +311,7 @@ fn to_store(
         tool: tool.name,
         tool_version: tool.version,
         destroy: run.spec.destroy,
-        secrets: workspace.reporter.secrets().values(),
+        secrets: worth_keeping(workspace),
     };
     Ok(StoredPlan { plan, context })
 }

@@ -83,12 +83,7 @@ impl Reporter {
             wanted.version += 1;
             change(&mut wanted.status);
             note_step(&mut wanted.status);
-            let secrets = self.secrets();
-            for text in [&mut wanted.status.message, &mut wanted.status.human_plan] {
-                if let Cow::Owned(clean) = secrets.hide(text) {
-                    *text = clean;
-                }
-            }
+            hide(&self.secrets(), &mut wanted.status);
         });
     }
 
@@ -112,6 +107,22 @@ impl Reporter {
             Err(_) => Err(ReportError::Late(within)),
             Ok(Ok(state)) if matches!(*state, Written::UpTo(_)) => Ok(()),
             Ok(_) => Err(ReportError::Refused),
+        }
+    }
+}
+
+/// Takes what nobody may read out of every text that is not our own word: keys of resources and identifiers come from values.
+fn hide(secrets: &Secrets, status: &mut TerraformRunStatus) {
+    let addresses = status.change_entries.iter_mut().map(|change| &mut change.address);
+    let entries = status.inventory.iter_mut().flat_map(|listed| &mut listed.entries);
+    let texts = [&mut status.message, &mut status.human_plan, &mut status.held];
+    for text in texts
+        .into_iter()
+        .chain(addresses)
+        .chain(entries.map(|entry| &mut entry.identifier))
+    {
+        if let Cow::Owned(clean) = secrets.hide(text) {
+            *text = clean;
         }
     }
 }

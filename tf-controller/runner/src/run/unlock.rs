@@ -1,11 +1,13 @@
 //! A state lock that a dead run of ours left behind is released; any other lock stands.
 //!
 //! The proof: the stack's directory lock is ours, so no CLI of this stack lives on this machine; the lock's holder is this
-//! user on this host; and it was taken inside the time of an ended run of this very stack.
+//! user on this host; and it was taken inside the time of an ended run of this very stack, which did not end well and did not
+//! itself meet that lock. A person on this machine has the same name: whatever ended well left no lock, and what met one did
+//! not take it.
 
 use jiff::Timestamp;
 use kube::api::{Api, ListParams};
-use sluice_api::run::{LockInfo, TerraformRun};
+use sluice_api::run::{LockInfo, Phase, TerraformRun};
 
 use super::context::Context;
 use super::error::{RunError, Step};
@@ -91,7 +93,9 @@ fn holder<'a>(
             .finished_at
             .as_ref()
             .is_none_or(|time| created.as_second() <= time.0.as_second());
-        by_us && began && ended
+        let left_none = matches!(status.phase, Phase::Succeeded | Phase::Superseded);
+        let met_it = status.lock.as_ref().is_some_and(|met| met.id == lock.id);
+        by_us && began && ended && !left_none && !met_it
     };
     runs.find(took).and_then(|run| run.metadata.name.clone())
 }
@@ -128,6 +132,23 @@ mod tests {
             created: "2026-11-21 11:37:28.445320369 +0000 UTC".into(),
             operation: "OperationTypeApply".into(),
         }
+    }
+
+    #[test]
+    fn a_lock_that_a_person_took_while_a_run_of_ours_went_on_stands() {
+        let lasted = || run("me@vm:1", "2026-11-21T11:37:00Z", Some("2026-11-21T11:38:00Z"));
+        let dead = |run: &TerraformRun| holder(&lock("me@vm"), [run].into_iter(), "me@vm").is_some();
+        assert!(dead(&lasted()));
+        for phase in [Phase::Succeeded, Phase::Superseded] {
+            let mut run = lasted();
+            run.status.as_mut().unwrap().phase = phase;
+            assert!(!dead(&run), "{phase:?} left no lock");
+        }
+        let mut met = lasted();
+        met.status.as_mut().unwrap().lock = Some(lock("me@vm"));
+        assert!(!dead(&met), "it met the lock and did not take it");
+        met.status.as_mut().unwrap().lock.as_mut().unwrap().id = "2".into();
+        assert!(dead(&met));
     }
 
     #[test]

@@ -309,9 +309,11 @@ mod tests {
         let other = take(&of("net.x"), "net.x-1", SHORT, &stop).await.unwrap();
         let killed = take(&of("net"), "net-1", SHORT, &stop).await.unwrap();
         std::fs::write(killed.scratch.path().join("1.out"), "hunter2").unwrap();
-        let WorkDirectory { scratch, _lock, .. } = killed;
+        let WorkDirectory {
+            scratch, _lock: lock, ..
+        } = killed;
         let left = scratch.keep();
-        drop(_lock);
+        drop(lock);
         let next = take(&of("net"), "net-2", SHORT, &stop).await.unwrap();
         assert!(!left.exists() && next.scratch.path().is_dir() && other.scratch.path().is_dir());
     }

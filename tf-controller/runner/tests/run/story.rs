@@ -290,3 +290,18 @@ async fn the_names_of_outputs_are_the_same_whether_their_values_are_read_or_not(
     let read = world.run(Wish::plan_and_apply().with(bundle)).await;
     assert_eq!(status(&read).outputs, names, "{:?}", read.status);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approved_plan_is_not_applied_by_a_run_that_destroys_nor_the_reverse() {
+    let world = World::new("").await;
+    world.commit(&[("main.tf", MODULE)]);
+    let planned = world.run(Wish::plan()).await;
+    let other = Wish {
+        destroy: true,
+        ..Wish::apply(&planned)
+    };
+    let refused = world.run(other).await;
+    let status = refused.status.as_ref().unwrap();
+    assert!(!status.attempted_apply, "{status:?}");
+    assert!(status.message.contains("one is to destroy"), "{status:?}");
+}

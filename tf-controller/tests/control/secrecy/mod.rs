@@ -1,5 +1,7 @@
 //! Values that nobody may read: planted in every way in, and looked for everywhere but in the Secrets that hold them.
 
+mod channels;
+
 use crate::looks::{condition, pending};
 use crate::world::{NAMESPACE, World};
 use k8s_openapi::api::core::v1::Secret;
@@ -12,7 +14,7 @@ use sluice_harness::trial::Trial;
 use std::{
     io::Write,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -23,6 +25,31 @@ const TOKEN: &str = "canary-token-77be";
 const PROVIDER: &str = "canary-of-the-provider-c0de";
 const CHANGED: &str = "canary-changed-by-hand-1b2c";
 const ALL: [&str; 5] = [VARIABLE, SECRET_VARIABLE, TOKEN, PROVIDER, CHANGED];
+/// The file of the API's objects, in which stands what the user wrote.
+const STORE: &str = "store";
+
+/// What is looked for.
+#[derive(Clone, Copy)]
+struct Canaries<'a> {
+    /// Values that stand in Secrets alone.
+    hidden: &'a [&'a str],
+    /// Values that the user wrote into a spec in clear, which nobody may carry further.
+    in_specs: &'a [&'a str],
+}
+
+/// The log of this process, whichever test is the first to ask for it.
+fn log() -> Log {
+    static LOG: OnceLock<Log> = OnceLock::new();
+    let made = LOG.get_or_init(|| {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone());
+        let subscriber = subscriber.with_max_level(tracing::Level::DEBUG).finish();
+        // For the whole process: the controller's work is done on many threads.
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+        log
+    });
+    made.clone()
+}
 
 /// What everything in this process logs.
 #[derive(Clone, Default)]
@@ -48,8 +75,9 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-fn search(place: &str, text: &[u8], found: &mut Vec<String>) {
-    for canary in ALL {
+fn search(place: &str, text: &[u8], canaries: Canaries<'_>, found: &mut Vec<String>) {
+    let wanted = canaries.in_specs.iter().filter(|_| !place.ends_with(STORE));
+    for canary in canaries.hidden.iter().chain(wanted) {
         if text
             .windows(canary.len())
             .any(|window| window == canary.as_bytes())
@@ -59,20 +87,21 @@ fn search(place: &str, text: &[u8], found: &mut Vec<String>) {
     }
 }
 
-fn search_files(directory: &Path, found: &mut Vec<String>) {
+fn search_files(directory: &Path, canaries: Canaries<'_>, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
-        search("the name of a file", path.as_os_str().as_encoded_bytes(), found);
+        let name = path.as_os_str().as_encoded_bytes();
+        search("the name of a file", name, canaries, found);
         if path.is_dir() {
-            search_files(&path, found);
+            search_files(&path, canaries, found);
         } else if let Ok(text) = std::fs::read(&path) {
-            search(&path.display().to_string(), &text, found);
+            search(&path.display().to_string(), &text, canaries, found);
         }
     }
 }
 
 /// Every object of the namespace, without what Secrets are there to hold and without what the user wrote.
-async fn search_objects(world: &World, found: &mut Vec<String>) {
+async fn search_objects(world: &World, canaries: Canaries<'_>, found: &mut Vec<String>) {
     for (group, version, kind) in [
         ("", "v1", "Event"),
         ("", "v1", "ConfigMap"),
@@ -92,14 +121,14 @@ async fn search_objects(world: &World, found: &mut Vec<String>) {
             if kind == "Terraform" {
                 whole["spec"] = Value::Null;
             }
-            search(&place, whole.to_string().as_bytes(), found);
+            search(&place, whole.to_string().as_bytes(), canaries, found);
         }
     }
-    search_readable_plans(world, found).await;
+    search_readable_plans(world, canaries, found).await;
 }
 
 /// The plan's JSON lies in a Secret, compressed, and is for people to read.
-async fn search_readable_plans(world: &World, found: &mut Vec<String>) {
+async fn search_readable_plans(world: &World, canaries: Canaries<'_>, found: &mut Vec<String>) {
     let secrets: Api<Secret> = world.api();
     let params = ListParams::default().labels("infra.contrib.fluxcd.io/plan-name=json.json");
     for secret in secrets.list(&params).await.unwrap().items {
@@ -107,16 +136,18 @@ async fn search_readable_plans(world: &World, found: &mut Vec<String>) {
             let mut text = Vec::new();
             let mut unpacked = flate2::read::GzDecoder::new(&value.0[..]);
             std::io::Read::read_to_end(&mut unpacked, &mut text).unwrap();
-            search(&format!("the readable plan's {key}"), &text, found);
+            search(&format!("the readable plan's {key}"), &text, canaries, found);
         }
     }
 }
 
-async fn nothing_found(world: &World, log: &Log, when: &str) {
+async fn nothing_found(world: &World, canaries: Canaries<'_>, when: &str) {
     let mut found = Vec::new();
-    search_objects(world, &mut found).await;
-    search_files(world.dir.path(), &mut found);
-    search("the log", &log.0.lock().unwrap(), &mut found);
+    search_objects(world, canaries, &mut found).await;
+    search_files(world.dir.path(), canaries, &mut found);
+    search("the log", &log().0.lock().unwrap(), canaries, &mut found);
+    let metrics = world.metrics.text();
+    search("the metrics", metrics.as_bytes(), canaries, &mut found);
     assert!(found.is_empty(), "{when}: {found:#?}");
 }
 
@@ -142,11 +173,11 @@ output "out" {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_value_that_nobody_may_read_is_written_anywhere_but_into_secrets() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone());
-    let subscriber = subscriber.with_max_level(tracing::Level::DEBUG).finish();
-    // For the whole process: the controller's work is done on many threads.
-    let _ = tracing::subscriber::set_global_default(subscriber);
+    log();
+    let canaries = Canaries {
+        hidden: &ALL,
+        in_specs: &[],
+    };
     let trial = Trial::create().unwrap();
     let mut world = World::without_controller().await;
     let config = trial.cli_config().display().to_string();
@@ -167,7 +198,7 @@ async fn no_value_that_nobody_may_read_is_written_anywhere_but_into_secrets() {
     }
     let planned = world.ready("human", "Unknown TerraformPlannedWithChanges").await;
     world.ready("json", "Unknown TerraformPlannedWithChanges").await;
-    nothing_found(&world, &log, "planned").await;
+    nothing_found(&world, canaries, "planned").await;
 
     // A provider that tells in its error what it was given, while an apply is made of a stored plan.
     let careless = json!({ "secret": PROVIDER, "steps": { "create": { "fail": "bad token {token}" } } });
@@ -181,7 +212,7 @@ async fn no_value_that_nobody_may_read_is_written_anywhere_but_into_secrets() {
         "{}",
         condition(&failed, "Ready")
     );
-    nothing_found(&world, &log, "failed").await;
+    nothing_found(&world, canaries, "failed").await;
 
     trial.order(&json!({ "secret": PROVIDER })).unwrap();
     world.edit("human", json!({ "approvePlan": "auto" })).await;
@@ -190,7 +221,7 @@ async fn no_value_that_nobody_may_read_is_written_anywhere_but_into_secrets() {
         world.value("out", "out").await.unwrap(),
         format!("{PROVIDER} {VARIABLE}")
     );
-    nothing_found(&world, &log, "applied").await;
+    nothing_found(&world, canaries, "applied").await;
 
     // Drift, and an error while it is planned.
     world.edit("human", json!({ "approvePlan": "" })).await;
@@ -203,5 +234,5 @@ async fn no_value_that_nobody_may_read_is_written_anywhere_but_into_secrets() {
             condition(stack, "Ready").contains("no such (sensitive)")
         })
         .await;
-    nothing_found(&world, &log, "failed to read").await;
+    nothing_found(&world, canaries, "failed to read").await;
 }
