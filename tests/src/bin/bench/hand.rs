@@ -1,6 +1,5 @@
 //! The bare CLI, called as somebody would by hand: the same module, the same backend on the same API.
 
-use crate::stacks;
 use sluice_tests::Failed;
 use std::{
     path::{Path, PathBuf},
@@ -25,10 +24,10 @@ impl Hand {
     }
 
     /// `init && plan && apply` in a new directory.
-    pub(crate) fn first(&self, name: &str) -> Result<Duration, Failed> {
+    pub(crate) fn first(&self, name: &str, module: &str) -> Result<Duration, Failed> {
         let folder = self.folder.join(name);
         std::fs::create_dir_all(&folder)?;
-        std::fs::write(folder.join("main.tf"), stacks::TWENTY)?;
+        std::fs::write(folder.join("main.tf"), module)?;
         let backend = format!(
             "terraform {{\n  backend \"kubernetes\" {{\n    secret_suffix = \"hand-{name}\"\n    namespace = \"default\"\n  }}\n}}\n"
         );

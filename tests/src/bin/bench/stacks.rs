@@ -22,9 +22,18 @@ const AT_ONCE: usize = 16;
 pub(crate) const TWENTY: &str = "resource \"terraform_data\" \"it\" {\n  count = 20\n  input = count.index\n}\n\
     output \"ids\" {\n  value = terraform_data.it[*].id\n}\noutput \"count\" {\n  value = length(terraform_data.it)\n}\n";
 
-/// The repository: the module of the single stacks, and a small one for each of many.
+/// The same number of resources, each of which takes a second to make, as those of a service do at least.
+pub(crate) const SLOW: &str = "resource \"terraform_data\" \"it\" {\n  count = 20\n  input = count.index\n  provisioner \"local-exec\" {\n    \
+    command = \"sleep 1\"\n  }\n}\n";
+
+/// The modules of the stacks that are measured one by one: the folder, and what is in it.
+pub(crate) const SINGLE: [(&str, &str); 2] = [("single", TWENTY), ("slow", SLOW)];
+
+/// The repository: the modules of the single stacks, and a small one for each of many.
 pub(crate) fn write(repository: &Repository, count: usize) -> Result<(), Failed> {
-    repository.write("single/main.tf", TWENTY)?;
+    for (folder, module) in SINGLE {
+        repository.write(&format!("{folder}/main.tf"), module)?;
+    }
     for number in 0..count {
         let text = format!("resource \"terraform_data\" \"it\" {{\n  input = {number}\n}}\n");
         repository.write(&format!("many/{number}/main.tf"), text)?;
