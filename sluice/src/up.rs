@@ -48,6 +48,9 @@ pub struct UpArgs {
     /// Runs at once.
     #[arg(long, default_value_t = 4)]
     pub concurrent: u16,
+    /// Directory of the installed versions of the CLI, for stacks with spec.tool: <DIR>/<name>/<version>/<name>.
+    #[arg(long, value_name = "DIR")]
+    pub tools_dir: Option<PathBuf>,
     /// Do not tell what happens.
     #[arg(long)]
     pub quiet: bool,
@@ -88,6 +91,9 @@ pub enum UpError {
     /// Runs cannot be started.
     #[error(transparent)]
     Executor(#[from] ExecutorError),
+    /// The directory of installed programs has no path.
+    #[error("--tools-dir: {0}")]
+    Tools(std::io::Error),
     /// Signals cannot be heard.
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
@@ -133,9 +139,11 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
         screen.say(&format!("Bad manifest: {problem}"));
     }
     let sources = start_sources(&place, &client, &stop).await?;
-    let (executor, ended) = ProcessExecutor::new(process(&place, &serving.kubeconfig_path))?;
+    let tools = args.tools_dir.as_ref().map(std::path::absolute).transpose();
+    let tools = tools.map_err(UpError::Tools)?;
+    let (executor, ended) = ProcessExecutor::new(process(&place, &serving.kubeconfig_path, tools.clone()))?;
     let executor = Arc::new(executor);
-    let options = terraform_options(&args, &place, &client);
+    let options = terraform_options(&args, &place, &client, tools);
     let stacks = sluice_tf_controller::run(
         options,
         (Arc::clone(&executor), ended),
@@ -204,18 +212,24 @@ async fn start_sources(
 
 /// Runs get the user's own environment, since `AWS_PROFILE` must work, and this API; the runner drops what would steer
 /// the CLI.
-fn process(place: &Place, kubeconfig: &std::path::Path) -> ProcessOptions {
+fn process(place: &Place, kubeconfig: &std::path::Path, tools: Option<PathBuf>) -> ProcessOptions {
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("sluice"));
     let own = std::env::vars().filter(|(name, _)| !name.starts_with("KUBERNETES_"));
     let api = ("KUBECONFIG".to_owned(), kubeconfig.display().to_string());
     ProcessOptions {
         command: vec![program.display().to_string(), "tf-runner".to_owned()],
         root: place.runs(),
+        tools,
         environment: own.chain([api]).collect(),
     }
 }
 
-fn terraform_options(args: &UpArgs, place: &Place, client: &Client) -> sluice_tf_controller::Options {
+fn terraform_options(
+    args: &UpArgs,
+    place: &Place,
+    client: &Client,
+    tools: Option<PathBuf>,
+) -> sluice_tf_controller::Options {
     let reporter = Reporter {
         component: "tf-controller".to_owned(),
         instance: "sluice".to_owned(),
@@ -233,6 +247,7 @@ fn terraform_options(args: &UpArgs, place: &Place, client: &Client) -> sluice_tf
             random: Arc::new(Generator::from_system()),
         },
         scratch: place.scratch(),
+        tools,
         runs: args.concurrent,
         runs_per_namespace: 0,
         cross_namespace: CrossNamespace::Denied,

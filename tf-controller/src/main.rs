@@ -201,8 +201,14 @@ fn process(args: &Args) -> Result<ProcessOptions, Failed> {
             format!("--http-retry={}", args.http_retry),
         ],
         root: args.work_root.clone(),
+        tools: tools(args)?,
         environment,
     })
+}
+
+/// The directory of installed programs, wherever a runner works.
+fn tools(args: &Args) -> std::io::Result<Option<PathBuf>> {
+    args.tools_dir.as_ref().map(std::path::absolute).transpose()
 }
 
 /// Takes the events of all passes: for Kubernetes, and for a receiver where there is one.
@@ -256,6 +262,7 @@ fn options(args: &Args, metrics: Metrics, recorder: Recorder, ready: Readiness) 
             random: Arc::new(Generator::from_system()),
         },
         scratch: args.work_root.join("scratch"),
+        tools: tools(args)?,
         runs: args.common.concurrency.concurrent,
         runs_per_namespace: args.concurrent_per_namespace,
         cross_namespace: CrossNamespace::of_flags(

@@ -48,6 +48,8 @@ pub struct Options {
     pub settings: Settings,
     /// Scratch directory for artifacts.
     pub scratch: PathBuf,
+    /// Directory of the installed versions of the CLI, as the runners are told too; none: only what is on PATH.
+    pub tools: Option<PathBuf>,
     /// Runs at once.
     pub runs: u16,
     /// Runs of one namespace at once; 0: as many as there are.
@@ -216,6 +218,7 @@ fn context(
         clock: Arc::new(SystemClock),
         executor,
         recorder: options.settings.recorder.clone(),
+        tools: options.tools.clone(),
         artifacts: Artifacts::new(fetcher, options.scratch.clone(), stop.clone())?,
         places,
         since: SystemClock.now(),

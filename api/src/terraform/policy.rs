@@ -118,11 +118,14 @@ pub struct IgnoredDrift {
 pub struct ToolSelection {
     /// Which of the two.
     pub name: ToolName,
-    /// Its version (1.12.6). Empty: the one that is installed, if it is the only one.
+    /// Its version (1.12.6), the beginning of one (1.12, 1.12.x), or a constraint (~> 1.8, >= 1.8, < 1.11): the newest that
+    /// is installed and fits. Empty: the newest that is installed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(
         length(max = 64),
-        regex(pattern = r"^(v?[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?)?$")
+        regex(
+            pattern = r"^[ *]*(((~>|[<>!]?=|[<>])? *v?[0-9]{1,9}(\.([0-9]{1,9}|[xX*])){0,2}([-+][0-9A-Za-z.+-]+)? *)(, *(~>|[<>!]?=|[<>])? *v?[0-9]{1,9}(\.([0-9]{1,9}|[xX*])){0,2}([-+][0-9A-Za-z.+-]+)? *)*)?$"
+        )
     )]
     pub version: String,
 }

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::gobuild::{self, BuildError, Tool};
 
@@ -13,8 +14,29 @@ use crate::gobuild::{self, BuildError, Tool};
 pub fn terraform() -> Result<PathBuf, BuildError> {
     match on_path("terraform").or_else(|| on_path("tofu")) {
         Some(found) => Ok(found),
-        None => gobuild::build(Tool::Tofu, &mut |line| eprintln!("{line}")),
+        None => tofu(),
     }
+}
+
+/// The `tofu` of the pinned module, which is built when it must be.
+///
+/// # Errors
+/// When it cannot be built.
+pub fn tofu() -> Result<PathBuf, BuildError> {
+    gobuild::build(Tool::Tofu, &mut |line| eprintln!("{line}"))
+}
+
+/// The version that a CLI says it is; `None` if it does not say.
+#[must_use]
+pub fn version(program: &Path) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(["version", "-json"]).env("CHECKPOINT_DISABLE", "1");
+    let answer = command.output().ok()?.stdout;
+    // A warning about its configuration may stand before and behind.
+    let start = answer.iter().position(|byte| *byte == b'{')?;
+    let mut answers = serde_json::Deserializer::from_slice(&answer[start..]).into_iter();
+    let answer: serde_json::Value = answers.next()?.ok()?;
+    Some(answer.get("terraform_version")?.as_str()?.to_owned())
 }
 
 /// `kubectl` if it is on PATH, else the one of the pinned module, which is built when it must be.

@@ -24,6 +24,9 @@ pub struct RunnerArgs {
     /// File whose lock tells that this run lives.
     #[arg(long)]
     pub lock_file: Option<PathBuf>,
+    /// Directory of the installed versions of the CLI: <name>/<version>/<name>.
+    #[arg(long)]
+    pub tools_dir: Option<PathBuf>,
     /// Run in a session of its own, as a child process of a controller that may end before.
     #[arg(long)]
     pub process: bool,
@@ -97,6 +100,7 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
         settings: Settings {
             work_root: args.work_root.clone(),
             lock_file: args.lock_file.clone(),
+            tools: args.tools_dir.clone(),
             grace: Duration::from_secs(args.grace_seconds),
             patience: Duration::from_secs(args.patience_seconds),
             ..Settings::new(&args.namespace, &args.run)

@@ -41,6 +41,9 @@ pub struct Bundle {
     /// The program this stack was last run with (`terraform` or `tofu`); it is never switched silently.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
+    /// What `spec.tool` came to. Absent: the stack does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selected_tool: Option<SelectedTool>,
     /// Text of `backend_override.tf`; absent for the module's own backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
@@ -94,6 +97,17 @@ pub struct Bundle {
     /// What an earlier run applied takes the place of the artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
+}
+
+/// The program that `spec.tool` selects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SelectedTool {
+    /// `terraform` or `tofu`.
+    pub name: String,
+    /// The version in the directory of installed programs; empty: whichever is on PATH.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
 }
 
 /// A key that plans of this stack are sealed with.

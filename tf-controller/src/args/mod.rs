@@ -36,6 +36,9 @@ pub struct Args {
     /// Directory of the process executor: working directories, locks and logs of runs.
     #[arg(long, default_value = "/data")]
     pub work_root: PathBuf,
+    /// Directory of the installed versions of the CLI, for stacks with spec.tool: <DIR>/<name>/<version>/<name>.
+    #[arg(long, value_name = "DIR")]
+    pub tools_dir: Option<PathBuf>,
     /// Kubeconfig; default: KUBECONFIG, then the pod's own.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,

@@ -11,7 +11,7 @@ pub struct Facts {
     pub deleting: bool,
     /// `spec.suspend`.
     pub suspended: bool,
-    /// A field that is refused, and why.
+    /// A field with a value that cannot be carried out, and why.
     pub refused: Option<String>,
     /// Two fields that say opposite things, and which: nothing is done, not even a deletion.
     pub contradiction: Option<String>,

@@ -7,6 +7,7 @@ use super::{Executor, ExecutorError, Liveness, RunRef};
 use futures::future::{BoxFuture, FutureExt};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    ffi::OsStr,
     fs::{File, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
@@ -27,6 +28,8 @@ pub struct ProcessOptions {
     pub command: Vec<String>,
     /// Holds locks, logs and the working directories of the stacks; made with mode 0700.
     pub root: PathBuf,
+    /// Directory of the installed versions of the CLI.
+    pub tools: Option<PathBuf>,
     /// The whole environment of the runner.
     pub environment: BTreeMap<String, String>,
 }
@@ -125,8 +128,10 @@ impl ProcessExecutor {
             source,
         };
         let log = open_private(&self.file(&run, "log")).map_err(failed)?;
+        let tools = self.options.tools.iter();
         let mut child = Command::new(&program)
             .args(self.options.command.iter().skip(1))
+            .args(tools.flat_map(|tools| [OsStr::new("--tools-dir"), tools.as_os_str()]))
             .args(["--namespace", &run.namespace, "--run", &run.name, "--process"])
             .arg("--work-root")
             .arg(self.options.root.join("work"))

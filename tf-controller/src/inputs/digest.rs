@@ -122,6 +122,7 @@ mod tests {
             ("variables", json!("{ }")),
             ("variableFiles", json!(["b.tfvars"])),
             ("environment", json!({ "A": "2" })),
+            ("selectedTool", json!({ "name": "tofu", "version": "1.8.3" })),
             ("surroundings", json!({ "backendArguments": { "key": "b" } })),
             ("options", json!({ "planLock": false, "upgradeOnInit": true })),
             ("outputs", json!({ "name": "other" })),

@@ -26,7 +26,7 @@ pub(super) fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> 
     Facts {
         deleting: stack.meta().deletion_timestamp.is_some(),
         suspended: spec.suspend,
-        refused: inputs::refused(spec),
+        refused: inputs::refused(spec).filter(|_| stack.meta().deletion_timestamp.is_none()),
         contradiction: spec.on_deletion().err().map(|error| error.to_string()),
         generation: stack.meta().generation.unwrap_or(0),
         policy: Policy {

@@ -47,7 +47,7 @@ use sluice_runtime::{
     status::{Applied, WriteError},
     watch::{Next, Objects, Reconciler},
 };
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// How often a run in progress is looked at when nothing is heard of it.
 const LOOK: Duration = Duration::from_secs(10);
@@ -64,6 +64,8 @@ pub struct Context {
     pub executor: Arc<dyn Executor>,
     /// Where events go.
     pub recorder: Recorder,
+    /// Directory of the installed versions of the CLI.
+    pub tools: Option<PathBuf>,
     /// Unpacked artifacts.
     pub artifacts: Artifacts,
     /// The places for runs.

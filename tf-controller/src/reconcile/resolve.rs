@@ -9,6 +9,7 @@ mod kept;
 mod key;
 mod pairs;
 mod plan_keys;
+mod tool;
 mod variables;
 
 pub use artifacts::Artifacts;
@@ -91,6 +92,9 @@ pub(super) enum ResolveError {
     /// A variable has no value.
     #[error(transparent)]
     Variable(#[from] variables::VariableError),
+    /// The program that is selected cannot be had.
+    #[error(transparent)]
+    Tool(#[from] tool::ToolError),
     /// What was applied last cannot be read.
     #[error("what was applied last cannot be read: {text}")]
     Kept {
@@ -128,6 +132,7 @@ impl ResolveError {
                 "VarsGenerationFailed"
             }
             Self::PlanKeys { .. } => "PlanEncryptionFailed",
+            Self::Tool(_) => "ToolNotInstalled",
         }
     }
 }
@@ -168,6 +173,7 @@ pub(super) async fn resolve(
     let variables = inputs::generate(variables::variables(stack, context).await?);
     let mut bundle = bundle_of(stack, artifact, variables);
     bundle.key = hex::encode(&key);
+    bundle.selected_tool = tool::selected(stack, context).await?;
     bundle.environment = environment::environment(stack, context).await?;
     let backend = backend(stack, context);
     bundle.surroundings = surroundings(stack, &key, &backend, context).await?;
@@ -246,6 +252,7 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
         path: spec.path.clone(),
         workspace: spec.workspace_name().to_owned(),
         tool: None,
+        selected_tool: None,
         variables,
         variable_files: spec.tf_vars_files.clone(),
         environment: std::collections::BTreeMap::new(),

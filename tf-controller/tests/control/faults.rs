@@ -212,16 +212,3 @@ async fn an_object_that_does_not_decode_stops_nobody() {
     world.stack("good", json!({})).await;
     world.ready("good", "True TerraformAppliedSucceed").await;
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_field_that_is_not_carried_out_stalls_the_object() {
-    let world = World::new().await;
-    world.commit("a", &[("main.tf", SIMPLE)]).await;
-    world
-        .stack("net", json!({ "tool": { "name": "terraform" } }))
-        .await;
-    let refused = world.ready("net", "False UnsupportedField spec.tool").await;
-    assert!(condition(&refused, "Stalled").starts_with("True UnsupportedField"));
-    world.edit("net", json!({ "tool": null })).await;
-    world.ready("net", "True TerraformAppliedSucceed").await;
-}

@@ -31,6 +31,7 @@ mod service;
 mod stops;
 mod storms;
 mod takeover;
+mod tools;
 mod traces;
 mod versions;
 mod voids;

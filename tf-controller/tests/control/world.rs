@@ -46,6 +46,8 @@ pub(crate) struct World {
     pub(crate) glass: bool,
     /// The runner program, where it is not the real one.
     pub(crate) runner: Option<String>,
+    /// Directory of the installed versions of the CLI, if there is one.
+    pub(crate) tools: Option<PathBuf>,
     /// Where the keys of stored plans are, if they are sealed.
     pub(crate) plan_encryption: Option<SecretPlace>,
     /// What the CLI's environment has beside the usual.
@@ -110,6 +112,7 @@ impl World {
             artifacts: Artifacts::start(),
             glass: true,
             runner: None,
+            tools: None,
             plan_encryption: None,
             environment: BTreeMap::new(),
             metrics: Metrics::new(),
@@ -136,6 +139,7 @@ impl World {
                 .map(str::to_owned)
                 .to_vec(),
             root,
+            tools: self.tools.clone(),
             environment: [
                 ("PATH".to_owned(), path),
                 ("KUBECONFIG".to_owned(), api.clone()),
@@ -167,6 +171,7 @@ impl World {
         let mut options = options(&client, runs, self.dir.path().join(scratch));
         options.settings.metrics = self.metrics.clone();
         options.plan_encryption.clone_from(&self.plan_encryption);
+        options.tools.clone_from(&self.tools);
         options.glass = self.glass.then(|| Interval::from_secs(600));
         options.cross_namespace = self.cross_namespace;
         let stop = Token::new();
@@ -315,13 +320,19 @@ impl World {
     }
 }
 
-/// Takes the patterns away from intervals, and the rule about deletion.
+/// Takes the patterns away from intervals and from the tool's version, and the rule about deletion.
 fn loosen(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             if let Some(interval) = members.get_mut("interval").and_then(Value::as_object_mut) {
                 interval.remove("pattern");
                 interval.remove("x-kubernetes-validations");
+            }
+            let tool = members
+                .get_mut("tool")
+                .and_then(|tool| tool.pointer_mut("/properties/version"));
+            if let Some(version) = tool.and_then(Value::as_object_mut) {
+                version.remove("pattern");
             }
             let rules = members
                 .get_mut("x-kubernetes-validations")
@@ -354,6 +365,7 @@ pub(crate) fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
             random: Arc::new(Generator::from_system()),
         },
         scratch,
+        tools: None,
         runs,
         runs_per_namespace: 0,
         cross_namespace: CrossNamespace::Denied,

@@ -18,6 +18,7 @@ fn bundle() -> Bundle {
         path: "infra".into(),
         workspace: "default".into(),
         tool: None,
+        selected_tool: None,
         backend: Some("terraform {}".into()),
         variables: r#"{"password":"hunter2"}"#.into(),
         variable_files: vec![],

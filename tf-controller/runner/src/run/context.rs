@@ -19,6 +19,8 @@ pub struct Settings {
     pub work_root: Option<PathBuf>,
     /// File whose lock says that this run lives.
     pub lock_file: Option<PathBuf>,
+    /// Directory of the installed versions of the CLI, for stacks that select one.
+    pub tools: Option<PathBuf>,
     /// From the interrupt of the CLI to its kill.
     pub grace: Duration,
     /// How long the API may be away before a run gives up on it.
@@ -38,6 +40,7 @@ impl Settings {
             run: run.to_owned(),
             work_root: None,
             lock_file: None,
+            tools: None,
             grace: Duration::from_secs(60),
             patience: Duration::from_secs(600),
             webhook_certificates: PathBuf::from("/etc/certs"),

@@ -181,10 +181,11 @@ async fn carry_out(
     let environment = prepare::command_environment(context, &bundle, &module, &directory.home)?;
     reporter.secrets().learn_environment(&environment);
     prepare::write_generated(&module, &directory.home, &bundle)?;
-    let found = tool::find(
-        environment.get("PATH").map_or("", String::as_str),
-        bundle.tool.as_deref(),
-    )?;
+    let search = environment.get("PATH").map_or("", String::as_str);
+    let found = match &bundle.selected_tool {
+        Some(wanted) => tool::selected(search, settings.tools.as_deref(), wanted)?,
+        None => tool::find(search, bundle.tool.as_deref())?,
+    };
     let mut workspace = Workspace::new(found, &directory, module, environment, limits, reporter);
     workspace.init_arguments = surroundings::init_arguments(&bundle.surroundings);
     let keep_directory = Cell::new(false);
@@ -289,19 +290,19 @@ async fn in_workspace(
     };
     match run.spec.action {
         Action::Unlock => {
-            tell_version(workspace).await?;
+            tell_version(bundle, workspace).await?;
             let id = &run.spec.lock_identifier;
             return release::carry_out(context, bundle, workspace, id, &init).await;
         }
         Action::BreakTheGlass => {
-            tell_version(workspace).await?;
+            tell_version(bundle, workspace).await?;
             keep_directory.set(true); // the next run looks for a state that was left in it
             return glass::session(context, bundle, workspace, run, &init).await;
         }
         Action::Plan | Action::Apply | Action::PlanAndApply => {}
     }
     let initializing = unlock::retrying(context, workspace, Step::Init, &init, &[0]);
-    let (told, initialized) = tokio::join!(tell_version(workspace), initializing);
+    let (told, initialized) = tokio::join!(tell_version(bundle, workspace), initializing);
     told?;
     initialized.map_err(RunError::naming_the_field)?;
     select_workspace(bundle, workspace).await?;
@@ -317,14 +318,18 @@ async fn in_workspace(
 }
 
 /// Asks the CLI for its version, in the module's directory: the program may be one that chooses by what it finds there.
-async fn tell_version(workspace: &Workspace<'_>) -> Result<(), RunError> {
+async fn tell_version(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<(), RunError> {
     let answer = workspace
         .capture(Step::Version, &["version".to_owned(), "-json".to_owned()])
         .await?;
     let answer = std::fs::read(answer).map_err(|source| workdir::failed("read the version", source))?;
+    let version = tool::version(&workspace.tool, &answer)?;
+    if let Some(wanted) = &bundle.selected_tool {
+        tool::prove(&workspace.tool, &version, wanted)?;
+    }
     let tool = Tool {
         name: workspace.tool.name.clone(),
-        version: tool::version(&workspace.tool, &answer)?,
+        version,
     };
     workspace.reporter.say(|status| status.tool = Some(tool));
     Ok(())

@@ -152,7 +152,7 @@ fn resting(report: &Report<'_>, rest: &Rest) -> Told {
         )),
         Rest::Refused => stalled(ready(
             Truth::False,
-            "UnsupportedField",
+            "InvalidToolVersion",
             report.facts.refused.clone().unwrap_or_default(),
         )),
         Rest::Contradiction => stalled(ready(

@@ -1,7 +1,7 @@
 //! What was applied last in place of inputs that are gone, so that a deletion can still destroy. The runner keeps it
 //! (`sluice_tf_runner::applied`); here it becomes the inputs of a run.
 
-use super::{Context, ResolveError, Resolved, held, plan_keys};
+use super::{Context, ResolveError, Resolved, held, plan_keys, tool};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, ResourceExt, api::ListParams};
@@ -44,6 +44,10 @@ pub(in crate::reconcile) async fn resolve(
         match resolved(&list.items, (&of, &run), &keys, artifact) {
             Ok(mut resolved) => {
                 resolved.bundle.plan_keys = keys;
+                // What the spec says now, where that is installed; the version of then may be gone.
+                if let Ok(Some(selected)) = tool::selected(stack, context).await {
+                    resolved.bundle.selected_tool = Some(selected);
+                }
                 return Ok(Some(resolved));
             }
             Err(error) => failure = Some(error),

@@ -34,6 +34,7 @@ pub(crate) async fn control(orders: &str) {
     let process = ProcessOptions {
         command: orders.runner,
         root: orders.folder.join("runs"),
+        tools: None,
         environment: orders.environment,
     };
     let (executor, ended) = ProcessExecutor::new(process).unwrap();

@@ -31,6 +31,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         path: String::new(),
         workspace: "default".into(),
         tool: None,
+        selected_tool: None,
         backend: None,
         variables: "{}".into(),
         variable_files: vec![],
