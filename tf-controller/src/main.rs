@@ -56,7 +56,7 @@ async fn main() -> ExitCode {
     if let Err(error) = telemetry::install(logging.log_encoding, logging.log_level) {
         eprintln!("tf-controller: no log: {error}");
     }
-    match control(args).await {
+    match Box::pin(control(args)).await {
         Ok(leader::Ended::Resigned) => ExitCode::SUCCESS,
         // Another instance may lead by now: what still runs in the background must not go on.
         Ok(leader::Ended::Lost) => std::process::exit(1),

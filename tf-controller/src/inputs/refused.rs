@@ -16,7 +16,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn of(tool: Value) -> Option<String> {
+    fn of(tool: &Value) -> Option<String> {
         let spec =
             json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" }, "tool": tool });
         refused(&serde_json::from_value(spec).unwrap())
@@ -24,10 +24,10 @@ mod tests {
 
     #[test]
     fn a_version_that_is_none_is_named() {
-        assert_eq!(of(Value::Null), None);
-        assert_eq!(of(json!({ "name": "tofu" })), None);
-        assert_eq!(of(json!({ "name": "terraform", "version": "~> 1.8" })), None);
-        let text = of(json!({ "name": "tofu", "version": "../../bin" })).unwrap();
+        assert_eq!(of(&Value::Null), None);
+        assert_eq!(of(&json!({ "name": "tofu" })), None);
+        assert_eq!(of(&json!({ "name": "terraform", "version": "~> 1.8" })), None);
+        let text = of(&json!({ "name": "tofu", "version": "../../bin" })).unwrap();
         assert!(
             text.starts_with("spec.tool.version: \"../../bin\" is no version"),
             "{text}"

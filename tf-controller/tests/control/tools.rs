@@ -132,15 +132,18 @@ async fn a_version_that_is_not_installed_is_waited_for() {
     install_other(&tools, "9.8.2", "9.8.2");
     install_other(&tools, "9.9.0", "9.9.0");
     world.request("net", "look").await;
-    world.ready("net", "True TerraformPlannedNoChanges").await;
+    let newer = world
+        .run("net", "a run of the newer version", |run| {
+            let status = run.status.as_ref();
+            let tool = status.and_then(|status| status.tool.as_ref());
+            tool.is_some_and(|tool| tool.version == "9.8.2")
+                && status.is_some_and(|status| status.phase.is_final())
+        })
+        .await;
+    assert_eq!(newer.spec.trigger.as_str(), "Revision", "its inputs are others");
     assert_eq!(
-        used(&world, "net").await,
+        used(&world, "net").await[..3],
         ["tofu 9.8.1", "tofu 9.8.1", "tofu 9.8.2"]
-    );
-    assert!(
-        world.history("net").await.contains("\n3 Plan Revision 1: "),
-        "{}",
-        world.history("net").await
     );
 }
 
@@ -334,4 +337,36 @@ fn the_definition_takes_each_version_that_the_controller_takes() {
             "{text:?}"
         );
     }
+}
+
+/// The example of `docs/terraform.md`, and each text of its table.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_of_the_docs_chooses_what_they_say() {
+    let page = include_str!("../../../docs/terraform.md");
+    let section = page.split("## The program of a stack\n").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let example = section
+        .split("```yaml\n")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
+    let example: Value = serde_yaml_ng::from_str(example).unwrap();
+    let rows = section
+        .lines()
+        .filter(|line| line.starts_with("| `") && !line.starts_with("| `version`"));
+    let texts = rows.flat_map(|row| row.split(" | ").next().unwrap().split('`').skip(1).step_by(2));
+    let texts: Vec<&str> = texts.collect();
+    assert_eq!(texts.len(), 7, "{texts:?}");
+    for text in texts {
+        assert!(text.parse::<Wanted>().is_ok(), "{text:?}");
+    }
+    let (world, tools) = world().await;
+    for version in ["1.7.9", "1.8.3", "1.99.0", "2.0.0"] {
+        install_other(&tools, version, version);
+    }
+    world.stack("net", example["spec"].clone()).await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
+    assert_eq!(used(&world, "net").await, ["tofu 1.99.0"]);
 }

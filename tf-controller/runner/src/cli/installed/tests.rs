@@ -10,10 +10,12 @@ fn install(tools: &Path, name: &str, version: &str) {
 }
 
 fn chosen(tools: &Path, name: &str, wanted: &str) -> Result<String, String> {
-    let wanted = wanted.parse().unwrap();
+    let wanted = wanted.parse::<Wanted>().map_err(|error| error.to_string())?;
     let installed = Installed::read(tools, name).map_err(|error| error.to_string())?;
     let version = installed.choose(&wanted).map_err(|error| error.to_string())?;
-    let program = installed.program(&version.to_string()).unwrap();
+    let program = installed
+        .program(&version.to_string())
+        .map_err(|error| error.to_string())?;
     assert_eq!(
         program.path,
         tools.join(name).join(version.to_string()).join(name)
