@@ -12,6 +12,7 @@
 mod away;
 mod cluster;
 mod crash;
+mod features;
 mod manifests;
 mod telling;
 mod up;

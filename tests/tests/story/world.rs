@@ -180,6 +180,26 @@ impl World {
         }
     }
 
+    /// Lets stored plans be sealed, with a key that an administrator made where the controllers are.
+    pub(crate) async fn seal_plans(&mut self) {
+        let key = format!("--from-literal=2026-01={}", "0123456789abcdef".repeat(4));
+        let made = [
+            "-n",
+            "flux-system",
+            "create",
+            "secret",
+            "generic",
+            "plan-keys",
+            &key,
+        ];
+        kubectl(self.folder.path(), &made).await;
+        let flags = [
+            "--plan-encryption-secret=plan-keys",
+            "--runtime-namespace=flux-system",
+        ];
+        self.stacks.arguments.extend(flags.map(str::to_owned));
+    }
+
     pub(crate) fn start_controllers(&mut self) {
         self.sources.start().unwrap();
         self.stacks.start().unwrap();
