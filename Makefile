@@ -55,5 +55,5 @@ check-manifests: build ## Fail when config/crd/bases is not what the types say
 	$(TARGET)/debug/crdgen --check
 
 .PHONY: tools
-tools: build ## Build etcd, kube-apiserver, its controller manager and the trial provider from pinned Go modules (cached under target/)
-	$(TARGET)/debug/harness-build terraform-provider-trial etcd kube-apiserver kube-controller-manager
+tools: build ## Build etcd, kube-apiserver, its controller manager, OpenTofu and the trial provider from pinned Go modules (cached under target/)
+	$(TARGET)/debug/harness-build terraform-provider-trial tofu etcd kube-apiserver kube-controller-manager
