@@ -183,7 +183,7 @@ async fn what_the_state_holds(world: &World, trial: &Trial) {
             }
             _ => {
                 world.request("net", step).await;
-                "False DriftDetectionFailed"
+                "False "
             }
         };
         let told = says.replace("{secret}", "(sensitive)");
