@@ -153,11 +153,9 @@ async fn carry_out(
     let stored = approved_plan(context, run, &bundle).await?;
     if let Some(stored) = &stored {
         bundle = apply::bundle_of_plan(&stored.context, &bundle)?;
-    }
-    reporter.secrets().extend(bundle.secrets.clone());
-    if let Some(stored) = &stored {
         reporter.secrets().extend(stored.context.secrets.clone());
     }
+    reporter.secrets().extend(bundle.secrets.clone());
     let settings = &context.settings;
     let places = Places::of(
         settings.work_root.as_deref(),
