@@ -204,10 +204,11 @@ mod tests {
         }
 
         async fn run(&self, script: &str, limits: &Limits) -> Ended {
-            let words = ["-c".to_owned(), script.to_owned()];
+            // Whoever starts the tests may ignore interrupts, which a shell cannot undo for itself.
+            let words = ["--default-signal=INT", "/bin/sh", "-c", script].map(str::to_owned);
             let environment = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
             let invocation = Invocation {
-                program: Path::new("/bin/sh"),
+                program: Path::new("/usr/bin/env"),
                 words: &words,
                 directory: self.dir.path(),
                 environment: &environment,
