@@ -39,13 +39,20 @@ fn install_other(tools: &Path, folder: &str, says: &str) {
     let made = tools.join("unfinished");
     std::fs::create_dir_all(&made).unwrap();
     let text = format!(
-        "#!/bin/sh\nif [ \"$1\" = version ]; then echo '{{\"terraform_version\":\"{says}\"}}'; exit; fi\nexec {} \"$@\"\n",
+        "#!/bin/sh\nif [ \"$1\" = version ]; then echo '{{\"terraform_version\":\"{says}\"}}'; exit; fi\n\
+         echo \"$1\" >>{}\nexec {} \"$@\"\n",
+        ran(tools, folder).display(),
         program.display()
     );
     std::fs::write(made.join("tofu"), text).unwrap();
     std::fs::set_permissions(made.join("tofu"), std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::create_dir_all(tools.join("tofu")).unwrap();
     std::fs::rename(made, tools.join("tofu").join(folder)).unwrap();
+}
+
+/// The commands that a program of [`install_other`] was given, but for its version.
+fn ran(tools: &Path, folder: &str) -> std::path::PathBuf {
+    tools.join(format!("{folder}.ran"))
 }
 
 /// `<name> <version>` of each run of a stack.
@@ -187,9 +194,11 @@ async fn a_program_that_is_not_what_its_folder_says_is_not_run() {
         text.contains("tofu/9.9.9/tofu says that it is tofu 9.8.1: a folder is named after"),
         "{text}"
     );
+    assert!(!ran(&tools, "9.9.9").exists());
     std::fs::remove_dir_all(tools.join("tofu/9.9.9")).unwrap();
     install_other(&tools, "9.9.9", "9.9.9");
     world.ready("net", "True TerraformAppliedSucceed").await;
+    assert!(ran(&tools, "9.9.9").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::Api;
 use sluice_api::run::gate::Hold;
-use sluice_api::run::{Action, Phase, TerraformRun, Tool};
+use sluice_api::run::{Action, Phase, TerraformRun};
 use sluice_api::terraform::plan_id::PlanId;
 use sluice_runtime::failure::{Failure, chain};
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use super::workdir::{self, Places, Tenant};
 use super::workspace::Workspace;
 use super::{
     apply, errored, gate, glass, kept, lasting, plan, prepare, release, remembered, standing, stored,
-    surroundings, unlock, webhook,
+    surroundings, unlock, version, webhook,
 };
 use crate::bundle::{self, Bundle};
 use crate::cli::process::Limits;
@@ -286,21 +286,29 @@ async fn in_workspace(
     } else {
         argv::init(bundle.options.upgrade_on_init, may_copy)
     };
+    let first = version::comes_first(bundle, run.spec.action);
+    if first {
+        version::tell(bundle, workspace).await?;
+    }
     match run.spec.action {
         Action::Unlock => {
-            tell_version(bundle, workspace).await?;
             let id = &run.spec.lock_identifier;
             return release::carry_out(context, bundle, workspace, id, &init).await;
         }
         Action::BreakTheGlass => {
-            tell_version(bundle, workspace).await?;
             keep_directory.set(true); // the next run looks for a state that was left in it
             return glass::session(context, bundle, workspace, run, &init).await;
         }
         Action::Plan | Action::Apply | Action::PlanAndApply => {}
     }
     let initializing = unlock::retrying(context, workspace, Step::Init, &init, &[0]);
-    let (told, initialized) = tokio::join!(tell_version(bundle, workspace), initializing);
+    let telling = async {
+        if first {
+            return Ok(());
+        }
+        version::tell(bundle, workspace).await
+    };
+    let (told, initialized) = tokio::join!(telling, initializing);
     told?;
     initialized.map_err(RunError::naming_the_field)?;
     select_workspace(bundle, workspace).await?;
@@ -313,24 +321,6 @@ async fn in_workspace(
         }
         None => plan_and_maybe_apply(context, bundle, workspace, run, keep_directory).await,
     }
-}
-
-/// Asks the CLI for its version, in the module's directory: the program may be one that chooses by what it finds there.
-async fn tell_version(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<(), RunError> {
-    let answer = workspace
-        .capture(Step::Version, &["version".to_owned(), "-json".to_owned()])
-        .await?;
-    let answer = std::fs::read(answer).map_err(|source| workdir::failed("read the version", source))?;
-    let version = tool::version(&workspace.tool, &answer)?;
-    if let Some(wanted) = &bundle.selected_tool {
-        tool::prove(&workspace.tool, &version, wanted)?;
-    }
-    let tool = Tool {
-        name: workspace.tool.name.clone(),
-        version,
-    };
-    workspace.reporter.say(|status| status.tool = Some(tool));
-    Ok(())
 }
 
 pub(super) async fn select_workspace(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<(), RunError> {

@@ -29,6 +29,7 @@ mod stored;
 mod surroundings;
 mod unlock;
 mod unsaved;
+mod version;
 mod webhook;
 mod workdir;
 mod workspace;
