@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::error::{RunError, Step};
-use super::execute::{Success, select_workspace};
 use super::prepare::write_private;
+use super::steps::{Success, select_workspace};
 use super::workspace::Workspace;
 use crate::bundle::Bundle;
 use crate::cli::text::bounded;

@@ -1,5 +1,5 @@
 //! One run from claim to end: claim, prepare, init, plan, apply, outputs, finish. Each step patches the run's status; the
-//! order of the steps stands in `execute`, and nowhere else.
+//! order of the steps stands in `execute` (around the directory) and `steps` (in it), and nowhere else.
 
 mod apply;
 mod claim;
@@ -8,6 +8,7 @@ mod error;
 mod errored;
 mod execute;
 mod gate;
+mod given;
 mod glass;
 mod health;
 mod identity;
@@ -25,6 +26,7 @@ mod remembered;
 mod rendered;
 mod report;
 mod standing;
+mod steps;
 mod stored;
 mod surroundings;
 mod unlock;

@@ -6,8 +6,8 @@ use kube::api::{Api, ListParams, PostParams};
 
 use super::context::Context;
 use super::error::{RunError, Step};
-use super::execute::{Success, select_workspace};
 use super::patience::patiently;
+use super::steps::{Success, select_workspace};
 use super::workspace::Workspace;
 use crate::bundle::Bundle;
 use crate::cli::argv;

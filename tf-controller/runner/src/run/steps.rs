@@ -1,0 +1,182 @@
+//! What a run does once its directory stands: init, workspace, plan, the gate, apply, outputs. The order of these steps stands
+//! here, and nowhere else.
+
+use std::cell::Cell;
+use std::path::Path;
+
+use sluice_api::run::gate::Hold;
+use sluice_api::run::{Action, Phase, TerraformRun};
+
+use super::context::Context;
+use super::error::{RunError, Step};
+use super::errored::Belongs;
+use super::workspace::Workspace;
+use super::{apply, errored, gate, glass, kept, lasting, plan, release, standing, unlock, version, webhook};
+use crate::bundle::Bundle;
+use crate::cli::argv;
+use crate::plan::store::StoredPlan;
+
+/// What a run that ended well says.
+pub(super) struct Success {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl Success {
+    pub(super) fn new(reason: &'static str, message: &str) -> Self {
+        Self {
+            reason,
+            message: message.to_owned(),
+        }
+    }
+}
+
+pub(super) async fn in_workspace(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    run: &TerraformRun,
+    stored: Option<&StoredPlan>,
+    keep_directory: &Cell<bool>,
+) -> Result<Success, RunError> {
+    workspace
+        .reporter
+        .say(|status| status.phase = Phase::Initializing);
+    if let Some(stored) = stored {
+        apply::restore(workspace, stored)?;
+    }
+    let may_copy = !bundle.surroundings.backend_off;
+    let init = if stored.is_some() {
+        argv::init_exact(may_copy)
+    } else {
+        argv::init(bundle.options.upgrade_on_init, may_copy)
+    };
+    let first = version::comes_first(bundle, run.spec.action);
+    if first {
+        version::tell(bundle, workspace).await?;
+    }
+    match run.spec.action {
+        Action::Unlock => {
+            let id = &run.spec.lock_identifier;
+            return release::carry_out(context, bundle, workspace, id, &init).await;
+        }
+        Action::BreakTheGlass => {
+            keep_directory.set(true); // the next run looks for a state that was left in it
+            return glass::session(context, bundle, workspace, run, &init).await;
+        }
+        Action::Plan | Action::Apply | Action::PlanAndApply => {}
+    }
+    let initializing = unlock::retrying(context, workspace, Step::Init, &init, &[0]);
+    let telling = async {
+        if first {
+            return Ok(());
+        }
+        version::tell(bundle, workspace).await
+    };
+    let (told, initialized) = tokio::join!(telling, initializing);
+    told?;
+    initialized.map_err(RunError::naming_the_field)?;
+    select_workspace(bundle, workspace).await?;
+    errored::push(context, bundle, workspace).await?;
+    match stored {
+        Some(stored) => {
+            apply::prove(context, bundle, workspace, &stored.context).await?;
+            standing::prove(context, run).await?;
+            apply_and_write(context, bundle, workspace, run, keep_directory).await
+        }
+        None => plan_and_maybe_apply(context, bundle, workspace, run, keep_directory).await,
+    }
+}
+
+pub(super) async fn select_workspace(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<(), RunError> {
+    if bundle.workspace == "default" {
+        return Ok(());
+    }
+    if bundle.workspace.starts_with('-') {
+        // The CLI would take it for an option.
+        return Err(RunError::WorkspaceName {
+            name: bundle.workspace.clone(),
+        });
+    }
+    // It may be there already: selecting it tells.
+    let made = workspace
+        .must(Step::Workspace, &argv::workspace_new(&bundle.workspace))
+        .await;
+    if let Err(stopped @ RunError::Stopped { .. }) = made {
+        return Err(stopped);
+    }
+    workspace
+        .must(Step::Workspace, &argv::workspace_select(&bundle.workspace))
+        .await
+        .map(drop)
+}
+
+async fn plan_and_maybe_apply(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    run: &TerraformRun,
+    keep_directory: &Cell<bool>,
+) -> Result<Success, RunError> {
+    workspace.reporter.say(|status| status.phase = Phase::Planning);
+    let file = Path::new(argv::PLAN_FILE);
+    let planned = plan::make(context, bundle, workspace, run.spec.destroy, file).await?;
+    if planned.has_changes {
+        webhook::ask(context, bundle, run, planned.json()).await?;
+    }
+    plan::keep(context, bundle, workspace, run, &planned).await?;
+    if !planned.has_changes {
+        if !run.spec.destroy {
+            apply::follow_up(context, bundle, workspace, None).await?;
+        }
+        return Ok(Success::new("TerraformPlannedNoChanges", planned.nothing()));
+    }
+    if let Some(why) = gate::holds(context, workspace.reporter, run).await? {
+        let message = match why {
+            Hold::NotAsked => "Plan generated".to_owned(),
+            why => format!("Plan generated, and not applied: {why}"),
+        };
+        return Ok(Success::new("TerraformPlannedWithChanges", &message));
+    }
+    apply_and_write(context, bundle, workspace, run, keep_directory).await
+}
+
+async fn apply_and_write(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    run: &TerraformRun,
+    keep_directory: &Cell<bool>,
+) -> Result<Success, RunError> {
+    if !run.spec.destroy {
+        kept::keep(context, bundle, workspace, run).await?;
+    }
+    let applied = apply::apply(context, bundle, workspace, run).await;
+    keep_directory.set(true); // until it is certain that no state is left in it
+    let belongs = Belongs {
+        workspace: &bundle.workspace,
+        place: &bundle.surroundings.state_place,
+    };
+    errored::keep(context, &bundle.stack, belongs, &workspace.module).await?;
+    keep_directory.set(false);
+    let applied = applied?;
+    workspace.reporter.say(|status| status.applied = true);
+    if run.spec.destroy {
+        apply::list_state(bundle, workspace, true).await;
+        return Ok(Success::new(
+            "TerraformAppliedSucceed",
+            "Destroy applied successfully",
+        ));
+    }
+    kept::settle(context, &bundle.stack, run).await;
+    let written = apply::follow_up(context, bundle, workspace, Some(&applied.stdout)).await?;
+    let mut success = if written {
+        Success::new("TerraformOutputsWritten", "Outputs written")
+    } else {
+        Success::new("TerraformAppliedSucceed", "Applied successfully")
+    };
+    if !lasting::lasts(&workspace.module, &bundle.workspace) {
+        success.message = format!("{}. {}", success.message, lasting::CAUTION);
+    }
+    Ok(success)
+}
