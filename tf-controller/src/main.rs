@@ -71,7 +71,7 @@ async fn main() -> ExitCode {
 async fn control(args: Args) -> Result<leader::Ended, Failed> {
     if args.executor == ExecutorKind::Job {
         return Err(
-            "--executor=job is not part of this version; say --executor=process to run as child processes"
+            "--executor=job is not part of this version; leave the flag out, or say --executor=process, to run as child processes"
                 .into(),
         );
     }

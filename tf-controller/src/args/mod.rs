@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, default_value_t = 9)]
     pub http_retry: u32,
     /// Where runs are carried out.
-    #[arg(long, value_enum, default_value_t = ExecutorKind::Job)]
+    #[arg(long, value_enum, default_value_t = ExecutorKind::Process)]
     pub executor: ExecutorKind,
     /// The runner program of the process executor. Default: tf-runner beside this program.
     #[arg(long)]
@@ -75,7 +75,7 @@ pub struct Args {
 /// Where runs are carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExecutorKind {
-    /// A Kubernetes Job for each run.
+    /// A Kubernetes Job for each run; not part of this version.
     Job,
     /// A child process of the controller for each run.
     Process,

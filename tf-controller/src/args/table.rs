@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::CommandFactory as _;
 use sluice_runtime::args;
 
-use super::Args;
+use super::{Args, ExecutorKind};
 
 /// Flag, variable, default, another value that it takes.
 type Row = (&'static str, Option<&'static str>, &'static str, &'static str);
@@ -175,6 +175,7 @@ fn the_arguments_of_upstreams_chart_are_taken_and_those_without_effect_are_named
     ];
     let args = args::parse::<Args>(chart.map(OsString::from), |_| None).unwrap();
     assert_eq!(args.common.concurrency.concurrent, 24);
+    assert_eq!(args.executor, ExecutorKind::Process, "the chart names none");
     assert_eq!(
         args.graceful_shutdown_timeout,
         std::time::Duration::from_secs(240)
