@@ -19,15 +19,32 @@ bench: ## Overhead over the bare CLI, unchanged stacks at a new revision, idle s
 	$(CARGO) build --locked --release --workspace --bins
 	$(TARGET)/release/bench --stacks $(or $(STACKS),200) --idle $(or $(IDLE),1500)
 
-.PHONY: test
-test: fmt build check-manifests tools lint ## Everything: format, lints, unit, reconcilers, conformance, the story on a real API server
-	SLUICE_CLUSTER=1 $(CARGO) test --locked --workspace --no-fail-fast 2>&1 | tee $(TARGET)/test.log
+# All tests: $(1) is the program with which they run, $(2) whether those of the built kube-apiserver are among them.
+define every-test
+	@cli=$$(SLUICE_CLI=$(1) $(TARGET)/debug/harness-cli); echo "== All tests, with $$cli"
+	SLUICE_CLI=$(1) SLUICE_CLUSTER=$(2) $(CARGO) test --locked --workspace --no-fail-fast 2>&1 | tee $(TARGET)/test.log
 	$(TARGET)/debug/compatibility $(TARGET)/test.log docs/compatibility*.md
+endef
+
+.PHONY: test
+test: fmt build check-manifests tools lint ## Everything: format, lints, all tests with OpenTofu, those that start a CLI with an installed Terraform too (SLUICE_CLI=tofu: that alone)
+	$(call every-test,$(or $(SLUICE_CLI),tofu),1)
+	@$(if $(SLUICE_CLI),echo "== With no other program: SLUICE_CLI is set",$(MAKE) --no-print-directory test-terraform)
 
 .PHONY: test-fast
-test-fast: fmt build check-manifests lint ## As test, without what needs the built kube-apiserver
-	SLUICE_CLUSTER=0 $(CARGO) test --locked --workspace --no-fail-fast 2>&1 | tee $(TARGET)/test.log
-	$(TARGET)/debug/compatibility $(TARGET)/test.log docs/compatibility*.md
+test-fast: fmt build check-manifests lint ## As test, with one program (SLUICE_CLI, or whichever is on PATH) and without what needs the built kube-apiserver
+	$(call every-test,$(SLUICE_CLI),0)
+
+# Whole workspace and a filter, not single packages: those would be built anew with other features.
+.PHONY: test-terraform
+test-terraform: build tools ## The tests that start a CLI, with the Terraform on PATH and a small sample of interruptions; says so if there is none
+	@if ! command -v terraform >/dev/null; then echo "== Nothing ran with Terraform: none is on PATH"; exit; fi; \
+	export SLUICE_CLI=terraform SLUICE_STOPS=$(or $(SLUICE_STOPS),2); \
+	cli=$$($(TARGET)/debug/harness-cli); echo "== What starts a CLI, with $$cli"; \
+	{ $(CARGO) test --locked --workspace --no-fail-fast --test run --test control && \
+	  $(CARGO) test --locked --workspace --lib what_the_real_cli_yields && \
+	  $(CARGO) test --locked --workspace --test it terraform::; } 2>&1 | tee $(TARGET)/test-terraform.log; \
+	grep -q 'what_the_real_cli_yields ... ok' $(TARGET)/test-terraform.log
 
 # One build of everything: whatever runs afterwards finds its dependencies compiled.
 .PHONY: build

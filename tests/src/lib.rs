@@ -4,10 +4,7 @@ pub mod compatibility;
 pub mod program;
 pub mod story;
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
 /// What ends a demo or a test.
 pub type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -33,16 +30,4 @@ pub fn binary(name: &str) -> Result<PathBuf, Failed> {
         program.display()
     );
     Err(missing.into())
-}
-
-/// PATH with the folder of this program in front.
-#[must_use]
-pub fn path_with(tool: &Path) -> OsString {
-    let rest = std::env::var_os("PATH").unwrap_or_default();
-    let folders = tool
-        .parent()
-        .map(Path::to_owned)
-        .into_iter()
-        .chain(std::env::split_paths(&rest));
-    std::env::join_paths(folders).unwrap_or(rest)
 }

@@ -1,6 +1,6 @@
 //! `sluice up` as a child process: of the demo, and of the suites.
 
-use crate::{Failed, binary, path_with};
+use crate::{Failed, binary};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -20,17 +20,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Setup {
     folder: PathBuf,
-    tool: PathBuf,
     state: bool,
 }
 
 impl Setup {
-    /// Files below `folder`; `tool` is the Terraform CLI.
+    /// Files below `folder`.
     #[must_use]
-    pub fn new(folder: &Path, tool: &Path) -> Self {
+    pub fn new(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
-            tool: tool.to_owned(),
             state: true,
         }
     }
@@ -92,7 +90,7 @@ impl Setup {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(log)?;
         let child = Command::new(&program)
             .args(self.arguments())
-            .env("PATH", path_with(&self.tool))
+            .env("PATH", sluice_harness::cli::search_path()?)
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)

@@ -1,7 +1,5 @@
 //! A server with one custom resource, and short ways to talk to it.
 
-use std::path::PathBuf;
-
 use http::Request;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, client::Body};
@@ -151,19 +149,4 @@ where
         assert!(tokio::time::Instant::now() < deadline, "not in time: {what}");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-}
-
-/// A program on PATH; under CI, where nothing may be skipped, one that is built. Otherwise a line says what is skipped.
-pub(crate) async fn tool<E>(names: &[&str], build: fn() -> Result<PathBuf, E>) -> Option<PathBuf>
-where
-    E: std::fmt::Debug + Send + 'static,
-{
-    if let Some(path) = names.iter().find_map(|name| sluice_harness::cli::on_path(name)) {
-        return Some(path);
-    }
-    if std::env::var_os("CI").is_some() {
-        return Some(tokio::task::spawn_blocking(build).await.unwrap().unwrap());
-    }
-    println!("SKIPPED: no {} on PATH", names.join(" or "));
-    None
 }

@@ -1,11 +1,11 @@
-//! Terraform's kubernetes backend: state in Secrets, locks in Leases. Skipped, with a line that says so, without a CLI.
+//! The CLI's kubernetes backend: state in Secrets, locks in Leases.
 
 use std::{process::Stdio, time::Duration};
 
 use sluice_harness::cli;
 use tokio::process::Command;
 
-use crate::fixture::{SECRETS, ok, server, tool};
+use crate::fixture::{SECRETS, ok, server};
 
 const STACK: &str = r#"
 terraform {
@@ -25,9 +25,10 @@ output "a" {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kubernetes_backend_keeps_its_state_here() {
-    let Some(program) = tool(&["terraform", "tofu"], cli::terraform).await else {
-        return;
-    };
+    let program = tokio::task::spawn_blocking(cli::terraform)
+        .await
+        .unwrap()
+        .unwrap();
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
     let serving = embedded

@@ -17,7 +17,7 @@ fn an_api_server_that_is_away_delays_the_story_and_changes_nothing_else() {
     }
     within_deadline(async {
         let origin = Origin::start().await;
-        let mut world = World::start(&origin.tool).await;
+        let mut world = World::start().await;
         world.start_controllers();
         let story = world.story().await;
         story.make(&impatient_manifests(&origin.url)).await.unwrap();

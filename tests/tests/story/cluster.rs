@@ -16,7 +16,7 @@ fn the_story_on_a_real_api_server() {
     }
     within_deadline(async {
         let origin = Origin::start().await;
-        let mut world = World::start(&origin.tool).await;
+        let mut world = World::start().await;
         // Before the controllers run: the samples name a repository on the internet.
         for verb in ["apply", "delete"] {
             kubectl(world.folder.path(), &[verb, "-k", &config("samples")]).await;

@@ -131,7 +131,7 @@ fn kills_of_the_controllers_lose_nothing_and_repeat_nothing() {
     }
     within_deadline(async {
         let origin = Origin::start().await;
-        let mut world = World::start(&origin.tool).await;
+        let mut world = World::start().await;
         let story = world.story().await;
         let mut changes = count_changes(&story);
         world.start_controllers();
@@ -169,7 +169,7 @@ fn kills_of_sluice_up_lose_nothing_and_repeat_nothing() {
     within_deadline(async {
         let origin = Origin::start().await;
         let folder = tempfile::tempdir().unwrap();
-        let setup = Setup::new(folder.path(), &origin.tool);
+        let setup = Setup::new(folder.path());
         setup.write(&[]).unwrap();
         let mut program = Program::start(setup.clone()).await.unwrap();
         let story = Story::new(program.client());

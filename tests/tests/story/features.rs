@@ -268,7 +268,7 @@ fn guard_rails_order_locks_and_sealed_plans_on_a_real_api_server() {
     }
     within_deadline(async {
         let origin = Origin::start().await;
-        let mut world = World::start(&origin.tool).await;
+        let mut world = World::start().await;
         world.seal_plans().await;
         world.start_controllers();
         let client = world.plane.client().await.unwrap();

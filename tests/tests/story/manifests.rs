@@ -8,7 +8,6 @@ use kube::{
     Client, Config,
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
-use sluice_harness::cli;
 use sluice_tests::{
     program::{Program, Setup},
     story::{NAME, Story, manifests, until},
@@ -43,7 +42,7 @@ fn bad_manifests_are_named_and_the_others_go_on() {
     within_deadline(async {
         let origin = Origin::start().await;
         let folder = tempfile::tempdir().unwrap();
-        let setup = Setup::new(folder.path(), &origin.tool).forgetful();
+        let setup = Setup::new(folder.path()).forgetful();
         let [source, stack] = manifests(&origin.url);
         setup
             .write(&[("source.yaml", source), ("stack.yaml", stack)])
@@ -80,7 +79,7 @@ fn bad_manifests_are_named_and_the_others_go_on() {
 fn what_sluice_up_serves_is_for_its_user_and_its_state_for_one_program() {
     within_deadline(async {
         let folder = tempfile::tempdir().unwrap();
-        let setup = Setup::new(folder.path(), &cli::terraform().unwrap());
+        let setup = Setup::new(folder.path());
         let [source, _] = manifests("http://127.0.0.1:1/nothing.git");
         setup.write(&[("source.yaml", source)]).unwrap();
         let program = Program::start(setup.clone()).await.unwrap();

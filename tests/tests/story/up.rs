@@ -15,7 +15,7 @@ fn the_story_on_sluice_up() {
     within_deadline(async {
         let origin = Origin::start().await;
         let folder = tempfile::tempdir().unwrap();
-        let setup = Setup::new(folder.path(), &origin.tool);
+        let setup = Setup::new(folder.path());
         setup.write(&[]).unwrap();
         let program = Program::start(setup.clone()).await.unwrap();
         let client = program.client();

@@ -7,7 +7,7 @@ use sluice_harness::{
     git::{GitServer, Repository},
 };
 use sluice_tests::{
-    Failed, binary, path_with,
+    Failed, binary,
     story::{Commit, Story},
 };
 use std::{
@@ -23,13 +23,11 @@ use tokio::process::{Child, Command};
 pub(crate) struct Origin {
     pub(crate) repository: Repository,
     pub(crate) url: String,
-    pub(crate) tool: PathBuf,
     _server: GitServer,
 }
 
 impl Origin {
     pub(crate) async fn start() -> Self {
-        let tool = cli::terraform().unwrap();
         let repository = Repository::create().unwrap();
         Commit::First.make(&repository).unwrap();
         let server = GitServer::start().await.unwrap();
@@ -37,7 +35,6 @@ impl Origin {
         Self {
             repository,
             url,
-            tool,
             _server: server,
         }
     }
@@ -66,7 +63,6 @@ pub(crate) struct Controller {
     arguments: Vec<String>,
     kubeconfig: PathBuf,
     log: PathBuf,
-    tool: PathBuf,
     child: Option<Child>,
 }
 
@@ -76,7 +72,7 @@ impl Controller {
         let child = Command::new(binary(&format!("sluice-{}", self.name))?)
             .args(&self.arguments)
             .env_clear()
-            .env("PATH", path_with(&self.tool))
+            .env("PATH", cli::search_path()?)
             .env("KUBECONFIG", &self.kubeconfig)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -143,7 +139,7 @@ pub(crate) struct World {
 impl World {
     /// Installs as a user does, `kubectl apply -k config/default`, and starts the controllers. The Deployments start
     /// nothing here, since no node and no kubelet is there: the processes stand in for them.
-    pub(crate) async fn start(tool: &Path) -> Self {
+    pub(crate) async fn start() -> Self {
         let plane = ControlPlane::start().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("admin"), plane.admin().kubeconfig()).unwrap();
@@ -161,8 +157,8 @@ impl World {
         .await;
         // Now that the kinds are there: the garbage collector looks for new ones only twice a minute.
         plane.start_controllers().unwrap();
-        let sources = source_controller(&plane, folder.path(), tool).await;
-        let stacks = tf_controller(&plane, folder.path(), tool).await;
+        let sources = source_controller(&plane, folder.path()).await;
+        let stacks = tf_controller(&plane, folder.path()).await;
         Self {
             sources,
             stacks,
@@ -215,7 +211,7 @@ impl World {
     }
 }
 
-async fn source_controller(plane: &ControlPlane, folder: &Path, tool: &Path) -> Controller {
+async fn source_controller(plane: &ControlPlane, folder: &Path) -> Controller {
     let storage = folder.join("artifacts");
     std::fs::create_dir(&storage).unwrap();
     let arguments = vec![
@@ -224,10 +220,10 @@ async fn source_controller(plane: &ControlPlane, folder: &Path, tool: &Path) -> 
         "--metrics-addr=0".to_owned(),
         "--health-addr=0".to_owned(),
     ];
-    controller(plane, "source-controller", arguments, folder, tool).await
+    controller(plane, "source-controller", arguments, folder).await
 }
 
-async fn tf_controller(plane: &ControlPlane, folder: &Path, tool: &Path) -> Controller {
+async fn tf_controller(plane: &ControlPlane, folder: &Path) -> Controller {
     let runner = binary("tf-runner").unwrap();
     let arguments = vec![
         "--executor=process".to_owned(),
@@ -236,7 +232,7 @@ async fn tf_controller(plane: &ControlPlane, folder: &Path, tool: &Path) -> Cont
         "--metrics-addr=0".to_owned(),
         "--health-addr=0".to_owned(),
     ];
-    controller(plane, "tf-controller", arguments, folder, tool).await
+    controller(plane, "tf-controller", arguments, folder).await
 }
 
 async fn controller(
@@ -244,7 +240,6 @@ async fn controller(
     name: &'static str,
     arguments: Vec<String>,
     folder: &Path,
-    tool: &Path,
 ) -> Controller {
     // The account and its roles are those that config installed: no role is added here.
     let access = plane.service_account("flux-system", name, "").await.unwrap();
@@ -255,7 +250,6 @@ async fn controller(
         arguments,
         kubeconfig,
         log: folder.join(format!("{name}.log")),
-        tool: tool.to_owned(),
         child: None,
     }
 }

@@ -7,6 +7,7 @@ use sluice_harness::cli;
 use sluice_tf_runner::cli::installed::Wanted;
 use std::{
     collections::BTreeMap,
+    io::Write,
     os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
@@ -55,6 +56,12 @@ fn ran(tools: &Path, folder: &str) -> std::path::PathBuf {
     tools.join(format!("{folder}.ran"))
 }
 
+/// A line of the test's output that is seen although the test passes.
+fn say(line: &str) {
+    let told = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+    told.unwrap();
+}
+
 /// `<name> <version>` of each run of a stack.
 async fn used(world: &World, name: &str) -> Vec<String> {
     let runs = world.runs(name).await;
@@ -74,8 +81,23 @@ async fn wrote(world: &World, name: &str) -> String {
 async fn each_stack_is_run_by_the_program_that_it_selects() {
     let (world, tools) = world().await;
     let mut programs = vec![("tofu", cli::tofu().unwrap())];
-    // Without a Terraform on this machine the half about OpenTofu is left.
-    programs.extend(cli::on_path("terraform").map(|program| ("terraform", program)));
+    if let Some(terraform) = cli::on_path("terraform") {
+        programs.push(("terraform", terraform));
+    } else {
+        say(
+            "each_stack_is_run_by_the_program_that_it_selects: no terraform on PATH, so the stack that selects it waits",
+        );
+        world
+            .stack("terraform", json!({ "tool": { "name": "terraform" } }))
+            .await;
+        world
+            .ready(
+                "terraform",
+                "False ToolNotInstalled spec.tool: terraform is not installed: ",
+            )
+            .await;
+        assert!(world.runs("terraform").await.is_empty());
+    }
     for (name, program) in &programs {
         install(&tools, name, program);
         world
@@ -260,10 +282,13 @@ async fn without_a_directory_of_programs_the_one_on_path_is_selected_by_name() {
     std::fs::create_dir(&path).unwrap();
     // Whoever does not choose gets the first; its name is what the file is called.
     let (tofu, version) = (cli::tofu().unwrap(), cli::version(&cli::tofu().unwrap()).unwrap());
-    let first = cli::on_path("terraform").unwrap_or_else(|| tofu.clone());
+    let first = cli::on_path("terraform").unwrap_or_else(|| {
+        say("without_a_directory_of_programs_…: no terraform on PATH, so its name is given to a second tofu");
+        tofu.clone()
+    });
     symlink(&tofu, path.join("tofu")).unwrap();
     symlink(&first, path.join("terraform")).unwrap();
-    let rest = std::env::var("PATH").unwrap();
+    let rest = cli::search_path().unwrap();
     world.environment = BTreeMap::from([("PATH".to_owned(), format!("{}:{rest}", path.display()))]);
     world.start(4).await;
     world.commit("a", &[("main.tf", SIMPLE)]).await;

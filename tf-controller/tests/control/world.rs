@@ -127,12 +127,7 @@ impl World {
         let root = self.dir.path().join("runs");
         let this = std::env::current_exe().unwrap().display().to_string();
         let runner = self.runner.clone().unwrap_or(this);
-        let cli = sluice_harness::cli::terraform().unwrap();
-        let path = format!(
-            "{}:{}",
-            cli.parent().unwrap().display(),
-            std::env::var("PATH").unwrap()
-        );
+        let path = sluice_harness::cli::search_path().unwrap();
         let api = self.kubeconfig.display().to_string();
         let process = ProcessOptions {
             command: [&runner, "as_runner", "--exact", "--nocapture", "--"]

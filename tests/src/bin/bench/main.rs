@@ -57,7 +57,7 @@ async fn measure(args: &Args) -> Result<(), Failed> {
     stacks::write(&repository, args.stacks.max(args.idle))?;
     let server = GitServer::start().await?;
     let folder = tempfile::tempdir()?;
-    let setup = Setup::new(folder.path(), &tool).forgetful();
+    let setup = Setup::new(folder.path()).forgetful();
     setup.write(&[("source.yaml", stacks::source(&server.serve("bench", &repository)))])?;
     let program = Program::start(setup).await?;
     let stacks = Stacks::new(&program.client());

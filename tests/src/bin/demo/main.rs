@@ -50,7 +50,7 @@ async fn demo(args: &Args, screen: &Arc<Screen>) -> Result<(), Failed> {
 
     heading("sluice up: API, source controller and tf-controller in one program, no cluster");
     let folder = tempfile::tempdir()?;
-    let setup = Setup::new(folder.path(), &tool);
+    let setup = Setup::new(folder.path());
     let [source, stack] = manifests(&url);
     setup.write(&[("source.yaml", source), ("stack.yaml", stack)])?;
     let program = Program::start(setup).await?;

@@ -1,6 +1,7 @@
 //! Plan, approval, apply, outputs, drift, destroy.
 
 use serde_json::json;
+use sluice_harness::cli;
 
 use crate::world::{Wish, World, ending, status};
 
@@ -22,6 +23,17 @@ output "secret" {
 
 fn outputs() -> serde_json::Value {
     json!({ "name": "net-outputs", "outputs": ["greeting", "list:items"], "labels": { "a": "b" } })
+}
+
+/// All of this suite: what the run tells here is what every run of it uses.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_use_the_program_that_the_suites_chose_whatever_else_is_installed() {
+    let program = cli::terraform().unwrap();
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", MODULE)]);
+    let tool = status(&world.run(Wish::plan()).await).tool.unwrap();
+    assert_eq!(tool.name, program.file_name().unwrap().to_str().unwrap());
+    assert_eq!(tool.version, cli::version(&program).unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -193,7 +205,7 @@ async fn files_that_planning_made_are_there_at_the_apply() {
     // Stands for a provider that writes files while it plans: the real CLI behind a script that makes one first.
     let cli = world.dir.path().join("cli");
     std::fs::create_dir(&cli).unwrap();
-    let real = sluice_harness::cli::terraform().unwrap();
+    let real = cli::terraform().unwrap();
     let script = |size: u32| {
         let text = format!(
             "#!/bin/sh\n[ \"$1\" = plan ] && head -c {size} /dev/zero > made.bin\nexec {} \"$@\"\n",
@@ -236,7 +248,7 @@ async fn files_that_are_made_again_with_another_effect_are_not_applied() {
     let world = World::new("").await;
     let cli = world.dir.path().join("cli");
     std::fs::create_dir(&cli).unwrap();
-    let real = sluice_harness::cli::terraform().unwrap();
+    let real = cli::terraform().unwrap();
     let marker = world.dir.path().join("planned");
     // The second plan is made of another value that no input tells of, as a provider's own configuration would be.
     let text = format!(

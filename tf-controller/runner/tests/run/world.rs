@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use sluice_api::run::{TerraformRun, TerraformRunStatus};
 use sluice_api::terraform::Terraform;
 use sluice_embedded::{Embedded, Server, Serving};
+use sluice_harness::cli;
 use sluice_runtime::artifact::Fetcher;
 use sluice_runtime::http;
 use sluice_tf_runner::bundle::{self, Bundle};
@@ -189,7 +190,7 @@ impl World {
             .arg("--lock-file")
             .arg(&lock)
             .env_clear()
-            .env("PATH", cli_path(&std::env::var("PATH").unwrap()))
+            .env("PATH", cli::search_path().unwrap())
             .env("KUBECONFIG", &self.kubeconfig)
             .spawn()
             .unwrap();
@@ -302,11 +303,10 @@ impl World {
     pub(crate) fn context(&self, run: &str) -> Context {
         let mut fetcher = Fetcher::new(http::client(&http::Settings::default()).unwrap());
         fetcher.retries = 0;
-        let path = std::env::var("PATH").unwrap();
         Context {
             client: self.client(),
             fetcher,
-            environment: BTreeMap::from([("PATH".to_owned(), cli_path(&path))]),
+            environment: BTreeMap::from([("PATH".to_owned(), cli::search_path().unwrap())]),
             kubeconfig: Some(self.kubeconfig.clone()),
             identity: Identity::of_this_process(None),
             settings: Settings {
@@ -385,10 +385,4 @@ pub(crate) async fn comes_true(holds: impl Fn() -> bool) {
         }
     };
     tokio::time::timeout(DEADLINE, looking).await.unwrap();
-}
-
-/// The search path with the CLI in it: found, or built by the harness.
-fn cli_path(path: &str) -> String {
-    let cli = sluice_harness::cli::terraform().unwrap();
-    format!("{}:{path}", cli.parent().unwrap().display())
 }

@@ -152,7 +152,11 @@ impl Stage {
 
 fn orders(folder: &std::path::Path, kubeconfig: PathBuf, bell: &std::path::Path, trial: &Trial) -> Orders {
     let this = std::env::current_exe().unwrap().display().to_string();
-    let path = format!("{}:{}", bell.display(), std::env::var("PATH").unwrap());
+    let path = format!(
+        "{}:{}",
+        bell.display(),
+        sluice_harness::cli::search_path().unwrap()
+    );
     let place = folder.display().to_string();
     let command = [
         "/bin/sh",

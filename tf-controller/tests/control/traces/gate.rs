@@ -46,7 +46,11 @@ exec {real} "$@"
     let program = programs.join(real.file_name().unwrap());
     std::fs::write(&program, text).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let path = format!(
+        "{}:{}",
+        programs.display(),
+        sluice_harness::cli::search_path().unwrap()
+    );
     world.environment.insert("PATH".to_owned(), path);
 }
 

@@ -1,0 +1,30 @@
+//! `harness-cli` prints the program with which the suites run, as `SLUICE_CLI` says, and its version.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use sluice_harness::cli;
+
+fn main() -> ExitCode {
+    let found = match cli::terraform() {
+        Ok(found) => found,
+        Err(error) => {
+            eprintln!("harness-cli: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let Some(version) = cli::version(&found) else {
+        eprintln!(
+            "harness-cli: {} does not say which version it is",
+            found.display()
+        );
+        return ExitCode::FAILURE;
+    };
+    let name = found.file_name().unwrap_or_default().display();
+    let told = writeln!(std::io::stdout(), "{name} {version} ({})", found.display());
+    if told.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
