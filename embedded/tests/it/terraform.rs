@@ -43,6 +43,8 @@ async fn the_kubernetes_backend_keeps_its_state_here() {
             .env("KUBE_CONFIG_PATH", &serving.kubeconfig_path)
             .env("HOME", dir.path())
             .env("CHECKPOINT_DISABLE", "1")
+            // One that is not there is a warning, which OpenTofu prints among the answers.
+            .env_remove("TF_CLI_CONFIG_FILE")
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
