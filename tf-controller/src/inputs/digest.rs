@@ -99,6 +99,18 @@ mod tests {
     }
 
     #[test]
+    fn the_page_on_plan_ids_names_what_does_not_count() {
+        let page = include_str!("../../../docs/plan-id.md");
+        let (_, list) = page.split_once("run bundle without the members ").unwrap();
+        let (list, _) = list.split_once(", on which no plan depends").unwrap();
+        let mut told: Vec<_> = list.split('`').skip(1).step_by(2).collect();
+        let mut wanted = NOT_INPUTS.to_vec();
+        told.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
     fn each_member_counts_unless_it_is_named() {
         let base = of(&bundle());
         let whole: Bundle = serde_json::from_value(bundle()).unwrap();

@@ -26,6 +26,13 @@ pub(super) fn text(held: &str) -> Text<'_> {
     }
 }
 
+/// What the name of a member is that was read through [`Exact`].
+pub(super) fn name(held: &str) -> &str {
+    match text(held) {
+        Text::Number(name) | Text::String(name) => name,
+    }
+}
+
 /// Where in the JSON the reader is.
 #[derive(Debug)]
 enum State {

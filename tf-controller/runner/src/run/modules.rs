@@ -1,5 +1,7 @@
 //! Digest of the modules that `init` downloaded: a remote module may move while the stack's own files stand.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
@@ -15,6 +17,8 @@ pub(super) fn digest(module: &Path) -> std::io::Result<String> {
     let root = module.join(".terraform/modules");
     let mut files = Vec::new();
     collect(&root, &mut files)?;
+    // What the CLI notes of the fetch. A file of that name in a module is the module's.
+    files.retain(|file| *file != root.join("modules.json"));
     if files.is_empty() {
         return Ok(String::new());
     }
@@ -24,18 +28,39 @@ pub(super) fn digest(module: &Path) -> std::io::Result<String> {
         let name = file
             .strip_prefix(&root)
             .unwrap_or(&file)
-            .to_string_lossy()
-            .into_owned();
-        let bytes = match std::fs::read_link(&file) {
-            Ok(target) => target.to_string_lossy().into_owned().into_bytes(),
-            Err(_) => std::fs::read(&file)?,
-        };
+            .as_os_str()
+            .as_encoded_bytes();
         hash.update((name.len() as u64).to_be_bytes());
-        hash.update(name.as_bytes());
-        hash.update((bytes.len() as u64).to_be_bytes());
-        hash.update(&bytes);
+        hash.update(name);
+        match std::fs::read_link(&file) {
+            Ok(target) => {
+                let target = target.as_os_str().as_encoded_bytes();
+                hash.update((target.len() as u64).to_be_bytes());
+                hash.update(target);
+            }
+            Err(_) => add(&mut hash, &File::open(&file)?)?,
+        }
     }
     Ok(hex::encode(hash.finalize()))
+}
+
+/// A file's length and bytes, of which only some are in memory at a time.
+fn add(hash: &mut Sha256, file: &File) -> std::io::Result<()> {
+    let length = file.metadata()?.len();
+    hash.update(length.to_be_bytes());
+    let mut bytes = file.take(length);
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        match bytes.read(&mut piece)? {
+            0 if bytes.limit() == 0 => return Ok(()),
+            0 => {
+                return Err(std::io::Error::other(
+                    "a file of a module changed while it was read",
+                ));
+            }
+            count => hash.update(&piece[..count]),
+        }
+    }
 }
 
 fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
@@ -45,8 +70,8 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     };
     for entry in entries {
         let entry = entry?;
-        if entry.file_name() == ".git" || entry.file_name() == "modules.json" {
-            continue; // bookkeeping of the fetch, which differs between two fetches of the same module
+        if entry.file_name() == ".git" {
+            continue; // differs between two fetches of the same module
         }
         if files.len() >= FILE_LIMIT {
             return Err(std::io::Error::other("too many files in downloaded modules"));
@@ -76,7 +101,13 @@ mod tests {
         let first = digest(dir.path()).unwrap();
         std::fs::write(modules.join("net/.git/HEAD"), "x").unwrap();
         assert_eq!(digest(dir.path()).unwrap(), first);
+        std::fs::write(modules.join("modules.json"), "{\"Modules\":[]}").unwrap();
+        assert_eq!(digest(dir.path()).unwrap(), first);
         std::fs::write(modules.join("net/main.tf"), "b").unwrap();
-        assert_ne!(digest(dir.path()).unwrap(), first);
+        let second = digest(dir.path()).unwrap();
+        assert_ne!(second, first);
+        // A module may read a file of this name as well as any other.
+        std::fs::write(modules.join("net/modules.json"), "{}").unwrap();
+        assert_ne!(digest(dir.path()).unwrap(), second);
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::keyed_text;
 use crate::canonical;
 use crate::plan::document::Change;
-use crate::plan::exact::{Text, text};
+use crate::plan::exact::{Text, name, text};
 
 /// One step into a value. Members come before elements, members by the bytes of their names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,7 +111,7 @@ pub(super) fn hashed(value: &Value, key: &[u8]) -> String {
 fn words(path: &[Step]) -> Value {
     path.iter()
         .map(|step| match step {
-            Step::Member(name) => json!(name),
+            Step::Member(held) => json!(name(held)),
             Step::Element(index) => json!(index),
         })
         .collect()
