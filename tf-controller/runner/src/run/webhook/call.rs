@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{Method, Request, Uri, header};
+use http::{HeaderValue, Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use sluice_runtime::failure::chain;
 use sluice_runtime::http::{self as client, Environment, Identity, Route, Settings};
@@ -30,6 +33,8 @@ const FILE: u64 = 1024 * 1024;
 pub(super) struct Place {
     pub(super) host: String,
     uri: Uri,
+    /// Of the name and the password in the address, as Go's client sends them.
+    authorization: Option<HeaderValue>,
 }
 
 /// What calls are made with.
@@ -59,7 +64,7 @@ impl Caller {
     /// Where the webhook is, if it may be called at all.
     pub(super) fn place(&self, index: usize, url: &str) -> Result<Place, WebhookError> {
         let wrong = || WebhookError::Address { index };
-        let url = Url::parse(url).map_err(|_| wrong())?;
+        let mut url = Url::parse(url).map_err(|_| wrong())?;
         let host = url
             .host_str()
             .filter(|host| is_plain(host))
@@ -71,8 +76,16 @@ impl Caller {
             "http" => return Err(WebhookError::Clear { host }),
             _ => return Err(wrong()),
         }
+        let authorization = authorization(&url).map_err(|()| wrong())?;
+        url.set_username("")
+            .and_then(|()| url.set_password(None))
+            .map_err(|()| wrong())?;
         let uri = url.as_str().parse().map_err(|_| wrong())?;
-        Ok(Place { host, uri })
+        Ok(Place {
+            host,
+            uri,
+            authorization,
+        })
     }
 
     /// The JSON object that it answers.
@@ -107,8 +120,11 @@ impl Caller {
             .uri(place.uri.clone())
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::CONTENT_LENGTH, body.len())
-            .body(Full::new(body))
-            .map_err(|error| unreachable(&error))?;
+            .body(Full::new(body));
+        let mut request = request.map_err(|error| unreachable(&error))?;
+        if let Some(authorization) = place.authorization.clone() {
+            request.headers_mut().insert(header::AUTHORIZATION, authorization);
+        }
         let answer = client
             .request(request)
             .await
@@ -174,6 +190,19 @@ impl Caller {
     }
 }
 
+/// The header of the name and the password that stand in an address, if any do.
+fn authorization(url: &Url) -> Result<Option<HeaderValue>, ()> {
+    if url.username().is_empty() && url.password().is_none() {
+        return Ok(None);
+    }
+    let name = percent_decode_str(url.username());
+    let password = percent_decode_str(url.password().unwrap_or_default());
+    let both: Vec<u8> = name.chain([b':']).chain(password).collect();
+    let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(both))).map_err(|_| ())?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
 /// A host that is one word of a path: letters, digits, dots and dashes, or the form of an IPv6 address.
 fn is_plain(host: &str) -> bool {
     let plain =
@@ -189,7 +218,10 @@ fn read(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
         file => file?,
     };
     let mut bytes = Vec::new();
-    file.take(FILE).read_to_end(&mut bytes)?;
+    file.take(FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE {
+        return Err(std::io::Error::other(format!("it is longer than {FILE} bytes")));
+    }
     Ok(Some(bytes))
 }
 

@@ -104,6 +104,59 @@ async fn only_an_object_with_status_200_is_an_answer() {
 }
 
 #[tokio::test]
+async fn name_and_password_of_an_address_go_into_a_header_and_nowhere_else() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(BODY.as_bytes()) {
+            stream.read_buf(&mut asked).await.unwrap();
+        }
+        stream.write_all(&ok("{}")).await.unwrap();
+        String::from_utf8(asked).unwrap()
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let caller = caller(dir.path(), true);
+    let url = format!("http://user:p%40ss@{address}/check?x=1");
+    called(&caller, &url).await.unwrap();
+    let asked = asked.await.unwrap();
+    assert!(asked.starts_with("POST /check?x=1 HTTP/1.1\r\n"), "{asked}");
+    assert!(
+        asked.to_lowercase().contains(&format!("host: {address}\r\n")),
+        "{asked}"
+    );
+    let value = STANDARD.encode("user:p@ss");
+    assert!(
+        asked.contains(&format!("authorization: Basic {value}\r\n")),
+        "{asked}"
+    );
+    assert!(!asked.contains("p%40ss"), "{asked}");
+    // It names the host and not the password where nobody answers.
+    let error = called(&caller, &url).await.unwrap_err();
+    assert!(
+        error.starts_with("webhook 127.0.0.1: no answer") && !error.contains("p%40ss"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_file_of_certificates_is_read_whole_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ca.crt");
+    std::fs::File::create(&file).unwrap().set_len(FILE + 1).unwrap();
+    assert!(
+        read(&file)
+            .unwrap_err()
+            .to_string()
+            .contains("longer than 1048576 bytes")
+    );
+    std::fs::File::create(&file).unwrap().set_len(FILE).unwrap();
+    assert_eq!(read(&file).unwrap().unwrap().len() as u64, FILE);
+    assert!(read(&dir.path().join("none")).unwrap().is_none());
+}
+
+#[tokio::test]
 async fn a_service_that_does_not_answer_is_not_waited_for() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/check", listener.local_addr().unwrap());
