@@ -174,18 +174,24 @@ fn private_file(path: &Path) -> std::io::Result<File> {
         .open(path)
 }
 
-/// The end of a file that a command wrote, at most 256 KiB, as text.
+/// The end of a file that a command wrote, at most 256 KiB, as text. It begins with a whole line: half a value is not known
+/// for one that nobody may read.
 ///
 /// # Errors
 /// When the file cannot be read.
 pub fn tail(path: &Path) -> std::io::Result<String> {
     use std::io::{Seek, SeekFrom};
     let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_LIMIT)))?;
+    let start = file.metadata()?.len().saturating_sub(TAIL_LIMIT);
+    file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
     file.take(TAIL_LIMIT).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let whole = if start == 0 {
+        &bytes[..]
+    } else {
+        bytes.splitn(2, |byte| *byte == b'\n').nth(1).unwrap_or_default()
+    };
+    Ok(String::from_utf8_lossy(whole).into_owned())
 }
 
 #[cfg(test)]
@@ -231,6 +237,23 @@ mod tests {
     }
 
     const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn the_end_of_a_long_file_begins_with_a_whole_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("err");
+        let limit = usize::try_from(TAIL_LIMIT).unwrap();
+        std::fs::write(&file, "x".repeat(limit)).unwrap();
+        assert_eq!(tail(&file).unwrap().len(), limit, "nothing is cut");
+        std::fs::write(
+            &file,
+            format!("secret-value{}\nlast line\n", "x".repeat(limit - 16)),
+        )
+        .unwrap();
+        assert_eq!(tail(&file).unwrap(), "last line\n");
+        std::fs::write(&file, "x".repeat(limit + 1)).unwrap();
+        assert_eq!(tail(&file).unwrap(), "");
+    }
 
     #[tokio::test]
     async fn output_and_exit_code_are_kept() {

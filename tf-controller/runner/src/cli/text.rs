@@ -1,14 +1,15 @@
-//! What the CLI prints, made fit for a status (pure): variable values masked, length bounded.
+//! What the CLI prints, made fit for a status (pure): variable values masked; and texts of a bounded length.
 
 /// Longest text that a status carries, as upstream's conditions.
 pub const TEXT_LIMIT: usize = 20_000;
 
 const MARKER: &str = "on generated.auto.tfvars.json line";
 
-/// Masks the values of generated variables that an error quotes, and bounds the length.
+/// Without colours, and with the values of generated variables masked that an error quotes. It is bounded only when it is
+/// shown: of a value that was cut in two, nobody would know that it is sensitive.
 #[must_use]
 pub fn presentable(text: &str) -> String {
-    bounded(masked(&plain(text)).trim(), TEXT_LIMIT)
+    masked(&plain(text)).trim().to_owned()
 }
 
 /// Without colours and boxes: `state push` and a crash know no `-no-color`.

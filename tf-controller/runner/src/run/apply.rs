@@ -10,7 +10,7 @@ use super::context::Context;
 use super::error::{RunError, Step};
 use super::workdir::failed;
 use super::workspace::Workspace;
-use super::{health, inventory, made, modules, outputs, plan, prepare, unlock, unsaved};
+use super::{health, inventory, lock_file, made, modules, outputs, plan, prepare, unlock, unsaved};
 use crate::bundle::Bundle;
 use crate::cli::argv;
 use crate::cli::output::{self, Output};
@@ -45,7 +45,7 @@ pub(super) fn bundle_of_plan(stored: &PlanContext, now: &Bundle) -> Result<Bundl
 pub(super) fn restore(workspace: &Workspace<'_>, stored: &StoredPlan) -> Result<(), RunError> {
     made::restore(&workspace.directory.root, &stored.context.files)?;
     if let Some(lock) = &stored.context.provider_lock {
-        prepare::write_private(&workspace.module.join(".terraform.lock.hcl"), lock.as_bytes())?;
+        lock_file::write(&workspace.module, lock)?;
     }
     if stored.plan.is_empty() {
         workspace.is_unsaved.set(true);
@@ -100,8 +100,8 @@ pub(super) async fn apply(
     } else {
         Step::Apply
     };
-    if let Some(why) = workspace.too_late() {
-        return Err(RunError::Stopped { step, why });
+    if let Some(stopped) = workspace.too_late(step) {
+        return Err(stopped);
     }
     workspace.reporter.say(|status| {
         status.phase = Phase::Applying;

@@ -122,12 +122,14 @@ pub enum RunError {
         text: String,
     },
     /// The run was told to stop, or its deadline passed, while a command ran.
-    #[error("{} {}", step.title(), .why)]
+    #[error("{} {why}{}{text}", step.title(), if text.is_empty() { "" } else { ". " })]
     Stopped {
         /// During which command.
         step: Step,
         /// Who stopped it.
         why: String,
+        /// The command's error output, fit to be shown; empty when it was not started, or may not be shown.
+        text: String,
     },
     /// The plan's JSON cannot be read.
     #[error(transparent)]

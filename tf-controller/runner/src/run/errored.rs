@@ -13,6 +13,7 @@ use super::context::Context;
 use super::error::{RunError, Step};
 use super::patience::patiently;
 use super::prepare::{module_directory, write_private};
+use super::within;
 use super::workdir::{WorkDirectory, failed};
 use super::workspace::Workspace;
 use crate::bundle::{Bundle, Stack};
@@ -114,7 +115,7 @@ pub(super) async fn keep(
     belongs: Belongs<'_>,
     module: &Path,
 ) -> Result<bool, RunError> {
-    let state = match std::fs::read(module.join(FILE)) {
+    let state = match within::read(&module.join(FILE), LIMIT) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         read => read.map_err(|source| failed("read errored.tfstate", source))?,
     };

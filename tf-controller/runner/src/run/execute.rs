@@ -129,7 +129,7 @@ async fn carry_out(
     let stored = given::approved_plan(context, run, &bundle).await?;
     if let Some(stored) = &stored {
         bundle = apply::bundle_of_plan(&stored.context, &bundle)?;
-        reporter.secrets().extend(stored.context.secrets.clone());
+        reporter.secrets().learn_stored(&stored.context);
     }
     reporter.secrets().extend(bundle.secrets.clone());
     let settings = &context.settings;
@@ -163,7 +163,7 @@ async fn carry_out(
     let mut workspace = Workspace::new(found, &directory, module, environment, limits, reporter);
     workspace.init_arguments = surroundings::init_arguments(&bundle.surroundings);
     let keep_directory = Cell::new(false);
-    let outcome = in_workspace(
+    let mut outcome = in_workspace(
         context,
         &bundle,
         &workspace,
@@ -172,8 +172,8 @@ async fn carry_out(
         &keep_directory,
     )
     .await;
-    if let Err(error) = &outcome {
-        remembered::learn(&workspace, error).await;
+    if let Err(error) = outcome {
+        outcome = Err(remembered::learn(&workspace, error).await);
     }
     if !keep_directory.get() {
         directory.clear()?;

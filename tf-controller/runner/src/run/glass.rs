@@ -41,10 +41,18 @@ pub(super) async fn session(
     let trouble = match prepared(bundle, workspace, init).await {
         Ok(()) => String::new(),
         Err(stopped @ RunError::Stopped { .. }) => return Err(stopped),
-        Err(error) => format!(" The preparation failed: {}", bounded(&chain(&error), TROUBLE)),
+        Err(error) => {
+            let text = chain(&error);
+            // Hidden before it is cut: half a value is not known for one that nobody may read.
+            let text = workspace.reporter.secrets().hide(&text).into_owned();
+            format!(" The preparation failed: {}", bounded(&text, TROUBLE))
+        }
     };
     let door = workspace.directory.door.as_path();
-    write_private(door, script(&workspace.module, &workspace.environment).as_bytes())?;
+    write_private(
+        door,
+        script(&workspace.module, &workspace.environment_of(Step::Init)).as_bytes(),
+    )?;
     let until = remaining(workspace.limits.deadline);
     let message = format!(
         "Breaking the glass ... In a shell where the run works: . {0} (sets its environment and goes to {1}). \

@@ -73,17 +73,16 @@ pub(super) async fn check(
     let shown = texts(&without_secrets(found), selection.unwrap_or_default())?;
     let mut outcome = Ok(());
     for check in checks {
-        if let Some(why) = workspace.too_late() {
-            return Err(RunError::Stopped {
-                step: Step::Health,
-                why,
-            });
-        }
-        let made = tokio::select! {
+        outcome = tokio::select! {
             made = make(check, &data, &shown, context, workspace.limits.deadline) => made,
-            () = workspace.limits.stop.cancelled() => continue,
+            () = workspace.limits.stop.cancelled() => Ok(()),
         };
-        outcome = made;
+        // What was not seen to its end, or not begun, is not known to be well.
+        if outcome.is_ok()
+            && let Some(stopped) = workspace.too_late(Step::Health)
+        {
+            return Err(stopped);
+        }
         if outcome.is_err() {
             break;
         }

@@ -2,7 +2,6 @@
 //! moment the newest apply that may have made something can be destroyed without its source. See [`crate::applied`].
 
 use std::fs::File;
-use std::path::Path;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
@@ -13,17 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::Context;
 use super::error::RunError;
+use super::lock_file;
 use super::patience::patiently;
-use super::prepare::{ARCHIVE, module_directory, write_private};
+use super::prepare::{ARCHIVE, module_directory};
 use super::workdir::{WorkDirectory, failed};
 use super::workspace::Workspace;
 use crate::applied::{self, Applied, AppliedError, FILES_LIMIT, Inputs, files};
 use crate::bundle::{Bundle, Kept, Stack};
-
-/// The lock file of a module.
-const LOCK: &str = ".terraform.lock.hcl";
-/// Largest lock file that is kept.
-const LOCK_LIMIT: u64 = 1024 * 1024;
 
 fn api(context: &Context, stack: &Stack) -> Api<Secret> {
     Api::namespaced(context.client.clone(), &stack.namespace)
@@ -50,7 +45,7 @@ pub(super) async fn keep(
                 plan_keys: Vec::new(),
                 ..bundle.clone()
             },
-            provider_lock: provider_lock(&workspace.module)?,
+            provider_lock: lock_file::read(&workspace.module)?,
             files_omitted: files.is_none(),
         },
         files,
@@ -114,7 +109,7 @@ pub(super) async fn unpack(
         return Ok(());
     };
     let module = module_directory(&directory.root, &bundle.path)?;
-    write_private(&module.join(LOCK), lock.as_bytes())
+    lock_file::write(&module, &lock)
 }
 
 /// The files that the stack reads, out of the artifact as it was fetched: what the CLI and the run made does not count.
@@ -126,17 +121,6 @@ async fn files_of(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<Option<V
         .map_err(std::io::Error::other)
         .and_then(|selected| selected)
         .map_err(|source| failed("keep the files that are applied", source))
-}
-
-fn provider_lock(module: &Path) -> Result<Option<String>, RunError> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    let read = File::open(module.join(LOCK)).and_then(|file| file.take(LOCK_LIMIT).read_to_string(&mut text));
-    match read {
-        Ok(_) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(failed("read the lock file", source)),
-    }
 }
 
 /// What is kept; nothing when it cannot be read, since only superfluous Secrets are looked for.

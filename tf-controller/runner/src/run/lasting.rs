@@ -5,15 +5,19 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::within;
+
 /// Where the CLI notes the backend that `init` configured.
 const NOTE: &str = ".terraform/terraform.tfstate";
+/// Largest note that is read.
+const LIMIT: u64 = 16 * 1024 * 1024;
 /// What the reader of such a plan has to know.
 pub(super) const CAUTION: &str = "Note: the state of this stack lies in its working directory and is lost with it. Give the module \
     a backend, or the stack a backendConfig.";
 
 /// Whether the state of this module, once initialized, lasts.
 pub(super) fn lasts(module: &Path, workspace: &str) -> bool {
-    let note = std::fs::read(module.join(NOTE)).unwrap_or_default();
+    let note = within::read(&module.join(NOTE), LIMIT).unwrap_or_default();
     let note: Value = serde_json::from_slice(&note).unwrap_or_default();
     let backend = &note["backend"];
     match backend["type"].as_str() {

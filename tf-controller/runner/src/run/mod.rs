@@ -15,6 +15,7 @@ mod identity;
 mod inventory;
 mod kept;
 mod lasting;
+mod lock_file;
 mod made;
 mod modules;
 mod outputs;
@@ -33,6 +34,7 @@ mod unlock;
 mod unsaved;
 mod version;
 mod webhook;
+mod within;
 mod workdir;
 mod workspace;
 

@@ -12,16 +12,19 @@ use super::error::{RunError, Step};
 use super::made::{self, Made};
 use super::workdir::failed;
 use super::workspace::Workspace;
-use super::{lasting, modules, prepare, stored, unlock, unsaved};
+use super::{lasting, lock_file, modules, prepare, stored, unlock, unsaved, within};
 use crate::bundle::{Bundle, ReadablePlan};
 use crate::chunk;
 use crate::cli::argv;
 use crate::plan::document::{self, PlanDocument};
 use crate::plan::effect::{self, Effect};
 use crate::plan::ignored::Ignored;
-use crate::plan::store::{MadeFile, PlanContext, PlanName, StoredPlan};
+use crate::plan::store::{MadeFile, PLAN_LIMIT, PlanContext, PlanName, StoreError, StoredPlan};
 use crate::plan::{ignored, readable, shown, summary};
 use crate::secrets::Secrets;
+
+/// Largest JSON of a plan that `storeReadablePlan: json` stores; in memory it is several times as large.
+const READABLE_JSON: u64 = 64 * 1024 * 1024;
 
 /// A plan as it was made.
 pub(super) struct Planned {
@@ -118,7 +121,7 @@ pub(super) async fn make(
         json = Some(file);
     }
     let modules = modules::digest(&workspace.module).map_err(|source| failed("read the modules", source))?;
-    let provider_lock = std::fs::read_to_string(workspace.module.join(".terraform.lock.hcl")).ok();
+    let provider_lock = lock_file::read(&workspace.module)?;
     let origin = effect::Origin {
         inputs: &bundle.inputs_digest,
         modules: &modules,
@@ -261,7 +264,7 @@ async fn publish_readable(
     if let Some(file) = planned.json.as_ref().filter(|_| form == ReadablePlan::Json) {
         let packed = shown(file, secrets).and_then(|bytes| chunk::compress(&bytes));
         let effect = chunk::compress(secrets.hide(&planned.effect.canonical()).as_bytes());
-        let unpacked = |source| failed("pack the plan's JSON", source);
+        let unpacked = |source| failed("make what storeReadablePlan: json stores", source);
         json = readable::secrets(&packed.map_err(unpacked)?, &effect.map_err(unpacked)?, name);
     }
     stored::show(context, form, &maps, &json, name).await
@@ -269,7 +272,7 @@ async fn publish_readable(
 
 /// The plan's JSON as people may see it: the CLI's own shows sensitive values.
 fn shown(json: &Path, secrets: &Secrets) -> std::io::Result<Vec<u8>> {
-    let mut whole: serde_json::Value = serde_json::from_slice(&std::fs::read(json)?)?;
+    let mut whole: serde_json::Value = serde_json::from_slice(&within::read(json, READABLE_JSON)?)?;
     secrets.hide_in(&mut whole);
     Ok(serde_json::to_vec(&whole)?)
 }
@@ -285,6 +288,17 @@ fn worth_keeping(workspace: &Workspace<'_>) -> Vec<String> {
     values
 }
 
+/// The bytes of the plan file, if they are not more than are stored.
+fn plan_file(path: &Path) -> Result<Vec<u8>, RunError> {
+    let unread = |source| failed("read the plan", source);
+    let size = std::fs::metadata(path).map_err(unread)?.len();
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    if size > PLAN_LIMIT {
+        return Err(RunError::Save(StoreError::TooLarge { size }));
+    }
+    within::read(path, PLAN_LIMIT as u64).map_err(unread)
+}
+
 fn to_store(
     bundle: &Bundle,
     workspace: &Workspace<'_>,
@@ -293,7 +307,7 @@ fn to_store(
 ) -> Result<StoredPlan, RunError> {
     let plan = match planned.shown {
         Some(_) => Vec::new(),
-        None => std::fs::read(workspace.plan_file()).map_err(|source| failed("read the plan", source))?,
+        None => plan_file(&workspace.plan_file())?,
     };
     let files: Vec<MadeFile> = planned.made.files.clone();
     let tool = workspace.reporter.said().tool.unwrap_or_default();
@@ -312,6 +326,7 @@ fn to_store(
         tool_version: tool.version,
         destroy: run.spec.destroy,
         secrets: worth_keeping(workspace),
+        secrets_omitted: workspace.reporter.secrets().is_incomplete(),
     };
     Ok(StoredPlan { plan, context })
 }

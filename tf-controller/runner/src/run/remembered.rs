@@ -4,35 +4,70 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::error::{RunError, Step};
 use super::workspace::Workspace;
 use crate::cli::argv;
+use crate::cli::process::Limits;
+use crate::secrets::Secrets;
 
 /// Largest answer that is read. The state is in memory as a whole, as the CLI has it too.
 const LIMIT: u64 = 64 * 1024 * 1024;
+/// Longest time that the look takes: a run that was told to stop has not many seconds.
+const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Learns what nobody may read of the state, and takes it out of the logs that were written already. It is a help: what
-/// cannot be learnt fails nothing, since the run has failed.
-pub(super) async fn learn(workspace: &Workspace<'_>, error: &RunError) {
-    if !is_of_a_provider(error) {
-        return;
+/// Learns what nobody may read of the state, takes it out of the logs that were written already, and gives the error that may
+/// be told. Of a command that ran to its end the words are told even where the state cannot be read: then it is most often
+/// the state that they are about. Those of an interrupted one are not, and neither are they kept.
+pub(super) async fn learn(workspace: &Workspace<'_>, error: RunError) -> RunError {
+    if !is_of_a_provider(&error) {
+        return error;
     }
-    let Ok(answer) = workspace.capture(Step::Show, &argv::show_state()).await else {
-        return;
+    if let Some(state) = state(workspace).await {
+        let known = {
+            let mut secrets = workspace.reporter.secrets();
+            secrets.learn_state(&state);
+            secrets.clone()
+        };
+        clean(workspace, &known);
+        return error;
+    }
+    tracing::debug!("what the state marks as sensitive is not known");
+    match error {
+        RunError::Stopped { step, why, .. } => {
+            let mut unknown = Secrets::default();
+            unknown.give_up();
+            clean(workspace, &unknown);
+            RunError::Stopped {
+                step,
+                why,
+                text: String::new(),
+            }
+        }
+        error => error,
+    }
+}
+
+/// The state as JSON, read within limits of its own.
+async fn state(workspace: &Workspace<'_>) -> Option<Value> {
+    let limits = Limits {
+        stop: CancellationToken::new(),
+        deadline: Instant::now() + PATIENCE,
+        grace: Duration::ZERO,
     };
-    let read = tokio::task::spawn_blocking(move || read(&answer)).await;
-    let Ok(Some(state)) = read else {
-        tracing::debug!("what the state marks as sensitive is not known");
-        return;
-    };
-    let known = {
-        let mut secrets = workspace.reporter.secrets();
-        secrets.learn_state(&state);
-        secrets.clone()
-    };
+    let answer = workspace
+        .look(Step::Show, &argv::show_state(), &limits)
+        .await
+        .ok()?;
+    tokio::task::spawn_blocking(move || read(&answer)).await.ok()?
+}
+
+fn clean(workspace: &Workspace<'_>, known: &Secrets) {
     for file in logs(&workspace.directory.logs) {
         if let Err(error) = known.clean(&file) {
             tracing::warn!(%error, "a log file could not be cleaned of sensitive values");
@@ -41,14 +76,16 @@ pub(super) async fn learn(workspace: &Workspace<'_>, error: &RunError) {
 }
 
 /// Whether the text is of a command in which providers speak.
-const fn is_of_a_provider(error: &RunError) -> bool {
-    matches!(
-        error,
-        RunError::Command {
-            step: Step::Plan | Step::Apply | Step::Destroy,
-            ..
-        }
-    )
+fn is_of_a_provider(error: &RunError) -> bool {
+    match error {
+        RunError::Command { step, .. } => speaks(*step),
+        RunError::Stopped { step, text, .. } => speaks(*step) && !text.is_empty(),
+        _ => false,
+    }
+}
+
+const fn speaks(step: Step) -> bool {
+    matches!(step, Step::Plan | Step::Apply | Step::Destroy)
 }
 
 fn read(answer: &Path) -> Option<Value> {

@@ -3,10 +3,11 @@
 //! Such a plan is made again before its apply, compared by what it shows, and then applied without a file. What happens on
 //! the service between the two is the service's: an approval is as exact as the CLI lets it be.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::error::{RunError, Step};
-use super::plan::{argv_options, text_of};
+use super::plan::argv_options;
+use super::within;
 use super::workdir::failed;
 use super::workspace::Workspace;
 use crate::bundle::Bundle;
@@ -59,8 +60,15 @@ pub(super) async fn plan(
     let ended = workspace.capture_expecting(Step::Plan, &words, &[0, 2]).await?;
     Ok(Shown {
         has_changes: ended.code == Some(2),
-        text: text_of(&ended.stdout, shown::TEXT_LIMIT)?,
+        text: whole_text(&ended.stdout)?,
     })
+}
+
+/// What the CLI showed, all of it: what was left out would not be compared.
+fn whole_text(file: &Path) -> Result<String, RunError> {
+    let bytes = within::read(file, shown::TEXT_LIMIT);
+    let bytes = bytes.map_err(|source| failed("read the plan's text", source))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The words of an apply without a plan file.

@@ -135,6 +135,7 @@ pub(super) async fn take(
     private_directory(&logs)?;
     forget_old_logs(&places.logs);
     forget_scratch(places)?;
+    forget_door(places)?;
     let scratch = tempfile::Builder::new()
         .prefix(&places.scratch)
         .tempdir_in(&places.parent)
@@ -172,6 +173,16 @@ impl WorkDirectory {
         }
         remove(&self.root)?;
         private_directory(&self.root)
+    }
+}
+
+/// A session that was killed left its door open: what it holds of the environment goes with it.
+fn forget_door(places: &Places) -> Result<(), RunError> {
+    match std::fs::remove_file(&places.door) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed("remove the door of an earlier session", error))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -309,13 +320,17 @@ mod tests {
         let other = take(&of("net.x"), "net.x-1", SHORT, &stop).await.unwrap();
         let killed = take(&of("net"), "net-1", SHORT, &stop).await.unwrap();
         std::fs::write(killed.scratch.path().join("1.out"), "hunter2").unwrap();
+        let door = killed.door.clone();
+        std::fs::write(&door, "export TOKEN='hunter2'").unwrap();
         let WorkDirectory {
             scratch, _lock: lock, ..
         } = killed;
         let left = scratch.keep();
         drop(lock);
         let next = take(&of("net"), "net-2", SHORT, &stop).await.unwrap();
-        assert!(!left.exists() && next.scratch.path().is_dir() && other.scratch.path().is_dir());
+        assert!(
+            !left.exists() && !door.exists() && next.scratch.path().is_dir() && other.scratch.path().is_dir()
+        );
     }
 
     #[tokio::test]

@@ -71,7 +71,7 @@ impl<'a> Workspace<'a> {
         codes: &[i32],
     ) -> Result<Ended, RunError> {
         let stdout = self.output_file(step, "out");
-        self.attempt(step, words, codes, stdout).await
+        self.attempt(step, words, codes, stdout, &self.limits).await
     }
 
     /// Runs a command whose output may hold sensitive values: it goes into the scratch directory.
@@ -86,8 +86,26 @@ impl<'a> Workspace<'a> {
         words: &[String],
         codes: &[i32],
     ) -> Result<Ended, RunError> {
-        let stdout = self.directory.scratch.path().join(format!("{}.out", self.next()));
-        self.attempt(step, words, codes, stdout).await
+        let stdout = self.scratch_file();
+        self.attempt(step, words, codes, stdout, &self.limits).await
+    }
+
+    /// As [`Workspace::capture`], for a look after the run's own commands, which has limits of its own: the run may have been
+    /// told to stop, and the exit code on record stays that of the command that failed.
+    pub(super) async fn look(
+        &self,
+        step: Step,
+        words: &[String],
+        limits: &Limits,
+    ) -> Result<PathBuf, RunError> {
+        let (stdout, code) = (self.scratch_file(), self.reporter.said().exit_code);
+        let looked = self.attempt(step, words, &[0], stdout, limits).await;
+        self.reporter.say(|status| status.exit_code = code);
+        Ok(looked?.stdout)
+    }
+
+    fn scratch_file(&self) -> PathBuf {
+        self.directory.scratch.path().join(format!("{}.out", self.next()))
     }
 
     async fn attempt(
@@ -96,9 +114,10 @@ impl<'a> Workspace<'a> {
         words: &[String],
         codes: &[i32],
         stdout: PathBuf,
+        limits: &Limits,
     ) -> Result<Ended, RunError> {
-        if let Some(why) = self.too_late() {
-            return Err(RunError::Stopped { step, why });
+        if let Some(stopped) = too_late(limits, step) {
+            return Err(stopped);
         }
         let stderr = self.output_file(step, "err");
         let environment = self.environment_of(step);
@@ -110,16 +129,19 @@ impl<'a> Workspace<'a> {
             stdout: stdout.clone(),
             stderr: stderr.clone(),
         };
-        let ended = run(&invocation, &self.limits).await;
+        let ended = run(&invocation, limits).await;
         self.clean(&[&stdout, &stderr]);
         let ended = ended.map_err(|source| failed(step.title(), source))?;
         self.note(step, &ended);
         if let Some(stopped) = ended.stopped
             && ended.code.is_none_or(|code| !codes.contains(&code))
         {
+            let text = tail(&stderr).unwrap_or_default();
+            self.note_lock(&text);
             return Err(RunError::Stopped {
                 step,
-                why: self.why(stopped, &ended, &stderr),
+                why: format!("{} ({})", interrupted(stopped), ended.describe()),
+                text: presentable(&text),
             });
         }
         if ended.code.is_some_and(|code| codes.contains(&code)) {
@@ -133,7 +155,8 @@ impl<'a> Workspace<'a> {
         })
     }
 
-    fn environment_of(&self, step: Step) -> Cow<'_, BTreeMap<String, String>> {
+    /// The environment of a command: that of `init` also holds the arguments of the backend.
+    pub(super) fn environment_of(&self, step: Step) -> Cow<'_, BTreeMap<String, String>> {
         match &self.init_arguments {
             Some(arguments) if step == Step::Init => {
                 let mut all = self.environment.clone();
@@ -155,17 +178,8 @@ impl<'a> Workspace<'a> {
     }
 
     /// Nothing is started any more once somebody asked the run to stop.
-    pub(super) fn too_late(&self) -> Option<String> {
-        let late = tokio::time::Instant::now() >= self.limits.deadline;
-        let asked = self.limits.stop.is_cancelled();
-        (late || asked).then(|| {
-            let why = if asked {
-                "the runner was told to stop"
-            } else {
-                "the run's deadline passed"
-            };
-            format!("was not started, because {why}")
-        })
+    pub(super) fn too_late(&self, step: Step) -> Option<RunError> {
+        too_late(&self.limits, step)
     }
 
     fn note(&self, step: Step, ended: &Ended) {
@@ -191,16 +205,6 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    fn why(&self, stopped: Stopped, ended: &Ended, stderr: &Path) -> String {
-        let who = match stopped {
-            Stopped::Asked => "was interrupted, because the runner was told to stop",
-            Stopped::Deadline => "was interrupted, because the run's deadline passed",
-        };
-        let text = tail(stderr).unwrap_or_default();
-        self.note_lock(&text);
-        presentable(&format!("{who} ({}). {text}", ended.describe()))
-    }
-
     fn output_file(&self, step: Step, suffix: &str) -> PathBuf {
         let title = step.title().replace(' ', "-").to_lowercase();
         self.directory
@@ -211,5 +215,29 @@ impl<'a> Workspace<'a> {
     fn next(&self) -> u32 {
         self.count.set(self.count.get() + 1);
         self.count.get()
+    }
+}
+
+fn too_late(limits: &Limits, step: Step) -> Option<RunError> {
+    let late = tokio::time::Instant::now() >= limits.deadline;
+    let asked = limits.stop.is_cancelled();
+    (late || asked).then(|| {
+        let why = if asked {
+            "the runner was told to stop"
+        } else {
+            "the run's deadline passed"
+        };
+        RunError::Stopped {
+            step,
+            why: format!("was not started, because {why}"),
+            text: String::new(),
+        }
+    })
+}
+
+const fn interrupted(stopped: Stopped) -> &'static str {
+    match stopped {
+        Stopped::Asked => "was interrupted, because the runner was told to stop",
+        Stopped::Deadline => "was interrupted, because the run's deadline passed",
     }
 }

@@ -11,5 +11,6 @@ mod backends;
 mod faults;
 mod interruptions;
 mod plans;
+mod quotes;
 mod story;
 mod world;

@@ -67,6 +67,9 @@ pub struct PlanContext {
     /// Values that the plan marks as sensitive, for the texts of its apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
+    /// There are more of them than are remembered: no text of the apply is shown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secrets_omitted: bool,
 }
 
 /// One file that planning made.

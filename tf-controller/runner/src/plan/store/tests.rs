@@ -64,6 +64,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         tool_version: "1.11.4".into(),
         destroy: false,
         secrets: Vec::new(),
+        secrets_omitted: false,
     };
     StoredPlan { plan, context }
 }

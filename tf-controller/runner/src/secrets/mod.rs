@@ -4,6 +4,8 @@
 //! marks as sensitive, as the plan's JSON tells. The CLI hides only what is marked, and what a provider puts into an error it
 //! hides not at all.
 
+mod search;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,26 +14,28 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use regex::bytes::{NoExpand, Regex, RegexBuilder};
+use regex::bytes::NoExpand;
 use serde_json::Value;
 
 use crate::plan::document::{Change, PlanDocument};
+use crate::plan::store::PlanContext;
+use search::{LONGEST, Search};
 
 /// Shorter values are not hidden: `true`, `prod` or `8080` would make every text unreadable and are no secret's worth.
 pub const SHORTEST: usize = 6;
-/// Most values that are remembered; the longest are dropped last.
+/// Most values that are looked for. Where there are more, no text is shown at all.
 const MOST: usize = 10_000;
-/// Longest part of a value that is looked for; what is longer is found by its beginning, and goes to its end.
-const LONGEST: usize = 1024;
-/// Most memory of the compiled search, in bytes.
-const SEARCH_LIMIT: usize = 64 << 20;
 /// What stands in a value's place.
 const HIDDEN: &str = "(sensitive)";
+/// What stands in a text's place.
+const NOT_SHOWN: &str = "(not shown: it may hold a sensitive value)";
 
 /// The values.
 #[derive(Clone, Default)]
 pub struct Secrets {
     values: BTreeSet<String>,
+    /// There were more values than are remembered, or some could not be learnt.
+    incomplete: bool,
     /// Made when it is first needed after a value was learnt.
     search: OnceLock<Search>,
 }
@@ -43,7 +47,9 @@ impl Secrets {
             for text in [Some(line), assigned(line)].into_iter().flatten() {
                 self.remember(text);
                 let json = Value::from(text).to_string();
-                self.remember(json.trim_matches('"'));
+                let json = json.trim_matches('"');
+                self.remember(json);
+                self.remember(&as_go_writes(json));
             }
         }
     }
@@ -56,15 +62,27 @@ impl Secrets {
             .rev()
             .find(|&end| text.is_char_boundary(end))
             .unwrap_or_default();
-        if !self.values.insert(text[..end].to_owned()) {
+        if self.values.contains(&text[..end]) {
             return;
         }
         self.search = OnceLock::new();
-        if self.values.len() > MOST
-            && let Some(shortest) = self.values.iter().min_by_key(|value| value.len()).cloned()
-        {
-            self.values.remove(&shortest);
+        if self.values.len() < MOST {
+            self.values.insert(text[..end].to_owned());
+        } else {
+            self.incomplete = true;
         }
+    }
+
+    /// Says that there are values that are not known: from now on no text is shown.
+    pub fn give_up(&mut self) {
+        self.incomplete = true;
+        self.search = OnceLock::new();
+    }
+
+    /// Whether there are values that are not known.
+    #[must_use]
+    pub const fn is_incomplete(&self) -> bool {
+        self.incomplete
     }
 
     /// Remembers every text and number in a value.
@@ -147,6 +165,14 @@ impl Secrets {
         }
     }
 
+    /// Adds those that a stored plan was kept with.
+    pub fn learn_stored(&mut self, plan: &PlanContext) {
+        self.extend(plan.secrets.iter().cloned());
+        if plan.secrets_omitted {
+            self.give_up();
+        }
+    }
+
     /// The values, for those who keep them in a Secret.
     #[must_use]
     pub fn values(&self) -> Vec<String> {
@@ -162,7 +188,8 @@ impl Secrets {
                 Cow::Borrowed(_) => Cow::Borrowed(text),
                 Cow::Owned(clean) => Cow::Owned(String::from_utf8_lossy(&clean).into_owned()),
             },
-            Search::Impossible => Cow::Borrowed("(not shown: it may hold a sensitive value)"),
+            Search::Impossible if text.is_empty() => Cow::Borrowed(text),
+            Search::Impossible => Cow::Owned(NOT_SHOWN.to_owned()),
         }
     }
 
@@ -174,7 +201,7 @@ impl Secrets {
                     *text = clean;
                 }
             }
-            Value::Number(number) if self.values.contains(&number.to_string()) => {
+            Value::Number(number) if self.incomplete || self.values.contains(&number.to_string()) => {
                 *value = Value::from(HIDDEN);
             }
             Value::Array(elements) => elements.iter_mut().for_each(|element| self.hide_in(element)),
@@ -211,8 +238,21 @@ impl Secrets {
     }
 
     fn search(&self) -> &Search {
-        self.search.get_or_init(|| Search::of(&self.values))
+        self.search.get_or_init(|| {
+            if self.incomplete {
+                Search::Impossible
+            } else {
+                Search::of(&self.values)
+            }
+        })
     }
+}
+
+/// As the CLI's own JSON has a text, in which these three are escaped.
+fn as_go_writes(json: &str) -> String {
+    json.replace('&', "\\u0026")
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
 }
 
 /// Whether a variable of this name holds a secret, as far as a name can tell. Such as name a file do not.
@@ -244,44 +284,6 @@ fn assigned(line: &str) -> Option<&str> {
     is_secretive(name.trim_matches(quotes)).then(|| value.trim_matches(quotes))
 }
 
-/// A value as it stands in a text: the CLI breaks its own lines where there is white space, and draws a bar before each. What
-/// was cut goes to the end of its word.
-fn pattern(value: &str) -> String {
-    let words: Vec<_> = value.split_ascii_whitespace().map(regex::escape).collect();
-    let pattern = words.join("(?:[ \\t\\r\\n\\x0c|]|\u{2502})+");
-    if value.len() + 4 > LONGEST {
-        format!("{pattern}[^ \\t\\r\\n]*")
-    } else {
-        pattern
-    }
-}
-
-/// How the values are looked for.
-#[derive(Clone)]
-enum Search {
-    Nothing,
-    For(Regex),
-    /// There are too many: nothing is shown at all.
-    Impossible,
-}
-
-impl Search {
-    /// Longest first: of two values of which one begins with the other, the whole longer one goes.
-    fn of(values: &BTreeSet<String>) -> Self {
-        if values.is_empty() {
-            return Self::Nothing;
-        }
-        let mut values: Vec<_> = values.iter().collect();
-        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        let each: Vec<_> = values.iter().map(|value| pattern(value)).collect();
-        let built = RegexBuilder::new(&each.join("|"))
-            .unicode(false)
-            .size_limit(SEARCH_LIMIT)
-            .build();
-        built.map_or(Self::Impossible, Self::For)
-    }
-}
-
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secrets({})", self.values.len())
@@ -289,162 +291,4 @@ impl fmt::Debug for Secrets {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    fn knowing(values: &[&str]) -> Secrets {
-        let mut secrets = Secrets::default();
-        for value in values {
-            secrets.learn(value);
-        }
-        secrets
-    }
-
-    #[test]
-    fn a_value_goes_whole_and_short_ones_stay() {
-        let secrets = knowing(&["hunter2", "hunter2-and-more", "true", "a\\b\"c-d"]);
-        assert_eq!(
-            secrets.hide("x hunter2-and-more, hunter2; true"),
-            "x (sensitive), (sensitive); true"
-        );
-        assert_eq!(secrets.hide(r#"{"k":"a\\b\"c-d"}"#), r#"{"k":"(sensitive)"}"#);
-        assert_eq!(secrets.hide("nothing"), "nothing");
-        assert_eq!(format!("{secrets:?}"), "Secrets(4)");
-        let mut value = json!({ "a": ["<hunter2>", 1_234_567, 12], "b": null });
-        let mut secrets = secrets;
-        secrets.learn_all(&json!(1_234_567));
-        secrets.hide_in(&mut value);
-        assert_eq!(
-            value,
-            json!({ "a": ["<(sensitive)>", "(sensitive)", 12], "b": null })
-        );
-    }
-
-    #[test]
-    fn a_value_with_spaces_is_found_where_the_cli_breaks_its_lines_and_a_long_one_goes_whole() {
-        let secrets = knowing(&["my long secret phrase"]);
-        for text in [
-            "x my long\n  secret phrase y",
-            "x my long\n\u{2502} secret  phrase y",
-        ] {
-            assert_eq!(secrets.hide(text), "x (sensitive) y");
-        }
-        assert_eq!(secrets.hide("my long secret"), "my long secret");
-        let long = "k".repeat(3 * LONGEST);
-        assert_eq!(
-            knowing(&[&long]).hide(&format!("bad token {long} given")),
-            "bad token (sensitive) given"
-        );
-    }
-
-    #[test]
-    fn a_state_tells_what_is_sensitive_and_names_of_variables_do() {
-        let mut secrets = Secrets::default();
-        secrets.learn_state(&json!({ "values": {
-            "outputs": { "o": { "sensitive": true, "value": "output-value" }, "p": { "sensitive": false, "value": "open-output" } },
-            "root_module": { "resources": [{ "values": { "a": "attribute-one", "b": "open-value" }, "sensitive_values": { "a": true } }],
-                "child_modules": [{ "resources": [{ "values": { "l": ["open-text", "inner-value"] },
-                    "sensitive_values": { "l": [false, true] } }] }] } } }));
-        secrets.learn_environment(&BTreeMap::from(
-            [
-                ("AWS_SECRET_ACCESS_KEY", "access-key-value"),
-                ("TF_TOKEN_app_terraform_io", "token-value"),
-                ("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/token"),
-                ("AWS_REGION", "eu-central-1"),
-                ("KEYBOARD", "qwertz-layout"),
-            ]
-            .map(|(name, value)| (name.to_owned(), value.to_owned())),
-        ));
-        assert_eq!(
-            secrets.values(),
-            [
-                "access-key-value",
-                "attribute-one",
-                "inner-value",
-                "output-value",
-                "token-value"
-            ]
-        );
-    }
-
-    #[test]
-    fn what_a_configuration_gives_to_a_secret_name_is_found_by_itself() {
-        let secrets = knowing(&[
-            "credentials \"host\" {\n  token = \"token-value\"\n  region = \"eu-west-1\"\n}",
-            "{\n  \"password\": \"json-value\",\n  \"user\": \"somebody\"\n}",
-            "secret_key: yaml-value",
-        ]);
-        assert_eq!(
-            secrets.hide("token-value json-value yaml-value eu-west-1 somebody"),
-            "(sensitive) (sensitive) (sensitive) eu-west-1 somebody"
-        );
-    }
-
-    #[test]
-    fn lines_are_found_by_themselves_and_indented() {
-        let key = "-----BEGIN KEY-----\n  abcdefgh\n-----END KEY-----\n";
-        let shown = knowing(&[key])
-            .hide("| 1: -----BEGIN KEY-----\n|    abcdefgh\n")
-            .into_owned();
-        assert_eq!(shown, "| 1: (sensitive)\n|    (sensitive)\n");
-    }
-
-    #[test]
-    fn a_plan_tells_what_is_sensitive() {
-        let plan: PlanDocument = serde_json::from_value(json!({
-            "resource_changes": [{ "address": "a.b", "type": "a", "change": { "actions": ["update"],
-                "before": { "p": "old-password", "q": "open-value" }, "before_sensitive": { "p": true },
-                "after": { "p": "new-password", "l": ["plain-text", "hidden-text"] },
-                "after_sensitive": { "p": true, "l": [false, true] } } }],
-            "output_changes": { "o": { "actions": ["create"], "after": { "k": "output-value" }, "after_sensitive": true } },
-            "variables": { "token": { "value": "token-value" }, "region": { "value": "eu-west-1" } },
-            "configuration": { "root_module": { "variables": { "token": { "sensitive": true }, "region": {} } } },
-        }))
-        .unwrap();
-        let mut secrets = Secrets::default();
-        secrets.learn_plan(&plan);
-        assert_eq!(
-            secrets.values(),
-            [
-                "hidden-text",
-                "new-password",
-                "old-password",
-                "output-value",
-                "token-value"
-            ]
-        );
-    }
-
-    #[test]
-    fn a_file_is_cleaned_in_place_and_left_alone_if_it_is_clean() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("log");
-        std::fs::write(&file, b"a hunter2\n\xff\nb hunter2").unwrap();
-        knowing(&["hunter2"]).clean(&file).unwrap();
-        assert_eq!(
-            std::fs::read(&file).unwrap(),
-            b"a (sensitive)\n\xff\nb (sensitive)"
-        );
-        let before = std::fs::metadata(&file).unwrap().modified().unwrap();
-        knowing(&["hunter2"]).clean(&file).unwrap();
-        assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), before);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
-
-    proptest! {
-        #[test]
-        fn nothing_known_is_ever_shown(
-            values in proptest::collection::vec("\\PC{6,20}", 1..5),
-            around in "\\PC{0,10}",
-        ) {
-            let secrets = knowing(&values.iter().map(String::as_str).collect::<Vec<_>>());
-            for value in &values {
-                let shown = secrets.hide(&format!("{around}{value}{around}")).into_owned();
-                let whole = value.trim();
-                prop_assert!(whole.len() < SHORTEST || HIDDEN.contains(whole) || !shown.contains(whole) , "{shown}");
-            }
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,188 @@
+//! What is hidden, and what is not.
+
+use super::*;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn knowing(values: &[&str]) -> Secrets {
+    let mut secrets = Secrets::default();
+    for value in values {
+        secrets.learn(value);
+    }
+    secrets
+}
+
+#[test]
+fn a_value_goes_whole_and_short_ones_stay() {
+    let secrets = knowing(&["hunter2", "hunter2-and-more", "true", "a\\b\"c-d"]);
+    assert_eq!(
+        secrets.hide("x hunter2-and-more, hunter2; true"),
+        "x (sensitive), (sensitive); true"
+    );
+    assert_eq!(secrets.hide(r#"{"k":"a\\b\"c-d"}"#), r#"{"k":"(sensitive)"}"#);
+    assert_eq!(secrets.hide("nothing"), "nothing");
+    assert_eq!(format!("{secrets:?}"), "Secrets(4)");
+    let mut value = json!({ "a": ["<hunter2>", 1_234_567, 12], "b": null });
+    let mut secrets = secrets;
+    secrets.learn_all(&json!(1_234_567));
+    secrets.hide_in(&mut value);
+    assert_eq!(
+        value,
+        json!({ "a": ["<(sensitive)>", "(sensitive)", 12], "b": null })
+    );
+}
+
+#[test]
+fn a_value_with_spaces_is_found_where_the_cli_breaks_its_lines_and_a_long_one_goes_whole() {
+    let secrets = knowing(&["my long secret phrase"]);
+    for text in [
+        "x my long\n  secret phrase y",
+        "x my long\n\u{2502} secret  phrase y",
+    ] {
+        assert_eq!(secrets.hide(text), "x (sensitive) y");
+    }
+    assert_eq!(secrets.hide("my long secret"), "my long secret");
+    let long = "k".repeat(3 * LONGEST);
+    assert_eq!(
+        knowing(&[&long]).hide(&format!("bad token {long} given")),
+        "bad token (sensitive) given"
+    );
+}
+
+#[test]
+fn a_state_tells_what_is_sensitive_and_names_of_variables_do() {
+    let mut secrets = Secrets::default();
+    secrets.learn_state(&json!({ "values": {
+        "outputs": { "o": { "sensitive": true, "value": "output-value" }, "p": { "sensitive": false, "value": "open-output" } },
+        "root_module": { "resources": [{ "values": { "a": "attribute-one", "b": "open-value" }, "sensitive_values": { "a": true } }],
+            "child_modules": [{ "resources": [{ "values": { "l": ["open-text", "inner-value"] },
+                "sensitive_values": { "l": [false, true] } }] }] } } }));
+    secrets.learn_environment(&BTreeMap::from(
+        [
+            ("AWS_SECRET_ACCESS_KEY", "access-key-value"),
+            ("TF_TOKEN_app_terraform_io", "token-value"),
+            ("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/token"),
+            ("AWS_REGION", "eu-central-1"),
+            ("KEYBOARD", "qwertz-layout"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned())),
+    ));
+    assert_eq!(
+        secrets.values(),
+        [
+            "access-key-value",
+            "attribute-one",
+            "inner-value",
+            "output-value",
+            "token-value"
+        ]
+    );
+}
+
+#[test]
+fn what_a_configuration_gives_to_a_secret_name_is_found_by_itself() {
+    let secrets = knowing(&[
+        "credentials \"host\" {\n  token = \"token-value\"\n  region = \"eu-west-1\"\n}",
+        "{\n  \"password\": \"json-value\",\n  \"user\": \"somebody\"\n}",
+        "secret_key: yaml-value",
+    ]);
+    assert_eq!(
+        secrets.hide("token-value json-value yaml-value eu-west-1 somebody"),
+        "(sensitive) (sensitive) (sensitive) eu-west-1 somebody"
+    );
+}
+
+#[test]
+fn lines_are_found_by_themselves_and_indented() {
+    let key = "-----BEGIN KEY-----\n  abcdefgh\n-----END KEY-----\n";
+    let shown = knowing(&[key])
+        .hide("| 1: -----BEGIN KEY-----\n|    abcdefgh\n")
+        .into_owned();
+    assert_eq!(shown, "| 1: (sensitive)\n|    (sensitive)\n");
+}
+
+#[test]
+fn a_plan_tells_what_is_sensitive() {
+    let plan: PlanDocument = serde_json::from_value(json!({
+        "resource_changes": [{ "address": "a.b", "type": "a", "change": { "actions": ["update"],
+            "before": { "p": "old-password", "q": "open-value" }, "before_sensitive": { "p": true },
+            "after": { "p": "new-password", "l": ["plain-text", "hidden-text"] },
+            "after_sensitive": { "p": true, "l": [false, true] } } }],
+        "output_changes": { "o": { "actions": ["create"], "after": { "k": "output-value" }, "after_sensitive": true } },
+        "variables": { "token": { "value": "token-value" }, "region": { "value": "eu-west-1" } },
+        "configuration": { "root_module": { "variables": { "token": { "sensitive": true }, "region": {} } } },
+    }))
+    .unwrap();
+    let mut secrets = Secrets::default();
+    secrets.learn_plan(&plan);
+    assert_eq!(
+        secrets.values(),
+        [
+            "hidden-text",
+            "new-password",
+            "old-password",
+            "output-value",
+            "token-value"
+        ]
+    );
+}
+
+#[test]
+fn a_file_is_cleaned_in_place_and_left_alone_if_it_is_clean() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("log");
+    std::fs::write(&file, b"a hunter2\n\xff\nb hunter2").unwrap();
+    knowing(&["hunter2"]).clean(&file).unwrap();
+    assert_eq!(
+        std::fs::read(&file).unwrap(),
+        b"a (sensitive)\n\xff\nb (sensitive)"
+    );
+    let before = std::fs::metadata(&file).unwrap().modified().unwrap();
+    knowing(&["hunter2"]).clean(&file).unwrap();
+    assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), before);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn where_there_are_more_values_than_can_be_looked_for_nothing_is_shown_and_no_file_stays() {
+    let mut secrets = Secrets::default();
+    secrets.extend((0..MOST).map(|number| format!("value-{number:06}")));
+    assert_eq!(secrets.hide("a value-000000"), "a (sensitive)");
+    let short = "zz-9999".to_owned();
+    secrets.extend([short.clone()]);
+    assert!(secrets.is_incomplete());
+    // Whoever writes a text only where it was changed must see that this one was.
+    let shown = secrets.hide(&short);
+    assert!(matches!(&shown, Cow::Owned(text) if text == NOT_SHOWN), "{shown}");
+    assert_eq!(secrets.hide(""), "");
+    let mut value = json!({ "text": short, "list": [1_234_567, true] });
+    secrets.hide_in(&mut value);
+    assert_eq!(value, json!({ "text": NOT_SHOWN, "list": [HIDDEN, true] }));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("log");
+    std::fs::write(&file, &short).unwrap();
+    secrets.clean(&file).unwrap();
+    assert_eq!(std::fs::read(&file).unwrap(), b"");
+}
+
+#[test]
+fn a_value_is_found_as_the_json_of_the_cli_has_it() {
+    let secrets = knowing(&["pass<word>&more"]);
+    let text = r#"{"a":"pass\u003cword\u003e\u0026more"} pass<word>&more"#;
+    assert_eq!(secrets.hide(text), r#"{"a":"(sensitive)"} (sensitive)"#);
+}
+
+proptest! {
+    #[test]
+    fn nothing_known_is_ever_shown(
+        values in proptest::collection::vec("\\PC{6,20}", 1..5),
+        around in "\\PC{0,10}",
+    ) {
+        let secrets = knowing(&values.iter().map(String::as_str).collect::<Vec<_>>());
+        for value in &values {
+            let shown = secrets.hide(&format!("{around}{value}{around}")).into_owned();
+            let whole = value.trim();
+            prop_assert!(whole.len() < SHORTEST || HIDDEN.contains(whole) || !shown.contains(whole) , "{shown}");
+        }
+    }
+}
