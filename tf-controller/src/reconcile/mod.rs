@@ -203,6 +203,13 @@ async fn resolve_inputs(
         return None;
     }
     let destroys = facts.deleting && facts.policy.destroy_on_deletion;
+    if let Some(message) = &observed.unreadable {
+        facts.inputs = Inputs::Failed {
+            reason: "RunUnreadable",
+            message: message.clone(),
+        };
+        return None;
+    }
     let Some(artifact) = &observed.artifact else {
         return if destroys {
             last_resort::resolve(stack, observed, facts, context).await

@@ -11,7 +11,11 @@ use crate::{
     sources::{self, Found, SourceError},
 };
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{
+    Api, ResourceExt,
+    api::ListParams,
+    core::{DeserializeGuard, error_boundary::InvalidObject},
+};
 use sluice_api::{
     annotation::TERRAFORM_LABEL,
     reference::{self, ObjectName},
@@ -19,6 +23,10 @@ use sluice_api::{
     source::{Artifact, GROUP, GitRepository},
     terraform::{SourceKind, Terraform, label_value},
 };
+use sluice_tf_runner::cli::text::bounded;
+
+/// Longest error of a run that does not decode: it may quote what stands in the run.
+const ERROR_LIMIT: usize = 500;
 
 /// What was seen.
 pub(super) struct Observed {
@@ -28,13 +36,15 @@ pub(super) struct Observed {
     pub(super) artifact: Option<Artifact>,
     /// The runs that belong to this very object.
     pub(super) runs: Vec<TerraformRun>,
+    /// A run of this object that cannot be read, and what to do about it: it may be at work, and its number is taken.
+    pub(super) unreadable: Option<String>,
     /// The Secret with the outputs of the last run that wrote some is gone.
     pub(super) outputs_gone: bool,
 }
 
 /// Reads source and runs.
 pub(super) async fn observe(stack: &Terraform, context: &Context) -> Result<Observed, kube::Error> {
-    let runs = runs(stack, context).await?;
+    let (runs, unreadable) = runs(stack, context).await?;
     let (source, artifact) = match source(stack, context).await {
         Ok(artifact) => {
             let (revision, digest) = (artifact.revision.clone(), artifact.digest.clone());
@@ -47,6 +57,7 @@ pub(super) async fn observe(stack: &Terraform, context: &Context) -> Result<Obse
         source,
         artifact,
         runs,
+        unreadable,
         outputs_gone,
     })
 }
@@ -80,18 +91,42 @@ fn has_outputs(runs: &[TerraformRun]) -> bool {
         .is_some_and(|status| !status.outputs.is_empty())
 }
 
-/// The runs that carry the stack's label and its uid: a namesake's runs are not its own.
-async fn runs(stack: &Terraform, context: &Context) -> Result<Vec<TerraformRun>, kube::Error> {
-    let api: Api<TerraformRun> =
+/// The runs that carry the stack's label and its uid: a namesake's runs are not its own. The first that cannot be read is named.
+async fn runs(
+    stack: &Terraform,
+    context: &Context,
+) -> Result<(Vec<TerraformRun>, Option<String>), kube::Error> {
+    let api: Api<DeserializeGuard<TerraformRun>> =
         Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
     let selector = format!("{TERRAFORM_LABEL}={}", label_value(&stack.name_any()));
     let list = api.list(&ListParams::default().labels(&selector)).await?;
     let uid = stack.uid().unwrap_or_default();
-    Ok(list
-        .items
-        .into_iter()
-        .filter(|run| run.spec.terraform.uid == uid)
-        .collect())
+    let (mut runs, mut unreadable) = (Vec::new(), None);
+    for item in list.items {
+        match item.0 {
+            Ok(run) if run.spec.terraform.uid == uid => runs.push(run),
+            Err(invalid) if belongs(&invalid, &uid) => {
+                unreadable.get_or_insert_with(|| about_unreadable(&invalid));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok((runs, unreadable))
+}
+
+fn belongs(invalid: &InvalidObject, uid: &str) -> bool {
+    let mut owners = invalid.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.uid == uid)
+}
+
+/// What is told of a run that does not decode.
+fn about_unreadable(invalid: &InvalidObject) -> String {
+    let name = invalid.metadata.name.as_deref().unwrap_or_default();
+    format!(
+        "TerraformRun {name} cannot be read: {}; nothing is started beside it, because it may be at work; delete it once no \
+         runner of it is alive",
+        bounded(&invalid.error, ERROR_LIMIT)
+    )
 }
 
 async fn source(stack: &Terraform, context: &Context) -> Result<Artifact, SourceFact> {

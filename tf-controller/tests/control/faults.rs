@@ -2,8 +2,13 @@
 
 use crate::artifacts::{digest, pack};
 use crate::looks::condition;
-use crate::world::World;
+use crate::world::{NAMESPACE, World};
+use kube::{
+    Api, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams},
+};
 use serde_json::json;
+use sluice_api::run::TerraformRun;
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 /// Applies one resource, then fails unless the marker is there.
@@ -211,4 +216,34 @@ async fn an_object_that_does_not_decode_stops_nobody() {
     world.start(4).await;
     world.stack("good", json!({})).await;
     world.ready("good", "True TerraformAppliedSucceed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_does_not_decode_is_named_and_nothing_is_started_beside_it() {
+    let world = World::new().await;
+    world.commit("a", &[("main.tf", SIMPLE)]).await;
+    world.stack("net", json!({})).await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
+    // As a newer version may have left it.
+    let resource = ApiResource::erase::<TerraformRun>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), NAMESPACE, &resource);
+    let first = world.runs("net").await.remove(0);
+    let mut strange = serde_json::to_value(&first).unwrap();
+    let name = first.name_any().replace("-1", "-2");
+    strange["metadata"] = json!({ "name": name, "labels": first.metadata.labels,
+        "ownerReferences": first.metadata.owner_references });
+    strange["spec"]["deadline"] = json!("until the cows come home");
+    api.create(&PostParams::default(), &serde_json::from_value(strange).unwrap())
+        .await
+        .unwrap();
+    world.commit("b", &[("main.tf", "")]).await;
+    let told = world.ready("net", "False RunUnreadable").await;
+    assert!(
+        condition(&told, "Ready").contains(&format!("TerraformRun {name} cannot be read")),
+        "{}",
+        condition(&told, "Ready")
+    );
+    assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 2);
+    api.delete(&name, &DeleteParams::default()).await.unwrap();
+    world.ready("net", "True TerraformAppliedSucceed").await;
 }

@@ -167,6 +167,7 @@ pub(super) fn facts(world: &World, stack: &Stack) -> Facts {
         },
         artifact: None,
         runs: world.runs.iter().map(terraform_run).collect(),
+        unreadable: None,
         outputs_gone: false,
     };
     let ended = world.runs.iter().map(|run| run.ended).max().unwrap_or(0);

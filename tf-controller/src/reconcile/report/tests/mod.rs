@@ -159,6 +159,7 @@ fn carried_out(pass: &Pass, stack: &Terraform) -> (TerraformStatus, Vec<Event>) 
         source: pass.source.clone(),
         artifact: None,
         runs: pass.runs.iter().map(typed).collect(),
+        unreadable: None,
     };
     let mut facts = gather(stack, &observed, Timestamp::from_second(NOW).unwrap());
     facts.inputs = pass.inputs.clone();
