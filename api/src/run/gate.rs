@@ -25,7 +25,7 @@ pub enum Hold {
     #[error("the Terraform object is gone")]
     Gone,
     /// The Terraform object was edited since the run was decided.
-    #[error("the spec was changed to generation {now} while the plan was made for generation {planned}")]
+    #[error("the spec was changed to generation {now} since the run was decided for generation {planned}")]
     Edited {
         /// The generation that the run was decided for.
         planned: i64,
@@ -90,7 +90,8 @@ fn standing<'a>(run: &TerraformRunSpec, terraform: Option<&'a Terraform>) -> Res
     }
 }
 
-/// Whether a run that applies a stored plan still may: the object as it is now approves that plan, guard rails included.
+/// Whether a run that applies a stored plan still may: the object as it is now approves that plan, guard rails included, and was
+/// not edited since the decision: what is applied is never made of inputs that are no longer the spec's.
 /// `plan` is what the run that made the plan says of it.
 ///
 /// # Errors
@@ -122,9 +123,23 @@ pub fn stands(
             .unwrap_or_default(),
     };
     match judge(&found.spec, made) {
-        approval if approval.applies() => Ok(()),
+        approval if approval.applies() => unedited(run, found),
         Approval::Held(held) => Err(Hold::Held(held)),
         approval => Err(Hold::NotApproved(approval)),
+    }
+}
+
+/// Whether the spec is the one that the run was decided for. Any edit may have changed what the plan was made of, which only the
+/// controller can tell: it looks at the new spec, and where its inputs are the plan's, the plan is applied by the next run.
+fn unedited(run: &TerraformRunSpec, found: &Terraform) -> Result<(), Hold> {
+    let (planned, now) = (
+        run.terraform.generation,
+        found.metadata.generation.unwrap_or_default(),
+    );
+    if planned == now {
+        Ok(())
+    } else {
+        Err(Hold::Edited { planned, now })
     }
 }
 
@@ -269,6 +284,39 @@ mod tests {
     }
 
     #[test]
+    fn a_stored_plan_is_not_applied_with_inputs_that_are_no_longer_the_specs() {
+        let id = format!("plan-main-b8e362c206-{EFFECT}");
+        let vars = [
+            ("/spec/vars", json!([{ "name": "size", "value": 2 }])),
+            ("/metadata/generation", json!(4)),
+        ];
+        // Whoever decides: `auto` over a drift or behind a hold, or a person by the plan's id.
+        for (trigger, approve) in [("Drift", "auto"), ("Approval", "auto"), ("Approval", id.as_str())] {
+            let apply = run(
+                trigger,
+                &[
+                    ("action", json!("Apply")),
+                    ("plan", json!({ "id": id, "run": "app-1" })),
+                ],
+            );
+            let approved = ("/spec/approvePlan", json!(approve));
+            let asked = |change: &[(&str, Value)]| stands(&apply, Some(&terraform(change)), None);
+            assert_eq!(
+                asked(std::slice::from_ref(&approved)),
+                Ok(()),
+                "{trigger} {approve}"
+            );
+            let [edit, generation] = vars.clone();
+            let edited = Err(Hold::Edited { planned: 3, now: 4 });
+            assert_eq!(
+                asked(&[approved, edit, generation]),
+                edited,
+                "{trigger} {approve}"
+            );
+        }
+    }
+
+    #[test]
     fn a_stored_plan_is_applied_only_while_its_approval_stands() {
         let id = format!("plan-main-b8e362c206-{EFFECT}");
         let apply = run(
@@ -285,7 +333,7 @@ mod tests {
             all.extend_from_slice(change);
             stands(&apply, Some(&terraform(&all)), Some(&plan)).is_ok()
         };
-        assert!(allows(&[]) && allows(&[("/metadata/generation", json!(9))]));
+        assert!(allows(&[]));
         assert!(allows(&[("/spec/approvePlan", json!("auto"))]));
         for change in [
             ("/spec/approvePlan", json!("")),
@@ -296,6 +344,7 @@ mod tests {
             ("/spec/planOnly", json!(true)),
             ("/spec/suspend", json!(true)),
             ("/spec/destroy", json!(true)),
+            ("/metadata/generation", json!(9)),
             ("/metadata/uid", json!("another")),
             ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
         ] {

@@ -175,7 +175,22 @@ impl World {
     /// Starts the runner program, as the process executor does, and gives the file whose lock tells that it lives.
     pub(crate) fn spawn(&self, name: &str) -> (Child, PathBuf) {
         let lock = self.dir.path().join(format!("{name}.lock"));
-        let child = Command::new(env!("CARGO_BIN_EXE_tf-runner"))
+        (self.program(name, &lock).spawn().unwrap(), lock)
+    }
+
+    /// Runs the runner program with this variable, and gives its log.
+    pub(crate) async fn log_with(&self, name: &str, (variable, value): (&str, &str)) -> String {
+        let lock = self.dir.path().join(format!("{name}.lock"));
+        let mut program = self.program(name, &lock);
+        program.env(variable, value);
+        let output = tokio::task::spawn_blocking(move || program.output().unwrap());
+        let output = tokio::time::timeout(DEADLINE, output).await.unwrap().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    }
+
+    fn program(&self, name: &str, lock: &Path) -> Command {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_tf-runner"));
+        program
             .args([
                 "--namespace",
                 NAMESPACE,
@@ -188,13 +203,11 @@ impl World {
             ])
             .arg(self.dir.path().join("work"))
             .arg("--lock-file")
-            .arg(&lock)
+            .arg(lock)
             .env_clear()
             .env("PATH", cli::search_path().unwrap())
-            .env("KUBECONFIG", &self.kubeconfig)
-            .spawn()
-            .unwrap();
-        (child, lock)
+            .env("KUBECONFIG", &self.kubeconfig);
+        program
     }
 
     /// Takes the API away from everybody outside this process; gives the address to serve it again.
@@ -248,6 +261,9 @@ impl World {
         let bytes = self.artifacts.current.lock().unwrap().clone();
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(&bytes)));
         let bundle = self.bundle(&digest, &wish.bundle);
+        if let Some((id, _)) = &wish.plan {
+            self.approve(id).await;
+        }
         let generation = self.wants_destroy(wish.destroy).await;
         let mut spec = json!({
             "action": wish.action, "attempt": 1, "deadline": deadline, "destroy": wish.destroy, "trigger": wish.trigger,
@@ -257,7 +273,6 @@ impl World {
             "terraform": { "name": STACK, "uid": self.uid, "generation": generation }
         });
         if let Some((id, run)) = wish.plan {
-            self.approve(&id).await;
             spec["plan"] = json!({ "id": id, "run": run });
         }
         let run: TerraformRun = serde_json::from_value(json!({
