@@ -18,7 +18,7 @@ pub use inputs::{
     BackendConfig, Cloud, CloudWorkspaces, ConfigSource, FileLocation, FileMapping, FileSecret, InputSecret,
     KeySource, Variable, VariablesSource,
 };
-pub use name::{label_value, run_name, run_sequence, workspace_label, workspace_part};
+pub use name::{is_label_value, label_value, run_name, run_sequence, workspace_label, workspace_part};
 pub use outcome::{
     BranchPlanner, HealthCheck, HealthCheckKind, OutputsSecret, PlanOptions, ReadablePlan, Remediation,
     StateOptions, Unlock, Webhook, WebhookStage,

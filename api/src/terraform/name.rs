@@ -35,6 +35,17 @@ pub fn label_value(name: &str) -> String {
     )
 }
 
+/// Whether the API takes a text as a label's value as it is.
+#[must_use]
+pub fn is_label_value(text: &str) -> bool {
+    let end = |letter: Option<char>| letter.is_none_or(|letter| letter.is_ascii_alphanumeric());
+    let inside = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    text.len() <= LABEL
+        && text.chars().all(inside)
+        && end(text.chars().next())
+        && end(text.chars().next_back())
+}
+
 /// A workspace as part of an object's name: as it is where the API takes it, else what can be read of it and a hash.
 #[must_use]
 pub fn workspace_part(workspace: &str) -> String {
@@ -121,6 +132,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_a_label_value() {
+        for (text, is_one) in [
+            ("", true),
+            ("default", true),
+            ("Blue_1.a", true),
+            ("a..b", true),
+            ("feature/x", false),
+            ("a~b", false),
+            ("-a", false),
+            ("a.", false),
+            ("é", false),
+            (&"a".repeat(63), true),
+            (&"a".repeat(64), false),
+        ] {
+            assert_eq!(is_label_value(text), is_one, "{text:?}");
+        }
+    }
+
+    #[test]
     fn a_workspace_keeps_its_name_where_it_can() {
         assert_eq!(
             (
@@ -142,7 +172,7 @@ mod tests {
             prop_assert!(part.len() <= LABEL && label.len() <= LABEL);
             let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
             prop_assert!(part.chars().all(inside) && is_closed(&part), "{}", part);
-            prop_assert!(label.chars().all(|c| inside(c.to_ascii_lowercase()) || c == '_'), "{}", label);
+            prop_assert!(is_label_value(&label), "{}", label);
         }
 
         #[test]

@@ -2,7 +2,7 @@
 //!
 //! Rules: tofu-controller's pages on custom backends and on the cloud; `in_cluster_config` only where there is a cluster.
 
-use sluice_api::terraform::{BackendConfig, Cloud, TerraformSpec};
+use sluice_api::terraform::{BackendConfig, Cloud, TerraformSpec, label_value};
 use std::fmt::Write;
 
 /// Where the CLI runs.
@@ -42,6 +42,13 @@ pub struct Named<'a> {
     pub namespace: &'a str,
 }
 
+/// The suffix of the Secret that holds the state of a stack which names none: its name. The backend makes a label of it, so a name
+/// that is too long for one is shortened as those of stored plans are: with the whole name no state was ever written.
+#[must_use]
+pub fn default_suffix(stack: &str) -> String {
+    label_value(stack)
+}
+
 /// The backend of a stack. `cloud` beats `backendConfig.disable`, which beats the rest.
 #[must_use]
 pub fn backend(spec: &TerraformSpec, stack: Named<'_>, place: Place, default: DefaultBackend) -> Backend {
@@ -68,7 +75,7 @@ pub fn backend(spec: &TerraformSpec, stack: Named<'_>, place: Place, default: De
         (None, None, DefaultBackend::Kubernetes) => {
             // Absent is not the same as empty: the suffix and the pod's identity are filled in here only.
             let config = BackendConfig {
-                secret_suffix: stack.name.to_owned(),
+                secret_suffix: default_suffix(stack.name),
                 in_cluster_config: true,
                 ..BackendConfig::default()
             };

@@ -15,7 +15,7 @@ mod variables;
 mod webhooks;
 mod widen;
 
-pub use backend::{Backend, DefaultBackend, Named, Place, backend};
+pub use backend::{Backend, DefaultBackend, Named, Place, backend, default_suffix};
 pub use digest::digest;
 pub use plan_keys::{Holder, PlanKeyError, SecretPlace, plan_keys};
 pub use reads::{read, reads};

@@ -94,6 +94,9 @@ fn never_applied(stack: &Terraform, facts: &Facts) -> bool {
 /// Whether the backend that is generated holds a state.
 async fn has_state(stack: &Terraform, context: &Context) -> Result<bool, kube::Error> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
-    let params = ListParams::default().labels(&super::release::state_selector(stack));
+    let Some(selector) = super::release::state_selector(stack) else {
+        return Ok(false);
+    };
+    let params = ListParams::default().labels(&selector);
     Ok(!api.list(&params).await?.items.is_empty())
 }

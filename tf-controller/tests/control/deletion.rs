@@ -215,6 +215,40 @@ async fn an_orphan_keeps_its_resources_and_loses_its_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_name_too_long_for_a_label_and_a_workspace_that_is_none_are_let_go() {
+    let world = World::new().await;
+    world.commit("a", &[("main.tf", SIMPLE)]).await;
+    let long = format!("{}-end", "net".repeat(25));
+    world.stack(&long, json!({ "deletionPolicy": "Orphan" })).await;
+    world.ready(&long, "True TerraformAppliedSucceed").await;
+    let state = format!("tfstate-default-{}", sluice_api::terraform::label_value(&long));
+    assert_eq!(world.secrets("tfstate-").await, std::slice::from_ref(&state));
+    // The CLI takes no such workspace, so nothing was ever made in it.
+    let slash = |more: Value| {
+        let mut spec = json!({ "workspace": "feature/x" });
+        spec.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        spec
+    };
+    world
+        .stack("orphan", slash(json!({ "deletionPolicy": "Orphan" })))
+        .await;
+    world
+        .stack("lost", slash(json!({ "destroyResourcesOnDeletion": true })))
+        .await;
+    for name in ["orphan", "lost"] {
+        world.ready(name, "False SelectWorkspaceFailed").await;
+    }
+    world.remove_source().await;
+    for name in [long.as_str(), "orphan", "lost"] {
+        world.delete(name).await;
+        world.gone(name).await;
+    }
+    assert!(!world.secrets("tfstate-").await.contains(&state));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn fields_that_contradict_each_other_stop_a_stack_and_its_deletion() {
     let world = World::new().await;
     world.commit("a", &[("main.tf", SIMPLE)]).await;
