@@ -14,7 +14,11 @@ use sluice_api::{
     terraform::{SourceKind, Terraform},
 };
 use sluice_runtime::{schedule::ObjectKey, watch::Objects};
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 /// Versions of the group, the newest first.
 const VERSIONS: [&str; 2] = ["v1", "v1beta2"];
@@ -113,15 +117,16 @@ fn changed(
     kind: SourceKind,
     stacks: Objects<Terraform>,
 ) -> impl Stream<Item = ObjectKey> + Send + 'static {
-    let readers = stacks.clone();
+    let (readers, known) = (stacks.clone(), Arc::new(Known::default()));
     stream::once(async move { served(&client, namespace.as_deref(), kind, &stacks).await }).flat_map(
         move |api| {
-            let readers = readers.clone();
+            let (readers, known) = (readers.clone(), Arc::clone(&known));
             watcher(api, watcher::Config::default())
                 .default_backoff()
                 .touched_objects()
                 .flat_map(move |seen| {
-                    stream::iter(seen.map_or_else(away, |source| behind(&readers, kind, &source)))
+                    let called = |source| behind(&readers, &known, kind, &source);
+                    stream::iter(seen.map_or_else(away, called))
                 })
         },
     )
@@ -162,24 +167,57 @@ async fn served(
     }
 }
 
-/// The stacks that read this source and have not tried its revision.
-fn behind(stacks: &Objects<Terraform>, kind: SourceKind, source: &DynamicObject) -> Vec<ObjectKey> {
+/// The digest of each source's artifact of one kind, as last seen.
+#[derive(Default)]
+pub(crate) struct Known(Mutex<HashMap<ObjectKey, String>>);
+
+impl Known {
+    /// The stacks that read this source and have not tried its artifact: another revision, or other bytes of the same one.
+    pub(crate) fn behind(
+        &self,
+        stacks: &Objects<Terraform>,
+        kind: SourceKind,
+        source: &ObjectKey,
+        artifact: &Artifact,
+    ) -> Vec<ObjectKey> {
+        let before = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(source.clone(), artifact.digest.clone());
+        let other = before.is_some_and(|before| before != artifact.digest);
+        stacks.keys(|stack| {
+            let wanted = &stack.spec.source_ref;
+            let own = stack.namespace().unwrap_or_default();
+            let from = if wanted.namespace.is_empty() {
+                &own
+            } else {
+                &wanted.namespace
+            };
+            let tried = stack
+                .status
+                .as_ref()
+                .is_some_and(|status| status.last_attempted_revision == artifact.revision);
+            wanted.kind == kind
+                && wanted.name == source.name
+                && *from == source.namespace
+                && (other || !tried)
+        })
+    }
+}
+
+fn behind(
+    stacks: &Objects<Terraform>,
+    known: &Known,
+    kind: SourceKind,
+    source: &DynamicObject,
+) -> Vec<ObjectKey> {
     let Ok(Some(artifact)) = artifact(source) else {
         return Vec::new();
     };
-    let (name, namespace) = (source.name_any(), source.namespace().unwrap_or_default());
-    stacks.keys(|stack| {
-        let wanted = &stack.spec.source_ref;
-        let own = stack.namespace().unwrap_or_default();
-        let from = if wanted.namespace.is_empty() {
-            &own
-        } else {
-            &wanted.namespace
-        };
-        let tried = stack
-            .status
-            .as_ref()
-            .is_some_and(|status| status.last_attempted_revision == artifact.revision);
-        wanted.kind == kind && wanted.name == name && *from == namespace && !tried
-    })
+    let key = ObjectKey {
+        namespace: source.namespace().unwrap_or_default(),
+        name: source.name_any(),
+    };
+    known.behind(stacks, kind, &key, &artifact)
 }

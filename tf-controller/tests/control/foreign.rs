@@ -98,6 +98,14 @@ async fn buckets_and_oci_repositories_are_read_in_whichever_version_is_served() 
                 .is_some_and(|status| status.last_applied_revision == next)
         })
         .await;
+
+    // So it does of other bytes under the same revision, as a tag that is pushed again may have them.
+    publish(&world, &bucket, &next, &MODULE.replace("\"x\"", "\"z\"")).await;
+    world
+        .run("bucket", "to run for the other bytes", |run| {
+            run.spec.source.digest == digest(&pack(&[("main.tf", &MODULE.replace("\"x\"", "\"z\""))]))
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
