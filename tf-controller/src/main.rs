@@ -18,11 +18,11 @@ use sluice_tf_controller::{
     Options,
     args::{Args, ExecutorKind},
     definitions,
-    executor::{ProcessExecutor, ProcessOptions},
+    executor::{ProcessExecutor, ProcessOptions, passed_on},
     inputs::{DefaultBackend, Place, SecretPlace},
     run,
 };
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -32,21 +32,6 @@ const PASSES: u16 = 16;
 const LAST_EVENTS: Duration = Duration::from_secs(5);
 /// The Lease of an instance that watches all objects: tofu-controller's.
 const LEASE: &str = "1953de50.contrib.fluxcd.io";
-/// The variables that runs get from the controller on a cluster: no credential of the controller is among them but
-/// those by which runs reach the API.
-const PASSED_ON: [&str; 11] = [
-    "PATH",
-    "HOME",
-    "TMPDIR",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "KUBECONFIG",
-    "KUBERNETES_SERVICE_HOST",
-    "KUBERNETES_SERVICE_PORT",
-    "CHECKPOINT_DISABLE",
-    "DISABLE_WEBHOOK_TLS_VERIFY",
-];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -183,9 +168,7 @@ async fn serve_around(args: &Args, metrics: &Metrics, ready: &Readiness, stop: &
 fn process(args: &Args) -> Result<ProcessOptions, Failed> {
     let beside = || -> std::io::Result<PathBuf> { Ok(std::env::current_exe()?.with_file_name("tf-runner")) };
     let program = args.runner.clone().map_or_else(beside, Ok)?;
-    let mut environment: BTreeMap<_, _> = std::env::vars()
-        .filter(|(name, _)| PASSED_ON.contains(&name.as_str()))
-        .collect();
+    let mut environment = passed_on(std::env::vars());
     if let Some(path) = args
         .kubeconfig
         .as_ref()

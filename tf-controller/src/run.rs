@@ -6,7 +6,7 @@ use crate::{
     inputs::{DefaultBackend, Place, SecretPlace, reads},
     reconcile::{Artifacts, Context, Stacks, in_order, neighbours, stack_of, version},
     schedule::{Limits, Places},
-    sources,
+    sources::{self, Known},
 };
 use futures::{Stream, StreamExt, channel::mpsc::UnboundedReceiver as Turns, future, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -27,12 +27,7 @@ use sluice_runtime::{
     shutdown::Token,
     watch::{Changes, Kind, Objects, Related, Scope, Settings, Watch},
 };
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Time between looks for an API that is away at the start.
@@ -106,7 +101,7 @@ pub async fn run<E: Executor + 'static>(
     };
     let stacks = watch.objects();
     let (context, turns) = context(&options, client.clone(), executor, &stacks, &stop)?;
-    hold_places(&context, &scope, &client, &stop).await;
+    take_stock(&context, &scope, &client, &stop).await;
     // Runs do not carry the labels by which stacks are chosen.
     let runs = Related::<TerraformRun>::new(
         client.clone(),
@@ -234,16 +229,26 @@ fn context(
     Ok((Arc::new(context), turns))
 }
 
-/// Counts the runs in progress before the first pass may start another one; as long as the API is away, nothing starts.
-async fn hold_places(context: &Context, scope: &Scope, client: &Client, stop: &Token) {
+/// Counts the runs in progress before the first pass may start another one; as long as the API is away, nothing starts. What the
+/// executor still keeps of runs that are gone goes.
+async fn take_stock(context: &Context, scope: &Scope, client: &Client, stop: &Token) {
     let api: Api<DeserializeGuard<TerraformRun>> = match &scope.namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
     let params = ListParams::default();
     loop {
+        // Looked at before the list: a run has its object before anything is kept of it.
+        let kept = context.executor.kept().await.unwrap_or_else(|error| {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "what is kept of old runs is not known"
+            );
+            Vec::new()
+        });
         match api.list(&params).await {
             Ok(list) => {
+                forget_gone(context, scope, kept, &list.items).await;
                 let runs = list.items.into_iter().filter_map(|run| run.0.ok());
                 for run in runs.filter(is_in_progress) {
                     context.places.hold(&stack_of(&run));
@@ -259,6 +264,32 @@ async fn hold_places(context: &Context, scope: &Scope, client: &Client, stop: &T
     }
 }
 
+/// Removes what is kept of runs that this controller would see, and that are not there.
+async fn forget_gone(
+    context: &Context,
+    scope: &Scope,
+    kept: Vec<RunRef>,
+    there: &[DeserializeGuard<TerraformRun>],
+) {
+    let there: HashSet<_> = there
+        .iter()
+        .map(|run| RunRef {
+            namespace: run.namespace().unwrap_or_default(),
+            name: run.name_any(),
+        })
+        .collect();
+    let seen = |run: &RunRef| scope.namespace.as_ref().is_none_or(|only| *only == run.namespace);
+    for run in kept.into_iter().filter(|run| seen(run) && !there.contains(run)) {
+        tracing::info!(run = run.name, "what was kept of a run that is gone is removed");
+        if let Err(error) = context.executor.forget(run).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "files of an old run stay for now"
+            );
+        }
+    }
+}
+
 fn is_in_progress(run: &TerraformRun) -> bool {
     run.status
         .as_ref()
@@ -266,37 +297,18 @@ fn is_in_progress(run: &TerraformRun) -> bool {
         && run.spec.action != Action::BreakTheGlass
 }
 
-/// The digest of each source's artifact, as last seen.
-type Known = Mutex<HashMap<ObjectKey, String>>;
-
-/// The stacks that read this source and have not tried its artifact: another revision, or other bytes of the same one; each behind
-/// those that it builds on.
+/// The stacks that are behind this source, each behind those that it builds on.
 fn behind(stacks: &Objects<Terraform>, known: &Known, source: &GitRepository) -> Vec<ObjectKey> {
-    let Some(artifact) = source.status.as_ref().and_then(|status| status.artifact.as_ref()) else {
+    let artifact = source.status.as_ref().and_then(|status| status.artifact.as_ref());
+    let Some(artifact) = artifact else {
         return Vec::new();
     };
-    let key = ObjectKey::of(source);
-    let before = known
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .insert(key.clone(), artifact.digest.clone());
-    let other = before.is_some_and(|before| before != artifact.digest);
-    let keys = stacks.keys(|stack| {
-        let wanted = &stack.spec.source_ref;
-        let from = if wanted.namespace.is_empty() {
-            stack.namespace().unwrap_or_default()
-        } else {
-            wanted.namespace.clone()
-        };
-        let tried = stack
-            .status
-            .as_ref()
-            .is_some_and(|s| s.last_attempted_revision == artifact.revision);
-        wanted.kind == SourceKind::GitRepository
-            && wanted.name == key.name
-            && from == key.namespace
-            && (other || !tried)
-    });
+    let keys = known.behind(
+        stacks,
+        SourceKind::GitRepository,
+        &ObjectKey::of(source),
+        artifact,
+    );
     in_order(keys, stacks)
 }
 

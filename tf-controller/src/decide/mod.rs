@@ -26,6 +26,8 @@ pub(crate) use guard::{Guard, guard};
 pub(crate) use guard::{left_out, without};
 pub use phase::Phase;
 pub use retry::{RetryPolicy, Strategy};
+#[cfg(test)]
+pub(crate) use tests::facts as facts_of_a_new_stack;
 pub(crate) use upkeep::{Progress, Upkeep, upkeep};
 
 use jiff::{SignedDuration, Timestamp};
@@ -179,14 +181,14 @@ fn waiting_plan(facts: &Facts, pending: &Pending) -> Step {
     if guard(Guard::PlanOnlyWithholds, facts.policy.plan_only) || disabled {
         // A disabled stack only reports drift, which may go away by itself: look again at the interval.
         let again = (disabled || pending.drift).then_some(due);
-        return match again.and_then(|due| looks_again(facts, due)) {
+        return match looks_again(facts, again) {
             Some(trigger) => start(facts, RunAction::Plan, trigger, 1),
             None => Step::Rest(Rest::ShowPlan { again }),
         };
     }
     // The guard rails take the word from `auto`, not from a person who names the plan.
     let held = facts.approval == Approval::Auto && guard(Guard::Held, pending.held);
-    let look = looks_again(facts, due).filter(|_| pending.drift);
+    let look = looks_again(facts, pending.drift.then_some(due));
     match (&facts.approval, look) {
         (Approval::Auto | Approval::Given { .. }, _) if !held => apply(facts, pending),
         (Approval::Auto | Approval::None | Approval::Replan, Some(trigger)) => {
@@ -200,12 +202,13 @@ fn waiting_plan(facts: &Facts, pending: &Pending) -> Step {
     }
 }
 
-/// Why drift is looked for anew: it may have gone by itself.
-fn looks_again(facts: &Facts, due: Timestamp) -> Option<Trigger> {
+/// Why a plan is made anew in place of the one that waits: somebody asks for it; or it was drift, which may have gone by itself,
+/// and it is time to look.
+fn looks_again(facts: &Facts, due: Option<Timestamp>) -> Option<Trigger> {
     if facts.request.is_some() {
         return Some(Trigger::Request);
     }
-    (facts.now >= due).then_some(Trigger::Interval)
+    due.filter(|due| facts.now >= *due).map(|_| Trigger::Interval)
 }
 
 /// The apply of the plan that waits.

@@ -10,7 +10,7 @@ pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap()
 }
 
-pub(super) fn facts() -> Facts {
+pub(crate) fn facts() -> Facts {
     Facts {
         deleting: false,
         suspended: false,
@@ -221,6 +221,7 @@ fn a_waiting_plan() {
         ("drift, manual, interval over", with_pending(600, true)),
         ("drift, manual, requested", change(with_pending(60, true), |f| f.request = Some("t".into()))),
         ("not approved, requested", change(with_pending(60, false), |f| f.request = Some("t".into()))),
+        ("plan only, requested", change(with_pending(60, false), |f| { f.policy.plan_only = true; f.request = Some("t".into()); })),
         ("drift, approved, requested", change(with_pending(60, true), |f| { f.approval = approved.clone(); f.request = Some("t".into()); })),
         ("drift, auto", change(with_pending(60, true), |f| f.approval = Approval::Auto)),
         ("drift, auto, held", change(with_pending(60, true), |f| { f.approval = Approval::Auto; held(f); })),
@@ -246,7 +247,8 @@ fn a_waiting_plan() {
     drift, manual: AwaitApproval
     drift, manual, interval over: Plan because Interval, attempt 1
     drift, manual, requested: Plan because Request, attempt 1
-    not approved, requested: AwaitApproval
+    not approved, requested: Plan because Request, attempt 1
+    plan only, requested: Plan because Request, attempt 1
     drift, approved, requested: Apply because Approval, attempt 1, plan-main-aa-ee, approved by kubectl
     drift, auto: Apply because Drift, attempt 1, plan-main-aa-ee, approved by auto
     drift, auto, held: AwaitApproval

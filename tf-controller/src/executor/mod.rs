@@ -1,8 +1,10 @@
 //! Where runs are carried out. The controller starts a run and looks whether it lives; it never talks to it: all that a
 //! run has to say stands in the status of its TerraformRun.
 
+mod environment;
 mod process;
 
+pub use environment::passed_on;
 pub use process::{ProcessExecutor, ProcessOptions};
 
 use futures::future::BoxFuture;
@@ -63,4 +65,11 @@ pub trait Executor: Send + Sync {
 
     /// Whether the runner of a run is there.
     fn liveness(&self, run: RunRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>>;
+
+    /// Removes what the executor keeps of a run whose object is gone, unless something of it still lives. Nothing may be left
+    /// of it already.
+    fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>>;
+
+    /// The runs of which the executor keeps something.
+    fn kept(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>>;
 }

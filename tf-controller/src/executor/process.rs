@@ -3,15 +3,15 @@
 //! A runner holds an advisory lock on `<root>/runs/<namespace>_<name>.lock` for as long as it lives, in a session of its
 //! own: it outlives the controller that started it, and the next controller sees by the lock that it lives.
 
+mod files;
+
 use super::{Executor, ExecutorError, Liveness, RunRef};
 use futures::future::{BoxFuture, FutureExt};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     ffi::OsStr,
-    fs::{File, OpenOptions},
-    io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    os::unix::fs::DirBuilderExt,
+    path::PathBuf,
     process::Stdio,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -114,10 +114,7 @@ impl ProcessExecutor {
     }
 
     fn file(&self, run: &RunRef, suffix: &str) -> PathBuf {
-        self.options
-            .root
-            .join("runs")
-            .join(format!("{}_{}.{suffix}", run.namespace, run.name))
+        files::of(&self.options.root.join("runs"), run, suffix)
     }
 
     fn spawn(&self, run: RunRef) -> Result<(), ExecutorError> {
@@ -127,7 +124,7 @@ impl ProcessExecutor {
             run: run.name.clone(),
             source,
         };
-        let log = open_private(&self.file(&run, "log")).map_err(failed)?;
+        let log = files::open_private(&self.file(&run, "log")).map_err(failed)?;
         let tools = self.options.tools.iter();
         let mut child = Command::new(&program)
             .args(self.options.command.iter().skip(1))
@@ -194,7 +191,7 @@ impl ProcessExecutor {
             self.ended.clone(),
         );
         tokio::spawn(async move {
-            while matches!(is_locked(&path), Ok(true)) && !ended.is_closed() {
+            while matches!(files::is_locked(&path), Ok(true)) && !ended.is_closed() {
                 tokio::time::sleep(LOOK).await;
             }
             locked(&adopted).remove(&run);
@@ -246,7 +243,7 @@ impl Executor for ProcessExecutor {
                 return Ok(Liveness::Alive);
             }
             let path = self.file(&run, "lock");
-            let lives = is_locked(&path).map_err(|source| ExecutorError::Directory {
+            let lives = files::is_locked(&path).map_err(|source| ExecutorError::Directory {
                 path: path.display().to_string(),
                 source,
             })?;
@@ -258,31 +255,50 @@ impl Executor for ProcessExecutor {
         }
         .boxed()
     }
+
+    fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        async move {
+            locked(&self.starts).remove(&run);
+            let (log, lock) = (self.file(&run, "log"), self.file(&run, "lock"));
+            let remove = move || {
+                files::remove(&log, &lock).map_err(|source| ExecutorError::Directory {
+                    path: lock.display().to_string(),
+                    source,
+                })
+            };
+            if !self.is_ours(&run) {
+                return remove();
+            }
+            // It has reported its end and is about to end.
+            let mut children = self.children.subscribe();
+            tokio::spawn(async move {
+                drop(children.wait_for(|children| !children.contains_key(&run)).await);
+                if let Err(error) = remove() {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "files of an old run stay for now"
+                    );
+                }
+            });
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn kept(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
+        async move {
+            let runs = self.options.root.join("runs");
+            files::list(&runs).map_err(|source| ExecutorError::Directory {
+                path: runs.display().to_string(),
+                source,
+            })
+        }
+        .boxed()
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn open_private(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)
-}
-
-/// Whether a living process holds the lock. A file that is not there is not locked.
-fn is_locked(path: &Path) -> io::Result<bool> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        opened => opened?,
-    };
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(false), // released when the file is closed
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
-        Err(error) => Err(error.into()),
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::{
     history::{STALE, in_order, sum_up},
     report::phase,
 };
+use crate::executor::RunRef;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::DeleteParams};
 use sluice_api::{annotation::BREAK_THE_GLASS, run::TerraformRun, terraform::Terraform};
@@ -42,9 +43,25 @@ pub(super) async fn prune(stack: &Terraform, runs: &[TerraformRun], context: &Co
     let api: Api<TerraformRun> =
         Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
     for name in superfluous(stack, runs) {
-        if let Err(error) = remove(&api, &name).await {
-            tracing::debug!(run = name, %error, "an old run could not be deleted");
+        match remove(&api, &name).await {
+            Ok(()) => forget(stack, name, context).await,
+            Err(error) => tracing::debug!(run = name, %error, "an old run could not be deleted"),
         }
+    }
+}
+
+/// Removes what the executor keeps of a run that is gone, or goes with its stack. What stays is found when a controller begins.
+pub(super) async fn forget(stack: &Terraform, name: String, context: &Context) {
+    let run = RunRef {
+        namespace: stack.namespace().unwrap_or_default(),
+        name,
+    };
+    if let Err(error) = context.executor.forget(run.clone()).await {
+        tracing::warn!(
+            run = run.name,
+            error = &error as &dyn std::error::Error,
+            "files of an old run stay for now"
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     resolve::{self, Resolved},
 };
 use crate::{
-    decide::{Health, History, NewRun, Progress, RunAction, Upkeep, upkeep},
+    decide::{Facts, Health, History, Inputs, NewRun, Progress, RunAction, Upkeep, upkeep},
     executor::{ExecutorError, Liveness, RunRef},
 };
 use kube::{
@@ -65,7 +65,7 @@ pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<(), Di
 pub(super) async fn follow(
     run: &TerraformRun,
     resolved: Option<&Resolved>,
-    history: &History,
+    facts: &Facts,
     context: &Context,
 ) -> Result<(), DispatchError> {
     let reference = reference(run);
@@ -87,25 +87,55 @@ pub(super) async fn follow(
         now: resolved.map(|resolved| resolved.inputs.as_str()),
     });
     let (phase, reason, message) = match (step, resolved) {
-        (Upkeep::Launch, Some(resolved)) => return launch(&fresh, resolved, history, context).await,
+        (Upkeep::Launch, Some(resolved)) => return launch(&fresh, resolved, &facts.history, context).await,
         (Upkeep::Leave | Upkeep::Launch, _) => return Ok(()),
         (Upkeep::Lose, _) => (
             Phase::Lost,
             "RunLost",
-            "the run's process is gone without a report",
+            "the run's process is gone without a report".to_owned(),
         ),
         (Upkeep::Outdated, _) => (
             Phase::Superseded,
             "InputsChanged",
-            "its inputs changed before it began",
+            "its inputs changed before it began".to_owned(),
         ),
-        (Upkeep::Unknown, _) => (
-            Phase::Superseded,
-            "InputsUnknown",
-            "its inputs could no longer be had before it began",
-        ),
+        (Upkeep::Unknown, _) => {
+            let why = withheld(facts);
+            (Phase::Superseded, why.reason, why.message)
+        }
     };
-    end(&api, &fresh, phase, reason, message, context).await
+    end(&api, &fresh, phase, reason, &message, context).await
+}
+
+/// Why a run that nobody has begun ends without its inputs having been looked at, or had.
+#[derive(Debug, PartialEq, Eq)]
+struct Withheld {
+    reason: &'static str,
+    message: String,
+}
+
+fn withheld(facts: &Facts) -> Withheld {
+    let because = |reason, message: &str| Withheld {
+        reason,
+        message: message.to_owned(),
+    };
+    if facts.suspended {
+        return because("Suspended", "the object was suspended before it began");
+    }
+    if let Some(refused) = &facts.refused {
+        let text = format!("the spec was changed before it began to what cannot be carried out: {refused}");
+        return because("InvalidToolVersion", &text);
+    }
+    match &facts.inputs {
+        Inputs::Failed { message, .. } => {
+            let text = format!("its inputs could no longer be had before it began: {message}");
+            because("InputsUnknown", &text)
+        }
+        _ if facts.deleting => because("Deleted", "the object was deleted before it began"),
+        Inputs::Unresolved | Inputs::Known(_) => {
+            because("InputsUnknown", "its source was gone before it began")
+        }
+    }
 }
 
 async fn create(order: &Order<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {
@@ -293,5 +323,43 @@ fn reference(run: &TerraformRun) -> RunRef {
     RunRef {
         namespace: run.namespace().unwrap_or_default(),
         name: run.name_any(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::facts_of_a_new_stack;
+
+    #[test]
+    fn a_run_that_never_began_says_what_kept_it_from_beginning() {
+        let why = |edit: &dyn Fn(&mut Facts)| {
+            let mut facts = facts_of_a_new_stack();
+            facts.inputs = Inputs::Unresolved;
+            edit(&mut facts);
+            let why = withheld(&facts);
+            format!("{}: {}", why.reason, why.message)
+        };
+        let failed = |f: &mut Facts| {
+            f.inputs = Inputs::Failed {
+                reason: "VarsGenerationFailed",
+                message: "cannot read Secret login".into(),
+            };
+        };
+        insta::assert_snapshot!([
+            why(&|f| f.suspended = true),
+            why(&|f| f.refused = Some("spec.tool.version: no version".into())),
+            why(&failed),
+            why(&|f| f.deleting = true),
+            why(&|f| { f.deleting = true; failed(f); }),
+            why(&|_| ()),
+        ].join("\n"), @"
+        Suspended: the object was suspended before it began
+        InvalidToolVersion: the spec was changed before it began to what cannot be carried out: spec.tool.version: no version
+        InputsUnknown: its inputs could no longer be had before it began: cannot read Secret login
+        Deleted: the object was deleted before it began
+        InputsUnknown: its inputs could no longer be had before it began: cannot read Secret login
+        InputsUnknown: its source was gone before it began
+        ");
     }
 }

@@ -1,6 +1,10 @@
 //! Puts what was seen into the words of the decision. Pure.
 
-use super::{history, observe::Observed, report::phase};
+use super::{
+    history,
+    observe::Observed,
+    report::{DEPENDENCY_NOT_READY, phase},
+};
 use crate::{
     decide::{
         Approval, Dependencies, Facts, Glass, Guard, History, Inputs, LockWish, Policy, RetryPolicy,
@@ -12,6 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 use sluice_api::{
     annotation::{BREAK_THE_GLASS, REQUESTED_AT},
+    condition::{TerraformCondition, find},
     interval::Interval,
     run::{Phase, TerraformRun},
     terraform::{RetryStrategy, Terraform, TerraformSpec, Unlock, approval},
@@ -141,7 +146,8 @@ fn signed(interval: &Interval) -> SignedDuration {
     SignedDuration::try_from(interval.to_duration()).unwrap_or(SignedDuration::MAX)
 }
 
-/// A reconcile request that neither a status has echoed nor a run has taken up.
+/// A reconcile request that no run has taken up, and that no status has echoed. One that met dependencies which are not ready
+/// was echoed at once, as Flux and tofu-controller do, and is still owed until they are.
 fn request(stack: &Terraform, observed: &Observed, handled: Option<&str>) -> Option<String> {
     let token = stack
         .annotations()
@@ -151,7 +157,10 @@ fn request(stack: &Terraform, observed: &Observed, handled: Option<&str>) -> Opt
         .runs
         .iter()
         .any(|run| run.annotations().get(REQUESTED_AT) == Some(token));
-    (handled != Some(token) && !guard(Guard::TakenUp, taken_up)).then(|| token.clone())
+    let conditions = stack.status.as_ref().map(|status| status.conditions.as_slice());
+    let ready = conditions.and_then(|held| find(held, TerraformCondition::Ready));
+    let owed = ready.is_some_and(|ready| ready.reason == DEPENDENCY_NOT_READY);
+    ((handled != Some(token) || owed) && !guard(Guard::TakenUp, taken_up)).then(|| token.clone())
 }
 
 /// `force`, unless `approvePlan: disable` or a withheld destroy comes first.

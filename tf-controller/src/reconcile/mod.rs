@@ -158,7 +158,7 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
     let mut step = decided(&stack, &mut facts, context).await?;
     let next = carry_out(&stack, &observed, &facts, resolved.as_ref(), &mut step, context).await?;
     if step == Step::Release {
-        return release::release(&api, &stack, context).await;
+        return release::release(&api, &stack, &observed.runs, context).await;
     }
     write(&api, &stack, &observed, &facts, &step, context).await?;
     Ok(next)
@@ -282,7 +282,7 @@ async fn carry_out(
                 .iter()
                 .find(|run| run.metadata.name.as_deref() == active)
             {
-                dispatch::follow(run, resolved, &facts.history, context)
+                dispatch::follow(run, resolved, facts, context)
                     .await
                     .map_err(failed)?;
             }

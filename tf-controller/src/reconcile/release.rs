@@ -1,7 +1,12 @@
 //! Letting a deleted stack go: what is stored of it, its outputs, with `deletionPolicy: Orphan` its state, its finalizers on
 //! others, and at last its own. Everything may be gone already, as in a namespace that is being deleted.
 
-use super::{Context, PassError, cleanup::remove, dependencies};
+use super::{
+    Context, PassError,
+    cleanup::{self, remove},
+    dependencies,
+};
+use crate::inputs::default_suffix;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -16,7 +21,8 @@ use kube::{
 use serde_json::json;
 use sluice_api::{
     annotation::PLAN_NAME,
-    terraform::{DeletionPolicy, FINALIZER, Terraform, label_value},
+    run::TerraformRun,
+    terraform::{DeletionPolicy, FINALIZER, Terraform, is_label_value, label_value},
 };
 use sluice_runtime::{finalizer, schedule::ObjectKey, watch::Next};
 use sluice_tf_runner::{applied, run::errored_state_selector};
@@ -26,6 +32,7 @@ use std::fmt::Debug;
 pub(super) async fn release(
     api: &Api<Terraform>,
     stack: &Terraform,
+    runs: &[TerraformRun],
     context: &Context,
 ) -> Result<Next, PassError> {
     let failed = |error: kube::Error| PassError::Dispatch {
@@ -40,6 +47,9 @@ pub(super) async fn release(
         disown_unwritten_state(stack, context).await.map_err(failed)?;
     }
     context.places.free(&ObjectKey::of(stack));
+    for run in runs {
+        cleanup::forget(stack, run.name_any(), context).await;
+    }
     finalizer::release(api, stack, FINALIZER).await?;
     // Last, because this calls them: a dependency that still sees the stack would wait on. Should it not come to this, they
     // take the finalizer off themselves.
@@ -101,30 +111,31 @@ pub(super) fn keeps_state_here(stack: &Terraform) -> bool {
     spec.backend_config.is_none() && spec.backend_configs_from.is_empty() && spec.cloud.is_none()
 }
 
-/// The labels that the kubernetes backend puts on a stack's state, all parts of it.
-pub(super) fn state_selector(stack: &Terraform) -> String {
-    format!(
-        "tfstate=true,tfstateSecretSuffix={},tfstateWorkspace={}",
-        stack.name_any(),
-        stack.spec.workspace_name()
-    )
+/// The labels that the kubernetes backend puts on a stack's state, all parts of it. `None` for a workspace that is no label: the
+/// API takes no state of it, so there is none, and a selector with it would be refused.
+pub(super) fn state_selector(stack: &Terraform) -> Option<String> {
+    let workspace = stack.spec.workspace_name();
+    is_label_value(workspace).then(|| {
+        let suffix = default_suffix(&stack.name_any());
+        format!("tfstate=true,tfstateSecretSuffix={suffix},tfstateWorkspace={workspace}")
+    })
 }
 
 /// The state and its lock. The CLI's kubernetes backend names them.
 async fn state(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
     let namespace = stack.namespace().unwrap_or_default();
+    let Some(selector) = state_selector(stack) else {
+        return Ok(());
+    };
     let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
-    for part in secrets
-        .list(&ListParams::default().labels(&state_selector(stack)))
-        .await?
-    {
+    for part in secrets.list(&ListParams::default().labels(&selector)).await? {
         remove(&secrets, &part.name_any()).await?;
     }
     let leases: Api<Lease> = Api::namespaced(context.client.clone(), &namespace);
     let lock = format!(
         "lock-tfstate-{}-{}",
         stack.spec.workspace_name(),
-        stack.name_any()
+        default_suffix(&stack.name_any())
     );
     remove(&leases, &lock).await?;
     tracing::info!("the state is deleted, the resources stay");

@@ -3,7 +3,7 @@
 use crate::looks::{condition, pending};
 use crate::world::World;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use sluice_api::run::TerraformRun;
 
@@ -188,4 +188,42 @@ async fn a_stale_plan_is_made_again_and_the_same_effect_is_applied() {
     4 Plan Retry 2: Succeeded TerraformPlannedWithChanges +0 ~1 -0
     5 Apply Approval 2: Succeeded TerraformAppliedSucceed
     ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_makes_a_plan_that_waits_anew_and_its_approval_stands() {
+    let world = World::new().await;
+    world.commit("a", &[("main.tf", STACK)]).await;
+    for (name, spec) in [
+        ("net", json!({ "approvePlan": "" })),
+        ("shown", json!({ "planOnly": true })),
+    ] {
+        world.stack(name, spec).await;
+        let id = pending(&world.ready(name, "Unknown TerraformPlannedWithChanges").await);
+        // As `tfctl replan` does it: what the status says of the plan is taken away, then a pass is asked for.
+        let blank = json!({ "status": { "plan": { "pending": "" }, "lastPlannedRevision": "", "lastAttemptedRevision": "" } });
+        let stacks: Api<sluice_api::terraform::Terraform> = world.api();
+        stacks
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(blank))
+            .await
+            .unwrap();
+        world.request(name, "again").await;
+        let waiting = world
+            .until(name, "planned again", |stack| {
+                let status = stack.status.as_ref();
+                status.is_some_and(|status| status.last_handled_reconcile_at == "again")
+            })
+            .await;
+        assert_eq!(pending(&waiting), id, "the same effect has the same id");
+        assert!(condition(&waiting, "Ready").starts_with("Unknown TerraformPlannedWithChanges"));
+        assert_eq!(
+            world.history(name).await,
+            "1 Plan Revision 1: Succeeded TerraformPlannedWithChanges +1 ~0 -0\n\
+             2 Plan Request 1: Succeeded TerraformPlannedWithChanges +1 ~0 -0"
+        );
+        world.event(name, "Normal ReplanRequested").await;
+    }
+    let id = pending(&world.ready("net", "Unknown TerraformPlannedWithChanges").await);
+    world.edit("net", json!({ "approvePlan": id })).await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
 }

@@ -246,3 +246,32 @@ async fn a_deletion_tolerates_dependencies_that_are_gone_and_finalizers_that_nob
     world.delete("net").await;
     world.gone("net").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_meets_a_dependency_that_is_not_ready_is_echoed_at_once_and_carried_out_later() {
+    let world = World::new().await;
+    world
+        .commit("a", &[("net/main.tf", NETWORK), ("app/main.tf", ALONE)])
+        .await;
+    world.stack("net", json!({ "path": "net" })).await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
+    world
+        .stack(
+            "app",
+            json!({ "path": "app", "dependsOn": on(&["net"]), "retryInterval": "1h" }),
+        )
+        .await;
+    world.ready("app", "True TerraformAppliedSucceed").await;
+    let other = json!({ "vars": [{ "name": "cidr", "value": "10.1.0.0/16" }], "approvePlan": "" });
+    world.edit("net", other).await;
+    world.ready("net", "Unknown TerraformPlannedWithChanges").await;
+    world.request("app", "look").await;
+    let waits = world.ready("app", "False DependencyNotReady").await;
+    // Whoever asked, `flux reconcile` say, is answered, and sees why nothing was done yet.
+    assert_eq!(waits.status.unwrap().last_handled_reconcile_at, "look");
+    assert_eq!(world.runs("app").await.len(), 1);
+    world.edit("net", json!({ "approvePlan": "auto" })).await;
+    world.ready("app", "True NoDrift").await;
+    let history = world.history("app").await;
+    assert!(history.contains("2 Plan Request 1: Succeeded"), "{history}");
+}

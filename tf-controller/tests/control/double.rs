@@ -24,6 +24,7 @@ struct Inner {
     client: Client,
     started: Mutex<Vec<String>>,
     most: Mutex<(usize, usize)>,
+    forgotten: Mutex<Vec<String>>,
 }
 
 impl Double {
@@ -35,6 +36,7 @@ impl Double {
             client: client.clone(),
             started: Mutex::default(),
             most: Mutex::default(),
+            forgotten: Mutex::default(),
         };
         (Self(Arc::new(double)), receiver)
     }
@@ -54,6 +56,11 @@ impl Double {
     /// The most runs that there were at once.
     pub(crate) fn most_at_once(&self) -> usize {
         self.0.most.lock().unwrap().1
+    }
+
+    /// The runs that are to be forgotten, in the order of the calls.
+    pub(crate) fn forgotten(&self) -> Vec<String> {
+        self.0.forgotten.lock().unwrap().clone()
     }
 
     async fn carry_out(&self, run: RunRef) {
@@ -87,5 +94,14 @@ impl Executor for Double {
 
     fn liveness(&self, _: RunRef) -> futures::future::BoxFuture<'_, Result<Liveness, ExecutorError>> {
         Box::pin(async { Ok(Liveness::Alive) })
+    }
+
+    fn forget(&self, run: RunRef) -> futures::future::BoxFuture<'_, Result<(), ExecutorError>> {
+        self.0.forgotten.lock().unwrap().push(run.name);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn kept(&self) -> futures::future::BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 }

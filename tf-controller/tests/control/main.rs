@@ -21,6 +21,7 @@ mod glass;
 mod guards;
 mod inputs;
 mod interruptions;
+mod leftovers;
 mod lifecycle;
 mod locks;
 mod looks;

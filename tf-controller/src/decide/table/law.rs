@@ -181,11 +181,16 @@ fn rested(facts: &Facts, step: &Step) -> Option<&'static str> {
     {
         return Some("only a plan that somebody may approve waits for an approval");
     }
-    let drifted = facts.history.pending.as_ref().is_some_and(|plan| plan.drift);
     let patient = matches!(
         step,
-        Step::Rest(Rest::RetryAt(_) | Rest::RetryLimit | Rest::Steady(_) | Rest::ShowPlan { again: Some(_) })
-    ) || drifted && *step == Step::Rest(Rest::AwaitApproval);
+        Step::Rest(
+            Rest::RetryAt(_)
+                | Rest::RetryLimit
+                | Rest::Steady(_)
+                | Rest::ShowPlan { .. }
+                | Rest::AwaitApproval
+        )
+    );
     if patient && facts.request.is_some() {
         return Some("a request is taken up");
     }

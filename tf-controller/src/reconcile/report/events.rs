@@ -1,7 +1,7 @@
 //! The events of a pass: told once, when the status that they belong to is written first.
 
 use super::{
-    Report, has_applied, phase,
+    DEPENDENCY_NOT_READY, Report, has_applied, phase,
     ready::{LOOK_FAILED, classes},
     succeeded,
 };
@@ -44,6 +44,7 @@ pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus)
         );
         events.push(Event::normal("TerraformPlanReplaced", text));
     }
+    events.extend(asked_anew(report));
     if let Step::Rest(rest) = report.step {
         if ready_is_new {
             events.extend(resting(report, rest, after));
@@ -51,6 +52,22 @@ pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus)
         events.extend(no_relevant_change(report, held, after));
     }
     events
+}
+
+/// A request makes another plan in place of the one that waits.
+fn asked_anew(report: &Report<'_>) -> Option<Event> {
+    let Step::Start(run) = report.step else {
+        return None;
+    };
+    let waits = report.facts.history.pending.as_ref()?;
+    let asked = run.action == Action::Plan && run.trigger == Trigger::Request;
+    asked.then(|| {
+        let text = format!(
+            "A new plan is made in place of {}; should it do the same, its id is the same.",
+            waits.plan_id
+        );
+        Event::normal("ReplanRequested", text)
+    })
 }
 
 fn resting(report: &Report<'_>, rest: &Rest, after: &TerraformStatus) -> Vec<Event> {
@@ -64,7 +81,7 @@ fn resting(report: &Report<'_>, rest: &Rest, after: &TerraformStatus) -> Vec<Eve
         Rest::Suspended | Rest::GlassOver => Vec::new(),
         Rest::GlassRefused => vec![Event::warning("ReconciliationFailed", message)],
         Rest::DeletionSuspended => vec![Event::normal("DeletionSuspended", message)],
-        Rest::Dependencies if reason == "DependencyNotReady" => {
+        Rest::Dependencies if reason == DEPENDENCY_NOT_READY => {
             let retry = report.stack.spec.retry_interval.as_ref();
             let retry = retry.map_or("15s", |interval| interval.as_str());
             let text = format!("Dependencies do not meet ready condition, retrying in {retry}");

@@ -19,6 +19,9 @@ use sluice_api::{
     terraform::{LockStatus, PlanStatus, Terraform, TerraformStatus},
 };
 
+/// The reason of a stack that waits for what it builds on.
+pub(super) const DEPENDENCY_NOT_READY: &str = "DependencyNotReady";
+
 /// What a pass knows at its end.
 pub(super) struct Report<'a> {
     /// The object as it was read.

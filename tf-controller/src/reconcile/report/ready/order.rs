@@ -1,6 +1,6 @@
 //! What a stack says that waits for others: for those that it builds on, or with a destroy for those that build on it.
 
-use super::super::Report;
+use super::super::{DEPENDENCY_NOT_READY, Report};
 use super::{Told, ready, retried, stalled};
 use crate::decide::Dependencies;
 use sluice_api::condition::Truth;
@@ -11,8 +11,8 @@ pub(super) fn dependencies(report: &Report<'_>) -> Told {
     match &report.facts.dependencies {
         Dependencies::Denied(text) => stalled(refused("AccessDenied", text)),
         Dependencies::Cycle(text) => stalled(refused("DependencyCycle", text)),
-        Dependencies::Waiting(text) => retried(refused("DependencyNotReady", text)),
-        Dependencies::Ready => retried(refused("DependencyNotReady", "")),
+        Dependencies::Waiting(text) => retried(refused(DEPENDENCY_NOT_READY, text)),
+        Dependencies::Ready => retried(refused(DEPENDENCY_NOT_READY, "")),
     }
 }
 
