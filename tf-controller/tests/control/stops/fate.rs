@@ -33,6 +33,8 @@ pub(crate) enum Side {
     CutBefore,
     /// The write is done, and its writer is told of a broken connection.
     CutAfter,
+    /// The server refuses the write.
+    Refused,
     /// A watch event is held back past the next writes.
     Late,
     /// A watch event never comes: only the next list tells.
@@ -50,6 +52,14 @@ impl Side {
         Self::CutAfter,
     ];
     const COMMAND: &[Self] = &[Self::Before, Self::During, Self::After];
+    /// Nothing may depend on a Kubernetes event: also not where it may not be written at all.
+    const POST: &[Self] = &[
+        Self::Before,
+        Self::After,
+        Self::CutBefore,
+        Self::CutAfter,
+        Self::Refused,
+    ];
     const CLI: &[Self] = &[
         Self::MachineBefore,
         Self::MachineAfter,
@@ -60,7 +70,10 @@ impl Side {
 
     /// All that can go wrong at a step of this name.
     pub(crate) fn of(step: &str) -> &'static [Self] {
-        match step.split(' ').next() {
+        let mut words = step.split(' ');
+        let (who, resource) = (words.next(), words.nth(1));
+        match who {
+            Some("controller") if resource == Some("events") => Self::POST,
             Some("controller") => Self::CONTROLLER,
             Some("runner") => Self::RUNNER,
             Some("command") => Self::COMMAND,

@@ -4,7 +4,7 @@
 use super::fate::{Actor, Fate, Side};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
-use http::{Method, Request, Response, header::USER_AGENT};
+use http::{Method, Request, Response, StatusCode, header::USER_AGENT};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -89,6 +89,9 @@ impl Gate {
             });
         }
         let side = name(actor, &head.method, &path, &bytes).and_then(|name| self.fate.step(&name));
+        if side == Some(Side::Refused) {
+            return Ok(refused());
+        }
         self.before(actor, side)?;
         let answer = self.send(Request::from_parts(head, Body::from(bytes))).await?;
         let (head, body) = answer.into_parts();
@@ -165,6 +168,15 @@ fn lines(body: Body) -> impl Stream<Item = Bytes> + Send {
     })
 }
 
+fn refused() -> Answer {
+    let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "not allowed here", "reason": "Forbidden", "code": 403 });
+    let body = Full::new(Bytes::from(status.to_string())).map_err(|never| match never {});
+    let mut answer = Response::new(body.boxed_unsync());
+    *answer.status_mut() = StatusCode::FORBIDDEN;
+    answer
+}
+
 fn expired() -> Bytes {
     let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "too old resource version", "reason": "Expired", "code": 410 });
@@ -182,13 +194,10 @@ fn event(line: &[u8], kind: &str) -> Option<String> {
     Some(format!("event {kind} {change} {hint}"))
 }
 
-/// The name of a write; none for events and for other writes that nothing depends on.
+/// The name of a write; none for one outside of namespaces.
 fn name(actor: Actor, method: &Method, path: &str, body: &[u8]) -> Option<String> {
     let mut parts = path.split("/namespaces/").nth(1)?.split('/').skip(1);
     let resource = parts.next()?;
-    if resource == "events" {
-        return None;
-    }
     let (object, sub) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let named = body["metadata"]["name"].as_str().unwrap_or(object);
@@ -196,6 +205,7 @@ fn name(actor: Actor, method: &Method, path: &str, body: &[u8]) -> Option<String
         "terraforms" if sub == "status" => ready(&body["status"]["conditions"]),
         "terraformruns" => body["status"]["phase"].as_str().unwrap_or_default().to_owned(),
         "terraforms" => named.to_owned(),
+        "events" => body["reason"].as_str().unwrap_or_default().to_owned(),
         _ if named.ends_with("-bundle") => "bundle".to_owned(),
         _ => named.split('-').next().unwrap_or_default().to_owned(),
     };

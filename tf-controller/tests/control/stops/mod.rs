@@ -186,6 +186,11 @@ async fn drift_interrupted_anywhere_is_corrected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn drift_that_needs_an_approval_interrupted_anywhere_is_corrected_by_it() {
+    interrupted(Story::DriftApproved).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failed_apply_interrupted_anywhere_is_finished() {
     interrupted(Story::FailedApply).await;
 }

@@ -98,12 +98,17 @@ impl Stage {
         self.world.stack(name, spec).await;
     }
 
-    /// Approves whatever plan waits, as a person does who reads it, until the revision is applied.
+    /// Approves whatever plan waits until the revision is applied.
     pub(crate) async fn approve_until(&self, name: &str, revision: &str) {
         let done = |stack: &Terraform| {
             let status = stack.status.as_ref();
             is(stack, "True ") && status.is_some_and(|status| status.last_applied_revision == revision)
         };
+        self.approve_while(name, done).await;
+    }
+
+    /// Approves whatever plan waits, as a person does who reads it, until it is `done`.
+    pub(crate) async fn approve_while(&self, name: &str, done: impl Fn(&Terraform) -> bool) {
         loop {
             let looking = self.world.until(name, "to wait or to be done", |stack| {
                 waits(stack).is_some() || done(stack)

@@ -37,6 +37,7 @@ pub(crate) enum Story {
     FirstApply,
     Approve,
     Drift,
+    DriftApproved,
     FailedApply,
     LockHeld,
     Destroy,
@@ -50,6 +51,7 @@ impl Story {
             Self::FirstApply => first_apply(stage).await,
             Self::Approve => approve(stage).await,
             Self::Drift => drift(stage).await,
+            Self::DriftApproved => drift_approved(stage).await,
             Self::FailedApply => failed_apply(stage).await,
             Self::LockHeld => lock_held(stage).await,
             Self::Destroy => destroy(stage).await,
@@ -73,7 +75,9 @@ impl Story {
     /// A part of what it ends with.
     pub(crate) const fn ends_with(self) -> &'static str {
         match self {
-            Self::FirstApply | Self::FailedApply | Self::Drift => "[first=one second=first]",
+            Self::FirstApply | Self::FailedApply | Self::Drift | Self::DriftApproved => {
+                "[first=one second=first]"
+            }
             Self::Approve | Self::LockHeld => "[first=two second=first]",
             Self::Destroy | Self::DeleteWithDependants => "things []",
         }
@@ -121,16 +125,32 @@ async fn approve(stage: &Stage) {
     stage.approve_until("net", &revision).await;
 }
 
-async fn drift(stage: &Stage) {
-    begun(stage, json!({})).await;
+/// Somebody changes a thing by hand, and somebody asks for a look.
+async fn drifts(stage: &Stage) {
     stage.trial.drift("first", "by hand").unwrap();
     stage.world.request("net", "drifted").await;
-    let corrected = |stack: &Terraform| {
-        let status = stack.status.as_ref();
-        let handled = status.is_some_and(|status| status.last_handled_reconcile_at == "drifted");
-        handled && is(stack, "True ") && stage.trial.content("first").as_deref() == Some("one")
-    };
+}
+
+fn corrected(stage: &Stage, stack: &Terraform) -> bool {
+    let status = stack.status.as_ref();
+    let handled = status.is_some_and(|status| status.last_handled_reconcile_at == "drifted");
+    handled && is(stack, "True ") && stage.trial.content("first").as_deref() == Some("one")
+}
+
+async fn drift(stage: &Stage) {
+    begun(stage, json!({})).await;
+    drifts(stage).await;
+    let corrected = |stack: &Terraform| corrected(stage, stack);
     stage.world.until("net", "corrected", corrected).await;
+}
+
+async fn drift_approved(stage: &Stage) {
+    let revision = stage.commit("a", &two("one")).await;
+    stage.stack("net", json!({ "approvePlan": "" })).await;
+    stage.approve_until("net", &revision).await;
+    stage.fate.arm();
+    drifts(stage).await;
+    stage.approve_while("net", |stack| corrected(stage, stack)).await;
 }
 
 async fn failed_apply(stage: &Stage) {
