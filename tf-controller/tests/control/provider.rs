@@ -117,6 +117,26 @@ async fn drift_is_corrected_in_auto_and_waits_for_an_approval_otherwise() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_slow_create_survives_the_controller() {
+    let (mut world, trial) = world(1).await;
+    trial
+        .order(&json!({ "steps": { "create": { "delayMs": 1500 } } }))
+        .unwrap();
+    world.stack("net", json!({})).await;
+    world
+        .run("net", "creating", |_| times(&trial, "create first") > 0)
+        .await;
+    world.stop().await;
+    world.start(1).await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
+    assert_eq!(trial.things().unwrap(), ["first", "second"]);
+    assert_eq!(
+        (times(&trial, "create first"), times(&trial, "create second")),
+        (1, 1)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_destroy_survives_the_controller() {
     let (mut world, trial) = world(1).await;
     world

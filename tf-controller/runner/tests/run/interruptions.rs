@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use sluice_harness::trial::Trial;
 use sluice_tf_runner::run::is_locked;
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +57,42 @@ async fn an_interrupted_apply_saves_its_state_and_releases_its_lock() {
         "+1 ~0 -1",
         "the interrupted one is tainted in the state"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_ignores_interrupts_is_killed_after_the_grace_and_the_next_run_goes_on() {
+    let world = World::new("auto").await;
+    let trial = Trial::create().unwrap();
+    let thing = "resource \"trial_thing\" \"it\" {\n  name = \"it\"\n}\n";
+    world.commit(&[("main.tf", &format!("{}{thing}", trial.module_head()))]);
+    let stubborn = json!({ "ignoreInterrupts": true, "steps": { "create it": { "hang": true } } });
+    trial.order(&stubborn).unwrap();
+    let own = json!({ "graceSeconds": 2, "environment": { "TF_CLI_CONFIG_FILE": trial.cli_config() } });
+    let name = world.prepare(Wish::plan_and_apply().with(own.clone())).await;
+    let stop = CancellationToken::new();
+    let meddler = async {
+        comes_true(|| trial.calls().contains(&"create it".to_owned())).await;
+        stop.cancel();
+        std::time::Instant::now()
+    };
+    let (_, told) = tokio::join!(
+        world.carry_out(&name, world.context(&name), stop.clone()),
+        meddler
+    );
+    assert!(told.elapsed() >= Duration::from_secs(2), "the grace is given");
+    let run = world.get(&name).await;
+    assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
+    assert!(trial.things().unwrap().is_empty());
+    // The lock that the killed CLI left is that of a dead run of ours.
+    trial.order(&json!({})).unwrap();
+    let next = world.run(Wish::plan_and_apply().with(own)).await;
+    assert_eq!(
+        ending(&next),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        next.status
+    );
+    assert_eq!(trial.things().unwrap(), ["it"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

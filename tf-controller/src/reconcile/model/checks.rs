@@ -5,7 +5,10 @@ use super::{
     world::{Approve, Budget, Inputs},
 };
 use stateright::{Checker as _, HasDiscoveries, Model as _};
-use std::time::Instant;
+use std::{
+    io::Write as _,
+    time::{Duration, Instant},
+};
 
 /// What an exploration found.
 pub(super) struct Found {
@@ -13,6 +16,8 @@ pub(super) struct Found {
     pub(super) wrong: Option<(String, String)>,
     pub(super) states: usize,
     pub(super) depth: usize,
+    /// Something was applied on the way: where nothing ever is, nothing wrong is either.
+    applied: bool,
 }
 
 /// Explores all of it, or until a property does not hold: with one thread always the same one.
@@ -24,7 +29,9 @@ pub(super) fn explore(model: Sluice, threads: usize) -> Found {
         .spawn_bfs()
         .join();
     let mut found: Vec<_> = checker.discoveries().into_iter().collect();
+    let reached = found.len();
     found.retain(|(name, _)| *name != "something is applied");
+    let applied = found.len() < reached;
     found.sort_by_cached_key(|(name, path)| (path.clone().into_actions().len(), *name));
     let wrong = found.into_iter().next();
     let wrong = wrong.map(|(name, path)| {
@@ -37,16 +44,32 @@ pub(super) fn explore(model: Sluice, threads: usize) -> Found {
         wrong,
         states: checker.unique_state_count(),
         depth: checker.max_depth(),
+        applied,
     }
 }
 
-/// Whether the deeper bounds are asked for; they take minutes.
-fn deep() -> bool {
-    std::env::var("SLUICE_MODEL").is_ok_and(|value| value == "deep")
+/// The bounds that are asked for: `SLUICE_MODEL=deep` takes the deeper ones, which take an hour, and seven numbers with commas
+/// between them are the budget itself.
+fn asked(usual: Budget, deeper: Budget) -> Budget {
+    match std::env::var("SLUICE_MODEL") {
+        Ok(wish) if wish == "deep" => deeper,
+        Ok(wish) => {
+            let numbers: Vec<u8> = wish.split(',').map(|number| number.parse().unwrap()).collect();
+            budget(numbers.try_into().unwrap())
+        }
+        Err(_) => usual,
+    }
+}
+
+/// Says how much was explored, past the capture of what tests print.
+pub(super) fn told(name: &str, budget: Budget, found: &Found, took: Duration) {
+    let (states, depth) = (found.states, found.depth);
+    let line = format!("model, {name}, {budget:?}: {states} states, depth {depth}, {took:.1?}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 fn holds(name: &str, model: &Sluice, deeper: Budget) {
-    let budget = if deep() { deeper } else { model.budget };
+    let budget = asked(model.budget, deeper);
     let begun = Instant::now();
     let found = explore(
         Sluice {
@@ -58,12 +81,8 @@ fn holds(name: &str, model: &Sluice, deeper: Budget) {
     if let Some((property, way)) = found.wrong {
         panic!("{name}: {property}\n{way}");
     }
-    println!(
-        "model, {name}, {budget:?}: {} states, depth {}, {:?}",
-        found.states,
-        found.depth,
-        begun.elapsed()
-    );
+    assert!(found.applied, "{name}: nothing is ever applied");
+    told(name, budget, &found, begun.elapsed());
 }
 
 const fn budget([user, commits, others, drifts, faults, ticks, looks]: [u8; 7]) -> Budget {

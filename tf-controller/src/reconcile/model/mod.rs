@@ -10,6 +10,7 @@ mod controller;
 mod mutants;
 mod objects;
 mod property;
+mod rest;
 mod runner;
 mod world;
 
@@ -18,6 +19,9 @@ use around::Deed;
 use runner::Luck;
 use stateright::{Model, Property};
 use world::{Approve, Budget, Controller, Inputs, Intent, Past, Reality, Stack, World};
+
+/// More runs than any exploration gets to: beyond it nothing would be looked at.
+const MOST_RUNS: usize = 20;
 
 /// A step of somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -201,6 +205,6 @@ impl Model for Sluice {
     }
 
     fn within_boundary(&self, world: &World) -> bool {
-        world.runs.len() <= 20
+        world.runs.len() <= MOST_RUNS
     }
 }

@@ -46,6 +46,9 @@ pub(super) fn all() -> Vec<Property<Sluice>> {
             "once faults stop, it becomes stable at the wanted state",
             |model, world: &World| !is_quiet(model, world) || is_wanted(world),
         ),
+        Property::always("all of it lies within the boundary", |_, world: &World| {
+            world.runs.len() < super::MOST_RUNS
+        }),
         Property::sometimes("something is applied", |_, world: &World| {
             !world.past.applied.is_empty()
         }),
@@ -115,7 +118,7 @@ fn is_wanted(world: &World) -> bool {
 
 impl Turn {
     /// Whether it needs nobody from outside, and no fault.
-    fn goes_by_itself(&self, world: &World) -> bool {
+    pub(super) fn goes_by_itself(&self, world: &World) -> bool {
         match self {
             Self::Deliver(_) | Self::Look(_) | Self::Act(_) | Self::Run(_, super::runner::Luck::Good) => true,
             Self::Tick => super::around::tick(world).is_some_and(|next| next.left == world.left),
