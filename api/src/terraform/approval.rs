@@ -125,11 +125,13 @@ pub fn decide(ask: Ask<'_>, pending: &str) -> Approval {
     }
 }
 
-/// `replan-<beginning of the waiting id>` asks for another plan in its place.
+/// `re<the waiting id, or its beginning>` asks for another plan in its place, as upstream's client writes it; so does
+/// `replan-` before it, as people do.
 fn replan(text: &str, pending: &str) -> Approval {
-    let names_it = text
-        .strip_prefix("re")
-        .is_some_and(|rest| pending.starts_with(rest));
+    let names_it = ["re", "replan-"]
+        .iter()
+        .filter_map(|front| text.strip_prefix(front))
+        .any(|rest| pending.starts_with(rest));
     if names_it {
         Approval::Replan
     } else {
@@ -190,6 +192,8 @@ mod tests {
             ("disable", &pending(), Approval::Disabled),
             ("replan-main-b8e362c206", &pending(), Approval::Replan),
             ("replan", &pending(), Approval::Replan),
+            ("replan-plan-main-b8e36", &pending(), Approval::Replan),
+            ("replan-plan-other", &pending(), Approval::Wait),
             ("replan-other", &pending(), Approval::Wait),
             ("replan-main-b8e362c206", "", Approval::Wait),
             (&pending(), "", Approval::Wait),

@@ -162,11 +162,15 @@ pub fn run(before: Option<&Value>, after: &Value) -> Vec<Line> {
                 Tone::Bad
             };
             let (reason, message) = (text(after, "/status/reason"), text(after, "/status/message"));
+            let mut rows = message.lines().filter(|row| !row.trim().is_empty());
+            let first = rows.next().unwrap_or_default();
             lines.push(line(
                 "run",
                 tone,
-                format!("{name} {} {reason}: {message}", phase.to_lowercase()),
+                format!("{name} {} {reason}: {first}", phase.to_lowercase()),
             ));
+            // The CLI's words are many lines.
+            lines.extend(rows.map(|row| line("run", Tone::Detail, row)));
         }
         _ => {}
     }
@@ -276,6 +280,15 @@ mod tests {
         assert_eq!(
             told(&run(Some(&made), &ended)),
             ["  + x", "app-1-1 succeeded: +1 ~0 -0"]
+        );
+        ended["status"] = json!({"phase": "Failed", "reason": "TFExecPlanFailed", "message": "exit status 1\n\nError: no value\n  on x"});
+        assert_eq!(
+            told(&run(Some(&made), &ended)),
+            [
+                "app-1-1 failed TFExecPlanFailed: exit status 1",
+                "Error: no value",
+                "  on x"
+            ]
         );
         assert_eq!(doing(&made).as_deref(), Some("app-1-1 Pending"));
         assert_eq!(doing(&ended), None);

@@ -25,7 +25,10 @@ const PAGE: &str = include_str!("../../../docs/terraform-examples.md");
 const ELSEWHERE: [(&str, &str); 3] = [
     ("cloud", include_str!("../../../docs/backends.md")),
     ("tool", include_str!("../../../docs/terraform.md")),
-    ("backendConfig.configPath", include_str!("../../../docs/backends.md")),
+    (
+        "backendConfig.configPath",
+        include_str!("../../../docs/backends.md"),
+    ),
 ];
 
 /// A fenced part of a page.
@@ -44,7 +47,15 @@ fn sections() -> Vec<(String, Vec<Part>)> {
     let read = |section: &str| {
         let title = section.lines().next().unwrap().to_owned();
         let fences: Vec<_> = section.split("```").collect();
-        (title, fences.iter().skip(1).step_by(2).map(|fence| part(fence)).collect())
+        (
+            title,
+            fences
+                .iter()
+                .skip(1)
+                .step_by(2)
+                .map(|fence| part(fence))
+                .collect(),
+        )
     };
     sections.map(read).collect()
 }
@@ -113,10 +124,13 @@ impl Desk {
 
     /// Publishes all files of the page as the artifact of the source that the page names.
     async fn publish(&self, sections: &[(String, Vec<Part>)]) {
-        let files = sections.iter().flat_map(|(_, parts)| parts).filter_map(|part| match part {
-            Part::File(path, text) => Some((path.as_str(), self.here(text))),
-            Part::Manifests(_) | Part::Session(_) => None,
-        });
+        let files = sections
+            .iter()
+            .flat_map(|(_, parts)| parts)
+            .filter_map(|part| match part {
+                Part::File(path, text) => Some((path.as_str(), self.here(text))),
+                Part::Manifests(_) | Part::Session(_) => None,
+            });
         let files: Vec<_> = files.collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
         self.world.commit("a", &files).await;
@@ -158,7 +172,11 @@ impl Desk {
         let output = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
         let output = output.expect("a command ends in time").unwrap();
         let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        if output.status.success() { Ok(said) } else { Err(said) }
+        if output.status.success() {
+            Ok(said)
+        } else {
+            Err(said)
+        }
     }
 
     /// Tells a section; what is not as it says is the error.
@@ -194,7 +212,8 @@ impl Desk {
     /// Looks until a command prints what it is to print; what changes something is typed once. The error is what it printed.
     async fn prints(&self, command: &str, wanted: &Regex) -> Result<(), String> {
         let looks = !command.contains("kubectl patch") && !command.contains("kubectl delete");
-        let is_wanted = |said: &Result<String, String>| said.as_ref().is_ok_and(|said| wanted.is_match(&squeezed(said)));
+        let is_wanted =
+            |said: &Result<String, String>| said.as_ref().is_ok_and(|said| wanted.is_match(&squeezed(said)));
         let mut printed = self.shell(command, "").await;
         let looking = async {
             while looks && !is_wanted(&printed) {
@@ -212,8 +231,13 @@ impl Desk {
 
 /// Runs of spaces as one, and no line that is empty.
 fn squeezed(text: &str) -> String {
-    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+    let lines = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines
+        .filter(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// What the page says is printed: `…` is anything.
@@ -229,7 +253,7 @@ fn service() -> String {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let mut some = [0; 65_536];
+            let mut some = vec![0; 65_536];
             // A check of TCP says nothing, and a plan of this page is sent in one piece or two.
             let _ = stream.set_read_timeout(Some(Duration::from_millis(300)));
             while stream.read(&mut some).is_ok_and(|count| count > 0) {}
@@ -302,22 +326,37 @@ fn every_field_of_the_definition_has_an_example() {
     let crds = serde_json::to_value(sluice_api::crds()).unwrap();
     let terraform = crds.as_array().unwrap().iter();
     let mut terraform = terraform.filter(|crd| crd["spec"]["names"]["kind"] == "Terraform");
-    let versions = terraform.next().unwrap()["spec"]["versions"].as_array().unwrap().clone();
-    let stored = versions.iter().find(|version| version["storage"] == true).unwrap();
+    let versions = terraform.next().unwrap()["spec"]["versions"]
+        .as_array()
+        .unwrap()
+        .clone();
+    let stored = versions
+        .iter()
+        .find(|version| version["storage"] == true)
+        .unwrap();
     let mut wanted = BTreeSet::new();
     let spec = "/schema/openAPIV3Schema/properties/spec";
     fields(stored.pointer(spec).unwrap(), "", &mut wanted);
     assert!(wanted.len() > 100, "{wanted:?}");
     let here = shown(PAGE);
     let elsewhere = |field: &str| {
-        let page = ELSEWHERE.iter().find(|(beginning, _)| field.starts_with(beginning));
+        let page = ELSEWHERE
+            .iter()
+            .find(|(beginning, _)| field.starts_with(beginning));
         page.is_some_and(|(_, page)| shown(page).contains(field))
     };
-    let missing = wanted.iter().filter(|field| !here.contains(*field) && !elsewhere(field));
+    let missing = wanted
+        .iter()
+        .filter(|field| !here.contains(*field) && !elsewhere(field));
     // Of a pod's fields two are carried out, and have their examples.
-    let missing: Vec<_> = missing.filter(|field| !field.starts_with("runnerPodTemplate.")).collect();
+    let missing: Vec<_> = missing
+        .filter(|field| !field.starts_with("runnerPodTemplate."))
+        .collect();
     assert!(missing.is_empty(), "without an example: {missing:?}");
     for field in ["env", "envFrom", "image"] {
-        assert!(here.contains(&format!("runnerPodTemplate.spec.{field}")), "{field}");
+        assert!(
+            here.contains(&format!("runnerPodTemplate.spec.{field}")),
+            "{field}"
+        );
     }
 }

@@ -41,12 +41,19 @@ async fn ten_plans_by_two_controllers_in_directories_of_their_own_have_one_id() 
     let (mut ids, mut plans) = (BTreeSet::new(), 0);
     for _ in 0..2 {
         let world = World::new().await;
-        let files = [("main.tf", VOLATILE), ("below/main.tf", BELOW), ("text", "as it is")];
+        let files = [
+            ("main.tf", VOLATILE),
+            ("below/main.tf", BELOW),
+            ("text", "as it is"),
+        ];
         world.commit("a", &files).await;
         world.secret("given", &[("token", "hidden")]).await;
         let from = json!([{ "kind": "Secret", "name": "given" }]);
         world
-            .stack("net", json!({ "approvePlan": "", "suspend": true, "varsFrom": from }))
+            .stack(
+                "net",
+                json!({ "approvePlan": "", "suspend": true, "varsFrom": from }),
+            )
             .await;
         same_key(&world).await;
         world.edit("net", json!({ "suspend": false })).await;
@@ -61,7 +68,7 @@ async fn ten_plans_by_two_controllers_in_directories_of_their_own_have_one_id() 
             plans += 1;
             let waiting = world.ready("net", WAITS).await;
             assert_eq!(pending(&waiting), id);
-            // Each wish for a new plan is another edit.
+            // Each wish for a new plan is another edit: a longer beginning of the id.
             let wish = format!("replan-{}", &id[..8 + number]);
             world.edit("net", json!({ "approvePlan": wish })).await;
             ids.insert(id);
@@ -105,7 +112,10 @@ async fn drift_is_told_by_the_classes_that_the_real_plan_has() {
         world.request("net", told).await;
         let drifted = world
             .until("net", told, |stack| {
-                let handled = stack.status.as_ref().map(|status| &status.last_handled_reconcile_at);
+                let handled = stack
+                    .status
+                    .as_ref()
+                    .map(|status| &status.last_handled_reconcile_at);
                 handled.is_some_and(|handled| handled == told)
                     && condition(stack, "Ready").starts_with("False DriftDetected")
                     && condition(stack, "Ready").contains(told)

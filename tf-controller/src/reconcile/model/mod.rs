@@ -10,7 +10,6 @@ mod controller;
 mod mutants;
 mod objects;
 mod property;
-mod rest;
 mod runner;
 mod world;
 

@@ -1,7 +1,6 @@
 //! Values that nobody may read: planted in every way in, and looked for everywhere but in the Secrets that hold them.
 
 mod channels;
-mod inputs;
 
 use crate::looks::{condition, pending};
 use crate::world::{NAMESPACE, World};

@@ -264,7 +264,12 @@ fn whenever_a_plan_would_differ_the_digest_differs() {
 fn whenever_the_real_cli_yields_something_else_the_digest_differs() {
     let cli = sluice_harness::cli::terraform().unwrap();
     let seeds = seen_by_the_cli();
-    let part_of = |part: u64| (part..seeds).step_by(4).filter(|seed| compare(&cli, *seed)).count();
+    let part_of = |part: u64| {
+        (part..seeds)
+            .step_by(4)
+            .filter(|seed| compare(&cli, *seed))
+            .count()
+    };
     let differ: usize = std::thread::scope(|scope| {
         let parts: Vec<_> = (0..4).map(|part| scope.spawn(move || part_of(part))).collect();
         parts.into_iter().map(|part| part.join().unwrap()).sum()
@@ -294,7 +299,10 @@ fn compare(cli: &Path, seed: u64) -> bool {
         assert_eq!(yields, repository.yields(), "seed {seed}: {repository:#?}");
         (closure.digest, yields)
     });
-    assert!(was == is || old != new, "seed {seed}: the plan differs and the digest does not");
+    assert!(
+        was == is || old != new,
+        "seed {seed}: the plan differs and the digest does not"
+    );
     was != is
 }
 
