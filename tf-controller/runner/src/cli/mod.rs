@@ -1,8 +1,9 @@
 //! The Terraform or OpenTofu command line: where it is, what is typed, how it is run and what it says.
 //!
-//! `argv` is the words, `process` runs one command, `lock`, `text` and `output` read its answers; `tool` finds the program,
+//! `argv` is the words, `process` runs one command, `answer`, `lock`, `text` and `output` read its answers; `tool` finds the program,
 //! `installed` is what a machine keeps of them. Nothing here knows Kubernetes.
 
+pub mod answer;
 pub mod argv;
 pub mod environment;
 pub mod installed;

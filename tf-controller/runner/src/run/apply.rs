@@ -176,7 +176,7 @@ async fn write_outputs(
     workspace
         .reporter
         .say(|status| status.phase = Phase::WritingOutputs);
-    let file = workspace.capture(Step::Output, &argv::output()).await?;
+    let file = workspace.capture_object(Step::Output, &argv::output()).await?;
     let file = File::open(file).map_err(|source| failed("read the outputs", source))?;
     let found = output::parse(file)?;
     for output in found.values().filter(|output| output.sensitive) {

@@ -71,7 +71,9 @@ struct Attributes {
 
 /// Reads the state and says what is in it.
 pub(super) async fn tell(workspace: &Workspace<'_>) -> Result<(), RunError> {
-    let answer = workspace.capture(Step::Inventory, &argv::state_pull()).await?;
+    let answer = workspace
+        .capture_object(Step::Inventory, &argv::state_pull())
+        .await?;
     let file = File::open(answer).map_err(|source| failed("read the state", source))?;
     let inventory = tokio::task::spawn_blocking(move || parse(file))
         .await

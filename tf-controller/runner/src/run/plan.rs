@@ -115,7 +115,9 @@ pub(super) async fn make(
     if let Some(text) = &ended.shown {
         document = shown::document(text)?;
     } else if has_changes || bundle.readable_plan == ReadablePlan::Json {
-        let file = workspace.capture(Step::Show, &argv::show_json(file)).await?;
+        let file = workspace
+            .capture_object(Step::Show, &argv::show_json(file))
+            .await?;
         document = read_document(&file).await?;
         workspace.reporter.secrets().learn_plan(&document);
         json = Some(file);

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::{RunError, Step};
 use super::workspace::Workspace;
+use crate::cli::answer::lay_bare;
 use crate::cli::argv;
 use crate::cli::process::Limits;
 use crate::secrets::Secrets;
@@ -89,6 +90,7 @@ const fn speaks(step: Step) -> bool {
 }
 
 fn read(answer: &Path) -> Option<Value> {
+    lay_bare(answer).ok()?;
     let mut bytes = Vec::new();
     let file = File::open(answer).ok()?;
     file.take(LIMIT + 1).read_to_end(&mut bytes).ok()?;

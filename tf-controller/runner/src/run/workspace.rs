@@ -13,7 +13,7 @@ use super::workdir::{WorkDirectory, failed};
 use crate::cli::process::{Ended, Invocation, Limits, Stopped, run, tail};
 use crate::cli::text::presentable;
 use crate::cli::tool::Tool;
-use crate::cli::{argv, lock};
+use crate::cli::{answer, argv, lock};
 
 /// The CLI in its directory.
 pub(super) struct Workspace<'a> {
@@ -77,6 +77,13 @@ impl<'a> Workspace<'a> {
     /// Runs a command whose output may hold sensitive values: it goes into the scratch directory.
     pub(super) async fn capture(&self, step: Step, words: &[String]) -> Result<PathBuf, RunError> {
         Ok(self.capture_expecting(step, words, &[0]).await?.stdout)
+    }
+
+    /// As [`Workspace::capture`], for a command that answers with an object of JSON: nothing else is in the file.
+    pub(super) async fn capture_object(&self, step: Step, words: &[String]) -> Result<PathBuf, RunError> {
+        let file = self.capture(step, words).await?;
+        answer::lay_bare(&file).map_err(|source| failed(step.title(), source))?;
+        Ok(file)
     }
 
     /// As [`Workspace::capture`], for a command that has to end with one of `codes`.

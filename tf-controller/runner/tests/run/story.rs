@@ -36,6 +36,20 @@ async fn runs_use_the_program_that_the_suites_chose_whatever_else_is_installed()
     assert_eq!(tool.version, cli::version(&program).unwrap());
 }
 
+/// OpenTofu says so in front of each answer, Terraform beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_of_the_cli_that_is_not_there_spoils_no_answer() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", MODULE)]);
+    let bundle = json!({ "environment": { "TF_CLI_CONFIG_FILE": "/nowhere/cli.tfrc" }, "outputs": outputs(),
+        "aftermath": { "inventory": true } });
+    let applied = status(&world.run(Wish::plan_and_apply().with(bundle)).await);
+    assert_eq!(applied.reason, "TerraformOutputsWritten", "{applied:?}");
+    assert_eq!(applied.outputs, ["greeting", "list", "secret"]);
+    assert_eq!(applied.inventory.unwrap().entries.len(), 2);
+    assert_eq!(applied.changes, "+2 ~0 -0");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_waits_and_exactly_it_is_applied() {
     let world = World::new("").await;
