@@ -21,7 +21,7 @@ use sluice_runtime::{
     watch::{Scope, Settings},
 };
 use sluice_tf_controller::executor::{ExecutorError, ProcessExecutor, ProcessOptions};
-use std::{ffi::OsString, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 /// Passes over stacks at once; they never wait for runs.
 const PASSES: u16 = 16;
@@ -221,6 +221,7 @@ fn process(place: &Place, kubeconfig: &std::path::Path, tools: Option<PathBuf>) 
         root: place.runs(),
         tools,
         environment: own.chain([api]).collect(),
+        pod: None,
     }
 }
 
@@ -252,6 +253,7 @@ fn terraform_options(
         runs_per_namespace: 0,
         cross_namespace: CrossNamespace::Denied,
         run_deadline: Interval::from_secs(2 * 60 * 60),
+        run_silence: Duration::from_secs(60),
         plan_encryption: None,
         // Whoever runs it is the user of this machine.
         glass: Some(Interval::from_secs(60 * 60)),

@@ -22,12 +22,15 @@ use sluice_tf_controller::{
     inputs::{DefaultBackend, Place, SecretPlace},
     run,
 };
+use sluice_tf_runner::run::Pod;
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// Passes over stacks at once; they never wait for runs.
 const PASSES: u16 = 16;
+/// Shorter silences happen to runs that live.
+const LEAST_SILENCE: Duration = Duration::from_secs(30);
 /// How long the last events may take to be delivered once the program stops.
 const LAST_EVENTS: Duration = Duration::from_secs(5);
 /// The Lease of an instance that watches all objects: tofu-controller's.
@@ -58,6 +61,12 @@ async fn control(args: Args) -> Result<leader::Ended, Failed> {
         return Err(
             "--executor=job is not part of this version; leave the flag out, or say --executor=process, to run as child processes"
                 .into(),
+        );
+    }
+    if args.run_silence < LEAST_SILENCE {
+        let least = LEAST_SILENCE.as_secs();
+        return Err(
+            format!("--run-silence must be at least {least}s: a run says every 10s that it lives").into(),
         );
     }
     say_what_has_no_effect(&args);
@@ -186,6 +195,22 @@ fn process(args: &Args) -> Result<ProcessOptions, Failed> {
         root: args.work_root.clone(),
         tools: tools(args)?,
         environment,
+        pod: pod(args),
+    })
+}
+
+/// The pod that this process works in. What its own object says of it comes by the downward API; without it, nothing is proved
+/// by the pod.
+fn pod(args: &Args) -> Option<Pod> {
+    let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (name, uid) = (given("POD_NAME"), given("POD_UID"));
+    if !is_in_pod(args) && uid.is_none() {
+        return None;
+    }
+    Some(Pod {
+        namespace: args.common.scope.runtime_namespace.clone(),
+        name: name.or_else(|| given("HOSTNAME")).unwrap_or_default(),
+        uid: uid.unwrap_or_default(),
     })
 }
 
@@ -253,6 +278,7 @@ fn options(args: &Args, metrics: Metrics, recorder: Recorder, ready: Readiness) 
             args.no_cross_namespace_refs,
         ),
         run_deadline: interval(args.run_deadline),
+        run_silence: args.run_silence,
         plan_encryption: plan_encryption(args)?,
         glass: args
             .allow_break_the_glass

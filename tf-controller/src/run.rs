@@ -4,7 +4,7 @@ use crate::{
     definitions,
     executor::{Executor, RunRef},
     inputs::{DefaultBackend, Place, SecretPlace, reads},
-    reconcile::{Artifacts, Context, Stacks, in_order, neighbours, stack_of, version},
+    reconcile::{Artifacts, Context, Pulses, Stacks, in_order, neighbours, stack_of, version},
     schedule::{Limits, Places},
     sources::{self, Known},
 };
@@ -53,6 +53,8 @@ pub struct Options {
     pub cross_namespace: CrossNamespace,
     /// Bound on a run.
     pub run_deadline: Interval,
+    /// How long a run that works elsewhere may give no sign of life before it counts as lost.
+    pub run_silence: Duration,
     /// The Secret with the keys that stored plans are sealed with; none: they are not.
     pub plan_encryption: Option<SecretPlace>,
     /// Longest session of a person in a stack's directory; `None`: sessions are not allowed.
@@ -213,6 +215,7 @@ fn context(
         clock: Arc::new(SystemClock),
         executor,
         recorder: options.settings.recorder.clone(),
+        pulses: Pulses::new(options.run_silence),
         tools: options.tools.clone(),
         artifacts: Artifacts::new(fetcher, options.scratch.clone(), stop.clone())?,
         places,

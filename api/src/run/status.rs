@@ -65,6 +65,9 @@ pub struct TerraformRunStatus {
     /// What the health checks came to. Absent: none were made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
+    /// When the runner last said that it lives. It says so every few seconds until the run has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_at: Option<MicroTime>,
     /// Why the plan waits for an approval although plans are applied by themselves: what autoApply holds of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub held: String,
@@ -204,14 +207,23 @@ pub struct Health {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Claim {
-    /// Unique to one start of the runner: the pod's uid or the process's nonce.
+    /// Unique to one start of the runner.
     pub holder: String,
     /// Name of the pod.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub pod: String,
+    /// Namespace of the pod.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub pod_namespace: String,
+    /// Uid of the pod.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub pod_uid: String,
     /// Host and id of the process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub process: String,
+    /// The directory and the machine whose file locks tell whether the process lives.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub site: String,
 }
 
 /// The CLI that a run used.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluice_runtime::artifact::Fetcher;
 use sluice_runtime::{client, http, shutdown};
 
-use crate::run::{ClaimError, Context, Ending, Identity, Settings, execute};
+use crate::run::{ClaimError, Context, Ending, Identity, Pod, Settings, execute};
 
 /// Arguments of one run.
 #[derive(clap::Args, Clone, Debug)]
@@ -30,6 +30,15 @@ pub struct RunnerArgs {
     /// Run in a session of its own, as a child process of a controller that may end before.
     #[arg(long)]
     pub process: bool,
+    /// The pod that the run works in, as `namespace/name/uid`. Default: `POD_NAME` and `POD_UID`, in the run's namespace.
+    #[arg(long)]
+    pub pod: Option<Pod>,
+    /// Where the file locks of this run are seen.
+    #[arg(long, default_value = "")]
+    pub site: String,
+    /// Seconds between two signs of life in the run's status.
+    #[arg(long, default_value_t = 10)]
+    pub heartbeat_seconds: u64,
     /// Seconds from the interrupt of the CLI to its kill.
     #[arg(long, default_value_t = 60)]
     pub grace_seconds: u64,
@@ -89,20 +98,29 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
         kubeconfig: kubeconfig.clone(),
         ..client::Settings::default()
     };
-    let pod = given("POD_NAME").zip(given("POD_UID"));
+    let own_pod = given("POD_NAME").zip(given("POD_UID")).map(|(name, uid)| Pod {
+        namespace: args.namespace.clone(),
+        name,
+        uid,
+    });
+    let pod = args.pod.clone().or(own_pod);
     let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
     fetcher.retries = args.http_retry;
     Ok(Context {
         client: client::build(&settings).await?,
         fetcher,
         kubeconfig,
-        identity: Identity::of_this_process(pod),
+        identity: Identity {
+            site: args.site.clone(),
+            ..Identity::of_this_process(pod)
+        },
         settings: Settings {
             work_root: args.work_root.clone(),
             lock_file: args.lock_file.clone(),
             tools: args.tools_dir.clone(),
             grace: Duration::from_secs(args.grace_seconds),
             patience: Duration::from_secs(args.patience_seconds),
+            heartbeat: Duration::from_secs(args.heartbeat_seconds.max(1)),
             ..Settings::new(&args.namespace, &args.run)
         },
         environment,

@@ -45,6 +45,9 @@ pub struct Args {
     /// Bound on a run whose stack sets no runDeadline.
     #[arg(long, default_value = "2h", value_parser = args::duration)]
     pub run_deadline: Duration,
+    /// How long a run of another pod may give no sign of life before it counts as lost.
+    #[arg(long, default_value = "1m", value_parser = args::duration)]
+    pub run_silence: Duration,
     /// Runs of one namespace at once; 0: as many as --concurrent allows.
     #[arg(long, default_value_t = 0)]
     pub concurrent_per_namespace: u16,

@@ -3,6 +3,7 @@
 
 mod environment;
 mod process;
+mod site;
 
 pub use environment::passed_on;
 pub use process::{ProcessExecutor, ProcessOptions};
@@ -18,13 +19,15 @@ pub struct RunRef {
     pub name: String,
 }
 
-/// Whether the process or pod of a run is there.
+/// Whether the process of a run is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// It is, or was started so short ago that it cannot be told yet.
     Alive,
     /// It is not.
     Gone,
+    /// It works, or worked, where its locks cannot be seen from here: only its own signs of life tell.
+    Elsewhere,
 }
 
 /// Why an executor could not do what it was asked.
@@ -63,8 +66,8 @@ pub trait Executor: Send + Sync {
     /// Starts the runner of a run. Starting one twice is harmless: the run is claimed by one of them only.
     fn start(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>>;
 
-    /// Whether the runner of a run is there.
-    fn liveness(&self, run: RunRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>>;
+    /// Whether the runner of a run is there. `site` is what its claim says, empty where nobody has claimed it.
+    fn liveness(&self, run: RunRef, site: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>>;
 
     /// Removes what the executor keeps of a run whose object is gone, unless something of it still lives. Nothing may be left
     /// of it already.

@@ -5,8 +5,9 @@
 
 mod files;
 
-use super::{Executor, ExecutorError, Liveness, RunRef};
+use super::{Executor, ExecutorError, Liveness, RunRef, site::site};
 use futures::future::{BoxFuture, FutureExt};
+use sluice_tf_runner::run::Pod;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     ffi::OsStr,
@@ -32,6 +33,8 @@ pub struct ProcessOptions {
     pub tools: Option<PathBuf>,
     /// The whole environment of the runner.
     pub environment: BTreeMap<String, String>,
+    /// The pod that this process and its runners work in.
+    pub pod: Option<Pod>,
 }
 
 /// How often a run's runner was started, and when last.
@@ -75,6 +78,8 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 /// Runs as child processes.
 pub struct ProcessExecutor {
     options: ProcessOptions,
+    /// Whose file locks are seen.
+    site: String,
     /// Started here and not yet seen to end: alive even before they hold their lock.
     children: watch::Sender<HashMap<RunRef, Option<u32>>>,
     /// Starts of runs that did not lead anywhere yet.
@@ -92,18 +97,20 @@ impl ProcessExecutor {
     /// [`ExecutorError::Directory`] when they cannot be made.
     pub fn new(options: ProcessOptions) -> Result<(Self, mpsc::UnboundedReceiver<RunRef>), ExecutorError> {
         let runs = options.root.join("runs");
-        std::fs::DirBuilder::new()
+        let site = std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&runs)
-            .map_err(|source| ExecutorError::Directory {
-                path: runs.display().to_string(),
-                source,
-            })?;
+            .and_then(|()| site(&options.root, options.pod.is_some()));
+        let site = site.map_err(|source| ExecutorError::Directory {
+            path: runs.display().to_string(),
+            source,
+        })?;
         let (ended, receiver) = mpsc::unbounded_channel();
         Ok((
             Self {
                 options,
+                site,
                 children: watch::Sender::default(),
                 starts: Mutex::default(),
                 adopted: Arc::default(),
@@ -134,6 +141,13 @@ impl ProcessExecutor {
             .arg(self.options.root.join("work"))
             .arg("--lock-file")
             .arg(self.file(&run, "lock"))
+            .args(["--site", &self.site])
+            .args(
+                self.options
+                    .pod
+                    .iter()
+                    .flat_map(|pod| ["--pod".to_owned(), pod.to_string()]),
+            )
             .env_clear()
             .envs(&self.options.environment)
             .stdin(Stdio::null())
@@ -237,10 +251,13 @@ impl Executor for ProcessExecutor {
         .boxed()
     }
 
-    fn liveness(&self, run: RunRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+    fn liveness(&self, run: RunRef, site: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
         async move {
             if self.is_ours(&run) {
                 return Ok(Liveness::Alive);
+            }
+            if !site.is_empty() && site != self.site {
+                return Ok(Liveness::Elsewhere);
             }
             let path = self.file(&run, "lock");
             let lives = files::is_locked(&path).map_err(|source| ExecutorError::Directory {

@@ -22,6 +22,7 @@ use sluice_api::{
 };
 use sluice_tf_runner::bundle::Bundle;
 use std::collections::BTreeMap;
+use tokio::time::Instant;
 
 /// Why a run could not be started or looked after. All are tried again.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +62,7 @@ pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<(), Di
     Ok(())
 }
 
-/// The run in progress: started if nobody did, declared lost if its process is gone.
+/// The run in progress: started if nobody did, declared lost if its process is gone, or was not heard of for long.
 pub(super) async fn follow(
     run: &TerraformRun,
     resolved: Option<&Resolved>,
@@ -69,7 +70,8 @@ pub(super) async fn follow(
     context: &Context,
 ) -> Result<(), DispatchError> {
     let reference = reference(run);
-    if context.executor.liveness(reference.clone()).await? == Liveness::Alive {
+    let seen = context.executor.liveness(reference.clone(), site(run)).await?;
+    if seen == Liveness::Alive {
         return Ok(());
     }
     // Its last report may be newer than what was read before the process was looked at; and where another controller has
@@ -80,7 +82,7 @@ pub(super) async fn follow(
     };
     let status = fresh.status.clone().unwrap_or_default();
     let step = upkeep(Progress {
-        alive: context.executor.liveness(reference.clone()).await? == Liveness::Alive,
+        alive: lives(&fresh, context).await?,
         ended: status.phase.is_final(),
         claimed: status.claim.is_some(),
         made_of: &fresh.spec.inputs_digest,
@@ -92,7 +94,7 @@ pub(super) async fn follow(
         (Upkeep::Lose, _) => (
             Phase::Lost,
             "RunLost",
-            "the run's process is gone without a report".to_owned(),
+            "the run's process is gone without a report, or was not heard of for too long".to_owned(),
         ),
         (Upkeep::Outdated, _) => (
             Phase::Superseded,
@@ -136,6 +138,29 @@ fn withheld(facts: &Facts) -> Withheld {
             because("InputsUnknown", "its source was gone before it began")
         }
     }
+}
+
+/// Where the locks of the runner are seen; empty before it claims the run.
+fn site(run: &TerraformRun) -> String {
+    let claim = run.status.as_ref().and_then(|status| status.claim.as_ref());
+    claim.map(|claim| claim.site.clone()).unwrap_or_default()
+}
+
+/// Whether the runner lives, as far as can be told from here.
+async fn lives(run: &TerraformRun, context: &Context) -> Result<bool, DispatchError> {
+    let seen = context.executor.liveness(reference(run), site(run)).await?;
+    Ok(match seen {
+        Liveness::Alive => true,
+        Liveness::Gone => false,
+        Liveness::Elsewhere => {
+            let beat = run
+                .status
+                .as_ref()
+                .and_then(|status| status.heartbeat_at.as_ref());
+            let beat = beat.map(|time| time.0);
+            context.pulses.lives(&reference(run), beat, Instant::now())
+        }
+    })
 }
 
 async fn create(order: &Order<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {

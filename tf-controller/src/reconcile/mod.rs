@@ -9,12 +9,14 @@ mod last_resort;
 #[cfg(test)]
 mod model;
 mod observe;
+mod pulse;
 mod release;
 mod report;
 mod resolve;
 mod takeover;
 
 pub(crate) use dependencies::{in_order, neighbours, version};
+pub(crate) use pulse::Pulses;
 pub use resolve::Artifacts;
 
 use crate::{
@@ -66,6 +68,8 @@ pub struct Context {
     pub recorder: Recorder,
     /// Directory of the installed versions of the CLI.
     pub tools: Option<PathBuf>,
+    /// What is heard of runs elsewhere.
+    pub(crate) pulses: Pulses,
     /// Unpacked artifacts.
     pub artifacts: Artifacts,
     /// The places for runs.

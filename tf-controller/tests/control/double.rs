@@ -92,7 +92,11 @@ impl Executor for Double {
         })
     }
 
-    fn liveness(&self, _: RunRef) -> futures::future::BoxFuture<'_, Result<Liveness, ExecutorError>> {
+    fn liveness(
+        &self,
+        _: RunRef,
+        _: String,
+    ) -> futures::future::BoxFuture<'_, Result<Liveness, ExecutorError>> {
         Box::pin(async { Ok(Liveness::Alive) })
     }
 

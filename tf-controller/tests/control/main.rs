@@ -22,6 +22,7 @@ mod glass;
 mod guards;
 mod inputs;
 mod interruptions;
+mod leaders;
 mod leftovers;
 mod lifecycle;
 mod locks;

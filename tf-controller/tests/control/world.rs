@@ -29,6 +29,7 @@ use sluice_tf_controller::{
     inputs::{DefaultBackend, Place, SecretPlace},
     run,
 };
+use sluice_tf_runner::run::Pod;
 use std::{collections::BTreeMap, io::Write, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 
@@ -36,6 +37,16 @@ pub(crate) const NAMESPACE: &str = "team";
 pub(crate) const SOURCE: &str = "code";
 /// Longest wait for anything.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(100);
+
+/// Where a controller works, and how it listens to others.
+pub(crate) struct Site {
+    /// Directory of its runs.
+    pub(crate) root: String,
+    /// Its pod.
+    pub(crate) pod: Option<Pod>,
+    /// How long a run elsewhere may be silent.
+    pub(crate) run_silence: Duration,
+}
 
 /// Where everything happens.
 pub(crate) struct World {
@@ -50,6 +61,8 @@ pub(crate) struct World {
     pub(crate) tools: Option<PathBuf>,
     /// Where the keys of stored plans are, if they are sealed.
     pub(crate) plan_encryption: Option<SecretPlace>,
+    /// Where the next controller works.
+    pub(crate) site: Box<Site>,
     /// What the CLI's environment has beside the usual.
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) kubeconfig: PathBuf,
@@ -114,6 +127,11 @@ impl World {
             runner: None,
             tools: None,
             plan_encryption: None,
+            site: Box::new(Site {
+                root: "runs".to_owned(),
+                pod: None,
+                run_silence: Duration::from_secs(60),
+            }),
             environment: BTreeMap::new(),
             metrics: Metrics::new(),
             controllers: Vec::new(),
@@ -124,7 +142,7 @@ impl World {
 
     /// Starts a controller that allows so many runs at once.
     pub(crate) async fn start(&mut self, runs: u16) {
-        let root = self.dir.path().join("runs");
+        let root = self.dir.path().join(&self.site.root);
         let this = std::env::current_exe().unwrap().display().to_string();
         let runner = self.runner.clone().unwrap_or(this);
         let path = sluice_harness::cli::search_path().unwrap();
@@ -144,6 +162,7 @@ impl World {
             .into_iter()
             .chain(self.environment.clone())
             .collect(),
+            pod: self.site.pod.clone(),
         };
         let (executor, ended) = ProcessExecutor::new(process).unwrap();
         self.start_with(Arc::new(executor), ended, runs).await;
@@ -169,6 +188,7 @@ impl World {
         options.tools.clone_from(&self.tools);
         options.glass = self.glass.then(|| Interval::from_secs(600));
         options.cross_namespace = self.cross_namespace;
+        options.run_silence = self.site.run_silence;
         let stop = Token::new();
         let until = stop.clone();
         let task = tokio::spawn(async move {
@@ -365,6 +385,7 @@ pub(crate) fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
         runs_per_namespace: 0,
         cross_namespace: CrossNamespace::Denied,
         run_deadline: Interval::from_secs(600),
+        run_silence: Duration::from_secs(60),
         plan_encryption: None,
         glass: None,
         http_retry: 9,

@@ -27,6 +27,8 @@ pub struct Settings {
     pub patience: Duration,
     /// Directory with a directory of certificates for each host of a webhook.
     pub webhook_certificates: PathBuf,
+    /// Between two signs of life.
+    pub heartbeat: Duration,
     /// How long a run waits for the stack's directory while the CLI of an earlier run still works in it.
     pub directory_wait: Duration,
 }
@@ -44,6 +46,7 @@ impl Settings {
             grace: Duration::from_secs(60),
             patience: Duration::from_secs(600),
             webhook_certificates: PathBuf::from("/etc/certs"),
+            heartbeat: Duration::from_secs(10),
             directory_wait: Duration::from_secs(600),
         }
     }

@@ -45,8 +45,9 @@ pub async fn execute(context: &Context, stop: CancellationToken) -> Result<Endin
     let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &context.settings.namespace);
     let alive = hold_run_lock(context, &stop).await?;
     let run = claim(&api, context).await?;
-    let held = run.status.clone().unwrap_or_default();
-    let reporter = Reporter::start(api, context.settings.run.clone(), held);
+    // Also whoever ends the run in our place stops it.
+    let stop = stop.child_token();
+    let reporter = Reporter::start(api, &run, context.settings.heartbeat, stop.clone());
     let deadline = Instant::now() + run.spec.deadline.to_duration();
     let limits = Limits {
         stop,

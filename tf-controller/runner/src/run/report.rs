@@ -1,16 +1,21 @@
 //! What a run has to say, written to its status as merge patches by a task of its own: the run goes on while the API is away,
-//! and what it said meanwhile is written when it is back.
+//! and what it said meanwhile is written when it is back. A run that has nothing to say says now and then that it lives.
+//!
+//! Each write names the version that it changes. Whoever ends the run in our place, since it was not heard of, is never written
+//! over: the run hears of it at its next write, starts no apply any more, and is told to stop.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_api::run::{RunStatusLimit, RunStep, TerraformRun, TerraformRunStatus};
 use sluice_runtime::status::difference;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::patience::is_passing;
 use crate::secrets::Secrets;
@@ -19,6 +24,8 @@ use crate::secrets::Secrets;
 const FIRST: Duration = Duration::from_millis(200);
 /// Longest wait between writes while the API is away.
 const LONGEST: Duration = Duration::from_secs(5);
+/// Conflicts that are looked at without a pause: each means that somebody else wrote.
+const CONFLICTS: u32 = 5;
 /// Longest single write.
 const ATTEMPT: Duration = Duration::from_secs(30);
 
@@ -33,7 +40,7 @@ struct Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
     UpTo(u64),
-    /// The run object is gone, or the API refuses the status for good.
+    /// The run object is gone, somebody else has ended the run, or the API refuses the status for good.
     Never,
 }
 
@@ -57,14 +64,27 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    /// Starts writing after `held`, the status as claimed.
-    pub(super) fn start(api: Api<TerraformRun>, name: String, held: TerraformRunStatus) -> Self {
+    /// Starts writing to the run as it was claimed, with a sign of life each `heartbeat`. `stop` is called when somebody else
+    /// has ended the run.
+    pub(super) fn start(
+        api: Api<TerraformRun>,
+        run: &TerraformRun,
+        heartbeat: Duration,
+        stop: CancellationToken,
+    ) -> Self {
+        let held = run.status.clone().unwrap_or_default();
         let (wanted, changes) = watch::channel(Wanted {
             version: 0,
             status: held.clone(),
         });
         let (done, written) = watch::channel(Written::UpTo(0));
-        tokio::spawn(write(api, name, held, changes, done));
+        let pen = Pen {
+            api,
+            name: run.name_any(),
+            version: run.resource_version(),
+            held,
+        };
+        tokio::spawn(write(pen, changes, done, heartbeat, stop));
         Self {
             wanted,
             written,
@@ -138,60 +158,152 @@ fn note_step(status: &mut TerraformRunStatus) {
     }
 }
 
+/// Writes what is wanted, until nobody wants anything any more.
 async fn write(
-    api: Api<TerraformRun>,
-    name: String,
-    mut held: TerraformRunStatus,
+    mut pen: Pen,
     mut changes: watch::Receiver<Wanted>,
     done: watch::Sender<Written>,
+    heartbeat: Duration,
+    stop: CancellationToken,
 ) {
-    let mut wait = FIRST;
-    while changes.changed().await.is_ok() {
-        loop {
-            let wanted = changes.borrow_and_update().clone();
-            match attempt(&api, &name, &held, &wanted.status).await {
-                Ok(()) => {
-                    held = wanted.status;
-                    wait = FIRST;
-                    done.send_replace(Written::UpTo(wanted.version));
-                    break;
-                }
-                Err(error) if is_passing(&error) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "the status is written later"
-                    );
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(LONGEST);
-                }
-                Err(error) => {
-                    tracing::error!(
-                        error = &error as &dyn std::error::Error,
-                        "the status cannot be written"
-                    );
-                    done.send_replace(Written::Never);
+    loop {
+        let has_ended = pen.held.phase.is_final();
+        let is_sign_of_life = tokio::select! {
+            news = changes.changed() => {
+                if news.is_err() {
                     return;
                 }
+                false
+            }
+            () = tokio::time::sleep(heartbeat), if !has_ended => true,
+        };
+        match insist(&mut pen, &mut changes, is_sign_of_life).await {
+            Ok(version) => {
+                done.send_replace(Written::UpTo(version));
+            }
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "the status cannot be written"
+                );
+                done.send_replace(Written::Never);
+                if matches!(error, PenError::Ended(_)) {
+                    stop.cancel();
+                }
+                return;
             }
         }
     }
 }
 
-async fn attempt(
-    api: &Api<TerraformRun>,
-    name: &str,
-    held: &TerraformRunStatus,
-    wanted: &TerraformRunStatus,
-) -> Result<(), kube::Error> {
+/// Writes what is wanted now, again and again until it is written; gives its version.
+async fn insist(
+    pen: &mut Pen,
+    changes: &mut watch::Receiver<Wanted>,
+    is_sign_of_life: bool,
+) -> Result<u64, PenError> {
+    let (mut wait, mut conflicts) = (FIRST, 0);
+    loop {
+        let wanted = changes.borrow_and_update().clone();
+        let error = match pen.attempt(&wanted.status, is_sign_of_life).await {
+            Ok(()) => return Ok(wanted.version),
+            Err(error) => error,
+        };
+        if is_conflict(&error) && conflicts < CONFLICTS {
+            conflicts += 1;
+        } else if is_conflict(&error) || is_passing(&error) {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the status is written later"
+            );
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST);
+        } else {
+            return Err(error.into());
+        }
+        if is_conflict(&error) {
+            match pen.look(&wanted.status).await {
+                Ok(()) => {}
+                Err(PenError::Api(error)) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Why nothing is written any more.
+#[derive(Debug, thiserror::Error)]
+enum PenError {
+    /// The run was ended in our place.
+    #[error("somebody else has ended the run as {0}")]
+    Ended(&'static str),
+    /// The API refuses it.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+}
+
+/// What writes the status of one run.
+struct Pen {
+    api: Api<TerraformRun>,
+    name: String,
+    /// The version that the next write changes.
+    version: Option<String>,
+    /// The status of that version, as far as it is ours.
+    held: TerraformRunStatus,
+}
+
+impl Pen {
+    /// Writes what differs, and that the run lives; only that it lives, where that is what is to be said.
+    async fn attempt(
+        &mut self,
+        wanted: &TerraformRunStatus,
+        is_sign_of_life: bool,
+    ) -> Result<(), kube::Error> {
+        let difference = differences(&self.held, wanted)?;
+        if difference.is_none() && !is_sign_of_life {
+            return Ok(());
+        }
+        let mut status = difference.unwrap_or_else(|| json!({}));
+        if let Value::Object(members) = &mut status {
+            members.insert("heartbeatAt".to_owned(), json!(MicroTime(jiff::Timestamp::now())));
+        }
+        let patch =
+            Patch::Merge(json!({ "metadata": { "resourceVersion": self.version }, "status": status }));
+        let params = PatchParams::default();
+        let written = within(self.api.patch_status(&self.name, &params, &patch)).await?;
+        self.version = written.resource_version();
+        self.held = wanted.clone();
+        Ok(())
+    }
+
+    /// Reads what stands there, after a conflict. A write of ours whose answer was lost is among what may be found.
+    async fn look(&mut self, wanted: &TerraformRunStatus) -> Result<(), PenError> {
+        let found = within(self.api.get(&self.name)).await?;
+        self.version = found.resource_version();
+        let mut status = found.status.unwrap_or_default();
+        status.heartbeat_at = None;
+        let is_ours = status.claim.is_some() && status.claim == self.held.claim;
+        if !is_ours || status.phase.is_final() && differences(&status, wanted)?.is_some() {
+            return Err(PenError::Ended(status.phase.as_str()));
+        }
+        self.held = status;
+        Ok(())
+    }
+}
+
+/// What differs once it is written: in memory times are finer.
+fn differences(held: &TerraformRunStatus, wanted: &TerraformRunStatus) -> Result<Option<Value>, kube::Error> {
     let value = |status| serde_json::to_value(status).map_err(kube::Error::SerdeError);
-    let Some(patch) = difference(&value(held)?, &value(wanted)?) else {
-        return Ok(());
-    };
-    let patch = Patch::Merge(json!({ "status": patch }));
-    let params = PatchParams::default();
-    let call = api.patch_status(name, &params, &patch);
+    Ok(difference(&value(held)?, &value(wanted)?))
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_conflict())
+}
+
+async fn within<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
     match tokio::time::timeout(ATTEMPT, call).await {
-        Ok(answer) => answer.map(drop),
+        Ok(answer) => answer,
         Err(_) => Err(kube::Error::Service("the API did not answer in time".into())),
     }
 }

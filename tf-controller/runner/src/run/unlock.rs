@@ -1,9 +1,10 @@
 //! A state lock that a dead run of ours left behind is released; any other lock stands.
 //!
-//! The proof: the stack's directory lock is ours, so no CLI of this stack lives on this machine; the lock's holder is this
-//! user on this host; and it was taken inside the time of an ended run of this very stack, which did not end well and did not
-//! itself meet that lock. A person on this machine has the same name: whatever ended well left no lock, and what met one did
-//! not take it.
+//! The proof: the lock's holder is the user and host of runs of this very stack, and it was taken inside the time of such a
+//! run, which did not end well and did not itself meet that lock; and each run of which this holds is certainly over. One that
+//! worked with the file locks that are seen here is: the stack's directory lock is ours, so no CLI of this stack lives. One of
+//! another pod is once it has ended by its record and its pod is gone. A person on the same machine has the same name: whatever
+//! ended well left no lock, and what met one did not take it.
 
 use jiff::Timestamp;
 use kube::api::{Api, ListParams};
@@ -13,6 +14,7 @@ use super::context::Context;
 use super::error::{RunError, Step};
 use super::identity;
 use super::patience::patiently;
+use super::pod;
 use super::release;
 use super::workspace::Workspace;
 use crate::cli::argv;
@@ -52,9 +54,6 @@ pub(super) async fn retrying(
 
 /// The ended run of this stack that took the lock, if that is certain.
 async fn dead_holder(context: &Context, lock: &LockInfo) -> Option<String> {
-    if !context.identity.pod.is_empty() {
-        return None; // pods of a stack do not share a directory lock: the controller has to prove it
-    }
     let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &context.settings.namespace);
     let params = ListParams::default();
     let runs = patiently(context.settings.patience, || api.list(&params))
@@ -68,25 +67,37 @@ async fn dead_holder(context: &Context, lock: &LockInfo) -> Option<String> {
     let others = runs
         .iter()
         .filter(|run| run.metadata.name != me.metadata.name && run.spec.terraform.uid == uid);
-    holder(lock, others, &context.identity.who)
+    let takers = takers(lock, others);
+    for run in &takers {
+        if !is_over(context, run).await {
+            return None;
+        }
+    }
+    takers.first().and_then(|run| run.metadata.name.clone())
 }
 
-/// Pure part of the proof.
-fn holder<'a>(
-    lock: &LockInfo,
-    mut runs: impl Iterator<Item = &'a TerraformRun>,
-    own: &str,
-) -> Option<String> {
-    let created = parse_created(&lock.created)?;
-    if lock.who != own {
-        return None;
+/// Whether nothing of this run works any more, for certain.
+async fn is_over(context: &Context, run: &TerraformRun) -> bool {
+    let Some((status, claim)) = run.status.as_ref().and_then(|s| Some((s, s.claim.as_ref()?))) else {
+        return false;
+    };
+    if context.identity.shares_locks(claim) {
+        return true; // the stack's directory lock is ours
     }
+    status.phase.is_final() && pod::is_over(context, claim).await
+}
+
+/// Pure part of the proof: the runs that may have taken the lock.
+fn takers<'a>(lock: &LockInfo, runs: impl Iterator<Item = &'a TerraformRun>) -> Vec<&'a TerraformRun> {
+    let Some(created) = parse_created(&lock.created) else {
+        return Vec::new();
+    };
     let took = |run: &&TerraformRun| {
         let Some(status) = &run.status else { return false };
         let by_us = status
             .claim
             .as_ref()
-            .is_some_and(|claim| claim.pod.is_empty() && identity::who(claim) == own);
+            .is_some_and(|claim| identity::who(claim) == lock.who);
         let began = status.started_at.as_ref().is_some_and(|time| time.0 <= created);
         // Times in a status have whole seconds.
         let ended = status
@@ -97,7 +108,7 @@ fn holder<'a>(
         let met_it = status.lock.as_ref().is_some_and(|met| met.id == lock.id);
         by_us && began && ended && !left_none && !met_it
     };
-    runs.find(took).and_then(|run| run.metadata.name.clone())
+    runs.filter(took).collect()
 }
 
 /// A time as Go prints it: `2026-11-21 11:37:28.445320369 +0000 UTC`.
@@ -137,7 +148,7 @@ mod tests {
     #[test]
     fn a_lock_that_a_person_took_while_a_run_of_ours_went_on_stands() {
         let lasted = || run("me@vm:1", "2026-11-21T11:37:00Z", Some("2026-11-21T11:38:00Z"));
-        let dead = |run: &TerraformRun| holder(&lock("me@vm"), [run].into_iter(), "me@vm").is_some();
+        let dead = |run: &TerraformRun| !takers(&lock("me@vm"), [run].into_iter()).is_empty();
         assert!(dead(&lasted()));
         for phase in [Phase::Succeeded, Phase::Superseded] {
             let mut run = lasted();
@@ -167,23 +178,14 @@ mod tests {
             (run("me@vm:1", before, Some(after)), "you@vm", false),
         ];
         for (run, who, dead) in cases {
-            assert_eq!(
-                holder(&lock(who), [&run].into_iter(), "me@vm").is_some(),
-                dead,
-                "{run:?}"
-            );
+            let takers = takers(&lock(who), [&run].into_iter());
+            assert_eq!(!takers.is_empty(), dead, "{run:?}");
         }
         let garbage = LockInfo {
             created: "yesterday".into(),
             ..lock("me@vm")
         };
-        assert_eq!(
-            holder(
-                &garbage,
-                [&run("me@vm:1", before, Some(after))].into_iter(),
-                "me@vm"
-            ),
-            None
-        );
+        let lasted = run("me@vm:1", before, Some(after));
+        assert!(takers(&garbage, [&lasted].into_iter()).is_empty());
     }
 }

@@ -12,5 +12,6 @@ mod faults;
 mod interruptions;
 mod plans;
 mod quotes;
+mod silence;
 mod story;
 mod world;

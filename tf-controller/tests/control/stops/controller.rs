@@ -36,6 +36,7 @@ pub(crate) async fn control(orders: &str) {
         root: orders.folder.join("runs"),
         tools: None,
         environment: orders.environment,
+        pod: None,
     };
     let (executor, ended) = ProcessExecutor::new(process).unwrap();
     let options = options(&client, 4, orders.folder.join("scratch"));

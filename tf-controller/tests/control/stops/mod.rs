@@ -5,13 +5,14 @@
 //!
 //! Controller, runners and CLI are processes, killed with SIGKILL; the provider is the suites' own. A run takes a sample of all
 //! that can go wrong, chosen by a seed that is printed: `SLUICE_SEED=number` takes another one, `SLUICE_STOPS=number` a larger
-//! one, `SLUICE_STOPS=all` everything (an hour).
+//! one, `SLUICE_STOPS=all` everything (hours), `SLUICE_STOP=text` what is printed with this text in it; `SLUICE_AT_ONCE=number`
+//! tells more of them at once.
 
 mod bell;
 pub(crate) mod controller;
 mod fate;
 mod gate;
-mod laws;
+pub(crate) mod laws;
 mod outcome;
 mod stage;
 mod stories;
@@ -25,8 +26,8 @@ use stories::Story;
 
 /// Interruptions of each story, unless the environment says otherwise.
 const SAMPLE: usize = 8;
-/// Tellings at once: they wait much of the time.
-const AT_ONCE: usize = 3;
+/// Tellings at once, unless the environment says otherwise: they wait much of the time.
+const AT_ONCE: u64 = 3;
 
 /// What came of a telling.
 struct Told {
@@ -129,6 +130,8 @@ fn cuts(steps: &[String]) -> Vec<Cut> {
         return all;
     }
     if std::env::var("SLUICE_STOPS").is_ok_and(|wish| wish == "all") {
+        // Deaths first: who stops half way has tried those.
+        all.sort_by_key(|cut| matches!(cut.side, Side::Late | Side::Lost));
         return all;
     }
     let seed = number("SLUICE_SEED").unwrap_or(5);
@@ -152,13 +155,14 @@ async fn interrupted(story: Story) {
     eprintln!("{}\n{}", undisturbed.steps.join("\n"), undisturbed.outcome);
     let cuts = cuts(&undisturbed.steps);
     let (count, wanted) = (cuts.len(), undisturbed.outcome.as_str());
+    let at_once = number("SLUICE_AT_ONCE").unwrap_or(AT_ONCE);
     let told: Vec<_> = stream::iter(cuts)
         .map(|cut| async move {
             let told = Box::pin(tell(story, Some(cut.clone()), Some(wanted))).await;
             eprintln!("{story:?} {cut:?} happened {} {:#?}", told.happened, told.wrong);
             (cut, told)
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(usize::try_from(at_once).unwrap())
         .collect()
         .await;
     let missed = told.iter().filter(|(_, told)| !told.happened).count();
