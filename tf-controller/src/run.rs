@@ -4,7 +4,7 @@ use crate::{
     definitions,
     executor::{Executor, RunRef},
     inputs::{DefaultBackend, Place, SecretPlace, reads},
-    reconcile::{Artifacts, Context, Pulses, Stacks, in_order, neighbours, stack_of, version},
+    reconcile::{Artifacts, Context, Pulses, Spent, Stacks, in_order, neighbours, stack_of, version},
     schedule::{Limits, Places},
     sources::{self, Known},
 };
@@ -215,6 +215,7 @@ fn context(
         clock: Arc::new(SystemClock),
         executor,
         recorder: options.settings.recorder.clone(),
+        spent: Spent::default(),
         pulses: Pulses::new(options.run_silence),
         tools: options.tools.clone(),
         artifacts: Artifacts::new(fetcher, options.scratch.clone(), stop.clone())?,

@@ -9,7 +9,12 @@ use crate::executor::RunRef;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::DeleteParams};
 use sluice_api::{annotation::BREAK_THE_GLASS, run::TerraformRun, terraform::Terraform};
+use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_runner::bundle;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
 
 /// Runs that are kept beside the last plan and the last apply.
 const KEPT_RUNS: usize = 20;
@@ -25,16 +30,59 @@ where
     }
 }
 
-/// Deletes the bundle of the newest run, once it has ended: it holds variables, and nobody reads it any more. One that is
-/// missed goes with its run.
-pub(super) async fn drop_bundle(stack: &Terraform, runs: &[TerraformRun], context: &Context) {
-    let Some(run) = in_order(runs).pop().filter(|run| phase(run).is_final()) else {
-        return;
-    };
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
-    if let Err(error) = remove(&api, &bundle::secret_name(&run.name_any())).await {
-        tracing::debug!(run = run.name_any(), %error, "the bundle of an ended run could not be deleted");
+/// The newest run of each stack whose bundle is known to be gone.
+#[derive(Default)]
+pub(crate) struct Spent(Mutex<HashMap<ObjectKey, String>>);
+
+impl Spent {
+    fn is(&self, stack: &ObjectKey, run: &str) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(stack).is_some_and(|known| known == run)
     }
+
+    fn note(&self, stack: ObjectKey, run: String) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(stack, run);
+    }
+
+    /// The stack is gone.
+    pub(super) fn forget(&self, stack: &Terraform) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&ObjectKey::of(stack));
+    }
+}
+
+/// Deletes the bundle of the newest run, once it has ended: it holds variables, and nobody reads it any more. That is tried
+/// again by each pass until it is known to be gone, and once by each controller that starts: the one before may have been
+/// killed when it had told the end and not yet done this. It comes before the next run is made, so that none is missed.
+///
+/// # Errors
+/// When the API did not answer. What it refuses for good stands in nobody's way.
+pub(super) async fn drop_bundle(
+    stack: &Terraform,
+    runs: &[TerraformRun],
+    context: &Context,
+) -> Result<(), kube::Error> {
+    let Some(run) = in_order(runs).pop().filter(|run| phase(run).is_final()) else {
+        return Ok(());
+    };
+    let (key, name) = (ObjectKey::of(stack), run.name_any());
+    if context.spent.is(&key, &name) {
+        return Ok(());
+    }
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &key.namespace);
+    match remove(&api, &bundle::secret_name(&name)).await {
+        Ok(()) => context.spent.note(key, name),
+        Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
+            tracing::warn!(
+                run = name,
+                status = status.message,
+                "the bundle of an ended run could not be deleted"
+            );
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 /// Deletes the oldest ended runs beyond [`KEPT_RUNS`]; the last plan and the last apply stay always. A failure is tried

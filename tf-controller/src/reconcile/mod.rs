@@ -15,6 +15,7 @@ mod report;
 mod resolve;
 mod takeover;
 
+pub(crate) use cleanup::Spent;
 pub(crate) use dependencies::{in_order, neighbours, version};
 pub(crate) use pulse::Pulses;
 pub use resolve::Artifacts;
@@ -68,6 +69,8 @@ pub struct Context {
     pub recorder: Recorder,
     /// Directory of the installed versions of the CLI.
     pub tools: Option<PathBuf>,
+    /// Whose bundles are known to be gone.
+    pub(crate) spent: cleanup::Spent,
     /// What is heard of runs elsewhere.
     pub(crate) pulses: Pulses,
     /// Unpacked artifacts.
@@ -102,8 +105,8 @@ pub struct Stacks {
 /// Why a pass could not report. What it found wrong with the stack stands in its status.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// Reading the stack, its runs or its source failed.
-    #[error("cannot read {stack}, its runs or its source: {source}")]
+    /// Reading the stack, its runs or its source failed, or deleting what its last run was given.
+    #[error("cannot read {stack}, its runs or its source, or delete what its last run was given: {source}")]
     Observe {
         /// The stack.
         stack: String,
@@ -160,8 +163,11 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
     facts.approval = approval_of(&stack, &observed.runs, &facts);
     facts.policy.glass = glass(&stack, &observed, context.glass.is_some());
     let mut step = decided(&stack, &mut facts, context).await?;
+    let dropped = cleanup::drop_bundle(&stack, &observed.runs, context).await;
+    dropped.map_err(|source| unread(&stack, source))?;
     let next = carry_out(&stack, &observed, &facts, resolved.as_ref(), &mut step, context).await?;
     if step == Step::Release {
+        context.spent.forget(&stack);
         return release::release(&api, &stack, &observed.runs, context).await;
     }
     write(&api, &stack, &observed, &facts, &step, context).await?;
@@ -362,7 +368,6 @@ async fn write(
         for event in events(&report, &compute(stack)) {
             context.recorder.record(stack, with_annotations(stack, event));
         }
-        cleanup::drop_bundle(stack, &observed.runs, context).await;
     }
     cleanup::prune(stack, &observed.runs, context).await;
     Ok(())

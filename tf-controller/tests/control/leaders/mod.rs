@@ -93,6 +93,16 @@ impl Program {
     }
 }
 
+impl Drop for Program {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let lines: Vec<_> = text.lines().collect();
+            eprintln!("{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+        }
+    }
+}
+
 /// The runner: this test binary, with a way to the API of its own.
 fn runner(world: &World, door: &Door) -> PathBuf {
     let kubeconfig = door.way(world.dir.path(), "runner").display().to_string();
@@ -136,8 +146,9 @@ async fn mid_apply(world: &World) {
     world.commit("a", &[("main.tf", SLOW)]).await;
     let spec = json!({ "vars": [{ "name": "marker", "value": world.path("net") }] });
     world.stack("net", spec).await;
-    appears(&world.path("net")).await;
+    // Says more than that there is no file, if it comes to that.
     world.run("net", "applying", |run| phase(run) == "Applying").await;
+    appears(&world.path("net")).await;
 }
 
 fn let_go(world: &World) {
