@@ -59,6 +59,10 @@ pub(crate) fn create(resource: &Resource, mut object: Value) -> Result<Value, St
         && let Some(fields) = object.as_object_mut()
     {
         fields.remove("status");
+        // The API server drops it before it stores the object, and sets defaults once more whenever it reads one.
+        if let Some(schema) = &resource.schema {
+            schema.default(&mut object);
+        }
     }
     rules::initialise(resource, &mut object);
     object["apiVersion"] = resource.stored_api_version().into();

@@ -3,11 +3,12 @@
 use serde_json::json;
 
 use super::{WIDGETS, at, red, widget, with_metadata};
-use crate::case::{Case, Step, case, get, merge, post, put};
+use crate::case::{Case, Step, case, get, merge, post, put, watch};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = replacing();
     cases.extend(status());
+    cases.extend(status_by_default());
     cases.extend(vec![
         case("create: defaults are filled in", [post(WIDGETS, &red("a")), get(&at("a"))]),
         case("create: status is dropped", [
@@ -122,6 +123,51 @@ fn replacing() -> Vec<Case> {
                         json!("0b9d3c8e-3f6d-4a39-9a0c-7f2a51f1b111"),
                     ),
                 ),
+            ],
+        ),
+    ]
+}
+
+/// A status that has a default, as those of Flux's kinds have.
+fn status_by_default() -> Vec<Case> {
+    const GAUGES: &str = "/apis/conformance.sluice.dev/v1/namespaces/{ns}/gauges";
+    let at = |name: &str| format!("{GAUGES}/{name}");
+    let gauge = json!({
+        "apiVersion": "conformance.sluice.dev/v1", "kind": "Gauge", "metadata": { "name": "a" },
+        "spec": { "level": 1 }, "status": { "phase": "Ready" },
+    });
+    vec![
+        case(
+            "status: a default is there from the creation on",
+            [
+                post(GAUGES, &gauge),
+                get(&at("a")),
+                get(GAUGES),
+                watch(&format!("{GAUGES}?watch=true"), 1),
+            ],
+        ),
+        case(
+            "status: a default stays in an update of the object",
+            [
+                post(GAUGES, &gauge),
+                merge(&at("a"), &json!({ "spec": { "level": 2 } })),
+                put(
+                    &at("a"),
+                    &with_metadata(gauge.clone(), "resourceVersion", json!("{rv:1}")),
+                ),
+                get(&at("a/status")),
+            ],
+        ),
+        case(
+            "status: a default comes back where the status is removed, and not into one that is there",
+            [
+                post(GAUGES, &gauge),
+                merge(
+                    &at("a/status"),
+                    &json!({ "status": { "phase": "Busy", "observedGeneration": null } }),
+                ),
+                merge(&at("a/status"), &json!({ "status": null })),
+                get(&at("a")),
             ],
         ),
     ]
