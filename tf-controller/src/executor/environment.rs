@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// The variables that are passed on: no credential of the controller is among them but those by which runs reach the API. Proxies
 /// are written in capitals or in small letters, and those who need an authority of their own name it for all programs.
-const PASSED_ON: [&str; 18] = [
+const PASSED_ON: [&str; 19] = [
     "PATH",
     "HOME",
     "TMPDIR",
@@ -23,6 +23,7 @@ const PASSED_ON: [&str; 18] = [
     "KUBERNETES_SERVICE_PORT",
     "CHECKPOINT_DISABLE",
     "DISABLE_WEBHOOK_TLS_VERIFY",
+    "LOG_HUMAN_READABLE_PLAN",
 ];
 
 /// The part of an environment that runs get.
@@ -46,6 +47,7 @@ mod tests {
             "SSL_CERT_FILE",
             "SSL_CERT_DIR",
             "KUBERNETES_SERVICE_HOST",
+            "LOG_HUMAN_READABLE_PLAN",
         ];
         let kept_back = ["AWS_SECRET_ACCESS_KEY", "TF_LOG", "Path", "EVENTS_TOKEN"];
         let all = passed.iter().chain(&kept_back);

@@ -10,7 +10,9 @@ use super::context::Context;
 use super::error::{RunError, Step};
 use super::workdir::failed;
 use super::workspace::Workspace;
-use super::{health, inventory, lock_file, made, modules, outputs, plan, prepare, unlock, unsaved};
+use super::{
+    health, inventory, lock_file, logged, made, modules, outputs, plan, prepare, unreached, unsaved,
+};
 use crate::bundle::Bundle;
 use crate::cli::argv;
 use crate::cli::output::{self, Output};
@@ -100,6 +102,7 @@ pub(super) async fn apply(
     } else {
         Step::Apply
     };
+    logged::show(workspace).await;
     if let Some(stopped) = workspace.too_late(step) {
         return Err(stopped);
     }
@@ -110,7 +113,7 @@ pub(super) async fn apply(
     let recorded = workspace.reporter.flush(context.settings.patience).await;
     recorded.map_err(|_| RunError::Unreported)?;
     let words = apply_words(bundle, workspace, run.spec.destroy)?;
-    match unlock::retrying(context, workspace, step, &words, &[0]).await {
+    match unreached::outlasting(context, workspace, run, step, &words).await {
         Err(RunError::Command { text, .. }) if text.contains(STALE) => Err(RunError::Stale { text }),
         applied => applied,
     }

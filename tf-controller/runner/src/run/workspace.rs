@@ -1,7 +1,7 @@
 //! The prepared module directory and the CLI in it: runs one command after another, keeps their output, words their errors.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,8 @@ pub(super) struct Workspace<'a> {
     pub(super) limits: Limits,
     pub(super) reporter: &'a Reporter,
     count: Cell<u32>,
+    /// The file with what the newest command said.
+    said: RefCell<Option<PathBuf>>,
 }
 
 impl<'a> Workspace<'a> {
@@ -50,12 +52,18 @@ impl<'a> Workspace<'a> {
             limits,
             reporter,
             count: Cell::new(0),
+            said: RefCell::new(None),
         }
     }
 
     /// The plan file.
     pub(super) fn plan_file(&self) -> PathBuf {
         self.module.join(argv::PLAN_FILE)
+    }
+
+    /// The file with what the newest command said.
+    pub(super) fn said(&self) -> PathBuf {
+        self.said.borrow().clone().unwrap_or_default()
     }
 
     /// Runs a command that has to succeed.
@@ -127,6 +135,7 @@ impl<'a> Workspace<'a> {
             return Err(stopped);
         }
         let stderr = self.output_file(step, "err");
+        self.said.replace(Some(stdout.clone()));
         let environment = self.environment_of(step);
         let invocation = Invocation {
             program: &self.tool.path,

@@ -12,7 +12,7 @@ const MODULE: &str = "variable \"size\" { default = \"one\" }\nresource \"terraf
     output \"size\" { value = terraform_data.it.output }\n";
 
 /// A directory with a program of the real CLI's name: `before` runs first, then the real one.
-fn wrapped(world: &World, before: &str) -> PathBuf {
+pub(crate) fn wrapped(world: &World, before: &str) -> PathBuf {
     let real = sluice_harness::cli::terraform().unwrap();
     let folder = world.dir.path().join("wrapped");
     std::fs::create_dir_all(&folder).unwrap();

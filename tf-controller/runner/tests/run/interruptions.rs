@@ -7,6 +7,7 @@ use sluice_harness::trial::Trial;
 use sluice_tf_runner::run::is_locked;
 use tokio_util::sync::CancellationToken;
 
+use crate::backends::wrapped;
 use crate::world::{NAMESPACE, Wish, World, appears, comes_true, ending, status};
 
 const SLOW: &str = r#"
@@ -275,4 +276,48 @@ async fn a_run_goes_on_while_the_api_is_away_and_reports_later() {
         ending(&world.get(&name).await),
         "Succeeded TerraformAppliedSucceed"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_that_cannot_reach_its_backend_is_repeated_and_its_approval_counts() {
+    let world = World::new("").await;
+    let (made, marker) = (world.dir.path().join("made"), world.dir.path().join("apply"));
+    let module = format!(
+        "resource \"terraform_data\" \"it\" {{\n  provisioner \"local-exec\" {{ command = \"echo once >> {}\" }}\n}}\n",
+        made.display()
+    );
+    world.commit(&[("main.tf", &module)]);
+    let planned = world.run(Wish::plan()).await;
+    let wish = Wish::apply(&planned);
+    // Each apply tells that it comes, and waits for leave the first time; then it tells how it went.
+    let cli = wrapped(
+        &world,
+        &format!(
+            "if [ \"$1\" = apply ]; then\n  touch {marker}; until [ -e {marker}.go ]; do sleep 0.05; done\n  \
+             {real} \"$@\"; code=$?; echo $code >> {marker}.ended; exit $code\nfi",
+            marker = marker.display(),
+            real = sluice_harness::cli::terraform().unwrap().display()
+        ),
+    );
+    let meddler = async {
+        appears(&marker).await;
+        let address = world.go_away().await;
+        std::fs::write(marker.with_extension("go"), "").unwrap();
+        appears(&marker.with_extension("ended")).await;
+        world.come_back(address).await;
+    };
+    let (run, ()) = tokio::join!(world.run_with_path(wish, &cli), meddler);
+    assert_eq!(
+        ending(&run),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        run.status
+    );
+    let ended = std::fs::read_to_string(marker.with_extension("ended")).unwrap();
+    let codes: Vec<_> = ended.lines().collect();
+    assert!(
+        codes.len() > 1 && codes[0] == "1" && codes[codes.len() - 1] == "0",
+        "{codes:?}"
+    );
+    assert_eq!(std::fs::read_to_string(&made).unwrap(), "once\n");
 }

@@ -204,3 +204,31 @@ fn noise(seed: u64, length: usize) -> String {
     };
     (0..length).map(next).collect()
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plan_stands_in_the_log_of_its_apply_where_that_is_asked_for() {
+    const CANARY: &str = "canary-of-the-plan";
+    let world = World::new("auto").await;
+    world.commit(&[(
+        "main.tf",
+        "variable \"word\" {}\nresource \"terraform_data\" \"it\" { input = var.word }\n",
+    )]);
+    let variables = json!({ "word": CANARY }).to_string();
+    let wish = Wish::plan_and_apply().with(json!({ "variables": variables, "secrets": [CANARY] }));
+    for (value, shown) in [("1", true), ("0", false)] {
+        let name = world.prepare(wish.clone()).await;
+        let log = world.log_with(&name, ("LOG_HUMAN_READABLE_PLAN", value)).await;
+        assert_eq!(
+            ending(&world.get(&name).await),
+            "Succeeded TerraformAppliedSucceed",
+            "{log}"
+        );
+        assert_eq!(log.contains("terraform_data.it will be created"), shown, "{log}");
+        assert!(!log.contains(CANARY), "{log}");
+        let destroy = Wish {
+            destroy: true,
+            ..wish.clone()
+        };
+        world.run(destroy).await;
+    }
+}

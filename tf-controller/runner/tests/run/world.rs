@@ -175,7 +175,22 @@ impl World {
     /// Starts the runner program, as the process executor does, and gives the file whose lock tells that it lives.
     pub(crate) fn spawn(&self, name: &str) -> (Child, PathBuf) {
         let lock = self.dir.path().join(format!("{name}.lock"));
-        let child = Command::new(env!("CARGO_BIN_EXE_tf-runner"))
+        (self.program(name, &lock).spawn().unwrap(), lock)
+    }
+
+    /// Runs the runner program with this variable, and gives its log.
+    pub(crate) async fn log_with(&self, name: &str, (variable, value): (&str, &str)) -> String {
+        let lock = self.dir.path().join(format!("{name}.lock"));
+        let mut program = self.program(name, &lock);
+        program.env(variable, value);
+        let output = tokio::task::spawn_blocking(move || program.output().unwrap());
+        let output = tokio::time::timeout(DEADLINE, output).await.unwrap().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    }
+
+    fn program(&self, name: &str, lock: &Path) -> Command {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_tf-runner"));
+        program
             .args([
                 "--namespace",
                 NAMESPACE,
@@ -188,13 +203,11 @@ impl World {
             ])
             .arg(self.dir.path().join("work"))
             .arg("--lock-file")
-            .arg(&lock)
+            .arg(lock)
             .env_clear()
             .env("PATH", cli::search_path().unwrap())
-            .env("KUBECONFIG", &self.kubeconfig)
-            .spawn()
-            .unwrap();
-        (child, lock)
+            .env("KUBECONFIG", &self.kubeconfig);
+        program
     }
 
     /// Takes the API away from everybody outside this process; gives the address to serve it again.

@@ -1,0 +1,191 @@
+//! An apply that began nothing, because its backend could not be reached for the state lock: it is repeated. The approval would
+//! else be used up by an apply that never was.
+//!
+//! That nothing was done is proved before: the CLI says that it could not acquire the lock, which it does before anything else;
+//! it names a connection that failed and no holder; it has told of no step; and it left no state behind.
+
+use std::path::Path;
+use std::time::Duration;
+
+use kube::api::{Api, ListParams};
+use sluice_api::run::{Action, TerraformRun};
+use sluice_api::terraform::Terraform;
+use tokio::time::Instant;
+
+use super::context::Context;
+use super::error::{RunError, Step};
+use super::patience::patiently;
+use super::plan::text_of;
+use super::workspace::Workspace;
+use super::{errored, gate, standing, unlock};
+use crate::cli::lock;
+use crate::cli::process::Ended;
+use crate::cli::text::plain;
+
+/// How often such an apply is repeated.
+const REPEATS: u32 = 5;
+/// The wait before the first repetition; doubled each time. The backend may be another service than the one that is asked.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// Most of what an apply said that is read; one that began nothing says a line at most.
+const SAID_LIMIT: u64 = 64 * 1024;
+
+/// The CLI's words for a lock that it could not take.
+const NO_LOCK: &str = "Error acquiring the state lock";
+/// What it says while it waits for one.
+const WAITS: &str = "Acquiring state lock";
+/// How a connection fails, in the words of Go and of the API server.
+const AWAY: [&str; 12] = [
+    "connection refused",
+    "connection reset",
+    "connection timed out",
+    "no route to host",
+    "network is unreachable",
+    "no such host",
+    "i/o timeout",
+    "handshake timeout",
+    "context deadline exceeded",
+    "Client.Timeout exceeded",
+    "currently unable to handle the request",
+    "EOF",
+];
+
+/// Runs the apply; once more, a few times at most, while its backend is away and nothing was done.
+pub(super) async fn outlasting(
+    context: &Context,
+    workspace: &Workspace<'_>,
+    run: &TerraformRun,
+    step: Step,
+    words: &[String],
+) -> Result<Ended, RunError> {
+    let mut wait = FIRST_WAIT;
+    for _ in 0..REPEATS {
+        let applied = unlock::retrying(context, workspace, step, words, &[0]).await;
+        let Err(RunError::Command { text, .. }) = &applied else {
+            return applied;
+        };
+        if !has_begun_nothing(workspace, text) || !is_back(context, workspace, wait).await {
+            return applied;
+        }
+        wait *= 2;
+        // Somebody may have thought better of it meanwhile.
+        still_wanted(context, workspace, run).await?;
+        tracing::warn!(
+            "the apply could not take the state lock and did nothing, because its backend was away: it is repeated"
+        );
+    }
+    unlock::retrying(context, workspace, step, words, &[0]).await
+}
+
+fn has_begun_nothing(workspace: &Workspace<'_>, text: &str) -> bool {
+    let said = workspace.said();
+    let left_a_state = workspace.module.join(errored::FILE).exists();
+    !workspace.is_unsaved.get() && !left_a_state && is_out_of_reach(text) && told_of_nothing(&said)
+}
+
+/// Whether an error is about a lock that could not be asked for, and not about one that somebody holds. Pure.
+fn is_out_of_reach(text: &str) -> bool {
+    let plain = plain(text);
+    // The CLI breaks lines wherever they are long.
+    let words: Vec<_> = plain.split_whitespace().collect();
+    let words = words.join(" ");
+    words.contains(NO_LOCK)
+        && lock::parse(text).is_none()
+        && !words.contains("Lock Info:")
+        && AWAY.iter().any(|away| words.contains(away))
+}
+
+/// Whether the command has said nothing but that it waits for the lock.
+fn told_of_nothing(said: &Path) -> bool {
+    let Ok(text) = text_of(said, SAID_LIMIT) else {
+        return false;
+    };
+    plain(&text)
+        .lines()
+        .all(|line| line.trim().is_empty() || line.starts_with(WAITS))
+}
+
+/// Waits until the API answers, and at least so long; `false` when the run has to end before.
+async fn is_back(context: &Context, workspace: &Workspace<'_>, wait: Duration) -> bool {
+    let api: Api<Terraform> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let until = Instant::now() + wait;
+    let one = ListParams::default().limit(1);
+    let answers = async {
+        let answer = patiently(context.settings.patience, || api.list_metadata(&one)).await;
+        tokio::time::sleep_until(until).await;
+        answer.is_ok()
+    };
+    tokio::select! {
+        is_back = answers => is_back,
+        () = workspace.limits.stop.cancelled() => false,
+        () = tokio::time::sleep_until(workspace.limits.deadline) => false,
+    }
+}
+
+async fn still_wanted(
+    context: &Context,
+    workspace: &Workspace<'_>,
+    run: &TerraformRun,
+) -> Result<(), RunError> {
+    if run.spec.action == Action::Apply {
+        return standing::prove(context, run).await;
+    }
+    match gate::holds(context, workspace.reporter, run).await? {
+        None => Ok(()),
+        Some(why) => Err(RunError::Superseded(format!("not applied: {why}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the kubernetes backend words it, broken where the CLI breaks lines.
+    const REFUSED: &str = "exit status 1\n\nError: Error acquiring the state lock\n\nError message: Get\n\
+        \"https://127.0.0.1:36071/apis/coordination.k8s.io/v1/namespaces/team/leases/lock-tfstate-default-net\":\n\
+        dial tcp 127.0.0.1:36071: connect: connection\nrefused\n\nTerraform acquires a state lock to protect the state\n";
+
+    #[test]
+    fn a_lock_that_could_not_be_asked_for_is_told_from_one_that_is_held() {
+        assert!(is_out_of_reach(REFUSED));
+        for (what, text) in [
+            (
+                "held",
+                REFUSED.replace("refused", "refused\nLock Info:\n  ID: fd27f73e\n  Who: root@vm"),
+            ),
+            (
+                "held, by nobody who is named",
+                REFUSED.replace("refused", "refused\nLock Info:\n"),
+            ),
+            (
+                "forbidden",
+                REFUSED.replace("connection\nrefused", "leases is forbidden"),
+            ),
+            (
+                "later than the lock",
+                REFUSED.replace(NO_LOCK, "Failed to save state"),
+            ),
+            (
+                "a provider's",
+                "Error: creating: dial tcp: connection refused".to_owned(),
+            ),
+        ] {
+            assert!(!is_out_of_reach(&text), "{what}");
+        }
+    }
+
+    #[test]
+    fn an_apply_that_told_of_a_step_has_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let told = |text: &str| {
+            let file = dir.path().join("out");
+            std::fs::write(&file, text).unwrap();
+            told_of_nothing(&file)
+        };
+        assert!(told("") && told("\nAcquiring state lock. This may take a few moments...\n"));
+        assert!(!told("terraform_data.it: Creating...\n"));
+        assert!(
+            !told_of_nothing(&dir.path().join("none")),
+            "what is not known has begun"
+        );
+    }
+}
