@@ -1,8 +1,8 @@
 //! An apply that began nothing, because its backend could not be reached for the state lock: it is repeated. The approval would
 //! else be used up by an apply that never was.
 //!
-//! That nothing was done is proved before: the CLI says that it could not acquire the lock, which it does before anything else;
-//! it names a connection that failed and no holder; it has told of no step; and it left no state behind.
+//! That nothing was done is proved before: the CLI says that it could not acquire the lock, or not even look for the state, which
+//! it does before anything else; it names a connection that failed and no holder; it has told of no step; and it left no state behind.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,8 +29,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// Most of what an apply said that is read; one that began nothing says a line at most.
 const SAID_LIMIT: u64 = 64 * 1024;
 
-/// The CLI's words for a lock that it could not take.
-const NO_LOCK: &str = "Error acquiring the state lock";
+/// The CLI's words for a lock that it could not take, and for a state that it could not even look for, which comes before.
+const NO_LOCK: [&str; 2] = ["Error acquiring the state lock", "Error: error loading state:"];
 /// What it says while it waits for one.
 const WAITS: &str = "Acquiring state lock";
 /// How a connection fails, in the words of Go and of the API server.
@@ -88,7 +88,7 @@ fn is_out_of_reach(text: &str) -> bool {
     // The CLI breaks lines wherever they are long.
     let words: Vec<_> = plain.split_whitespace().collect();
     let words = words.join(" ");
-    words.contains(NO_LOCK)
+    NO_LOCK.iter().any(|no_lock| words.contains(no_lock))
         && lock::parse(text).is_none()
         && !words.contains("Lock Info:")
         && AWAY.iter().any(|away| words.contains(away))
@@ -146,7 +146,9 @@ mod tests {
 
     #[test]
     fn a_lock_that_could_not_be_asked_for_is_told_from_one_that_is_held() {
-        assert!(is_out_of_reach(REFUSED));
+        let earlier = "Error: error loading state: Get \"https://127.0.0.1:41465/api/v1/namespaces/team/secrets\": dial tcp\n\
+            127.0.0.1:41465: connect: connection refused";
+        assert!(is_out_of_reach(REFUSED) && is_out_of_reach(earlier));
         for (what, text) in [
             (
                 "held",
@@ -162,7 +164,7 @@ mod tests {
             ),
             (
                 "later than the lock",
-                REFUSED.replace(NO_LOCK, "Failed to save state"),
+                REFUSED.replace(NO_LOCK[0], "Failed to save state"),
             ),
             (
                 "a provider's",
