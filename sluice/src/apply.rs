@@ -1,11 +1,12 @@
-//! Puts the user's manifests into the API: made where they are missing, merged where they are there.
+//! Puts the user's manifests into the API: made where they are missing, merged where they are there. A field that the API does
+//! not know is refused, as `kubectl` does: dropped without a word, a misspelt guard rail would guard nothing.
 
 use crate::manifests::{Manifest, Problem};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
-    core::GroupVersionKind,
+    core::{GroupVersionKind, Request},
     discovery::{Scope, pinned_kind},
 };
 use serde_json::Value;
@@ -26,23 +27,38 @@ async fn apply_one(client: &Client, manifest: Manifest) -> Result<(), String> {
     let object = manifest.object;
     let name = object.metadata.name.clone().unwrap_or_default();
     let api = api(client, &object).await?;
-    let told = |error: kube::Error| match error {
-        kube::Error::Api(status) => status.message,
-        other => other.to_string(),
-    };
-    let params = PostParams::default();
-    if api.get_opt(&name).await.map_err(told)?.is_none() {
-        return api.create(&params, &object).await.map(drop).map_err(told);
-    }
     let mut body = serde_json::to_value(&object).map_err(|error| error.to_string())?;
+    if api.get_opt(&name).await.map_err(told)?.is_none() {
+        return create(client, &api, &body).await;
+    }
     if let Some(fields) = body.as_object_mut() {
         fields.remove("status");
     }
     let patch: Patch<Value> = Patch::Merge(body);
-    api.patch(&name, &PatchParams::default(), &patch)
+    api.patch(&name, &PatchParams::default().validation_strict(), &patch)
         .await
         .map(drop)
         .map_err(told)
+}
+
+/// Makes an object, strictly: the client's own way of creating cannot ask for that.
+async fn create(client: &Client, api: &Api<DynamicObject>, body: &Value) -> Result<(), String> {
+    let bytes = serde_json::to_vec(body).map_err(|error| error.to_string())?;
+    let mut request = Request::new(api.resource_url())
+        .create(&PostParams::default(), bytes)
+        .map_err(|error| error.to_string())?;
+    let address = format!("{}&fieldValidation=Strict", request.uri());
+    *request.uri_mut() = address.replace("?&", "?").parse().map_err(|_| address)?;
+    let made: Result<Value, _> = client.request(request).await;
+    made.map(drop).map_err(told)
+}
+
+/// What the API says of a refusal.
+fn told(error: kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message,
+        other => other.to_string(),
+    }
 }
 
 /// The place of an object, in the namespace that it names or `default`.

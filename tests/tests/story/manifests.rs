@@ -32,6 +32,11 @@ apiVersion: example.com/v1
 kind: Unheard
 metadata: {name: of}
 ---
+apiVersion: infra.contrib.fluxcd.io/v1alpha2
+kind: Terraform
+metadata: {name: misspelt}
+spec: {interval: 1m, sourceRef: {kind: GitRepository, name: shop}, approvePlan: auto, autoApply: {holds: [delete]}}
+---
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: good-after}
@@ -59,17 +64,20 @@ fn bad_manifests_are_named_and_the_others_go_on() {
             "Bad manifest: bad.yaml, document 4: ",
             "spec.interval",
             "Bad manifest: bad.yaml, document 5: kind: ",
+            "Bad manifest: bad.yaml, document 6: ",
+            "unknown field \"spec.autoApply.holds\"",
             "Warning: without --state",
         ];
         for part in expected {
             assert!(log.contains(part), "{part:?} is missing in\n{log}");
         }
-        assert_eq!(log.matches("Bad manifest:").count(), 4, "{log}");
+        assert_eq!(log.matches("Bad manifest:").count(), 5, "{log}");
         let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
             kube::Api::namespaced(program.client(), "default");
         for name in ["good-before", "good-after"] {
             maps.get(name).await.unwrap();
         }
+        assert!(story.stacks().get_opt("misspelt").await.unwrap().is_none());
         program.end().await.unwrap();
         assert_eq!(leftovers(folder.path()), Vec::<String>::new());
     });
