@@ -16,9 +16,10 @@ use super::context::Context;
 use super::error::RunError;
 use super::report::Reporter;
 use super::steps::{Success, in_workspace};
-use super::workdir::{self, Places, Tenant};
+use super::workdir::{self, Places, Tenant, WorkDirectory};
 use super::workspace::Workspace;
 use super::{apply, errored, given, kept, prepare, remembered, surroundings};
+use crate::bundle::Bundle;
 use crate::cli::process::Limits;
 use crate::cli::text::{TEXT_LIMIT, bounded};
 use crate::cli::tool;
@@ -142,42 +143,59 @@ async fn carry_out(
     let directory = workdir::take(&places, &settings.run, settings.directory_wait, &limits.stop).await?;
     reporter.say(|status| status.log_path = directory.logs.display().to_string());
     errored::rescue(context, &bundle.stack, &directory).await?;
+    let keep_directory = Cell::new(false);
+    let outcome = match prepared(context, &bundle, &directory, limits, reporter).await {
+        Ok(workspace) => {
+            let done = in_workspace(
+                context,
+                &bundle,
+                &workspace,
+                run,
+                stored.as_ref(),
+                &keep_directory,
+            );
+            match done.await {
+                Err(error) => Err(remembered::learn(&workspace, error).await),
+                done => done,
+            }
+        }
+        // What was written before it failed is no less secret.
+        Err(error) => Err(error),
+    };
+    if !keep_directory.get() {
+        directory.clear()?;
+    }
+    outcome
+}
+
+/// The directory with all that the CLI needs: artifact, generated files, environment and program.
+async fn prepared<'a>(
+    context: &Context,
+    bundle: &Bundle,
+    directory: &'a WorkDirectory,
+    limits: Limits,
+    reporter: &'a Reporter,
+) -> Result<Workspace<'a>, RunError> {
     directory.occupy(&Tenant {
         path: bundle.path.clone(),
         workspace: bundle.workspace.clone(),
         place: bundle.surroundings.state_place.clone(),
     })?;
     match &bundle.kept {
-        None => prepare::fetch(context, &bundle.artifact, &directory, &limits.stop).await?,
-        Some(kept) => kept::unpack(context, &bundle, kept, &directory, &limits.stop).await?,
+        None => prepare::fetch(context, &bundle.artifact, directory, &limits.stop).await?,
+        Some(kept) => kept::unpack(context, bundle, kept, directory, &limits.stop).await?,
     }
     let module = prepare::module_directory(&directory.root, &bundle.path)?;
     errored::disown(&module)?;
-    let environment = prepare::command_environment(context, &bundle, &module, &directory.home)?;
+    let environment = prepare::command_environment(context, bundle, &module, &directory.home)?;
     reporter.secrets().learn_environment(&environment);
-    prepare::write_generated(&module, &directory.home, &bundle)?;
+    prepare::write_generated(&module, &directory.home, bundle)?;
     let search = environment.get("PATH").map_or("", String::as_str);
     let found = match &bundle.selected_tool {
-        Some(wanted) => tool::selected(search, settings.tools.as_deref(), wanted)?,
+        Some(wanted) => tool::selected(search, context.settings.tools.as_deref(), wanted)?,
         None => tool::find(search, bundle.tool.as_deref())?,
     };
-    let mut workspace = Workspace::new(found, &directory, module, environment, limits, reporter);
+    let mut workspace = Workspace::new(found, directory, module, environment, limits, reporter);
     workspace.init_arguments = surroundings::init_arguments(&bundle.surroundings);
-    let keep_directory = Cell::new(false);
-    let mut outcome = in_workspace(
-        context,
-        &bundle,
-        &workspace,
-        run,
-        stored.as_ref(),
-        &keep_directory,
-    )
-    .await;
-    if let Err(error) = outcome {
-        outcome = Err(remembered::learn(&workspace, error).await);
-    }
-    if !keep_directory.get() {
-        directory.clear()?;
-    }
-    outcome
+    Ok(workspace)
 }
