@@ -146,13 +146,25 @@ pub(super) async fn hidden(
     for ObjectKey { namespace, name } in secrets {
         match held::secret(name, namespace, &context.client).await {
             Ok(pairs) => pairs
-                .values()
-                .for_each(|value| known.learn(&String::from_utf8_lossy(value))),
+                .iter()
+                .for_each(|(key, value)| learn(&mut known, key, value)),
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
             Err(error) => return Err(error),
         }
     }
     Ok(known.values())
+}
+
+/// What one key holds: its text, and where that is JSON each value in it, since `values` and modules take it apart. The type
+/// of another key is no secret.
+fn learn(known: &mut Secrets, key: &str, value: &[u8]) {
+    let text = String::from_utf8_lossy(value);
+    known.learn(&text);
+    let json = serde_json::from_str(&text).ok();
+    let parts = json.filter(|json: &serde_json::Value| json.is_array() || json.is_object());
+    if let Some(parts) = parts.filter(|_| !key.ends_with("__type")) {
+        known.learn_all(&parts);
+    }
 }
 
 /// Resolves all inputs of a stack.

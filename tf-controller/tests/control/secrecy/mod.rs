@@ -1,6 +1,7 @@
 //! Values that nobody may read: planted in every way in, and looked for everywhere but in the Secrets that hold them.
 
 mod channels;
+mod rendered;
 
 use crate::looks::{condition, pending};
 use crate::world::{NAMESPACE, World};
