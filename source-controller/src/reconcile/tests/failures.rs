@@ -21,7 +21,7 @@ async fn a_missing_branch_is_named_and_tried_again() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/GitOperationFailed @1 failed to checkout and determine revision: unable to clone 'http://git/app.git': couldn't find remote ref "refs/heads/nowhere"
     FetchFailed=True/GitOperationFailed @1 failed to checkout and determine revision: unable to clone 'http://git/app.git': couldn't find remote ref "refs/heads/nowhere"
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning GitOperationFailed failed to checkout and determine revision: unable to clone 'http://git/app.git': couldn't find remote ref "refs/heads/nowhere"
     "#);
     let before = world.get("app").await.metadata.resource_version;
@@ -79,7 +79,7 @@ async fn credentials_come_from_the_secret_and_are_tried_again_once_it_is_mended(
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/AuthenticationFailed @1 failed to get secret 'team/login': secrets "login" not found
     FetchFailed=True/AuthenticationFailed @1 failed to get secret 'team/login': secrets "login" not found
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning AuthenticationFailed failed to get secret 'team/login': secrets "login" not found
     "#);
     world.secret("login", json!({ "password": "right" })).await;
@@ -88,7 +88,7 @@ async fn credentials_come_from_the_secret_and_are_tried_again_once_it_is_mended(
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/AuthenticationFailed @1 failed to configure authentication options: secret 'team/login': invalid 'http' auth option: 'password' requires 'username' to be set
     FetchFailed=True/AuthenticationFailed @1 failed to configure authentication options: secret 'team/login': invalid 'http' auth option: 'password' requires 'username' to be set
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning AuthenticationFailed failed to configure authentication options: secret 'team/login': invalid 'http' auth option: 'password' requires 'username' to be set
     ");
     world
@@ -101,7 +101,7 @@ async fn credentials_come_from_the_secret_and_are_tried_again_once_it_is_mended(
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/GitOperationFailed @1 failed to checkout and determine revision: unable to list remote for 'http://git/app.git': authentication required: Unauthorized
     FetchFailed=True/GitOperationFailed @1 failed to checkout and determine revision: unable to list remote for 'http://git/app.git': authentication required: Unauthorized
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning GitOperationFailed failed to checkout and determine revision: unable to list remote for 'http://git/app.git': authentication required: Unauthorized
     ");
     world.secret("login", json!({ "password": "right" })).await;
@@ -154,7 +154,7 @@ async fn a_remote_that_hangs_is_given_up_after_the_timeout() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/GitOperationFailed @1 failed to checkout and determine revision: no complete answer from git within 200ms
     FetchFailed=True/GitOperationFailed @1 failed to checkout and determine revision: no complete answer from git within 200ms
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning GitOperationFailed failed to checkout and determine revision: no complete answer from git within 200ms
     ");
 }
@@ -176,7 +176,7 @@ async fn an_empty_repository_is_named() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/EmptyGitRepository @1 git repository is empty
     FetchFailed=True/EmptyGitRepository @1 git repository is empty
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning EmptyGitRepository git repository is empty
     ");
 }
@@ -212,7 +212,7 @@ async fn a_repository_that_is_too_large_names_the_limit_and_its_flag() {
     Reconciling=True/ProgressingWithRetry @1 building artifact: new upstream revision 'main@sha1:<big>'
     Ready=False/GitOperationFailed @1 failed to checkout and determine revision: the repository is too large: more than 200 bytes in one fetch; raise --git-max-pack-bytes or make it smaller
     FetchFailed=True/GitOperationFailed @1 failed to checkout and determine revision: the repository is too large: more than 200 bytes in one fetch; raise --git-max-pack-bytes or make it smaller
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning GitOperationFailed failed to checkout and determine revision: the repository is too large: more than 200 bytes in one fetch; raise --git-max-pack-bytes or make it smaller
     ");
     world.limit(Limits {
@@ -237,7 +237,7 @@ async fn an_ignore_file_that_leads_out_of_the_repository_fails_the_pass() {
     insta::assert_snapshot!(world.table("app").await, @r"
     Reconciling=True/ProgressingWithRetry @1 failed to read ignore file '.sourceignore': it links out of the repository
     Ready=False/ProgressingWithRetry @1 failed to read ignore file '.sourceignore': it links out of the repository
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning SourceIgnoreError failed to read ignore file '.sourceignore': it links out of the repository
     ");
 }

@@ -40,7 +40,7 @@ async fn an_included_artifact_is_packed_under_the_rules_of_the_including_reposit
     world.create("app", spec).await;
     assert_eq!(world.pass("app").await, Next::After(Duration::from_secs(300)));
     insta::assert_snapshot!(world.writes(), @"
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     Reconciling=True/Progressing @1 processing object: new generation -1 -> 1
     Ready=Unknown/Progressing @1 processing object: new generation -1 -> 1
 
@@ -119,11 +119,11 @@ async fn an_include_that_is_missing_is_waited_for_and_costs_no_traffic() {
     let wait = Next::After(Duration::from_secs(30));
     assert_eq!(world.pass("app").await, wait);
     insta::assert_snapshot!(world.writes(), @r#"
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     Reconciling=True/Progressing @1 processing object: new generation -1 -> 1
     Ready=Unknown/Progressing @1 processing object: new generation -1 -> 1
 
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/NotFound @1 could not get resource for include 'lib': GitRepository.source.toolkit.fluxcd.io "lib" not found
     IncludeUnavailable=True/NotFound @1 could not get resource for include 'lib': GitRepository.source.toolkit.fluxcd.io "lib" not found
@@ -136,7 +136,7 @@ async fn an_include_that_is_missing_is_waited_for_and_costs_no_traffic() {
         .await;
     assert_eq!(world.pass("app").await, wait);
     insta::assert_snapshot!(world.writes(), @"
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/NoArtifact @1 no artifact available for include 'lib'
     IncludeUnavailable=True/NoArtifact @1 no artifact available for include 'lib'
@@ -162,7 +162,7 @@ async fn an_include_that_is_missing_is_waited_for_and_costs_no_traffic() {
         .await;
     world.pass("app").await;
     insta::assert_snapshot!(world.writes(), @"
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     Reconciling=True/Progressing @1 building artifact: included artifacts differ from last observed includes
     Ready=Unknown/Progressing @1 building artifact: included artifacts differ from last observed includes
 
@@ -309,7 +309,7 @@ async fn links_on_the_way_to_the_target_are_followed_inside_the_tree_alone() {
     Reconciling=True/ProgressingWithRetry @1 building artifact: new upstream revision 'main@sha1:<links>'
     Ready=False/IllegalPath @1 path calculation for include 'lib' failed: 'loop/x.tf' leads through too many links
     StorageOperationFailed=True/IllegalPath @1 path calculation for include 'lib' failed: 'loop/x.tf' leads through too many links
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Normal NewArtifact stored artifact for commit 'links' (files, digest, revision)
     event Warning IllegalPath path calculation for include 'lib' failed: 'loop/x.tf' leads through too many links
     ");

@@ -73,7 +73,7 @@ async fn a_token_that_the_host_refuses_is_replaced_by_the_next_pass() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/GitOperationFailed @1 failed to checkout and determine revision: unable to list remote for 'http://git/app.git': authentication required: Unauthorized
     FetchFailed=True/GitOperationFailed @1 failed to checkout and determine revision: unable to list remote for 'http://git/app.git': authentication required: Unauthorized
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning GitOperationFailed failed to checkout and determine revision: unable to list remote for 'http://git/app.git': authentication required: Unauthorized
     ");
     world.pass("app").await;
@@ -98,7 +98,7 @@ async fn a_provider_that_refuses_is_named_and_asked_again() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/AuthenticationFailed @1 failed to configure authentication options: api refuses to look the installation of the GitHub App up: HTTP status 401: Bad credentials
     FetchFailed=True/AuthenticationFailed @1 failed to configure authentication options: api refuses to look the installation of the GitHub App up: HTTP status 401: Bad credentials
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning AuthenticationFailed failed to configure authentication options: api refuses to look the installation of the GitHub App up: HTTP status 401: Bad credentials
     ");
 }
@@ -138,7 +138,7 @@ async fn github_with_a_secret_without_app_data_is_tried_again() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/InvalidProviderConfiguration @1 secretRef with github app data must be specified when provider is set to github
     FetchFailed=True/InvalidProviderConfiguration @1 secretRef with github app data must be specified when provider is set to github
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning InvalidProviderConfiguration secretRef with github app data must be specified when provider is set to github
     ");
 }
@@ -155,7 +155,7 @@ async fn app_data_without_the_provider_is_tried_again() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/InvalidProviderConfiguration @1 secretRef 'team/app' has github app data but provider is not set to github
     FetchFailed=True/InvalidProviderConfiguration @1 secretRef 'team/app' has github app data but provider is not set to github
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning InvalidProviderConfiguration secretRef 'team/app' has github app data but provider is not set to github
     ");
 }
@@ -174,7 +174,7 @@ async fn two_ways_to_name_the_installation_are_refused_with_the_keys() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/InvalidProviderConfiguration @1 secretRef 'team/app' must have exactly one of the keys githubAppInstallationID and githubAppInstallationOwner; it has both
     FetchFailed=True/InvalidProviderConfiguration @1 secretRef 'team/app' must have exactly one of the keys githubAppInstallationID and githubAppInstallationOwner; it has both
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning InvalidProviderConfiguration secretRef 'team/app' must have exactly one of the keys githubAppInstallationID and githubAppInstallationOwner; it has both
     ");
 }
@@ -221,7 +221,7 @@ async fn a_host_that_is_not_codecommit_gets_no_signature() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/AuthenticationFailed @1 failed to configure authentication options: AWS CodeCommit authentication requires an HTTPS Git URL
     FetchFailed=True/AuthenticationFailed @1 failed to configure authentication options: AWS CodeCommit authentication requires an HTTPS Git URL
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning AuthenticationFailed failed to configure authentication options: AWS CodeCommit authentication requires an HTTPS Git URL
     ");
 }

@@ -11,7 +11,7 @@ async fn the_first_pass_a_no_op_and_a_new_revision() {
     world.create("app", json!({})).await;
     world.pass("app").await;
     insta::assert_snapshot!(world.writes(), @"
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     Reconciling=True/Progressing @1 processing object: new generation -1 -> 1
     Ready=Unknown/Progressing @1 processing object: new generation -1 -> 1
 

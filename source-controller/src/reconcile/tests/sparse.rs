@@ -133,7 +133,7 @@ async fn a_path_that_is_not_there_is_named_and_looked_for_again() {
     Reconciling=True/ProgressingWithRetry @1 building artifact: new upstream revision 'main@sha1:<trees>'
     Ready=False/GitOperationFailed @1 failed to sparse checkout directories : sparse checkout dir '/none' does not exist in repository: no such file or directory
     FetchFailed=True/GitOperationFailed @1 failed to sparse checkout directories : sparse checkout dir '/none' does not exist in repository: no such file or directory
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning GitOperationFailed failed to sparse checkout directories : sparse checkout dir '/none' does not exist in repository: no such file or directory
     ");
     world.commit("none", &[("none/x", "")]);
@@ -143,7 +143,7 @@ async fn a_path_that_is_not_there_is_named_and_looked_for_again() {
     Reconciling=True/ProgressingWithRetry @1 building artifact: new upstream revision 'main@sha1:<none>'
     Ready=False/GitOperationFailed @1 failed to sparse checkout directories : sparse checkout dir '/none' does not exist in repository: no such file or directory
     FetchFailed=True/GitOperationFailed @1 failed to sparse checkout directories : sparse checkout dir '/none' does not exist in repository: no such file or directory
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning GitOperationFailed failed to sparse checkout directories : sparse checkout dir '/none' does not exist in repository: no such file or directory
     ");
     world

@@ -17,7 +17,7 @@ async fn an_unsigned_commit_is_refused_and_tried_again() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/InvalidCommitSignature @1 signature verification of commit '<unsigned>' failed: unsupported signature type: empty
     SourceVerified=False/InvalidCommitSignature @1 signature verification of commit '<unsigned>' failed: unsupported signature type: empty
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning InvalidCommitSignature signature verification of commit '<unsigned>' failed: unsupported signature type: empty
     ");
     signing.commit(Some(By::Gpg), "signed");
@@ -97,14 +97,14 @@ async fn a_tag_without_a_signature_is_refused() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/InvalidGitObject @1 cannot verify signature of tag 'annotated@<bare-tag>' since it is not signed
     SourceVerified=False/InvalidGitObject @1 cannot verify signature of tag 'annotated@<bare-tag>' since it is not signed
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning InvalidGitObject cannot verify signature of tag 'annotated@<bare-tag>' since it is not signed
     ");
     insta::assert_snapshot!(signing.table("two", "TagAndHEAD", json!({ "tag": "light" })).await, @r"
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/InvalidGitObject @1 cannot verify signature of tag 'light' since it is not signed
     SourceVerified=False/InvalidGitObject @1 cannot verify signature of tag 'light' since it is not signed
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning InvalidGitObject cannot verify signature of tag 'light' since it is not signed
     ");
 }
@@ -118,7 +118,7 @@ async fn a_good_tag_on_a_bad_commit_is_no_success() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/InvalidCommitSignature @1 signature verification of commit '<unsigned>' failed: unsupported signature type: empty
     SourceVerified=False/InvalidCommitSignature @1 signature verification of commit '<unsigned>' failed: unsupported signature type: empty
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning InvalidCommitSignature signature verification of commit '<unsigned>' failed: unsupported signature type: empty
     ");
     assert_eq!(signing.world.status("app").await.source_verification_mode, None);
@@ -198,7 +198,7 @@ async fn a_missing_secret_is_waited_for() {
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/VerificationError @1 public keys secret error: secrets "keys" not found
     SourceVerified=False/VerificationError @1 public keys secret error: secrets "keys" not found
-    generation 1 observed 0 artifact none
+    generation 1 observed -1 artifact none
     event Warning VerificationError public keys secret error: secrets "keys" not found
     "#);
     let keys = json!({ "b.sshpub": signing.ssh.public() });
