@@ -5,7 +5,7 @@ use std::fs::File;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use sluice_api::run::TerraformRun;
 use sluice_runtime::artifact;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::context::Context;
 use super::error::RunError;
 use super::lock_file;
-use super::patience::patiently;
+use super::patience::{TIDYING, patiently, remove};
 use super::prepare::{ARCHIVE, module_directory};
 use super::workdir::{WorkDirectory, failed};
 use super::workspace::Workspace;
@@ -126,7 +126,8 @@ async fn files_of(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<Option<V
 /// What is kept; nothing when it cannot be read, since only superfluous Secrets are looked for.
 async fn listed(context: &Context, stack: &Stack) -> Vec<Secret> {
     let params = ListParams::default().labels(&applied::selector(stack));
-    match api(context, stack).list(&params).await {
+    let api = api(context, stack);
+    match patiently(TIDYING, || api.list(&params)).await {
         Ok(list) => list.items,
         Err(error) => {
             tracing::warn!(
@@ -141,14 +142,12 @@ async fn listed(context: &Context, stack: &Stack) -> Vec<Secret> {
 async fn sweep(api: &Api<Secret>, held: &[Secret], keep: impl Fn(&str) -> bool) {
     for secret in held.iter().filter(|secret| !keep(applied::run_of(secret))) {
         let name = secret.name_any();
-        match api.delete(&name, &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => tracing::warn!(
+        if let Err(error) = remove(api, &name).await {
+            tracing::warn!(
                 name,
                 error = &error as &dyn std::error::Error,
                 "what was applied before stays for now"
-            ),
-            Ok(_) => {}
+            );
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kube::api::{Api, DeleteParams};
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 /// First wait between attempts; doubled up to the longest.
@@ -10,6 +12,21 @@ const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(5);
 /// Longest single attempt.
 const ATTEMPT: Duration = Duration::from_secs(30);
+
+/// How long it is tried to remove what nobody needs any more: it may hold what is sensitive, but no run fails of it.
+pub(super) const TIDYING: Duration = Duration::from_secs(30);
+
+/// Removes an object that may be gone already, and does not give up at the first broken connection.
+pub(super) async fn remove<K>(api: &Api<K>, name: &str) -> Result<(), kube::Error>
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let params = DeleteParams::default();
+    match patiently(TIDYING, || api.delete(name, &params)).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        removed => removed.map(drop),
+    }
+}
 
 /// True when another attempt of the same call may succeed.
 pub(super) fn is_passing(error: &kube::Error) -> bool {

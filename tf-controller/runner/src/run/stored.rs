@@ -3,14 +3,14 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
 use super::context::Context;
 use super::error::RunError;
-use super::patience::patiently;
+use super::patience::{TIDYING, patiently, remove};
 use crate::bundle::{PlanKey, ReadablePlan, Stack};
 use crate::plan::store::{self, PlanName, StoredPlan};
 
@@ -91,7 +91,7 @@ async fn forget_unlabelled(api: &Api<Secret>, stack: &Stack, workspace: &str) {
     };
     let owned = found.metadata.owner_references.iter().flatten();
     if owned.into_iter().any(|owner| owner.uid == stack.uid)
-        && let Err(error) = api.delete(&name, &DeleteParams::default()).await
+        && let Err(error) = remove(api, &name).await
     {
         tracing::warn!(
             name,
@@ -168,7 +168,8 @@ async fn sweep<K>(api: &Api<K>, selector: &str, keep: impl Fn(&ObjectMeta) -> bo
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let list = match api.list_metadata(&ListParams::default().labels(selector)).await {
+    let params = ListParams::default().labels(selector);
+    let list = match patiently(TIDYING, || api.list_metadata(&params)).await {
         Ok(list) => list,
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "old plans stay for now");
@@ -177,7 +178,7 @@ where
     };
     for object in list.items.iter().filter(|object| !keep(&object.metadata)) {
         let name = object.metadata.name.clone().unwrap_or_default();
-        if let Err(error) = api.delete(&name, &DeleteParams::default()).await {
+        if let Err(error) = remove(api, &name).await {
             tracing::warn!(
                 name,
                 error = &error as &dyn std::error::Error,
