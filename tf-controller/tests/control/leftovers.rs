@@ -81,6 +81,7 @@ async fn runs_that_are_pruned_are_forgotten_by_their_executor() {
             })
             .await;
     }
+    world.stop().await; // between the two looks nothing goes
     let there: Vec<_> = world
         .runs("net")
         .await
