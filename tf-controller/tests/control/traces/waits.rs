@@ -14,6 +14,7 @@ async fn suspended_from_the_start_then_resumed_suspended_edited_and_resumed() {
     world.edit(STACK, json!({ "suspend": false })).await;
     world.ready(STACK, "True TerraformAppliedSucceed").await;
     world.edit(STACK, json!({ "suspend": true })).await;
+    traced.request("once the suspension is seen").await; // the source's watch is another one, and may be ahead
     world
         .commit("b", &[("main.tf", &MODULE.replace("\"one\"", "\"two\""))])
         .await;
