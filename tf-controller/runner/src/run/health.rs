@@ -19,6 +19,7 @@ use crate::bundle::Bundle;
 use crate::bundle::aftermath::{HealthCheck, HealthCheckKind};
 use crate::cli::output::Output;
 use crate::cli::text::bounded;
+use crate::secrets::Secrets;
 use crate::template::{self, Delimiters, Functions};
 
 mod address;
@@ -52,6 +53,16 @@ pub enum HealthError {
         /// What went wrong.
         why: String,
     },
+}
+
+impl HealthError {
+    /// With an address of a bounded length. It is hidden before it is cut: half a value is not known for one that nobody may
+    /// read.
+    fn presentable(mut self, secrets: &Secrets) -> Self {
+        let (Self::Tcp { address, .. } | Self::Http { address, .. }) = &mut self;
+        *address = bounded(&secrets.hide(address), SHOWN);
+        self
+    }
 }
 
 /// Makes the checks in order, and says what they came to.
@@ -93,7 +104,7 @@ pub(super) async fn check(
             passed: outcome.is_ok(),
         });
     });
-    outcome.map_err(RunError::from)
+    outcome.map_err(|error| error.presentable(&workspace.reporter.secrets()).into())
 }
 
 /// The outputs as a template sees them: as they stand in the Secret.
@@ -122,7 +133,7 @@ async fn make(
     let render = |data| template::render(&check.target, Delimiters::DollarCurly, Functions::BuiltIn, data);
     let failed = |why: String| {
         let address = render(shown).unwrap_or_else(|_| check.target.clone());
-        failure(check, bounded(&address, SHOWN), why)
+        failure(check, address, why)
     };
     let target = render(data).map_err(|error| failed(error.to_string()))?;
     let limit = Duration::from_millis(check.timeout_millis);

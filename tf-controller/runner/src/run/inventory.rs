@@ -13,6 +13,7 @@ use super::workdir::failed;
 use super::workspace::Workspace;
 use crate::cli::argv;
 use crate::cli::text::bounded;
+use crate::secrets::Secrets;
 
 /// Largest state that is read.
 const LIMIT: u64 = 64 * 1024 * 1024;
@@ -75,7 +76,8 @@ pub(super) async fn tell(workspace: &Workspace<'_>) -> Result<(), RunError> {
         .capture_object(Step::Inventory, &argv::state_pull())
         .await?;
     let file = File::open(answer).map_err(|source| failed("read the state", source))?;
-    let inventory = tokio::task::spawn_blocking(move || parse(file))
+    let secrets = workspace.reporter.secrets().clone();
+    let inventory = tokio::task::spawn_blocking(move || parse(file, &secrets))
         .await
         .map_err(|error| failed("read the state", std::io::Error::other(error)))??;
     workspace
@@ -85,7 +87,9 @@ pub(super) async fn tell(workspace: &Workspace<'_>) -> Result<(), RunError> {
 }
 
 /// The entries of a state, data sources too, sorted; at most [`RunStatusLimit::INVENTORY`]. A workspace without a state has none.
-fn parse(source: impl Read) -> Result<ResourceInventory, InventoryError> {
+///
+/// An identifier may be a value that nobody may read: it is hidden before it is cut, since half of it would not be known.
+fn parse(source: impl Read, secrets: &Secrets) -> Result<ResourceInventory, InventoryError> {
     let mut bytes = Vec::new();
     source.take(LIMIT + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LIMIT {
@@ -98,7 +102,11 @@ fn parse(source: impl Read) -> Result<ResourceInventory, InventoryError> {
         line: error.line(),
         column: error.column(),
     })?;
-    let mut entries: Vec<_> = state.resources.iter().flat_map(entries).collect();
+    let mut entries: Vec<_> = state
+        .resources
+        .iter()
+        .flat_map(|resource| entries(resource, secrets))
+        .collect();
     entries.sort_by(|one, other| {
         (&one.kind, &one.name, &one.identifier).cmp(&(&other.kind, &other.name, &other.identifier))
     });
@@ -106,11 +114,11 @@ fn parse(source: impl Read) -> Result<ResourceInventory, InventoryError> {
     Ok(ResourceInventory { entries })
 }
 
-fn entries(resource: &Resource) -> impl Iterator<Item = InventoryEntry> {
+fn entries(resource: &Resource, secrets: &Secrets) -> impl Iterator<Item = InventoryEntry> {
     resource.instances.iter().map(|instance| InventoryEntry {
         name: short(&resource.name),
         kind: short(&resource.kind),
-        identifier: short(&identifier(instance)),
+        identifier: short(&secrets.hide(&identifier(instance))),
     })
 }
 
@@ -142,7 +150,7 @@ mod tests {
     use serde_json::json;
 
     fn listed(state: &serde_json::Value) -> Vec<String> {
-        let inventory = parse(state.to_string().as_bytes()).unwrap();
+        let inventory = parse(state.to_string().as_bytes(), &Secrets::default()).unwrap();
         let line = |entry: &InventoryEntry| format!("{} {} {}", entry.kind, entry.name, entry.identifier);
         inventory.entries.iter().map(line).collect()
     }
@@ -165,7 +173,7 @@ mod tests {
             "old flat f",
         ];
         assert_eq!(listed(&state), expected);
-        assert_eq!(parse(&b"\n"[..]).unwrap().entries, []);
+        assert_eq!(parse(&b"\n"[..], &Secrets::default()).unwrap().entries, []);
     }
 
     #[test]
@@ -184,15 +192,30 @@ mod tests {
     }
 
     #[test]
+    fn a_value_where_an_identifier_is_cut_goes_whole() {
+        let mut secrets = Secrets::default();
+        secrets.learn("a-value-of-the-state");
+        let front = "x".repeat(RunStatusLimit::INVENTORY_TEXT - 4);
+        let state = json!({ "resources": [{ "type": "t", "name": "n", "instances":
+            [{ "attributes": { "id": format!("{front}a-value-of-the-state") } }] }] });
+        let inventory = parse(state.to_string().as_bytes(), &secrets).unwrap();
+        assert_eq!(inventory.entries[0].identifier, format!("{front}(sen..."));
+    }
+
+    #[test]
     fn a_malformed_state_is_not_quoted() {
-        let error = parse(r#"{"resources":[{"name":"hunter2"#.as_bytes()).unwrap_err();
+        let error = parse(
+            r#"{"resources":[{"name":"hunter2"#.as_bytes(),
+            &Secrets::default(),
+        )
+        .unwrap_err();
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 
     proptest! {
         #[test]
         fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = parse(bytes.as_slice());
+            let _ = parse(bytes.as_slice(), &Secrets::default());
         }
     }
 }

@@ -36,7 +36,7 @@ async fn text(workspace: &Workspace<'_>) -> Result<String, RunError> {
     let file = workspace
         .capture(Step::Show, &argv::show(&workspace.plan_file()))
         .await?;
-    let text = text_of(&file, readable::TEXT_LIMIT as u64)?;
+    let text = text_of(&file, readable::TEXT_LIMIT)?;
     Ok(workspace.reporter.secrets().hide(&text).into_owned())
 }
 

@@ -230,7 +230,7 @@ pub(super) async fn keep(
 /// The CLI's text of the plan: it shows no sensitive value. Where it is stored it is what `show` says, as tofu-controller
 /// stores it; for the record of the run the same plan is taken from what `plan` said, which spares a start of the CLI.
 async fn human(bundle: &Bundle, workspace: &Workspace<'_>, said: &Path) -> Result<String, RunError> {
-    let limit = readable::TEXT_LIMIT as u64;
+    let limit = readable::TEXT_LIMIT;
     let text = if bundle.readable_plan == ReadablePlan::Human {
         let words = argv::show(&workspace.plan_file());
         text_of(&workspace.capture(Step::Show, &words).await?, limit)?
@@ -240,11 +240,18 @@ async fn human(bundle: &Bundle, workspace: &Workspace<'_>, said: &Path) -> Resul
     Ok(workspace.reporter.secrets().hide(&text).into_owned())
 }
 
-/// At most `limit` bytes of a text of the CLI.
-pub(super) fn text_of(file: &Path, limit: u64) -> Result<String, RunError> {
+/// At most `limit` bytes of a text of the CLI. What is cut ends with a whole line: half a value is not known for one that
+/// nobody may read.
+pub(super) fn text_of(file: &Path, limit: usize) -> Result<String, RunError> {
     let mut bytes = Vec::new();
-    let read = File::open(file).and_then(|file| file.take(limit).read_to_end(&mut bytes));
+    let most = (limit as u64).saturating_add(1);
+    let read = File::open(file).and_then(|file| file.take(most).read_to_end(&mut bytes));
     read.map_err(|source| failed("read the plan's text", source))?;
+    if bytes.len() > limit {
+        bytes.truncate(limit);
+        let end = bytes.iter().rposition(|byte| *byte == b'\n');
+        bytes.truncate(end.unwrap_or(0));
+    }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -332,3 +339,6 @@ fn to_store(
     };
     Ok(StoredPlan { plan, context })
 }
+
+#[cfg(test)]
+mod tests;

@@ -122,7 +122,8 @@ async fn plan_and_maybe_apply(
     let file = Path::new(argv::PLAN_FILE);
     let planned = plan::make(context, bundle, workspace, run.spec.destroy, file).await?;
     if planned.has_changes {
-        webhook::ask(context, bundle, run, planned.json()).await?;
+        let secrets = workspace.reporter.secrets().clone();
+        webhook::ask(context, bundle, run, planned.json(), &secrets).await?;
     }
     plan::keep(context, bundle, workspace, run, &planned).await?;
     if !planned.has_changes {

@@ -15,9 +15,8 @@ use tokio::time::Instant;
 use super::context::Context;
 use super::error::{RunError, Step};
 use super::patience::patiently;
-use super::plan::text_of;
 use super::workspace::Workspace;
-use super::{errored, gate, standing, unlock};
+use super::{errored, gate, standing, unlock, within};
 use crate::cli::lock;
 use crate::cli::process::Ended;
 use crate::cli::text::plain;
@@ -26,7 +25,7 @@ use crate::cli::text::plain;
 const REPEATS: u32 = 5;
 /// The wait before the first repetition; doubled each time. The backend may be another service than the one that is asked.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// Most of what an apply said that is read; one that began nothing says a line at most.
+/// Most that an apply said that began nothing: a line.
 const SAID_LIMIT: u64 = 64 * 1024;
 
 /// The CLI's words for a lock that it could not take, and for a state that it could not even look for, which comes before.
@@ -96,10 +95,10 @@ fn is_out_of_reach(text: &str) -> bool {
 
 /// Whether the command has said nothing but that it waits for the lock.
 fn told_of_nothing(said: &Path) -> bool {
-    let Ok(text) = text_of(said, SAID_LIMIT) else {
+    let Ok(said) = within::read(said, SAID_LIMIT) else {
         return false;
     };
-    plain(&text)
+    plain(&String::from_utf8_lossy(&said))
         .lines()
         .all(|line| line.trim().is_empty() || line.starts_with(WAITS))
 }
@@ -188,6 +187,10 @@ mod tests {
         assert!(
             !told_of_nothing(&dir.path().join("none")),
             "what is not known has begun"
+        );
+        assert!(
+            !told(&"\n".repeat(100_000)),
+            "and so has what says more than a line"
         );
     }
 }

@@ -2,11 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{Wish, World, appears, ending, status};
+use crate::backends::wrapped;
+use crate::world::{NAMESPACE, STACK, Wish, World, appears, ending, status};
 
 /// What only the state knows: no plan of the module tells that it is sensitive.
 const QUOTED: &str = "a-value-of-the-state";
@@ -147,4 +149,98 @@ async fn a_health_check_that_was_cut_short_has_not_passed() {
     assert!(said.message.contains("told to stop"), "{}", said.message);
     assert!(said.health.is_none_or(|health| !health.passed));
     assert!(said.applied);
+}
+
+/// A value of a Secret that is longer than what stands before the place where a message is cut may differ by.
+fn long_value() -> String {
+    "canary-".repeat(50)
+}
+
+/// A CLI that quotes it in the error of this command, so that it reaches across the character at `cut`, and says more behind.
+fn quoting_at(world: &World, command: &str, cut: usize) -> PathBuf {
+    let file = world.dir.path().join("words");
+    let words = format!("{}{}{}\n", "x".repeat(cut - 150), long_value(), "y".repeat(1000));
+    std::fs::write(&file, words).unwrap();
+    let script = format!(
+        "case \"$1\" in\n  {command}) cat {} >&2; exit 1 ;;\n  show) exit 1 ;;\nesac",
+        file.display()
+    );
+    wrapped(world, &script)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_where_a_message_is_cut_goes_whole() {
+    let world = World::new("").await;
+    world.commit(&[("main.tf", "")]);
+    let cli = quoting_at(&world, "plan", 20_000);
+    let wish = Wish::plan().with(json!({ "secrets": [long_value()] }));
+    let run = world.run_with_path(wish, &cli).await;
+    let said = status(&run);
+    assert_eq!(ending(&run), "Failed TFExecPlanFailed", "{}", said.message);
+    assert_eq!(said.message.len(), 20_003, "cut, and said so");
+    assert!(said.message.contains("x(sensitive)y"), "{}", said.message);
+    let logs = logged(&world, &said.log_path);
+    assert!(!format!("{said:?}{logs}").contains("canary"), "{said:?} {logs}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_where_the_trouble_of_a_session_is_cut_goes_whole() {
+    let world = World::new("").await;
+    world.commit(&[("main.tf", "")]);
+    let cli = quoting_at(&world, "init", 500);
+    let wish = Wish {
+        action: "BreakTheGlass",
+        trigger: "Request",
+        ..Wish::plan().with(json!({ "secrets": [long_value()] }))
+    };
+    let name = world.prepare(wish).await;
+    let mut context = world.context(&name);
+    let path = context.environment.get_mut("PATH").unwrap();
+    *path = format!("{}:{path}", cli.display());
+    let door = world
+        .dir
+        .path()
+        .join(format!("work/.{NAMESPACE}_{STACK}.break-glass"));
+    let person = async {
+        let mut message = String::new();
+        while !message.contains("The preparation failed") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let said = world.get(&name).await.status.unwrap_or_default();
+            assert!(!said.phase.is_final(), "{said:?}");
+            message = said.message;
+        }
+        std::fs::remove_file(&door).unwrap();
+        message
+    };
+    let (_, message) = tokio::join!(world.carry_out(&name, context, CancellationToken::new()), person);
+    assert!(
+        message.contains("x(sensitive)y") && message.ends_with("y..."),
+        "{message}"
+    );
+    assert!(!message.contains("canary"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_tells_no_text_where_its_plan_has_more_values_than_are_remembered() {
+    let world = World::new("").await;
+    // 11,000 values that nothing but the plan knows; the last of them is one too many.
+    let values = "flatten([for i in range(11) : [for j in range(1000) : format(\"value-%02d-%03d\", i, j)]])";
+    let module = format!("resource \"terraform_data\" \"many\" {{ input = sensitive({values}) }}\n");
+    world.commit(&[("main.tf", &module)]);
+    let planned = world.run(Wish::plan()).await;
+    assert_eq!(
+        ending(&planned),
+        "Succeeded TerraformPlannedWithChanges",
+        "{:?}",
+        planned.status
+    );
+    let script =
+        "case \"$1\" in\n  apply) echo 'Error: bad value-10-999' >&2; exit 1 ;;\n  show) exit 1 ;;\nesac";
+    let cli = wrapped(&world, script);
+    let applied = world.run_with_path(Wish::apply(&planned), &cli).await;
+    let said = status(&applied);
+    assert_eq!(ending(&applied), "Failed TFExecApplyFailed", "{}", said.message);
+    assert_eq!(said.message, "(not shown: it may hold a sensitive value)");
+    let logs = logged(&world, &said.log_path);
+    assert!(!logs.contains("value-"), "{logs}");
 }

@@ -131,6 +131,21 @@ async fn addresses_are_templates_over_outputs_and_no_secret_is_told() {
     }
 }
 
+#[test]
+fn a_value_where_an_address_is_cut_goes_whole() {
+    let mut secrets = Secrets::default();
+    secrets.learn("a-token-of-the-service");
+    let front = "x".repeat(SHOWN - 4);
+    let error = HealthError::Http {
+        name: "it".to_owned(),
+        address: format!("{front}a-token-of-the-service/path"),
+        why: "the answer is 404".to_owned(),
+    };
+    let told = error.presentable(&secrets).to_string();
+    let wanted = format!("HTTP health check error: it, url: {front}(sen...: the answer is 404");
+    assert_eq!(told, wanted);
+}
+
 #[tokio::test]
 async fn a_check_ends_in_time() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -20,6 +20,7 @@ use super::context::Context;
 use super::error::RunError;
 use super::patience::patiently;
 use crate::bundle::Bundle;
+use crate::secrets::Secrets;
 use crate::template::TemplateError;
 use call::Caller;
 
@@ -138,12 +139,14 @@ pub enum WebhookError {
     Refused(String),
 }
 
-/// Asks all of them about the plan whose JSON lies in this file; `None`: the CLI gives no JSON of it.
+/// Asks all of them about the plan whose JSON lies in this file; `None`: the CLI gives no JSON of it. None of `secrets` is in
+/// what is told of their answers.
 pub(super) async fn ask(
     context: &Context,
     bundle: &Bundle,
     run: &TerraformRun,
     plan: Option<&Path>,
+    secrets: &Secrets,
 ) -> Result<(), RunError> {
     if bundle.webhooks.is_empty() {
         return Ok(());
@@ -154,7 +157,7 @@ pub(super) async fn ask(
         let place = caller.place(index, &webhook.url)?;
         let body = payload::of(&place.host, &webhook.payload, &object, plan).await?;
         let answer = caller.call(&place, body).await?;
-        verdict::of(&place.host, webhook, &answer)?;
+        verdict::of(&place.host, webhook, &answer, secrets)?;
     }
     Ok(())
 }

@@ -5,13 +5,19 @@ use serde_json::Value;
 use super::WebhookError;
 use crate::bundle::Webhook;
 use crate::cli::text::bounded;
+use crate::secrets::Secrets;
 use crate::template::{Delimiters, Functions, TemplateError, render};
 
 /// Longest message of a refusal.
 const MESSAGE: usize = 4096;
 
-/// `Ok` when the test gives yes.
-pub(super) fn of(host: &str, webhook: &Webhook, answer: &Value) -> Result<(), WebhookError> {
+/// `Ok` when the test gives yes. A service may quote what it was sent: `secrets` are taken out of its message.
+pub(super) fn of(
+    host: &str,
+    webhook: &Webhook,
+    answer: &Value,
+    secrets: &Secrets,
+) -> Result<(), WebhookError> {
     let rendered = |field, text: &str| {
         let rendered: Result<String, TemplateError> =
             render(text, Delimiters::DollarCurly, Functions::BuiltIn, answer);
@@ -26,7 +32,8 @@ pub(super) fn of(host: &str, webhook: &Webhook, answer: &Value) -> Result<(), We
         "true" | "yes" => Ok(()),
         "false" | "no" => {
             let message = rendered("errorMessageTemplate", &webhook.error_message_template)?;
-            let message = bounded(message.trim(), MESSAGE);
+            // Hidden before it is cut: half a value is not known for one that nobody may read.
+            let message = bounded(&secrets.hide(message.trim()), MESSAGE);
             Err(WebhookError::Refused(if message.is_empty() {
                 format!("webhook {host}: it refuses the plan")
             } else {
@@ -53,7 +60,13 @@ mod tests {
         };
         let answer =
             json!({ "passed": true, "violated": false, "violations": [{ "description": "open to all" }] });
-        of("h", &webhook, &answer).map_err(|error| error.to_string())
+        of("h", &webhook, &answer, &secrets()).map_err(|error| error.to_string())
+    }
+
+    fn secrets() -> Secrets {
+        let mut secrets = Secrets::default();
+        secrets.learn("quoted-of-the-plan");
+        secrets
     }
 
     #[test]
@@ -71,6 +84,18 @@ mod tests {
             Err("Violation: open to all".into())
         );
         assert_eq!(verdict("no", ""), Err("webhook h: it refuses the plan".into()));
+    }
+
+    #[test]
+    fn a_value_where_a_message_is_cut_goes_whole() {
+        let text = |length| format!("{}quoted-of-the-plan of it", "x".repeat(length));
+        assert_eq!(
+            verdict("no", &text(3)),
+            Err("xxx(sensitive) of it".into()),
+            "wherever it stands"
+        );
+        let cut = verdict("no", &text(MESSAGE - 8)).unwrap_err();
+        assert!(cut.ends_with("x(sensiti..."), "{}", &cut[MESSAGE - 20..]);
     }
 
     #[test]
