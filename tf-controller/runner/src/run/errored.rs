@@ -1,6 +1,7 @@
 //! State that the CLI could not write: kept in Secrets that the Terraform owns, pushed by the next run before it plans.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use k8s_openapi::ByteString;
@@ -108,6 +109,25 @@ fn decode(secrets: &[Secret]) -> Option<Vec<u8>> {
         .and_then(|packed| chunk::decompress(&packed, LIMIT).ok())
 }
 
+/// The state that the CLI left in the module directory, if it did. What cannot be kept stays where it is, and every later run
+/// says so.
+fn left_in(module: &Path) -> Result<Option<Vec<u8>>, RunError> {
+    let read = within::read(&module.join(FILE), LIMIT);
+    match read {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+            let text = format!(
+                "{error}; it is the newest state and stays in {}: push it by hand (state push), then remove the file",
+                module.display()
+            );
+            Err(failed("keep the state", std::io::Error::new(error.kind(), text)))
+        }
+        read => read
+            .map(Some)
+            .map_err(|source| failed("read errored.tfstate", source)),
+    }
+}
+
 /// Keeps the state that the CLI left in the module directory, if it did. `Ok(true)` when there was one.
 pub(super) async fn keep(
     context: &Context,
@@ -115,9 +135,8 @@ pub(super) async fn keep(
     belongs: Belongs<'_>,
     module: &Path,
 ) -> Result<bool, RunError> {
-    let state = match within::read(&module.join(FILE), LIMIT) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        read => read.map_err(|source| failed("read errored.tfstate", source))?,
+    let Some(state) = left_in(module)? else {
+        return Ok(false);
     };
     let secrets = encode(&state, stack, belongs).map_err(|source| failed("pack errored.tfstate", source))?;
     let api = api(context, stack);
@@ -157,7 +176,7 @@ pub(super) async fn rescue(
 /// Removes a file of that name that came with the artifact: it is not the CLI's, and must never be pushed.
 pub(super) fn disown(module: &Path) -> Result<(), RunError> {
     match std::fs::remove_file(module.join(FILE)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(failed("remove errored.tfstate of the artifact", error))
         }
         _ => Ok(()),

@@ -13,5 +13,6 @@ mod interruptions;
 mod plans;
 mod quotes;
 mod silence;
+mod sizes;
 mod story;
 mod world;

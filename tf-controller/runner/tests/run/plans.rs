@@ -173,8 +173,14 @@ async fn a_plan_of_many_mebibytes_is_stored_and_applied() {
     let mut all: Vec<(&str, &str)> = vec![("main.tf", module)];
     all.extend(files.iter().map(|(name, text)| (name.as_str(), text.as_str())));
     world.commit(&all);
-    let keys = json!([{ "id": "a", "key": "01".repeat(32) }]);
-    let planned = world.run(Wish::plan().with(sealed_with(&keys))).await;
+    let mut bundle = sealed_with(&json!([{ "id": "a", "key": "01".repeat(32) }]));
+    // The state is more than a Secret of the kubernetes backend holds.
+    let state = world.dir.path().join("large.tfstate");
+    bundle["backend"] = json!(format!(
+        "terraform {{\n  backend \"local\" {{ path = \"{}\" }}\n}}\n",
+        state.display()
+    ));
+    let planned = world.run(Wish::plan().with(bundle.clone())).await;
     assert_eq!(
         ending(&planned),
         "Succeeded TerraformPlannedWithChanges",
@@ -187,13 +193,19 @@ async fn a_plan_of_many_mebibytes_is_stored_and_applied() {
         .filter(|name| name.starts_with("tfplan-default-net-"))
         .count();
     assert!(chunks > 15, "{chunks} chunks hold more than 13 MB");
-    let applied = world.run(Wish::apply(&planned).with(sealed_with(&keys))).await;
-    // The state is more than a Secret of the kubernetes backend holds: the plan was loaded, opened and begun.
-    assert!(status(&applied).attempted_apply, "{:?}", applied.status);
+    let applied = world.run(Wish::apply(&planned).with(bundle)).await;
+    assert_eq!(
+        ending(&applied),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        applied.status
+    );
+    let state = std::fs::read_to_string(state).unwrap();
+    assert!(files.iter().all(|(_, text)| state.contains(text.as_str())));
 }
 
 /// Text that does not compress well: letters by chance.
-fn noise(seed: u64, length: usize) -> String {
+pub(crate) fn noise(seed: u64, length: usize) -> String {
     const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = |_| {
