@@ -76,7 +76,7 @@ tools: build ## Build etcd, kube-apiserver, its controller manager, OpenTofu and
 	$(TARGET)/debug/harness-build terraform-provider-trial tofu etcd kube-apiserver kube-controller-manager
 
 # Coverage comes from flags that the stable compiler has. With a target of its own they do not reach build scripts.
-FUZZ_CRATES := source-controller/fuzz tf-controller/runner/fuzz
+FUZZ_CRATES := source-controller/fuzz tf-controller/runner/fuzz tf-controller/fuzz
 FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares)
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
@@ -84,9 +84,12 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 fuzz: ## Run the fuzz targets, 20 s each (FOR=seconds, ONLY="template state" for some); what was found lies below target/fuzz
 	@mkdir -p $(TARGET)/fuzz/found; found=$$(cd $(TARGET)/fuzz && pwd); \
 	for crate in $(FUZZ_CRATES); do \
-	  cp Cargo.lock $$crate/; RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --manifest-path $$crate/Cargo.toml --target $(HOST) --target-dir $$found; \
-	  for name in $$(sed -n '/^\[\[bin/,$$s/^name = "\(.*\)"/\1/p' $$crate/Cargo.toml); do \
-	    case " $(or $(ONLY),$$name) " in *" $$name "*) ;; *) continue ;; esac; \
+	  names=$$(sed -n '/^\[\[bin/,$$s/^name = "\(.*\)"/\1/p' $$crate/Cargo.toml); \
+	  names=$$(for name in $$names; do case " $(or $(ONLY),$$name) " in *" $$name "*) echo $$name;; esac; done); \
+	  [ -n "$$names" ] || continue; \
+	  cp Cargo.lock $$crate/; RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --manifest-path $$crate/Cargo.toml --target $(HOST) --target-dir $$found \
+	    $$(printf -- ' --bin %s' $$names); \
+	  for name in $$names; do \
 	    echo "== $$name"; mkdir -p $$found/corpus/$$name; \
 	    $$found/$(HOST)/debug/$$name -max_total_time=$(or $(FOR),20) -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
 	      -artifact_prefix=$$found/found/$$name- $$found/corpus/$$name; \

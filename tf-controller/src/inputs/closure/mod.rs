@@ -14,7 +14,7 @@ mod tree;
 
 pub use tree::Tree;
 
-use scan::{Findings, Named, reads_files, scan};
+use scan::{Findings, Named, excerpt, reads_files, scan};
 use sluice_tf_runner::place::below;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -140,8 +140,9 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
                 let target = inside(&folder, &source).filter(|target| tree.root().join(target).is_dir());
                 let Some(target) = target else {
                     return Ok(reach.wide(format!(
-                        "{}: module source {source:?} is no directory of the artifact",
-                        file.display()
+                        "{}: module source {:?} is no directory of the artifact",
+                        file.display(),
+                        excerpt(&source)
                     )));
                 };
                 if modules.insert(target.clone()) {
@@ -177,7 +178,7 @@ fn resolve(
     let Some(path) = inside(base, &named.path) else {
         return Ok(Err(format!(
             "the path {:?} leads out of the artifact",
-            named.path
+            excerpt(&named.path)
         )));
     };
     let file = tree.root().join(&path);
@@ -186,7 +187,7 @@ fn resolve(
     }
     let size = fs::metadata(&file).map_err(unreadable(&path))?.len();
     let plain = size <= LARGEST_SOURCE && !reads_files(&fs::read(&file).map_err(unreadable(&path))?);
-    let why = || format!("the template {:?} may read files itself", named.path);
+    let why = || format!("the template {:?} may read files itself", excerpt(&named.path));
     Ok(if plain { Ok(path) } else { Err(why()) })
 }
 

@@ -387,6 +387,7 @@ fn is_path(traversal: &Traversal) -> bool {
     name.as_str() == "path" && matches!(operator.value(), TraversalOperator::GetAttr(_))
 }
 
-fn excerpt(text: &str) -> String {
+/// The beginning of what a file says, as a reason quotes it.
+pub(super) fn excerpt(text: &str) -> String {
     text.chars().take(60).collect()
 }

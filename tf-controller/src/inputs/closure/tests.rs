@@ -180,6 +180,21 @@ fn a_path_out_of_the_artifact_is_refused() {
 }
 
 #[test]
+fn a_reason_quotes_no_more_than_the_beginning_of_what_it_is_about() {
+    let long = "x/".repeat(100_000);
+    for text in [
+        format!("module \"m\" {{\n  source = \"./{long}\"\n}}"),
+        format!("locals {{ a = file(\"../../{long}\") }}"),
+        format!("locals {{ a = file(\"${{path.module}}/../../{long}\") }}"),
+        format!("locals {{ a = \"../{long}\" }}"),
+        format!("module \"m\" {{\n  source = \"/{long}\"\n}}"),
+    ] {
+        let why = closure(&[("a/main.tf", &text)], "a").wide.unwrap();
+        assert!(why.len() < 200, "{} bytes: {}", why.len(), &why[..200]);
+    }
+}
+
+#[test]
 fn deep_nesting_is_survived() {
     for text in [
         "(".repeat(100_000),

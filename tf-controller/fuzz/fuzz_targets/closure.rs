@@ -1,0 +1,44 @@
+//! Any bytes are a file of a module, in either syntax: what the module reads lies in the artifact, and is the same each time.
+#![no_main]
+
+use std::fs::{create_dir_all, write};
+
+use libfuzzer_sys::fuzz_target;
+use sluice_tf_controller::inputs::closure::{Tree, read};
+
+/// Longest reason why the whole artifact counts.
+const REASON: usize = 1000;
+
+fuzz_target!(|data: (bool, &[u8])| {
+    let (json, bytes) = data;
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = if json { "a/main.tf.json" } else { "a/main.tf" };
+    // Something for it to name: a module of its own, one beside it, templates.
+    let files: [(&str, &[u8]); 5] = [
+        (name, bytes),
+        ("a/m/main.tf", b"locals { a = file(\"../b/x\") }"),
+        ("b/main.tf", b""),
+        ("b/x", b"plain"),
+        ("b/t", b"${file(\"x\")}"),
+    ];
+    for (path, bytes) in files {
+        let path = folder.path().join(path);
+        create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        write(path, bytes).expect("a file");
+    }
+    let tree = Tree::read(folder.path()).expect("files that were just written");
+    let closure = read(&tree, "a", &[]).expect("a module that was just written");
+    assert_eq!(read(&tree, "a", &[]).expect("as before"), closure);
+    match &closure.wide {
+        Some(why) => {
+            assert!(why.len() <= REASON, "{why}");
+            assert!(closure.reads.is_empty() && closure.files == tree.len());
+            assert_eq!(closure.digest, tree.digest());
+        }
+        None => {
+            assert!(closure.reads.iter().any(|path| path == "a") && closure.files >= 1);
+            let leads_out = |path: &String| path.starts_with('/') || path.split('/').any(|part| part == "..");
+            assert!(!closure.reads.iter().any(leads_out), "{:?}", closure.reads);
+        }
+    }
+});
