@@ -206,6 +206,14 @@ pub fn state_push(file: &Path, lock_timeout: &str) -> Vec<String> {
     ]
 }
 
+/// `state push` over a state that has nothing in it, of whatever lineage.
+#[must_use]
+pub fn state_take_over(file: &Path, lock_timeout: &str) -> Vec<String> {
+    let mut words = state_push(file, lock_timeout);
+    words.insert(2, "-force".to_owned());
+    words
+}
+
 fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|word| (*word).to_owned()).collect()
 }

@@ -18,7 +18,7 @@ use super::report::Reporter;
 use super::steps::{Success, in_workspace};
 use super::workdir::{self, Places, Tenant, WorkDirectory};
 use super::workspace::Workspace;
-use super::{apply, errored, given, kept, prepare, remembered, surroundings};
+use super::{apply, brought, errored, given, kept, prepare, remembered, surroundings};
 use crate::bundle::Bundle;
 use crate::cli::process::Limits;
 use crate::cli::text::{TEXT_LIMIT, bounded};
@@ -187,6 +187,7 @@ async fn prepared<'a>(
     }
     let module = prepare::module_directory(&directory.root, &bundle.path)?;
     errored::disown(&module)?;
+    brought::put_aside(&module, directory.scratch.path(), bundle)?;
     let environment = prepare::command_environment(context, bundle, &module, &directory.home)?;
     reporter.secrets().learn_environment(&environment);
     prepare::write_generated(&module, &directory.home, bundle)?;

@@ -11,7 +11,9 @@ use super::context::Context;
 use super::error::{RunError, Step};
 use super::errored::Belongs;
 use super::workspace::Workspace;
-use super::{apply, errored, gate, glass, kept, lasting, plan, release, standing, unlock, version, webhook};
+use super::{
+    apply, brought, errored, gate, glass, kept, lasting, plan, release, standing, unlock, version, webhook,
+};
 use crate::bundle::Bundle;
 use crate::cli::argv;
 use crate::plan::store::StoredPlan;
@@ -78,17 +80,19 @@ pub(super) async fn in_workspace(
     initialized.map_err(RunError::naming_the_field)?;
     select_workspace(bundle, workspace).await?;
     errored::push(context, bundle, workspace).await?;
-    match stored {
-        Some(stored) => {
-            apply::prove(context, bundle, workspace, &stored.context).await?;
-            standing::prove(context, run).await?;
-            apply_and_write(context, bundle, workspace, run, keep_directory).await
-        }
-        None => plan_and_maybe_apply(context, bundle, workspace, run, keep_directory).await,
+    if let Some(stored) = stored {
+        apply::prove(context, bundle, workspace, &stored.context).await?;
+        standing::prove(context, run).await?;
+    } else {
+        brought::take_over(context, bundle, workspace).await?;
+        return plan_and_maybe_apply(context, bundle, workspace, run, keep_directory).await;
     }
+    apply_and_write(context, bundle, workspace, run, keep_directory).await
 }
 
+/// After `init`: the workspace of the spec, with the state that it has in the module's directory, if its backend is one of files.
 pub(super) async fn select_workspace(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<(), RunError> {
+    brought::put_back(workspace, &bundle.workspace)?;
     if bundle.workspace == "default" {
         return Ok(());
     }

@@ -8,6 +8,7 @@
 
 mod artifacts;
 mod backends;
+mod brought;
 mod faults;
 mod interruptions;
 mod plans;

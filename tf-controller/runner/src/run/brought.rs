@@ -1,0 +1,150 @@
+//! What came with the artifact of another use of the CLI: a state in a file, and notes of a backend and a workspace.
+//!
+//! `init` copies such a state over the one in the backend (`-force-copy`), at each run anew, since each run unpacks the artifact
+//! anew: whatever was made meanwhile would be forgotten. So it is put aside, and becomes the stack's state only where that has
+//! nothing in it yet. Notes count for nothing: the spec says which backend and which workspace are used.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::context::Context;
+use super::error::{RunError, Step};
+use super::workdir::failed;
+use super::workspace::Workspace;
+use super::{lasting, unlock};
+use crate::bundle::Bundle;
+use crate::cli::argv;
+
+/// The CLI's own file of a state, and the folder of those of other workspaces.
+const STATE: &str = "terraform.tfstate";
+const WORKSPACES: &str = "terraform.tfstate.d";
+/// The CLI's notes: of the workspace that is selected, and of the backend that `init` configured.
+const SELECTED: &str = ".terraform/environment";
+const CONFIGURED: &str = ".terraform/terraform.tfstate";
+/// Largest state that is looked into: one that is larger has something in it.
+const LIMIT: u64 = 1024 * 1024;
+
+/// Puts aside what came with the artifact. Without a backend of ours `init` copies nothing, and what it notes is the module's.
+pub(super) fn put_aside(module: &Path, scratch: &Path, bundle: &Bundle) -> Result<(), RunError> {
+    let wrong = |source| failed("put aside a state that came with the artifact", source);
+    forget(&module.join(SELECTED)).map_err(wrong)?;
+    if bundle.surroundings.backend_off {
+        return Ok(());
+    }
+    forget(&module.join(CONFIGURED)).map_err(wrong)?;
+    for name in [STATE, WORKSPACES] {
+        rename(&module.join(name), &scratch.join(name)).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+/// Puts back, after `init`, what is the stack's state where its backend keeps that in the module's directory.
+pub(super) fn put_back(workspace: &Workspace<'_>, selected: &str) -> Result<(), RunError> {
+    if lasting::lasts(&workspace.module, selected) {
+        return Ok(());
+    }
+    let scratch = workspace.directory.scratch.path();
+    for name in [STATE, WORKSPACES] {
+        rename(&scratch.join(name), &workspace.module.join(name))
+            .map_err(|source| failed("put back the state of the artifact", source))?;
+    }
+    Ok(())
+}
+
+/// Makes the state that came with the artifact that of the stack, if it has none: so a stack is taken over from a directory.
+pub(super) async fn take_over(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+) -> Result<(), RunError> {
+    let brought = workspace.directory.scratch.path().join(STATE);
+    if is_empty(&brought)? {
+        return Ok(());
+    }
+    let is_free = bundle.workspace == "default"
+        && is_empty(&workspace.capture(Step::Inventory, &argv::state_pull()).await?)?;
+    if !is_free {
+        tracing::warn!(
+            "terraform.tfstate of the artifact counts for nothing: the stack has a state in its backend"
+        );
+        return Ok(());
+    }
+    tracing::info!("terraform.tfstate of the artifact becomes the state of the stack, which had none");
+    let words = argv::state_take_over(&brought, &bundle.options.lock_timeout);
+    unlock::retrying(context, workspace, Step::Push, &words, &[0])
+        .await
+        .map(drop)
+}
+
+/// Whether a file holds no state, or one without resources and outputs.
+fn is_empty(file: &Path) -> Result<bool, RunError> {
+    let read = |source| failed("read a state", source);
+    let mut bytes = Vec::new();
+    match File::open(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
+        opened => opened
+            .and_then(|file| file.take(LIMIT).read_to_end(&mut bytes))
+            .map_err(read)?,
+    };
+    if bytes.trim_ascii().is_empty() {
+        return Ok(true);
+    }
+    // What is not understood is not nothing.
+    let state: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let without = |name: &str| match &state[name] {
+        Value::Array(all) => all.is_empty(),
+        Value::Object(all) => all.is_empty(),
+        other => other.is_null(),
+    };
+    Ok(state.is_object() && without("modules") && without("resources") && without("outputs"))
+}
+
+fn forget(file: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn rename(from: &Path, to: &Path) -> std::io::Result<()> {
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        renamed => renamed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_empty_only_where_that_is_certain() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(STATE);
+        assert!(is_empty(&file).unwrap(), "there is none");
+        for (text, empty) in [
+            ("", true),
+            ("\n", true),
+            (
+                r#"{"version":4,"serial":1,"lineage":"l","outputs":{},"resources":[],"check_results":null}"#,
+                true,
+            ),
+            (r#"{"version":4,"resources":[{"type":"a"}]}"#, false),
+            (
+                r#"{"version":4,"outputs":{"a":{"value":1}},"resources":[]}"#,
+                false,
+            ),
+            (r#"{"version":3,"modules":[{"path":["root"]}]}"#, false),
+            ("no json", false),
+            ("[]", false),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(is_empty(&file).unwrap(), empty, "{text}");
+        }
+        File::create(&file).unwrap().set_len(LIMIT * 2).unwrap();
+        assert!(!is_empty(&file).unwrap(), "too large to be nothing");
+    }
+}

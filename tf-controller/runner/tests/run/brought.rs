@@ -1,0 +1,117 @@
+//! What comes with the artifact of another use of the CLI: a state that was committed, notes of a backend and a workspace.
+
+use serde_json::{Value, json};
+
+use crate::world::{Wish, World, ending, status};
+
+const MODULE: &str = "resource \"terraform_data\" \"it\" { input = \"old\" }\nresource \"terraform_data\" \"new\" {}\n\
+    output \"workspace\" { value = terraform.workspace }\n";
+
+/// A state with `terraform_data.it`, as a person has it who began without a backend.
+fn state() -> String {
+    let text = |value: &str| json!({ "value": value, "type": "string" });
+    let attributes = json!({ "id": "2120f325-583f-7764-954d-3f070211d61b", "input": text("old"), "output": text("old"),
+        "triggers_replace": null });
+    let resource = json!({ "mode": "managed", "type": "terraform_data", "name": "it",
+        "provider": "provider[\"terraform.io/builtin/terraform\"]",
+        "instances": [{ "schema_version": 0, "attributes": attributes }] });
+    let state = json!({ "version": 4, "terraform_version": "1.5.0", "serial": 3,
+        "lineage": "598cbcdc-2618-ca6e-ebde-05e7b9443e8c", "outputs": {}, "resources": [resource], "check_results": null });
+    state.to_string()
+}
+
+fn outputs() -> Value {
+    json!({ "outputs": { "name": "net-outputs" } })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_committed_state_becomes_that_of_the_stack_once_and_never_replaces_it() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", MODULE), ("terraform.tfstate", &state())]);
+    let first = world.run(Wish::plan_and_apply()).await;
+    assert_eq!(
+        ending(&first),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        first.status
+    );
+    assert_eq!(
+        status(&first).changes,
+        "+1 ~0 -0",
+        "what the state holds is not made again"
+    );
+    let second = world.run(Wish::plan_and_apply()).await;
+    assert_eq!(
+        ending(&second),
+        "Succeeded TerraformPlannedNoChanges",
+        "{:?}",
+        second.status
+    );
+
+    world.commit(&[
+        ("main.tf", &MODULE.replace("old", "newer")),
+        ("terraform.tfstate", &state()),
+    ]);
+    let planned = world.run(Wish::plan()).await;
+    assert_eq!(status(&planned).changes, "+0 ~1 -0", "{:?}", planned.status);
+    let applied = world.run(Wish::apply(&planned)).await;
+    assert_eq!(
+        ending(&applied),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        applied.status
+    );
+    let wish = Wish {
+        destroy: true,
+        ..Wish::plan_and_apply()
+    };
+    assert_eq!(status(&world.run(wish).await).changes, "+0 ~0 -2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notes_of_the_cli_that_were_committed_count_for_nothing() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", MODULE)]);
+    let blue = json!({ "workspace": "blue" });
+    let elsewhere = world.run(Wish::plan_and_apply().with(blue)).await;
+    assert_eq!(status(&elsewhere).changes, "+2 ~0 -0", "{:?}", elsewhere.status);
+
+    let backend = json!({ "type": "local", "config": { "path": "mine.tfstate", "workspace_dir": null }, "hash": 1_234_567 });
+    let note =
+        json!({ "version": 3, "serial": 1, "lineage": "l", "backend": backend, "modules": [] }).to_string();
+    world.commit(&[
+        ("main.tf", MODULE),
+        ("mine.tfstate", &state()),
+        (".terraform/terraform.tfstate", &note),
+        (".terraform/environment", "blue"),
+    ]);
+    let first = world.run(Wish::plan_and_apply().with(outputs())).await;
+    assert_eq!(
+        ending(&first),
+        "Succeeded TerraformOutputsWritten",
+        "{:?}",
+        first.status
+    );
+    assert_eq!(world.secret("net-outputs").await.unwrap()["workspace"], "default");
+    assert_eq!(status(&first).changes, "+2 ~0 -0");
+    let second = world.run(Wish::plan_and_apply().with(outputs())).await;
+    assert_eq!(
+        ending(&second),
+        "Succeeded TerraformPlannedNoChanges",
+        "{:?}",
+        second.status
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_is_kept_beside_the_module_is_used_as_it_was_committed() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", MODULE), ("terraform.tfstate", &state())]);
+    for bundle in [
+        json!({ "backend": "terraform {\n  backend \"local\" {}\n}\n" }),
+        json!({ "backend": null, "surroundings": { "backendOff": true } }),
+    ] {
+        let planned = world.run(Wish::plan().with(bundle)).await;
+        assert_eq!(status(&planned).changes, "+1 ~0 -0", "{:?}", planned.status);
+    }
+}
