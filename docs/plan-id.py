@@ -137,7 +137,7 @@ def resource(entry, key):
     for name in ("importing", "replace_paths"):
         if change.get(name) is not None:
             told[name] = listed(change[name], key)
-    if actions not in (["delete"], ["forget"]):
+    if actions not in (["delete"], ["forget"]) or identity is None:
         told["changes"] = difference(change, key)
     return told
 

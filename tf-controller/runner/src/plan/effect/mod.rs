@@ -156,8 +156,10 @@ fn resource(entry: &ResourceChange, key: &[u8]) -> Value {
         "replace_paths",
         forced.map(|paths| leaves::single(paths, None, key)),
     );
+    // What goes is named by its id. Without one only what it holds tells it from another.
     let gone = change.actions == ["delete"] || change.actions == ["forget"];
-    tell("changes", (!gone).then(|| leaves::difference(change, key)));
+    let named = gone && id.is_some();
+    tell("changes", (!named).then(|| leaves::difference(change, key)));
     told
 }
 

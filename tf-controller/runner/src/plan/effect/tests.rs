@@ -132,6 +132,29 @@ fn what_is_an_effect_counts() {
 }
 
 #[test]
+fn what_has_no_id_is_told_from_another_by_what_it_holds() {
+    let gone = |actions: Value, before: Value| {
+        of(
+            &json!({ "resource_changes": [{ "address": "a.b", "mode": "managed", "type": "a", "provider_name": "p",
+            "change": { "actions": actions, "before": before, "after": null } }] }),
+        )
+    };
+    for action in ["delete", "forget"] {
+        let one = gone(json!([action]), json!({ "name": "one" }));
+        assert_ne!(one, gone(json!([action]), json!({ "name": "two" })), "{action}");
+        assert_ne!(
+            one,
+            gone(json!([action]), json!({ "name": "two", "id": null })),
+            "{action}"
+        );
+        assert_eq!(
+            gone(json!([action]), json!({ "name": "one", "id": "i" })),
+            gone(json!([action]), json!({ "name": "two", "id": "i" })),
+        );
+    }
+}
+
+#[test]
 fn the_origin_counts() {
     let plan = super::super::document::parse(update().to_string().as_bytes()).unwrap();
     let base = origin();
