@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, PartialObjectMeta, PostParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -71,7 +71,7 @@ pub(super) async fn load(
 /// Removes all stored plans of a stack, of whatever workspace, but the one that `keep` made. Failures are only logged: the next plan tries again.
 pub(super) async fn forget(context: &Context, stack: &Stack, workspace: &str, keep: Option<&str>) {
     let selector = store::selector_of_all(&stack.name);
-    sweep(&secrets(context, stack), &selector, |metadata| {
+    sweep(&secrets(context, stack), &selector, stack, |metadata| {
         let annotations = metadata.annotations.as_ref();
         annotations
             .and_then(|all| all.get(store::RUN))
@@ -89,8 +89,7 @@ async fn forget_unlabelled(api: &Api<Secret>, stack: &Stack, workspace: &str) {
     let Ok(Some(found)) = api.get_metadata_opt(&name).await else {
         return;
     };
-    let owned = found.metadata.owner_references.iter().flatten();
-    if owned.into_iter().any(|owner| owner.uid == stack.uid)
+    if is_owned(&found.metadata, stack)
         && let Err(error) = remove(api, &name).await
     {
         tracing::warn!(
@@ -99,6 +98,11 @@ async fn forget_unlabelled(api: &Api<Secret>, stack: &Stack, workspace: &str) {
             "an old plan stays for now"
         );
     }
+}
+
+fn is_owned(metadata: &ObjectMeta, stack: &Stack) -> bool {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.uid == stack.uid)
 }
 
 /// Writes the readable form that is asked for and removes the others.
@@ -123,11 +127,14 @@ pub(super) async fn show(
         |held: &[String], object: Option<&str>| object.is_some_and(|name| held.iter().any(|own| own == name));
     let selector = store::selector_of_all(&name.stack.name);
     if form != ReadablePlan::Human || !maps.is_empty() {
-        sweep(&map_api, &selector, |map| kept(&map_names, map.name.as_deref())).await;
+        sweep(&map_api, &selector, &name.stack, |map| {
+            kept(&map_names, map.name.as_deref())
+        })
+        .await;
     }
     let selector = store::selector_of_all(&format!("{}.json", name.stack.name));
     if form != ReadablePlan::Json || !json.is_empty() {
-        sweep(&secret_api, &selector, |secret| {
+        sweep(&secret_api, &selector, &name.stack, |secret| {
             kept(&json_names, secret.name.as_deref())
         })
         .await;
@@ -164,7 +171,8 @@ where
         .map_err(failed)
 }
 
-async fn sweep<K>(api: &Api<K>, selector: &str, keep: impl Fn(&ObjectMeta) -> bool)
+/// Removes what the stack owns of the selected. The labels of the plans of a stack `x.json` are those of the JSON of `x`'s.
+async fn sweep<K>(api: &Api<K>, selector: &str, stack: &Stack, keep: impl Fn(&ObjectMeta) -> bool)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
@@ -176,7 +184,9 @@ where
             return;
         }
     };
-    for object in list.items.iter().filter(|object| !keep(&object.metadata)) {
+    let superfluous =
+        |object: &&PartialObjectMeta<K>| is_owned(&object.metadata, stack) && !keep(&object.metadata);
+    for object in list.items.iter().filter(superfluous) {
         let name = object.metadata.name.clone().unwrap_or_default();
         if let Err(error) = remove(api, &name).await {
             tracing::warn!(
