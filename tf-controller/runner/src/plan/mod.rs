@@ -4,6 +4,7 @@ pub mod document;
 pub mod effect;
 mod exact;
 pub mod ignored;
+pub mod masked;
 pub mod readable;
 pub mod shown;
 pub mod store;

@@ -20,7 +20,7 @@ use crate::plan::document::{self, PlanDocument};
 use crate::plan::effect::{self, Effect};
 use crate::plan::ignored::Ignored;
 use crate::plan::store::{MadeFile, PLAN_LIMIT, PlanContext, PlanName, StoreError, StoredPlan};
-use crate::plan::{ignored, readable, shown, summary};
+use crate::plan::{ignored, masked, readable, shown, summary};
 use crate::secrets::Secrets;
 
 /// Largest JSON of a plan that `storeReadablePlan: json` stores; in memory it is several times as large.
@@ -279,10 +279,14 @@ async fn publish_readable(
     stored::show(context, form, &maps, &json, name).await
 }
 
-/// The plan's JSON as people may see it: the CLI's own shows sensitive values.
+/// The plan's JSON as people may see it: the CLI's own shows sensitive values. The state in it also tells of what no change
+/// names, such as data and what is not among the targets.
 fn shown(json: &Path, secrets: &Secrets) -> std::io::Result<Vec<u8>> {
     let mut whole: serde_json::Value = serde_json::from_slice(&within::read(json, READABLE_JSON)?)?;
+    let mut secrets = secrets.clone();
+    secrets.learn_state(&whole["prior_state"]);
     secrets.hide_in(&mut whole);
+    masked::mask(&mut whole);
     Ok(serde_json::to_vec(&whole)?)
 }
 

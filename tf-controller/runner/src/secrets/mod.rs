@@ -26,7 +26,9 @@ pub const SHORTEST: usize = 6;
 /// Most values that are looked for. Where there are more, no text is shown at all.
 const MOST: usize = 10_000;
 /// What stands in a value's place.
-const HIDDEN: &str = "(sensitive)";
+pub const HIDDEN: &str = "(sensitive)";
+/// How much of a file is looked at in one go. A value that the CLI broke into lines is found in it.
+const BLOCK: usize = 1 << 20;
 /// What stands in a text's place.
 const NOT_SHOWN: &str = "(not shown: it may hold a sensitive value)";
 

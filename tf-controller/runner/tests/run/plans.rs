@@ -1,9 +1,11 @@
 //! Ids of real plans, what is stored of them, and applies that have nothing else.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
+use sluice_api::terraform::Terraform;
 
 use crate::world::{NAMESPACE, Wish, World, ending, status};
 
@@ -102,6 +104,80 @@ async fn the_readable_plan_shows_what_the_id_covers_and_goes_when_it_is_turned_o
     world.run(Wish::plan().with(form("none"))).await;
     let names = world.stored().await;
     assert!(!names.iter().any(|name| name.contains("net.json")), "{names:?}");
+}
+
+/// The state holds more than the plan changes: what is not among the targets, for one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_readable_json_shows_nothing_sensitive_of_the_state_either_and_no_short_value() {
+    const CANARY: &str = "canary-of-the-state";
+    let world = World::new("auto").await;
+    let module = |word: &str| {
+        format!(
+            "variable \"pin\" {{\n  default   = \"4711\"\n  sensitive = true\n}}\n\
+             resource \"terraform_data\" \"secret\" {{ input = sensitive(\"{CANARY}\") }}\n\
+             resource \"terraform_data\" \"it\" {{ input = {{ word = \"{word}\", pin = var.pin }} }}\n"
+        )
+    };
+    world.commit(&[("main.tf", &module("one"))]);
+    let applied = world.run(Wish::plan_and_apply().with(inputs())).await;
+    assert_eq!(
+        ending(&applied),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        applied.status
+    );
+    world.commit(&[("main.tf", &module("two").replace(CANARY, "something-else"))]);
+    let options = json!({ "targets": ["terraform_data.it"], "planLock": true, "upgradeOnInit": true });
+    let wish = Wish::plan().with(json!({ "options": options, "readablePlan": "json" }));
+    let planned = world.run(wish).await;
+    assert_eq!(status(&planned).changes, "+0 ~1 -0", "{:?}", planned.status);
+    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    let held = secrets
+        .get("tfplan-default-net.json")
+        .await
+        .unwrap()
+        .data
+        .unwrap();
+    let json = sluice_tf_runner::chunk::decompress(&held["tfplan"].0, 1_000_000).unwrap();
+    let text = String::from_utf8(json).unwrap();
+    assert!(
+        text.contains("terraform_data.secret") && !text.contains(CANARY),
+        "{text}"
+    );
+    let plan: Value = serde_json::from_str(&text).unwrap();
+    let changed = plan["resource_changes"][0]["change"]["after"]["input"].clone();
+    assert_eq!(changed, json!({ "word": "two", "pin": "(sensitive)" }));
+    assert_eq!(plan["variables"]["pin"]["value"], "(sensitive)");
+}
+
+/// The JSON of the plans of `net` and the plans of a stack `net.json` have the same labels.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stored_plan_of_another_stack_stays_whatever_that_is_called() {
+    let world = World::new("").await;
+    world.commit(&[("main.tf", VOLATILE)]);
+    let stacks: Api<Terraform> = Api::namespaced(world.client(), NAMESPACE);
+    let mut other = stacks.get("net").await.unwrap();
+    other.metadata = ObjectMeta {
+        name: Some("net.json".to_owned()),
+        ..ObjectMeta::default()
+    };
+    let other = stacks.create(&PostParams::default(), &other).await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    let foreign: Secret = serde_json::from_value(json!({ "metadata": { "name": "tfplan-default-net.json-0123456789-0",
+        "labels": { "infra.contrib.fluxcd.io/plan-name": "net.json", "infra.contrib.fluxcd.io/plan-workspace": "default" },
+        "ownerReferences": [{ "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform", "name": "net.json",
+                              "uid": other.uid() }] } }))
+    .unwrap();
+    secrets.create(&PostParams::default(), &foreign).await.unwrap();
+    for form in ["json", "none", "human"] {
+        let wish = Wish::plan().with(json!({ "inputsDigest": "hmac-sha256:11", "readablePlan": form }));
+        assert_eq!(
+            ending(&world.run(wish).await),
+            "Succeeded TerraformPlannedWithChanges"
+        );
+        let names = world.stored().await;
+        assert!(names.contains(&foreign.name_any()), "{form}: {names:?}");
+    }
 }
 
 fn sealed_with(keys: &Value) -> Value {
