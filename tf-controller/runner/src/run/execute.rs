@@ -87,15 +87,13 @@ fn conclude(reporter: &Reporter, outcome: Result<Success, RunError>) -> Ending {
     let finished = Some(Time(jiff::Timestamp::now()));
     match outcome {
         Ok(success) => {
-            tracing::info!(
-                reason = success.reason,
-                message = success.message,
-                "run succeeded"
-            );
+            // It may name addresses, whose keys come from values.
+            let message = reporter.secrets().hide(&success.message).into_owned();
+            tracing::info!(reason = success.reason, message, "run succeeded");
             reporter.say(|status| {
                 status.phase = Phase::Succeeded;
                 success.reason.clone_into(&mut status.reason);
-                status.message = success.message;
+                status.message = message;
                 status.finished_at = finished;
             });
             Ending::Succeeded
@@ -162,8 +160,14 @@ async fn carry_out(
         // What was written before it failed is no less secret.
         Err(error) => Err(error),
     };
-    if !keep_directory.get() {
-        directory.clear()?;
+    if !keep_directory.get()
+        && let Err(error) = directory.clear()
+    {
+        // The next run clears it or fails of it; how this one ended must not be forgotten over it.
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the working directory is left as it is"
+        );
     }
     outcome
 }

@@ -187,7 +187,12 @@ fn forget_door(places: &Places) -> Result<(), RunError> {
 }
 
 fn remove(path: &Path) -> Result<(), RunError> {
-    match std::fs::remove_dir_all(path) {
+    let removed = match std::fs::remove_dir_all(path) {
+        // A provisioner may have put something else in its place.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => std::fs::remove_file(path),
+        removed => removed,
+    };
+    match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(failed("empty the working directory", error))
         }

@@ -212,7 +212,7 @@ impl Secrets {
         }
     }
 
-    /// Takes the values out of a file, line by line. The file is written anew only if one is in it.
+    /// Takes the values out of a file, by blocks of whole lines. The file is written anew only if one is in it.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -225,12 +225,12 @@ impl Secrets {
         let mut lines = BufReader::new(File::open(file)?);
         let folder = file.parent().unwrap_or_else(|| Path::new("."));
         let mut clean = BufWriter::new(tempfile::NamedTempFile::new_in(folder)?);
-        let (mut line, mut found) = (Vec::new(), false);
-        while lines.read_until(b'\n', &mut line)? > 0 {
-            let without = values.replace_all(&line, NoExpand(HIDDEN.as_bytes()));
+        let (mut block, mut found) = (Vec::new(), false);
+        while read_block(&mut lines, &mut block)? {
+            let without = values.replace_all(&block, NoExpand(HIDDEN.as_bytes()));
             found |= matches!(without, Cow::Owned(_));
             clean.write_all(&without)?;
-            line.clear();
+            block.clear();
         }
         let clean = clean.into_inner().map_err(io::IntoInnerError::into_error)?;
         if found {
@@ -247,6 +247,18 @@ impl Secrets {
                 Search::of(&self.values)
             }
         })
+    }
+}
+
+/// Reads lines up to a block, and then to the end of what stands together; tells whether there were any.
+fn read_block(lines: &mut impl BufRead, block: &mut Vec<u8>) -> io::Result<bool> {
+    loop {
+        let before = block.len();
+        lines.read_until(b'\n', block)?;
+        let ends = block[before..].trim_ascii().is_empty() && block.len() > BLOCK;
+        if block.len() == before || ends || block.len() > 2 * BLOCK {
+            return Ok(!block.is_empty());
+        }
     }
 }
 

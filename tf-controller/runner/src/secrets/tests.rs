@@ -50,6 +50,33 @@ fn a_value_with_spaces_is_found_where_the_cli_breaks_its_lines_and_a_long_one_go
 }
 
 #[test]
+fn a_file_is_cleaned_of_a_value_that_the_cli_broke_into_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("apply.err");
+    let secrets = knowing(&["my long secret phrase"]);
+    let rest = "what else is said, line by line\n".repeat(2 * BLOCK / 16);
+    for front in ["", rest.as_str()] {
+        std::fs::write(
+            &file,
+            format!("{front}\nError: no\n\nbad: my long\n\u{2502} secret phrase given\n"),
+        )
+        .unwrap();
+        secrets.clean(&file).unwrap();
+        let left = std::fs::read_to_string(&file).unwrap();
+        assert!(
+            left.ends_with("\nError: no\n\nbad: (sensitive) given\n"),
+            "{}",
+            &left[left.len() - 80..]
+        );
+        assert!(left.starts_with(front));
+    }
+    std::fs::write(&file, "nothing").unwrap();
+    let before = std::fs::metadata(&file).unwrap().modified().unwrap();
+    secrets.clean(&file).unwrap();
+    assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), before);
+}
+
+#[test]
 fn a_state_tells_what_is_sensitive_and_names_of_variables_do() {
     let mut secrets = Secrets::default();
     secrets.learn_state(&json!({ "values": {

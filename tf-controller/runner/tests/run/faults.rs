@@ -62,6 +62,28 @@ async fn an_archive_that_leads_outside_is_refused() {
     assert!(!world.dir.path().join("evil.tf").exists());
 }
 
+/// What a run came to is told even where its directory cannot be emptied, and the next run finds its way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_is_none_any_more_hides_no_error_and_stops_no_run() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", "resource \"terraform_data\" \"x\" {}")]);
+    let work = world.work().display().to_string();
+    let breaking = format!(
+        "case \"$1\" in plan) cd /; rm -rf {work}; touch {work}; echo 'Error: the true reason' >&2; exit 1;; esac"
+    );
+    let cli = crate::backends::wrapped(&world, &breaking);
+    let run = world.run_with_path(Wish::plan(), &cli).await;
+    let message = status(&run).message;
+    assert!(message.contains("the true reason"), "{message}");
+    let next = world.run(Wish::plan()).await;
+    assert_eq!(
+        ending(&next),
+        "Succeeded TerraformPlannedWithChanges",
+        "{:?}",
+        next.status
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn values_of_variables_stay_out_of_errors() {
     let world = World::new("auto").await;
