@@ -17,7 +17,7 @@ pub const EVENT_DIGEST: &str = "digest";
 /// Event annotation of Sluice's own: how many files a new artifact holds. Receivers of Flux drop what they do not know.
 pub const EVENT_FILES: &str = "infra.sluice.dev/files";
 
-/// Label that ties a run, its bundle and its plan to their Terraform object.
+/// Label that ties a run, and the Secret with the object's own key, to their Terraform object.
 pub const TERRAFORM_LABEL: &str = "infra.sluice.dev/terraform";
 
 /// Asks for one break-the-glass session.

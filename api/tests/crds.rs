@@ -385,6 +385,11 @@ fn no_word_of_the_files_is_read_as_a_boolean_by_kubectl() {
                 !(bare && ["yes", "no", "on", "off", "y", "n"].contains(&word.as_str())),
                 "{line}"
             );
+            let key = line.trim_start_matches([' ', '-']).split(':').next();
+            assert!(
+                !key.is_some_and(|key| ["yes", "no", "on", "off", "y", "n"].contains(&key)),
+                "{line}"
+            );
         }
     }
 }

@@ -14,6 +14,11 @@ const GROUPS: [&str; 2] = [sluice_api::terraform::GROUP, sluice_api::run::GROUP]
 /// Missing fields that a message names.
 const NAMED: usize = 20;
 
+/// The definitions that cannot be relied on, all of them.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct Unreliable(pub Vec<DefinitionError>);
+
 /// Why a definition cannot be relied on.
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionError {
@@ -50,22 +55,26 @@ pub enum DefinitionError {
 /// What to do about a definition.
 fn advice(name: &str) -> String {
     let (plural, group) = name.split_once('.').unwrap_or((name, ""));
-    format!("apply config/crd/bases/{group}_{plural}.yaml of this version (kubectl apply --server-side -f)")
+    // By force: whoever installed the older one still counts as the owner of its fields.
+    format!(
+        "apply the one of this version: kubectl apply --server-side --force-conflicts -f \
+         config/crd/bases/{group}_{plural}.yaml"
+    )
 }
 
-/// Waits until the definitions are as needed, then says that the program is ready. What is wrong is logged when it is found
-/// and when it changes.
+/// Waits until the definitions are as needed, then says that the program is ready. What is wrong is what `/readyz` answers,
+/// and is logged when it is found and when it changes.
 pub async fn wait(client: &Client, ready: &Readiness, stop: &Token) {
     let mut told = String::new();
     loop {
         match check(client).await {
             Ok(()) => {
-                ready.set(true);
+                ready.set();
                 return;
             }
             Err(error) => {
-                ready.set(false);
                 let text = error.to_string();
+                ready.hinder(&text);
                 if text != told {
                     tracing::error!(error = text, "not ready");
                     told = text;
@@ -82,34 +91,44 @@ pub async fn wait(client: &Client, ready: &Readiness, stop: &Token) {
 /// Looks at the installed definitions once.
 ///
 /// # Errors
-/// [`DefinitionError`] for the first that cannot be relied on.
-pub async fn check(client: &Client) -> Result<(), DefinitionError> {
+/// [`Unreliable`] with what is wrong with each that cannot be relied on.
+pub async fn check(client: &Client) -> Result<(), Unreliable> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let ours = sluice_api::crds();
+    let mut faults = Vec::new();
     for wanted in ours
         .iter()
         .filter(|crd| GROUPS.contains(&crd.spec.group.as_str()))
     {
-        let name = wanted.metadata.name.clone().unwrap_or_default();
-        let installed = api
-            .get_opt(&name)
-            .await
-            .map_err(|source| DefinitionError::Unreadable {
-                name: name.clone(),
-                source: Box::new(source),
-            })?;
-        let Some(installed) = installed else {
-            return Err(DefinitionError::Absent { name });
-        };
-        let missing = missing(wanted, &installed);
-        if !missing.is_empty() {
-            return Err(DefinitionError::Older {
-                name,
-                fields: few(&missing),
-            });
-        }
+        faults.extend(compare(&api, wanted).await.err());
     }
-    Ok(())
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Unreliable(faults))
+    }
+}
+
+/// Looks at the installed one of this name.
+async fn compare(
+    api: &Api<CustomResourceDefinition>,
+    wanted: &CustomResourceDefinition,
+) -> Result<(), DefinitionError> {
+    let name = wanted.metadata.name.clone().unwrap_or_default();
+    let installed = match api.get_opt(&name).await {
+        Ok(Some(installed)) => installed,
+        Ok(None) => return Err(DefinitionError::Absent { name }),
+        Err(error) => {
+            let source = Box::new(error);
+            return Err(DefinitionError::Unreadable { name, source });
+        }
+    };
+    let missing = missing(wanted, &installed);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let fields = few(&missing);
+    Err(DefinitionError::Older { name, fields })
 }
 
 /// The first of the fields, and how many more there are.

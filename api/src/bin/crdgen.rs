@@ -76,18 +76,26 @@ fn yaml(crd: &CustomResourceDefinition) -> Result<String, Error> {
     ))
 }
 
-/// A line of YAML, its value quoted where YAML 1.1, which kubectl reads, would take the bare word for a boolean.
+/// A line of YAML, its key and its value quoted where YAML 1.1, which kubectl reads, would take the bare word for a boolean.
 fn quoted(line: &str) -> String {
+    let boolean = |word: &str| {
+        ["y", "n", "yes", "no", "on", "off"]
+            .iter()
+            .any(|other| word.eq_ignore_ascii_case(other))
+    };
+    let key = line.len() - line.trim_start_matches([' ', '-']).len();
+    if let Some((word, rest)) = line[key..].split_once(':')
+        && boolean(word)
+    {
+        return format!("{}'{word}':{rest}", &line[..key]);
+    }
     let start = line
         .rfind("- ")
         .max(line.rfind(": "))
         .map_or(0, |start| start + 2);
-    let (key, word) = line.split_at(start);
-    let boolean = ["y", "n", "yes", "no", "on", "off"]
-        .iter()
-        .any(|other| word.eq_ignore_ascii_case(other));
-    if boolean && start > 0 {
-        format!("{key}'{word}'")
+    let (front, word) = line.split_at(start);
+    if boolean(word) && start > 0 {
+        format!("{front}'{word}'")
     } else {
         line.to_owned()
     }

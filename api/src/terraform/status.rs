@@ -17,7 +17,7 @@ pub struct TerraformStatus {
     /// What is true of the object now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// What the newest plan says has drifted, by class; absent while nothing has.
+    /// What the newest plan says has drifted, by class; absent while nothing has. Sluice's addition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<PlanEffects>,
     /// The resources that the state holds.

@@ -42,7 +42,7 @@ impl Around {
         if let Some(listener) = self.health {
             let readiness = Readiness::default();
             // As Flux: who may have traffic is told by the file server, which only the leader opens.
-            readiness.set(true);
+            readiness.set();
             tasks.spawn(probes::run(listener, readiness, stop.clone()));
         }
         tasks

@@ -14,6 +14,7 @@ mod cluster;
 mod crash;
 mod features;
 mod manifests;
+mod migration;
 mod telling;
 mod up;
 mod world;

@@ -67,7 +67,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    fn start(&mut self) -> Result<(), Failed> {
+    pub(crate) fn start(&mut self) -> Result<(), Failed> {
         let log: File = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let child = Command::new(binary(&format!("sluice-{}", self.name))?)
             .args(&self.arguments)
@@ -211,7 +211,7 @@ impl World {
     }
 }
 
-async fn source_controller(plane: &ControlPlane, folder: &Path) -> Controller {
+pub(crate) async fn source_controller(plane: &ControlPlane, folder: &Path) -> Controller {
     let storage = folder.join("artifacts");
     std::fs::create_dir(&storage).unwrap();
     let arguments = vec![
@@ -235,7 +235,7 @@ async fn tf_controller(plane: &ControlPlane, folder: &Path) -> Controller {
     controller(plane, "tf-controller", arguments, folder).await
 }
 
-async fn controller(
+pub(crate) async fn controller(
     plane: &ControlPlane,
     name: &'static str,
     arguments: Vec<String>,

@@ -10,7 +10,7 @@ use super::{Args, ExecutorKind};
 /// Flag, variable, default, another value that it takes.
 type Row = (&'static str, Option<&'static str>, &'static str, &'static str);
 
-const FLAGS: [Row; 25] = [
+const FLAGS: [Row; 26] = [
     ("metrics-addr", Some("METRICS_ADDR"), ":8080", ":1"),
     (
         "events-addr",
@@ -23,6 +23,7 @@ const FLAGS: [Row; 25] = [
     ("requeue-dependency", None, "30s", "5s"),
     ("http-retry", None, "9", "0"),
     ("ca-cert-validity-duration", None, "168h", "24h"),
+    ("cert-validity-duration", None, "6h", "1h"),
     ("cert-rotation-check-frequency", None, "30m", "1m"),
     ("quota-retry-delay", None, "5s", "1m"),
     ("quota-retry-jitter-factor", None, "0.4", "1"),
@@ -163,6 +164,7 @@ fn the_arguments_of_upstreams_chart_are_taken_and_those_without_effect_are_named
         "--http-retry=9",
         "--ca-cert-validity-duration=168h0m",
         "--cert-rotation-check-frequency=30m0s",
+        "--cert-validity-duration=6h0m",
         "--runner-creation-timeout=5m0s",
         "--runner-grpc-max-message-size=4",
         "--kube-api-qps=50",

@@ -24,6 +24,9 @@ pub struct Transport {
     /// How long the certificates of runners are valid.
     #[arg(long, default_value = "168h", value_parser = duration)]
     pub ca_cert_validity_duration: String,
+    /// How long the certificate of one runner is valid; given up by tofu-controller, but its chart still says it.
+    #[arg(long, default_value = "6h", value_parser = duration)]
+    pub cert_validity_duration: String,
     /// How often the certificates of runners are looked at.
     #[arg(long, default_value = "30m", value_parser = duration)]
     pub cert_rotation_check_frequency: String,
@@ -68,6 +71,7 @@ impl Transport {
                 &self.ca_cert_validity_duration,
                 "168h",
             ),
+            ("--cert-validity-duration", &self.cert_validity_duration, "6h"),
             (
                 "--cert-rotation-check-frequency",
                 &self.cert_rotation_check_frequency,

@@ -7,7 +7,10 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 use rand::RngCore;
-use sluice_api::terraform::Terraform;
+use sluice_api::{
+    annotation::TERRAFORM_LABEL,
+    terraform::{Terraform, label_value},
+};
 
 const KEY: &str = "key";
 const LENGTH: usize = 32;
@@ -62,6 +65,7 @@ fn fresh(name: &str, stack: &Terraform) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
+            labels: Some([(TERRAFORM_LABEL.to_owned(), label_value(&stack.name_any()))].into()),
             owner_references: super::super::owner(stack).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
