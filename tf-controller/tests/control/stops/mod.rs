@@ -5,8 +5,8 @@
 //!
 //! Controller, runners and CLI are processes, killed with SIGKILL; the provider is the suites' own. A run takes a sample of all
 //! that can go wrong, chosen by a seed that is printed: `SLUICE_SEED=number` takes another one, `SLUICE_STOPS=number` a larger
-//! one, `SLUICE_STOPS=all` everything (hours), `SLUICE_STOP=text` what is printed with this text in it; `SLUICE_AT_ONCE=number`
-//! tells more of them at once.
+//! one, `SLUICE_STOPS=all` everything (hours), `SLUICE_STOPS=2/5` the second of five parts of everything, `SLUICE_STOP=text` what
+//! is printed with this text in it; `SLUICE_AT_ONCE=number` tells more of them at once.
 
 mod bell;
 pub(crate) mod controller;
@@ -114,6 +114,18 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
+/// The part of everything that is wished for, from 1, and how many parts there are.
+fn part() -> Option<(usize, usize)> {
+    let wish = std::env::var("SLUICE_STOPS").ok()?;
+    if wish == "all" {
+        return Some((1, 1));
+    }
+    let (part, parts) = wish.split_once('/')?;
+    let (part, parts) = (part.parse().ok()?, parts.parse().ok()?);
+    assert!((1..=parts).contains(&part), "SLUICE_STOPS={wish}");
+    Some((part, parts))
+}
+
 /// All that can go wrong in a story, or a sample of it.
 fn cuts(steps: &[String]) -> Vec<Cut> {
     let mut all: Vec<_> = steps
@@ -129,7 +141,9 @@ fn cuts(steps: &[String]) -> Vec<Cut> {
         all.retain(|cut| format!("{cut:?}").contains(&step));
         return all;
     }
-    if std::env::var("SLUICE_STOPS").is_ok_and(|wish| wish == "all") {
+    if let Some((part, parts)) = part() {
+        let mut places = (1..=parts).cycle();
+        all.retain(|_| places.next() == Some(part));
         // Deaths first: who stops half way has tried those.
         all.sort_by_key(|cut| matches!(cut.side, Side::Late | Side::Lost));
         return all;
