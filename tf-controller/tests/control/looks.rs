@@ -9,11 +9,7 @@ use std::{io::Read, path::Path, time::Duration};
 impl World {
     /// Waits until the stack is gone.
     pub(crate) async fn gone(&self, name: &str) {
-        let api: Api<Terraform> = self.api();
-        let gone = await_condition(api, name, |stack: Option<&Terraform>| stack.is_none());
-        if tokio::time::timeout(DEADLINE, gone).await.is_err() {
-            self.give_up(name, "to be gone").await;
-        }
+        self.met(name, "to be gone", |stack| stack.is_none()).await;
     }
 
     /// Waits until something holds of the stack.
@@ -23,10 +19,29 @@ impl World {
         what: &str,
         holds: impl Fn(&Terraform) -> bool,
     ) -> Terraform {
-        let api: Api<Terraform> = self.api();
-        let met = await_condition(api, name, |stack: Option<&Terraform>| stack.is_some_and(&holds));
-        match tokio::time::timeout(DEADLINE, met).await {
-            Ok(stack) => stack.unwrap().unwrap(),
+        let met = self.met(name, what, |stack| stack.is_some_and(&holds)).await;
+        met.unwrap()
+    }
+
+    /// A watch that breaks is begun anew: it says nothing of the stack.
+    async fn met(
+        &self,
+        name: &str,
+        what: &str,
+        holds: impl Fn(Option<&Terraform>) -> bool,
+    ) -> Option<Terraform> {
+        let looking = async {
+            loop {
+                let api: Api<Terraform> = self.api();
+                match await_condition(api, name, &holds).await {
+                    Ok(stack) => return stack,
+                    Err(broken) => eprintln!("{name}, {what}: {broken}"),
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        match tokio::time::timeout(DEADLINE, looking).await {
+            Ok(stack) => stack,
             Err(_) => self.give_up(name, what).await,
         }
     }

@@ -10,6 +10,7 @@ mod controller;
 mod mutants;
 mod objects;
 mod property;
+mod rest;
 mod runner;
 mod world;
 

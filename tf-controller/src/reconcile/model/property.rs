@@ -81,7 +81,7 @@ fn is_quiet(model: &Sluice, world: &World) -> bool {
 }
 
 /// What the spec asks for is in place, or waits for the person whom the spec asks.
-fn is_wanted(world: &World) -> bool {
+pub(super) fn is_wanted(world: &World) -> bool {
     let Some(stack) = world.stack else {
         return world.processes.is_empty();
     };

@@ -172,6 +172,7 @@ async fn interrupted(story: Story) {
     let at_once = number("SLUICE_AT_ONCE").unwrap_or(AT_ONCE);
     let told: Vec<_> = stream::iter(cuts)
         .map(|cut| async move {
+            eprintln!("{story:?} {cut:?} begins");
             let told = Box::pin(tell(story, Some(cut.clone()), Some(wanted))).await;
             eprintln!("{story:?} {cut:?} happened {} {:#?}", told.happened, told.wrong);
             (cut, told)
