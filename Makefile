@@ -42,9 +42,9 @@ test-terraform: build tools ## The tests that start a CLI, with the Terraform on
 	export SLUICE_CLI=terraform SLUICE_STOPS=$(or $(SLUICE_STOPS),2); \
 	cli=$$($(TARGET)/debug/harness-cli); echo "== What starts a CLI, with $$cli"; \
 	{ $(CARGO) test --locked --workspace --no-fail-fast --test run --test control && \
-	  $(CARGO) test --locked --workspace --lib what_the_real_cli_yields && \
+	  $(CARGO) test --locked --workspace --lib whenever_the_real_cli_yields && \
 	  $(CARGO) test --locked --workspace --test it terraform::; } 2>&1 | tee $(TARGET)/test-terraform.log; \
-	grep -q 'what_the_real_cli_yields ... ok' $(TARGET)/test-terraform.log
+	grep -q 'whenever_the_real_cli_yields.* ok$$' $(TARGET)/test-terraform.log || { echo "== The closure was not asked: is its test called otherwise now?"; exit 1; }
 
 # One build of everything: whatever runs afterwards finds its dependencies compiled.
 .PHONY: build
