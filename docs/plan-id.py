@@ -17,6 +17,9 @@ SKIPPED = {"timestamp", "format_version", "terraform_version", "variables", "pla
            "configuration", "relevant_attributes", "checks", "resource_drift", "applyable", "complete", "errored"}
 
 
+KNOWN = {"count", "each", "path", "self", "terraform", "tofu"}
+
+
 class Number(str):
     """A number that does not fit into 64 bits, as it was printed."""
 
@@ -142,6 +145,41 @@ def resource(entry, key):
     return told
 
 
+def refers(expressions, is_root):
+    if isinstance(expressions, list):
+        return any(refers(inner, is_root) for inner in expressions)
+    if not isinstance(expressions, dict):
+        return False
+    own = expressions.get("references")
+    texts = [text for text in own if isinstance(text, str)] if isinstance(own, list) else []
+    firsts = [text.split("[")[0].split(".")[0] for text in texts]
+    return any(first not in KNOWN and not (is_root and first == "var") for first in firsts) or \
+        any(refers(inner, is_root) for inner in expressions.values())
+
+
+def module_draws(module, is_root):
+    provisioners = [held for entry in module.get("resources", []) for held in entry.get("provisioners", [])]
+    return any(held.get("type") != "local-exec" or refers(held, is_root) for held in provisioners) or \
+        any(module_draws(call.get("module", {}), False) for call in module.get("module_calls", {}).values())
+
+
+def state(plan):
+    """The digests of the values of the state, if a provisioner or the settings of a provider draw upon them."""
+    configuration = plan.get("configuration", {})
+    settings = refers(configuration.get("provider_config", {}), True)
+    if not (settings or module_draws(configuration.get("root_module", {}), True)):
+        return None
+    found, modules = {}, [plan.get("prior_state", {}).get("values", {}).get("root_module", {})]
+    while modules:
+        module = modules.pop()
+        for entry in module.get("resources", []):
+            name = (entry.get("address", "") + " " + entry.get("deposed_key", "")).rstrip()
+            text = canonical(listed(entry.get("values"), b""))
+            found[name] = hashlib.sha256(text.encode()).hexdigest()
+        modules += module.get("child_modules", [])
+    return found
+
+
 def effect(plan, inputs, modules, lock, last_apply, key):
     def counts(entry):
         actions = entry.get("change", {}).get("actions", [])
@@ -156,7 +194,10 @@ def effect(plan, inputs, modules, lock, last_apply, key):
                if change.get("actions", []) not in ([], ["no-op"])]
     other = {name: {"sensitive": keyed(value, key)} for name, value in plan.items()
              if name not in SKIPPED | {"resource_changes", "output_changes"}}
-    return {"form": "sluice.effect/2", "inputs": inputs, "modules": modules,
+    drawn = state(plan)
+    told = {} if drawn is None else \
+        {"state": "hmac-sha256:" + hmac.new(key, canonical(drawn).encode(), hashlib.sha256).hexdigest()}
+    return told | {"form": "sluice.effect/2", "inputs": inputs, "modules": modules,
             "lock": "sha256:" + hashlib.sha256(lock).hexdigest() if lock else "", "last_apply": last_apply,
             "resources": [resource(entry, key) for entry in resources], "outputs": outputs, "other": other}
 

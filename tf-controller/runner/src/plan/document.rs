@@ -1,11 +1,13 @@
-//! The part of a plan's JSON that says what will happen. Everything else is skipped while it is read, so that a large
-//! prior state costs no memory.
+//! The part of a plan's JSON that says what will happen. Everything else is skipped or digested while it is read, so that a
+//! large prior state costs no memory.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
+
+use super::drawn::{self, State};
 
 /// Largest plan JSON that is read.
 pub const LIMIT: u64 = 256 * 1024 * 1024;
@@ -32,10 +34,10 @@ pub struct PlanDocument {
     variables: Value,
     #[serde(default, rename = "planned_values")]
     _planned_values: IgnoredAny,
-    #[serde(default, rename = "prior_state")]
-    _prior_state: IgnoredAny,
     #[serde(default)]
-    configuration: Configuration,
+    prior_state: State,
+    #[serde(default)]
+    configuration: Value,
     #[serde(default, rename = "relevant_attributes")]
     _relevant_attributes: IgnoredAny,
     #[serde(default, rename = "checks")]
@@ -108,31 +110,20 @@ pub struct Change {
     pub importing: Option<Value>,
 }
 
-/// Of the module's code only what it declares as variables.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-struct Configuration {
-    #[serde(default)]
-    root_module: RootModule,
-}
-
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-struct RootModule {
-    #[serde(default)]
-    variables: BTreeMap<String, Declared>,
-}
-
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-struct Declared {
-    #[serde(default)]
-    sensitive: bool,
-}
-
 impl PlanDocument {
     /// The values of variables that the module declares as sensitive.
     pub fn sensitive_variables(&self) -> impl Iterator<Item = &Value> {
-        let declared = self.configuration.root_module.variables.iter();
-        let sensitive = declared.filter(|(_, declared)| declared.sensitive);
+        let declared = self.configuration["root_module"]["variables"].as_object();
+        let sensitive = declared
+            .into_iter()
+            .flatten()
+            .filter(|(_, declared)| declared["sensitive"] == true);
         sensitive.filter_map(|(name, _)| self.variables.get(name)?.get("value"))
+    }
+
+    /// Digests of the values in the state, by address, where provisioners or the settings of providers draw upon them.
+    pub(super) fn drawn_upon(&self) -> Option<BTreeMap<&str, &str>> {
+        drawn::draws(&self.configuration).then(|| self.prior_state.digests())
     }
 }
 

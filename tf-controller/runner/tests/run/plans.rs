@@ -48,6 +48,36 @@ async fn ten_plans_of_the_same_inputs_in_two_directories_have_one_id() {
     assert_eq!(ids.len(), 1, "{ids:?}");
 }
 
+/// What a command takes from data stands in no change, and is no input.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_comes_from_data_counts_in_the_id() {
+    let world = World::new("").await;
+    let file = world.dir.path().join("other.tfstate");
+    let module = format!(
+        "data \"terraform_remote_state\" \"other\" {{\n  backend = \"local\"\n  config  = {{ path = \"{}\" }}\n}}\n\
+         resource \"terraform_data\" \"it\" {{\n  provisioner \"local-exec\" {{\n    \
+         command = data.terraform_remote_state.other.outputs.command\n  }}\n}}\n",
+        file.display()
+    );
+    world.commit(&[("main.tf", &module)]);
+    let mut ids = Vec::new();
+    for command in ["echo kind", "echo kind", "echo evil"] {
+        let state = json!({ "version": 4, "terraform_version": "1.0.0", "serial": 1, "lineage": "a",
+            "outputs": { "command": { "value": command, "type": "string" } }, "resources": [] });
+        std::fs::write(&file, state.to_string()).unwrap();
+        let planned = world.run(Wish::plan().with(inputs())).await;
+        assert_eq!(
+            ending(&planned),
+            "Succeeded TerraformPlannedWithChanges",
+            "{:?}",
+            planned.status
+        );
+        ids.push(status(&planned).plan_id);
+    }
+    assert_eq!(ids[0], ids[1]);
+    assert_ne!(ids[1], ids[2], "another command");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_readable_plan_shows_what_the_id_covers_and_goes_when_it_is_turned_off() {
     let world = World::new("").await;

@@ -90,7 +90,7 @@ pub(super) fn single(value: &Value, marks: Option<&Value>, key: &[u8]) -> Value 
 }
 
 /// A whole value in which nothing is known to be sensitive: its leaves.
-fn list(value: &Value, key: &[u8]) -> Value {
+pub(super) fn list(value: &Value, key: &[u8]) -> Value {
     let side = Side {
         value: Some(value),
         unknown: None,

@@ -1,8 +1,9 @@
 //! The effect of a plan (pure): what an approval is bound to, as one document with one canonical text and one digest.
 //!
 //! It covers what the plan was made from (inputs, downloaded modules, provider lock), what it will do (changed leaves only,
-//! sensitive values as keyed digests), and the stack's last started apply, which makes each digest single-use. The same
-//! document is what people read ([`Effect::text`]). `docs/plan-id.md` defines it for other implementations.
+//! sensitive values as keyed digests), what unseen parts of it draw upon, and the stack's last started apply, which makes each
+//! digest single-use. The same document is what people read ([`Effect::text`]). `docs/plan-id.md` defines it for other
+//! implementations.
 
 mod leaves;
 mod text;
@@ -67,7 +68,7 @@ impl Effect {
                 )
             })
             .collect();
-        Self(json!({
+        let mut document = json!({
             "form": FORM,
             "inputs": origin.inputs,
             "modules": origin.modules,
@@ -76,7 +77,12 @@ impl Effect {
             "resources": resources,
             "outputs": outputs,
             "other": other,
-        }))
+        });
+        if let Some(state) = plan.drawn_upon() {
+            let digest = keyed_text(origin.key, &canonical::json(&json!(state)));
+            document["state"] = json!(format!("hmac-sha256:{digest}"));
+        }
+        Self(document)
     }
 
     /// The document. Sensitive values stand in it as keyed digests.
@@ -165,6 +171,11 @@ fn resource(entry: &ResourceChange, key: &[u8]) -> Value {
 
 fn output(name: &str, change: &Change, key: &[u8]) -> Value {
     json!({ "name": name, "actions": change.actions, "changes": leaves::difference(change, key) })
+}
+
+/// The canonical text of a value's leaves, nothing of it marked.
+pub(super) fn plain(value: &Value) -> String {
+    canonical::json(&leaves::list(value, &[]))
 }
 
 /// HMAC-SHA-256 of a text under the object's key, in hex.

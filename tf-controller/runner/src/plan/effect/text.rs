@@ -18,6 +18,9 @@ pub(super) fn text(document: &Value) -> String {
         let held = if held.is_empty() { "none" } else { held };
         line(&mut out, format_args!("  {name}: {held}"));
     }
+    if let Some(state) = document.get("state").and_then(Value::as_str) {
+        line(&mut out, format_args!("  state: {state}"));
+    }
     for resource in list(&document["resources"]) {
         head(&mut out, "", &resource["address"], resource);
         tell_resource(&mut out, resource);
