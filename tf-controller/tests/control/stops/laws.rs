@@ -9,10 +9,10 @@ use kube::{
     api::ListParams,
     runtime::{WatchStreamExt as _, watcher},
 };
+use serde_json::Value;
 use sluice_api::run::{Phase, TerraformRun, Trigger};
 use sluice_harness::trial::Trial;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
 use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
@@ -98,19 +98,28 @@ impl Laws {
     pub(super) async fn sweep_orphans(&self, trial: &Trial) {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
         let params = ListParams::default().labels("tfstate=true");
-        let mut known = String::new();
+        let mut known = BTreeSet::new();
         for secret in api.list(&params).await.unwrap().items {
             // One that was made and not yet written has none.
             let state = secret.data.and_then(|mut data| data.remove("tfstate"));
             let Some(bytes) = state else { continue };
-            GzDecoder::new(&bytes.0[..]).read_to_string(&mut known).unwrap();
+            let state: Value = serde_json::from_reader(GzDecoder::new(&bytes.0[..])).unwrap();
+            known.extend(names(&state));
         }
         for thing in trial.things().unwrap() {
-            if !known.contains(&format!("\"name\": \"{thing}\"")) {
+            if !known.contains(&thing) {
                 trial.lose(&thing).unwrap();
             }
         }
     }
+}
+
+/// The names of the things in a state.
+fn names(state: &Value) -> Vec<String> {
+    let resources = state["resources"].as_array().into_iter().flatten();
+    let instances = resources.flat_map(|resource| resource["instances"].as_array().into_iter().flatten());
+    let name = |instance: &Value| instance["attributes"]["name"].as_str().map(str::to_owned);
+    instances.filter_map(name).collect()
 }
 
 /// Looks at every version of every run, for as long as it is polled, and tells what is broken.
