@@ -40,8 +40,13 @@ fn quoting(world: &World, marker: &Path, waits: bool, show: &str) -> PathBuf {
 
 /// A world in whose state stands a sensitive output.
 async fn applied() -> World {
+    applied_with(QUOTED).await
+}
+
+/// A world in whose state stands this value, and is sensitive.
+async fn applied_with(value: &str) -> World {
     let world = World::new("auto").await;
-    let module = format!("output \"hidden\" {{\n  value     = \"{QUOTED}\"\n  sensitive = true\n}}\n");
+    let module = format!("output \"hidden\" {{\n  value     = \"{value}\"\n  sensitive = true\n}}\n");
     world.commit(&[("main.tf", &module)]);
     let run = world.run(Wish::plan_and_apply()).await;
     assert_eq!(
@@ -151,30 +156,29 @@ async fn a_health_check_that_was_cut_short_has_not_passed() {
     assert!(said.applied);
 }
 
-/// A value of a Secret that is longer than what stands before the place where a message is cut may differ by.
+/// A value that is longer than what stands before the place where a message is cut may differ by.
 fn long_value() -> String {
     "canary-".repeat(50)
 }
 
 /// A CLI that quotes it in the error of this command, so that it reaches across the character at `cut`, and says more behind.
-fn quoting_at(world: &World, command: &str, cut: usize) -> PathBuf {
+fn words_at(world: &World, command: &str, cut: usize) -> PathBuf {
     let file = world.dir.path().join("words");
     let words = format!("{}{}{}\n", "x".repeat(cut - 150), long_value(), "y".repeat(1000));
     std::fs::write(&file, words).unwrap();
     let script = format!(
-        "case \"$1\" in\n  {command}) cat {} >&2; exit 1 ;;\n  show) exit 1 ;;\nesac",
+        "case \"$1\" in\n  {command}) cat {} >&2; exit 1 ;;\nesac",
         file.display()
     );
     wrapped(world, &script)
 }
 
+/// What is known of the state is learnt when the text was read already.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_value_where_a_message_is_cut_goes_whole() {
-    let world = World::new("").await;
-    world.commit(&[("main.tf", "")]);
-    let cli = quoting_at(&world, "plan", 20_000);
-    let wish = Wish::plan().with(json!({ "secrets": [long_value()] }));
-    let run = world.run_with_path(wish, &cli).await;
+async fn a_value_of_the_state_where_a_message_is_cut_goes_whole() {
+    let world = applied_with(&long_value()).await;
+    let cli = words_at(&world, "plan", 20_000);
+    let run = world.run_with_path(Wish::plan(), &cli).await;
     let said = status(&run);
     assert_eq!(ending(&run), "Failed TFExecPlanFailed", "{}", said.message);
     assert_eq!(said.message.len(), 20_003, "cut, and said so");
@@ -187,7 +191,7 @@ async fn a_value_where_a_message_is_cut_goes_whole() {
 async fn a_value_where_the_trouble_of_a_session_is_cut_goes_whole() {
     let world = World::new("").await;
     world.commit(&[("main.tf", "")]);
-    let cli = quoting_at(&world, "init", 500);
+    let cli = words_at(&world, "init", 500);
     let wish = Wish {
         action: "BreakTheGlass",
         trigger: "Request",
