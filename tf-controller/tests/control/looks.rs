@@ -33,7 +33,7 @@ impl World {
         let looking = async {
             loop {
                 let api: Api<Terraform> = self.api();
-                match await_condition(api, name, &holds).await {
+                match Box::pin(await_condition(api, name, &holds)).await {
                     Ok(stack) => return stack,
                     Err(broken) => eprintln!("{name}, {what}: {broken}"),
                 }
