@@ -90,6 +90,7 @@ mod tests {
             files: 1,
             wide: None,
             reads: Vec::new(),
+            given: false,
         };
         digest(
             b"key",
@@ -199,6 +200,7 @@ mod tests {
                     files: 1,
                     wide: None,
                     reads: Vec::new(),
+                    given: false,
                 },
                 &bundle,
             )

@@ -25,4 +25,4 @@ pub use typed::{InputsError, typed};
 pub use values::{ValuesError, render_values};
 pub use variables::{Pairs, PairsError, Selected, generate, select};
 pub use webhooks::webhooks;
-pub use widen::widen;
+pub use widen::{widen, widen_by_values};

@@ -1,8 +1,26 @@
 //! Configuration that does not come from the artifact may read any file of it (pure).
 
-use super::closure::Closure;
+use super::closure::{Closure, leads_up};
 use sha2::{Digest, Sha256};
 use sluice_api::terraform::{FileLocation, TerraformSpec};
+use sluice_tf_runner::bundle::{Bundle, surroundings::Location};
+
+/// Makes the whole artifact count where a path is made of variables, and a value that the stack is given may lead up.
+pub fn widen_by_values(closure: &mut Closure, bundle: &Bundle) {
+    let files = bundle.surroundings.files.iter();
+    let mut mapped = files.filter(|file| {
+        file.location == Location::Workspace
+            && (file.path.ends_with(".tfvars") || file.path.ends_with(".tfvars.json"))
+    });
+    let given = [bundle.variables.as_bytes(), bundle.workspace.as_bytes()];
+    if closure.given && (given.into_iter().any(leads_up) || mapped.any(|file| leads_up(&file.content.0))) {
+        count_all(
+            closure,
+            &bundle.artifact.digest,
+            "a path is made of variables, and a value may lead up",
+        );
+    }
+}
 
 /// Makes the whole artifact count where the spec itself brings configuration whose expressions nobody reads: a mapped
 /// file, or a backend with expressions, which OpenTofu evaluates.
@@ -10,6 +28,10 @@ pub fn widen(closure: &mut Closure, spec: &TerraformSpec, artifact: &str) {
     let Some(why) = reason(spec) else {
         return;
     };
+    count_all(closure, artifact, why);
+}
+
+fn count_all(closure: &mut Closure, artifact: &str, why: &str) {
     let mut hash = Sha256::new();
     hash.update(closure.digest);
     hash.update(artifact.as_bytes());
@@ -48,6 +70,7 @@ mod tests {
             files: 1,
             wide: None,
             reads: Vec::new(),
+            given: false,
         };
         widen(&mut closure, &serde_json::from_value(spec).unwrap(), "sha256:1");
         assert_eq!(closure.digest != [7; 32], closure.wide.is_some());
@@ -64,5 +87,41 @@ mod tests {
         assert!(widened(custom("backend \"local\" { path = \"${path.root}/x\" }")));
         assert!(!widened(custom("backend \"local\" { path = \"/x\" }")));
         assert!(!widened(json!({})));
+    }
+
+    #[test]
+    fn a_value_that_leads_up_makes_the_whole_artifact_count_where_paths_are_made_of_values() {
+        let widened = |given: bool, more: Value| {
+            let mut bundle = json!({ "version": 1, "stack": { "namespace": "team", "name": "net", "uid": "u" },
+                "artifact": { "url": "http://x", "digest": "sha256:1", "revision": "main@sha1:1" }, "path": "infra",
+                "workspace": "default", "variables": "{}", "options": { "planLock": true, "upgradeOnInit": true },
+                "inputsDigest": "x", "key": "ab".repeat(32) });
+            bundle
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            let bundle = Bundle::decode(bundle.to_string().as_bytes()).unwrap();
+            let mut closure = Closure {
+                digest: [7; 32],
+                files: 1,
+                wide: None,
+                reads: Vec::new(),
+                given,
+            };
+            widen_by_values(&mut closure, &bundle);
+            assert_eq!(closure.digest != [7; 32], closure.wide.is_some());
+            closure.wide.is_some()
+        };
+        let file = |location: &str, path: &str, text: &str| {
+            let content = String::from(sluice_tf_runner::bundle::surroundings::Content(text.into()));
+            json!({ "surroundings": { "files": [{ "location": location, "path": path, "content": content }] } })
+        };
+        let up = json!({ "variables": "{ \"x\": \"../y\" }" });
+        assert!(widened(true, up.clone()) && !widened(false, up));
+        assert!(widened(true, json!({ "workspace": ".." })) && !widened(true, json!({})));
+        assert!(widened(true, file("workspace", "a.auto.tfvars", "x = \"..\"")));
+        assert!(!widened(true, file("workspace", "a.auto.tfvars", "x = \"y\"")));
+        assert!(!widened(true, file("home", "a.auto.tfvars", "..")));
+        assert!(!widened(true, file("workspace", "key.pem", "..")));
     }
 }

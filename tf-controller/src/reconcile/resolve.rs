@@ -178,9 +178,6 @@ pub(super) async fn resolve(
         .closure(artifact, &stack.spec.path, &stack.spec.tf_vars_files)
         .await?;
     inputs::widen(&mut closure, &stack.spec, &artifact.digest);
-    if let Some(why) = &closure.wide {
-        tracing::debug!(why, "the whole artifact counts for this stack");
-    }
     let key = key::object_key(stack, context).await?;
     let variables = inputs::generate(variables::variables(stack, context).await?);
     let mut bundle = bundle_of(stack, artifact, variables);
@@ -191,6 +188,10 @@ pub(super) async fn resolve(
     bundle.surroundings = surroundings(stack, &key, &backend, context).await?;
     bundle.backend = backend.file;
     bundle.plan_keys = plan_keys::read(stack, context).await?;
+    inputs::widen_by_values(&mut closure, &bundle);
+    if let Some(why) = &closure.wide {
+        tracing::debug!(why, "the whole artifact counts for this stack");
+    }
     bundle.reads = reads(&closure, &bundle);
     let inputs = inputs::digest(&key, &closure, &bundle);
     bundle.inputs_digest.clone_from(&inputs);

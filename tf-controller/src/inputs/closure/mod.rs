@@ -14,7 +14,7 @@ mod tree;
 
 pub use tree::Tree;
 
-use scan::{Findings, Named, excerpt, reads_files, scan};
+use scan::{Findings, Named, Origin, excerpt, reads_files, scan};
 use sluice_tf_runner::place::below;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,6 +28,9 @@ const MODULES: usize = 1000;
 /// A larger configuration file is not read for its meaning; the whole artifact counts then.
 const LARGEST_SOURCE: u64 = 1 << 20;
 
+/// More templates below one directory are not looked at; the whole artifact counts then.
+const TEMPLATES: usize = 500;
+
 /// What a stack reads of an artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closure {
@@ -39,6 +42,8 @@ pub struct Closure {
     pub reads: Vec<String>,
     /// Why the whole artifact counts; `None`: only the module directories do.
     pub wide: Option<String>,
+    /// A path is made of variables or of the workspace: the rest holds only where none of their values leads up.
+    pub given: bool,
 }
 
 /// Why there is no closure.
@@ -74,6 +79,9 @@ pub fn read(tree: &Tree, module: &str, variable_files: &[String]) -> Result<Clos
         return Err(ClosureError::NoModule(module.to_owned()));
     }
     let mut reach = reach(tree, &start)?;
+    if reach.given && reach.wide.is_none() {
+        reach.wide = leading_up(tree, &start, variable_files)?;
+    }
     let mut files = BTreeMap::new();
     if reach.wide.is_some() {
         files.extend(tree.below(Path::new("")));
@@ -93,7 +101,38 @@ pub fn read(tree: &Tree, module: &str, variable_files: &[String]) -> Result<Clos
         digest: tree::digest(&files),
         files: files.len(),
         wide: reach.wide,
+        given: reach.given,
     })
+}
+
+/// A file with values of variables of which one may lead up.
+fn leading_up(tree: &Tree, start: &Path, more: &[String]) -> Result<Option<String>, ClosureError> {
+    let own = tree.names(start).filter(|file| is_read_by_itself(file)).cloned();
+    for file in own.chain(more.iter().map(|file| below(file))) {
+        let path = tree.root().join(&file);
+        if !path.is_file() {
+            continue;
+        }
+        let size = fs::metadata(&path).map_err(unreadable(&file))?.len();
+        if size > LARGEST_SOURCE || leads_up(&fs::read(&path).map_err(unreadable(&file))?) {
+            let why = "a path is made of variables, and this file may hold one that leads up";
+            return Ok(Some(format!("{}: {why}", file.display())));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the CLI reads the file as one of variables without being told.
+fn is_read_by_itself(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let plain = name.strip_suffix(".json").unwrap_or(&name);
+    plain == "terraform.tfvars" || plain.ends_with(".auto.tfvars")
+}
+
+/// Whether a value in a text of this language, or of JSON, may have a part that is `..`.
+pub(super) fn leads_up(text: &[u8]) -> bool {
+    let has = |part: &[u8]| text.windows(part.len()).any(|found| found == part);
+    has(b"..") || has(b"\\u") || has(b"\\U")
 }
 
 /// The paths as texts; nothing, so all of the artifact, where one is no text.
@@ -109,6 +148,8 @@ struct Reach {
     paths: BTreeSet<PathBuf>,
     /// Why that may not be all.
     wide: Option<String>,
+    /// One of the paths is made of variables.
+    given: bool,
 }
 
 impl Reach {
@@ -150,6 +191,15 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
                 }
             }
             for named in findings.named {
+                if named.computed == Some(Origin::Given) {
+                    if folder != start {
+                        return Ok(reach.wide(format!(
+                            "{}: a path is made of variables that another module gives",
+                            file.display()
+                        )));
+                    }
+                    reach.given = true;
+                }
                 match resolve(tree, &named, &folder, start)? {
                     Ok(path) => {
                         reach.paths.insert(path);
@@ -181,14 +231,26 @@ fn resolve(
             excerpt(&named.path)
         )));
     };
-    let file = tree.root().join(&path);
-    if !named.template || !file.is_file() {
+    if !named.template {
         return Ok(Ok(path));
     }
-    let size = fs::metadata(&file).map_err(unreadable(&path))?.len();
-    let plain = size <= LARGEST_SOURCE && !reads_files(&fs::read(&file).map_err(unreadable(&path))?);
-    let why = || format!("the template {:?} may read files itself", excerpt(&named.path));
-    Ok(if plain { Ok(path) } else { Err(why()) })
+    // Which one of a directory is rendered is not known: none of them may.
+    for (number, (file, _)) in tree.below(&path).enumerate() {
+        if number >= TEMPLATES || !is_plain(tree, file)? {
+            return Ok(Err(format!(
+                "the template {:?} may read files itself",
+                excerpt(&named.path)
+            )));
+        }
+    }
+    Ok(Ok(path))
+}
+
+/// Whether a template reads nothing by itself.
+fn is_plain(tree: &Tree, file: &Path) -> Result<bool, ClosureError> {
+    let path = tree.root().join(file);
+    let size = fs::metadata(&path).map_err(unreadable(file))?.len();
+    Ok(size <= LARGEST_SOURCE && !reads_files(&fs::read(&path).map_err(unreadable(file))?))
 }
 
 /// The configuration files of one module directory, in order.

@@ -55,6 +55,8 @@ fn what_may_read_elsewhere_widens_and_says_why() {
         "locals { a = file(\"/etc/passwd\") }",
         "locals { a = fileset(path.module, \"../*\") }",
         "locals { a = file(\"${path.module}x\") }",
+        "locals { a = core::file(var.name) }",
+        "locals { a = core::dirname(path.module) }",
         "locals { a = \"${var.x}/${path.module}/y\" }",
         "locals { a = join(\"/\", [path.module, \"x\"]) }",
         "module \"x\" {\n  source = var.source\n}",
@@ -86,6 +88,8 @@ fn what_may_read_elsewhere_widens_and_says_why() {
     a/main.tf: file() is called with a path that cannot be read off
     a/main.tf: the text "../*" leads out of the module directory
     a/main.tf: file() is called with a path that cannot be read off
+    a/main.tf: file() is called with a path that cannot be read off
+    a/main.tf: dirname() may lead out of the module directory
     a/main.tf: path.* is used in a way that cannot be resolved by reading
     a/main.tf: path.* is used in a way that cannot be resolved by reading
     a/main.tf: a module source is computed
@@ -123,6 +127,9 @@ fn files_that_expressions_name_count_wherever_they_lie() {
     // A template that reads files itself may read any.
     let reading = [files[0], ("d/x.tpl", "${file(a)}")];
     assert!(closure(&reading, "a").wide.is_some());
+    let namespaced = text.replace("templatefile", "core::templatefile");
+    let reading = [("a/main.tf", namespaced.as_str()), reading[1]];
+    assert!(closure(&reading, "a").wide.is_some(), "the same function");
     let tree = artifact(&[("a/main.tf", ""), ("env/x.tfvars", "a = 1")]);
     let tree = Tree::read(tree.path()).unwrap();
     let with = read(&tree, "a", &["env/x.tfvars".to_owned()]).unwrap();
@@ -148,6 +155,140 @@ fn plain_paths_do_not_widen() {
     ] {
         assert_eq!(closure(&[("a/main.tf", text)], "a").wide, None, "{text}");
     }
+}
+
+#[test]
+fn computed_paths_that_cannot_lead_up_count_with_their_directory() {
+    let each = |collection: &str, path: &str| {
+        format!("resource \"x\" \"y\" {{\n  for_each = {collection}\n  text = file(\"{path}\")\n}}")
+    };
+    let texts = [
+        each(
+            "fileset(\"${path.module}/../b\", \"*.json\")",
+            "${path.module}/../b/${each.value}",
+        ),
+        each("toset([\"one\", \"two\"])", "../b/${each.key}.json"),
+        each(
+            "{ one = { file = \"x\" } }",
+            "${path.root}/../b/${each.value.file}-${each.key}.json",
+        ),
+        each(
+            "{ for f in fileset(\"../b\", \"*\") : trimsuffix(f, \".json\") => f }",
+            "../b/${each.value}",
+        ),
+        "locals { a = [for f in fileset(\"../b\", \"*\") : yamldecode(file(\"../b/${f}\"))] }".into(),
+        "locals { a = templatefile(\"../b/${terraform.workspace}.json\", {}) }".into(),
+        "locals { a = file(\"${path.module}/../b/${lower(var.name)}.json\") }".into(),
+        "locals { a = file(\"../b/${var.x ? \"x\" : \"y\"}\") }".into(),
+    ];
+    for text in &texts {
+        let files = [("a/main.tf", text.as_str()), ("b/one.json", "1")];
+        assert_eq!(closure(&files, "a").wide, None, "{text}");
+        assert!(
+            counts(&files, "b/new.json") && counts(&files, "b/deep/x"),
+            "{text}"
+        );
+        assert!(!counts(&files, "c/x"), "{text}");
+    }
+    let inside = "locals { a = [for f in fileset(path.module, \"*\") : file(\"${path.module}/${f}\")] }";
+    assert!(!counts(&[("a/main.tf", inside)], "c/x"));
+}
+
+#[test]
+fn computed_paths_that_may_lead_up_widen() {
+    let wide = |text: &str| {
+        closure(&[("a/main.tf", text), ("b/x", "${file(\"y\")}")], "a")
+            .wide
+            .is_some()
+    };
+    let of = |path: &str| wide(&format!("locals {{ a = file(\"{path}\") }}"));
+    for path in [
+        "${var.x}/y",
+        "${path.module}${var.x}/y",
+        "${path.module}/..${var.x}/y",
+        "${path.module}/.${var.x}/y",
+        "x/${var.x}${var.y}",
+        "x/${var.x}.${var.y}",
+        "x/${var.x}./y",
+        "x/${var.x}/../../../y",
+        "x/${local.x}",
+        "x/${data.x.y.z}",
+        "x/${jsondecode(file(\"x.json\"))}",
+        "x/${replace(var.x, \"a\", \"\")}",
+        "x/${join(\"\", var.x)}",
+        "x/${each.key}",
+        "x/${provider::a::b(\"c\")}",
+        "x/${trimsuffix(\"../..\", \"x\")}",
+        "x/${fileexists(var.x) ? \"x\" : \"y\"}",
+        "%{ if true }x%{ endif }/${var.x}",
+        "/etc/${var.x}",
+        "~/${var.x}",
+    ] {
+        assert!(of(path), "{path}");
+    }
+    assert!(wide(
+        "locals { a = [for f in fileset(\"x\", \"../*\") : file(\"x/${f}\")] }"
+    ));
+    assert!(wide("locals { a = [for f in local.x : file(\"x/${f}\")] }"));
+    // The inner of two names hides the outer.
+    assert!(wide(
+        "locals { a = [for f in fileset(\"x\", \"*\") : [for f in local.x : file(\"x/${f}\")]] }"
+    ));
+    assert!(
+        wide("locals { a = templatefile(\"../b/${var.x}\", {}) }"),
+        "one of them reads files"
+    );
+    let called = [
+        (
+            "a/main.tf",
+            "module \"m\" {\n  source = \"../m\"\n  x = local.x\n}",
+        ),
+        ("m/main.tf", "locals { a = file(\"${path.module}/${var.x}\") }"),
+    ];
+    assert!(
+        closure(&called, "a").wide.is_some(),
+        "what a module is given may be anything"
+    );
+}
+
+#[test]
+fn values_of_variables_in_files_count_where_a_path_is_made_of_them() {
+    let module = (
+        "a/main.tf",
+        "variable \"x\" {}\nlocals { a = file(\"${path.module}/${var.x}\") }",
+    );
+    let with = |name: &str, text: &str| closure(&[module, (name, text)], "a");
+    assert!(with("a/x.txt", "..").given);
+    for name in [
+        "terraform.tfvars",
+        "terraform.tfvars.json",
+        "b.auto.tfvars",
+        "b.auto.tfvars.json",
+    ] {
+        let name = format!("a/{name}");
+        assert_eq!(with(&name, "x = \"y.json\"").wide, None, "{name}");
+        for text in ["x = \"../b\"", "x = \"\\u002e\\u002e/b\""] {
+            assert!(with(&name, text).wide.is_some(), "{name} {text}");
+        }
+    }
+    assert_eq!(
+        with("a/deep/terraform.tfvars", "x = \"../b\"").wide,
+        None,
+        "nobody reads it"
+    );
+    let tree = artifact(&[module, ("env/x.tfvars", "x = \"../b\"")]);
+    let tree = Tree::read(tree.path()).unwrap();
+    assert!(
+        read(&tree, "a", &["env/x.tfvars".to_owned()])
+            .unwrap()
+            .wide
+            .is_some()
+    );
+    let plain = artifact(&[("a/main.tf", ""), ("a/terraform.tfvars", "x = \"../b\"")]);
+    assert_eq!(
+        read(&Tree::read(plain.path()).unwrap(), "a", &[]).unwrap().wide,
+        None
+    );
 }
 
 #[test]

@@ -45,10 +45,14 @@ fn expression(statement: &Statement, module: &str) -> String {
     match statement {
         Statement::File(base, target) => format!("try(file(\"{}\"), \"missing\")", at(base, target)),
         Statement::Exists(base, target) => format!("fileexists(\"{}\")", at(base, target)),
-        Statement::Base64(base, target) => format!("try(filebase64(\"{}\"), \"missing\")", at(base, target)),
+        Statement::Base64(base, target) => {
+            format!("try(core::filebase64(\"{}\"), \"missing\")", at(base, target))
+        }
         Statement::Template(base, target) => {
+            // The same function, by either of its names.
+            let namespace = if *base == Base::Root { "core::" } else { "" };
             format!(
-                "try(templatefile(\"{}\", {{ x = \"X\" }}), \"missing\")",
+                "try({namespace}templatefile(\"{}\", {{ x = \"X\" }}), \"missing\")",
                 at(base, target)
             )
         }
