@@ -12,6 +12,7 @@ pub mod reconcile;
 pub mod schedule;
 
 mod run;
+mod runs;
 mod sources;
 
 pub use run::{Options, RunError, run};

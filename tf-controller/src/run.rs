@@ -5,6 +5,7 @@ use crate::{
     executor::{Executor, RunRef},
     inputs::{DefaultBackend, Place, SecretPlace, reads},
     reconcile::{Artifacts, Context, Pulses, Spent, Stacks, in_order, neighbours, stack_of, version},
+    runs,
     schedule::{Limits, Places},
     sources::{self, Known},
 };
@@ -105,15 +106,7 @@ pub async fn run<E: Executor + 'static>(
     let (context, turns) = context(&options, client.clone(), executor, &stacks, &stop)?;
     take_stock(&context, &scope, &client, &stop).await;
     // Runs do not carry the labels by which stacks are chosen.
-    let runs = Related::<TerraformRun>::new(
-        client.clone(),
-        Scope {
-            labels: None,
-            namespace: scope.namespace,
-        },
-    );
-    let seen = runs.objects();
-    let changed_runs = runs.keys(|run| [stack_of(&run)]);
+    let (owners, changed_runs) = runs::changed(client.clone(), scope.namespace.as_ref());
     let foreign = sources::of_others(&client, elsewhere.namespace.as_ref(), &stacks);
     let (git, listed_sources) = readers_of_sources(&client, &elsewhere, stacks.clone());
     let (secrets, listed_secrets) =
@@ -127,7 +120,7 @@ pub async fn run<E: Executor + 'static>(
         ended,
         |mut ended| async move { Some((ended.recv().await?, ended)) },
     )
-    .filter_map(move |run| std::future::ready(owner_of(&seen, &run)));
+    .filter_map(move |run| std::future::ready(owners.of(&key_of(&run))));
     watch
         .trigger(changed_runs)
         .trigger(git)
@@ -316,11 +309,9 @@ fn behind(stacks: &Objects<Terraform>, known: &Known, source: &GitRepository) ->
     in_order(keys, stacks)
 }
 
-/// The stack of a run whose process has ended.
-fn owner_of(runs: &Objects<TerraformRun>, run: &RunRef) -> Option<ObjectKey> {
-    let key = ObjectKey {
+fn key_of(run: &RunRef) -> ObjectKey {
+    ObjectKey {
         namespace: run.namespace.clone(),
         name: run.name.clone(),
-    };
-    runs.get(&key).map(|run| stack_of(&run))
+    }
 }
