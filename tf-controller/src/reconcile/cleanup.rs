@@ -8,7 +8,11 @@ use super::{
 use crate::executor::RunRef;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::DeleteParams};
-use sluice_api::{annotation::BREAK_THE_GLASS, run::TerraformRun, terraform::Terraform};
+use sluice_api::{
+    annotation::{BREAK_THE_GLASS, REQUESTED_AT},
+    run::TerraformRun,
+    terraform::Terraform,
+};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_runner::bundle;
 use std::{
@@ -143,7 +147,7 @@ fn superfluous(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
     names
 }
 
-/// The last plan, the last apply, and the session that the object's annotation asked for.
+/// The last plan, the last apply, and what the object's annotations asked for: without these runs it would be owed once more.
 fn kept(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
     let planned = |run: &TerraformRun| run.status.as_ref().is_some_and(|s| s.has_changes.is_some());
     // One whose plan was stale applied nothing: plan ids are bound to the one before it.
@@ -152,12 +156,16 @@ fn kept(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
             .as_ref()
             .is_some_and(|s| s.attempted_apply && s.reason != STALE)
     };
-    let token = stack.annotations().get(BREAK_THE_GLASS);
-    let session = |run: &TerraformRun| token.is_some() && run.annotations().get(BREAK_THE_GLASS) == token;
+    let took_up = |run: &TerraformRun, asked: &str| {
+        let token = stack.annotations().get(asked);
+        token.is_some() && run.annotations().get(asked) == token
+    };
+    let session = |run: &TerraformRun| took_up(run, BREAK_THE_GLASS);
+    let request = |run: &TerraformRun| took_up(run, REQUESTED_AT);
     let last = |test: &dyn Fn(&TerraformRun) -> bool| {
         ended.iter().rev().find(|run| test(run)).map(|run| run.name_any())
     };
-    [last(&planned), last(&applied), last(&session)]
+    [last(&planned), last(&applied), last(&session), last(&request)]
         .into_iter()
         .flatten()
         .collect()
@@ -248,20 +256,17 @@ mod tests {
     }
 
     #[test]
-    fn the_session_that_an_annotation_asked_for_stays_as_long_as_it_asks() {
-        let mut session = run(
-            1,
-            &json!({ "action": "BreakTheGlass", "trigger": "Request" }),
-            &json!({ "hasChanges": null }),
-        );
-        session
-            .annotations_mut()
-            .insert(BREAK_THE_GLASS.to_owned(), "now".to_owned());
-        let mut runs = vec![session];
-        runs.extend(checks(2..31, &json!({})));
-        let names = |stack: &Terraform| left(stack, runs.clone())[0].name_any();
-        assert_eq!(names(&stack(&json!({ BREAK_THE_GLASS: "now" }))), "net-u1-1");
-        assert_ne!(names(&stack(&json!({ BREAK_THE_GLASS: "later" }))), "net-u1-1");
-        assert_ne!(names(&stack(&json!({}))), "net-u1-1");
+    fn what_an_annotation_asked_for_stays_as_long_as_it_asks() {
+        for (asked, action) in [(BREAK_THE_GLASS, "BreakTheGlass"), (REQUESTED_AT, "Plan")] {
+            let spec = json!({ "action": action, "trigger": "Request" });
+            let mut first = run(1, &spec, &json!({ "hasChanges": null }));
+            first.annotations_mut().insert(asked.to_owned(), "now".to_owned());
+            let mut runs = vec![first];
+            runs.extend(checks(2..31, &json!({})));
+            let names = |stack: &Terraform| left(stack, runs.clone())[0].name_any();
+            assert_eq!(names(&stack(&json!({ asked: "now" }))), "net-u1-1");
+            assert_ne!(names(&stack(&json!({ asked: "later" }))), "net-u1-1");
+            assert_ne!(names(&stack(&json!({}))), "net-u1-1");
+        }
     }
 }

@@ -120,7 +120,8 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
 /// a check that failed is made again.
 pub(crate) fn is_drift_check(history: &History, fact: &RunFact) -> bool {
     let checks = match fact.trigger {
-        Trigger::Interval | Trigger::Request => true,
+        // Of a stack that is as wanted: outputs that are gone change nothing of what it holds.
+        Trigger::Interval | Trigger::Request | Trigger::Repair => true,
         Trigger::Retry | Trigger::Spec => history.checked && fact.action == RunAction::Plan,
         _ => false,
     };

@@ -157,7 +157,7 @@ async fn outputs_have_aliases_types_labels_and_come_back_when_they_are_lost() {
     world
         .run("net", "a repair", |run| run.spec.trigger.as_str() == "Repair")
         .await;
-    world.ready("net", "True TerraformPlannedNoChanges").await;
+    world.ready("net", "True NoDrift").await;
     assert_eq!(keys().await, all);
     // Keys of somebody else go, keys that are missing come, at the next look.
     let other = json!({ "data": { "list": null, "stranger": "eA==" } });
@@ -165,6 +165,12 @@ async fn outputs_have_aliases_types_labels_and_come_back_when_they_are_lost() {
         .await
         .unwrap();
     world.request("net", "look").await;
+    world
+        .run("net", "a look", |run| {
+            let ended = run.status.as_ref().is_some_and(|status| status.phase.is_final());
+            run.spec.trigger.as_str() == "Request" && ended
+        })
+        .await;
     world.ready("net", "True NoDrift").await;
     assert_eq!(keys().await, all);
 }

@@ -45,6 +45,7 @@ fn histories() {
         ("applied", vec![planned(1, "Revision"), apply(2, json!({ "attemptedApply": true }))]),
         ("stale", vec![applied(1, &[]), planned(2, "Revision"), apply(3, json!({ "phase": "Failed", "reason": "PlanStale", "attemptedApply": true }))]),
         ("drift", vec![applied(1, &[]), planned(2, "Interval")]),
+        ("drift beside lost outputs", vec![applied(1, &[]), planned(2, "Repair")]),
         ("drift again", vec![applied(1, &[]), planned(2, "Interval"), planned(3, "Interval")]),
         ("a check of a plan that waits is no drift", vec![planned(1, "Revision"), planned(2, "Request")]),
         ("a check of other inputs is no drift", vec![run(1, json!({ "inputsDigest": "i0" }), json!({})), planned(2, "Interval")]),
@@ -58,6 +59,7 @@ fn histories() {
     applied: active none, last net-u1-2 Succeeded, pending none, checked false, started net-u1-2, next 3
     stale: active none, last net-u1-3 Failed, pending none, checked false, started net-u1-1, next 4
     drift: active none, last net-u1-2 Succeeded, pending net-u1-2 drift=true, checked true, started net-u1-1, next 3
+    drift beside lost outputs: active none, last net-u1-2 Succeeded, pending net-u1-2 drift=true, checked true, started net-u1-1, next 3
     drift again: active none, last net-u1-3 Succeeded, pending net-u1-3 drift=true, checked true, started net-u1-1, next 4
     a check of a plan that waits is no drift: active none, last net-u1-2 Succeeded, pending net-u1-2 drift=false, checked false, started none, next 3
     a check of other inputs is no drift: active none, last net-u1-2 Succeeded, pending net-u1-2 drift=false, checked false, started none, next 3
