@@ -42,6 +42,8 @@ pub enum Step {
     Start(NewRun),
     /// Something must be run, and there is no place for it now. Never said by [`decide`], which knows this stack alone.
     Wait,
+    /// Something must be run, and the API takes no run, for this reason. Never said by [`decide`] either.
+    NotMade(String),
     /// A run is in progress: look after it.
     Follow,
     /// Nothing is left to do for a deleted stack: let it go.

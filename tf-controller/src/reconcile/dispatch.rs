@@ -1,4 +1,4 @@
-//! Carries the decision out: makes the run, its bundle, starts it, and looks after the one in progress.
+//! Makes the run that was decided on, then its bundle, and starts it.
 
 use super::{
     Context,
@@ -6,12 +6,13 @@ use super::{
     resolve::{self, Resolved},
 };
 use crate::{
-    decide::{Facts, Health, History, Inputs, NewRun, Progress, RunAction, Upkeep, upkeep},
-    executor::{ExecutorError, Liveness, RunRef},
+    decide::{Health, History, NewRun, RunAction},
+    executor::{ExecutorError, RunRef},
 };
 use kube::{
     Api, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
+    core::Status,
 };
 use serde_json::json;
 use sluice_api::{
@@ -22,7 +23,6 @@ use sluice_api::{
 };
 use sluice_tf_runner::bundle::Bundle;
 use std::collections::BTreeMap;
-use tokio::time::Instant;
 
 /// Why a run could not be started or looked after. All are tried again.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +36,24 @@ pub(super) enum DispatchError {
     /// The name of the new run is taken by one that is not this stack's, or has ended.
     #[error("run {0} is there already and is another one; delete it")]
     NameTaken(String),
+}
+
+impl DispatchError {
+    /// What the user is told where the API refuses for good: a quota, a namespace that is going, an admission rule. The rest
+    /// is nobody's business, and over soon.
+    pub(super) fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Api(kube::Error::Api(status)) if is_refused(status) => {
+                Some(format!("cannot make a run: {}", status.message))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the same request would be refused again.
+const fn is_refused(status: &Status) -> bool {
+    matches!(status.code, 400 | 403 | 413 | 422)
 }
 
 /// What a new run is made of.
@@ -60,107 +78,6 @@ pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<(), Di
         launch(&run, order.resolved, order.history, context).await?;
     }
     Ok(())
-}
-
-/// The run in progress: started if nobody did, declared lost if its process is gone, or was not heard of for long.
-pub(super) async fn follow(
-    run: &TerraformRun,
-    resolved: Option<&Resolved>,
-    facts: &Facts,
-    context: &Context,
-) -> Result<(), DispatchError> {
-    let reference = reference(run);
-    let seen = context.executor.liveness(reference.clone(), site(run)).await?;
-    if seen == Liveness::Alive {
-        return Ok(());
-    }
-    // Its last report may be newer than what was read before the process was looked at; and where another controller has
-    // started it meanwhile, a claim is read here whose process was not there a moment ago. So: read, then look again.
-    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &reference.namespace);
-    let Some(fresh) = api.get_opt(&reference.name).await? else {
-        return Ok(());
-    };
-    let status = fresh.status.clone().unwrap_or_default();
-    let step = upkeep(Progress {
-        alive: lives(&fresh, context).await?,
-        ended: status.phase.is_final(),
-        claimed: status.claim.is_some(),
-        made_of: &fresh.spec.inputs_digest,
-        now: resolved.map(|resolved| resolved.inputs.as_str()),
-    });
-    let (phase, reason, message) = match (step, resolved) {
-        (Upkeep::Launch, Some(resolved)) => return launch(&fresh, resolved, &facts.history, context).await,
-        (Upkeep::Leave | Upkeep::Launch, _) => return Ok(()),
-        (Upkeep::Lose, _) => (
-            Phase::Lost,
-            "RunLost",
-            "the run's process is gone without a report, or was not heard of for too long".to_owned(),
-        ),
-        (Upkeep::Outdated, _) => (
-            Phase::Superseded,
-            "InputsChanged",
-            "its inputs changed before it began".to_owned(),
-        ),
-        (Upkeep::Unknown, _) => {
-            let why = withheld(facts);
-            (Phase::Superseded, why.reason, why.message)
-        }
-    };
-    end(&api, &fresh, phase, reason, &message, context).await
-}
-
-/// Why a run that nobody has begun ends without its inputs having been looked at, or had.
-#[derive(Debug, PartialEq, Eq)]
-struct Withheld {
-    reason: &'static str,
-    message: String,
-}
-
-fn withheld(facts: &Facts) -> Withheld {
-    let because = |reason, message: &str| Withheld {
-        reason,
-        message: message.to_owned(),
-    };
-    if facts.suspended {
-        return because("Suspended", "the object was suspended before it began");
-    }
-    if let Some(refused) = &facts.refused {
-        let text = format!("the spec was changed before it began to what cannot be carried out: {refused}");
-        return because("InvalidToolVersion", &text);
-    }
-    match &facts.inputs {
-        Inputs::Failed { message, .. } => {
-            let text = format!("its inputs could no longer be had before it began: {message}");
-            because("InputsUnknown", &text)
-        }
-        _ if facts.deleting => because("Deleted", "the object was deleted before it began"),
-        Inputs::Unresolved | Inputs::Known(_) => {
-            because("InputsUnknown", "its source was gone before it began")
-        }
-    }
-}
-
-/// Where the locks of the runner are seen; empty before it claims the run.
-fn site(run: &TerraformRun) -> String {
-    let claim = run.status.as_ref().and_then(|status| status.claim.as_ref());
-    claim.map(|claim| claim.site.clone()).unwrap_or_default()
-}
-
-/// Whether the runner lives, as far as can be told from here.
-async fn lives(run: &TerraformRun, context: &Context) -> Result<bool, DispatchError> {
-    let seen = context.executor.liveness(reference(run), site(run)).await?;
-    Ok(match seen {
-        Liveness::Alive => true,
-        Liveness::Gone => false,
-        Liveness::Elsewhere => {
-            let beat = run
-                .status
-                .as_ref()
-                .and_then(|status| status.heartbeat_at.as_ref());
-            let beat = beat.map(|time| time.0);
-            context.pulses.lives(&reference(run), beat, Instant::now())
-        }
-    })
 }
 
 async fn create(order: &Order<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {
@@ -265,7 +182,7 @@ fn deadline(stack: &Terraform, context: &Context) -> Interval {
 
 /// Stores the bundle and starts the runner; both are harmless when done already. What cannot be carried out ends the run:
 /// so it is told, counted and tried again like any failure.
-async fn launch(
+pub(super) async fn launch(
     run: &TerraformRun,
     resolved: &Resolved,
     history: &History,
@@ -302,6 +219,10 @@ async fn launch(
     match secrets.create(&PostParams::default(), &secret).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        Err(kube::Error::Api(status)) if is_refused(&status) => {
+            let text = format!("cannot store what the run is given: {}", status.message);
+            return end(&runs, run, Phase::Failed, "TFExecNewFailed", &text, context).await;
+        }
         Err(error) => return Err(error.into()),
     }
     match context.executor.start(reference(run)).await {
@@ -314,7 +235,7 @@ async fn launch(
 }
 
 /// Ends a run in the name of its runner, which is not there; a runner that reports meanwhile wins.
-async fn end(
+pub(super) async fn end(
     api: &Api<TerraformRun>,
     run: &TerraformRun,
     phase: Phase,
@@ -344,47 +265,9 @@ async fn end(
     }
 }
 
-fn reference(run: &TerraformRun) -> RunRef {
+pub(super) fn reference(run: &TerraformRun) -> RunRef {
     RunRef {
         namespace: run.namespace().unwrap_or_default(),
         name: run.name_any(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decide::facts_of_a_new_stack;
-
-    #[test]
-    fn a_run_that_never_began_says_what_kept_it_from_beginning() {
-        let why = |edit: &dyn Fn(&mut Facts)| {
-            let mut facts = facts_of_a_new_stack();
-            facts.inputs = Inputs::Unresolved;
-            edit(&mut facts);
-            let why = withheld(&facts);
-            format!("{}: {}", why.reason, why.message)
-        };
-        let failed = |f: &mut Facts| {
-            f.inputs = Inputs::Failed {
-                reason: "VarsGenerationFailed",
-                message: "cannot read Secret login".into(),
-            };
-        };
-        insta::assert_snapshot!([
-            why(&|f| f.suspended = true),
-            why(&|f| f.refused = Some("spec.tool.version: no version".into())),
-            why(&failed),
-            why(&|f| f.deleting = true),
-            why(&|f| { f.deleting = true; failed(f); }),
-            why(&|_| ()),
-        ].join("\n"), @"
-        Suspended: the object was suspended before it began
-        InvalidToolVersion: the spec was changed before it began to what cannot be carried out: spec.tool.version: no version
-        InputsUnknown: its inputs could no longer be had before it began: cannot read Secret login
-        Deleted: the object was deleted before it began
-        InputsUnknown: its inputs could no longer be had before it began: cannot read Secret login
-        InputsUnknown: its source was gone before it began
-        ");
     }
 }

@@ -1,8 +1,10 @@
 //! One pass over one stack: observe -> resolve -> decide -> dispatch -> report. This file alone knows the order.
 
+mod carry_out;
 mod cleanup;
 mod dependencies;
 mod dispatch;
+mod follow;
 mod gather;
 mod history;
 mod last_resort;
@@ -21,12 +23,12 @@ pub(crate) use pulse::Pulses;
 pub use resolve::Artifacts;
 
 use crate::{
-    decide::{Facts, Inputs, Phase, Rest, RunAction, Step, decide},
+    decide::{Facts, Inputs, Phase, Step, decide},
     executor::Executor,
     inputs,
-    schedule::{Places, Rank},
+    schedule::Places,
 };
-use dispatch::{DispatchError, Order};
+use carry_out::carry_out;
 use gather::{approval_of, gather, glass};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -50,12 +52,7 @@ use sluice_runtime::{
     status::{Applied, WriteError},
     watch::{Next, Objects, Reconciler},
 };
-use std::{path::PathBuf, sync::Arc, time::Duration};
-
-/// How often a run in progress is looked at when nothing is heard of it.
-const LOOK: Duration = Duration::from_secs(10);
-/// How soon a stack that waits for a place is looked at if nobody calls it: a safeguard, places are announced.
-const PLACE: Duration = Duration::from_secs(600);
+use std::{path::PathBuf, sync::Arc};
 
 /// What passes need of the world.
 pub struct Context {
@@ -243,92 +240,6 @@ async fn resolve_inputs(
         return last_resort::resolve(stack, observed, facts, context).await;
     }
     None
-}
-
-/// Does what was decided. A start for which there is no place waits for one.
-async fn carry_out(
-    stack: &Terraform,
-    observed: &Observed,
-    facts: &Facts,
-    resolved: Option<&Resolved>,
-    step: &mut Step,
-    context: &Context,
-) -> Result<Next, PassError> {
-    let failed = |error: DispatchError| PassError::Dispatch {
-        stack: stack.name_any(),
-        text: error.to_string(),
-    };
-    let key = ObjectKey::of(stack);
-    match (&*step, resolved) {
-        (Step::Start(new), Some(resolved)) => {
-            // A session works little and lasts long: it takes nobody's place.
-            let placed =
-                new.action == RunAction::BreakTheGlass || context.places.take(&key, Rank::of(new.trigger));
-            if !placed {
-                *step = Step::Wait;
-                return Ok(Next::After(PLACE));
-            }
-            let order = Order {
-                stack,
-                new,
-                history: &facts.history,
-                resolved,
-                request: facts.request.as_deref(),
-            };
-            dispatch::start(&order, context).await.map_err(failed)?;
-            Ok(Next::After(LOOK))
-        }
-        (Step::Start(_), None) | (Step::Release | Step::Wait, _) => Ok(Next::OnChange),
-        (Step::Follow, resolved) => {
-            let running = facts.history.active.as_ref();
-            if running.is_some_and(|run| run.action == RunAction::BreakTheGlass) {
-                context.places.free(&key);
-            } else {
-                context.places.hold(&key);
-            }
-            let active = running.map(|run| run.name.as_str());
-            if let Some(run) = observed
-                .runs
-                .iter()
-                .find(|run| run.metadata.name.as_deref() == active)
-            {
-                dispatch::follow(run, resolved, facts, context)
-                    .await
-                    .map_err(failed)?;
-            }
-            Ok(Next::After(LOOK))
-        }
-        (Step::Rest(rest), _) => {
-            context.places.free(&key);
-            Ok(after_rest(rest, facts))
-        }
-    }
-}
-
-fn after_rest(rest: &Rest, facts: &Facts) -> Next {
-    let until = |when: Timestamp| {
-        let wait = Duration::try_from(when.duration_since(facts.now)).unwrap_or_default();
-        Next::After(wait.max(Duration::from_millis(100)))
-    };
-    let retry = Duration::try_from(facts.retry.interval)
-        .unwrap_or_default()
-        .max(Duration::from_secs(1));
-    match rest {
-        Rest::RetryAt(when) | Rest::Steady(when) | Rest::ShowPlan { again: Some(when) } => until(*when),
-        Rest::Source | Rest::InputsUnknown | Rest::Dependencies | Rest::Dependants => Next::After(retry),
-        Rest::AwaitApproval => match &facts.history.pending {
-            Some(pending) if pending.drift => until(facts.due(pending.planned)),
-            _ => Next::OnChange,
-        },
-        Rest::Suspended
-        | Rest::DeletionSuspended
-        | Rest::Refused
-        | Rest::Contradiction
-        | Rest::RetryLimit
-        | Rest::GlassRefused
-        | Rest::GlassOver
-        | Rest::ShowPlan { again: None } => Next::OnChange,
-    }
 }
 
 /// Writes the status, then tells the events of what was new in it.

@@ -29,6 +29,7 @@ mod locks;
 mod looks;
 mod plans;
 mod provider;
+mod refusals;
 mod repeats;
 mod secrecy;
 mod service;

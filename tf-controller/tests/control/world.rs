@@ -88,7 +88,7 @@ impl World {
         Self::serving(&[]).await
     }
 
-    /// The same, with more definitions.
+    /// The same, with more definitions, or others in place of ours.
     pub(crate) async fn serving(more: &[Value]) -> Self {
         Self::of(tempfile::tempdir().unwrap(), Store::memory(), more).await
     }
@@ -104,8 +104,13 @@ impl World {
         http::install_crypto();
         let mut definitions = serde_json::to_value(sluice_api::crds()).unwrap();
         loosen(&mut definitions);
-        definitions.as_array_mut().unwrap().extend_from_slice(more);
-        let definitions: Vec<_> = serde_json::from_value(definitions).unwrap();
+        let definitions = definitions.as_array_mut().unwrap();
+        definitions.retain(|ours| {
+            more.iter()
+                .all(|one| one["metadata"]["name"] != ours["metadata"]["name"])
+        });
+        definitions.extend_from_slice(more);
+        let definitions: Vec<_> = serde_json::from_value(json!(definitions)).unwrap();
         let embedded = Server::builder().crds(definitions).store(store).build().unwrap();
         let serving = embedded
             .serve("127.0.0.1:0".parse().unwrap(), &dir.path().join("api"))

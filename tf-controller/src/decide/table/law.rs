@@ -18,6 +18,7 @@ pub(crate) fn broken(facts: &Facts, step: &Step) -> Option<&'static str> {
         Step::Release => released(facts),
         Step::Rest(_) => rested(facts, step),
         Step::Wait => Some("whether there is a place is not known here"),
+        Step::NotMade(_) => Some("what the API takes is not known here"),
     }
 }
 

@@ -92,7 +92,7 @@ fn decide_now(world: &World, stack: &Stack) -> Decided {
                 decided.intent = Intent::Handle { token: stack.request };
             }
         }
-        Step::Wait => {}
+        Step::Wait | Step::NotMade(_) => {}
     }
     decided
 }
@@ -134,7 +134,10 @@ fn is_unwoken(rest: &Rest, facts: &Facts) -> bool {
         ..facts.clone()
     };
     let starts = matches!(decide(&later), Step::Start(_) | Step::Release);
-    let sleeps = matches!(crate::reconcile::after_rest(rest, facts), Next::OnChange);
+    let sleeps = matches!(
+        crate::reconcile::carry_out::after_rest(rest, facts),
+        Next::OnChange
+    );
     starts && sleeps
 }
 

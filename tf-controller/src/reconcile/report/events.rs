@@ -45,6 +45,9 @@ pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus)
         events.push(Event::normal("TerraformPlanReplaced", text));
     }
     events.extend(asked_anew(report));
+    if let (Step::NotMade(why), true) = (report.step, ready_is_new) {
+        events.push(Event::warning("ReconciliationFailed", why.as_str()));
+    }
     if let Step::Rest(rest) = report.step {
         if ready_is_new {
             events.extend(resting(report, rest, after));

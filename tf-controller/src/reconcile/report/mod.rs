@@ -66,7 +66,7 @@ impl<'a> Report<'a> {
             return false;
         };
         self.facts.history.active.is_none()
-            && !matches!(self.step, Step::Start(_))
+            && !matches!(self.step, Step::Start(_) | Step::NotMade(_))
             && self
                 .facts
                 .history
@@ -199,7 +199,7 @@ fn outcome(report: &Report<'_>, status: &mut TerraformStatus) {
     };
     lock(report, status);
     inventory(report, status);
-    if matches!(report.step, Step::Rest(_)) {
+    if matches!(report.step, Step::Rest(_) | Step::NotMade(_)) {
         status.observed_generation = Some(report.facts.generation);
     }
 }

@@ -27,6 +27,8 @@ const GLASS_REFUSED: &str = "Breaking the glass is not allowed: the controller w
     --allow-break-the-glass; set breakTheGlass: false, or remove the annotation, to go on";
 /// The reason of a look for drift that failed.
 pub(super) const LOOK_FAILED: &str = "DriftDetectionFailed";
+/// The reason of a stack whose run the API does not take.
+const NOT_MADE: &str = "TFExecNewFailed";
 const RETRYING: &str = "ProgressingWithRetry";
 
 fn ready(truth: Truth, reason: impl Into<String>, message: impl Into<String>) -> Verdict<Kind> {
@@ -101,6 +103,7 @@ pub(super) fn told(report: &Report<'_>) -> Told {
             PROGRESSING,
             "Waiting for a free place to run",
         )),
+        Step::NotMade(why) => retried(ready(Truth::False, NOT_MADE, why.as_str())),
         Step::Release => going(ready(Truth::Unknown, PROGRESSING, "Deletion in progress")),
         Step::Follow => going(following(report)),
         Step::Rest(rest) => resting(report, rest),

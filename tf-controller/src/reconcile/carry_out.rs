@@ -1,0 +1,124 @@
+//! Does what was decided, and tells when to look again.
+
+use super::{
+    Context, PassError,
+    dispatch::{self, DispatchError, Order},
+    follow,
+    observe::Observed,
+    resolve::Resolved,
+};
+use crate::{
+    decide::{Facts, Rest, RunAction, Step},
+    schedule::Rank,
+};
+use jiff::Timestamp;
+use kube::ResourceExt;
+use sluice_api::terraform::Terraform;
+use sluice_runtime::{schedule::ObjectKey, watch::Next};
+use std::time::Duration;
+
+/// How often a run in progress is looked at when nothing is heard of it.
+const LOOK: Duration = Duration::from_secs(10);
+/// How soon a stack that waits for a place is looked at if nobody calls it: a safeguard, places are announced.
+const PLACE: Duration = Duration::from_secs(600);
+
+/// Does what was decided. A start for which there is no place waits for one.
+pub(super) async fn carry_out(
+    stack: &Terraform,
+    observed: &Observed,
+    facts: &Facts,
+    resolved: Option<&Resolved>,
+    step: &mut Step,
+    context: &Context,
+) -> Result<Next, PassError> {
+    let failed = |error: DispatchError| PassError::Dispatch {
+        stack: stack.name_any(),
+        text: error.to_string(),
+    };
+    let key = ObjectKey::of(stack);
+    match (&*step, resolved) {
+        (Step::Start(new), Some(resolved)) => {
+            // A session works little and lasts long: it takes nobody's place.
+            let placed =
+                new.action == RunAction::BreakTheGlass || context.places.take(&key, Rank::of(new.trigger));
+            if !placed {
+                *step = Step::Wait;
+                return Ok(Next::After(PLACE));
+            }
+            let order = Order {
+                stack,
+                new,
+                history: &facts.history,
+                resolved,
+                request: facts.request.as_deref(),
+            };
+            match dispatch::start(&order, context).await {
+                Ok(()) => Ok(Next::After(LOOK)),
+                Err(error) => {
+                    // It is needed by others until the next try. Should a run be there all the same, that one follows it.
+                    context.places.free(&key);
+                    let why = error.refusal().ok_or_else(|| failed(error))?;
+                    *step = Step::NotMade(why);
+                    Ok(Next::After(pause(facts)))
+                }
+            }
+        }
+        (Step::Start(_), None) | (Step::Release | Step::Wait | Step::NotMade(_), _) => Ok(Next::OnChange),
+        (Step::Follow, resolved) => {
+            let running = facts.history.active.as_ref();
+            if running.is_some_and(|run| run.action == RunAction::BreakTheGlass) {
+                context.places.free(&key);
+            } else {
+                context.places.hold(&key);
+            }
+            let active = running.map(|run| run.name.as_str());
+            if let Some(run) = observed
+                .runs
+                .iter()
+                .find(|run| run.metadata.name.as_deref() == active)
+            {
+                follow::follow(run, resolved, facts, context)
+                    .await
+                    .map_err(failed)?;
+            }
+            Ok(Next::After(LOOK))
+        }
+        (Step::Rest(rest), _) => {
+            context.places.free(&key);
+            Ok(after_rest(rest, facts))
+        }
+    }
+}
+
+/// When to look again, with nothing to do now.
+pub(super) fn after_rest(rest: &Rest, facts: &Facts) -> Next {
+    let until = |when: Timestamp| {
+        let wait = Duration::try_from(when.duration_since(facts.now)).unwrap_or_default();
+        Next::After(wait.max(Duration::from_millis(100)))
+    };
+    match rest {
+        Rest::RetryAt(when) | Rest::Steady(when) | Rest::ShowPlan { again: Some(when) } => until(*when),
+        Rest::Source | Rest::InputsUnknown | Rest::Dependencies | Rest::Dependants => {
+            Next::After(pause(facts))
+        }
+        Rest::AwaitApproval => match &facts.history.pending {
+            Some(pending) if pending.drift => until(facts.due(pending.planned)),
+            _ => Next::OnChange,
+        },
+        Rest::Suspended
+        | Rest::DeletionSuspended
+        | Rest::Refused
+        | Rest::Contradiction
+        | Rest::RetryLimit
+        | Rest::GlassRefused
+        | Rest::GlassOver
+        | Rest::ShowPlan { again: None } => Next::OnChange,
+    }
+}
+
+/// The time until what is missing is looked for again.
+fn pause(facts: &Facts) -> Duration {
+    Duration::try_from(facts.retry.interval)
+        .unwrap_or_default()
+        .max(Duration::from_secs(1))
+}
