@@ -336,6 +336,28 @@ fn a_reason_quotes_no_more_than_the_beginning_of_what_it_is_about() {
 }
 
 #[test]
+fn an_object_with_very_many_keys_is_not_compared_with_itself() {
+    let keys = |count: u32| {
+        (0..count)
+            .map(|key| format!("k{key}=1"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let wide = |count| {
+        closure(
+            &[(
+                "a/main.tf",
+                &format!("locals {{ x = {{\n{}\n}} }}\n", keys(count)),
+            )],
+            "a",
+        )
+        .wide
+    };
+    assert_eq!(wide(1000), None);
+    assert!(wide(100_000).unwrap().contains("too many keys"));
+}
+
+#[test]
 fn deep_nesting_is_survived() {
     for text in [
         "(".repeat(100_000),

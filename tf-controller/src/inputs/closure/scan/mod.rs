@@ -11,6 +11,8 @@ pub(super) use path::Origin;
 const DEEPEST: usize = 200;
 /// Chained conditionals nest as well.
 const CONDITIONALS: usize = 2000;
+/// More signs that could stand behind a key are not parsed: the parser compares each key of an object with all before it.
+const KEYS: usize = 20_000;
 /// The parser's thread: enough for what the two bounds above let pass.
 const STACK: usize = 64 << 20;
 
@@ -109,6 +111,9 @@ pub(super) fn scan(bytes: &[u8], json: bool) -> Findings {
     }
     if is_too_nested(text) {
         return Findings::wide("is nested too deeply to be read for what it names");
+    }
+    if text.bytes().filter(|byte| matches!(byte, b'=' | b':')).count() > KEYS {
+        return Findings::wide("has too many keys to be read for what it names");
     }
     let owned = text.to_owned();
     let parser = std::thread::Builder::new()
