@@ -3,7 +3,7 @@
 
 use crate::{
     within_deadline, without_cluster,
-    world::{Origin, World},
+    world::{Origin, World, ready},
 };
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Secret};
 use kube::{
@@ -96,20 +96,6 @@ impl Telling {
             .flat_map(|secret| secret.data.unwrap_or_default());
         data.map(|(key, _)| key).collect()
     }
-}
-
-/// `status reason message`.
-fn ready(object: &Value) -> String {
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    let found = conditions
-        .into_iter()
-        .flatten()
-        .find(|one| one["type"] == "Ready");
-    found.map_or_else(String::new, |one| {
-        ["status", "reason", "message"]
-            .map(|field| one[field].as_str().unwrap_or_default())
-            .join(" ")
-    })
 }
 
 /// Applied in order, held by the policy, approved; plans and what was applied are sealed.

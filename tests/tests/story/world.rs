@@ -1,6 +1,7 @@
 //! What the story is told in: a repository on a real Git server, and, for the tests on a cluster, the control plane with
 //! both controllers as processes.
 
+use serde_json::Value;
 use sluice_harness::{
     cli,
     cluster::ControlPlane,
@@ -276,4 +277,18 @@ pub(crate) async fn kubectl(folder: &Path, arguments: &[&str]) -> String {
         text(&output.stderr)
     );
     text(&output.stdout)
+}
+
+/// `status reason message` of `Ready`.
+pub(crate) fn ready(object: &Value) -> String {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    let found = conditions
+        .into_iter()
+        .flatten()
+        .find(|one| one["type"] == "Ready");
+    found.map_or_else(String::new, |one| {
+        ["status", "reason", "message"]
+            .map(|field| one[field].as_str().unwrap_or_default())
+            .join(" ")
+    })
 }

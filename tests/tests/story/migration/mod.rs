@@ -10,7 +10,7 @@ mod upstream;
 
 use crate::{
     within_deadline, without_cluster,
-    world::{Controller, Origin, controller, free_port, source_controller},
+    world::{Controller, Origin, controller, free_port, ready, source_controller},
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt, api::ListParams};
@@ -213,20 +213,6 @@ async fn program(plane: &ControlPlane, folder: &Path) -> (Controller, u16) {
         format!("--work-root={}", folder.join("work").display()),
     ]);
     (controller(plane, "tf-controller", arguments, folder).await, port)
-}
-
-/// `status reason message`.
-fn ready(object: &Value) -> String {
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    let found = conditions
-        .into_iter()
-        .flatten()
-        .find(|one| one["type"] == "Ready");
-    found.map_or_else(String::new, |one| {
-        ["status", "reason", "message"]
-            .map(|field| one[field].as_str().unwrap_or_default())
-            .join(" ")
-    })
 }
 
 /// The id of the plan that waits.

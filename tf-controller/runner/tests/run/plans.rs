@@ -26,6 +26,18 @@ fn inputs() -> Value {
     json!({ "inputsDigest": "hmac-sha256:11" })
 }
 
+/// The id of a plan that is made now, with changes.
+async fn planned(world: &World) -> String {
+    let planned = world.run(Wish::plan().with(inputs())).await;
+    assert_eq!(
+        ending(&planned),
+        "Succeeded TerraformPlannedWithChanges",
+        "{:?}",
+        planned.status
+    );
+    status(&planned).plan_id
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_plans_of_the_same_inputs_in_two_directories_have_one_id() {
     let mut ids = Vec::new();
@@ -33,14 +45,7 @@ async fn ten_plans_of_the_same_inputs_in_two_directories_have_one_id() {
         let world = World::new("").await;
         world.commit(&[("main.tf", VOLATILE)]);
         for _ in 0..5 {
-            let planned = world.run(Wish::plan().with(inputs())).await;
-            assert_eq!(
-                ending(&planned),
-                "Succeeded TerraformPlannedWithChanges",
-                "{:?}",
-                planned.status
-            );
-            ids.push(status(&planned).plan_id);
+            ids.push(planned(&world).await);
         }
     }
     assert_eq!(ids.len(), 10);
@@ -65,14 +70,7 @@ async fn a_command_that_comes_from_data_counts_in_the_id() {
         let state = json!({ "version": 4, "terraform_version": "1.0.0", "serial": 1, "lineage": "a",
             "outputs": { "command": { "value": command, "type": "string" } }, "resources": [] });
         std::fs::write(&file, state.to_string()).unwrap();
-        let planned = world.run(Wish::plan().with(inputs())).await;
-        assert_eq!(
-            ending(&planned),
-            "Succeeded TerraformPlannedWithChanges",
-            "{:?}",
-            planned.status
-        );
-        ids.push(status(&planned).plan_id);
+        ids.push(planned(&world).await);
     }
     assert_eq!(ids[0], ids[1]);
     assert_ne!(ids[1], ids[2], "another command");
