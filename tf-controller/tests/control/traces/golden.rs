@@ -1,8 +1,8 @@
 //! A trace as it is written in a test, and whether what was heard is that trace.
 //!
 //! A step is a line about `Ready`, with what else is new in lines that begin with `  +` or `  -`. `? ` before a step: it lies
-//! between two writes of one run with nothing between them that could wait, so it is told or passed over, but never told in
-//! another place. Lines that begin with `#` are for the reader.
+//! between two writes of one run, or of a source, with nothing between them that could wait, so it is told or passed over, but
+//! never told in another place. Lines that begin with `#` are for the reader.
 
 /// A step that is expected.
 #[derive(Debug, PartialEq)]

@@ -40,6 +40,9 @@ async fn no_source_no_artifact_a_broken_artifact_and_a_good_one() {
             r#"
         Ready False ArtifactFailed: GitRepository.source.toolkit.fluxcd.io "code" not found
           + Reconciling True ProgressingWithRetry: GitRepository.source.toolkit.fluxcd.io "code" not found
+        # The source appears before its artifact does.
+        ? Ready False ArtifactFailed: Source is not ready, artifact not found
+          + Reconciling True ProgressingWithRetry: Source is not ready, artifact not found
         Ready False ArtifactFailed: archive is damaged: invalid gzip header
           + Reconciling True ProgressingWithRetry: archive is damaged: invalid gzip header
         Ready False ArtifactFailed: Source is not ready, artifact not found
