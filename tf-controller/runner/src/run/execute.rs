@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::claim::{ClaimError, claim};
 use super::context::Context;
 use super::error::RunError;
+use super::left::Left;
 use super::report::Reporter;
 use super::steps::{Success, in_workspace};
 use super::workdir::{self, Places, Tenant, WorkDirectory};
@@ -200,7 +201,8 @@ async fn prepared<'a>(
         Some(wanted) => tool::selected(search, context.settings.tools.as_deref(), wanted)?,
         None => tool::find(search, bundle.tool.as_deref())?,
     };
-    let mut workspace = Workspace::new(found, directory, module, environment, limits, reporter);
+    let left = Left::by(&context.identity.who);
+    let mut workspace = Workspace::new(found, directory, module, environment, limits, reporter, left);
     workspace.init_arguments = surroundings::init_arguments(&bundle.surroundings);
     Ok(workspace)
 }

@@ -38,7 +38,7 @@ pub(super) async fn session(
     init: &[String],
 ) -> Result<Success, RunError> {
     // What is broken is the reason why somebody comes: the session opens all the same.
-    let trouble = match prepared(bundle, workspace, init).await {
+    let trouble = match prepared(context, bundle, workspace, init).await {
         Ok(()) => String::new(),
         Err(stopped @ RunError::Stopped { .. }) => return Err(stopped),
         Err(error) => {
@@ -76,9 +76,14 @@ pub(super) async fn session(
     Ok(Success::new("BreakTheGlassEnded", &message))
 }
 
-async fn prepared(bundle: &Bundle, workspace: &Workspace<'_>, init: &[String]) -> Result<(), RunError> {
+async fn prepared(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    init: &[String],
+) -> Result<(), RunError> {
     workspace.must(Step::Init, init).await?;
-    select_workspace(bundle, workspace).await
+    select_workspace(context, bundle, workspace).await
 }
 
 /// Waits for the end of the session, and says whose it was.

@@ -16,6 +16,7 @@ mod identity;
 mod inventory;
 mod kept;
 mod lasting;
+mod left;
 mod lock_file;
 mod logged;
 mod made;

@@ -32,7 +32,7 @@ pub(super) async fn carry_out(
         });
     }
     workspace.reporter.say(|status| status.lock = None);
-    if let Err(error) = by_command(bundle, workspace, id, init).await {
+    if let Err(error) = by_command(context, bundle, workspace, id, init).await {
         // A state that does not exist yet is locked while it is made, at init: the CLI cannot release such a lock.
         if !lease(context, id).await {
             return Err(error);
@@ -44,13 +44,14 @@ pub(super) async fn carry_out(
 }
 
 async fn by_command(
+    context: &Context,
     bundle: &Bundle,
     workspace: &Workspace<'_>,
     id: &str,
     init: &[String],
 ) -> Result<(), RunError> {
     workspace.must(Step::Init, init).await?;
-    select_workspace(bundle, workspace).await?;
+    select_workspace(context, bundle, workspace).await?;
     workspace
         .must(Step::Unlock, &argv::force_unlock(id))
         .await

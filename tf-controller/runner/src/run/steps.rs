@@ -78,20 +78,27 @@ pub(super) async fn in_workspace(
     let (told, initialized) = tokio::join!(telling, initializing);
     told?;
     initialized.map_err(RunError::naming_the_field)?;
-    select_workspace(bundle, workspace).await?;
+    select_workspace(context, bundle, workspace).await?;
     errored::push(context, bundle, workspace).await?;
-    if let Some(stored) = stored {
-        apply::prove(context, bundle, workspace, &stored.context).await?;
-        standing::prove(context, run).await?;
-    } else {
-        brought::take_over(context, bundle, workspace).await?;
-        return plan_and_maybe_apply(context, bundle, workspace, run, keep_directory).await;
+    match stored {
+        Some(stored) => {
+            apply::prove(context, bundle, workspace, &stored.context).await?;
+            standing::prove(context, run).await?;
+            apply_and_write(context, bundle, workspace, run, keep_directory).await
+        }
+        None => {
+            brought::take_over(context, bundle, workspace).await?;
+            plan_and_maybe_apply(context, bundle, workspace, run, keep_directory).await
+        }
     }
-    apply_and_write(context, bundle, workspace, run, keep_directory).await
 }
 
 /// After `init`: the workspace of the spec, with the state that it has in the module's directory, if its backend is one of files.
-pub(super) async fn select_workspace(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<(), RunError> {
+pub(super) async fn select_workspace(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+) -> Result<(), RunError> {
     brought::put_back(workspace, &bundle.workspace)?;
     if bundle.workspace == "default" {
         return Ok(());
@@ -103,16 +110,21 @@ pub(super) async fn select_workspace(bundle: &Bundle, workspace: &Workspace<'_>)
         });
     }
     // It may be there already: selecting it tells.
-    let made = workspace
-        .must(Step::Workspace, &argv::workspace_new(&bundle.workspace))
-        .await;
+    let new = argv::workspace_new(&bundle.workspace);
+    let made = unlock::retrying(context, workspace, Step::Workspace, &new, &[0]).await;
     if let Err(stopped @ RunError::Stopped { .. }) = made {
         return Err(stopped);
     }
-    workspace
+    let is_locked = workspace.reporter.said().lock.is_some();
+    let selected = workspace
         .must(Step::Workspace, &argv::workspace_select(&bundle.workspace))
-        .await
-        .map(drop)
+        .await;
+    match (made, selected) {
+        (_, Ok(_)) => Ok(()),
+        // Why there is none tells more than that there is none.
+        (Err(locked), Err(_)) if is_locked => Err(locked),
+        (_, Err(error)) => Err(error),
+    }
 }
 
 async fn plan_and_maybe_apply(

@@ -1,4 +1,4 @@
-//! A state lock that a dead run of ours left behind is released; any other lock stands.
+//! A state lock that a dead run of ours left behind, or a command of this one, is released; any other lock stands.
 //!
 //! The proof: the lock's holder is the user and host of runs of this very stack, and it was taken inside the time of such a
 //! run, which did not end well and did not itself meet that lock; and each run of which this holds is certainly over. One that
@@ -33,16 +33,13 @@ pub(super) async fn retrying(
     let Err(error @ RunError::Command { .. }) = first else {
         return first;
     };
-    let Some(lock) = workspace.reporter.said().lock else {
-        return Err(error);
-    };
-    let Some(run) = dead_holder(context, &lock).await else {
+    let Some((lock, run)) = dead(context, workspace).await else {
         return Err(error);
     };
     tracing::warn!(
         lock = lock.id,
         run,
-        "releasing the state lock of a run that is gone"
+        "releasing the state lock that a run of this stack left behind"
     );
     let released = workspace.must(Step::Unlock, &argv::force_unlock(&lock.id)).await;
     if released.is_err() && !release::lease(context, &lock.id).await {
@@ -50,6 +47,17 @@ pub(super) async fn retrying(
     }
     workspace.reporter.say(|status| status.lock = None);
     workspace.expect(step, words, codes).await
+}
+
+/// The lock that the last command met, if it is certain that nobody holds it, and the run that took it.
+async fn dead(context: &Context, workspace: &Workspace<'_>) -> Option<(LockInfo, String)> {
+    let own = workspace.left.borrow_mut().take();
+    if let Some(own) = own {
+        return Some((own, context.settings.run.clone()));
+    }
+    let lock = workspace.reporter.said().lock?;
+    let run = dead_holder(context, &lock).await?;
+    Some((lock, run))
 }
 
 /// The ended run of this stack that took the lock, if that is certain.
@@ -112,7 +120,7 @@ fn takers<'a>(lock: &LockInfo, runs: impl Iterator<Item = &'a TerraformRun>) -> 
 }
 
 /// A time as Go prints it: `2026-11-21 11:37:28.445320369 +0000 UTC`.
-fn parse_created(text: &str) -> Option<Timestamp> {
+pub(super) fn parse_created(text: &str) -> Option<Timestamp> {
     let text = text.strip_suffix(" UTC").unwrap_or(text);
     Timestamp::strptime("%Y-%m-%d %H:%M:%S%.f %z", text).ok()
 }

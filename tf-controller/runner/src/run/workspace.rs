@@ -5,9 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use sluice_api::run::LockInfo;
 
 use super::error::{RunError, Step};
+use super::left::Left;
 use super::report::Reporter;
 use super::workdir::{WorkDirectory, failed};
 use crate::cli::process::{Ended, Invocation, Limits, Stopped, run, tail};
@@ -28,6 +30,8 @@ pub(super) struct Workspace<'a> {
     pub(super) is_unsaved: Cell<bool>,
     pub(super) limits: Limits,
     pub(super) reporter: &'a Reporter,
+    /// The state locks that commands of this run left behind.
+    pub(super) left: RefCell<Left>,
     count: Cell<u32>,
     /// The file with what the newest command said.
     said: RefCell<Option<PathBuf>>,
@@ -41,6 +45,7 @@ impl<'a> Workspace<'a> {
         environment: BTreeMap<String, String>,
         limits: Limits,
         reporter: &'a Reporter,
+        left: Left,
     ) -> Self {
         Self {
             tool,
@@ -51,6 +56,7 @@ impl<'a> Workspace<'a> {
             is_unsaved: Cell::new(false),
             limits,
             reporter,
+            left: RefCell::new(left),
             count: Cell::new(0),
             said: RefCell::new(None),
         }
@@ -145,6 +151,7 @@ impl<'a> Workspace<'a> {
             stdout: stdout.clone(),
             stderr: stderr.clone(),
         };
+        let began = Timestamp::now();
         let ended = run(&invocation, limits).await;
         self.clean(&[&stdout, &stderr]);
         let ended = ended.map_err(|source| failed(step.title(), source))?;
@@ -153,7 +160,7 @@ impl<'a> Workspace<'a> {
             && ended.code.is_none_or(|code| !codes.contains(&code))
         {
             let text = tail(&stderr).unwrap_or_default();
-            self.note_lock(&text);
+            self.note_lock(began, &text);
             return Err(RunError::Stopped {
                 step,
                 why: format!("{} ({})", interrupted(stopped), ended.describe()),
@@ -164,7 +171,7 @@ impl<'a> Workspace<'a> {
             return Ok(ended);
         }
         let text = tail(&stderr).unwrap_or_default();
-        self.note_lock(&text);
+        self.note_lock(began, &text);
         Err(RunError::Command {
             step,
             text: presentable(&format!("{}\n{text}", ended.describe())),
@@ -209,14 +216,16 @@ impl<'a> Workspace<'a> {
         });
     }
 
-    fn note_lock(&self, text: &str) {
-        if let Some(held) = lock::parse(text) {
-            let info = LockInfo {
-                id: held.id,
-                who: held.who,
-                created: held.created,
-                operation: held.operation,
-            };
+    /// What a command that failed says about the lock of somebody; that this run left one behind is nobody's concern.
+    fn note_lock(&self, began: Timestamp, text: &str) {
+        let met = lock::parse(text).map(|held| LockInfo {
+            id: held.id,
+            who: held.who,
+            created: held.created,
+            operation: held.operation,
+        });
+        let somebodys = self.left.borrow_mut().note(began..=Timestamp::now(), met);
+        if let Some(info) = somebodys {
             self.reporter.say(|status| status.lock = Some(info));
         }
     }

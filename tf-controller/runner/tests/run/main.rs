@@ -11,6 +11,7 @@ mod backends;
 mod brought;
 mod faults;
 mod interruptions;
+mod locks;
 mod plans;
 mod quotes;
 mod silence;

@@ -158,15 +158,16 @@ fn cuts(steps: &[String]) -> Vec<Cut> {
     all
 }
 
+async fn undisturbed(story: Story) -> Told {
+    let told = Box::pin(tell(story, None, None)).await;
+    assert!(told.outcome.contains(story.ends_with()), "{}", told.outcome);
+    assert_eq!(told.wrong, Vec::<String>::new());
+    eprintln!("{}\n{}", told.steps.join("\n"), told.outcome);
+    told
+}
+
 async fn interrupted(story: Story) {
-    let undisturbed = Box::pin(tell(story, None, None)).await;
-    assert!(
-        undisturbed.outcome.contains(story.ends_with()),
-        "{}",
-        undisturbed.outcome
-    );
-    assert_eq!(undisturbed.wrong, Vec::<String>::new());
-    eprintln!("{}\n{}", undisturbed.steps.join("\n"), undisturbed.outcome);
+    let undisturbed = undisturbed(story).await;
     let cuts = cuts(&undisturbed.steps);
     let (count, wanted) = (cuts.len(), undisturbed.outcome.as_str());
     let at_once = number("SLUICE_AT_ONCE").unwrap_or(AT_ONCE);
@@ -187,6 +188,22 @@ async fn interrupted(story: Story) {
     assert!(wrong.is_empty(), "{wrong:#?}");
     // Two writes may be one this time; most are not.
     assert!(missed * 2 <= count, "{missed} of {count}");
+}
+
+/// The lock that an apply took and did not hear of is its own: it is released, and the apply is repeated.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_that_does_not_hear_that_it_has_the_lock_is_repeated() {
+    let undisturbed = undisturbed(Story::FirstApply).await;
+    let mut steps = undisturbed.steps.iter();
+    assert!(steps.any(|step| step == "command apply #1"));
+    let step = steps.find(|step| step.starts_with("cli PUT leases")).unwrap();
+    let cut = Cut {
+        step: step.clone(),
+        side: Side::CutAfter,
+    };
+    let told = Box::pin(tell(Story::FirstApply, Some(cut), Some(&undisturbed.outcome))).await;
+    assert!(told.happened, "{step}");
+    assert_eq!(told.wrong, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]

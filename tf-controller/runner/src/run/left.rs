@@ -1,0 +1,123 @@
+//! The state lock that a command of this very run left behind: it was taken and the answer was lost, or it could not be released.
+//!
+//! The proof is that of [`super::unlock`] inside one run: the lock's holder is the user and host of this run, it was taken in the
+//! time of a command of this run that failed, and no command of this run met it as somebody's before that. Such a lock is
+//! nobody's any more, since the command is over. It is not told as one that somebody holds: so the next run may still prove it
+//! to be this one's, should this one be gone before it is released.
+
+use std::ops::RangeInclusive;
+
+use jiff::Timestamp;
+use sluice_api::run::LockInfo;
+
+use super::unlock::parse_created;
+
+/// What is known of such locks.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// `user@host` of this run.
+    who: String,
+    /// When the commands went that failed.
+    failed: Vec<RangeInclusive<Timestamp>>,
+    /// The ids of the locks of somebody that they met.
+    met: Vec<String>,
+    /// The lock of its own that the newest of them met.
+    own: Option<LockInfo>,
+}
+
+impl Left {
+    pub(super) fn by(who: &str) -> Self {
+        Self {
+            who: who.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// A command failed that went at this time and met this lock; returns the lock if it is somebody's.
+    pub(super) fn note(
+        &mut self,
+        time: RangeInclusive<Timestamp>,
+        met: Option<LockInfo>,
+    ) -> Option<LockInfo> {
+        let (own, met): (Vec<_>, Vec<_>) = met.into_iter().partition(|lock| self.is_own(lock));
+        self.own = own.into_iter().next();
+        self.failed.push(time);
+        let met = met.into_iter().next();
+        self.met.extend(met.iter().map(|lock| lock.id.clone()));
+        met
+    }
+
+    /// The lock of its own that the newest failed command met; it is told once.
+    pub(super) const fn take(&mut self) -> Option<LockInfo> {
+        self.own.take()
+    }
+
+    fn is_own(&self, lock: &LockInfo) -> bool {
+        let created = parse_created(&lock.created);
+        lock.who == self.who
+            && !self.met.contains(&lock.id)
+            && created.is_some_and(|created| self.failed.iter().any(|time| time.contains(&created)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(id: &str, who: &str) -> LockInfo {
+        LockInfo {
+            id: id.into(),
+            who: who.into(),
+            created: "2026-11-21 11:37:28.445320369 +0000 UTC".into(),
+            operation: "OperationTypeApply".into(),
+        }
+    }
+
+    fn time(from: &str, to: &str) -> RangeInclusive<Timestamp> {
+        let time = |seconds: &str| format!("2026-11-21T11:37:{seconds}Z").parse().unwrap();
+        time(from)..=time(to)
+    }
+
+    #[test]
+    fn a_lock_of_the_time_of_a_failed_command_is_its_own() {
+        let mut left = Left::by("me@vm");
+        assert_eq!(left.note(time("28.4", "28.5"), None), None);
+        assert_eq!(left.take(), None);
+        assert_eq!(left.note(time("29", "30"), Some(lock("1", "me@vm"))), None);
+        assert_eq!(left.take(), Some(lock("1", "me@vm")));
+        assert_eq!(left.take(), None);
+        assert_eq!(
+            left.note(time("31", "32"), Some(lock("1", "me@vm"))),
+            None,
+            "it was not released, and stays its own"
+        );
+        assert_eq!(left.note(time("33", "34"), None), None);
+        assert_eq!(left.take(), None, "the newest met none");
+    }
+
+    #[test]
+    fn any_other_lock_is_somebodys() {
+        let somebodys = |earlier: RangeInclusive<Timestamp>, met: LockInfo| {
+            let mut left = Left::by("me@vm");
+            left.note(earlier, None);
+            left.note(time("40", "41"), Some(met.clone())) == Some(met)
+        };
+        assert!(!somebodys(time("28.4", "28.5"), lock("1", "me@vm")));
+        assert!(somebodys(time("28.4", "28.5"), lock("1", "you@vm")));
+        assert!(somebodys(time("28.3", "28.4"), lock("1", "me@vm")));
+        assert!(somebodys(time("28.5", "28.6"), lock("1", "me@vm")));
+        let garbage = LockInfo {
+            created: "yesterday".into(),
+            ..lock("1", "me@vm")
+        };
+        assert!(somebodys(time("28.4", "28.5"), garbage));
+        let mut left = Left::by("me@vm");
+        let met = Some(lock("1", "me@vm"));
+        assert_eq!(
+            left.note(time("28.4", "33"), met.clone()),
+            met,
+            "taken while the command waited for it: it is not the command's"
+        );
+        assert_eq!(left.note(time("34", "35"), met.clone()), met);
+    }
+}
