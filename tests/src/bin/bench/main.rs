@@ -54,7 +54,7 @@ async fn main() -> ExitCode {
 async fn measure(args: &Args) -> Result<(), Failed> {
     let tool = sluice_harness::cli::terraform()?;
     let repository = Repository::create()?;
-    stacks::write(&repository, args.stacks.max(args.idle))?;
+    stacks::write(&repository, modules(args))?;
     let server = GitServer::start().await?;
     let folder = tempfile::tempdir()?;
     let setup = Setup::new(folder.path()).forgetful();
@@ -68,6 +68,12 @@ async fn measure(args: &Args) -> Result<(), Failed> {
     program.end().await?;
     let written = std::io::stdout().write_all(table.text().as_bytes());
     Ok(written?)
+}
+
+/// Small modules in the repository. Each of the many stacks has one of its own; idle ones share them, since every run unpacks the
+/// whole repository.
+fn modules(args: &Args) -> usize {
+    args.stacks.max(1)
 }
 
 /// One stack of twenty resources: applied for the first time, then looked at again, by Sluice and by hand. Resources that
@@ -104,7 +110,7 @@ async fn many(
 ) -> Result<(), Failed> {
     let id = program.id().ok_or("sluice has ended")?;
     let empty = process::used(id)?;
-    stacks.create_many(0..args.stacks).await?;
+    stacks.create_many(0..args.stacks, modules(args)).await?;
     let (runs, before) = (stacks.runs().await?, process::used(id)?);
     let began = Instant::now();
     let commit =
@@ -125,7 +131,7 @@ async fn many(
         "  memory of the program, before and after",
         &format!("{} and {}", mebibytes(before.memory), mebibytes(after.memory)),
     );
-    stacks.create_many(args.stacks..args.idle).await?;
+    stacks.create_many(args.stacks..args.idle, modules(args)).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let idle = process::used(id)?;
     tokio::time::sleep(Duration::from_secs(args.watch)).await;

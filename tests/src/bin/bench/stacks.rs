@@ -29,7 +29,7 @@ pub(crate) const SLOW: &str = "resource \"terraform_data\" \"it\" {\n  count = 2
 /// The modules of the stacks that are measured one by one: the folder, and what is in it.
 pub(crate) const SINGLE: [(&str, &str); 2] = [("single", TWENTY), ("slow", SLOW)];
 
-/// The repository: the modules of the single stacks, and a small one for each of many.
+/// The repository: the modules of the single stacks, and `count` small ones for the many.
 pub(crate) fn write(repository: &Repository, count: usize) -> Result<(), Failed> {
     for (folder, module) in SINGLE {
         repository.write(&format!("{folder}/main.tf"), module)?;
@@ -104,11 +104,12 @@ impl Stacks {
         Ok(())
     }
 
-    /// Creates stacks and waits until all are applied.
-    pub(crate) async fn create_many(&self, numbers: Range<usize>) -> Result<(), Failed> {
+    /// Creates stacks of the small modules, of which there are so many, and waits until all are applied.
+    pub(crate) async fn create_many(&self, numbers: Range<usize>, modules: usize) -> Result<(), Failed> {
+        let folder = |number: usize| format!("many/{}", number % modules);
         let all = numbers
             .clone()
-            .map(|number| async move { self.create(&many(number), &format!("many/{number}")).await });
+            .map(|number| async move { self.create(&many(number), &folder(number)).await });
         stream::iter(all)
             .buffer_unordered(AT_ONCE)
             .try_collect::<()>()
