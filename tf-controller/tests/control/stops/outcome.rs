@@ -139,8 +139,22 @@ fn shown(secret: &Secret) -> String {
     format!("secret {name} {values:?}")
 }
 
-/// A name without the parts that differ: digests and numbers.
+/// A name without the parts that differ: digests, also those that happen to have no digit, and numbers.
 fn kind_of(name: &str) -> String {
-    let is_own = |part: &&str| !part.chars().any(|c| c.is_ascii_digit());
+    let is_own = |part: &&str| {
+        let is_digest = part.len() == 10 && part.chars().all(|c| c.is_ascii_hexdigit());
+        !is_digest && !part.chars().any(|c| c.is_ascii_digit())
+    };
     name.split('-').filter(is_own).collect::<Vec<_>>().join("-")
+}
+
+#[test]
+fn a_digest_is_no_part_of_a_kind_whatever_it_looks_like() {
+    for name in [
+        "tfapplied-default-net-dbcfbfdccd",
+        "tfapplied-default-net-0123456789",
+        "tfapplied-default-net-0123456789-0",
+    ] {
+        assert_eq!(kind_of(name), "tfapplied-default-net");
+    }
 }
