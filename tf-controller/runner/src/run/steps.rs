@@ -80,16 +80,13 @@ pub(super) async fn in_workspace(
     initialized.map_err(RunError::naming_the_field)?;
     select_workspace(context, bundle, workspace).await?;
     errored::push(context, bundle, workspace).await?;
-    match stored {
-        Some(stored) => {
-            apply::prove(context, bundle, workspace, &stored.context).await?;
-            standing::prove(context, run).await?;
-            apply_and_write(context, bundle, workspace, run, keep_directory).await
-        }
-        None => {
-            brought::take_over(context, bundle, workspace).await?;
-            plan_and_maybe_apply(context, bundle, workspace, run, keep_directory).await
-        }
+    if let Some(stored) = stored {
+        apply::prove(context, bundle, workspace, &stored.context).await?;
+        standing::prove(context, run).await?;
+        apply_and_write(context, bundle, workspace, run, keep_directory).await
+    } else {
+        brought::take_over(context, bundle, workspace).await?;
+        plan_and_maybe_apply(context, bundle, workspace, run, keep_directory).await
     }
 }
 

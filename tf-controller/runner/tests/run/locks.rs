@@ -47,7 +47,8 @@ impl Unheard {
             take(world, workspace, who).await;
             std::fs::write(self.marker.with_extension("go"), "").unwrap();
         };
-        tokio::join!(world.carry_out(&name, context, CancellationToken::new()), taking);
+        let running = Box::pin(world.carry_out(&name, context, CancellationToken::new()));
+        tokio::join!(running, taking);
         world.get(&name).await
     }
 }
