@@ -1,5 +1,7 @@
 //! Reads the state lock that the CLI found held from its error text (pure, bounded).
 
+use jiff::Timestamp;
+
 /// Longest field that is kept; real ones are far shorter.
 const FIELD_LIMIT: usize = 512;
 
@@ -26,6 +28,24 @@ const BEGINNINGS: [&str; 3] = [
     "state is already locked",
     "Error locking state",
 ];
+
+/// Words of which an error about a lock has one: that it was not taken, or could not be released.
+const WORDS: [&str; 5] = ["lock", "locked", "locking", "unlock", "unlocking"];
+
+/// Whether this error speaks of a lock at all. One that does not was met by a command that had none, or had released its own.
+#[must_use]
+pub fn is_mentioned(text: &str) -> bool {
+    super::text::plain(text)
+        .split(|c: char| !c.is_alphanumeric())
+        .any(|word| WORDS.iter().any(|known| word.eq_ignore_ascii_case(known)))
+}
+
+/// A time as Go prints it: `2026-11-21 11:37:28.445320369 +0000 UTC`.
+#[must_use]
+pub fn parse_created(text: &str) -> Option<Timestamp> {
+    let text = text.strip_suffix(" UTC").unwrap_or(text);
+    Timestamp::strptime("%Y-%m-%d %H:%M:%S%.f %z", text).ok()
+}
 
 /// Finds the block of a lock error; `None` when the text is about something else.
 #[must_use]
@@ -93,6 +113,25 @@ mod tests {
     }
 
     #[test]
+    fn only_an_error_about_a_lock_mentions_one() {
+        for text in [
+            HELD,
+            "Error releasing the state lock",
+            "Error: Failed to unlock state",
+            "\u{2502} Error locking state: EOF",
+        ] {
+            assert!(is_mentioned(text), "{text}");
+        }
+        for text in [
+            "",
+            "Workspace \"blue\" already exists",
+            "Error: Unclosed configuration block",
+        ] {
+            assert!(!is_mentioned(text), "{text}");
+        }
+    }
+
+    #[test]
     fn other_errors_hold_no_lock() {
         assert_eq!(parse("Error: Unclosed configuration block"), None);
         assert_eq!(parse("Error acquiring the state lock\nLock Info:\n"), None);
@@ -102,6 +141,7 @@ mod tests {
         #[test]
         fn no_text_breaks_it(text in ".{0,400}") {
             let _ = parse(&text);
+            let _ = (is_mentioned(&text), parse_created(&text));
             let wrapped = format!("Error acquiring the state lock\nLock Info:\n{text}");
             if let Some(info) = parse(&wrapped) {
                 prop_assert!(info.id.chars().count() <= FIELD_LIMIT);

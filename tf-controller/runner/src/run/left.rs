@@ -1,23 +1,24 @@
 //! The state lock that a command of this very run left behind: it was taken and the answer was lost, or it could not be released.
 //!
 //! The proof is that of [`super::unlock`] inside one run: the lock's holder is the user and host of this run, it was taken in the
-//! time of a command of this run that failed, and no command of this run met it as somebody's before that. Such a lock is
-//! nobody's any more, since the command is over. It is not told as one that somebody holds: so the next run may still prove it
-//! to be this one's, should this one be gone before it is released.
+//! time of a command of this run that failed over the lock, and no command of this run met it as somebody's before that. Such a
+//! lock is nobody's any more, since the command is over. It is not told as one that somebody holds: so the next run may still
+//! prove it to be this one's, should this one be gone before it is released. What fails for another reason says nothing of a lock:
+//! `workspace new` does so in every run but the first, and a person may take the lock in that moment.
 
 use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
 use sluice_api::run::LockInfo;
 
-use super::unlock::parse_created;
+use crate::cli::lock::parse_created;
 
 /// What is known of such locks.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     /// `user@host` of this run.
     who: String,
-    /// When the commands went that failed.
+    /// When the commands went that may have left one.
     failed: Vec<RangeInclusive<Timestamp>>,
     /// The ids of the locks of somebody that they met.
     met: Vec<String>,
@@ -33,16 +34,16 @@ impl Left {
         }
     }
 
-    /// A command failed that went at this time and met this lock; returns the lock if it is somebody's.
+    /// A command failed and met this lock; it went at `time`, if it may have left one itself. Returns the lock if it is somebody's.
     pub(super) fn note(
         &mut self,
-        time: RangeInclusive<Timestamp>,
+        time: Option<RangeInclusive<Timestamp>>,
         met: Option<LockInfo>,
     ) -> Option<LockInfo> {
-        let (own, met): (Vec<_>, Vec<_>) = met.into_iter().partition(|lock| self.is_own(lock));
-        self.own = own.into_iter().next();
-        self.failed.push(time);
-        let met = met.into_iter().next();
+        let is_own = met.as_ref().is_some_and(|lock| self.is_own(lock));
+        let (own, met) = if is_own { (met, None) } else { (None, met) };
+        self.own = own;
+        self.failed.extend(time);
         self.met.extend(met.iter().map(|lock| lock.id.clone()));
         met
     }
@@ -73,9 +74,9 @@ mod tests {
         }
     }
 
-    fn time(from: &str, to: &str) -> RangeInclusive<Timestamp> {
+    fn time(from: &str, to: &str) -> Option<RangeInclusive<Timestamp>> {
         let time = |seconds: &str| format!("2026-11-21T11:37:{seconds}Z").parse().unwrap();
-        time(from)..=time(to)
+        Some(time(from)..=time(to))
     }
 
     #[test]
@@ -97,13 +98,14 @@ mod tests {
 
     #[test]
     fn any_other_lock_is_somebodys() {
-        let somebodys = |earlier: RangeInclusive<Timestamp>, met: LockInfo| {
+        let somebodys = |earlier: Option<RangeInclusive<Timestamp>>, met: LockInfo| {
             let mut left = Left::by("me@vm");
             left.note(earlier, None);
             left.note(time("40", "41"), Some(met.clone())) == Some(met)
         };
         assert!(!somebodys(time("28.4", "28.5"), lock("1", "me@vm")));
         assert!(somebodys(time("28.4", "28.5"), lock("1", "you@vm")));
+        assert!(somebodys(None, lock("1", "me@vm")));
         assert!(somebodys(time("28.3", "28.4"), lock("1", "me@vm")));
         assert!(somebodys(time("28.5", "28.6"), lock("1", "me@vm")));
         let garbage = LockInfo {

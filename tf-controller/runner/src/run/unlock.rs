@@ -6,7 +6,6 @@
 //! another pod is once it has ended by its record and its pod is gone. A person on the same machine has the same name: whatever
 //! ended well left no lock, and what met one did not take it.
 
-use jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use sluice_api::run::{LockInfo, Phase, TerraformRun};
 
@@ -17,8 +16,8 @@ use super::patience::patiently;
 use super::pod;
 use super::release;
 use super::workspace::Workspace;
-use crate::cli::argv;
 use crate::cli::process::Ended;
+use crate::cli::{argv, lock::parse_created};
 
 /// Runs a command; when it meets a lock that is provably dead, releases it and runs the command once more.
 pub(super) async fn retrying(
@@ -117,12 +116,6 @@ fn takers<'a>(lock: &LockInfo, runs: impl Iterator<Item = &'a TerraformRun>) -> 
         by_us && began && ended && !left_none && !met_it
     };
     runs.filter(took).collect()
-}
-
-/// A time as Go prints it: `2026-11-21 11:37:28.445320369 +0000 UTC`.
-pub(super) fn parse_created(text: &str) -> Option<Timestamp> {
-    let text = text.strip_suffix(" UTC").unwrap_or(text);
-    Timestamp::strptime("%Y-%m-%d %H:%M:%S%.f %z", text).ok()
 }
 
 #[cfg(test)]

@@ -160,7 +160,7 @@ impl<'a> Workspace<'a> {
             && ended.code.is_none_or(|code| !codes.contains(&code))
         {
             let text = tail(&stderr).unwrap_or_default();
-            self.note_lock(began, &text);
+            self.note_lock(began, &ended, &text);
             return Err(RunError::Stopped {
                 step,
                 why: format!("{} ({})", interrupted(stopped), ended.describe()),
@@ -171,7 +171,7 @@ impl<'a> Workspace<'a> {
             return Ok(ended);
         }
         let text = tail(&stderr).unwrap_or_default();
-        self.note_lock(began, &text);
+        self.note_lock(began, &ended, &text);
         Err(RunError::Command {
             step,
             text: presentable(&format!("{}\n{text}", ended.describe())),
@@ -217,14 +217,17 @@ impl<'a> Workspace<'a> {
     }
 
     /// What a command that failed says about the lock of somebody; that this run left one behind is nobody's concern.
-    fn note_lock(&self, began: Timestamp, text: &str) {
+    fn note_lock(&self, began: Timestamp, ended: &Ended, text: &str) {
         let met = lock::parse(text).map(|held| LockInfo {
             id: held.id,
             who: held.who,
             created: held.created,
             operation: held.operation,
         });
-        let somebodys = self.left.borrow_mut().note(began..=Timestamp::now(), met);
+        // A command that was killed says nothing.
+        let may_leave_one = ended.code.is_none() || lock::is_mentioned(text);
+        let time = may_leave_one.then(|| began..=Timestamp::now());
+        let somebodys = self.left.borrow_mut().note(time, met);
         if let Some(info) = somebodys {
             self.reporter.say(|status| status.lock = Some(info));
         }

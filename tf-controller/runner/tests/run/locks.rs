@@ -15,20 +15,28 @@ use crate::world::{NAMESPACE, Wish, World, appears, ending, status};
 const ID: &str = "11111111-2222-3333-4444-555555555555";
 const MODULE: &str = "resource \"terraform_data\" \"it\" { input = 1 }";
 
-/// A CLI whose first such command does nothing but to take the lock, of which it does not hear.
+/// A CLI whose first such command waits until somebody has the lock, and fails.
 struct Unheard {
     folder: PathBuf,
     marker: PathBuf,
 }
 
+/// What it says when it took the lock itself and did not hear of it.
+const NO_ANSWER: &str =
+    "Error: Error acquiring the state lock\\n\\nError message: Put \"https://127.0.0.1:1/\": EOF\\n";
+
 impl Unheard {
     fn at(world: &World, words: &str) -> Self {
+        Self::saying(world, words, NO_ANSWER)
+    }
+
+    fn saying(world: &World, words: &str, error: &str) -> Self {
         let marker = world.dir.path().join("asked");
         let (asked, go) = (marker.display(), marker.with_extension("go"));
         let before = format!(
             "case \"$*\" in {words}*)\n  if ! test -e {asked}; then\n    touch {asked}\n    \
              until test -e {go}; do sleep 0.05; done\n    \
-             printf '\\nError: Error acquiring the state lock\\n\\nError message: Put \"https://127.0.0.1:1/\": EOF\\n' >&2\n    \
+             printf '\\n{error}' >&2\n    \
              exit 1\n  fi;;\nesac",
             go = go.display()
         );
@@ -104,6 +112,21 @@ async fn a_lock_that_somebody_took_meanwhile_stands() {
         .run(&world, Wish::plan_and_apply(), "default", "somebody@elsewhere")
         .await;
     assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
+    assert_eq!(status(&run).lock.unwrap().id, ID);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_taken_while_the_run_looked_for_its_workspace_stands() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", MODULE)]);
+    let blue = || Wish::plan_and_apply().with(json!({ "workspace": "blue" }));
+    let first = world.run(blue()).await;
+    assert_eq!(ending(&first), "Succeeded TerraformAppliedSucceed");
+    world.commit(&[("main.tf", &MODULE.replace('1', "2"))]);
+    let cli = Unheard::saying(&world, "workspace\\ new", "Workspace \"blue\" already exists\\n");
+    // A person at this machine, by the name that its runs have too.
+    let run = cli.run(&world, blue(), "blue", &own(&world)).await;
+    assert_eq!(ending(&run), "Failed TFExecPlanFailed", "{:?}", run.status);
     assert_eq!(status(&run).lock.unwrap().id, ID);
 }
 
