@@ -10,7 +10,7 @@ use sluice_runtime::{
     probes::{self, Readiness},
     random::{Generator, Random},
     serve,
-    shutdown::{self, Signals, Token},
+    shutdown::{self, Token},
     telemetry,
     watch::{Scope, Settings},
 };
@@ -23,7 +23,12 @@ use sluice_tf_controller::{
     run,
 };
 use sluice_tf_runner::run::Pod;
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -91,12 +96,18 @@ async fn control(args: Args) -> Result<leader::Ended, Failed> {
     }
     let recorder = recorder(&args, &client, &metrics)?;
     let options = options(&args, metrics, recorder.clone(), ready)?;
-    let done = Token::new();
+    let (done, asked) = (Token::new(), when(&stop));
+    let grace = || left_of(args.graceful_shutdown_timeout, &asked);
+    // In a task of its own: however long a pass thinks, the Lease is renewed.
+    let turn = tokio::spawn({
+        let done = done.clone();
+        async move { turn.keep(&done).await }
+    });
     let work = async {
         run(options, (Arc::clone(&executor), ended), client, stop).await?;
         recorder.close(LAST_EVENTS).await;
         if is_in_pod(&args) {
-            finish_runs(&executor, &signals, args.graceful_shutdown_timeout).await;
+            executor.finish(grace(), signals.reached(2)).await;
         }
         done.cancel();
         // The Lease is given up by the other one.
@@ -104,13 +115,29 @@ async fn control(args: Args) -> Result<leader::Ended, Failed> {
     };
     let ended = tokio::select! {
         failed = work => return failed,
-        ended = turn.keep(&done) => ended,
+        ended = turn => ended?,
     };
     if ended == leader::Ended::Lost && is_in_pod(&args) {
         // Nothing is decided here any more, but a run that was started must be able to write its state.
-        finish_runs(&executor, &signals, args.graceful_shutdown_timeout).await;
+        executor.finish(grace(), signals.reached(2)).await;
     }
     Ok(ended)
+}
+
+/// When the program was asked to stop, once it was.
+fn when(stop: &Token) -> Arc<OnceLock<Instant>> {
+    let (asked, stop) = (Arc::<OnceLock<_>>::default(), stop.clone());
+    let set = Arc::clone(&asked);
+    tokio::spawn(async move {
+        stop.cancelled().await;
+        set.get_or_init(Instant::now);
+    });
+    asked
+}
+
+/// What is left of the time that runs are given.
+fn left_of(grace: Duration, asked: &OnceLock<Instant>) -> Duration {
+    grace.saturating_sub(asked.get().map(Instant::elapsed).unwrap_or_default())
 }
 
 /// Waits until this instance may work.
@@ -135,19 +162,8 @@ async fn turn(
     program.turn(stop).await
 }
 
-/// In a pod the end of this process is the end of its runs: they get the time to finish, then the CLI is interrupted
-/// so that it writes its state. Elsewhere runs go on by themselves and the next controller finds them.
-async fn finish_runs(executor: &ProcessExecutor, signals: &Signals, grace: Duration) {
-    tokio::select! {
-        () = executor.idle() => return,
-        () = tokio::time::sleep(grace) => {}
-        () = signals.reached(2) => {}
-    }
-    tracing::warn!("interrupting the runs that are left");
-    executor.interrupt();
-    executor.idle().await;
-}
-
+/// In a pod the end of this process is the end of its runs: they get the time to finish. Elsewhere runs go on by themselves and
+/// the next controller finds them.
 fn is_in_pod(args: &Args) -> bool {
     args.kubeconfig.is_none() && std::env::var_os("KUBECONFIG").is_none()
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 use futures::{Stream, StreamExt, channel::mpsc::UnboundedReceiver as Turns, future, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard};
+use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use sluice_api::{
     interval::Interval,
     reference::CrossNamespace,
@@ -22,7 +22,7 @@ use sluice_api::{
 use sluice_runtime::{
     artifact::Fetcher,
     clock::{Clock, SystemClock},
-    http,
+    http, pages,
     probes::Readiness,
     schedule::ObjectKey,
     shutdown::Token,
@@ -233,7 +233,7 @@ async fn take_stock(context: &Context, scope: &Scope, client: &Client, stop: &To
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let params = ListParams::default();
+    let seen = |run: &RunRef| scope.namespace.as_ref().is_none_or(|only| *only == run.namespace);
     loop {
         // Looked at before the list: a run has its object before anything is kept of it.
         let kept = context.executor.kept().await.unwrap_or_else(|error| {
@@ -243,12 +243,17 @@ async fn take_stock(context: &Context, scope: &Scope, client: &Client, stop: &To
             );
             Vec::new()
         });
-        match api.list(&params).await {
-            Ok(list) => {
-                forget_gone(context, scope, kept, &list.items).await;
-                let runs = list.items.into_iter().filter_map(|run| run.0.ok());
-                for run in runs.filter(is_in_progress) {
-                    context.places.hold(&stack_of(&run));
+        let mut gone: HashSet<RunRef> = kept.into_iter().filter(seen).collect();
+        let mut working = Vec::new();
+        let listed = pages::each(&api, |run: DeserializeGuard<TerraformRun>| {
+            gone.remove(&reference(&run));
+            working.extend(run.0.ok().filter(is_in_progress).map(|run| stack_of(&run)));
+        });
+        match listed.await {
+            Ok(()) => {
+                forget(context, gone).await;
+                for stack in &working {
+                    context.places.hold(stack);
                 }
                 return;
             }
@@ -261,22 +266,16 @@ async fn take_stock(context: &Context, scope: &Scope, client: &Client, stop: &To
     }
 }
 
+fn reference(run: &DeserializeGuard<TerraformRun>) -> RunRef {
+    RunRef {
+        namespace: run.namespace().unwrap_or_default(),
+        name: run.name_any(),
+    }
+}
+
 /// Removes what is kept of runs that this controller would see, and that are not there.
-async fn forget_gone(
-    context: &Context,
-    scope: &Scope,
-    kept: Vec<RunRef>,
-    there: &[DeserializeGuard<TerraformRun>],
-) {
-    let there: HashSet<_> = there
-        .iter()
-        .map(|run| RunRef {
-            namespace: run.namespace().unwrap_or_default(),
-            name: run.name_any(),
-        })
-        .collect();
-    let seen = |run: &RunRef| scope.namespace.as_ref().is_none_or(|only| *only == run.namespace);
-    for run in kept.into_iter().filter(|run| seen(run) && !there.contains(run)) {
+async fn forget(context: &Context, gone: HashSet<RunRef>) {
+    for run in gone {
         tracing::info!(run = run.name, "what was kept of a run that is gone is removed");
         if let Err(error) = context.executor.forget(run).await {
             tracing::warn!(

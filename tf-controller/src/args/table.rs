@@ -1,6 +1,7 @@
 //! Every flag of tofu-controller's manager with its default, its variable and its precedence.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::CommandFactory as _;
 use sluice_runtime::args;
@@ -202,6 +203,15 @@ fn the_arguments_of_the_deployment_are_taken() {
         .chain(lines.map(|line| format!("--{line}")));
     let args = args::parse::<Args>(all.map(OsString::from), |_| None).unwrap();
     assert!(args.common.leader_election.enable_leader_election);
+    let period = manifest
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("terminationGracePeriodSeconds: "));
+    let period = Duration::from_secs(period.unwrap().parse().unwrap());
+    let interrupted = Duration::from_secs(60 + 40);
+    assert!(
+        period >= args.graceful_shutdown_timeout + interrupted,
+        "the kubelet kills before an interrupted CLI has written its state"
+    );
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub struct RetryPolicy {
     pub strategy: Strategy,
     /// `maxRetryInterval`; 24 h when absent.
     pub longest: SignedDuration,
-    /// `remediation.retries`; `None`: without end. 0 means one attempt and no retry.
+    /// `remediation.retries`: so many failures end the attempts, as upstream counts; `None`: without end. 0 means one attempt.
     pub retries: Option<u32>,
 }
 
@@ -44,13 +44,31 @@ impl RetryPolicy {
     /// Whether no further try is allowed after the failure of the `attempt`-th.
     #[must_use]
     pub fn is_exhausted(&self, attempt: u32) -> bool {
-        self.retries.is_some_and(|retries| attempt > retries)
+        self.retries.is_some_and(|retries| attempt >= retries.max(1))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attempts_end_when_as_many_failed_as_are_said_and_the_first_is_always_made() {
+        let exhausted = |retries, attempt| {
+            let policy = RetryPolicy {
+                interval: SignedDuration::from_secs(15),
+                strategy: Strategy::Static,
+                longest: SignedDuration::from_hours(24),
+                retries,
+            };
+            policy.is_exhausted(attempt)
+        };
+        for (retries, failures) in [(0, 1), (1, 1), (2, 2), (3, 3)] {
+            assert!(exhausted(Some(retries), failures), "{retries}");
+            assert!(!exhausted(Some(retries), failures - 1), "{retries}");
+        }
+        assert!(!exhausted(None, u32::MAX));
+    }
 
     #[test]
     fn the_wait_is_the_interval_or_doubles_to_its_limit() {

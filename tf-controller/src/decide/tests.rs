@@ -142,6 +142,7 @@ fn a_living_stack() {
         ("inputs changed by a commit", change(with_last(ended(Outcome::Succeeded, 60)), |f| f.inputs = Inputs::Known("i2".into()))),
         ("inputs changed by the spec", change(with_last(ended(Outcome::Succeeded, 60)), |f| { f.inputs = Inputs::Known("i2".into()); f.generation = 2; })),
         ("interval over", with_last(ended(Outcome::Succeeded, 600))),
+        ("its run is old, its success is not", change(with_last(ended(Outcome::Succeeded, 7_776_000)), |f| f.history.last_success = Some(at(NOW - 60)))),
         ("interval over, auto", change(with_last(ended(Outcome::Succeeded, 600)), |f| f.approval = Approval::Auto)),
         ("interval of nothing", change(with_last(ended(Outcome::Succeeded, 600)), |f| f.interval = SignedDuration::ZERO)),
         ("requested", change(with_last(ended(Outcome::Succeeded, 60)), |f| f.request = Some("t".into()))),
@@ -167,6 +168,7 @@ fn a_living_stack() {
     inputs changed by a commit: Plan because Revision, attempt 1
     inputs changed by the spec: Plan because Spec, attempt 1
     interval over: Plan because Interval, attempt 1
+    its run is old, its success is not: Steady +540s
     interval over, auto: Plan because Interval, attempt 1
     interval of nothing: Steady for ever
     requested: Plan because Request, attempt 1

@@ -38,11 +38,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxies_in_small_letters_and_authorities_are_passed_on_and_credentials_are_not() {
+    fn proxies_and_authorities_are_passed_on_and_credentials_are_not() {
         let passed = [
+            "HTTP_PROXY",
             "HTTPS_PROXY",
+            "ALL_PROXY",
+            "NO_PROXY",
             "http_proxy",
             "https_proxy",
+            "all_proxy",
             "no_proxy",
             "SSL_CERT_FILE",
             "SSL_CERT_DIR",

@@ -229,6 +229,19 @@ impl ProcessExecutor {
         drop(self.children.subscribe().wait_for(HashMap::is_empty).await);
     }
 
+    /// Lets the runners that were started here finish for so long, or until the hurry comes; then the CLIs are interrupted, so
+    /// that they write their states, and it waits for that.
+    pub async fn finish(&self, grace: Duration, hurry: impl Future<Output = ()>) {
+        tokio::select! {
+            () = self.idle() => return,
+            () = tokio::time::sleep(grace) => {}
+            () = hurry => {}
+        }
+        tracing::warn!("interrupting the runs that are left");
+        self.interrupt();
+        self.idle().await;
+    }
+
     /// Interrupts the runners that were started here: they interrupt the CLI and report.
     pub fn interrupt(&self) {
         for id in self.children.borrow().values().flatten() {

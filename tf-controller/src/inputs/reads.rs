@@ -2,64 +2,84 @@
 //! look at the stack; whether anything is run is then told by the content.
 
 use k8s_openapi::api::core::v1::EnvVarSource;
-use kube::ResourceExt;
 use sluice_api::terraform::{KeySource, Terraform};
 use sluice_runtime::schedule::ObjectKey;
 use std::collections::BTreeSet;
 
-/// Whether the stack reads this object, or writes its outputs to it.
+/// Whether the stack reads this object, or writes its outputs to it. Asked of every stack for every Secret that changes,
+/// so nothing is copied.
 #[must_use]
 pub fn reads(stack: &Terraform, kind: KeySource, object: &ObjectKey) -> bool {
-    let writes = kind == KeySource::Secret
-        && stack.namespace().unwrap_or_default() == object.namespace
-        && stack
-            .spec
-            .write_outputs_to_secret
-            .as_ref()
-            .is_some_and(|target| target.name == object.name);
-    writes || read(stack, kind).contains(object)
+    let (namespace, name) = (object.namespace.as_str(), object.name.as_str());
+    if elsewhere(stack, kind) == Some((namespace, name)) {
+        return true;
+    }
+    own(stack) == namespace
+        && names(stack, kind)
+            .chain(written(stack, kind))
+            .any(|named| named == name)
 }
 
 /// The objects of a kind that the stack reads.
 #[must_use]
 pub fn read(stack: &Terraform, kind: KeySource) -> BTreeSet<ObjectKey> {
-    let own = stack.namespace().unwrap_or_default();
+    names(stack, kind)
+        .map(|name| (own(stack), name))
+        .chain(elsewhere(stack, kind))
+        .map(|(namespace, name)| ObjectKey {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+        .collect()
+}
+
+/// The stack's own namespace.
+fn own(stack: &Terraform) -> &str {
+    stack.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+/// The one that may lie in any namespace, and which: the Secret of `cliConfigSecretRef`.
+fn elsewhere(stack: &Terraform, kind: KeySource) -> Option<(&str, &str)> {
+    let secret = stack.spec.cli_config_secret_ref.as_ref();
+    let secret = secret.filter(|_| kind == KeySource::Secret)?;
+    let namespace = if secret.namespace.is_empty() {
+        own(stack)
+    } else {
+        secret.namespace.as_str()
+    };
+    Some((namespace, secret.name.as_str()))
+}
+
+/// The names of all others that are read: they lie in the stack's own namespace.
+fn names(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str> {
     let spec = &stack.spec;
     let vars = spec.vars_from.iter().map(|from| (from.kind, &from.name));
     let backend = spec
         .backend_configs_from
         .iter()
         .map(|from| (from.kind, &from.name));
-    let picked = vars.chain(backend).filter(|(other, _)| *other == kind);
-    let mut names: Vec<&str> = picked.map(|(_, name)| name.as_str()).collect();
-    names.extend(variables(stack, kind));
-    names.extend(environment(stack, kind));
-    let mut found = BTreeSet::new();
-    if kind == KeySource::Secret {
-        names.extend(
-            spec.file_mappings
-                .iter()
-                .map(|mapping| mapping.secret_ref.name.as_str()),
-        );
-        names.extend(
-            spec.read_inputs_from_secrets
-                .iter()
-                .map(|input| input.name.as_str()),
-        );
-        found.extend(spec.cli_config_secret_ref.as_ref().map(|secret| ObjectKey {
-            namespace: if secret.namespace.is_empty() {
-                own.clone()
-            } else {
-                secret.namespace.clone()
-            },
-            name: secret.name.clone(),
-        }));
-    }
-    found.extend(names.into_iter().map(|name| ObjectKey {
-        namespace: own.clone(),
-        name: name.to_owned(),
-    }));
-    found
+    let picked = vars.chain(backend).filter(move |(other, _)| *other == kind);
+    let files = spec
+        .file_mappings
+        .iter()
+        .map(|mapping| mapping.secret_ref.name.as_str());
+    let inputs = spec
+        .read_inputs_from_secrets
+        .iter()
+        .map(|input| input.name.as_str());
+    let secrets = files.chain(inputs).filter(move |_| kind == KeySource::Secret);
+    picked
+        .map(|(_, name)| name.as_str())
+        .chain(variables(stack, kind))
+        .chain(environment(stack, kind))
+        .chain(secrets)
+}
+
+/// The name of the Secret that the outputs are written to, in the stack's own namespace.
+fn written(stack: &Terraform, kind: KeySource) -> Option<&str> {
+    let target = stack.spec.write_outputs_to_secret.as_ref();
+    let target = target.filter(|_| kind == KeySource::Secret)?;
+    Some(target.name.as_str())
 }
 
 /// The Secret or ConfigMap that a value comes from.

@@ -1,5 +1,6 @@
 //! The typed values of `readInputsFromSecrets` (pure): a Secret as another stack's `writeOutputsToSecret` writes it, where
-//! `<key>__type` tells the type of the JSON under `<key>`. A key without a type is text.
+//! `<key>__type` tells the type of the JSON under `<key>`. A key without a type is text; bytes that are none get replacement
+//! characters.
 
 use super::Pairs;
 use serde_json::{Map, Value};
@@ -12,9 +13,6 @@ const DEPTH: usize = 64;
 /// Why a Secret holds no inputs. Never with a value in it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputsError {
-    /// A value is no text.
-    #[error("the value of key {0:?} is no UTF-8 text")]
-    NotText(String),
     /// A type is none of Terraform's.
     #[error("the key \"{0}__type\" holds no type of Terraform, such as \"number\" or [\"list\",\"string\"]")]
     NoType(String),
@@ -30,12 +28,11 @@ pub enum InputsError {
 pub fn typed(pairs: &Pairs) -> Result<Map<String, Value>, InputsError> {
     let mut inputs = Map::new();
     for (key, bytes) in pairs.iter().filter(|(key, _)| !key.ends_with(TYPE)) {
-        let text = std::str::from_utf8(bytes).map_err(|_| InputsError::NotText(key.clone()))?;
         let value = match pairs.get(&format!("{key}{TYPE}")) {
-            None => Value::String(text.to_owned()),
+            None => Value::String(String::from_utf8_lossy(bytes).into_owned()),
             Some(kind) => {
                 let kind = serde_json::from_slice(kind).map_err(|_| InputsError::NoType(key.clone()))?;
-                let value = serde_json::from_str(text).map_err(|_| InputsError::Mismatch(key.clone()))?;
+                let value = serde_json::from_slice(bytes).map_err(|_| InputsError::Mismatch(key.clone()))?;
                 decode(value, &kind, 0).map_err(|wrong| match wrong {
                     Wrong::Type => InputsError::NoType(key.clone()),
                     Wrong::Value => InputsError::Mismatch(key.clone()),

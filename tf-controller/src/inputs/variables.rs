@@ -20,7 +20,8 @@ pub enum PairsError {
     NotText(String),
 }
 
-/// Picks the variables of one `varsFrom` entry. Without keys: all. A key that a Secret lacks is empty, one that a
+/// Picks the variables of one `varsFrom` entry. Without keys: all; bytes that are no text, which nobody asked for by name, get
+/// replacement characters, as Go's JSON writes them. A key that a Secret lacks is empty, one that a
 /// ConfigMap lacks is left out. Every value is a string.
 ///
 /// # Errors
@@ -31,10 +32,9 @@ pub fn select(pairs: &Pairs, keys: &[String], missing_is_empty: bool) -> Result<
         Ok(Value::String(text.to_owned()))
     };
     if keys.is_empty() {
-        return pairs
-            .iter()
-            .map(|(key, bytes)| Ok((key.clone(), text(key, bytes)?)))
-            .collect();
+        let whole = |bytes: &Vec<u8>| Value::String(String::from_utf8_lossy(bytes).into_owned());
+        let all = pairs.iter().map(|(key, bytes)| (key.clone(), whole(bytes)));
+        return Ok(all.collect());
     }
     let mut selected = Selected::new();
     for item in keys {
@@ -102,7 +102,15 @@ mod tests {
     #[test]
     fn a_value_that_is_no_text_is_named_by_its_key() {
         let binary: Pairs = [("k".to_owned(), vec![0xff])].into();
-        assert_eq!(select(&binary, &[], true), Err(PairsError::NotText("k".into())));
+        assert_eq!(
+            select(&binary, &["k".to_owned()], true),
+            Err(PairsError::NotText("k".into()))
+        );
+        assert_eq!(
+            select(&binary, &[], true).unwrap(),
+            [("k".into(), json!("\u{fffd}"))],
+            "nobody asked for it"
+        );
     }
 
     #[test]

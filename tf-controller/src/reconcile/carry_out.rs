@@ -101,6 +101,8 @@ pub(super) fn after_rest(rest: &Rest, facts: &Facts) -> Next {
         Rest::Source | Rest::InputsUnknown | Rest::Dependencies | Rest::Dependants => {
             Next::After(pause(facts))
         }
+        // By an annotation, perhaps, whose removal calls nobody.
+        Rest::GlassRefused => Next::After(pause(facts)),
         Rest::AwaitApproval => match &facts.history.pending {
             Some(pending) if pending.drift => until(facts.due(pending.planned)),
             _ => Next::OnChange,
@@ -110,7 +112,6 @@ pub(super) fn after_rest(rest: &Rest, facts: &Facts) -> Next {
         | Rest::Refused
         | Rest::Contradiction
         | Rest::RetryLimit
-        | Rest::GlassRefused
         | Rest::GlassOver
         | Rest::ShowPlan { again: None } => Next::OnChange,
     }

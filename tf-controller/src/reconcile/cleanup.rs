@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::DeleteParams};
 use sluice_api::{
     annotation::{BREAK_THE_GLASS, REQUESTED_AT},
-    run::TerraformRun,
+    run::{Phase, TerraformRun},
     terraform::Terraform,
 };
 use sluice_runtime::schedule::ObjectKey;
@@ -158,7 +158,7 @@ fn kept(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
     };
     let took_up = |run: &TerraformRun, asked: &str| {
         let token = stack.annotations().get(asked);
-        token.is_some() && run.annotations().get(asked) == token
+        token.is_some() && run.annotations().get(asked) == token && phase(run) != Phase::Superseded
     };
     let session = |run: &TerraformRun| took_up(run, BREAK_THE_GLASS);
     let request = |run: &TerraformRun| took_up(run, REQUESTED_AT);

@@ -2,21 +2,28 @@
 //! finalizer `tf.dependency.of.<its name>`, so that none of them goes before it.
 
 mod cycle;
+mod dependants;
 
 use super::{Context, PassError, resolve::words};
 use crate::decide::{Dependencies, SourceFact};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::DeserializeGuard};
+use kube::{Api, Client, Resource, ResourceExt};
 use sluice_api::{
     condition::{TerraformCondition as Kind, find},
     reference::{self, CrossNamespace, ObjectName},
-    terraform::{DEPENDANT_FINALIZER, Dependency, FINALIZER, Terraform},
+    terraform::{DEPENDANT_FINALIZER, Dependency, Terraform},
 };
-use sluice_runtime::{finalizer, schedule::ObjectKey, status::Applied, watch::Objects};
+use sluice_runtime::{
+    finalizer,
+    schedule::ObjectKey,
+    status::{Applied, WriteError},
+    watch::Objects,
+};
 
 use cycle::targets;
 
 pub(crate) use cycle::in_order;
+pub(super) use dependants::dependants;
 
 /// Longest name of a finalizer that the API takes.
 const LONGEST: usize = 63;
@@ -74,9 +81,15 @@ async fn stands_in_the_way(
     if found.meta().deletion_timestamp.is_none()
         && let Some(own) = finalizer_of(&stack.name_any())
     {
-        match finalizer::ensure(&api, &found, &own).await? {
-            Applied::Unchanged(newest) | Applied::Written(newest) => found = newest,
-            Applied::Gone => return Ok(Some(format!("dependency '{name}' is not ready"))),
+        match finalizer::ensure(&api, &found, &own).await {
+            Ok(Applied::Unchanged(newest) | Applied::Written(newest)) => found = newest,
+            Ok(Applied::Gone) => return Ok(Some(format!("dependency '{name}' is not ready"))),
+            Err(error) => {
+                let text = refusal(&error).ok_or(error)?;
+                return Ok(Some(format!(
+                    "cannot put finalizer {own} on dependency '{name}': {text}"
+                )));
+            }
         }
     }
     if let Some(text) = behind(stack, source, &found, name) {
@@ -97,6 +110,18 @@ async fn stands_in_the_way(
     Ok(Some(text))
 }
 
+/// What the API says where it would refuse the same write again: an admission rule, a right that is missing. The rest is
+/// nobody's business, and over soon.
+fn refusal(error: &WriteError) -> Option<String> {
+    let WriteError::Api { source, .. } = error else {
+        return None;
+    };
+    match &**source {
+        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => Some(words(source)),
+        _ => None,
+    }
+}
+
 /// What a dependency itself says: it must have seen its spec, be as it wants to be, and have the revision that the stack
 /// is about to run. One that is to be destroyed is none to build on.
 fn behind(
@@ -113,86 +138,21 @@ fn behind(
     if dependency.meta().deletion_timestamp.is_some() || dependency.spec.destroy {
         return Some(format!("dependency '{name}' is not ready: it is to be destroyed"));
     }
-    let (mine, theirs) = (&stack.spec.source_ref, &dependency.spec.source_ref);
-    let shared = (&mine.name, &mine.namespace, mine.kind) == (&theirs.name, &theirs.namespace, theirs.kind);
     let SourceFact::Found { revision, .. } = source else {
         return None;
     };
     let updated = [&status.last_applied_revision, &status.last_planned_revision].contains(&revision);
-    (shared && !updated).then(|| format!("dependency '{name}' is not updated yet"))
+    (share_source(stack, dependency) && !updated).then(|| format!("dependency '{name}' is not updated yet"))
 }
 
-/// The stacks that build on this one and keep it from being destroyed: those that hold something, and with a deletion
-/// those whose finalizer it carries. Read fresh: a cache could lack the newest of them. Finalizers that nobody stands
-/// behind any more are taken off.
-pub(super) async fn dependants(stack: &Terraform, context: &Context) -> Result<Vec<String>, PassError> {
-    let own = stack.namespace().unwrap_or_default();
-    let failed = |source: kube::Error| PassError::Observe {
-        stack: stack.name_any(),
-        source: Box::new(source),
+/// Whether both read the same source: where a reference names no namespace, it is that of its own stack.
+fn share_source(one: &Terraform, other: &Terraform) -> bool {
+    let source = |stack: &Terraform| {
+        let (own, to) = (stack.namespace().unwrap_or_default(), &stack.spec.source_ref);
+        let target = reference::resolve(&own, &to.namespace, &to.name, CrossNamespace::Allowed);
+        (to.kind, target)
     };
-    let api: Api<Terraform> = Api::namespaced(context.client.clone(), &own);
-    let Some(fresh) = api.get_opt(&stack.name_any()).await.map_err(failed)? else {
-        return Ok(Vec::new());
-    };
-    let all = listed(&own, context).await.map_err(failed)?;
-    let mut names = Vec::new();
-    for other in &all {
-        let Ok(other) = &other.0 else { continue };
-        let builds = builds_on(other, &own, &stack.name_any(), context.cross_namespace);
-        let holds_on = fresh.meta().deletion_timestamp.is_some()
-            && finalizer_of(&other.name_any()).is_some_and(|name| finalizer::is_held(&fresh, &name));
-        if builds && other.uid() != stack.uid() && (holds_on || holds(other)) {
-            let namespace = other.namespace().unwrap_or_default();
-            let name = other.name_any();
-            names.push(if namespace == own {
-                name
-            } else {
-                format!("{namespace}/{name}")
-            });
-        }
-    }
-    for name in stale(&fresh, &all, &own, context.cross_namespace) {
-        finalizer::release(&api, &fresh, &name).await?;
-    }
-    names.sort();
-    Ok(names)
-}
-
-/// The stacks among which dependants are looked for.
-async fn listed(own: &str, context: &Context) -> Result<Vec<DeserializeGuard<Terraform>>, kube::Error> {
-    let namespace = match context.cross_namespace {
-        CrossNamespace::Denied => Some(own),
-        CrossNamespace::Allowed => context.watched.as_deref(),
-    };
-    let api: Api<DeserializeGuard<Terraform>> = match namespace {
-        Some(namespace) => Api::namespaced(context.client.clone(), namespace),
-        None => Api::all(context.client.clone()),
-    };
-    Ok(api.list(&ListParams::default()).await?.items)
-}
-
-/// The finalizers of dependants that are gone, or build on something else now. An object that cannot be read may be one.
-fn stale(
-    stack: &Terraform,
-    all: &[DeserializeGuard<Terraform>],
-    own: &str,
-    policy: CrossNamespace,
-) -> Vec<String> {
-    let name = stack.name_any();
-    let stands = |dependant: &str| {
-        all.iter().any(|other| match &other.0 {
-            Ok(other) => other.name_any() == dependant && builds_on(other, own, &name, policy),
-            Err(unreadable) => unreadable.metadata.name.as_deref() == Some(dependant),
-        })
-    };
-    let held = stack.meta().finalizers.iter().flatten();
-    held.filter(|held| {
-        held.strip_prefix(DEPENDANT_FINALIZER)
-            .is_some_and(|dependant| !stands(dependant))
-    })
-    .cloned()
-    .collect()
+    source(one) == source(other)
 }
 
 /// Whether `other` names the stack in its `dependsOn`.
@@ -203,19 +163,6 @@ fn builds_on(other: &Terraform, namespace: &str, name: &str, policy: CrossNamesp
             .is_ok_and(|target| target.namespace == namespace && target.name == name)
     };
     other.spec.depends_on.iter().any(leads)
-}
-
-/// Whether a stack may hold resources: it was applied, or may be at it, and is neither destroyed nor let go.
-fn holds(stack: &Terraform) -> bool {
-    let Some(status) = &stack.status else {
-        return false;
-    };
-    let released = stack.meta().deletion_timestamp.is_some() && !finalizer::is_held(stack, FINALIZER);
-    let ready = find(&status.conditions, Kind::Ready).map(|ready| ready.status.as_str());
-    let seen = status.observed_generation == stack.meta().generation;
-    let destroyed = stack.spec.destroy && seen && ready == Some("True");
-    let applied = !status.last_applied_revision.is_empty() || find(&status.conditions, Kind::Apply).is_some();
-    !released && !destroyed && (applied || ready == Some("Unknown"))
 }
 
 /// Takes the stack's finalizer off everything it builds on. What is gone needs none.
@@ -272,11 +219,67 @@ pub(crate) fn neighbours(stack: &Terraform, all: &Objects<Terraform>) -> Vec<Obj
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::core::Status;
+    use serde_json::json;
 
     #[test]
     fn a_name_that_no_finalizer_can_hold_gives_none() {
         assert_eq!(finalizer_of("app").as_deref(), Some("tf.dependency.of.app"));
         assert!(finalizer_of(&"a".repeat(46)).is_some());
         assert_eq!(finalizer_of(&"a".repeat(47)), None);
+    }
+
+    /// A stack of revision `a` that reads the source `code`.
+    fn stack(namespace: &str, source: &str) -> Terraform {
+        let ready = json!({ "type": "Ready", "status": "True", "reason": "TerraformAppliedSucceed", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        let whole = json!({ "metadata": { "name": "net", "namespace": namespace, "generation": 1 },
+            "spec": { "interval": "1h",
+                "sourceRef": { "kind": "GitRepository", "name": "code", "namespace": source } },
+            "status": { "observedGeneration": 1, "lastAppliedRevision": "a", "conditions": [ready] } });
+        serde_json::from_value(whole).unwrap()
+    }
+
+    #[test]
+    fn the_revision_of_another_source_is_not_waited_for() {
+        let fresh = SourceFact::Found {
+            revision: "b".into(),
+            digest: String::new(),
+        };
+        for (mine, theirs, waits) in [
+            (("team-a", ""), ("team-a", ""), true),
+            (("team-a", "team-a"), ("team-a", ""), true),
+            (("team-a", ""), ("team-a", "team-a"), true),
+            (("team-a", "team-b"), ("team-b", ""), true),
+            (("team-a", "shared"), ("team-b", "shared"), true),
+            (("team-a", ""), ("team-b", ""), false),
+            (("team-a", "shared"), ("team-a", ""), false),
+        ] {
+            let name = ObjectName {
+                namespace: theirs.0.into(),
+                name: "net".into(),
+            };
+            let text = behind(&stack(mine.0, mine.1), &fresh, &stack(theirs.0, theirs.1), &name);
+            let wanted = waits.then(|| format!("dependency '{name}' is not updated yet"));
+            assert_eq!(text, wanted, "{mine:?} {theirs:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_refusal_for_good_is_told() {
+        let error = |code| WriteError::Api {
+            what: "finalizers",
+            kind: "Terraform".into(),
+            name: "net".into(),
+            source: Box::new(kube::Error::Api(
+                Status::failure("no", "No").with_code(code).boxed(),
+            )),
+        };
+        for code in [400, 403, 422] {
+            assert_eq!(refusal(&error(code)).as_deref(), Some("no"), "{code}");
+        }
+        for code in [401, 404, 409, 429, 500, 503] {
+            assert_eq!(refusal(&error(code)), None, "{code}");
+        }
     }
 }

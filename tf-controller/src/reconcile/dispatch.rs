@@ -195,7 +195,7 @@ pub(super) async fn launch(
         secrets: if resolved.secrets.is_empty() {
             resolved.bundle.secrets.clone()
         } else {
-            resolve::hidden(&resolved.secrets, context).await?
+            resolve::hidden(&resolved.secrets, &context.client).await?
         },
         ..resolved.bundle.clone()
     };

@@ -146,8 +146,18 @@ fn signed(interval: &Interval) -> SignedDuration {
     SignedDuration::try_from(interval.to_duration()).unwrap_or(SignedDuration::MAX)
 }
 
-/// A reconcile request that no run has taken up, and that no status has echoed. One that met dependencies which are not ready
-/// was echoed at once, as Flux and tofu-controller do, and is still owed until they are.
+/// What `Ready` says where a source or an input could not be had.
+const AWAY: [&str; 5] = [
+    "ArtifactFailed",
+    "VarsGenerationFailed",
+    "TFExecInitFailed",
+    "PlanEncryptionFailed",
+    "ToolNotInstalled",
+];
+
+/// A reconcile request that no run has taken up, and that no status has echoed. One that met dependencies which are not ready, or
+/// a source or an input that was away, was echoed at once, as Flux and tofu-controller do, and is still owed until they are
+/// there. A run that was given up before it did anything has not taken it up.
 fn request(stack: &Terraform, observed: &Observed, handled: Option<&str>) -> Option<String> {
     let token = stack
         .annotations()
@@ -156,10 +166,17 @@ fn request(stack: &Terraform, observed: &Observed, handled: Option<&str>) -> Opt
     let taken_up = observed
         .runs
         .iter()
-        .any(|run| run.annotations().get(REQUESTED_AT) == Some(token));
+        .any(|run| phase(run) != Phase::Superseded && run.annotations().get(REQUESTED_AT) == Some(token));
     let conditions = stack.status.as_ref().map(|status| status.conditions.as_slice());
     let ready = conditions.and_then(|held| find(held, TerraformCondition::Ready));
-    let owed = ready.is_some_and(|ready| ready.reason == DEPENDENCY_NOT_READY);
+    // A run that failed says so with the same words as inputs that are away.
+    let newest = history::in_order(&observed.runs).pop();
+    let of_a_run =
+        |reason: &str| newest.is_some_and(|run| run.status.as_ref().is_some_and(|s| s.reason == reason));
+    let away = |reason: &str| AWAY.contains(&reason) && !of_a_run(reason);
+    let owed = ready.is_some_and(|ready| {
+        ready.status == "False" && (ready.reason == DEPENDENCY_NOT_READY || away(&ready.reason))
+    });
     ((handled != Some(token) || owed) && !guard(Guard::TakenUp, taken_up)).then(|| token.clone())
 }
 

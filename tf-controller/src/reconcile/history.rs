@@ -84,7 +84,11 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     let applied = status.is_some_and(|s| s.attempted_apply);
     // Neither the release of a lock nor a stale plan did anything: what went before them is still to be done.
     let did_nothing = fact.action == RunAction::Unlock || fact.stale;
-    history.checked = drift || did_nothing && history.checked;
+    let goes_on = history
+        .last
+        .as_ref()
+        .is_none_or(|last| last.inputs == fact.inputs);
+    history.checked = drift || did_nothing && goes_on && history.checked;
     history.pending = match (fact.action, fact.outcome) {
         (RunAction::Plan | RunAction::PlanAndApply, Outcome::Succeeded)
             if !plan_id.is_empty() && !guard(Guard::PlanUsed, applied) =>
@@ -126,7 +130,9 @@ pub(crate) fn is_drift_check(history: &History, fact: &RunFact) -> bool {
         _ => false,
     };
     let steady = |last: &RunFact| {
-        let known = last.outcome == Outcome::Succeeded || history.checked;
+        // A session or the release of a lock that ended well says nothing of what the stack holds.
+        let aside = matches!(last.action, RunAction::BreakTheGlass | RunAction::Unlock);
+        let known = last.outcome == Outcome::Succeeded && !aside || history.checked;
         known && last.inputs == fact.inputs && last.destroy == fact.destroy
     };
     let wanted = history.pending.as_ref().is_none_or(|pending| pending.drift);
@@ -165,5 +171,80 @@ fn outcome(status: &TerraformRunStatus) -> Outcome {
         Phase::Lost => Outcome::Lost,
         phase if phase.is_final() => Outcome::Failed,
         _ => Outcome::Active,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn run(number: u32, action: &str, trigger: &str, inputs: &str, status: &Value) -> TerraformRun {
+        let mut run = json!({
+            "metadata": { "name": format!("net-u1-{number}"), "namespace": "team" },
+            "spec": { "action": action, "attempt": 1, "deadline": "2h", "trigger": trigger, "inputsDigest": inputs,
+                "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                "terraform": { "name": "net", "uid": "u1", "generation": 1 } },
+            "status": { "phase": "Succeeded", "hasChanges": false, "finishedAt": format!("2026-01-{number:02}T00:00:00Z") },
+        });
+        for (key, value) in status.as_object().unwrap() {
+            run["status"][key] = value.clone();
+        }
+        serde_json::from_value(run).unwrap()
+    }
+
+    /// Whether the last of the runs looked for drift.
+    fn looked(runs: &[TerraformRun]) -> bool {
+        let (last, before) = runs.split_last().unwrap();
+        is_drift_check(&history(before), &fact(last))
+    }
+
+    #[test]
+    fn the_plan_after_a_session_is_a_look_for_drift_only_where_the_stack_was_as_wanted() {
+        let clean = json!({});
+        let waits = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
+        let failed = json!({ "phase": "Failed", "hasChanges": null });
+        let session = || {
+            run(
+                3,
+                "BreakTheGlass",
+                "Request",
+                "i2",
+                &json!({ "hasChanges": null }),
+            )
+        };
+        let after = || run(4, "Plan", "Request", "i2", &clean);
+        let first = || run(1, "PlanAndApply", "Revision", "i1", &clean);
+        for commit in [waits, failed] {
+            let runs = [
+                first(),
+                run(2, "Plan", "Revision", "i2", &commit),
+                session(),
+                after(),
+            ];
+            assert!(!looked(&runs), "{commit}: the commit was never applied");
+        }
+        let steady = [
+            first(),
+            run(2, "Plan", "Revision", "i2", &clean),
+            session(),
+            after(),
+        ];
+        assert!(looked(&steady));
+    }
+
+    #[test]
+    fn what_follows_the_release_of_a_lock_is_a_look_for_drift_only_with_the_same_inputs() {
+        let failed = json!({ "phase": "Failed", "hasChanges": null });
+        let runs = |inputs: &str| {
+            [
+                run(1, "PlanAndApply", "Revision", "i1", &json!({})),
+                run(2, "Plan", "Interval", "i1", &failed),
+                run(3, "Unlock", "Retry", inputs, &json!({ "hasChanges": null })),
+                run(4, "Plan", "Retry", inputs, &json!({})),
+            ]
+        };
+        assert!(looked(&runs("i1")));
+        assert!(!looked(&runs("i2")), "a commit came between");
     }
 }

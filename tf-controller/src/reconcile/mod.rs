@@ -159,7 +159,12 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
     takeover::take_over(&stack, &observed.runs, &mut facts);
     facts.approval = approval_of(&stack, &observed.runs, &facts);
     facts.policy.glass = glass(&stack, &observed, context.glass.is_some());
-    let mut step = decided(&stack, &mut facts, context).await?;
+    let decided = decided(&stack, &mut facts, context).await;
+    if decided.is_err() && facts.history.active.is_none() {
+        // Who fails at each pass must not keep the place of a run that has ended.
+        context.places.free(&ObjectKey::of(&stack));
+    }
+    let mut step = decided?;
     let dropped = cleanup::drop_bundle(&stack, &observed.runs, context).await;
     dropped.map_err(|source| unread(&stack, source))?;
     let next = carry_out(&stack, &observed, &facts, resolved.as_ref(), &mut step, context).await?;

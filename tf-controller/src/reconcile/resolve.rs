@@ -21,7 +21,7 @@ use crate::inputs::{
     self, PairsError,
     closure::{Closure, ClosureError},
 };
-use kube::ResourceExt;
+use kube::{Client, ResourceExt};
 use sluice_api::{
     interval::Interval,
     source::Artifact,
@@ -137,18 +137,19 @@ impl ResolveError {
     }
 }
 
-/// What these Secrets hold, for a run that must not show it. One that is gone holds nothing.
+/// What these Secrets hold, for a run that must not show it. One that is gone holds nothing, and one that is not to be seen gave
+/// the run nothing.
 pub(super) async fn hidden(
     secrets: &BTreeSet<ObjectKey>,
-    context: &Context,
+    client: &Client,
 ) -> Result<Vec<String>, kube::Error> {
     let mut known = Secrets::default();
     for ObjectKey { namespace, name } in secrets {
-        match held::secret(name, namespace, &context.client).await {
+        match held::secret(name, namespace, client).await {
             Ok(pairs) => pairs
                 .iter()
                 .for_each(|(key, value)| learn(&mut known, key, value)),
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) if held::is_absent(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -308,5 +309,43 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
         secrets: Vec::new(),
         reads: Vec::new(),
         kept: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::client::Body;
+
+    /// An API that gives one Secret, and another answer for all others.
+    fn api(code: u16) -> Client {
+        let service = tower::service_fn(move |request: http::Request<Body>| async move {
+            let is_open = request.uri().path().ends_with("/open");
+            let body = if is_open {
+                serde_json::json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "open" },
+                    "data": { "password": "aHVudGVyMi1odW50ZXI=" } })
+            } else {
+                serde_json::json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
+                    "reason": "", "message": "no" })
+            };
+            let answer = http::Response::builder().status(if is_open { 200 } else { code });
+            let whole = answer.body(Body::from(body.to_string().into_bytes()));
+            Ok::<_, tower::BoxError>(whole.unwrap())
+        });
+        Client::new(service, "team")
+    }
+
+    #[tokio::test]
+    async fn a_secret_that_is_not_to_be_seen_gave_the_run_nothing() {
+        let key = |name: &str| ObjectKey {
+            namespace: "team".into(),
+            name: name.into(),
+        };
+        let both = BTreeSet::from([key("closed"), key("open")]);
+        for code in [403, 404] {
+            let values = hidden(&both, &api(code)).await.unwrap();
+            assert_eq!(values, ["hunter2-hunter"], "{code}");
+        }
+        assert!(hidden(&both, &api(500)).await.is_err());
     }
 }

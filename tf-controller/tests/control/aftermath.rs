@@ -151,9 +151,8 @@ async fn outputs_have_aliases_types_labels_and_come_back_when_they_are_lost() {
     let owner = &metadata.owner_references.unwrap()[0];
     assert_eq!((owner.kind.as_str(), owner.controller), ("Terraform", Some(true)));
 
-    // Lost, and noticed by any pass: written without waiting for the interval.
+    // Lost, and noticed at once: written without waiting for the interval.
     api.delete("out", &DeleteParams::default()).await.unwrap();
-    world.edit("net", json!({ "retryInterval": "2s" })).await;
     world
         .run("net", "a repair", |run| run.spec.trigger.as_str() == "Repair")
         .await;

@@ -5,9 +5,10 @@ use crate::world::World;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use sluice_api::terraform::Terraform;
 use std::path::Path;
 
 const SIMPLE: &str =
@@ -47,6 +48,27 @@ fn resources(state: &Path) -> usize {
     state["resources"].as_array().unwrap().len()
 }
 
+/// Labels of the object are its own; others of the backend neither lose the state nor change what is there.
+async fn other_labels_keep_the_state(world: &World, state: &Secret) {
+    let stacks: Api<Terraform> = world.api();
+    let labelled = json!({ "metadata": { "labels": { "team": "storage", "tier": "one" } } });
+    let labelled = Patch::Merge(labelled);
+    stacks
+        .patch("net", &PatchParams::default(), &labelled)
+        .await
+        .unwrap();
+    let backend = json!({ "secretSuffix": "custom", "labels": { "team": "network", "cost": "low" } });
+    world
+        .edit("net", json!({ "approvePlan": "auto", "backendConfig": backend }))
+        .await;
+    world.ready("net", "True TerraformPlannedNoChanges").await;
+    let after = secrets(world, "tfstate-blue-custom").await;
+    assert_eq!(after.len(), 1);
+    assert_eq!(after[0].metadata.uid, state.metadata.uid);
+    let labels = after[0].labels();
+    assert_eq!((labels["team"].as_str(), labels.get("tier")), ("network", None));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn state_and_plans_have_the_names_that_suffix_and_workspace_give_them() {
     let world = World::new().await;
@@ -81,6 +103,8 @@ async fn state_and_plans_have_the_names_that_suffix_and_workspace_give_them() {
         (labels["tfstateSecretSuffix"].as_str(), labels["tfstate"].as_str()),
         ("custom", "true")
     );
+
+    other_labels_keep_the_state(&world, &state[0]).await;
 
     // Another workspace is another state, and the plans of the old one go.
     world

@@ -4,7 +4,7 @@ use crate::looks::condition;
 use crate::world::{NAMESPACE, World};
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
@@ -19,6 +19,17 @@ const APPLICATION: &str = r#"
 variable "cidr" {}
 resource "terraform_data" "it" { input = var.cidr }
 output "seen" { value = terraform_data.it.output }
+"#;
+/// Writes its name down when it is destroyed.
+const MOURNED: &str = r#"
+variable "it" { type = object({ name = string, file = string }) }
+resource "terraform_data" "it" {
+  input = var.it
+  provisioner "local-exec" {
+    when    = destroy
+    command = "echo ${self.input.name} >> ${self.input.file}"
+  }
+}
 "#;
 const ALONE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 
@@ -153,9 +164,11 @@ async fn a_circle_is_named_and_ends_with_an_edit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_deleted_at_once_go_in_reverse_order() {
     let world = World::new().await;
-    world.commit("a", &[("main.tf", ALONE)]).await;
+    world.commit("a", &[("main.tf", MOURNED)]).await;
+    let file = world.path("gone");
     for (name, below) in [("a", json!([])), ("b", on(&["a"])), ("c", on(&["a", "b"]))] {
-        let spec = json!({ "dependsOn": below, "destroyResourcesOnDeletion": true, "retryInterval": "1h" });
+        let spec = json!({ "dependsOn": below, "destroyResourcesOnDeletion": true, "retryInterval": "1h",
+            "vars": [{ "name": "it", "value": { "name": name, "file": file } }] });
         world.stack(name, spec).await;
     }
     world.ready("c", "True TerraformAppliedSucceed").await;
@@ -178,13 +191,11 @@ async fn all_deleted_at_once_go_in_reverse_order() {
     for name in ["c", "b", "a"] {
         world.gone(name).await;
     }
-    let mut destroyed = Vec::new();
     for name in ["a", "b", "c"] {
         let state: Value = serde_json::from_str(&world.state(name).await).unwrap();
         assert_eq!(state["resources"], json!([]), "{name}");
-        destroyed.push(name);
     }
-    assert_eq!(destroyed.len(), 3);
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "c\nb\na\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -274,4 +285,34 @@ async fn a_request_that_meets_a_dependency_that_is_not_ready_is_echoed_at_once_a
     world.ready("app", "True NoDrift").await;
     let history = world.history("app").await;
     assert!(history.contains("2 Plan Request 1: Succeeded"), "{history}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dependant_that_cannot_be_read_keeps_what_it_builds_on() {
+    let world = World::new().await;
+    world.commit("a", &[("main.tf", ALONE)]).await;
+    world.stack("net", json!({})).await;
+    world.stack("app", json!({ "dependsOn": on(&["net"]) })).await;
+    world.ready("app", "True TerraformAppliedSucceed").await;
+    // As another version may leave it.
+    let resource = ApiResource::erase::<Terraform>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), NAMESPACE, &resource);
+    let strange = json!({ "spec": { "interval": "soon" } });
+    api.patch("app", &PatchParams::default(), &Patch::Merge(strange))
+        .await
+        .unwrap();
+    world.delete("net").await;
+    let text = "False DeletionBlockedByDependantsReason Deletion in progress, but blocked. \
+        Please delete app (cannot be read) to resume ...";
+    world
+        .until("net", text, |stack| condition(stack, "Ready") == text)
+        .await;
+    world.edit("app", json!({ "interval": "1h" })).await;
+    let text = text.replace(" (cannot be read)", "");
+    world
+        .until("net", &text, |stack| condition(stack, "Ready") == text)
+        .await;
+    world.delete("app").await;
+    world.gone("app").await;
+    world.gone("net").await;
 }

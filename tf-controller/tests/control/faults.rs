@@ -151,7 +151,7 @@ async fn the_retry_limit_keeps_the_failure_and_a_request_gives_new_tries() {
     world.commit("a", &[("main.tf", HALF)]).await;
     let vars = json!([{ "name": "marker", "value": world.path("marker") }]);
     world
-        .stack("net", json!({ "vars": vars, "remediation": { "retries": 1 } }))
+        .stack("net", json!({ "vars": vars, "remediation": { "retries": 2 } }))
         .await;
     let stalled = world
         .until("net", "stalled", |s| {

@@ -84,8 +84,10 @@ async fn buckets_and_oci_repositories_are_read_in_whichever_version_is_served() 
     let planned = world.ready("bucket", "Unknown TerraformPlannedWithChanges").await;
     let id = pending(&planned);
     assert!(id.starts_with("plan-822c3dd335-"), "{id}");
-    world.edit("bucket", json!({ "approvePlan": "auto" })).await;
-    world.ready("bucket", "True TerraformAppliedSucceed").await;
+    for name in ["bucket", "image"] {
+        world.edit(name, json!({ "approvePlan": "auto" })).await;
+        world.ready(name, "True TerraformAppliedSucceed").await;
+    }
 
     // The watch tells of a new artifact: the interval is an hour.
     let next = "a".repeat(64);

@@ -2,7 +2,7 @@
 
 use crate::looks::condition;
 use crate::world::World;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
@@ -116,4 +116,22 @@ async fn without_the_flag_the_glass_stays_whole_and_nothing_runs() {
     assert_eq!(world.history("net").await, "");
     world.edit("net", json!({ "breakTheGlass": false })).await;
     world.ready("net", "True TerraformAppliedSucceed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_flag_an_annotation_stops_all_until_it_is_removed() {
+    let mut world = World::without_controller().await;
+    world.glass = false;
+    world.start(1).await;
+    world.commit("a", &[("main.tf", SIMPLE)]).await;
+    world.stack("net", json!({})).await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
+    let asked = |token: Value| json!({ "break-the-glass.tf-controller/requestedAt": token });
+    world.annotate("net", asked(json!("now"))).await;
+    world.edit("net", json!({ "interval": "2h" })).await;
+    world
+        .ready("net", "Unknown Progressing Breaking the glass is not allowed")
+        .await;
+    world.annotate("net", asked(Value::Null)).await;
+    world.ready("net", "True ").await;
 }

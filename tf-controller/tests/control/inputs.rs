@@ -5,7 +5,7 @@ use crate::world::World;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 
@@ -40,6 +40,7 @@ async fn vars_from_gives_all_keys_or_chosen_and_renamed_ones_and_the_last_wins()
     world.secret("one", &[("a", "one-a"), ("b", "one-b")]).await;
     world.secret("two", &[("b", "two-b"), ("x", "two-x")]).await;
     config(&world, "three", json!({ "c": "three-c", "b": "three-b" })).await;
+    config(&world, "four", json!({ "a": "four-a", "b": "four-b" })).await;
     let from = |kind: &str, name: &str| json!({ "kind": kind, "name": name });
     let keys =
         |kind: &str, name: &str, keys: &[&str]| json!({ "kind": kind, "name": name, "varsKeys": keys });
@@ -68,6 +69,16 @@ async fn vars_from_gives_all_keys_or_chosen_and_renamed_ones_and_the_last_wins()
             "maps",
             json!({ "varsFrom": [from("Secret", "one"), from("ConfigMap", "three"), keys("ConfigMap", "three", &["c:a"])] }),
             "three-c three-b three-c",
+        ),
+        (
+            "last",
+            json!({ "varsFrom": [from("ConfigMap", "three"), keys("ConfigMap", "four", &["b"])] }),
+            "own-a four-b three-c",
+        ),
+        (
+            "last-whole",
+            json!({ "varsFrom": [keys("ConfigMap", "four", &["b"]), from("ConfigMap", "three")] }),
+            "own-a three-b three-c",
         ),
         (
             // What a Secret lacks is empty, what a ConfigMap lacks is left out.
@@ -373,4 +384,34 @@ async fn a_secret_that_is_no_set_of_inputs_is_named_by_its_key_without_its_value
         .await
         .unwrap();
     world.ready("net", "True TerraformPlannedNoChanges").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_meets_an_input_that_is_away_is_echoed_at_once_and_carried_out_later() {
+    let world = World::new().await;
+    world.commit("a", &[("main.tf", TEXTS)]).await;
+    world.secret("late", &[("a", "one")]).await;
+    let from = json!([{ "kind": "Secret", "name": "late" }]);
+    world
+        .stack("net", json!({ "varsFrom": from, "retryInterval": "1h" }))
+        .await;
+    world.ready("net", "True ").await;
+    let secrets: Api<Secret> = world.api();
+    secrets.delete("late", &DeleteParams::default()).await.unwrap();
+    world.ready("net", "False VarsGenerationFailed").await;
+    world.request("net", "look").await;
+    world
+        .until("net", "the request to be answered", |stack| {
+            let status = stack.status.as_ref();
+            status.is_some_and(|status| status.last_handled_reconcile_at == "look")
+        })
+        .await;
+    assert_eq!(world.runs("net").await.len(), 1);
+    world.secret("late", &[("a", "one")]).await;
+    world
+        .run("net", "to look as asked", |run| {
+            run.spec.trigger.as_str() == "Request"
+        })
+        .await;
+    world.ready("net", "True NoDrift").await;
 }

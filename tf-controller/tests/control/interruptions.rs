@@ -1,10 +1,16 @@
 //! Runners that are killed, controllers that restart, places that are few.
 
 use crate::looks::{appears, condition};
-use crate::world::World;
+use crate::world::{DEADLINE, World};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use sluice_api::run::TerraformRun;
+use sluice_tf_controller::executor::ProcessExecutor;
+use std::{
+    future::{pending, ready},
+    sync::Arc,
+    time::Duration,
+};
 
 /// Its apply says that it has begun, and waits to be let go on.
 const SLOW: &str = r#"
@@ -99,4 +105,67 @@ async fn a_restarted_controller_adopts_the_run_in_progress_and_its_place() {
     world.ready("other", "True TerraformAppliedSucceed").await;
     assert_eq!(world.runs("net").await.len(), 1);
     assert_eq!(std::fs::read_to_string(world.path("net")).unwrap(), "x\n");
+}
+
+/// A controller that stopped while its run applies, and the place of that run.
+async fn stopped_while_applying() -> (World, Arc<ProcessExecutor>) {
+    let mut world = World::without_controller().await;
+    let (executor, ended) = world.executor();
+    world.start_with(Arc::clone(&executor), ended, 1).await;
+    let before = format!(
+        "resource \"terraform_data\" \"before\" {{}}\n{}",
+        SLOW.replace("\"slow\" {", "\"slow\" {\n  input = terraform_data.before.id")
+    );
+    world.commit("a", &[("main.tf", &before)]).await;
+    world.stack("net", spec(&world, "net")).await;
+    appears(&world.path("net")).await;
+    world.stop().await;
+    (world, executor)
+}
+
+/// The end of the only run, and what its state holds.
+async fn left(world: &World) -> (String, Vec<String>) {
+    let run = world.runs("net").await.pop().unwrap();
+    let state: serde_json::Value = serde_json::from_str(&world.state("net").await).unwrap();
+    let resources = state["resources"].as_array().unwrap();
+    let name = |resource: &serde_json::Value| {
+        let instance = &resource["instances"][0];
+        let status = instance["status"].as_str().unwrap_or("good");
+        format!("{} {status}", resource["name"].as_str().unwrap())
+    };
+    let status = run.status.unwrap();
+    let end = format!("{} {}", status.phase.as_str(), status.reason);
+    (end, resources.iter().map(name).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_ends_lets_its_runs_finish() {
+    let (world, executor) = stopped_while_applying().await;
+    assert!(!executor.is_idle(), "a stopped controller leaves its runs alone");
+    std::fs::write(world.path("net.go"), "").unwrap();
+    let finished = executor.finish(DEADLINE, pending());
+    tokio::time::timeout(DEADLINE, finished).await.unwrap();
+    assert_eq!(
+        left(&world).await,
+        (
+            "Succeeded TerraformAppliedSucceed".to_owned(),
+            vec!["before good".to_owned(), "slow good".to_owned()]
+        )
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_that_do_not_finish_in_time_or_while_somebody_hurries_are_interrupted_and_write_their_state() {
+    let wanted = (
+        "Failed TFExecApplyFailed".to_owned(),
+        vec!["before good".to_owned(), "slow tainted".to_owned()],
+    );
+    let (world, executor) = stopped_while_applying().await;
+    let finished = executor.finish(Duration::ZERO, pending());
+    tokio::time::timeout(DEADLINE, finished).await.unwrap();
+    assert_eq!(left(&world).await, wanted);
+    let (world, executor) = stopped_while_applying().await;
+    let finished = executor.finish(DEADLINE * 2, ready(()));
+    tokio::time::timeout(DEADLINE, finished).await.unwrap();
+    assert_eq!(left(&world).await, wanted);
 }

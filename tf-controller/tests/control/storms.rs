@@ -4,11 +4,14 @@
 use crate::{
     double::Double,
     looks::condition,
-    world::{DEADLINE, World},
+    world::{DEADLINE, SOURCE, World},
 };
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
 use serde_json::json;
-use sluice_api::{run::TerraformRun, terraform::Terraform};
+use sluice_api::{run::TerraformRun, source::GitRepository, terraform::Terraform};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 const STACKS: usize = 200;
@@ -124,6 +127,24 @@ async fn all_runs(world: &World, count: usize) {
     );
 }
 
+/// The source changes in all but its artifact.
+async fn touch_source(world: &World) {
+    let sources: Api<GitRepository> = world.api();
+    let noted = json!({ "metadata": { "annotations": { "seen": "by somebody" } } });
+    let conditions = json!([{ "type": "Ready", "status": "True", "reason": "Succeeded", "message": "again",
+        "lastTransitionTime": "2026-01-02T00:00:00Z", "observedGeneration": 1 }]);
+    let noted = Patch::Merge(noted);
+    sources
+        .patch(SOURCE, &PatchParams::default(), &noted)
+        .await
+        .unwrap();
+    let told = Patch::Merge(json!({ "status": { "conditions": conditions } }));
+    sources
+        .patch_status(SOURCE, &PatchParams::default(), &told)
+        .await
+        .unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_hundred_stacks_exactly_those_run_that_read_what_changed() {
     let mut world = World::without_controller().await;
@@ -152,7 +173,8 @@ async fn of_two_hundred_stacks_exactly_those_run_that_read_what_changed() {
         "one download for all stacks"
     );
 
-    // A file that nobody reads, one stack's own file, a module.
+    // An event of the source without a new artifact, a file that nobody reads, one stack's own file, a module.
+    touch_source(&world).await;
     repository.readme.push('x');
     settled(&world, &repository.publish(&world, "b").await).await;
     assert_eq!(double.started(), Vec::<String>::new());

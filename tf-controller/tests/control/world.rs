@@ -147,6 +147,12 @@ impl World {
 
     /// Starts a controller that allows so many runs at once.
     pub(crate) async fn start(&mut self, runs: u16) {
+        let (executor, ended) = self.executor();
+        self.start_with(executor, ended, runs).await;
+    }
+
+    /// Where the runs of the next controller are carried out.
+    pub(crate) fn executor(&self) -> (Arc<ProcessExecutor>, UnboundedReceiver<RunRef>) {
         let root = self.dir.path().join(&self.site.root);
         let this = std::env::current_exe().unwrap().display().to_string();
         let runner = self.runner.clone().unwrap_or(this);
@@ -170,7 +176,7 @@ impl World {
             pod: self.site.pod.clone(),
         };
         let (executor, ended) = ProcessExecutor::new(process).unwrap();
-        self.start_with(Arc::new(executor), ended, runs).await;
+        (Arc::new(executor), ended)
     }
 
     /// Starts a controller whose runs are carried out by this executor.

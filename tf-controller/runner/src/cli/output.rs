@@ -4,20 +4,40 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 
+use serde_json::Value;
+use serde_json::value::RawValue;
+
 /// Largest answer that is read.
 pub const LIMIT: u64 = 16 * 1024 * 1024;
 
-/// One output of the root module.
-#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+/// One output of the root module. Value and type are as the CLI wrote them: a number may have more digits than any type of ours.
+#[derive(Clone, Debug, serde::Deserialize)]
 pub struct Output {
     /// Whether the module marks it sensitive.
     #[serde(default)]
     pub sensitive: bool,
     /// Its type in the CLI's JSON form, such as `"string"` or `["list","string"]`.
     #[serde(rename = "type")]
-    pub type_: serde_json::Value,
+    pub type_: Box<RawValue>,
     /// Its value.
-    pub value: serde_json::Value,
+    pub value: Box<RawValue>,
+}
+
+impl Output {
+    /// Its text, where it is one.
+    #[must_use]
+    pub fn text(&self) -> Option<String> {
+        let is_text = self.type_.get() == "\"string\"";
+        is_text
+            .then(|| serde_json::from_str(self.value.get()).ok())
+            .flatten()
+    }
+
+    /// Its value, to look into: numbers beyond 64 bits are rounded.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(self.value.get()).unwrap_or_default()
+    }
 }
 
 /// Why the answer cannot be read.
@@ -150,7 +170,7 @@ mod tests {
         let text = r#"{"m":{"sensitive":false,"type":["object",{"a":"number"}],"value":{"a":1}},"s":{"sensitive":true,"type":"string","value":"x"}}"#;
         let outputs = parse(text.as_bytes()).unwrap();
         assert!(outputs["s"].sensitive);
-        assert_eq!(outputs["m"].type_.to_string(), r#"["object",{"a":"number"}]"#);
+        assert_eq!(outputs["m"].type_.get(), r#"["object",{"a":"number"}]"#);
     }
 
     #[test]

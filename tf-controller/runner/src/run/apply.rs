@@ -183,7 +183,11 @@ async fn write_outputs(
     let file = File::open(file).map_err(|source| failed("read the outputs", source))?;
     let found = output::parse(file)?;
     for output in found.values().filter(|output| output.sensitive) {
-        workspace.reporter.secrets().learn_all(&output.value);
+        let value = output.json();
+        if value.is_number() {
+            workspace.reporter.secrets().learn(output.value.get());
+        }
+        workspace.reporter.secrets().learn_all(&value);
     }
     workspace
         .reporter

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
-use serde_json::Value;
+use serde_json::{Value, value::to_raw_value};
 use sluice_api::run::{Health, Phase};
 use tokio::time::{Instant, timeout_at};
 
@@ -117,7 +117,7 @@ fn texts(found: &BTreeMap<String, Output>, selection: &[String]) -> Result<Value
 fn without_secrets(found: &BTreeMap<String, Output>) -> BTreeMap<String, Output> {
     let mut shown = found.clone();
     for output in shown.values_mut().filter(|output| output.sensitive) {
-        output.value = Value::String(SENSITIVE.to_owned());
+        output.value = to_raw_value(SENSITIVE).unwrap_or_default();
     }
     shown
 }

@@ -74,25 +74,25 @@ mod tests {
         }
     }
 
-    fn time(from: &str, to: &str) -> Option<RangeInclusive<Timestamp>> {
+    fn time(from: &str, to: &str) -> RangeInclusive<Timestamp> {
         let time = |seconds: &str| format!("2026-11-21T11:37:{seconds}Z").parse().unwrap();
-        Some(time(from)..=time(to))
+        time(from)..=time(to)
     }
 
     #[test]
     fn a_lock_of_the_time_of_a_failed_command_is_its_own() {
         let mut left = Left::by("me@vm");
-        assert_eq!(left.note(time("28.4", "28.5"), None), None);
+        assert_eq!(left.note(Some(time("28.4", "28.5")), None), None);
         assert_eq!(left.take(), None);
-        assert_eq!(left.note(time("29", "30"), Some(lock("1", "me@vm"))), None);
+        assert_eq!(left.note(Some(time("29", "30")), Some(lock("1", "me@vm"))), None);
         assert_eq!(left.take(), Some(lock("1", "me@vm")));
         assert_eq!(left.take(), None);
         assert_eq!(
-            left.note(time("31", "32"), Some(lock("1", "me@vm"))),
+            left.note(Some(time("31", "32")), Some(lock("1", "me@vm"))),
             None,
             "it was not released, and stays its own"
         );
-        assert_eq!(left.note(time("33", "34"), None), None);
+        assert_eq!(left.note(Some(time("33", "34")), None), None);
         assert_eq!(left.take(), None, "the newest met none");
     }
 
@@ -101,25 +101,25 @@ mod tests {
         let somebodys = |earlier: Option<RangeInclusive<Timestamp>>, met: LockInfo| {
             let mut left = Left::by("me@vm");
             left.note(earlier, None);
-            left.note(time("40", "41"), Some(met.clone())) == Some(met)
+            left.note(Some(time("40", "41")), Some(met.clone())) == Some(met)
         };
-        assert!(!somebodys(time("28.4", "28.5"), lock("1", "me@vm")));
-        assert!(somebodys(time("28.4", "28.5"), lock("1", "you@vm")));
+        assert!(!somebodys(Some(time("28.4", "28.5")), lock("1", "me@vm")));
+        assert!(somebodys(Some(time("28.4", "28.5")), lock("1", "you@vm")));
         assert!(somebodys(None, lock("1", "me@vm")));
-        assert!(somebodys(time("28.3", "28.4"), lock("1", "me@vm")));
-        assert!(somebodys(time("28.5", "28.6"), lock("1", "me@vm")));
+        assert!(somebodys(Some(time("28.3", "28.4")), lock("1", "me@vm")));
+        assert!(somebodys(Some(time("28.5", "28.6")), lock("1", "me@vm")));
         let garbage = LockInfo {
             created: "yesterday".into(),
             ..lock("1", "me@vm")
         };
-        assert!(somebodys(time("28.4", "28.5"), garbage));
+        assert!(somebodys(Some(time("28.4", "28.5")), garbage));
         let mut left = Left::by("me@vm");
         let met = Some(lock("1", "me@vm"));
         assert_eq!(
-            left.note(time("28.4", "33"), met.clone()),
+            left.note(Some(time("28.4", "33")), met.clone()),
             met,
             "taken while the command waited for it: it is not the command's"
         );
-        assert_eq!(left.note(time("34", "35"), met.clone()), met);
+        assert_eq!(left.note(Some(time("34", "35")), met.clone()), met);
     }
 }

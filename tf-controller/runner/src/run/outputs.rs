@@ -6,7 +6,6 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, PostParams};
-use serde_json::Value;
 use sluice_api::annotation::ADOPT_LABEL;
 
 use super::context::Context;
@@ -73,7 +72,7 @@ pub enum OutputsError {
     },
 }
 
-/// The Secret's data: a text as it is, anything else as JSON beside its type under `<key>__type`.
+/// The Secret's data: a text as it is, anything else as the CLI's own JSON beside its type under `<key>__type`.
 ///
 /// # Errors
 /// When the selection names what is not there, or the outputs do not fit into a Secret.
@@ -93,16 +92,12 @@ pub(super) fn encode(
         let output = outputs
             .get(name)
             .ok_or_else(|| OutputsError::NotFound(name.to_owned()))?;
-        match &output.value {
-            Value::String(text) if output.type_ == "string" => {
-                put(&mut data, name, key.to_owned(), text.clone().into_bytes())?;
-            }
-            value => {
-                put(&mut data, name, key.to_owned(), value.to_string().into_bytes())?;
-                let type_ = output.type_.to_string().into_bytes();
-                put(&mut data, name, format!("{key}__type"), type_)?;
-            }
+        if let Some(text) = output.text() {
+            put(&mut data, name, key.to_owned(), text.into_bytes())?;
+            continue;
         }
+        put(&mut data, name, key.to_owned(), output.value.get().into())?;
+        put(&mut data, name, format!("{key}__type"), output.type_.get().into())?;
     }
     let size = data.iter().map(|(key, value)| key.len() + value.0.len()).sum();
     if size > DATA_LIMIT {
@@ -240,6 +235,18 @@ mod tests {
         data.iter()
             .map(|(key, bytes)| format!("{key}={}", String::from_utf8_lossy(&bytes.0)))
             .collect()
+    }
+
+    #[test]
+    fn json_is_as_the_cli_wrote_it() {
+        let text = "{\"n\":{\"type\":\"number\",\"value\":123456789012345678901234567890},\
+            \"l\":{\"type\":[\n\"list\", \"number\"],\"value\":[\n  0.1000\n]}}";
+        let outputs = crate::cli::output::parse(text.as_bytes()).unwrap();
+        let data = encode(&outputs, &[]).unwrap();
+        let text = |key: &str| String::from_utf8_lossy(&data[key].0).into_owned();
+        assert_eq!(text("n"), "123456789012345678901234567890");
+        assert_eq!(text("l"), "[\n  0.1000\n]");
+        assert_eq!(text("l__type"), "[\n\"list\", \"number\"]");
     }
 
     #[test]

@@ -110,7 +110,7 @@ pub(super) fn small() -> Vec<(&'static str, Sluice)> {
         ..model.clone()
     };
     let mut limited = auto.clone();
-    limited.stack.retries = Some(1);
+    limited.stack.retries = Some(2);
     let with = |model: &Sluice, budget| Sluice {
         budget,
         ..model.clone()

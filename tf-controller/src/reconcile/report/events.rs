@@ -106,11 +106,14 @@ fn resting(report: &Report<'_>, rest: &Rest, after: &TerraformStatus) -> Vec<Eve
         Rest::RetryAt(_) | Rest::RetryLimit => {
             // What came before the failure is told too: the apply may have ended well.
             let applied = report.ended().next().filter(|run| has_applied(run));
-            let mut events = applied.map(finished).unwrap_or_default();
+            let mut events = applied.map(|run| finished(report, run)).unwrap_or_default();
             events.push(failed(report, &reason, &message));
             events
         }
-        Rest::Steady(_) => report.ended().next().map(finished).unwrap_or_default(),
+        Rest::Steady(_) => {
+            let last = report.ended().next();
+            last.map(|run| finished(report, run)).unwrap_or_default()
+        }
     }
 }
 
@@ -167,24 +170,35 @@ fn failed(report: &Report<'_>, reason: &str, message: &str) -> Event {
 }
 
 /// An apply that ended well; a plan without changes is no news.
-fn finished(run: &TerraformRun) -> Vec<Event> {
+fn finished(report: &Report<'_>, run: &TerraformRun) -> Vec<Event> {
     let Some(end) = run.status.as_ref().filter(|_| has_applied(run)) else {
-        return written(run).into_iter().collect();
+        return written(report, run).into_iter().collect();
     };
     let mut events = vec![if run.spec.destroy {
         Event::normal("TerraformDestroySucceed", "Destroy applied successfully")
     } else {
         Event::normal("TerraformAppliedSucceed", "Applied successfully")
     }];
-    events.extend(written(run).filter(|_| !end.outputs.is_empty()));
+    events.extend(written(report, run).filter(|_| !end.outputs.is_empty()));
     events
 }
 
-/// The Secret with the outputs was changed.
-fn written(run: &TerraformRun) -> Option<Event> {
+/// The Secret with the outputs was changed: the keys of what was chosen, or of all.
+fn written(report: &Report<'_>, run: &TerraformRun) -> Option<Event> {
     let end = run.status.as_ref().filter(|s| s.outputs_written)?;
-    let names = end.outputs.join(", ");
-    let text = format!("Outputs written.\n{} output(s): {names}", end.outputs.len());
+    let target = report.stack.spec.write_outputs_to_secret.as_ref();
+    let chosen = target.map(|target| target.outputs.as_slice()).unwrap_or_default();
+    let key = |item: &String| {
+        item.split_once(':')
+            .map_or(item.as_str(), |(_, key)| key)
+            .to_owned()
+    };
+    let keys: Vec<_> = if chosen.is_empty() {
+        end.outputs.clone()
+    } else {
+        chosen.iter().map(key).collect()
+    };
+    let text = format!("Outputs written.\n{} output(s): {}", keys.len(), keys.join(", "));
     Some(Event::normal("TerraformOutputsWritten", text))
 }
 

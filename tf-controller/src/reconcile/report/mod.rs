@@ -14,8 +14,8 @@ use super::history::in_order;
 use crate::decide::{Facts, Inputs, Outcome, Rest, SourceFact, Step};
 use ready::{Told, told};
 use sluice_api::{
-    condition::{TerraformCondition as Kind, Truth, Verdict, settle},
-    run::{Action, Phase, PlanEffects, TerraformRun},
+    condition::{TerraformCondition as Kind, Truth, Verdict, find, settle},
+    run::{Action, Phase, PlanEffects, TerraformRun, Trigger},
     terraform::{LockStatus, PlanStatus, Terraform, TerraformStatus},
 };
 
@@ -97,6 +97,10 @@ pub(super) fn status(report: &Report<'_>) -> TerraformStatus {
         token.clone_into(&mut status.last_handled_reconcile_at);
     }
     if *report.step == Step::Rest(Rest::Suspended) {
+        // Who is as wanted stays so for those who wait for it: nobody looks at the object again until it is resumed.
+        if find(&status.conditions, Kind::Ready).is_some_and(|ready| ready.status == "True") {
+            status.observed_generation = Some(report.facts.generation);
+        }
         return status;
     }
     planned(report, &mut status);
@@ -131,7 +135,8 @@ fn planned(report: &Report<'_>, status: &mut TerraformStatus) {
     });
     if report.last_plan().is_some() || pending.is_some() || status.plan.is_some() {
         let plan = status.plan.get_or_insert_with(PlanStatus::default);
-        plan.pending = pending.map(|p| p.plan_id.clone()).unwrap_or_default();
+        let shown = pending.filter(|_| !is_asked_anew(report));
+        plan.pending = shown.map(|p| p.plan_id.clone()).unwrap_or_default();
         plan.is_drift_detection_plan = pending.is_some_and(|p| p.drift);
         plan.is_destroy_plan = report
             .last_plan()
@@ -144,6 +149,16 @@ fn planned(report: &Report<'_>, status: &mut TerraformStatus) {
             revision.clone_into(&mut status.last_planned_revision);
         }
     }
+}
+
+/// Whether a plan is being made because somebody asks for it: whoever waits for its id (`tfctl replan`) must not be shown the
+/// one that it replaces.
+fn is_asked_anew(report: &Report<'_>) -> bool {
+    if let Step::Start(run) = report.step {
+        return run.action == Action::Plan && run.trigger == Trigger::Request;
+    }
+    let active = report.runs.iter().find(|run| !phase(run).is_final());
+    active.is_some_and(|run| run.spec.action == Action::Plan && run.spec.trigger == Trigger::Request)
 }
 
 /// What the newest apply says.
@@ -165,7 +180,12 @@ fn applied(report: &Report<'_>, status: &mut TerraformStatus) {
     if !end.outputs.is_empty() && !run.spec.destroy {
         status.available_outputs.clone_from(&end.outputs);
     }
-    if run.spec.trigger == sluice_api::run::Trigger::Drift {
+    // A person may have approved what a look for drift had planned.
+    let held = report.stack.status.as_ref().and_then(|held| held.plan.as_ref());
+    let approved = held.filter(|plan| !id.is_empty() && plan.pending == *id);
+    let waits = report.facts.history.pending.is_some();
+    let was_drift = !waits && approved.is_some_and(|plan| plan.is_drift_detection_plan);
+    if was_drift || run.spec.trigger == Trigger::Drift {
         status
             .last_applied_by_drift_detection_at
             .clone_from(&end.finished_at);

@@ -173,12 +173,7 @@ fn resting(report: &Report<'_>, rest: &Rest) -> Told {
             }
         },
         Rest::AwaitApproval => awaiting(report),
-        Rest::ShowPlan { .. } if report.facts.approval == Approval::Disabled => retried(drifted(report, "")),
-        Rest::ShowPlan { .. } => going(ready(
-            Truth::Unknown,
-            "TerraformPlannedWithChanges",
-            "Plan generated: This object is in the plan only mode.",
-        )),
+        Rest::ShowPlan { .. } => shown(report),
         Rest::RetryAt(_) => retried(failed(report)),
         Rest::RetryLimit => {
             let limit = "Resource reached maximum number of retries.";
@@ -233,6 +228,29 @@ fn awaiting(report: &Report<'_>) -> Told {
         "TerraformPlannedWithChanges",
         format!("Plan generated: {advice}"),
     ))
+}
+
+/// A plan that nobody is to apply. Under `disable` any difference is drift, unless drift is not looked for.
+fn shown(report: &Report<'_>) -> Told {
+    let spec = &report.stack.spec;
+    let disabled = report.facts.approval == Approval::Disabled;
+    let looked_for = disabled && !spec.disable_drift_detection && !spec.destroy;
+    if looked_for
+        || report
+            .facts
+            .history
+            .pending
+            .as_ref()
+            .is_some_and(|plan| plan.drift)
+    {
+        return retried(drifted(report, ""));
+    }
+    let why = if disabled {
+        "Plan generated: nothing is applied while approvePlan is \"disable\"."
+    } else {
+        "Plan generated: This object is in the plan only mode."
+    };
+    going(ready(Truth::Unknown, "TerraformPlannedWithChanges", why))
 }
 
 /// What has drifted, by class: ` (1 delete, 2 in-place)`.

@@ -3,6 +3,7 @@
 mod aftermath;
 mod histories;
 mod rails;
+mod shown;
 mod success;
 mod trouble;
 
