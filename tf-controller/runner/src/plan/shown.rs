@@ -9,9 +9,10 @@ use super::document::{self, DocumentError, PlanDocument};
 
 /// The member of the document that holds the text.
 const MEMBER: &str = "shown_plan";
+/// Begins the note of what changed outside of the CLI, which stands before the plan and is parted from it by a rule.
+const NOTE: &str = "Objects have changed outside of";
 /// Where the plan itself begins, after progress and addresses of this very plan on a service.
-const BEGINNINGS: [&str; 4] = [
-    "Objects have changed outside of",
+const BEGINNINGS: [&str; 3] = [
     "perform the following actions",
     "planned the following actions",
     "Changes to Outputs:",
@@ -19,19 +20,19 @@ const BEGINNINGS: [&str; 4] = [
 /// Largest text that counts; a longer one is nobody's to read.
 pub const TEXT_LIMIT: u64 = 16 * 1024 * 1024;
 
-/// The plan itself out of all that the CLI said; all of it where no beginning is found, so that nothing is left out.
+/// The plan itself out of all that the CLI said, with the note of what changed outside before it; all of it where no beginning
+/// is found, so that nothing is left out. It ends at the rule behind its last beginning: one before parts the note from the plan.
 #[must_use]
 pub fn essence(text: &str) -> String {
     let plain: Vec<&str> = text.lines().map(str::trim_end).collect();
     let begins = |line: &&str| BEGINNINGS.iter().any(|words| line.contains(words));
-    let from = plain.iter().position(begins).unwrap_or(0);
     let is_rule =
         |line: &&str| line.len() >= 20 && line.chars().all(|letter| matches!(letter, '\u{2500}' | '-'));
-    let length = plain[from..]
-        .iter()
-        .position(is_rule)
-        .unwrap_or(plain.len() - from);
-    plain[from..from + length].join("\n").trim().to_owned()
+    let from = plain.iter().position(|line| begins(&line) || line.contains(NOTE));
+    let last = plain.iter().rposition(begins);
+    let end = last.and_then(|last| Some(last + plain.get(last..)?.iter().position(is_rule)?));
+    let kept = plain.get(from.unwrap_or(0)..end.unwrap_or(plain.len()));
+    kept.unwrap_or_default().join("\n").trim().to_owned()
 }
 
 /// The document of such a plan: the entries that its headings name, and the whole text as an effect of its own.
@@ -96,52 +97,4 @@ fn type_of(address: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::summary;
-    use proptest::prelude::*;
-
-    const TEXT: &str = "Running plan in the service. Output will stream here.\n\nhttps://app.example/runs/run-1\n\n\
-        terraform_data.a: Refreshing state... [id=1]\n\nTerraform will perform the following actions:\n\n  \
-        # terraform_data.a will be created\n  + resource \"terraform_data\" \"a\" {\n      + id = (known after apply)\n    }\n\n  \
-        # module.m[\"x.y\"].aws_thing.b[\"k.v\"] must be replaced\n-/+ resource\n\n  # c_d.e will be destroyed\n  \
-        # (because it is gone)\n\nPlan: 2 to add, 0 to change, 2 to destroy.\n\
-        \u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\
-        \u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\n\nNote: You didn't use the -out option\n";
-
-    #[test]
-    fn what_differs_between_two_showings_of_a_plan_does_not_count() {
-        let again = TEXT.replace("run-1", "run-2").replace("[id=1]", "[id=1, slow]");
-        assert_ne!(TEXT, again);
-        assert_eq!(essence(TEXT), essence(&again));
-        assert_ne!(essence(TEXT), essence(&TEXT.replace("\"a\"", "\"z\"")));
-        assert!(
-            essence(TEXT).starts_with("Terraform will perform") && essence(TEXT).ends_with("2 to destroy.")
-        );
-        assert_eq!(
-            essence("in words of their own: +1\n"),
-            "in words of their own: +1"
-        );
-    }
-
-    #[test]
-    fn headings_are_the_entries() {
-        let document = document(TEXT).unwrap();
-        let summary = summary::summarize(&document);
-        assert_eq!(summary.counts.short(), "+2 ~0 -2");
-        let types: Vec<_> = document
-            .resource_changes
-            .iter()
-            .map(|change| change.type_.as_str())
-            .collect();
-        assert_eq!(types, ["terraform_data", "aws_thing", "c_d"]);
-        assert_eq!(document.other.len(), 1, "the text is an effect");
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_breaks_it(text in "(# |\\.|\\[\"|\"\\]|will be created|must be replaced|\u{e9}|[a-z ]|\n|-{20,30}){0,30}") {
-            prop_assert!(document(&text).is_ok());
-        }
-    }
-}
+mod tests;
