@@ -12,6 +12,7 @@ fuzz_target!(|data: &[u8]| {
         modules: "",
         lock: b"",
         last_apply: "",
+        made: data.len() % 2 == 1,
         key: b"key",
     };
     let effect = effect::Effect::new(&plan, &origin);

@@ -121,9 +121,11 @@ impl PlanDocument {
         sensitive.filter_map(|(name, _)| self.variables.get(name)?.get("value"))
     }
 
-    /// Digests of the values in the state, by address, where provisioners or the settings of providers draw upon them.
-    pub(super) fn drawn_upon(&self) -> Option<BTreeMap<&str, &str>> {
-        drawn::draws(&self.configuration).then(|| self.prior_state.digests())
+    /// Digests of the values in the state, by address, where what no change shows draws upon them: files that planning made
+    /// (`made`), or what the configuration tells of.
+    pub(super) fn drawn_upon(&self, made: bool) -> Option<BTreeMap<&str, &str>> {
+        let drawn = made || drawn::draws(&self.configuration);
+        drawn.then(|| self.prior_state.digests())
     }
 }
 

@@ -86,6 +86,13 @@ pub(super) async fn prove(
                 "planning again gave another effect than the one approved".to_owned(),
             ));
         }
+        // A plan of before these were kept has none.
+        let other = made::differing(&stored.omitted, &again.made.omitted);
+        if let Some(path) = other.filter(|_| !stored.omitted.is_empty()) {
+            return Err(RunError::NotExact(format!(
+                "planning again made another file than the one of the approved plan: {path:?}"
+            )));
+        }
     }
     Ok(())
 }

@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 use super::error::RunError;
 use super::workdir::failed;
 use crate::cli::argv::PLAN_FILE;
-use crate::plan::store::MadeFile;
+use crate::plan::store::{MadeFile, OmittedFile};
 
 /// Most bytes of made files that are stored with a plan.
 const LIMIT: u64 = 8 * 1024 * 1024;
+/// Most files that are named where they are too large to be stored; more of them have one digest together.
+const NAMED: usize = 1000;
 /// Most entries that are looked at.
 const ENTRY_LIMIT: usize = 1_000_000;
 
@@ -24,9 +28,17 @@ pub(super) struct Snapshot(BTreeMap<PathBuf, Mark>);
 /// The files that were made between two moments.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Made {
+    /// With their bytes, where they can be stored.
     pub(super) files: Vec<MadeFile>,
-    /// They are more than can be stored.
-    pub(super) omitted: bool,
+    /// By their digests, where they cannot.
+    pub(super) omitted: Vec<OmittedFile>,
+}
+
+impl Made {
+    /// Whether planning made none.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.omitted.is_empty()
+    }
 }
 
 /// Looks at a tree, without what the CLI keeps for itself.
@@ -75,9 +87,11 @@ pub(super) fn made(root: &Path, before: &Snapshot, after: &Snapshot) -> Result<M
         .filter(|(path, mark)| before.0.get(*path) != Some(*mark))
         .collect();
     if changed.iter().map(|(_, mark)| mark.0).sum::<u64>() > LIMIT {
+        let changed = changed.into_iter().map(|(path, _)| path.as_path());
+        let omitted = omitted(root, changed);
         return Ok(Made {
             files: Vec::new(),
-            omitted: true,
+            omitted: omitted.map_err(|source| failed("read a file that planning made", source))?,
         });
     }
     let mut files = Vec::new();
@@ -94,8 +108,57 @@ pub(super) fn made(root: &Path, before: &Snapshot, after: &Snapshot) -> Result<M
     }
     Ok(Made {
         files,
-        omitted: false,
+        omitted: Vec::new(),
     })
+}
+
+/// The digests of files.
+fn omitted<'p>(root: &Path, changed: impl Iterator<Item = &'p Path>) -> std::io::Result<Vec<OmittedFile>> {
+    let (mut named, mut rest) = (Vec::new(), None::<Sha256>);
+    for path in changed {
+        let content = content(path)?;
+        let relative = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
+        if named.len() < NAMED {
+            named.push(OmittedFile {
+                path: relative.into_owned(),
+                sha256: hex::encode(content),
+            });
+        } else {
+            // Lengths let no name pass for the end of another.
+            let rest = rest.get_or_insert_default();
+            rest.update((relative.len() as u64).to_be_bytes());
+            rest.update(relative.as_bytes());
+            rest.update(content);
+        }
+    }
+    named.extend(rest.map(|rest| OmittedFile {
+        path: String::new(),
+        sha256: hex::encode(rest.finalize()),
+    }));
+    Ok(named)
+}
+
+/// The digest of a file, of which no more is in memory than a piece.
+fn content(path: &Path) -> std::io::Result<[u8; 32]> {
+    use std::io::BufRead;
+    let mut file = std::io::BufReader::with_capacity(64 * 1024, std::fs::File::open(path)?);
+    let mut hash = Sha256::new();
+    loop {
+        let piece = file.fill_buf()?;
+        let length = piece.len();
+        if length == 0 {
+            return Ok(hash.finalize().into());
+        }
+        hash.update(piece);
+        file.consume(length);
+    }
+}
+
+/// What of the files that had to be left out is not the same when it is made again.
+pub(super) fn differing<'f>(was: &'f [OmittedFile], is: &'f [OmittedFile]) -> Option<&'f str> {
+    let gone = was.iter().find(|file| !is.contains(file));
+    let other = gone.or_else(|| is.iter().find(|file| !was.contains(file)));
+    other.map(|file| file.path.as_str())
 }
 
 /// Writes them back below `root`.
@@ -144,7 +207,7 @@ mod tests {
         std::fs::write(dir.path().join("out/f.zip"), "zip").unwrap();
         let made = made(dir.path(), &before, &snapshot(dir.path()).unwrap()).unwrap();
         let names: Vec<_> = made.files.iter().map(|file| file.path.as_str()).collect();
-        assert_eq!((names, made.omitted), (vec!["out/f.zip"], false));
+        assert_eq!((names, made.omitted), (vec!["out/f.zip"], Vec::new()));
         let other = tempfile::tempdir().unwrap();
         restore(other.path(), &made.files).unwrap();
         assert_eq!(
@@ -154,15 +217,44 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_left_out_and_said_so() {
+    fn of_too_much_the_digests_are_left() {
         let dir = tempfile::tempdir().unwrap();
         let before = snapshot(dir.path()).unwrap();
+        let found = || made(dir.path(), &before, &snapshot(dir.path()).unwrap()).unwrap();
+        assert!(found().is_empty());
         std::fs::File::create(dir.path().join("big"))
             .unwrap()
             .set_len(LIMIT + 1)
             .unwrap();
-        let made = made(dir.path(), &before, &snapshot(dir.path()).unwrap()).unwrap();
-        assert!(made.omitted && made.files.is_empty());
+        std::fs::write(dir.path().join("small"), "one").unwrap();
+        let one = found();
+        assert!(one.files.is_empty() && !one.is_empty());
+        let names: Vec<_> = one.omitted.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(names, ["big", "small"]);
+        assert_eq!(one.omitted[1].sha256, hex::encode(Sha256::digest("one")));
+        assert_eq!(differing(&one.omitted, &found().omitted), None);
+        std::fs::write(dir.path().join("small"), "two").unwrap();
+        assert_eq!(differing(&one.omitted, &found().omitted), Some("small"));
+        std::fs::remove_file(dir.path().join("small")).unwrap();
+        let fewer = found();
+        assert_eq!(differing(&one.omitted, &fewer.omitted), Some("small"));
+        assert_eq!(differing(&fewer.omitted, &one.omitted), Some("small"));
+    }
+
+    #[test]
+    fn many_files_that_are_left_out_have_one_digest_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = (0..NAMED + 2)
+            .map(|index| dir.path().join(format!("{index:04}")))
+            .collect();
+        for path in &paths {
+            std::fs::write(path, "one").unwrap();
+        }
+        let all = || omitted(dir.path(), paths.iter().map(PathBuf::as_path)).unwrap();
+        let (first, last) = (all(), paths.last().unwrap());
+        assert_eq!((first.len(), first[NAMED].path.as_str()), (NAMED + 1, ""));
+        std::fs::write(last, "two").unwrap();
+        assert_eq!(differing(&first, &all()), Some(""));
     }
 
     #[test]

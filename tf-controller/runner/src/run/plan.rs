@@ -9,7 +9,7 @@ use sluice_api::terraform::plan_id::{EffectDigest, PlanId};
 
 use super::context::Context;
 use super::error::{RunError, Step};
-use super::made::{self, Made};
+use super::made::{self, Made, Snapshot};
 use super::workdir::failed;
 use super::workspace::Workspace;
 use super::{lasting, lock_file, modules, prepare, stored, unlock, unsaved, within};
@@ -40,7 +40,8 @@ pub(super) struct Planned {
     /// The file with what the CLI said while it planned.
     said: PathBuf,
     json: Option<PathBuf>,
-    made: Made,
+    /// The files that planning made.
+    pub(super) made: Made,
     modules: String,
     provider_lock: Option<String>,
 }
@@ -108,7 +109,7 @@ pub(super) async fn make(
     let before = made::snapshot(&workspace.directory.root)?;
     let ended = command(context, bundle, workspace, destroy, file, &variables).await?;
     let after = made::snapshot(&workspace.directory.root)?;
-    let made = made::made(&workspace.directory.root, &before, &after)?;
+    let made = files_made(workspace, before, after).await?;
     let mut has_changes = ended.has_changes;
     let mut document = PlanDocument::default();
     let mut json = None;
@@ -129,6 +130,8 @@ pub(super) async fn make(
         modules: &modules,
         lock: provider_lock.as_deref().unwrap_or_default().as_bytes(),
         last_apply: bundle.last_apply.as_deref().unwrap_or_default(),
+        // Of a plan that was only shown there is no state.
+        made: ended.shown.is_none() && !made.is_empty(),
         key: &bundle.key_bytes()?,
     };
     let effect = Effect::new(&document, &origin);
@@ -147,6 +150,15 @@ pub(super) async fn make(
         modules,
         provider_lock,
     })
+}
+
+/// The files that planning made, which may be large ones.
+async fn files_made(workspace: &Workspace<'_>, before: Snapshot, after: Snapshot) -> Result<Made, RunError> {
+    let root = workspace.directory.root.clone();
+    let found = tokio::task::spawn_blocking(move || made::made(&root, &before, &after));
+    found
+        .await
+        .map_err(|error| failed("read a file that planning made", std::io::Error::other(error)))?
 }
 
 async fn read_document(json: &Path) -> Result<PlanDocument, RunError> {
@@ -332,7 +344,8 @@ fn to_store(
         },
         provider_lock: planned.provider_lock.clone(),
         files,
-        files_omitted: planned.made.omitted,
+        files_omitted: !planned.made.omitted.is_empty(),
+        omitted: planned.made.omitted.clone(),
         modules: planned.modules.clone(),
         effect: planned.digest.to_string(),
         tool: tool.name,

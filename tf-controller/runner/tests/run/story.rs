@@ -288,6 +288,38 @@ async fn files_that_are_made_again_with_another_effect_are_not_applied() {
     );
 }
 
+/// What a command reads of them, no effect tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_are_made_again_with_other_bytes_are_not_applied() {
+    let world = World::new("").await;
+    let cli = world.dir.path().join("cli");
+    std::fs::create_dir(&cli).unwrap();
+    let real = cli::terraform().unwrap();
+    let marker = world.dir.path().join("planned");
+    // Above what is stored with a plan. The second time one byte is another one.
+    let text = format!(
+        "#!/bin/sh\nif [ \"$1\" = plan ]; then\n  head -c 9000000 /dev/zero > made.bin\n  [ -e {marker} ] && printf x >> made.bin \
+         || printf y >> made.bin\n  touch {marker}\nfi\nexec {real} \"$@\"\n",
+        marker = marker.display(),
+        real = real.display()
+    );
+    let path = cli.join(real.file_name().unwrap());
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let module = "resource \"terraform_data\" \"it\" {\n  provisioner \"local-exec\" { command = \"tail -c 1 made.bin\" }\n}\n";
+    world.commit(&[("main.tf", module)]);
+    let planned = world.run_with_path(Wish::plan(), &cli).await;
+    assert_eq!(ending(&planned), "Succeeded TerraformPlannedWithChanges");
+    let applied = world.run_with_path(Wish::apply(&planned), &cli).await;
+    let said = applied.status.as_ref().unwrap();
+    assert!(!said.attempted_apply, "{said:?}");
+    assert_eq!(ending(&applied), "Failed TFExecApplyFailed");
+    assert!(
+        said.message.contains("planning again made another file") && said.message.contains("made.bin"),
+        "{said:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_names_of_outputs_are_the_same_whether_their_values_are_read_or_not() {
     let world = World::new("auto").await;

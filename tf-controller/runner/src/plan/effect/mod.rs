@@ -30,6 +30,8 @@ pub struct Origin<'a> {
     pub lock: &'a [u8],
     /// Name of the stack's last started apply run; empty before the first.
     pub last_apply: &'a str,
+    /// Whether planning made files, which are made of data as often as not.
+    pub made: bool,
     /// Key of the object's sensitive values.
     pub key: &'a [u8],
 }
@@ -78,7 +80,7 @@ impl Effect {
             "outputs": outputs,
             "other": other,
         });
-        if let Some(state) = plan.drawn_upon() {
+        if let Some(state) = plan.drawn_upon(origin.made) {
             let digest = keyed_text(origin.key, &canonical::json(&json!(state)));
             document["state"] = json!(format!("hmac-sha256:{digest}"));
         }

@@ -11,6 +11,7 @@ fn origin<'a>() -> Origin<'a> {
         modules: "",
         lock: b"",
         last_apply: "",
+        made: false,
         key: b"key",
     }
 }
@@ -165,6 +166,7 @@ fn the_origin_counts() {
             ..base
         },
         Origin { modules: "m", ..base },
+        Origin { made: true, ..base },
         Origin {
             lock: b"provider",
             ..base

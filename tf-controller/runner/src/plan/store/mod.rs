@@ -54,6 +54,9 @@ pub struct PlanContext {
     pub files: Vec<MadeFile>,
     /// They were too large to keep: they are made again before the apply.
     pub files_omitted: bool,
+    /// What they have to be then; empty in plans of before this was kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub omitted: Vec<OmittedFile>,
     /// Digest of the modules that `init` downloaded.
     pub modules: String,
     /// The effect digest.
@@ -102,6 +105,16 @@ impl MadeFile {
     pub fn bytes(&self) -> Result<Vec<u8>, StoreError> {
         STANDARD.decode(&self.content).map_err(|_| StoreError::Malformed)
     }
+}
+
+/// What is known of a file that planning made and that is too large to keep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OmittedFile {
+    /// Path below the artifact's root; empty for all the files beyond those that are named.
+    pub path: String,
+    /// SHA-256 of the content, in hex.
+    pub sha256: String,
 }
 
 /// Which plan of which stack.

@@ -58,6 +58,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         provider_lock: Some("lock".into()),
         files,
         files_omitted: false,
+        omitted: Vec::new(),
         modules: String::new(),
         effect: "2".into(),
         tool: "terraform".into(),
@@ -114,6 +115,25 @@ fn a_large_plan_survives_in_any_order_and_among_others() {
     secrets.extend(encode(&stored(b"older".to_vec()), &name("net-1"), None).unwrap());
     assert!(decode(&secrets, &name("net-2"), &[]).unwrap() == large);
     assert_eq!(decode(&secrets, &name("net-1"), &[]).unwrap().plan, b"older");
+}
+
+#[test]
+fn a_plan_of_before_the_digests_of_its_files_were_kept_is_read() {
+    let mut context = stored(Vec::new()).context;
+    context.files_omitted = true;
+    context.omitted = vec![OmittedFile {
+        path: "big".into(),
+        sha256: "ab".into(),
+    }];
+    let mut value = serde_json::to_value(&context).unwrap();
+    assert_eq!(
+        value["omitted"],
+        serde_json::json!([{ "path": "big", "sha256": "ab" }])
+    );
+    assert!(serde_json::from_value::<PlanContext>(value.clone()).unwrap() == context);
+    value.as_object_mut().unwrap().remove("omitted");
+    let before: PlanContext = serde_json::from_value(value).unwrap();
+    assert!(before.files_omitted && before.omitted.is_empty());
 }
 
 #[test]
