@@ -1,23 +1,26 @@
 #!/usr/bin/env python3
 """The effect digest of plan-id.md, computed without Sluice.
 
-usage: plan-id.py PLAN.json [--inputs TEXT] [--modules TEXT] [--lock FILE] [--last-apply NAME] [--key HEX]
+usage: plan-id.py PLAN.json [--inputs TEXT] [--modules TEXT] [--lock FILE] [--last-apply NAME] [--key HEX] [--made]
+       plan-id.py --shown PLAN.txt [...]
        plan-id.py --check plan-id-vectors.json
 
-PLAN.json is what `terraform show -json tfplan` prints.
+PLAN.json is what `terraform show -json tfplan` prints, PLAN.txt what `terraform plan` prints of a plan that cannot be saved.
+`--made` says that planning made files.
 """
 
 import argparse
 import hashlib
 import hmac
 import json
+import re
 import sys
 
 SKIPPED = {"timestamp", "format_version", "terraform_version", "variables", "planned_values", "prior_state",
            "configuration", "relevant_attributes", "checks", "resource_drift", "applyable", "complete", "errored"}
 
 
-KNOWN = {"count", "each", "path", "self", "terraform", "tofu"}
+KNOWN = {"count", "path", "self", "terraform", "tofu"}
 
 
 class Number(str):
@@ -145,29 +148,102 @@ def resource(entry, key):
     return told
 
 
-def refers(expressions, is_root):
+def references(expressions):
+    """All references in an expression, or in what holds expressions, as lists of words."""
     if isinstance(expressions, list):
-        return any(refers(inner, is_root) for inner in expressions)
+        return [words for inner in expressions for words in references(inner)]
     if not isinstance(expressions, dict):
-        return False
+        return []
     own = expressions.get("references")
     texts = [text for text in own if isinstance(text, str)] if isinstance(own, list) else []
-    firsts = [text.split("[")[0].split(".")[0] for text in texts]
-    return any(first not in KNOWN and not (is_root and first == "var") for first in firsts) or \
-        any(refers(inner, is_root) for inner in expressions.values())
+    return [re.split(r"[.\[]", text) for text in texts] + references(list(expressions.values()))
 
 
-def module_draws(module, is_root):
-    provisioners = [held for entry in module.get("resources", []) for held in entry.get("provisioners", [])]
-    return any(held.get("type") != "local-exec" or refers(held, is_root) for held in provisioners) or \
-        any(module_draws(call.get("module", {}), False) for call in module.get("module_calls", {}).values())
+def leads_out(expressions, is_input, each=False):
+    """Whether a reference leads to more than inputs. `is_input` judges names of variables; `each`: its values are more."""
+    def outside(words):
+        second = words[1] if len(words) > 1 else ""
+        if words[0] == "each":
+            return each and second != "key"
+        return not is_input(second) if words[0] == "var" else words[0] not in KNOWN
+    return any(outside(words) for words in references(expressions))
 
 
-def state(plan):
-    """The digests of the values of the state, if a provisioner or the settings of a provider draw upon them."""
+def settings_draw(provider):
+    return leads_out(provider, lambda name: not provider.get("module_address"))
+
+
+def commands_draw(module, is_root, deletes):
+    for entry in module.get("resources", []):
+        each = leads_out(entry.get("for_each_expression"), lambda name: is_root)
+        for held in entry.get("provisioners", []):
+            of_gone = deletes and any(words[0] == "self" for words in references(held))
+            if held.get("type") != "local-exec" or of_gone or leads_out(held, lambda name: is_root, each):
+                return True
+    return any(commands_draw(call.get("module", {}), False, deletes) for call in module.get("module_calls", {}).values())
+
+
+def without_keys(address):
+    """The address of all instances; a key is an index or a JSON-like string."""
+    return re.sub(r'\[(?:[^"\]]|"(?:[^"\\]|\\.)*")*\]', "", address)
+
+
+def holds_null(value, unknown):
+    if unknown is True:
+        return False
+    if isinstance(value, (dict, list)):
+        steps = value if isinstance(value, dict) else range(len(value))
+        return any(holds_null(get(value, step), get(unknown, step)) for step in steps)
+    return value is None
+
+
+def hides(expressions, after, unknown, is_outside):
+    """Whether an argument takes a value from outside that the plan does not show, as it shows none that is write-only."""
+    if unknown is True:
+        return False
+    if isinstance(expressions, dict) and isinstance(expressions.get("references"), list):
+        return is_outside(expressions) and holds_null(after, unknown)
+    if isinstance(expressions, (dict, list)):
+        steps = expressions if isinstance(expressions, dict) else range(len(expressions))
+        return any(hides(expressions[step], get(after, step), get(unknown, step), is_outside) for step in steps)
+    return False
+
+
+def arguments_draw(module, prefix, passed, written):
+    """`passed` are the variables that are more than inputs."""
+    def is_input(name):
+        return name not in passed
+
+    for entry in module.get("resources", []):
+        each = leads_out(entry.get("for_each_expression"), is_input)
+        for change in written.get(prefix + entry.get("address", ""), []):
+            if hides(entry.get("expressions"), change.get("after"), change.get("after_unknown"),
+                     lambda expression: leads_out(expression, is_input, each)):
+                return True
+    for name, call in module.get("module_calls", {}).items():
+        each = leads_out(call.get("for_each_expression"), is_input)
+        outside = {given for given, value in call.get("expressions", {}).items() if leads_out(value, is_input, each)}
+        if arguments_draw(call.get("module", {}), f"{prefix}module.{name}.", outside, written):
+            return True
+    return False
+
+
+def draws(plan):
     configuration = plan.get("configuration", {})
-    settings = refers(configuration.get("provider_config", {}), True)
-    if not (settings or module_draws(configuration.get("root_module", {}), True)):
+    root = configuration.get("root_module", {})
+    deletes, written = False, {}
+    for entry in plan.get("resource_changes", []):
+        actions = entry.get("change", {}).get("actions", [])
+        deletes |= "delete" in actions
+        if "create" in actions or "update" in actions:
+            written.setdefault(without_keys(entry.get("address", "")), []).append(entry["change"])
+    return any(settings_draw(provider) for provider in configuration.get("provider_config", {}).values()) or \
+        commands_draw(root, True, deletes) or arguments_draw(root, "", set(), written)
+
+
+def state(plan, made):
+    """The digests of the values of the state, if what no change shows draws upon them."""
+    if not (made or draws(plan)):
         return None
     found, modules = {}, [plan.get("prior_state", {}).get("values", {}).get("root_module", {})]
     while modules:
@@ -180,7 +256,7 @@ def state(plan):
     return found
 
 
-def effect(plan, inputs, modules, lock, last_apply, key):
+def effect(plan, inputs, modules, lock, last_apply, key, made=False):
     def counts(entry):
         actions = entry.get("change", {}).get("actions", [])
         moved = entry.get("previous_address") is not None or entry["change"].get("importing") is not None
@@ -194,12 +270,43 @@ def effect(plan, inputs, modules, lock, last_apply, key):
                if change.get("actions", []) not in ([], ["no-op"])]
     other = {name: {"sensitive": keyed(value, key)} for name, value in plan.items()
              if name not in SKIPPED | {"resource_changes", "output_changes"}}
-    drawn = state(plan)
+    drawn = state(plan, made)
     told = {} if drawn is None else \
         {"state": "hmac-sha256:" + hmac.new(key, canonical(drawn).encode(), hashlib.sha256).hexdigest()}
     return told | {"form": "sluice.effect/2", "inputs": inputs, "modules": modules,
             "lock": "sha256:" + hashlib.sha256(lock).hexdigest() if lock else "", "last_apply": last_apply,
             "resources": [resource(entry, key) for entry in resources], "outputs": outputs, "other": other}
+
+
+HEADINGS = {" will be created": ["create"], " will be updated in-place": ["update"], " will be destroyed": ["delete"],
+            " must be replaced": ["delete", "create"], " will be replaced": ["delete", "create"],
+            " is tainted, so must be replaced": ["delete", "create"],
+            " is tainted, so it must be replaced": ["delete", "create"], " will no longer be managed": ["forget"]}
+BEGINNINGS = ("perform the following actions", "planned the following actions", "Changes to Outputs:")
+
+
+def essence(text):
+    """The plan itself out of all that the CLI said."""
+    lines = [line.rstrip() for line in text.split("\n")]
+    plans = [place for place, line in enumerate(lines) if any(words in line for words in BEGINNINGS)]
+    notes = [place for place, line in enumerate(lines) if "Objects have changed outside of" in line]
+    rules = [place for place, line in enumerate(lines)
+             if plans and place > plans[-1] and len(line.encode()) >= 20 and not line.strip("-\u2500")]
+    return "\n".join(lines[min(plans + notes, default=0):min(rules, default=len(lines))]).strip()
+
+
+def shown(text):
+    """What stands for the JSON of a plan that was only shown."""
+    text, entries = essence(text), []
+    for line in text.split("\n"):
+        heading = line.lstrip()
+        found = [(heading.find(words, 2), actions) for words, actions in HEADINGS.items() if heading.find(words, 2) >= 0]
+        if heading.startswith("# ") and found:
+            end, actions = min(found, key=lambda held: held[0])
+            address = heading[2:end]
+            kind = ([""] + without_keys(address).split("."))[-2]
+            entries.append({"address": address, "type": kind, "mode": "managed", "change": {"actions": actions}})
+    return {"resource_changes": entries, "shown_plan": text}
 
 
 def digest(document):
@@ -211,8 +318,9 @@ def check(path):
         vectors = json.load(file)
     for vector in vectors:
         origin = vector["origin"]
-        document = effect(parse(vector["plan"]), origin["inputs"], origin["modules"], origin["lock"].encode(),
-                          origin["last_apply"], bytes.fromhex(origin["key"]))
+        plan = shown(vector["shown"]) if "shown" in vector else parse(vector["plan"])
+        document = effect(plan, origin["inputs"], origin["modules"], origin["lock"].encode(),
+                          origin["last_apply"], bytes.fromhex(origin["key"]), origin.get("made", False))
         if (canonical(document), digest(document)) != (vector["canonical"], vector["digest"]):
             sys.exit(f"{vector['name']}: another digest: {digest(document)}")
     print(f"{len(vectors)} vectors agree")
@@ -225,13 +333,16 @@ def main():
     for name in ("--inputs", "--modules", "--last-apply", "--key"):
         arguments.add_argument(name, default="")
     arguments.add_argument("--lock")
+    for name in ("--made", "--shown"):
+        arguments.add_argument(name, action="store_true")
     given = arguments.parse_args()
     if given.check:
         return check(given.check)
     lock = open(given.lock, "rb").read() if given.lock else b""
     with open(given.plan, encoding="utf-8") as file:
-        plan = parse(file.read())
-    print(digest(effect(plan, given.inputs, given.modules, lock, given.last_apply, bytes.fromhex(given.key))))
+        plan = shown(file.read()) if given.shown else parse(file.read())
+    key = bytes.fromhex(given.key)
+    print(digest(effect(plan, given.inputs, given.modules, lock, given.last_apply, key, given.made)))
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ impl PlanDocument {
     /// Digests of the values in the state, by address, where what no change shows draws upon them: files that planning made
     /// (`made`), or what the configuration tells of.
     pub(super) fn drawn_upon(&self, made: bool) -> Option<BTreeMap<&str, &str>> {
-        let drawn = made || drawn::draws(&self.configuration);
+        let drawn = made || drawn::draws(&self.configuration, &self.resource_changes);
         drawn.then(|| self.prior_state.digests())
     }
 }

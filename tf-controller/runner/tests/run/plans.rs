@@ -53,27 +53,74 @@ async fn ten_plans_of_the_same_inputs_in_two_directories_have_one_id() {
     assert_eq!(ids.len(), 1, "{ids:?}");
 }
 
+/// A state of another stack with one output, for a module to read.
+fn other_state(world: &World, command: &str) -> String {
+    let file = world.dir.path().join("other.tfstate");
+    let state = json!({ "version": 4, "terraform_version": "1.0.0", "serial": 1, "lineage": "a",
+        "outputs": { "command": { "value": command, "type": "string" } }, "resources": [] });
+    std::fs::write(&file, state.to_string()).unwrap();
+    format!(
+        "data \"terraform_remote_state\" \"other\" {{\n  backend = \"local\"\n  config  = {{ path = \"{}\" }}\n}}\n",
+        file.display()
+    )
+}
+
 /// What a command takes from data stands in no change, and is no input.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_comes_from_data_counts_in_the_id() {
     let world = World::new("").await;
-    let file = world.dir.path().join("other.tfstate");
-    let module = format!(
-        "data \"terraform_remote_state\" \"other\" {{\n  backend = \"local\"\n  config  = {{ path = \"{}\" }}\n}}\n\
-         resource \"terraform_data\" \"it\" {{\n  provisioner \"local-exec\" {{\n    \
-         command = data.terraform_remote_state.other.outputs.command\n  }}\n}}\n",
-        file.display()
-    );
-    world.commit(&[("main.tf", &module)]);
-    let mut ids = Vec::new();
-    for command in ["echo kind", "echo kind", "echo evil"] {
-        let state = json!({ "version": 4, "terraform_version": "1.0.0", "serial": 1, "lineage": "a",
-            "outputs": { "command": { "value": command, "type": "string" } }, "resources": [] });
-        std::fs::write(&file, state.to_string()).unwrap();
-        ids.push(planned(&world).await);
+    for (for_each, command) in [
+        (
+            "toset([\"k\"])",
+            "data.terraform_remote_state.other.outputs.command",
+        ),
+        // The key stays what it is.
+        (
+            "{ k = data.terraform_remote_state.other.outputs.command }",
+            "each.value",
+        ),
+    ] {
+        let module = format!(
+            "resource \"terraform_data\" \"it\" {{\n  for_each = {for_each}\n  provisioner \"local-exec\" {{ command = {command} }}\n}}\n"
+        );
+        let mut ids = Vec::new();
+        for said in ["echo kind", "echo kind", "echo evil"] {
+            let data = other_state(&world, said);
+            world.commit(&[("main.tf", &format!("{data}{module}"))]);
+            ids.push(planned(&world).await);
+        }
+        assert_eq!(ids[0], ids[1], "{command}");
+        assert_ne!(ids[1], ids[2], "another command: {command}");
     }
-    assert_eq!(ids[0], ids[1]);
-    assert_ne!(ids[1], ids[2], "another command");
+}
+
+/// What is packed into an archive is told by data alone; what only differs in its time is told by nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn data_counts_in_the_id_of_a_plan_that_made_files() {
+    let world = World::new("").await;
+    let cli = world.dir.path().join("cli");
+    std::fs::create_dir(&cli).unwrap();
+    let real = sluice_harness::cli::terraform().unwrap();
+    let text = format!(
+        "#!/bin/sh\n[ \"$1\" = plan ] && date +%s.%N > made.txt\nexec {} \"$@\"\n",
+        real.display()
+    );
+    let path = cli.join(real.file_name().unwrap());
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut ids = Vec::new();
+    for hash in ["one", "one", "two"] {
+        let data = other_state(&world, hash);
+        world.commit(&[(
+            "main.tf",
+            &format!("{data}resource \"terraform_data\" \"it\" {{}}\n"),
+        )]);
+        let planned = world.run_with_path(Wish::plan().with(inputs()), &cli).await;
+        assert_eq!(ending(&planned), "Succeeded TerraformPlannedWithChanges");
+        ids.push(status(&planned).plan_id);
+    }
+    assert_eq!(ids[0], ids[1], "the time is no effect");
+    assert_ne!(ids[1], ids[2], "what data tells is one");
 }
 
 #[tokio::test(flavor = "multi_thread")]
