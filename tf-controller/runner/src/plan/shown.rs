@@ -28,7 +28,7 @@ pub fn essence(text: &str) -> String {
     let begins = |line: &&str| BEGINNINGS.iter().any(|words| line.contains(words));
     let is_rule =
         |line: &&str| line.len() >= 20 && line.chars().all(|letter| matches!(letter, '\u{2500}' | '-'));
-    let from = plain.iter().position(|line| begins(&line) || line.contains(NOTE));
+    let from = plain.iter().position(|line| begins(line) || line.contains(NOTE));
     let last = plain.iter().rposition(begins);
     let end = last.and_then(|last| Some(last + plain.get(last..)?.iter().position(is_rule)?));
     let kept = plain.get(from.unwrap_or(0)..end.unwrap_or(plain.len()));
