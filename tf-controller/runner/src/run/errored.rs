@@ -1,9 +1,12 @@
 //! State that the CLI could not write: kept in Secrets that the Terraform owns, pushed by the next run before it plans.
 
+mod choice;
+
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
@@ -14,9 +17,9 @@ use super::context::Context;
 use super::error::{RunError, Step};
 use super::patience::patiently;
 use super::prepare::{module_directory, write_private};
-use super::within;
 use super::workdir::{WorkDirectory, failed};
 use super::workspace::Workspace;
+use super::{unlock, within};
 use crate::bundle::{Bundle, Stack};
 use crate::chunk;
 use crate::cli::argv;
@@ -56,7 +59,7 @@ pub(super) struct Belongs<'a> {
 
 fn encode(state: &[u8], stack: &Stack, belongs: Belongs<'_>) -> std::io::Result<Vec<Secret>> {
     let packed = chunk::compress(state)?;
-    let digest = hex::encode(Sha256::digest(&packed));
+    let digest = digest(&packed);
     let pieces = chunk::pack(&[("state", &packed)]);
     let count = pieces.len().to_string();
     let front = store::object_name("tferrored", belongs.workspace, &stack.name);
@@ -91,22 +94,8 @@ fn is_of_another_place(secret: &Secret, place: &str) -> bool {
     !own.is_empty() && own != place
 }
 
-/// The state out of its chunks; chunks of a write that did not finish are no state.
-fn decode(secrets: &[Secret]) -> Option<Vec<u8>> {
-    let digests: std::collections::BTreeSet<_> = secrets.iter().map(|secret| held(secret, DIGEST)).collect();
-    let whole = |digest: &String| {
-        let mut chunks: Vec<_> = secrets
-            .iter()
-            .filter(|secret| held(secret, DIGEST) == *digest)
-            .collect();
-        chunks.sort_by_key(|secret| held(secret, INDEX).parse::<usize>().unwrap_or(usize::MAX));
-        let packed = chunk::joined(chunks.iter().filter_map(|secret| secret.data.as_ref()), "state");
-        (hex::encode(Sha256::digest(&packed)) == *digest).then_some(packed)
-    };
-    digests
-        .iter()
-        .find_map(whole)
-        .and_then(|packed| chunk::decompress(&packed, LIMIT).ok())
+fn digest(packed: &[u8]) -> String {
+    hex::encode(Sha256::digest(packed))
 }
 
 /// The state that the CLI left in the module directory, if it did. What cannot be kept stays where it is, and every later run
@@ -183,7 +172,7 @@ pub(super) fn disown(module: &Path) -> Result<(), RunError> {
     }
 }
 
-/// Pushes a kept state, then removes it.
+/// Pushes a kept state, then removes it and what it is the successor of.
 pub(super) async fn push(
     context: &Context,
     bundle: &Bundle,
@@ -212,20 +201,15 @@ pub(super) async fn push(
         );
         return Err(RunError::Push { text });
     }
-    if let Some(state) = decode(&kept) {
-        let file = workspace.directory.scratch.path().join(FILE);
-        write_private(&file, &state)?;
-        let words = argv::state_push(&file, &bundle.options.lock_timeout);
-        match super::unlock::retrying(context, workspace, Step::Push, &words, &[0]).await {
-            Err(RunError::Command { text, .. }) => return Err(RunError::Push { text }),
-            pushed => pushed.map(|_| ())?,
-        }
-        tracing::info!("pushed the state that an earlier run could not write");
+    let choice = choice::choose(&kept, Timestamp::now()).map_err(|error| RunError::Push {
+        text: error.to_string(),
+    })?;
+    if let Some((state, names)) = &choice.push {
+        push_one(context, bundle, workspace, state, names).await?;
     }
     let params = DeleteParams::default();
-    for secret in &kept {
-        let name = secret.metadata.name.clone().unwrap_or_default();
-        let deleted = patiently(context.settings.patience, || api.delete(&name, &params)).await;
+    for name in &choice.done {
+        let deleted = patiently(context.settings.patience, || api.delete(name, &params)).await;
         match deleted {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             deleted => drop(deleted.map_err(|source| RunError::Api {
@@ -237,12 +221,35 @@ pub(super) async fn push(
     Ok(())
 }
 
+async fn push_one(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    state: &[u8],
+    names: &[String],
+) -> Result<(), RunError> {
+    let file = workspace.directory.scratch.path().join(FILE);
+    write_private(&file, state)?;
+    let words = argv::state_push(&file, &bundle.options.lock_timeout);
+    match unlock::retrying(context, workspace, Step::Push, &words, &[0]).await {
+        Err(RunError::Command { text, .. }) => {
+            let names = names.join(", ");
+            return Err(RunError::Push {
+                text: format!("it is in Secret {names}. {text}"),
+            });
+        }
+        pushed => pushed.map(drop)?,
+    }
+    tracing::info!("pushed the state that an earlier run could not write");
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_kept_state_is_read_only_when_it_is_whole() {
+    fn a_kept_state_knows_its_place() {
         let stack = Stack {
             namespace: "team".into(),
             name: "net".into(),
@@ -252,16 +259,11 @@ mod tests {
             workspace: "default",
             place: "here",
         };
-        let secrets = encode(b"{\"serial\": 4}", &stack, belongs).unwrap();
+        let secrets = encode(b"{}", &stack, belongs).unwrap();
         assert!(!is_of_another_place(&secrets[0], "here") && is_of_another_place(&secrets[0], "there"));
         assert!(
             !is_of_another_place(&Secret::default(), "there"),
             "of a version that kept no place"
         );
-        assert_eq!(decode(&secrets).unwrap(), b"{\"serial\": 4}");
-        let mut broken = secrets.clone();
-        broken[0].data.as_mut().unwrap().get_mut("state").unwrap().0.pop();
-        assert_eq!(decode(&broken), None);
-        assert_eq!(decode(&[]), None);
     }
 }
