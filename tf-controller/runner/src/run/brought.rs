@@ -14,7 +14,7 @@ use super::context::Context;
 use super::error::{RunError, Step};
 use super::workdir::failed;
 use super::workspace::Workspace;
-use super::{lasting, unlock};
+use super::{lasting, unlock, within};
 use crate::bundle::Bundle;
 use crate::cli::argv;
 
@@ -65,7 +65,11 @@ pub(super) async fn take_over(
         return Ok(());
     }
     let is_free = bundle.workspace == "default"
-        && is_empty(&workspace.capture(Step::Inventory, &argv::state_pull()).await?)?;
+        && tells_of_none(
+            &workspace
+                .capture_object(Step::Inventory, &argv::state_pull())
+                .await?,
+        )?;
     if !is_free {
         tracing::warn!(
             "terraform.tfstate of the artifact counts for nothing: the stack has a state in its backend"
@@ -77,6 +81,22 @@ pub(super) async fn take_over(
     unlock::retrying(context, workspace, Step::Push, &words, &[0])
         .await
         .map(drop)
+}
+
+/// Whether the CLI's answer is no state, or one without resources and outputs. OpenTofu may have something to say about its own
+/// configuration, and then that is all that is in the file.
+fn tells_of_none(answer: &Path) -> Result<bool, RunError> {
+    if is_empty(answer)? {
+        return Ok(true);
+    }
+    let bytes = match within::read(answer, LIMIT) {
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => return Ok(false),
+        read => read.map_err(|source| failed("read a state", source))?,
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let has_object = text.lines().any(|line| line.trim_start().starts_with('{'));
+    // Every state has one, wherever it stands.
+    Ok(!has_object && !text.contains("\"lineage\""))
 }
 
 /// Whether a file holds no state, or one without resources and outputs.
@@ -146,5 +166,26 @@ mod tests {
         }
         File::create(&file).unwrap().set_len(LIMIT * 2).unwrap();
         assert!(!is_empty(&file).unwrap(), "too large to be nothing");
+        assert!(!tells_of_none(&file).unwrap());
+    }
+
+    #[test]
+    fn an_answer_of_nothing_but_a_warning_is_no_state() {
+        const WARNING: &str =
+            "\nWarning: Unable to open CLI configuration file\n\nThe file \"{x}\" does not exist.\n\n";
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("1.out");
+        let state = r#"{"version":4,"serial":1,"lineage":"l","resources":[{"type":"a"}]}"#;
+        for (text, none) in [
+            (String::new(), true),
+            (WARNING.to_owned(), true),
+            (state.to_owned(), false),
+            (format!("{WARNING}{state}"), false),
+            (format!("{}{state}", WARNING.trim_end()), false),
+            ("{\"half\": ".to_owned(), false),
+        ] {
+            std::fs::write(&file, &text).unwrap();
+            assert_eq!(tells_of_none(&file).unwrap(), none, "{text}");
+        }
     }
 }

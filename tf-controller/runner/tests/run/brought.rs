@@ -2,13 +2,14 @@
 
 use serde_json::{Value, json};
 
+use crate::backends::wrapped;
 use crate::world::{Wish, World, ending, status};
 
 const MODULE: &str = "resource \"terraform_data\" \"it\" { input = \"old\" }\nresource \"terraform_data\" \"new\" {}\n\
     output \"workspace\" { value = terraform.workspace }\n";
 
 /// A state with `terraform_data.it`, as a person has it who began without a backend.
-fn state() -> String {
+pub(crate) fn state() -> String {
     let text = |value: &str| json!({ "value": value, "type": "string" });
     let attributes = json!({ "id": "2120f325-583f-7764-954d-3f070211d61b", "input": text("old"), "output": text("old"),
         "triggers_replace": null });
@@ -66,6 +67,37 @@ async fn a_committed_state_becomes_that_of_the_stack_once_and_never_replaces_it(
         ..Wish::plan_and_apply()
     };
     assert_eq!(status(&world.run(wish).await).changes, "+0 ~0 -2");
+}
+
+/// As OpenTofu does where `TF_CLI_CONFIG_FILE` names no file.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_cli_says_in_front_of_no_state_is_no_state() {
+    let world = World::new("auto").await;
+    let cli = wrapped(
+        &world,
+        "if [ \"$1 $2\" = \"state pull\" ]; then\n  \
+         printf '\\nWarning: Unable to open CLI configuration file\\n\\nThe file \"{x}\" does not exist.\\n\\n'\nfi",
+    );
+    world.commit(&[("main.tf", MODULE), ("terraform.tfstate", &state())]);
+    let first = world.run_with_path(Wish::plan_and_apply(), &cli).await;
+    assert_eq!(
+        ending(&first),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        first.status
+    );
+    assert_eq!(
+        status(&first).changes,
+        "+1 ~0 -0",
+        "what the state holds is not made again"
+    );
+    let second = world.run_with_path(Wish::plan_and_apply(), &cli).await;
+    assert_eq!(
+        ending(&second),
+        "Succeeded TerraformPlannedNoChanges",
+        "{:?}",
+        second.status
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
