@@ -63,8 +63,9 @@ pub(super) async fn in_workspace(
             return release::carry_out(context, bundle, workspace, id, &init).await;
         }
         Action::BreakTheGlass => {
-            keep_directory.set(true); // the next run looks for a state that was left in it
-            return glass::session(context, bundle, workspace, run, &init).await;
+            let ended = glass::session(context, bundle, workspace, run, &init).await;
+            keep_left_state(context, bundle, workspace, keep_directory).await?;
+            return ended;
         }
         Action::Plan | Action::Apply | Action::PlanAndApply => {}
     }
@@ -155,6 +156,23 @@ async fn plan_and_maybe_apply(
     apply_and_write(context, bundle, workspace, run, keep_directory).await
 }
 
+/// Keeps a state that the CLI left in the directory. Of one that cannot be kept the directory is all there is.
+async fn keep_left_state(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    keep_directory: &Cell<bool>,
+) -> Result<(), RunError> {
+    keep_directory.set(true);
+    let belongs = Belongs {
+        workspace: &bundle.workspace,
+        place: &bundle.surroundings.state_place,
+    };
+    errored::keep(context, &bundle.stack, belongs, &workspace.module).await?;
+    keep_directory.set(false);
+    Ok(())
+}
+
 async fn apply_and_write(
     context: &Context,
     bundle: &Bundle,
@@ -166,13 +184,7 @@ async fn apply_and_write(
         kept::keep(context, bundle, workspace, run).await?;
     }
     let applied = apply::apply(context, bundle, workspace, run).await;
-    keep_directory.set(true); // until it is certain that no state is left in it
-    let belongs = Belongs {
-        workspace: &bundle.workspace,
-        place: &bundle.surroundings.state_place,
-    };
-    errored::keep(context, &bundle.stack, belongs, &workspace.module).await?;
-    keep_directory.set(false);
+    keep_left_state(context, bundle, workspace, keep_directory).await?;
     let applied = applied?;
     workspace.reporter.say(|status| status.applied = true);
     if run.spec.destroy {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{NAMESPACE, STACK, Wish, World, appears, comes_true, ending, status};
+use crate::world::{Wish, World, appears, ending, status};
 
 const MODULE: &str = "variable \"size\" { default = \"one\" }\nresource \"terraform_data\" \"it\" { input = var.size }\n\
     output \"size\" { value = terraform_data.it.output }\n";
@@ -289,46 +289,6 @@ async fn arguments_of_the_backend_reach_init_and_stand_in_no_command_line() {
         !words.contains("a state") && words.contains("init") && words.contains("-upgrade=false"),
         "{words}"
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn whoever_breaks_the_glass_has_the_arguments_of_the_backend() {
-    let world = World::new("auto").await;
-    let state = world.dir.path().join("it's a state.tfstate");
-    world.commit(&[("main.tf", MODULE)]);
-    let bundle = json!({ "backend": "terraform {\n  backend \"local\" {}\n}\n",
-        "surroundings": { "backendArguments": { "path": state.display().to_string() } } });
-    let wish = Wish {
-        action: "BreakTheGlass",
-        trigger: "Request",
-        ..Wish::plan().with(bundle)
-    };
-    let name = world.prepare(wish).await;
-    let door = world
-        .dir
-        .path()
-        .join(format!("work/.{NAMESPACE}_{STACK}.break-glass"));
-    let person = async {
-        let is_whole = || std::fs::read_to_string(&door).is_ok_and(|text| text.ends_with("'\n"));
-        comes_true(is_whole).await;
-        let script = ". \"$0\" && rm -r .terraform && $(command -v terraform || command -v tofu) init >&2 && rm \"$0\"";
-        let shell = std::process::Command::new("/bin/sh")
-            .args(["-c", script])
-            .arg(&door)
-            .env_clear()
-            .output()
-            .unwrap();
-        // However it went, the session ends.
-        let _ = std::fs::remove_file(&door);
-        shell
-    };
-    let (_, shell) = tokio::join!(
-        world.carry_out(&name, world.context(&name), CancellationToken::new()),
-        person
-    );
-    assert!(shell.status.success(), "{shell:?}");
-    let run = world.get(&name).await;
-    assert_eq!(ending(&run), "Succeeded BreakTheGlassEnded", "{:?}", run.status);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,6 +10,7 @@ mod artifacts;
 mod backends;
 mod brought;
 mod faults;
+mod glass;
 mod interruptions;
 mod locks;
 mod plans;
