@@ -121,7 +121,9 @@ pub(super) async fn apply(
     recorded.map_err(|_| RunError::Unreported)?;
     let words = apply_words(bundle, workspace, run.spec.destroy)?;
     match unreached::outlasting(context, workspace, run, step, &words).await {
-        Err(RunError::Command { text, .. }) if text.contains(STALE) => Err(RunError::Stale { text }),
+        Err(RunError::Command { text, unshown, .. }) if unshown.is(|said| said.contains(STALE)) => {
+            Err(RunError::Stale { text })
+        }
         applied => applied,
     }
 }

@@ -9,6 +9,7 @@ use sluice_runtime::failure::{Class, Failure};
 use super::health::HealthError;
 use super::inventory::InventoryError;
 use super::outputs::OutputsError;
+use super::unshown::Unshown;
 use super::webhook::WebhookError;
 use crate::applied::AppliedError;
 use crate::bundle::BundleError;
@@ -114,6 +115,8 @@ pub enum RunError {
         step: Step,
         /// Its error output, fit to be shown.
         text: String,
+        /// What it said, to be decided on.
+        unshown: Unshown,
     },
     /// The CLI calls the stored plan stale; nothing was applied.
     #[error("the state has changed since the plan was made, nothing was applied: {text}")]
@@ -226,6 +229,20 @@ impl Step {
         }
     }
 
+    /// Whether such a command takes the lock of a state.
+    pub(super) const fn takes_the_lock(self) -> bool {
+        match self {
+            Self::Init
+            | Self::Workspace
+            | Self::Push
+            | Self::Plan
+            | Self::Apply
+            | Self::Destroy
+            | Self::Unlock => true,
+            Self::Version | Self::Show | Self::Output | Self::Inventory | Self::Health => false,
+        }
+    }
+
     /// The reason of its failure.
     #[must_use]
     pub const fn reason(self) -> &'static str {
@@ -249,8 +266,10 @@ impl RunError {
             Self::Command {
                 step: Step::Init,
                 text,
-            } if text.contains(BAD_SUFFIX) => Self::Command {
+                unshown,
+            } if unshown.is(|said| said.contains(BAD_SUFFIX)) => Self::Command {
                 step: Step::Init,
+                unshown,
                 text: format!(
                     "spec.backendConfig.secretSuffix (without it, the object's name) may not end in a hyphen and a number \
                      with Terraform, which names the parts of large states so; set another suffix, or use OpenTofu. {text}"

@@ -24,6 +24,8 @@ pub(super) struct Left {
     met: Vec<String>,
     /// The lock of its own that the newest of them met.
     own: Option<LockInfo>,
+    /// The lock of somebody that was met last.
+    somebodys: Option<LockInfo>,
 }
 
 impl Left {
@@ -34,7 +36,7 @@ impl Left {
         }
     }
 
-    /// A command failed and met this lock; it went at `time`, if it may have left one itself. Returns the lock if it is somebody's.
+    /// A command met this lock; it went at `time`, if it may have left one itself. Returns the lock if it is somebody's.
     pub(super) fn note(
         &mut self,
         time: Option<RangeInclusive<Timestamp>>,
@@ -45,12 +47,25 @@ impl Left {
         self.own = own;
         self.failed.extend(time);
         self.met.extend(met.iter().map(|lock| lock.id.clone()));
+        if met.is_some() {
+            self.somebodys.clone_from(&met);
+        }
         met
     }
 
     /// The lock of its own that the newest failed command met; it is told once.
     pub(super) const fn take(&mut self) -> Option<LockInfo> {
         self.own.take()
+    }
+
+    /// The lock of somebody that was met since this was last forgotten, as the CLI tells it.
+    pub(super) const fn somebodys(&self) -> Option<&LockInfo> {
+        self.somebodys.as_ref()
+    }
+
+    /// Whether somebody holds the lock is asked anew.
+    pub(super) fn forget_somebodys(&mut self) {
+        self.somebodys = None;
     }
 
     fn is_own(&self, lock: &LockInfo) -> bool {

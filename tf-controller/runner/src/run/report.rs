@@ -135,9 +135,12 @@ impl Reporter {
 fn hide(secrets: &Secrets, status: &mut TerraformRunStatus) {
     let addresses = status.change_entries.iter_mut().map(|change| &mut change.address);
     let entries = status.inventory.iter_mut().flat_map(|listed| &mut listed.entries);
+    let lock = status.lock.iter_mut();
+    let holders = lock.flat_map(|lock| [&mut lock.who, &mut lock.operation]);
     let texts = [&mut status.message, &mut status.human_plan, &mut status.held];
     for text in texts
         .into_iter()
+        .chain(holders)
         .chain(addresses)
         .chain(entries.map(|entry| &mut entry.identifier))
     {

@@ -113,7 +113,7 @@ pub(super) async fn select_workspace(
     if let Err(stopped @ RunError::Stopped { .. }) = made {
         return Err(stopped);
     }
-    let is_locked = workspace.reporter.said().lock.is_some();
+    let is_locked = workspace.left.borrow().somebodys().is_some();
     let selected = workspace
         .must(Step::Workspace, &argv::workspace_select(&bundle.workspace))
         .await;

@@ -27,6 +27,7 @@ pub(super) async fn retrying(
     words: &[String],
     codes: &[i32],
 ) -> Result<Ended, RunError> {
+    workspace.left.borrow_mut().forget_somebodys();
     workspace.reporter.say(|status| status.lock = None);
     let first = workspace.expect(step, words, codes).await;
     let Err(error @ RunError::Command { .. }) = first else {
@@ -35,8 +36,9 @@ pub(super) async fn retrying(
     let Some((lock, run)) = dead(context, workspace).await else {
         return Err(error);
     };
+    let id = workspace.reporter.secrets().hide(&lock.id).into_owned();
     tracing::warn!(
-        lock = lock.id,
+        lock = id,
         run,
         "releasing the state lock that a run of this stack left behind"
     );
@@ -44,6 +46,7 @@ pub(super) async fn retrying(
     if released.is_err() && !release::lease(context, &lock.id).await {
         return Err(error);
     }
+    workspace.left.borrow_mut().forget_somebodys();
     workspace.reporter.say(|status| status.lock = None);
     workspace.expect(step, words, codes).await
 }
@@ -54,7 +57,7 @@ async fn dead(context: &Context, workspace: &Workspace<'_>) -> Option<(LockInfo,
     if let Some(own) = own {
         return Some((own, context.settings.run.clone()));
     }
-    let lock = workspace.reporter.said().lock?;
+    let lock = workspace.left.borrow().somebodys().cloned()?;
     let run = dead_holder(context, &lock).await?;
     Some((lock, run))
 }

@@ -4,7 +4,6 @@
 //! That nothing was done is proved before: the CLI says that it could not acquire the lock, or not even look for the state, which
 //! it does before anything else; it names a connection that failed and no holder; it has told of no step; and it left no state behind.
 
-use std::path::Path;
 use std::time::Duration;
 
 use kube::api::{Api, ListParams};
@@ -15,8 +14,9 @@ use tokio::time::Instant;
 use super::context::Context;
 use super::error::{RunError, Step};
 use super::patience::patiently;
+use super::unshown::Unshown;
 use super::workspace::Workspace;
-use super::{errored, gate, standing, unlock, within};
+use super::{errored, gate, standing, unlock};
 use crate::cli::lock;
 use crate::cli::process::Ended;
 use crate::cli::text::plain;
@@ -25,13 +25,9 @@ use crate::cli::text::plain;
 const REPEATS: u32 = 5;
 /// The wait before the first repetition; doubled each time. The backend may be another service than the one that is asked.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// Most that an apply said that began nothing: a line.
-const SAID_LIMIT: u64 = 64 * 1024;
 
 /// The CLI's words for a lock that it could not take, and for a state that it could not even look for, which comes before.
 const NO_LOCK: [&str; 2] = ["Error acquiring the state lock", "Error: error loading state:"];
-/// What it says while it waits for one.
-const WAITS: &str = "Acquiring state lock";
 /// How a connection fails, in the words of Go and of the API server.
 const AWAY: [&str; 12] = [
     "connection refused",
@@ -59,10 +55,10 @@ pub(super) async fn outlasting(
     let mut wait = FIRST_WAIT;
     for _ in 0..REPEATS {
         let applied = unlock::retrying(context, workspace, step, words, &[0]).await;
-        let Err(RunError::Command { text, .. }) = &applied else {
+        let Err(RunError::Command { unshown, .. }) = &applied else {
             return applied;
         };
-        if !has_begun_nothing(workspace, text) || !is_back(context, workspace, wait).await {
+        if !has_begun_nothing(workspace, unshown) || !is_back(context, workspace, wait).await {
             return applied;
         }
         wait *= 2;
@@ -75,10 +71,9 @@ pub(super) async fn outlasting(
     unlock::retrying(context, workspace, step, words, &[0]).await
 }
 
-fn has_begun_nothing(workspace: &Workspace<'_>, text: &str) -> bool {
-    let said = workspace.said();
+fn has_begun_nothing(workspace: &Workspace<'_>, unshown: &Unshown) -> bool {
     let left_a_state = workspace.module.join(errored::FILE).exists();
-    !workspace.is_unsaved.get() && !left_a_state && is_out_of_reach(text) && told_of_nothing(&said)
+    !workspace.is_unsaved.get() && !left_a_state && unshown.told_of_nothing() && unshown.is(is_out_of_reach)
 }
 
 /// Whether an error is about a lock that could not be asked for, and not about one that somebody holds. Pure.
@@ -91,16 +86,6 @@ fn is_out_of_reach(text: &str) -> bool {
         && lock::parse(text).is_none()
         && !words.contains("Lock Info:")
         && AWAY.iter().any(|away| words.contains(away))
-}
-
-/// Whether the command has said nothing but that it waits for the lock.
-fn told_of_nothing(said: &Path) -> bool {
-    let Ok(said) = within::read(said, SAID_LIMIT) else {
-        return false;
-    };
-    plain(&String::from_utf8_lossy(&said))
-        .lines()
-        .all(|line| line.trim().is_empty() || line.starts_with(WAITS))
 }
 
 /// Waits until the API answers, and at least so long; `false` when the run has to end before.
@@ -172,25 +157,5 @@ mod tests {
         ] {
             assert!(!is_out_of_reach(&text), "{what}");
         }
-    }
-
-    #[test]
-    fn an_apply_that_told_of_a_step_has_begun() {
-        let dir = tempfile::tempdir().unwrap();
-        let told = |text: &str| {
-            let file = dir.path().join("out");
-            std::fs::write(&file, text).unwrap();
-            told_of_nothing(&file)
-        };
-        assert!(told("") && told("\nAcquiring state lock. This may take a few moments...\n"));
-        assert!(!told("terraform_data.it: Creating...\n"));
-        assert!(
-            !told_of_nothing(&dir.path().join("none")),
-            "what is not known has begun"
-        );
-        assert!(
-            !told(&"\n".repeat(100_000)),
-            "and so has what says more than a line"
-        );
     }
 }

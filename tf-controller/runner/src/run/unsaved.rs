@@ -28,12 +28,13 @@ pub(super) const CAUTION: &str = "Note: this plan cannot be saved. After its app
 pub(super) fn is_refused(error: &RunError, bundle: &Bundle) -> bool {
     let RunError::Command {
         step: Step::Plan,
-        text,
+        unshown,
+        ..
     } = error
     else {
         return false;
     };
-    bundle.surroundings.backend_off && REFUSALS.iter().any(|words| text.contains(words))
+    bundle.surroundings.backend_off && unshown.is(|said| REFUSALS.iter().any(|words| said.contains(words)))
 }
 
 /// A plan that was shown and not saved.

@@ -11,11 +11,12 @@ use sluice_api::run::LockInfo;
 use super::error::{RunError, Step};
 use super::left::Left;
 use super::report::Reporter;
+use super::unshown::Unshown;
 use super::workdir::{WorkDirectory, failed};
 use crate::cli::process::{Ended, Invocation, Limits, Stopped, run, tail};
 use crate::cli::text::presentable;
 use crate::cli::tool::Tool;
-use crate::cli::{answer, argv, lock};
+use crate::cli::{answer, argv};
 
 /// The CLI in its directory.
 pub(super) struct Workspace<'a> {
@@ -33,8 +34,6 @@ pub(super) struct Workspace<'a> {
     /// The state locks that commands of this run left behind.
     pub(super) left: RefCell<Left>,
     count: Cell<u32>,
-    /// The file with what the newest command said.
-    said: RefCell<Option<PathBuf>>,
 }
 
 impl<'a> Workspace<'a> {
@@ -58,18 +57,12 @@ impl<'a> Workspace<'a> {
             reporter,
             left: RefCell::new(left),
             count: Cell::new(0),
-            said: RefCell::new(None),
         }
     }
 
     /// The plan file.
     pub(super) fn plan_file(&self) -> PathBuf {
         self.module.join(argv::PLAN_FILE)
-    }
-
-    /// The file with what the newest command said.
-    pub(super) fn said(&self) -> PathBuf {
-        self.said.borrow().clone().unwrap_or_default()
     }
 
     /// Runs a command that has to succeed.
@@ -141,7 +134,6 @@ impl<'a> Workspace<'a> {
             return Err(stopped);
         }
         let stderr = self.output_file(step, "err");
-        self.said.replace(Some(stdout.clone()));
         let environment = self.environment_of(step);
         let invocation = Invocation {
             program: &self.tool.path,
@@ -153,28 +145,29 @@ impl<'a> Workspace<'a> {
         };
         let began = Timestamp::now();
         let ended = run(&invocation, limits).await;
+        let unshown = Unshown::read(&stdout, &stderr);
         self.clean(&[&stdout, &stderr]);
+        let code = ended.as_ref().ok().and_then(|ended| ended.code);
+        let is_well = code.is_some_and(|code| codes.contains(&code));
+        self.note_lock(step, began, code, is_well, &unshown);
         let ended = ended.map_err(|source| failed(step.title(), source))?;
         self.note(step, &ended);
-        if let Some(stopped) = ended.stopped
-            && ended.code.is_none_or(|code| !codes.contains(&code))
-        {
-            let text = tail(&stderr).unwrap_or_default();
-            self.note_lock(began, &ended, &text);
-            return Err(RunError::Stopped {
+        if is_well {
+            return Ok(ended);
+        }
+        // What is shown is of the file as it is now.
+        let text = tail(&stderr).unwrap_or_default();
+        Err(match ended.stopped {
+            Some(stopped) => RunError::Stopped {
                 step,
                 why: format!("{} ({})", interrupted(stopped), ended.describe()),
                 text: presentable(&text),
-            });
-        }
-        if ended.code.is_some_and(|code| codes.contains(&code)) {
-            return Ok(ended);
-        }
-        let text = tail(&stderr).unwrap_or_default();
-        self.note_lock(began, &ended, &text);
-        Err(RunError::Command {
-            step,
-            text: presentable(&format!("{}\n{text}", ended.describe())),
+            },
+            None => RunError::Command {
+                step,
+                text: presentable(&format!("{}\n{text}", ended.describe())),
+                unshown,
+            },
         })
     }
 
@@ -216,21 +209,34 @@ impl<'a> Workspace<'a> {
         });
     }
 
-    /// What a command that failed says about the lock of somebody; that this run left one behind is nobody's concern.
-    fn note_lock(&self, began: Timestamp, ended: &Ended, text: &str) {
-        let met = lock::parse(text).map(|held| LockInfo {
-            id: held.id,
-            who: held.who,
-            created: held.created,
-            operation: held.operation,
-        });
+    /// What a command says about the lock of somebody; that this run may have left one behind is for its record. A command that
+    /// could not release its lock may end well all the same.
+    fn note_lock(&self, step: Step, began: Timestamp, code: Option<i32>, is_well: bool, unshown: &Unshown) {
         // A command that was killed says nothing.
-        let may_leave_one = ended.code.is_none() || lock::is_mentioned(text);
-        let time = may_leave_one.then(|| began..=Timestamp::now());
-        let somebodys = self.left.borrow_mut().note(time, met);
-        if let Some(info) = somebodys {
-            self.reporter.say(|status| status.lock = Some(info));
+        let may_leave_one = step.takes_the_lock() && (code.is_none() || unshown.may_be_about_a_lock());
+        if is_well && !may_leave_one {
+            return;
         }
+        let time = may_leave_one.then(|| began..=Timestamp::now());
+        let met = unshown.lock().filter(|_| !is_well);
+        let somebodys = self.left.borrow_mut().note(time, met);
+        let told = somebodys.and_then(|lock| self.tellable(lock));
+        if told.is_some() {
+            self.reporter.say(|status| status.lock = told);
+        }
+    }
+
+    /// A lock as it may be told: a value that nobody may read may be in the name of its holder. One whose id may not be told is
+    /// told not at all.
+    fn tellable(&self, lock: LockInfo) -> Option<LockInfo> {
+        let secrets = self.reporter.secrets();
+        let hidden = |text: &str| secrets.hide(text).into_owned();
+        (hidden(&lock.id) == lock.id).then(|| LockInfo {
+            who: hidden(&lock.who),
+            created: hidden(&lock.created),
+            operation: hidden(&lock.operation),
+            id: lock.id,
+        })
     }
 
     fn output_file(&self, step: Step, suffix: &str) -> PathBuf {

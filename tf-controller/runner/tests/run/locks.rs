@@ -103,6 +103,77 @@ async fn a_lock_that_the_apply_did_not_hear_of_is_its_own() {
     assert_eq!(status(&run).lock, None);
 }
 
+/// A Secret may hold the name of the user by which the lock's holder is known, and there may be more values than can be hidden.
+fn hiding_the_holder(world: &World) -> [serde_json::Value; 2] {
+    let many: Vec<_> = (0..=10_000).map(|n| format!("value-{n:05}")).collect();
+    [json!({ "secrets": [own(world)] }), json!({ "secrets": many })]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_its_own_is_known_where_its_holder_is_hidden() {
+    for number in 0..2 {
+        let world = World::new("auto").await;
+        world.commit(&[("main.tf", MODULE)]);
+        let cli = Unheard::at(&world, "apply");
+        let wish = Wish::plan_and_apply().with(hiding_the_holder(&world)[number].clone());
+        let run = cli.run(&world, wish, "default", &own(&world)).await;
+        let ended = ending(&run);
+        assert_eq!(ended, "Succeeded TerraformAppliedSucceed", "{:?}", run.status);
+        assert_eq!(status(&run).lock, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_a_dead_run_is_released_where_its_holder_is_hidden() {
+    for number in 0..2 {
+        let world = World::new("auto").await;
+        world.commit(&[("main.tf", MODULE)]);
+        let hiding = hiding_the_holder(&world)[number].clone();
+        let mut blue = json!({ "workspace": "blue" });
+        let cli = Unheard::at(&world, "workspace\\ new");
+        let dead = cli
+            .run(
+                &world,
+                Wish::plan_and_apply().with(blue.clone()),
+                "blue",
+                &own(&world),
+            )
+            .await;
+        assert_eq!(ending(&dead), "Failed SelectWorkspaceFailed", "{:?}", dead.status);
+        blue["secrets"] = hiding["secrets"].clone();
+        let next = world.run(Wish::plan_and_apply().with(blue)).await;
+        let ended = ending(&next);
+        assert_eq!(ended, "Succeeded TerraformAppliedSucceed", "{:?}", next.status);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_holder_of_a_lock_is_told_without_what_nobody_may_read() {
+    const CANARY: &str = "canary-of-the-holder";
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", MODULE)]);
+    take(&world, "default", &format!("{CANARY}@elsewhere")).await;
+    let name = world
+        .prepare(Wish::plan().with(json!({ "secrets": [CANARY] })))
+        .await;
+    let log = world.log_with(&name, ("RUST_LOG", "debug")).await;
+    let run = world.get(&name).await;
+    assert_eq!(ending(&run), "Failed TFExecInitFailed", "{:?}", run.status);
+    let lock = status(&run).lock.unwrap();
+    assert_eq!(
+        (lock.id.as_str(), lock.who.as_str()),
+        (ID, "(sensitive)@elsewhere")
+    );
+    let told = serde_json::to_string(&run).unwrap();
+    assert!(!told.contains(CANARY) && !log.contains(CANARY), "{told}\n{log}");
+    let logs = world.work().with_file_name(format!(".{NAMESPACE}_net.logs"));
+    for entry in std::fs::read_dir(logs.join(&name)).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(!text.contains(CANARY), "{}: {text}", path.display());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_somebody_took_meanwhile_stands() {
     let world = World::new("auto").await;

@@ -1,0 +1,114 @@
+//! What a command said, word for word, as it stood before it was cleaned of what nobody may read: decisions are made on it. A
+//! value of a Secret may be a word of the CLI's own or the name of a lock's holder, and where there are too many values nothing
+//! is left of a text that is cleaned. None of it is ever shown or told: there is no way to print it.
+
+use std::fmt;
+use std::path::Path;
+
+use sluice_api::run::LockInfo;
+
+use super::within;
+use crate::cli::lock;
+use crate::cli::process::tail;
+use crate::cli::text::plain;
+
+/// Most that a command said that began nothing: a line.
+const SAID_LIMIT: u64 = 64 * 1024;
+/// What a command says while it waits for a state lock.
+const WAITS: &str = "Acquiring state lock";
+
+/// The words of a command that has ended.
+pub struct Unshown {
+    /// The end of its error output; `None` where that cannot be read.
+    errors: Option<String>,
+    /// It has said nothing but that it waits for the lock.
+    told_of_nothing: bool,
+}
+
+impl Unshown {
+    /// Reads them from the files of its output, before these are cleaned.
+    pub(super) fn read(stdout: &Path, stderr: &Path) -> Self {
+        Self {
+            errors: tail(stderr).ok(),
+            told_of_nothing: told_of_nothing(stdout),
+        }
+    }
+
+    /// Whether this is so of its error output.
+    pub(super) fn is(&self, so: impl FnOnce(&str) -> bool) -> bool {
+        self.errors.as_deref().is_some_and(so)
+    }
+
+    /// Whether it has told of no step: what is not known has begun.
+    pub(super) const fn told_of_nothing(&self) -> bool {
+        self.told_of_nothing
+    }
+
+    /// Whether it speaks of a lock, or might.
+    pub(super) fn may_be_about_a_lock(&self) -> bool {
+        self.errors.as_deref().is_none_or(lock::is_mentioned)
+    }
+
+    /// The lock that it met. Whoever tells of it hides what is to be hidden.
+    pub(super) fn lock(&self) -> Option<LockInfo> {
+        let held = lock::parse(self.errors.as_deref()?)?;
+        Some(LockInfo {
+            id: held.id,
+            who: held.who,
+            created: held.created,
+            operation: held.operation,
+        })
+    }
+}
+
+impl fmt::Debug for Unshown {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str("Unshown")
+    }
+}
+
+fn told_of_nothing(said: &Path) -> bool {
+    let Ok(said) = within::read(said, SAID_LIMIT) else {
+        return false;
+    };
+    plain(&String::from_utf8_lossy(&said))
+        .lines()
+        .all(|line| line.trim().is_empty() || line.starts_with(WAITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_apply_that_told_of_a_step_has_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let told = |text: &str| {
+            let file = dir.path().join("out");
+            std::fs::write(&file, text).unwrap();
+            told_of_nothing(&file)
+        };
+        assert!(told("") && told("\nAcquiring state lock. This may take a few moments...\n"));
+        assert!(!told("terraform_data.it: Creating...\n"));
+        assert!(
+            !told_of_nothing(&dir.path().join("none")),
+            "what is not known has begun"
+        );
+        assert!(
+            !told(&"\n".repeat(100_000)),
+            "and so has what says more than a line"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_may_be_about_a_lock_and_nothing_is_printed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("err");
+        let unknown = Unshown::read(&file, &file);
+        assert!(unknown.may_be_about_a_lock() && !unknown.is(|_| true) && unknown.lock().is_none());
+        std::fs::write(&file, "hunter2").unwrap();
+        let known = Unshown::read(&file, &file);
+        assert!(!known.may_be_about_a_lock() && known.is(|text| text == "hunter2"));
+        assert_eq!(format!("{known:?}"), "Unshown");
+    }
+}
