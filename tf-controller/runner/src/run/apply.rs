@@ -97,7 +97,8 @@ pub(super) async fn prove(
     Ok(())
 }
 
-/// Applies the plan file. That the apply starts is on record before it does.
+/// Applies the plan file. That the apply starts is on record before it does. A plan is stale only where no step was told of: what
+/// a step runs may say these words too.
 pub(super) async fn apply(
     context: &Context,
     bundle: &Bundle,
@@ -121,7 +122,9 @@ pub(super) async fn apply(
     recorded.map_err(|_| RunError::Unreported)?;
     let words = apply_words(bundle, workspace, run.spec.destroy)?;
     match unreached::outlasting(context, workspace, run, step, &words).await {
-        Err(RunError::Command { text, unshown, .. }) if unshown.is(|said| said.contains(STALE)) => {
+        Err(RunError::Command { text, unshown, .. })
+            if unshown.told_of_nothing() && unshown.is(|said| said.contains(STALE)) =>
+        {
             Err(RunError::Stale { text })
         }
         applied => applied,

@@ -355,6 +355,25 @@ async fn a_plan_of_many_mebibytes_is_stored_and_applied() {
     assert!(files.iter().all(|(_, text)| state.contains(text.as_str())));
 }
 
+/// An approval that was used up is good for no other apply.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_whose_step_says_that_a_plan_is_stale_has_begun() {
+    let world = World::new("").await;
+    let module = "resource \"terraform_data\" \"it\" {\n  provisioner \"local-exec\" {\n    \
+        command = \"echo 'Error: Saved plan is stale' >&2; exit 1\"\n  }\n}\n";
+    world.commit(&[("main.tf", module)]);
+    let planned = world.run(Wish::plan()).await;
+    let applied = world.run(Wish::apply(&planned)).await;
+    assert_eq!(
+        ending(&applied),
+        "Failed TFExecApplyFailed",
+        "{:?}",
+        applied.status
+    );
+    let message = status(&applied).message;
+    assert!(message.contains("Saved plan is stale"), "{message}");
+}
+
 /// Text that does not compress well: letters by chance.
 pub(crate) fn noise(seed: u64, length: usize) -> String {
     const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
