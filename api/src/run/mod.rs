@@ -9,7 +9,8 @@ mod status;
 pub use effects::PlanEffects;
 pub use spec::{Action, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec, Trigger};
 pub use status::{
-    Change, ChangeSummary, Claim, Health, LockInfo, Phase, RunStatusLimit, RunStep, TerraformRunStatus, Tool,
+    Change, ChangeSummary, Claim, Health, LockInfo, Phase, RunSpan, RunStatusLimit, RunStep,
+    TerraformRunStatus, Tool,
 };
 
 /// The API group of runs.

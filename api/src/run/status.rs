@@ -23,6 +23,8 @@ impl RunStatusLimit {
     pub const INVENTORY_TEXT: usize = 256;
     /// Entries of `steps`.
     pub const STEPS: usize = 32;
+    /// Entries of `mayHaveLocked`; where there are more, none is on record.
+    pub const MAY_HAVE_LOCKED: usize = 32;
 }
 
 /// The observed state of a run.
@@ -83,6 +85,9 @@ pub struct TerraformRunStatus {
     /// Where the log is.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_path: String,
+    /// When commands went that may have left the state lock behind. Absent: not on record, any time of the run counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub may_have_locked: Option<Vec<RunSpan>>,
     /// The outcome in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
@@ -190,6 +195,16 @@ pub struct RunStep {
     pub phase: Phase,
     /// When it began.
     pub since: MicroTime,
+}
+
+/// A part of a run's time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunSpan {
+    /// When it began.
+    pub from: MicroTime,
+    /// When it ended.
+    pub to: MicroTime,
 }
 
 /// What health checks came to.

@@ -123,7 +123,11 @@ async fn carry_out(
     reporter: &Reporter,
     mut limits: Limits,
 ) -> Result<Success, RunError> {
-    reporter.say(|status| status.phase = Phase::Preparing);
+    reporter.say(|status| {
+        status.phase = Phase::Preparing;
+        // No command has gone yet.
+        status.may_have_locked = Some(Vec::new());
+    });
     let mut bundle = given::load_bundle(context, run).await?;
     let asked = Duration::from_secs(bundle.grace_seconds.unwrap_or(0).into());
     limits.grace = limits.grace.max(asked);

@@ -5,11 +5,15 @@
 //! lock is nobody's any more, since the command is over. It is not told as one that somebody holds: so the next run may still
 //! prove it to be this one's, should this one be gone before it is released. What fails for another reason says nothing of a lock:
 //! `workspace new` does so in every run but the first, and a person may take the lock in that moment.
+//!
+//! The times in which such a lock may have been left are put on record with the run: at any other time of it, minutes of health
+//! checks among them, nothing of the run held a lock.
 
 use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
-use sluice_api::run::LockInfo;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use sluice_api::run::{LockInfo, RunSpan, RunStatusLimit};
 
 use crate::cli::lock::parse_created;
 
@@ -20,6 +24,8 @@ pub(super) struct Left {
     who: String,
     /// When the commands went that may have left one.
     failed: Vec<RangeInclusive<Timestamp>>,
+    /// Those of them that met no lock: whoever met one took none.
+    took: Vec<RangeInclusive<Timestamp>>,
     /// The ids of the locks of somebody that they met.
     met: Vec<String>,
     /// The lock of its own that the newest of them met.
@@ -42,6 +48,9 @@ impl Left {
         time: Option<RangeInclusive<Timestamp>>,
         met: Option<LockInfo>,
     ) -> Option<LockInfo> {
+        if met.is_none() {
+            self.took.extend(time.clone());
+        }
         let is_own = met.as_ref().is_some_and(|lock| self.is_own(lock));
         let (own, met) = if is_own { (met, None) } else { (None, met) };
         self.own = own;
@@ -66,6 +75,15 @@ impl Left {
     /// Whether somebody holds the lock is asked anew.
     pub(super) fn forget_somebodys(&mut self) {
         self.somebodys = None;
+    }
+
+    /// When commands went that may have left a lock, for the record; `None` where these are too many to be on it.
+    pub(super) fn spans(&self) -> Option<Vec<RunSpan>> {
+        let span = |time: &RangeInclusive<Timestamp>| RunSpan {
+            from: MicroTime(*time.start()),
+            to: MicroTime(*time.end()),
+        };
+        (self.took.len() <= RunStatusLimit::MAY_HAVE_LOCKED).then(|| self.took.iter().map(span).collect())
     }
 
     fn is_own(&self, lock: &LockInfo) -> bool {
@@ -109,6 +127,26 @@ mod tests {
         );
         assert_eq!(left.note(Some(time("33", "34")), None), None);
         assert_eq!(left.take(), None, "the newest met none");
+    }
+
+    #[test]
+    fn only_who_met_no_lock_is_on_record_as_one_that_may_have_left_one() {
+        let mut left = Left::by("me@vm");
+        assert_eq!(left.spans(), Some(Vec::new()));
+        left.note(time("28.4", "28.5"), None);
+        left.note(time("29", "30"), Some(lock("1", "me@vm")));
+        left.note(time("31", "32"), Some(lock("2", "you@vm")));
+        left.note(None, None);
+        assert_eq!(left.somebodys(), Some(&lock("2", "you@vm")));
+        left.forget_somebodys();
+        assert_eq!(left.somebodys(), None);
+        let spans = left.spans().unwrap();
+        assert_eq!(spans.len(), 1);
+        assert_eq!(spans[0].from.0.to_string(), "2026-11-21T11:37:28.4Z");
+        for _ in 0..RunStatusLimit::MAY_HAVE_LOCKED {
+            left.note(time("33", "34"), None);
+        }
+        assert_eq!(left.spans(), None, "more than are kept");
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! A state lock that a dead run of ours left behind, or a command of this one, is released; any other lock stands.
 //!
 //! The proof: the lock's holder is the user and host of runs of this very stack, and it was taken inside the time of such a
-//! run, which did not end well and did not itself meet that lock; and each run of which this holds is certainly over. One that
-//! worked with the file locks that are seen here is: the stack's directory lock is ours, so no CLI of this stack lives. One of
+//! run, which did not end well and did not itself meet that lock; and each run of which this holds is certainly over. Of a run that
+//! told its end itself only those times count in which one of its commands may have left a lock, as it has them on record
+//! ([`super::left`]): while it made health checks or asked a service it held none. One that worked with the file locks that are seen here is: the stack's directory lock is ours, so no CLI of this stack lives. One of
 //! another pod is once it has ended by its record and its pod is gone. A person on the same machine has the same name: whatever
 //! ended well left no lock, and what met one did not take it.
 
+use jiff::Timestamp;
 use kube::api::{Api, ListParams};
-use sluice_api::run::{LockInfo, Phase, TerraformRun};
+use sluice_api::run::{LockInfo, Phase, RunSpan, TerraformRun, TerraformRunStatus};
 
 use super::context::Context;
 use super::error::{RunError, Step};
@@ -108,17 +110,31 @@ fn takers<'a>(lock: &LockInfo, runs: impl Iterator<Item = &'a TerraformRun>) -> 
             .claim
             .as_ref()
             .is_some_and(|claim| identity::who(claim) == lock.who);
-        let began = status.started_at.as_ref().is_some_and(|time| time.0 <= created);
-        // Times in a status have whole seconds.
-        let ended = status
-            .finished_at
-            .as_ref()
-            .is_none_or(|time| created.as_second() <= time.0.as_second());
         let left_none = matches!(status.phase, Phase::Succeeded | Phase::Superseded);
         let met_it = status.lock.as_ref().is_some_and(|met| met.id == lock.id);
-        by_us && began && ended && !left_none && !met_it
+        by_us && may_have_locked(status, created) && !left_none && !met_it
     };
     runs.filter(took).collect()
+}
+
+/// Whether a run may have left a lock of this time.
+fn may_have_locked(status: &TerraformRunStatus, created: Timestamp) -> bool {
+    // Of a run that did not tell its end nobody knows what its last command did.
+    if status.phase == Phase::Failed
+        && let Some(spans) = &status.may_have_locked
+    {
+        let at = created.as_microsecond();
+        let within =
+            |span: &RunSpan| (span.from.0.as_microsecond()..=span.to.0.as_microsecond()).contains(&at);
+        return spans.iter().any(within);
+    }
+    let began = status.started_at.as_ref().is_some_and(|time| time.0 <= created);
+    // Times in a status have whole seconds.
+    let ended = status
+        .finished_at
+        .as_ref()
+        .is_none_or(|time| created.as_second() <= time.0.as_second());
+    began && ended
 }
 
 #[cfg(test)]
@@ -164,6 +180,33 @@ mod tests {
         assert!(!dead(&met), "it met the lock and did not take it");
         met.status.as_mut().unwrap().lock.as_mut().unwrap().id = "2".into();
         assert!(dead(&met));
+    }
+
+    #[test]
+    fn a_run_that_told_its_end_left_a_lock_only_where_its_record_says_so() {
+        let at = |phase: Phase, record: Option<&[(&str, &str)]>| {
+            let mut run = run("me@vm:1", "2026-11-21T11:37:00Z", Some("2026-11-21T11:38:00Z"));
+            let status = run.status.as_mut().unwrap();
+            status.phase = phase;
+            let time = |seconds: &str| format!("2026-11-21T11:37:{seconds}Z");
+            let span = |(from, to): &(&str, &str)| json!({ "from": time(from), "to": time(to) });
+            status.may_have_locked =
+                record.map(|all| serde_json::from_value(all.iter().map(span).collect()).unwrap());
+            !takers(&lock("me@vm"), [&run].into_iter()).is_empty()
+        };
+        assert!(at(Phase::Failed, None), "a run of before that kept no record");
+        assert!(
+            !at(Phase::Failed, Some(&[])),
+            "its checks failed while a person held the lock"
+        );
+        assert!(!at(Phase::Failed, Some(&[("10", "11"), ("28.5", "40")])));
+        assert!(at(Phase::Failed, Some(&[("10", "11"), ("28.445", "28.445320")])));
+        for phase in [Phase::Lost, Phase::Applying] {
+            assert!(
+                at(phase, Some(&[])),
+                "{phase:?}: what it did last is not on record"
+            );
+        }
     }
 
     #[test]

@@ -221,9 +221,13 @@ impl<'a> Workspace<'a> {
         let met = unshown.lock().filter(|_| !is_well);
         let somebodys = self.left.borrow_mut().note(time, met);
         let told = somebodys.and_then(|lock| self.tellable(lock));
-        if told.is_some() {
-            self.reporter.say(|status| status.lock = told);
-        }
+        let spans = self.left.borrow().spans();
+        self.reporter.say(|status| {
+            status.may_have_locked = spans;
+            if told.is_some() {
+                status.lock = told;
+            }
+        });
     }
 
     /// A lock as it may be told: a value that nobody may read may be in the name of its holder. One whose id may not be told is

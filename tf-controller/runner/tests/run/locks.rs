@@ -174,6 +174,33 @@ async fn the_holder_of_a_lock_is_told_without_what_nobody_may_read() {
     }
 }
 
+/// A person at this machine, by the name that its runs have too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_a_person_took_while_a_run_was_past_its_own_stands() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", MODULE)]);
+    let cli = Unheard::saying(&world, "output", "Error: something else\\n");
+    let outputs = json!({ "outputs": { "name": "net-outputs" } });
+    let failed = cli
+        .run(
+            &world,
+            Wish::plan_and_apply().with(outputs),
+            "default",
+            &own(&world),
+        )
+        .await;
+    assert_eq!(
+        ending(&failed),
+        "Failed TFExecOutputFailed",
+        "{:?}",
+        failed.status
+    );
+    assert_eq!(status(&failed).may_have_locked, Some(Vec::new()));
+    let next = world.run(Wish::plan()).await;
+    assert_eq!(ending(&next), "Failed TFExecPlanFailed", "{:?}", next.status);
+    assert_eq!(status(&next).lock.unwrap().id, ID);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_somebody_took_meanwhile_stands() {
     let world = World::new("auto").await;
