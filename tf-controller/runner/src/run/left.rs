@@ -133,9 +133,9 @@ mod tests {
     fn only_who_met_no_lock_is_on_record_as_one_that_may_have_left_one() {
         let mut left = Left::by("me@vm");
         assert_eq!(left.spans(), Some(Vec::new()));
-        left.note(time("28.4", "28.5"), None);
-        left.note(time("29", "30"), Some(lock("1", "me@vm")));
-        left.note(time("31", "32"), Some(lock("2", "you@vm")));
+        left.note(Some(time("28.4", "28.5")), None);
+        left.note(Some(time("29", "30")), Some(lock("1", "me@vm")));
+        left.note(Some(time("31", "32")), Some(lock("2", "you@vm")));
         left.note(None, None);
         assert_eq!(left.somebodys(), Some(&lock("2", "you@vm")));
         left.forget_somebodys();
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(spans.len(), 1);
         assert_eq!(spans[0].from.0.to_string(), "2026-11-21T11:37:28.4Z");
         for _ in 0..RunStatusLimit::MAY_HAVE_LOCKED {
-            left.note(time("33", "34"), None);
+            left.note(Some(time("33", "34")), None);
         }
         assert_eq!(left.spans(), None, "more than are kept");
     }

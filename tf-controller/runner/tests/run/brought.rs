@@ -69,35 +69,43 @@ async fn a_committed_state_becomes_that_of_the_stack_once_and_never_replaces_it(
     assert_eq!(status(&world.run(wish).await).changes, "+0 ~0 -2");
 }
 
-/// As OpenTofu does where `TF_CLI_CONFIG_FILE` names no file.
+/// As OpenTofu does where `TF_CLI_CONFIG_FILE` names no file. The kubernetes backend makes an empty state at `init`, others none.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_cli_says_in_front_of_no_state_is_no_state() {
-    let world = World::new("auto").await;
-    let cli = wrapped(
-        &world,
-        "if [ \"$1 $2\" = \"state pull\" ]; then\n  \
-         printf '\\nWarning: Unable to open CLI configuration file\\n\\nThe file \"{x}\" does not exist.\\n\\n'\nfi",
-    );
-    world.commit(&[("main.tf", MODULE), ("terraform.tfstate", &state())]);
-    let first = world.run_with_path(Wish::plan_and_apply(), &cli).await;
-    assert_eq!(
-        ending(&first),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        first.status
-    );
-    assert_eq!(
-        status(&first).changes,
-        "+1 ~0 -0",
-        "what the state holds is not made again"
-    );
-    let second = world.run_with_path(Wish::plan_and_apply(), &cli).await;
-    assert_eq!(
-        ending(&second),
-        "Succeeded TerraformPlannedNoChanges",
-        "{:?}",
-        second.status
-    );
+    for makes_one in [true, false] {
+        let world = World::new("auto").await;
+        let cli = wrapped(
+            &world,
+            "if [ \"$1 $2\" = \"state pull\" ]; then\n  \
+             printf '\\nWarning: Unable to open CLI configuration file\\n\\nThe file \"{x}\" does not exist.\\n\\n'\nfi",
+        );
+        let file = world.dir.path().join("elsewhere.tfstate");
+        let local = format!(
+            "terraform {{\n  backend \"local\" {{ path = \"{}\" }}\n}}\n",
+            file.display()
+        );
+        let bundle = if makes_one {
+            json!({})
+        } else {
+            json!({ "backend": local })
+        };
+        world.commit(&[("main.tf", MODULE), ("terraform.tfstate", &state())]);
+        let wish = Wish::plan_and_apply().with(bundle);
+        let first = world.run_with_path(wish.clone(), &cli).await;
+        assert_eq!(
+            (ending(&first).as_str(), status(&first).changes.as_str()),
+            ("Succeeded TerraformAppliedSucceed", "+1 ~0 -0"),
+            "what the state holds is not made again: {:?}",
+            first.status
+        );
+        let second = world.run_with_path(wish, &cli).await;
+        let ended = ending(&second);
+        assert_eq!(
+            ended, "Succeeded TerraformPlannedNoChanges",
+            "{:?}",
+            second.status
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

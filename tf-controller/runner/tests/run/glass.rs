@@ -9,7 +9,7 @@ use sluice_api::run::TerraformRun;
 use tokio_util::sync::CancellationToken;
 
 use crate::brought::state;
-use crate::world::{NAMESPACE, STACK, Wish, World, comes_true, ending};
+use crate::world::{NAMESPACE, STACK, Wish, World, comes_true, ending, status};
 
 /// Holds a session in which a person sources the door and runs this script; it ends with the script.
 async fn session(world: &World, bundle: Value, script: &str) -> (TerraformRun, Output) {
@@ -85,4 +85,31 @@ async fn a_state_that_a_session_could_not_write_is_kept_when_it_ends() {
         next.status
     );
     assert!(secrets.list(&label).await.unwrap().items.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_state_that_the_cli_refuses_stays_and_is_named() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", "resource \"terraform_data\" \"it\" {}\n")]);
+    let applied = world.run(Wish::plan_and_apply()).await;
+    assert_eq!(ending(&applied), "Succeeded TerraformAppliedSucceed");
+    // Of another lineage than the stack's.
+    let script = format!("printf '%s' '{}' > errored.tfstate", state());
+    session(&world, json!({}), &script).await;
+    let kept = || async {
+        let names = world.stored().await;
+        let mut kept = names.into_iter().filter(|name| name.starts_with("tferrored-"));
+        kept.next().unwrap()
+    };
+    let name = kept().await;
+    let refused = world.run(Wish::plan()).await;
+    assert_eq!(
+        ending(&refused),
+        "Failed TFExecInitFailed",
+        "{:?}",
+        refused.status
+    );
+    let message = status(&refused).message;
+    assert!(message.contains(&name), "{message}");
+    assert_eq!(kept().await, name);
 }
