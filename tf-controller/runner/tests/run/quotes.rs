@@ -98,7 +98,7 @@ async fn a_stopped_plan_is_told_without_what_it_quotes_of_the_state() {
     let world = applied().await;
     let marker = world.dir.path().join("marker");
     let cli = quoting(&world, &marker, true, ":");
-    let (message, logs) = stopped(&world, &cli, &marker).await;
+    let (message, logs) = Box::pin(stopped(&world, &cli, &marker)).await;
     assert!(
         message.ends_with("(exit status 1). Error: bad (sensitive)"),
         "{message}"
@@ -111,7 +111,7 @@ async fn the_words_of_a_stopped_plan_are_not_told_where_the_state_cannot_be_read
     let world = applied().await;
     let marker = world.dir.path().join("marker");
     let cli = quoting(&world, &marker, true, "exit 1");
-    let (message, _) = stopped(&world, &cli, &marker).await;
+    let (message, _) = Box::pin(stopped(&world, &cli, &marker)).await;
     assert!(message.ends_with("told to stop (exit status 1)"), "{message}");
 }
 
