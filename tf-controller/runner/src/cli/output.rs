@@ -33,7 +33,14 @@ impl Output {
             .flatten()
     }
 
-    /// Its value, to look into: numbers beyond 64 bits are rounded.
+    /// The numbers in it that [`Self::json`] may round, as they stand there.
+    pub fn long_numbers(&self) -> impl Iterator<Item = &str> {
+        let is_digit = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E');
+        let words = self.value.get().split(move |c: char| !is_digit(c));
+        words.filter(|word| word.chars().filter(char::is_ascii_digit).count() > 15)
+    }
+
+    /// Its value, to look into: numbers of more than 15 digits may be rounded.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_str(self.value.get()).unwrap_or_default()
@@ -170,6 +177,13 @@ mod tests {
         let text = r#"{"m":{"sensitive":false,"type":["object",{"a":"number"}],"value":{"a":1}},"s":{"sensitive":true,"type":"string","value":"x"}}"#;
         let outputs = parse(text.as_bytes()).unwrap();
         assert!(outputs["s"].sensitive);
+        assert_eq!(outputs["m"].long_numbers().count(), 0);
+        let long = r#"{"n":{"type":"dynamic","value":{"a":[12345678901234567.5,7]}}}"#;
+        let long = parse(long.as_bytes()).unwrap();
+        assert_eq!(
+            long["n"].long_numbers().collect::<Vec<_>>(),
+            ["12345678901234567.5"]
+        );
         assert_eq!(outputs["m"].type_.get(), r#"["object",{"a":"number"}]"#);
     }
 

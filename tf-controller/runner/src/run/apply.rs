@@ -17,6 +17,7 @@ use crate::bundle::Bundle;
 use crate::cli::argv;
 use crate::cli::output::{self, Output};
 use crate::cli::process::Ended;
+use crate::cli::text::plain;
 use crate::plan::store::{PlanContext, StoredPlan};
 
 /// The CLI's words for a plan whose state has moved on.
@@ -86,7 +87,7 @@ pub(super) async fn prove(
                 "planning again gave another effect than the one approved".to_owned(),
             ));
         }
-        // A plan of before these were kept has none.
+        // A plan that was stored without them has none.
         let other = made::differing(&stored.omitted, &again.made.omitted);
         if let Some(path) = other.filter(|_| !stored.omitted.is_empty()) {
             return Err(RunError::NotExact(format!(
@@ -97,8 +98,17 @@ pub(super) async fn prove(
     Ok(())
 }
 
-/// Applies the plan file. That the apply starts is on record before it does. A plan is stale only where no step was told of: what
-/// a step runs may say these words too.
+/// Whether the CLI itself says that the plan is stale: by the title of its first error. What a step runs may say these words
+/// too, inside the error of the step, which may be longer than what is looked at.
+fn says_it_is_stale(said: &str) -> bool {
+    let said = plain(said);
+    let mut titles = said
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Error: "));
+    titles.next().is_some_and(|title| title.starts_with(STALE))
+}
+
+/// Applies the plan file. That the apply starts is on record before it does.
 pub(super) async fn apply(
     context: &Context,
     bundle: &Bundle,
@@ -123,7 +133,7 @@ pub(super) async fn apply(
     let words = apply_words(bundle, workspace, run.spec.destroy)?;
     match unreached::outlasting(context, workspace, run, step, &words).await {
         Err(RunError::Command { text, unshown, .. })
-            if unshown.told_of_nothing() && unshown.is(|said| said.contains(STALE)) =>
+            if !unshown.told_of_a_step() && unshown.is(says_it_is_stale) =>
         {
             Err(RunError::Stale { text })
         }
@@ -195,11 +205,9 @@ async fn write_outputs(
     let file = File::open(file).map_err(|source| failed("read the outputs", source))?;
     let found = output::parse(file)?;
     for output in found.values().filter(|output| output.sensitive) {
-        let value = output.json();
-        if value.is_number() {
-            workspace.reporter.secrets().learn(output.value.get());
-        }
-        workspace.reporter.secrets().learn_all(&value);
+        let mut secrets = workspace.reporter.secrets();
+        secrets.learn_all(&output.json());
+        output.long_numbers().for_each(|number| secrets.learn(number));
     }
     workspace
         .reporter

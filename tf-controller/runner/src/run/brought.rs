@@ -17,6 +17,7 @@ use super::workspace::Workspace;
 use super::{lasting, unlock, within};
 use crate::bundle::Bundle;
 use crate::cli::argv;
+use crate::cli::text::plain;
 
 /// The CLI's own file of a state, and the folder of those of other workspaces.
 const STATE: &str = "terraform.tfstate";
@@ -93,10 +94,12 @@ fn tells_of_none(answer: &Path) -> Result<bool, RunError> {
         Err(error) if error.kind() == ErrorKind::FileTooLarge => return Ok(false),
         read => read.map_err(|source| failed("read a state", source))?,
     };
-    let text = String::from_utf8_lossy(&bytes);
+    let text = plain(&String::from_utf8_lossy(&bytes));
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_warning = lines.next().is_some_and(|first| first.starts_with("Warning:"));
     let has_object = text.lines().any(|line| line.trim_start().starts_with('{'));
-    // Every state has one, wherever it stands.
-    Ok(!has_object && !text.contains("\"lineage\""))
+    // Every state has a lineage, wherever it stands. What is nothing that is known may be one.
+    Ok(is_warning && !has_object && !text.contains("\"lineage\""))
 }
 
 /// Whether a file holds no state, or one without resources and outputs.

@@ -143,6 +143,16 @@ pub(super) async fn keep(
     Ok(true)
 }
 
+/// Removes the file of a state that was kept from a directory that stays: nobody is to keep it a second time.
+pub(super) fn drop_kept(module: &Path) {
+    match std::fs::remove_file(module.join(FILE)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            tracing::warn!(%error, "errored.tfstate was kept and stays in the directory too");
+        }
+        _ => {}
+    }
+}
+
 /// A state that an earlier run could neither write nor keep lies in the directory: it is kept now.
 pub(super) async fn rescue(
     context: &Context,

@@ -65,6 +65,9 @@ pub(super) async fn in_workspace(
         Action::BreakTheGlass => {
             let ended = glass::session(context, bundle, workspace, run, &init).await;
             keep_left_state(context, bundle, workspace, keep_directory).await?;
+            // The person may still be at work in it; the next run clears it.
+            errored::drop_kept(&workspace.module);
+            keep_directory.set(true);
             return ended;
         }
         Action::Plan | Action::Apply | Action::PlanAndApply => {}

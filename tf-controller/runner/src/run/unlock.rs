@@ -3,9 +3,10 @@
 //! The proof: the lock's holder is the user and host of runs of this very stack, and it was taken inside the time of such a
 //! run, which did not end well and did not itself meet that lock; and each run of which this holds is certainly over. Of a run that
 //! told its end itself only those times count in which one of its commands may have left a lock, as it has them on record
-//! ([`super::left`]): while it made health checks or asked a service it held none. One that worked with the file locks that are seen here is: the stack's directory lock is ours, so no CLI of this stack lives. One of
-//! another pod is once it has ended by its record and its pod is gone. A person on the same machine has the same name: whatever
-//! ended well left no lock, and what met one did not take it.
+//! ([`super::left`]): while it made health checks or asked a service it held none. One that worked with the file locks that are
+//! seen here is over: the stack's directory lock is ours, so no CLI of this stack lives. One of another pod is once it has ended by
+//! its record and its pod is gone. A person on the same machine has the same name: whatever ended well left no lock, and what met
+//! one did not take it.
 
 use jiff::Timestamp;
 use kube::api::{Api, ListParams};

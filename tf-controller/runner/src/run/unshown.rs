@@ -16,6 +16,10 @@ use crate::cli::text::plain;
 const SAID_LIMIT: u64 = 64 * 1024;
 /// What a command says while it waits for a state lock.
 const WAITS: &str = "Acquiring state lock";
+/// What it says where it takes long to give one back.
+const RELEASES: &str = "Releasing state lock";
+/// Ends what a command says as it begins a step: `terraform_data.it: Creating...`.
+const STEP: &str = "ing...";
 
 /// The words of a command that has ended.
 pub struct Unshown {
@@ -23,14 +27,19 @@ pub struct Unshown {
     errors: Option<String>,
     /// It has said nothing but that it waits for the lock.
     told_of_nothing: bool,
+    /// It has said that a step begins, or more than is read.
+    told_of_a_step: bool,
 }
 
 impl Unshown {
     /// Reads them from the files of its output, before these are cleaned.
     pub(super) fn read(stdout: &Path, stderr: &Path) -> Self {
+        let said = within::read(stdout, SAID_LIMIT);
+        let said = said.map(|said| plain(&String::from_utf8_lossy(&said))).ok();
         Self {
             errors: tail(stderr).ok(),
-            told_of_nothing: told_of_nothing(stdout),
+            told_of_nothing: said.as_deref().is_some_and(told_of_nothing),
+            told_of_a_step: said.as_deref().is_none_or(told_of_a_step),
         }
     }
 
@@ -42,6 +51,11 @@ impl Unshown {
     /// Whether it has told of no step: what is not known has begun.
     pub(super) const fn told_of_nothing(&self) -> bool {
         self.told_of_nothing
+    }
+
+    /// Whether it has told of a step, or may have.
+    pub(super) const fn told_of_a_step(&self) -> bool {
+        self.told_of_a_step
     }
 
     /// Whether it speaks of a lock, or might.
@@ -67,13 +81,14 @@ impl fmt::Debug for Unshown {
     }
 }
 
-fn told_of_nothing(said: &Path) -> bool {
-    let Ok(said) = within::read(said, SAID_LIMIT) else {
-        return false;
-    };
-    plain(&String::from_utf8_lossy(&said))
-        .lines()
+fn told_of_nothing(said: &str) -> bool {
+    said.lines()
         .all(|line| line.trim().is_empty() || line.starts_with(WAITS))
+}
+
+fn told_of_a_step(said: &str) -> bool {
+    let of_the_lock = |line: &str| line.starts_with(WAITS) || line.starts_with(RELEASES);
+    said.lines().any(|line| line.contains(STEP) && !of_the_lock(line))
 }
 
 #[cfg(test)]
@@ -86,17 +101,32 @@ mod tests {
         let told = |text: &str| {
             let file = dir.path().join("out");
             std::fs::write(&file, text).unwrap();
-            told_of_nothing(&file)
+            let told = Unshown::read(&file, &file);
+            (told.told_of_nothing(), told.told_of_a_step())
         };
-        assert!(told("") && told("\nAcquiring state lock. This may take a few moments...\n"));
-        assert!(!told("terraform_data.it: Creating...\n"));
-        assert!(
-            !told_of_nothing(&dir.path().join("none")),
-            "what is not known has begun"
+        let waits = "\nAcquiring state lock. This may take a few moments...\n";
+        for nothing in ["", waits] {
+            assert_eq!(told(nothing), (true, false), "{nothing}");
+        }
+        let releases = format!("{waits}Releasing state lock. This may take a few moments...\n");
+        for remark in [
+            releases.as_str(),
+            "Warning: Deprecated Parameter\n\nUse use_lockfile.\n",
+        ] {
+            assert_eq!(told(remark), (false, false), "{remark}");
+        }
+        let begun = (false, true);
+        assert_eq!(told("terraform_data.it: Creating...\n"), begun);
+        assert_eq!(
+            told(&"\n".repeat(100_000)),
+            begun,
+            "what says more than is read has begun"
         );
+        let none = dir.path().join("none");
+        let unknown = Unshown::read(&none, &none);
         assert!(
-            !told(&"\n".repeat(100_000)),
-            "and so has what says more than a line"
+            !unknown.told_of_nothing() && unknown.told_of_a_step(),
+            "and so has what is not known"
         );
     }
 

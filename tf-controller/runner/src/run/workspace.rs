@@ -212,8 +212,9 @@ impl<'a> Workspace<'a> {
     /// What a command says about the lock of somebody; that this run may have left one behind is for its record. A command that
     /// could not release its lock may end well all the same.
     fn note_lock(&self, step: Step, began: Timestamp, code: Option<i32>, is_well: bool, unshown: &Unshown) {
-        // A command that was killed says nothing.
-        let may_leave_one = step.takes_the_lock() && (code.is_none() || unshown.may_be_about_a_lock());
+        // A command that was killed says nothing, and one that crashed has another code than that of an error.
+        let died = !is_well && code != Some(1);
+        let may_leave_one = step.takes_the_lock() && (died || unshown.may_be_about_a_lock());
         if is_well && !may_leave_one {
             return;
         }

@@ -3,6 +3,7 @@
 use serde_json::json;
 use sluice_harness::cli;
 
+use crate::backends::wrapped;
 use crate::world::{Wish, World, ending, status};
 
 const MODULE: &str = r#"
@@ -260,20 +261,14 @@ async fn files_that_planning_made_are_there_at_the_apply() {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_are_made_again_with_another_effect_are_not_applied() {
     let world = World::new("").await;
-    let cli = world.dir.path().join("cli");
-    std::fs::create_dir(&cli).unwrap();
-    let real = cli::terraform().unwrap();
     let marker = world.dir.path().join("planned");
     // The second plan is made of another value that no input tells of, as a provider's own configuration would be.
     let text = format!(
-        "#!/bin/sh\nif [ \"$1\" = plan ]; then\n  head -c 9000000 /dev/zero > made.bin\n  [ -e {marker} ] && export TF_VAR_size=two\n  \
-         touch {marker}\nfi\nexec {real} \"$@\"\n",
-        marker = marker.display(),
-        real = real.display()
+        "if [ \"$1\" = plan ]; then\n  head -c 9000000 /dev/zero > made.bin\n  [ -e {marker} ] && export TF_VAR_size=two\n  \
+         touch {marker}\nfi",
+        marker = marker.display()
     );
-    let path = cli.join(real.file_name().unwrap());
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let cli = wrapped(&world, &text);
     let module =
         "variable \"size\" { default = \"one\" }\nresource \"terraform_data\" \"it\" { input = var.size }\n";
     world.commit(&[("main.tf", module)]);
@@ -292,20 +287,14 @@ async fn files_that_are_made_again_with_another_effect_are_not_applied() {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_are_made_again_with_other_bytes_are_not_applied() {
     let world = World::new("").await;
-    let cli = world.dir.path().join("cli");
-    std::fs::create_dir(&cli).unwrap();
-    let real = cli::terraform().unwrap();
     let marker = world.dir.path().join("planned");
     // Above what is stored with a plan. The second time one byte is another one.
     let text = format!(
-        "#!/bin/sh\nif [ \"$1\" = plan ]; then\n  head -c 9000000 /dev/zero > made.bin\n  [ -e {marker} ] && printf x >> made.bin \
-         || printf y >> made.bin\n  touch {marker}\nfi\nexec {real} \"$@\"\n",
-        marker = marker.display(),
-        real = real.display()
+        "if [ \"$1\" = plan ]; then\n  head -c 9000000 /dev/zero > made.bin\n  [ -e {marker} ] && printf x >> made.bin \
+         || printf y >> made.bin\n  touch {marker}\nfi",
+        marker = marker.display()
     );
-    let path = cli.join(real.file_name().unwrap());
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let cli = wrapped(&world, &text);
     let module = "resource \"terraform_data\" \"it\" {\n  provisioner \"local-exec\" { command = \"tail -c 1 made.bin\" }\n}\n";
     world.commit(&[("main.tf", module)]);
     let planned = world.run_with_path(Wish::plan(), &cli).await;

@@ -54,7 +54,7 @@ pub struct PlanContext {
     pub files: Vec<MadeFile>,
     /// They were too large to keep: they are made again before the apply.
     pub files_omitted: bool,
-    /// What they have to be then; empty in plans of before this was kept.
+    /// What they have to be then; empty in a plan that was stored without them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub omitted: Vec<OmittedFile>,
     /// Digest of the modules that `init` downloaded.

@@ -53,7 +53,7 @@ struct Kept {
 struct Heading {
     serial: u64,
     lineage: String,
-    #[serde(default)]
+    // One that is encrypted has none to be seen: nothing is known of what it holds.
     resources: Vec<Resource>,
 }
 
