@@ -158,7 +158,8 @@ async fn tries_end_and_begin_anew_with_an_edit_or_a_revision() {
     let world = &traced.world;
     world.commit("a", &[("main.tf", HALF)]).await;
     let vars = |name: &str| json!([{ "name": "marker", "value": world.path(name) }]);
-    let spec = json!({ "vars": vars("marker"), "remediation": { "retries": 2 } });
+    // Long enough for each failure to be told before the next try.
+    let spec = json!({ "vars": vars("marker"), "remediation": { "retries": 2 }, "retryInterval": "4s" });
     world.stack(STACK, spec).await;
     let stalled = async |attempts: usize| {
         world
