@@ -56,6 +56,9 @@ pub struct TerraformStatus {
     /// The generation that was handled last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The reconcile request that was answered while the stack could not run, and is still to be carried out. Sluice's addition.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owed_reconcile_at: String,
     /// The plan that waits, and the one applied last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,

@@ -1,10 +1,6 @@
 //! Puts what was seen into the words of the decision. Pure.
 
-use super::{
-    history,
-    observe::Observed,
-    report::{DEPENDENCY_NOT_READY, phase},
-};
+use super::{history, observe::Observed, report::phase};
 use crate::{
     decide::{
         Approval, Dependencies, Facts, Glass, Guard, History, Inputs, LockWish, Policy, RetryPolicy,
@@ -16,7 +12,6 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 use sluice_api::{
     annotation::{BREAK_THE_GLASS, REQUESTED_AT},
-    condition::{TerraformCondition, find},
     interval::Interval,
     run::{Phase, TerraformRun},
     terraform::{RetryStrategy, Terraform, TerraformSpec, Unlock, approval},
@@ -26,7 +21,6 @@ use sluice_api::{
 /// plan, and the phase, which is the controller's.
 pub(super) fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> Facts {
     let spec = &stack.spec;
-    let status = stack.status.as_ref();
     let history = known_history(stack, observed);
     Facts {
         deleting: stack.meta().deletion_timestamp.is_some(),
@@ -48,11 +42,7 @@ pub(super) fn gather(stack: &Terraform, observed: &Observed, now: Timestamp) -> 
         source: observed.source.clone(),
         inputs: Inputs::Unresolved,
         history,
-        request: request(
-            stack,
-            observed,
-            status.map(|s| s.last_handled_reconcile_at.as_str()),
-        ),
+        request: request(stack, &observed.runs),
         interval: signed(&spec.interval),
         phase: None,
         retry: RetryPolicy {
@@ -146,38 +136,33 @@ fn signed(interval: &Interval) -> SignedDuration {
     SignedDuration::try_from(interval.to_duration()).unwrap_or(SignedDuration::MAX)
 }
 
-/// What `Ready` says where a source or an input could not be had.
-const AWAY: [&str; 5] = [
-    "ArtifactFailed",
-    "VarsGenerationFailed",
-    "TFExecInitFailed",
-    "PlanEncryptionFailed",
-    "ToolNotInstalled",
-];
-
 /// A reconcile request that no run has taken up, and that no status has echoed. One that met dependencies which are not ready, or
-/// a source or an input that was away, was echoed at once, as Flux and tofu-controller do, and is still owed until they are
-/// there. A run that was given up before it did anything has not taken it up.
-fn request(stack: &Terraform, observed: &Observed, handled: Option<&str>) -> Option<String> {
+/// a source or an input that was away, was echoed at once, as Flux and tofu-controller do, and is still owed
+/// ([`TerraformStatus::owed_reconcile_at`]).
+///
+/// [`TerraformStatus::owed_reconcile_at`]: sluice_api::terraform::TerraformStatus::owed_reconcile_at
+fn request(stack: &Terraform, runs: &[TerraformRun]) -> Option<String> {
     let token = stack
         .annotations()
         .get(REQUESTED_AT)
         .filter(|token| !token.is_empty())?;
-    let taken_up = observed
-        .runs
-        .iter()
-        .any(|run| phase(run) != Phase::Superseded && run.annotations().get(REQUESTED_AT) == Some(token));
-    let conditions = stack.status.as_ref().map(|status| status.conditions.as_slice());
-    let ready = conditions.and_then(|held| find(held, TerraformCondition::Ready));
-    // A run that failed says so with the same words as inputs that are away.
-    let newest = history::in_order(&observed.runs).pop();
-    let of_a_run =
-        |reason: &str| newest.is_some_and(|run| run.status.as_ref().is_some_and(|s| s.reason == reason));
-    let away = |reason: &str| AWAY.contains(&reason) && !of_a_run(reason);
-    let owed = ready.is_some_and(|ready| {
-        ready.status == "False" && (ready.reason == DEPENDENCY_NOT_READY || away(&ready.reason))
-    });
-    ((handled != Some(token) || owed) && !guard(Guard::TakenUp, taken_up)).then(|| token.clone())
+    let status = stack.status.as_ref();
+    let handled = status.is_some_and(|status| status.last_handled_reconcile_at == *token);
+    let owed = status.is_some_and(|status| status.owed_reconcile_at == *token);
+    let taken_up = guard(Guard::TakenUp, is_taken_up(token, runs));
+    ((!handled || owed) && !taken_up).then(|| token.clone())
+}
+
+/// Whether a run carries this request. One that was given up before it did anything has not taken it up.
+pub(super) fn is_taken_up(token: &str, runs: &[TerraformRun]) -> bool {
+    let carries = |run: &&TerraformRun| {
+        run.annotations()
+            .get(REQUESTED_AT)
+            .is_some_and(|carried| carried == token)
+    };
+    runs.iter()
+        .filter(carries)
+        .any(|run| phase(run) != Phase::Superseded)
 }
 
 /// `force`, unless `approvePlan: disable` or a withheld destroy comes first.

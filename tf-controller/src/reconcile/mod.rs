@@ -162,7 +162,7 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
     let decided = decided(&stack, &mut facts, context).await;
     if decided.is_err() && facts.history.active.is_none() {
         // Who fails at each pass must not keep the place of a run that has ended.
-        context.places.free(&ObjectKey::of(&stack));
+        context.places.give_back(&ObjectKey::of(&stack));
     }
     let mut step = decided?;
     let dropped = cleanup::drop_bundle(&stack, &observed.runs, context).await;

@@ -114,6 +114,16 @@ impl Line {
     /// The stacks to call, now that this one has no place and waits for none.
     pub(super) fn free(&mut self, stack: &ObjectKey, now: Instant) -> Vec<ObjectKey> {
         let waited = self.waiting.remove(stack).is_some();
+        let called = self.give_back(stack, now);
+        if waited && called.is_empty() {
+            self.call(now)
+        } else {
+            called
+        }
+    }
+
+    /// The stacks to call, now that this one has no place.
+    pub(super) fn give_back(&mut self, stack: &ObjectKey, now: Instant) -> Vec<ObjectKey> {
         let held = self.taken.remove(stack);
         if held && let Some(count) = self.of_namespace.get_mut(&stack.namespace) {
             *count -= 1;
@@ -121,11 +131,7 @@ impl Line {
                 self.of_namespace.remove(&stack.namespace);
             }
         }
-        if waited || held {
-            self.call(now)
-        } else {
-            Vec::new()
-        }
+        if held { self.call(now) } else { Vec::new() }
     }
 
     pub(super) fn pass_by(&mut self, now: Instant) -> Vec<ObjectKey> {
@@ -238,6 +244,15 @@ mod tests {
         assert_eq!(line.free(&key("n/a"), now), [key("n/b")]);
         assert!(take(&mut line, &key("n/b"), Rank::Change, now));
         assert_eq!(line.free(&key("n/b"), now), []);
+    }
+
+    #[test]
+    fn what_is_given_back_was_held_and_who_waits_goes_on_waiting() {
+        let (now, mut line) = (Instant::now(), line(1, 0));
+        assert!(take(&mut line, &key("a/1"), Rank::Timer, now));
+        assert!(!take(&mut line, &key("a/2"), Rank::Timer, now));
+        assert_eq!(line.give_back(&key("a/2"), now), [], "it holds nothing");
+        assert_eq!(line.give_back(&key("a/1"), now), [key("a/2")], "it still waits");
     }
 
     #[test]

@@ -49,6 +49,12 @@ impl Places {
         self.call(called);
     }
 
+    /// Gives back a place that a stack holds; one that waits in the line goes on waiting.
+    pub fn give_back(&self, stack: &ObjectKey) {
+        let called = self.line().give_back(stack, Instant::now());
+        self.call(called);
+    }
+
     /// Passes by those who were called and never came: their objects are gone, or broken.
     pub fn pass_by(&self) {
         let called = self.line().pass_by(Instant::now());

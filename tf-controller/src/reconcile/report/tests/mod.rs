@@ -15,8 +15,10 @@ use crate::reconcile::{
     observe::Observed,
 };
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use sluice_api::{
+    annotation::REQUESTED_AT,
     run::TerraformRun,
     terraform::{Terraform, TerraformStatus},
 };
@@ -170,12 +172,13 @@ fn carried_out(pass: &Pass, stack: &Terraform) -> (TerraformStatus, Vec<Event>) 
     if !pass.place && matches!(step, Step::Start(_)) {
         step = Step::Wait;
     }
+    let token = stack.annotations().get(REQUESTED_AT).map(String::as_str);
     let report = Report {
         stack,
         facts: &facts,
         runs: &observed.runs,
         step: &step,
-        handled: None,
+        handled: token.filter(|_| matches!(step, Step::Rest(_))),
     };
     let after = status(&report);
     let told = events(&report, &after);

@@ -122,3 +122,71 @@ fn the_outputs_that_were_chosen_are_named_by_their_keys() {
         "{told}"
     );
 }
+
+#[test]
+fn a_request_that_was_answered_while_nothing_could_run_is_owed_until_a_run_takes_it_up() {
+    let asked = || json!({ "metadata": { "annotations": { REQUESTED_AT: "look" } } });
+    let steady = || pass("it", json!({}), vec![clean(1, "Revision")]).with(asked());
+    let go = |pass: &Pass, held: &TerraformStatus| {
+        let mut stack = pass.object();
+        stack.status = Some(held.clone());
+        carried_out(pass, &stack).0
+    };
+    let told = |status: &TerraformStatus| {
+        (
+            status.last_handled_reconcile_at.clone(),
+            status.owed_reconcile_at.clone(),
+        )
+    };
+    let (answered, owed) = (
+        ("look".to_owned(), "look".to_owned()),
+        ("look".to_owned(), String::new()),
+    );
+    let new = TerraformStatus::default();
+    let away = || steady().source(SourceFact::NoArtifact);
+    let held = go(&away(), &new);
+    assert_eq!(told(&held), answered);
+    // There again, and no place is free.
+    let waits = Pass {
+        place: false,
+        ..steady()
+    };
+    let held = go(&waits, &held);
+    assert!(
+        held.conditions.iter().any(|c| c.message.contains("free place")),
+        "{held:?}"
+    );
+    assert_eq!(told(&held), answered);
+    assert!(
+        carried_out(&steady(), &{
+            let mut stack = steady().object();
+            stack.status = Some(held.clone());
+            stack
+        })
+        .0
+        .conditions
+        .iter()
+        .any(|c| c.message == "Initializing"),
+        "a run is made for it"
+    );
+    // A run that was given up has not taken it up; the next one has.
+    let carried = |phase: &str| {
+        let mut run = run(
+            2,
+            json!({ "action": "Plan", "trigger": "Request" }),
+            json!({ "phase": phase, "hasChanges": false }),
+        );
+        run["metadata"]["annotations"] = json!({ REQUESTED_AT: "look" });
+        let mut pass = steady();
+        pass.runs.push(run);
+        pass
+    };
+    assert_eq!(told(&go(&carried("Superseded"), &held)), answered);
+    assert_eq!(told(&go(&carried("Succeeded"), &held)), owed);
+    // What was answered in another way, long ago, is not owed because something goes away now.
+    let past = TerraformStatus {
+        last_handled_reconcile_at: "look".into(),
+        ..new
+    };
+    assert_eq!(told(&go(&away(), &past)), owed);
+}
