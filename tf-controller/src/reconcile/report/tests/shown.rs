@@ -123,70 +123,69 @@ fn the_outputs_that_were_chosen_are_named_by_their_keys() {
     );
 }
 
-#[test]
-fn a_request_that_was_answered_while_nothing_could_run_is_owed_until_a_run_takes_it_up() {
-    let asked = || json!({ "metadata": { "annotations": { REQUESTED_AT: "look" } } });
-    let steady = || pass("it", json!({}), vec![clean(1, "Revision")]).with(asked());
-    let go = |pass: &Pass, held: &TerraformStatus| {
-        let mut stack = pass.object();
-        stack.status = Some(held.clone());
-        carried_out(pass, &stack).0
-    };
-    let told = |status: &TerraformStatus| {
-        (
-            status.last_handled_reconcile_at.clone(),
-            status.owed_reconcile_at.clone(),
-        )
-    };
-    let (answered, owed) = (
-        ("look".to_owned(), "look".to_owned()),
-        ("look".to_owned(), String::new()),
+/// A stack as wanted that was asked to look, with a run more perhaps.
+fn asked(more: Option<Value>) -> Pass {
+    let runs = [Some(clean(1, "Revision")), more].into_iter().flatten().collect();
+    pass("it", json!({}), runs).with(json!({ "metadata": { "annotations": { REQUESTED_AT: "look" } } }))
+}
+
+/// The status after a pass that found this one.
+fn after(pass: &Pass, held: &TerraformStatus) -> TerraformStatus {
+    let mut stack = pass.object();
+    stack.status = Some(held.clone());
+    carried_out(pass, &stack).0
+}
+
+/// The status of [`asked`] after its source was away, then there, and no place free.
+fn answered() -> TerraformStatus {
+    let held = after(
+        &asked(None).source(SourceFact::NoArtifact),
+        &TerraformStatus::default(),
     );
-    let new = TerraformStatus::default();
-    let away = || steady().source(SourceFact::NoArtifact);
-    let held = go(&away(), &new);
-    assert_eq!(told(&held), answered);
-    // There again, and no place is free.
+    assert_eq!(
+        (
+            held.last_handled_reconcile_at.as_str(),
+            held.owed_reconcile_at.as_str()
+        ),
+        ("look", "look")
+    );
     let waits = Pass {
         place: false,
-        ..steady()
+        ..asked(None)
     };
-    let held = go(&waits, &held);
+    after(&waits, &held)
+}
+
+#[test]
+fn a_request_that_was_answered_while_nothing_could_run_is_owed_until_a_run_takes_it_up() {
+    let held = answered();
+    let says =
+        |status: &TerraformStatus, text: &str| status.conditions.iter().any(|c| c.message.contains(text));
+    assert!(says(&held, "free place"), "{held:?}");
     assert!(
-        held.conditions.iter().any(|c| c.message.contains("free place")),
-        "{held:?}"
-    );
-    assert_eq!(told(&held), answered);
-    assert!(
-        carried_out(&steady(), &{
-            let mut stack = steady().object();
-            stack.status = Some(held.clone());
-            stack
-        })
-        .0
-        .conditions
-        .iter()
-        .any(|c| c.message == "Initializing"),
+        says(&after(&asked(None), &held), "Initializing"),
         "a run is made for it"
     );
-    // A run that was given up has not taken it up; the next one has.
-    let carried = |phase: &str| {
-        let mut run = run(
-            2,
-            json!({ "action": "Plan", "trigger": "Request" }),
-            json!({ "phase": phase, "hasChanges": false }),
-        );
+    let owed = |phase: &str| {
+        let spec = json!({ "action": "Plan", "trigger": "Request" });
+        let mut run = run(2, spec, json!({ "phase": phase, "hasChanges": false }));
         run["metadata"]["annotations"] = json!({ REQUESTED_AT: "look" });
-        let mut pass = steady();
-        pass.runs.push(run);
-        pass
+        after(&asked(Some(run)), &held).owed_reconcile_at
     };
-    assert_eq!(told(&go(&carried("Superseded"), &held)), answered);
-    assert_eq!(told(&go(&carried("Succeeded"), &held)), owed);
-    // What was answered in another way, long ago, is not owed because something goes away now.
+    assert_eq!(
+        owed("Superseded"),
+        "look",
+        "one that was given up has not taken it up"
+    );
+    assert_eq!(owed("Succeeded"), "");
+}
+
+#[test]
+fn a_request_of_long_ago_is_not_owed_because_something_goes_away_now() {
     let past = TerraformStatus {
         last_handled_reconcile_at: "look".into(),
-        ..new
+        ..TerraformStatus::default()
     };
-    assert_eq!(told(&go(&away(), &past)), owed);
+    let away = after(&asked(None).source(SourceFact::NoArtifact), &past);
+    assert_eq!(away.owed_reconcile_at, "");
 }
