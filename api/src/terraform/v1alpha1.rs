@@ -34,5 +34,6 @@ pub const ABSENT: &[&str] = &[
     "status.lastPlanAt",
     "status.lastPlannedGeneration",
     "status.lastSuccessfulReconcileAt",
+    "status.owedReconcileAt",
     "status.reconciliationFailures",
 ];

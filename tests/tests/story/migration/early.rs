@@ -59,7 +59,7 @@ fn the_program_is_not_ready_until_the_definitions_that_it_names_are_applied() {
         let said = answers(&controller, port, |answer| answer.contains("not ready: ")).await;
         assert!(said.starts_with("HTTP/1.1 503 "), "{said}");
         let older = "the definition terraforms.infra.contrib.fluxcd.io does not declare spec.autoApply, spec.deletionPolicy, \
-                     spec.ignoreDrift, spec.runDeadline, spec.tool, status.drift, which would be dropped";
+                     spec.ignoreDrift, spec.runDeadline, spec.tool, status.drift, status.owedReconcileAt, which would be dropped";
         let absent = "the definition terraformruns.infra.sluice.dev is not installed";
         assert!(said.contains(older) && said.contains(absent), "{said}");
         let told = commands(&said);

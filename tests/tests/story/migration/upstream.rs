@@ -7,13 +7,14 @@ use serde_json::Value;
 use std::io::Read as _;
 
 /// The fields of Sluice that tofu-controller's definition does not have.
-pub(crate) const NOT_ITS: [&str; 6] = [
+pub(crate) const NOT_ITS: [&str; 7] = [
     "spec.autoApply",
     "spec.deletionPolicy",
     "spec.ignoreDrift",
     "spec.runDeadline",
     "spec.tool",
     "status.drift",
+    "status.owedReconcileAt",
 ];
 /// The conditions that it owns.
 const CONDITIONS: [&str; 8] = [
