@@ -1,5 +1,7 @@
 //! A small HTTP server for what a program tells about itself: probes and metrics.
 
+mod connections;
+
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,6 +15,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+
+pub use connections::{Answer, Connections, Place};
 
 use crate::shutdown::Token;
 
@@ -86,7 +90,8 @@ impl Page {
     }
 }
 
-/// Connections at once; these endpoints have a handful of readers.
+/// Connections at once; these endpoints have a handful of readers. A probe opens one of its own and takes the place of
+/// the one that has been idle longest.
 const CONNECTIONS: usize = 64;
 
 /// Answers `GET` and `HEAD` by `page(path)`, 404 where there is none, until `stop`.
@@ -96,12 +101,10 @@ pub async fn serve(
     stop: Token,
 ) {
     let page = Arc::new(page);
+    let places = Connections::new(CONNECTIONS);
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        if connections.len() >= CONNECTIONS {
-            connections.join_next().await;
-        }
         let stream = tokio::select! {
             () = stop.cancelled() => break,
             accepted = listener.accept() => match accepted {
@@ -113,8 +116,10 @@ pub async fn serve(
                 }
             },
         };
-        let page = Arc::clone(&page);
+        let (page, place) = (Arc::clone(&page), places.enter());
+        let used = place.clone();
         let service = service_fn(move |request: Request<Incoming>| {
+            drop(used.answer());
             let response = answer(request.method(), page(request.uri().path()));
             async move { Ok::<_, Infallible>(response) }
         });
@@ -123,8 +128,11 @@ pub async fn serve(
             .header_read_timeout(Duration::from_secs(10))
             .serve_connection(TokioIo::new(stream), service);
         connections.spawn(async move {
-            // Broken by the reader; of no interest to anybody here.
-            drop(tokio::time::timeout(Duration::from_secs(300), connection).await);
+            tokio::select! {
+                // Broken by the reader; of no interest to anybody here.
+                ended = tokio::time::timeout(Duration::from_secs(300), connection) => drop(ended),
+                () = place.lost() => {}
+            }
         });
     }
 }
@@ -188,6 +196,49 @@ mod tests {
         assert_eq!(get("HEAD", "/a").await, (200, Bytes::new()));
         assert_eq!(get("GET", "/b").await.0, 404);
         assert_eq!(get("POST", "/a").await.0, 405);
+        stop.cancel();
+        tokio::time::timeout(Duration::from_secs(10), server)
+            .await
+            .unwrap()
+            .unwrap();
+    }
+
+    /// Three times as many connections as there are places: silent ones, ones in the middle of a head, and ones whose
+    /// answer is not read.
+    #[tokio::test]
+    async fn a_probe_is_answered_at_once_beside_connections_that_are_kept_open() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = listen(&Address::At("127.0.0.1:0".into())).await.unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Token::new();
+        let page = |path: &str| (path == "/healthz").then(|| Page::text(StatusCode::OK, "x".repeat(1 << 20)));
+        let server = tokio::spawn(serve(listener, page, stop.clone()));
+        let mut open = Vec::new();
+        for sent in [
+            "",
+            "GET /healthz HTTP/1.1\r\nhost",
+            "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n",
+        ] {
+            for _ in 0..CONNECTIONS {
+                let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+                // A connection that lost its place may be closed already.
+                drop(stream.write_all(sent.as_bytes()).await);
+                open.push(stream);
+            }
+            let mut probe = tokio::net::TcpStream::connect(address).await.unwrap();
+            let head = async {
+                probe
+                    .write_all(b"HEAD /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+                    .await
+                    .unwrap();
+                let mut status = [0; 12];
+                probe.read_exact(&mut status).await.unwrap();
+                status
+            };
+            // A kubelet gives a probe a second, three times; a connection without a whole head is closed after ten.
+            let status = tokio::time::timeout(Duration::from_secs(5), head).await;
+            assert_eq!(&status.expect("answered in time"), b"HTTP/1.1 200", "{sent:?}");
+        }
         stop.cancel();
         tokio::time::timeout(Duration::from_secs(10), server)
             .await

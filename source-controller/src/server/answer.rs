@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,41 +13,60 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use jiff::Timestamp;
+use sluice_runtime::serve::Place;
 
 use super::condition::{self, Facts, Part};
+use super::downloads::{Download, Downloads};
 use super::file;
 use crate::storage::{LocalDirectory, open_below};
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Answers a request of any kind.
-pub(super) async fn answer<B>(storage: &LocalDirectory, request: &Request<B>) -> Response<Body> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "405 method not allowed\n");
-        response
-            .headers_mut()
-            .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
-    }
-    if request.uri().path() == "/" {
-        // Probes of deployments ask for it. It lists nothing.
-        return plain(StatusCode::OK, "");
-    }
-    let Some(path) = file::requested(request.uri().path()) else {
-        return not_found();
-    };
-    match open(storage.clone(), path).await {
-        Ok(found) => send(request, found),
-        Err(error) if is_absence(&error) => not_found(),
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "artifact cannot be read"
-            );
-            plain(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "500 the artifact cannot be read\n",
-            )
+/// What is served, and to how many at once.
+pub(super) struct Files {
+    pub(super) storage: LocalDirectory,
+    pub(super) downloads: Downloads,
+}
+
+impl Files {
+    /// Answers a request of any kind, of this client on the connection that has this place.
+    pub(super) async fn answer<B>(
+        &self,
+        request: &Request<B>,
+        client: IpAddr,
+        place: &Place,
+    ) -> Response<Body> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "405 method not allowed\n");
+            response
+                .headers_mut()
+                .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        if request.uri().path() == "/" {
+            // Probes of deployments ask for it. It lists nothing.
+            return plain(StatusCode::OK, "");
+        }
+        let Some(path) = file::requested(request.uri().path()) else {
+            return not_found();
+        };
+        let Some(mut download) = self.downloads.begin(client).await else {
+            return busy();
+        };
+        download.answer = Some(place.answer());
+        match open(self.storage.clone(), path).await {
+            Ok(found) => send(request, found, download),
+            Err(error) if is_absence(&error) => not_found(),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "artifact cannot be read"
+                );
+                plain(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "500 the artifact cannot be read\n",
+                )
+            }
         }
     }
 }
@@ -87,7 +107,7 @@ fn is_absence(error: &io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-fn send<B>(request: &Request<B>, found: Found) -> Response<Body> {
+fn send<B>(request: &Request<B>, found: Found, download: Download) -> Response<Body> {
     let size = found.facts.size;
     let (status, range) = match condition::part(request.headers(), &found.facts) {
         Part::NotModified => (StatusCode::NOT_MODIFIED, None),
@@ -97,7 +117,7 @@ fn send<B>(request: &Request<B>, found: Found) -> Response<Body> {
     };
     let body = match range.clone() {
         Some(range) if request.method() == Method::GET => {
-            StreamBody::new(file::pieces(found.file, range)).boxed_unsync()
+            StreamBody::new(file::pieces(found.file, range, download)).boxed_unsync()
         }
         _ => empty(),
     };
@@ -136,6 +156,15 @@ fn send<B>(request: &Request<B>, found: Found) -> Response<Body> {
 
 fn not_found() -> Response<Body> {
     plain(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+/// Too many downloads: the client is asked to come back.
+fn busy() -> Response<Body> {
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, "503 too many downloads\n");
+    response
+        .headers_mut()
+        .insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<Body> {

@@ -12,6 +12,8 @@ use futures::{Stream, stream};
 use http_body::Frame;
 use percent_encoding::percent_decode_str;
 
+use super::downloads::Download;
+
 /// Bytes read, and held per connection, at a time.
 pub(super) const CHUNK: u64 = 256 * 1024;
 
@@ -30,9 +32,13 @@ pub(super) fn requested(path: &str) -> Option<PathBuf> {
     good.then(|| PathBuf::from(path.into_owned()))
 }
 
-/// The bytes of `range`, read piece by piece as the client takes them.
-pub(super) fn pieces(file: Arc<File>, range: Range<u64>) -> impl Stream<Item = io::Result<Frame<Bytes>>> {
-    stream::try_unfold((file, range), |(file, range)| async move {
+/// The bytes of `range`, read piece by piece as the client takes them. `download` is held until the last one is taken.
+pub(super) fn pieces(
+    file: Arc<File>,
+    range: Range<u64>,
+    download: Download,
+) -> impl Stream<Item = io::Result<Frame<Bytes>>> {
+    stream::try_unfold((file, range, download), |(file, range, download)| async move {
         if range.is_empty() {
             return Ok(None);
         }
@@ -42,7 +48,10 @@ pub(super) fn pieces(file: Arc<File>, range: Range<u64>) -> impl Stream<Item = i
         let piece = tokio::task::spawn_blocking(move || read(&reader, from, length))
             .await
             .map_err(io::Error::other)??;
-        Ok(Some((Frame::data(piece), (file, from + length..range.end))))
+        Ok(Some((
+            Frame::data(piece),
+            (file, from + length..range.end, download),
+        )))
     })
 }
 

@@ -2,27 +2,39 @@
 //!
 //! It serves the published artifacts of a [`LocalDirectory`] and nothing else: no lock, no unfinished file, no link, no
 //! listing. A file is never changed in place, so an open one can be streamed whatever happens to its name.
+//!
+//! Clients that do not read cost nobody else: what they ask for ends when they stand still, one address has a share of
+//! the downloads only, and connections are accepted beyond the downloads, so that probes are always answered.
 
 mod answer;
 mod condition;
+mod downloads;
 mod file;
+mod stall;
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use sluice_runtime::serve::{Connections, Place};
 use sluice_runtime::shutdown::Token;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::storage::LocalDirectory;
+use answer::Files;
+use downloads::Downloads;
+use stall::StallLimit;
 
-/// Connections served at once; each holds at most two chunks of a file in memory.
-const CONNECTIONS: usize = 512;
+/// Connections at once: those of all downloads, and some for probes and for requests that wait. One more takes the place
+/// of the one that has been idle longest.
+const CONNECTIONS: usize = downloads::MOST + 128;
+/// How long a client may read nothing of what is sent to it.
+const STALL_LIMIT: Duration = Duration::from_secs(30);
 /// How long a client may take for the head of a request, and may stay silent between two.
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
 /// How long running answers may take once the program stops.
@@ -32,24 +44,28 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `stop`, then lets running answers end, for five seconds at most.
 pub async fn serve(listener: TcpListener, storage: LocalDirectory, stop: Token) {
-    let storage = Arc::new(storage);
+    serve_within(listener, storage, stop, STALL_LIMIT).await;
+}
+
+async fn serve_within(listener: TcpListener, storage: LocalDirectory, stop: Token, stall: Duration) {
+    let files = Arc::new(Files {
+        storage,
+        downloads: Downloads::new(),
+    });
+    let places = Connections::new(CONNECTIONS);
     let connections = TaskTracker::new();
-    let free = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(permit) = Arc::clone(&free).acquire_owned().await else {
-            break;
-        };
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                let (storage, stop) = (Arc::clone(&storage), stop.clone());
-                connections.spawn(async move {
-                    connection(stream, storage, stop).await;
-                    drop(permit);
-                });
+            Ok((stream, client)) => {
+                let (files, stop, place) = (Arc::clone(&files), stop.clone(), places.enter());
+                // Small answers must not wait for an acknowledgement. A socket that refuses the option still works.
+                let _ = stream.set_nodelay(true);
+                let stream = StallLimit::new(stream, stall);
+                connections.spawn(connection(stream, client.ip(), files, place, stop));
             }
             Err(error) => {
                 tracing::warn!(
@@ -70,18 +86,24 @@ pub async fn serve(listener: TcpListener, storage: LocalDirectory, stop: Token) 
     }
 }
 
-async fn connection(stream: TcpStream, storage: Arc<LocalDirectory>, stop: Token) {
-    // Small answers must not wait for an acknowledgement. A socket that refuses the option still works.
-    let _ = stream.set_nodelay(true);
+async fn connection(
+    stream: StallLimit<TcpStream>,
+    client: IpAddr,
+    files: Arc<Files>,
+    place: Place,
+    stop: Token,
+) {
+    let used = place.clone();
     let service = service_fn(move |request| {
-        let storage = Arc::clone(&storage);
-        async move { Ok::<_, Infallible>(answer::answer(&storage, &request).await) }
+        let (files, place) = (Arc::clone(&files), used.clone());
+        async move { Ok::<_, Infallible>(files.answer(&request, client, &place).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
     let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
+        () = place.lost() => return,
         () = stop.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await

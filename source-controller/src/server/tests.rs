@@ -8,7 +8,7 @@ use sluice_runtime::shutdown::Token;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::serve;
+use super::{downloads, serve_within};
 use crate::archive::{Algorithm, Hasher};
 use crate::storage::{LocalDirectory, ObjectDirectory, Storage};
 
@@ -25,6 +25,11 @@ struct Served {
 
 impl Served {
     async fn with(content: &[u8]) -> Self {
+        Self::within(content, LIMIT).await
+    }
+
+    /// With another limit for clients that read nothing.
+    async fn within(content: &[u8], stall: Duration) -> Self {
         let root = tempfile::tempdir().unwrap();
         let storage = LocalDirectory::open(root.path(), "sc").unwrap();
         let path = ObjectDirectory::git_repository("ns", "n")
@@ -38,7 +43,7 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = Token::new();
-        let running = tokio::spawn(serve(listener, storage, stop.clone()));
+        let running = tokio::spawn(serve_within(listener, storage, stop.clone(), stall));
         Self {
             root,
             address,
@@ -194,4 +199,41 @@ async fn a_stop_closes_idle_connections_at_once() {
         .await
         .unwrap()
         .unwrap();
+}
+
+/// As many clients as there are downloads ask for an artifact that no socket holds, and read nothing.
+async fn stand_still(served: &Served) -> Vec<TcpStream> {
+    let request = format!("GET {} HTTP/1.1\r\nhost: sc\r\n\r\n", artifact());
+    let mut still = Vec::new();
+    for _ in 0..downloads::MOST {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        still.push(stream);
+    }
+    still
+}
+
+#[tokio::test]
+async fn clients_that_do_not_read_keep_neither_probes_nor_artifacts_from_others() {
+    // Larger than what the sockets of both sides hold, however much that is on this machine.
+    let content = vec![7; 16 << 20];
+    let served = Served::within(&content, Duration::from_secs(1)).await;
+    let still = stand_still(&served).await;
+    assert_eq!(served.status("GET", "/").await, 200);
+    let (head, body) = served.ask("GET", &artifact(), "").await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert!(body == content);
+    drop(still);
+}
+
+#[tokio::test]
+async fn a_probe_is_answered_beside_more_silent_connections_than_there_are_places() {
+    let served = Served::with(b"content").await;
+    let mut silent = Vec::new();
+    for _ in 0..super::CONNECTIONS + 10 {
+        silent.push(TcpStream::connect(served.address).await.unwrap());
+    }
+    assert_eq!(served.status("GET", "/").await, 200);
+    assert_eq!(served.status("GET", &artifact()).await, 200);
+    drop(silent);
 }
