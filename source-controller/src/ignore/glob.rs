@@ -26,41 +26,80 @@ pub(super) struct Glob(Option<Vec<Step>>);
 impl Glob {
     /// Compiles `text`.
     pub(super) fn new(text: &[u8]) -> Self {
-        Self(compile(&text_of(text)))
+        let text = match Name::new(text) {
+            Name::Text(text) => Cow::Borrowed(text),
+            Name::Bytes(bytes) => Cow::Owned(bytes.iter().copied().map(private).collect()),
+        };
+        Self(compile(&text))
     }
 
     /// Whether the whole of `name` matches.
     pub(super) fn matches(&self, name: &[u8]) -> bool {
         let Some(steps) = &self.0 else { return false };
-        let name: Vec<char> = text_of(name).chars().collect();
+        let name = Name::new(name);
         // The usual two-pointer walk: after a mismatch the last `*` takes one character more. Linear in practice and at
         // most quadratic, so a hostile pattern cannot stall a pass.
+        // Positions are those of bytes.
         let (mut step, mut at) = (0, 0);
         let mut retry: Option<(usize, usize)> = None;
         loop {
-            match steps.get(step) {
-                Some(Step::Any) => {
+            match (steps.get(step), name.character(at)) {
+                (Some(Step::Any), _) => {
                     retry = Some((step, at));
                     step += 1;
                     continue;
                 }
-                Some(single) if at < name.len() && single.takes(name[at]) => {
+                (Some(single), Some((character, length))) if single.takes(character) => {
                     step += 1;
-                    at += 1;
+                    at += length;
                     continue;
                 }
-                None if at == name.len() => return true,
+                (None, None) => return true,
                 _ => {}
             }
-            match retry {
-                Some((star, from)) if from < name.len() => {
-                    retry = Some((star, from + 1));
-                    step = star + 1;
-                    at = from + 1;
-                }
-                _ => return false,
-            }
+            let Some((star, from)) = retry else { return false };
+            let Some((_, length)) = name.character(from) else {
+                return false;
+            };
+            retry = Some((star, from + length));
+            step = star + 1;
+            at = from + length;
         }
+    }
+}
+
+/// Characters of a name or pattern: UTF-8, and where it is none, one private character per byte, so that `?` still takes
+/// one.
+#[derive(Clone, Copy)]
+enum Name<'a> {
+    Text(&'a str),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Name<'a> {
+    fn new(name: &'a [u8]) -> Self {
+        std::str::from_utf8(name).map_or(Self::Bytes(name), Self::Text)
+    }
+
+    /// The character that begins at a byte, and its length in bytes; none at the end.
+    fn character(self, at: usize) -> Option<(char, usize)> {
+        match self {
+            Self::Text(text) => text
+                .get(at..)?
+                .chars()
+                .next()
+                .map(|found| (found, found.len_utf8())),
+            Self::Bytes(bytes) => bytes.get(at).map(|byte| (private(*byte), 1)),
+        }
+    }
+}
+
+/// A byte of a text that is not UTF-8, as a character.
+fn private(byte: u8) -> char {
+    if byte.is_ascii() {
+        char::from(byte)
+    } else {
+        char::from_u32(0xF_0000 + u32::from(byte)).unwrap_or(char::REPLACEMENT_CHARACTER)
     }
 }
 
@@ -74,25 +113,6 @@ impl Step {
             }
             Self::Literal(literal) => *literal == c,
         }
-    }
-}
-
-/// Characters of a name: UTF-8, and where it is none, one private character per byte, so that `?` still takes one.
-fn text_of(bytes: &[u8]) -> Cow<'_, str> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Cow::Borrowed(text),
-        Err(_) => Cow::Owned(
-            bytes
-                .iter()
-                .map(|b| {
-                    if b.is_ascii() {
-                        char::from(*b)
-                    } else {
-                        char::from_u32(0xF_0000 + u32::from(*b)).unwrap_or(char::REPLACEMENT_CHARACTER)
-                    }
-                })
-                .collect(),
-        ),
     }
 }
 
@@ -145,7 +165,7 @@ fn class_character(rest: &mut std::str::Chars<'_>) -> Option<char> {
 
 #[cfg(test)]
 mod tests {
-    use super::Glob;
+    use super::{Glob, Step};
     use proptest::prelude::*;
 
     #[test]
@@ -199,7 +219,28 @@ mod tests {
         assert!(Glob::new(b"a\xff*").matches(b"a\xffb"));
     }
 
+    /// The plain rules, by trying everything: what the walk over bytes is compared with.
+    fn slowly(steps: &[Step], name: &[char]) -> bool {
+        match (steps.split_first(), name.split_first()) {
+            (None, rest) => rest.is_none(),
+            (Some((Step::Any, steps)), rest) => {
+                slowly(steps, name)
+                    || rest.is_some_and(|(_, name)| slowly(&[&[Step::Any], steps].concat(), name))
+            }
+            (Some((step, steps)), Some((first, name))) => step.takes(*first) && slowly(steps, name),
+            (Some(_), None) => false,
+        }
+    }
+
     proptest! {
+        #[test]
+        fn the_walk_over_bytes_finds_what_trying_everything_finds(pattern in "[ab*?ä☺\\[\\]^-]{0,8}", name in "[abä☺]{0,8}") {
+            let glob = Glob::new(pattern.as_bytes());
+            let characters: Vec<char> = name.chars().collect();
+            let wanted = glob.0.as_ref().is_some_and(|steps| slowly(steps, &characters));
+            prop_assert_eq!(glob.matches(name.as_bytes()), wanted);
+        }
+
         #[test]
         fn any_bytes_are_a_pattern(pattern in proptest::collection::vec(any::<u8>(), 0..64), name in proptest::collection::vec(any::<u8>(), 0..64)) {
             let _ = Glob::new(&pattern).matches(&name);

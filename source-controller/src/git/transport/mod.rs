@@ -2,12 +2,12 @@
 
 mod answer;
 mod distrust;
+mod endpoints;
 mod http;
 mod pools;
 mod redirect;
 mod ssh;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,14 +20,13 @@ use super::protocol::advertisement::Capabilities;
 use super::remote::Remote;
 use super::ssh::Algorithms;
 use super::tls::Tls;
+use endpoints::Remembered;
 
 pub(super) use answer::Packets;
 pub(crate) use pools::Pool;
 
 /// Unused connections are kept this long, so that a poll each minute finds one.
 const IDLE: Duration = Duration::from_secs(90);
-/// Repositories whose capabilities are remembered; beyond that all are forgotten, which costs one request each.
-const REMEMBERED: usize = 10_000;
 
 /// Connections to servers, and what was learnt about the repositories behind them. Cheap to clone.
 #[derive(Clone)]
@@ -36,7 +35,7 @@ pub struct Transport(Arc<Inner>);
 struct Inner {
     http: http::Http,
     ssh: ssh::Ssh,
-    endpoints: Mutex<HashMap<Key, Arc<Endpoint>>>,
+    endpoints: Mutex<Remembered<Key, Arc<Endpoint>>>,
 }
 
 /// Whose capabilities are remembered: an address, and the digest of who asks there on which way. The way counts, because
@@ -117,7 +116,7 @@ impl Transport {
     /// The repository's capabilities: remembered, or asked for.
     pub(super) async fn endpoint(&self, remote: &Remote) -> Result<Arc<Endpoint>, FetchError> {
         let key = key(remote);
-        let held = self.endpoints().get(&key).cloned();
+        let held = self.endpoints().get(&key);
         if let Some(endpoint) = held {
             return Ok(endpoint);
         }
@@ -129,18 +128,14 @@ impl Transport {
             (Place::Http(place), capabilities)
         };
         let endpoint = Arc::new(Endpoint { place, capabilities });
-        let mut endpoints = self.endpoints();
-        if endpoints.len() >= REMEMBERED {
-            endpoints.clear();
-        }
-        endpoints.insert(key, Arc::clone(&endpoint));
+        self.endpoints().insert(key, Arc::clone(&endpoint));
         Ok(endpoint)
     }
 
     /// Forgets what was learnt about the repository; true if there was something. Called after every failure,
     /// because a server may have moved or changed.
     pub(super) fn forget(&self, remote: &Remote) -> bool {
-        self.endpoints().remove(&key(remote)).is_some()
+        self.endpoints().forget(&key(remote))
     }
 
     /// Sends one command, or the one request of an older version, and gives the packets of its answer.
@@ -174,7 +169,7 @@ impl Transport {
         }
     }
 
-    fn endpoints(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Endpoint>>> {
+    fn endpoints(&self) -> std::sync::MutexGuard<'_, Remembered<Key, Arc<Endpoint>>> {
         self.0.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
