@@ -1,5 +1,7 @@
 //! The address of a remote, with its userinfo taken out so that it can be shown.
 
+mod refusal;
+
 use std::fmt;
 
 use percent_encoding::percent_decode_str;
@@ -31,12 +33,13 @@ impl Address {
     /// Reads `spec.url`.
     ///
     /// # Errors
-    /// The text is no URL, has no host, or has a scheme other than http, https and ssh.
+    /// The text is no URL, Go refuses it, it has no host, or it has a scheme other than http, https and ssh.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let invalid = |why: String| AddressError::Invalid {
             url: MaskedUrl::new(text),
             why,
         };
+        refusal::judge(text).map_err(|refusal| invalid(refusal.to_string()))?;
         let mut url = Url::parse(text).map_err(|error| invalid(error.to_string()))?;
         match url.scheme() {
             "http" | "https" | "ssh" => {}
@@ -169,7 +172,11 @@ mod tests {
         let text = |url: &str| Address::parse(url).unwrap_err().to_string();
         assert_eq!(
             text("https://user:pw@:x/"),
-            "failed to parse url 'https://user:***@:x/': empty host"
+            "failed to parse url 'https://user:***@:x/': invalid port after host"
+        );
+        assert_eq!(
+            text("https://user:p%zz@h/"),
+            "failed to parse url 'https://user:***@h/': invalid URL escape"
         );
         assert!(text("http://").contains("empty host"));
         assert!(text("nonsense").contains("failed to parse url 'nonsense'"));

@@ -57,6 +57,9 @@ pub enum CredentialsError {
     /// A private key with a passphrase that the Secret does not have.
     #[error("SSH identity key is encrypted but no 'password' field was provided in the secret")]
     Encrypted,
+    /// A token that no HTTP header can hold.
+    #[error("the value of '{0}' has control characters, which no HTTP header may have")]
+    NotHeader(&'static str),
     /// The value of a key is no text.
     #[error("the value of '{0}' is not UTF-8 text")]
     NotText(&'static str),
@@ -79,7 +82,11 @@ impl Credentials {
             None => Ok(String::new()),
         };
         let either = |own: String, other: &str| if own.is_empty() { other.to_owned() } else { own };
-        let token = of_secret("bearerToken")?;
+        // Files that tokens are kept in end in a line break.
+        let token = of_secret("bearerToken")?.trim().to_owned();
+        if HeaderValue::try_from(&token).is_err() {
+            return Err(CredentialsError::NotHeader("bearerToken"));
+        }
         let (username, password) = if secret.is_some_and(|data| data.contains_key("bearerToken")) {
             // The key's presence hides these two, even if it is empty.
             (String::new(), String::new())
@@ -262,6 +269,23 @@ mod tests {
                 assert_eq!(&found, wanted, "{scheme} {userinfo} {secret:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_bearer_token_loses_its_line_break_and_one_that_fits_no_header_is_refused() {
+        let address = Address::parse("https://h/r").unwrap();
+        let resolve = |token: &str| Credentials::resolve(&address, Some(&data(&[("bearerToken", token)])));
+        for token in ["t", "t\n", "t\r\n", " t\t\n"] {
+            let credentials = resolve(token).unwrap();
+            assert_eq!(credentials, Credentials::Bearer("t".into()), "{token:?}");
+            assert_eq!(credentials.header().unwrap(), "Bearer t");
+        }
+        assert_eq!(resolve("\n"), Ok(Credentials::Anonymous));
+        let error = resolve("a\nb").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the value of 'bearerToken' has control characters, which no HTTP header may have"
+        );
     }
 
     #[test]

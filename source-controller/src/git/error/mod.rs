@@ -30,7 +30,7 @@ pub enum FetchError {
         why: String,
     },
     /// The time for the whole operation is over.
-    #[error("no complete answer from {host} within {limit:?}")]
+    #[error("timed out: no complete answer from {host} within {limit:?} (deadline exceeded)")]
     TimedOut {
         /// The host.
         host: String,
@@ -309,6 +309,7 @@ impl Failure for CredentialsError {
             | Self::BasicAndBearer
             | Self::Required(_)
             | Self::Encrypted
+            | Self::NotHeader(_)
             | Self::NotText(_) => Class::Transient,
         }
     }
@@ -317,9 +318,11 @@ impl Failure for CredentialsError {
         match self {
             // Upstream finds this out when it makes its Git client.
             Self::BasicAndBearer => "GitOperationFailed",
-            Self::PasswordWithoutUsername { .. } | Self::Required(_) | Self::Encrypted | Self::NotText(_) => {
-                "AuthenticationFailed"
-            }
+            Self::PasswordWithoutUsername { .. }
+            | Self::Required(_)
+            | Self::Encrypted
+            | Self::NotHeader(_)
+            | Self::NotText(_) => "AuthenticationFailed",
         }
     }
 }

@@ -131,7 +131,10 @@ async fn a_server_that_goes_silent_is_left_after_the_time_allowed() {
         };
         assert_eq!(
             error.to_string(),
-            format!("no complete answer from {} within 400ms", remote.address.host())
+            format!(
+                "timed out: no complete answer from {} within 400ms (deadline exceeded)",
+                remote.address.host()
+            )
         );
         world.server.clear_faults();
     }

@@ -122,11 +122,11 @@ async fn an_unusable_url_stalls_the_object() {
         .await;
     assert_eq!(world.pass("app").await, Next::OnChange);
     insta::assert_snapshot!(world.table("app").await, @r"
-    Stalled=True/URLInvalid @1 failed to parse url 'https://user:***@git:port/x': invalid port number
-    Ready=False/URLInvalid @1 failed to parse url 'https://user:***@git:port/x': invalid port number
-    FetchFailed=True/URLInvalid @1 failed to parse url 'https://user:***@git:port/x': invalid port number
+    Stalled=True/URLInvalid @1 failed to parse url 'https://user:***@git:port/x': invalid port after host
+    Ready=False/URLInvalid @1 failed to parse url 'https://user:***@git:port/x': invalid port after host
+    FetchFailed=True/URLInvalid @1 failed to parse url 'https://user:***@git:port/x': invalid port after host
     generation 1 observed 1 artifact none
-    event Warning URLInvalid failed to parse url 'https://user:***@git:port/x': invalid port number
+    event Warning URLInvalid failed to parse url 'https://user:***@git:port/x': invalid port after host
     ");
 }
 
@@ -152,10 +152,10 @@ async fn a_remote_that_hangs_is_given_up_after_the_timeout() {
     assert_eq!(world.pass("app").await, Next::Backoff);
     insta::assert_snapshot!(world.table("app").await, @r"
     Reconciling=True/ProgressingWithRetry @1 building artifact
-    Ready=False/GitOperationFailed @1 failed to checkout and determine revision: no complete answer from git within 200ms
-    FetchFailed=True/GitOperationFailed @1 failed to checkout and determine revision: no complete answer from git within 200ms
+    Ready=False/GitOperationFailed @1 failed to checkout and determine revision: timed out: no complete answer from git within 200ms (deadline exceeded)
+    FetchFailed=True/GitOperationFailed @1 failed to checkout and determine revision: timed out: no complete answer from git within 200ms (deadline exceeded)
     generation 1 observed -1 artifact none
-    event Warning GitOperationFailed failed to checkout and determine revision: no complete answer from git within 200ms
+    event Warning GitOperationFailed failed to checkout and determine revision: timed out: no complete answer from git within 200ms (deadline exceeded)
     ");
 }
 
