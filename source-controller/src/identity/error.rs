@@ -39,6 +39,22 @@ pub enum IdentityError {
         "to use spec.serviceAccountName for provider authentication please enable the ObjectLevelWorkloadIdentity feature gate in the controller"
     )]
     GateClosed,
+    /// The controller's own identity is for other hosts.
+    #[error(
+        "the controller's own identity is not used for {host}: it is sent over https only, and to hosts of the flag --controller-identity-hosts only; name another one with spec.serviceAccountName"
+    )]
+    HostNotTrusted {
+        /// The host.
+        host: String,
+    },
+    /// The controller's own identity, with authorities of the object's.
+    #[error(
+        "the controller's own identity is not used with the authorities (ca.crt) of secret '{secret}', unless the flag --controller-identity-hosts is '*'"
+    )]
+    OwnAuthorities {
+        /// Namespace and name of the Secret.
+        secret: String,
+    },
     /// The provider was asked, or could not be.
     #[error("failed to configure authentication options: {0}")]
     Token(#[from] TokenError),
@@ -47,9 +63,12 @@ pub enum IdentityError {
 impl Failure for IdentityError {
     fn class(&self) -> Class {
         match self {
-            Self::SecretNotNamed | Self::GateClosed => Class::Terminal,
+            Self::SecretNotNamed | Self::GateClosed | Self::HostNotTrusted { .. } => Class::Terminal,
             // The Secret may be mended at any time.
-            Self::AppMissing | Self::Installation { .. } | Self::ProviderNotGithub { .. } => Class::Transient,
+            Self::AppMissing
+            | Self::Installation { .. }
+            | Self::ProviderNotGithub { .. }
+            | Self::OwnAuthorities { .. } => Class::Transient,
             Self::Token(error) => error.class(),
         }
     }
@@ -59,7 +78,9 @@ impl Failure for IdentityError {
             Self::SecretNotNamed
             | Self::AppMissing
             | Self::Installation { .. }
-            | Self::ProviderNotGithub { .. } => "InvalidProviderConfiguration",
+            | Self::ProviderNotGithub { .. }
+            | Self::HostNotTrusted { .. }
+            | Self::OwnAuthorities { .. } => "InvalidProviderConfiguration",
             Self::GateClosed => "FeatureGateDisabled",
             Self::Token(error) => error.reason(),
         }
@@ -95,10 +116,10 @@ pub enum TokenError {
         why: String,
     },
     /// The time for the whole exchange is over.
-    #[error("no token within {0:?}: a provider or one of its endpoints does not answer")]
+    #[error("timed out: no token within {0:?}: a provider or one of its endpoints does not answer")]
     TimedOut(Duration),
     /// One of several endpoints does not answer.
-    #[error("no complete answer from {host} within {limit:?}")]
+    #[error("timed out: no complete answer from {host} within {limit:?} (deadline exceeded)")]
     NoAnswer {
         /// The host.
         host: String,

@@ -14,6 +14,7 @@ mod call;
 mod environment;
 mod error;
 pub mod github;
+mod hosts;
 mod reach;
 mod series;
 mod wanted;
@@ -33,6 +34,7 @@ pub use account::Account;
 pub use cache::CacheSettings;
 pub use environment::Environment;
 pub use error::{IdentityError, TokenError};
+pub use hosts::{BadPattern, HostPattern, TrustedHosts};
 pub use wanted::{Rules, Wanted};
 
 use crate::git::{Credentials, Proxy, Tls, Transport};

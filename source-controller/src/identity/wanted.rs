@@ -8,7 +8,8 @@ use super::account::Account;
 use super::aws::codecommit::Repository;
 use super::error::{IdentityError, TokenError};
 use super::github::App;
-use crate::git::Address;
+use super::hosts::TrustedHosts;
+use crate::git::{Address, Tls};
 
 /// The key whose presence says that a Secret describes a GitHub App.
 const APP_ID: &str = "githubAppID";
@@ -20,6 +21,8 @@ pub struct Rules {
     pub object_level: bool,
     /// The ServiceAccount of objects that name none, `--default-service-account`.
     pub default_account: Option<String>,
+    /// Where the controller's own identities may be used, `--controller-identity-hosts`.
+    pub hosts: TrustedHosts,
 }
 
 /// Credentials that a provider is to give.
@@ -57,13 +60,44 @@ impl Wanted {
                 let (name, data) = secret.ok_or(IdentityError::SecretNotNamed)?;
                 Some(Self::Github(App::of_secret(name, data)?))
             }
-            Provider::Azure => Some(Self::Azure(account(spec, namespace, rules)?)),
+            Provider::Azure => {
+                let account = account(spec, namespace, rules)?;
+                if account.is_none() {
+                    check(address, secret, rules)?;
+                    if !address.is_ssh() && !rules.hosts.admit(address.url()) {
+                        return Err(IdentityError::HostNotTrusted { host: address.host() });
+                    }
+                }
+                Some(Self::Azure(account))
+            }
             Provider::Aws => {
                 let account = account(spec, namespace, rules)?;
                 let repository = Repository::of(address.url()).map_err(TokenError::from)?;
+                if account.is_none() {
+                    check(address, secret, rules)?;
+                }
                 Some(Self::Aws(repository, account))
             }
         })
+    }
+}
+
+/// Authorities of the object's own would let its author read what the controller's own identity is lent, by a proxy of
+/// theirs.
+fn check(
+    address: &Address,
+    secret: Option<(&str, &BTreeMap<String, Vec<u8>>)>,
+    rules: &Rules,
+) -> Result<(), IdentityError> {
+    match secret {
+        Some((name, data)) if !Tls::of(data).authorities.is_empty() => {
+            if address.is_ssh() || rules.hosts.are_all() {
+                return Ok(());
+            }
+            let secret = name.to_owned();
+            Err(IdentityError::OwnAuthorities { secret })
+        }
+        _ => Ok(()),
     }
 }
 

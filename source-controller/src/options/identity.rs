@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluice_runtime::args::duration;
 
 use super::gates::{Gate, Gates};
-use crate::identity::{CacheSettings, Rules};
+use crate::identity::{CacheSettings, HostPattern, Rules, TrustedHosts};
 
 /// Identities towards the providers of Git hosts.
 #[derive(clap::Args, Clone, Debug)]
@@ -13,6 +13,10 @@ pub struct IdentityOptions {
     /// ServiceAccount of objects with a provider that name none; needs the gate `ObjectLevelWorkloadIdentity`.
     #[arg(long, default_value = "")]
     pub default_service_account: String,
+    /// Hosts that the controller's own identity is used for with `provider: azure`: names, `*.` and a domain, or `*` for
+    /// all. Objects with a ServiceAccount of their own are free.
+    #[arg(long, value_delimiter = ',', default_value = TrustedHosts::DEFAULT)]
+    pub controller_identity_hosts: Vec<HostPattern>,
     /// Tokens of providers that are kept; 0 keeps none.
     #[arg(long, default_value_t = 100)]
     pub token_cache_max_size: usize,
@@ -38,6 +42,7 @@ impl IdentityOptions {
         Ok(Rules {
             object_level,
             default_account,
+            hosts: self.controller_identity_hosts.clone().into(),
         })
     }
 

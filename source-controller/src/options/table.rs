@@ -183,7 +183,7 @@ fn values_that_make_no_sense_end_the_program() {
 
 /// The arguments in the manifest of the Deployment, in their order.
 fn manifest() -> Vec<&'static str> {
-    include_str!("../../../config/manager/source-controller.yaml")
+    include_str!("../../../config/source-controller/deployment.yaml")
         .lines()
         .filter_map(|line| line.trim().strip_prefix("- --"))
         .collect()

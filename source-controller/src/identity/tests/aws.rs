@@ -250,6 +250,7 @@ async fn a_service_account_of_the_object_assumes_the_role_in_its_annotation() {
         rules: Rules {
             object_level: true,
             default_account: None,
+            ..Rules::default()
         },
         ..Setting::default()
     });
@@ -267,6 +268,7 @@ async fn an_account_without_a_role_or_that_is_not_there_is_named() {
     let rules = Rules {
         object_level: true,
         default_account: Some("absent".to_owned()),
+        ..Rules::default()
     };
     for (annotations, fields, wanted) in [
         (

@@ -101,6 +101,7 @@ async fn a_service_account_of_the_object_is_the_client_in_its_annotations() {
     let rules = || Rules {
         object_level: true,
         default_account: None,
+        ..Rules::default()
     };
     let client = "azure.workload.identity/client-id";
     for annotations in [
@@ -161,6 +162,7 @@ async fn two_accounts_with_the_same_annotations_are_not_the_same_identity() {
         rules: Rules {
             object_level: true,
             default_account: None,
+            ..Rules::default()
         },
         ..Setting::default()
     });

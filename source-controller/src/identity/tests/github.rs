@@ -268,7 +268,7 @@ async fn a_host_that_never_answers_ends_with_the_time_allowed() {
         .await;
     assert_eq!(
         error.unwrap_err().to_string(),
-        "failed to configure authentication options: no token within 300ms: a provider or one of its endpoints does not answer"
+        "failed to configure authentication options: timed out: no token within 300ms: a provider or one of its endpoints does not answer"
     );
 }
 

@@ -3,6 +3,7 @@
 use sluice_runtime::failure::Failure as _;
 
 use super::*;
+use crate::identity::HostPattern;
 
 const APP: [(&str, &str); 3] = [
     ("githubAppID", "7"),
@@ -11,6 +12,7 @@ const APP: [(&str, &str); 3] = [
 ];
 const BASIC: [(&str, &str); 2] = [("username", "u"), ("password", "p")];
 const PLAIN: &str = "https://git.example/r";
+const DEVOPS: &str = "https://dev.azure.com/org/project/_git/r";
 const CODECOMMIT: &str = "https://git-codecommit.eu-west-1.amazonaws.com/v1/repos/r";
 
 /// What is wanted, or class, reason and text of the refusal.
@@ -29,7 +31,7 @@ fn wanted(url: &str, fields: Value, secret: Option<&[(&str, &str)]>, rules: &Rul
 fn providers_without_secrets_of_their_own_want_the_controllers_identity() {
     let rules = Rules::default();
     assert_eq!(
-        wanted(PLAIN, json!({ "provider": "azure" }), None, &rules),
+        wanted(DEVOPS, json!({ "provider": "azure" }), Some(&BASIC), &rules),
         "Azure(None)"
     );
     let found = wanted(CODECOMMIT, json!({ "provider": "aws" }), Some(&BASIC), &rules);
@@ -51,6 +53,7 @@ fn an_account_of_the_object_needs_the_gate() {
         let open = Rules {
             object_level: true,
             default_account: Some("default".to_owned()),
+            ..Rules::default()
         };
         let named = r#"Some(Account { namespace: "team", name: "deployer" }))"#;
         let found = wanted(CODECOMMIT, fields, None, &open);
@@ -58,6 +61,45 @@ fn an_account_of_the_object_needs_the_gate() {
         let found = wanted(CODECOMMIT, json!({ "provider": provider }), None, &open);
         assert!(found.contains(r#"name: "default""#), "{found}");
     }
+}
+
+/// Whoever may write a GitRepository chooses the URL, the proxy and the authorities: none of them may lead the token of the
+/// controller to a server of that person.
+#[test]
+fn the_controllers_own_identity_is_for_its_hosts_and_the_systems_authorities_only() {
+    let azure = || json!({ "provider": "azure" });
+    let ca = [("ca.crt", "pem")];
+    let rules = Rules::default();
+    for url in [PLAIN, "http://dev.azure.com/org/project/_git/r"] {
+        let found = wanted(url, azure(), None, &rules);
+        let start = "Terminal InvalidProviderConfiguration: the controller's own identity is not used for ";
+        assert!(
+            found.starts_with(start) && found.contains("--controller-identity-hosts"),
+            "{found}"
+        );
+    }
+    for (url, fields) in [(DEVOPS, azure()), (CODECOMMIT, json!({ "provider": "aws" }))] {
+        let found = wanted(url, fields, Some(&ca), &rules);
+        let start = "Transient InvalidProviderConfiguration: the controller's own identity is not used with the authorities (ca.crt) of secret 'team/s'";
+        assert!(found.starts_with(start), "{found}");
+    }
+    // With an identity of its own an object may send it where it wants.
+    let open = Rules {
+        object_level: true,
+        ..Rules::default()
+    };
+    let own = json!({ "provider": "azure", "serviceAccountName": "deployer" });
+    assert!(wanted(PLAIN, own, Some(&ca), &open).starts_with("Azure(Some("));
+    // Nothing is sent by ssh, and an administrator may lift the restriction.
+    assert_eq!(
+        wanted("ssh://git@git.example/r", azure(), Some(&ca), &rules),
+        "Azure(None)"
+    );
+    let all = Rules {
+        hosts: vec![HostPattern::Any].into(),
+        ..Rules::default()
+    };
+    assert_eq!(wanted(PLAIN, azure(), Some(&ca), &all), "Azure(None)");
 }
 
 #[test]

@@ -9,9 +9,9 @@ use sluice_harness::tls::Authority;
 use sluice_runtime::watch::Next;
 
 use super::world::World;
-use crate::identity::Rules;
 use crate::identity::tests::double::{Double, Say};
 use crate::identity::tests::github;
+use crate::identity::{HostPattern, Rules};
 
 /// Makes the Secret `app` of the GitHub App, whose API is here.
 async fn app(world: &World, api: &Double) {
@@ -202,10 +202,31 @@ async fn an_entra_token_is_the_bearer_token() {
     world.environment = [("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.url.as_str())]
         .into_iter()
         .collect();
+    world.rules.hosts = vec![HostPattern::Any].into();
     world.server.require_bearer("entra");
     world.create("app", json!({ "provider": "azure" })).await;
     world.pass("app").await;
     assert!(world.artifact("app").await.revision.starts_with("main@sha1:"));
+}
+
+#[tokio::test]
+async fn a_host_that_is_not_azure_devops_gets_no_token_which_is_not_even_asked_for() {
+    let mut world = World::new().await;
+    let metadata =
+        Double::start(|_| Say::json(&json!({ "access_token": "entra", "expires_in": "3600" }))).await;
+    world.environment = [("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.url.as_str())]
+        .into_iter()
+        .collect();
+    world.create("app", json!({ "provider": "azure" })).await;
+    assert_eq!(world.pass("app").await, Next::OnChange);
+    insta::assert_snapshot!(world.table("app").await, @"
+    Stalled=True/InvalidProviderConfiguration @1 the controller's own identity is not used for git: it is sent over https only, and to hosts of the flag --controller-identity-hosts only; name another one with spec.serviceAccountName
+    Ready=False/InvalidProviderConfiguration @1 the controller's own identity is not used for git: it is sent over https only, and to hosts of the flag --controller-identity-hosts only; name another one with spec.serviceAccountName
+    FetchFailed=True/InvalidProviderConfiguration @1 the controller's own identity is not used for git: it is sent over https only, and to hosts of the flag --controller-identity-hosts only; name another one with spec.serviceAccountName
+    generation 1 observed 1 artifact none
+    event Warning InvalidProviderConfiguration the controller's own identity is not used for git: it is sent over https only, and to hosts of the flag --controller-identity-hosts only; name another one with spec.serviceAccountName
+    ");
+    assert!(metadata.asked().is_empty() && world.server.requests().is_empty());
 }
 
 #[tokio::test]
@@ -214,6 +235,7 @@ async fn a_host_that_is_not_codecommit_gets_no_signature() {
     world.rules = Rules {
         object_level: true,
         default_account: Some("default".to_owned()),
+        ..Rules::default()
     };
     world.create("app", json!({ "provider": "aws" })).await;
     assert_eq!(world.pass("app").await, Next::Backoff);
