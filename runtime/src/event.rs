@@ -1,36 +1,49 @@
-//! Events of `core/v1`: recorded without waiting, aggregated, written by a task of their own; and posted to a receiver
-//! such as Flux's notification-controller, where there is one, by another.
+//! Events of `core/v1`: recorded without waiting, bounded per object, aggregated, written by a few tasks of their own; and
+//! posted to a receiver such as Flux's notification-controller, where there is one, by another.
 //!
 //! kube's recorder writes `events.k8s.io`, which the roles of existing installations do not allow, has no annotations
 //! and repeats the first message of a reason. Needs `create` and `patch` on core `events` only.
 
 mod body;
+mod correlator;
 mod post;
 mod writer;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, lock};
+use correlator::{Correlator, Form};
 
 pub use post::{Attempts, BadReceiver, Poster, PosterError, Receiver};
 
 /// Longest message that the API accepts.
 pub const MAX_MESSAGE: usize = 1024;
 
-/// Events waiting to be written, and to be posted; more are dropped, which the log says.
+/// Events waiting for one writer, and to be posted; more are dropped, which the log says.
 const QUEUE: usize = 1000;
+
+/// Events written at once. Those of one object have one writer, so that they stay in order; a call that hangs holds up
+/// the objects of its writer only.
+const WRITERS: usize = 8;
+
+/// How long the write of one event may take. An API that is slower than this loses events.
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
 /// How much an event matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
     /// Something worth knowing happened.
     Normal,
+    /// The same, for readers of the cluster's events only: written as `Normal`, never posted (Flux's trace events about
+    /// a change).
+    Unposted,
     /// Something went wrong.
     Warning,
     /// Routine: logged, and written (as `Normal`) only if the recorder traces.
@@ -54,6 +67,11 @@ impl Event {
     /// A `Normal` event.
     pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(Severity::Normal, reason, message)
+    }
+
+    /// A `Normal` event that is not posted.
+    pub fn unposted(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Severity::Unposted, reason, message)
     }
 
     /// A `Warning` event.
@@ -95,29 +113,47 @@ pub struct Reporter {
 }
 
 /// Takes events; cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Recorder {
-    queue: mpsc::Sender<Order>,
+    writers: Arc<[mpsc::Sender<Order>]>,
+    correlator: Arc<Mutex<Correlator>>,
+    clock: Arc<dyn Clock>,
     trace: bool,
     poster: Option<Poster>,
 }
 
-/// What the writing task is told.
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").finish_non_exhaustive()
+    }
+}
+
+/// What a writing task gets.
 #[derive(Debug)]
 enum Order {
-    Write(Box<(ObjectReference, Event)>),
+    Write(Box<(ObjectReference, Event, Form)>),
     Flush(oneshot::Sender<()>),
 }
 
 impl Recorder {
-    /// Starts the writing task. It ends when the last clone of the recorder is gone and the queue is empty.
+    /// Starts the writing tasks. They end when the last clone of the recorder is gone and their queues are empty.
     #[must_use]
     pub fn start(client: Client, reporter: Reporter, clock: Arc<dyn Clock>) -> Self {
-        let (queue, orders) = mpsc::channel(QUEUE);
+        Self::start_within(client, reporter, clock, WRITE_LIMIT)
+    }
+
+    fn start_within(client: Client, reporter: Reporter, clock: Arc<dyn Clock>, limit: Duration) -> Self {
         let trace = reporter.trace;
-        tokio::spawn(writer::Writer::new(client, reporter, clock).run(orders));
+        let each = std::iter::repeat_n((client, reporter, Arc::clone(&clock)), WRITERS);
+        let writers = each.map(|(client, reporter, clock)| {
+            let (queue, orders) = mpsc::channel(QUEUE);
+            tokio::spawn(writer::Writer::new(client, reporter, clock, limit).run(orders));
+            queue
+        });
         Self {
-            queue,
+            writers: writers.collect(),
+            correlator: Arc::default(),
+            clock,
             trace,
             poster: None,
         }
@@ -130,7 +166,7 @@ impl Recorder {
     }
 
     /// Records an event about an object. Never waits and never fails: a full queue drops the event and says so in
-    /// the log.
+    /// the log. Of an object that has many events in a short time only some are written; all are posted.
     pub fn record<K: Resource<DynamicType = ()>>(&self, object: &K, event: Event) {
         self.record_reference(reference(object), event);
     }
@@ -145,9 +181,28 @@ impl Recorder {
         if let Some(poster) = &self.poster {
             poster.post(&object, &event);
         }
-        if let Err(error) = self.queue.try_send(Order::Write(Box::new((object, event)))) {
+        let Some(form) = lock(&self.correlator).admit(&object, &event, self.clock.now()) else {
+            tracing::debug!(
+                namespace,
+                name,
+                reason = event.reason,
+                "too many events of the object: {}",
+                event.message
+            );
+            return;
+        };
+        let writer = self.writer(&object);
+        if let Err(error) = writer.try_send(Order::Write(Box::new((object, event, form)))) {
             tracing::warn!(error = &error as &dyn std::error::Error, "unable to record event");
         }
+    }
+
+    /// The writer of an object's events. Objects of one name have the same, since the names of their events must differ.
+    fn writer(&self, object: &ObjectReference) -> &mpsc::Sender<Order> {
+        let mut hasher = DefaultHasher::new();
+        (&object.namespace, &object.name).hash(&mut hasher);
+        let count = self.writers.len() as u64;
+        &self.writers[usize::try_from(hasher.finish() % count).unwrap_or_default()]
     }
 
     /// Waits until what was recorded before has been written and posted, or given up.
@@ -168,11 +223,14 @@ impl Recorder {
     }
 
     async fn written(&self) {
-        let (done, is_done) = oneshot::channel();
-        if self.queue.send(Order::Flush(done)).await.is_ok() {
-            // An error says that the task is gone: nothing is left to wait for.
-            drop(is_done.await);
-        }
+        let flushes = self.writers.iter().map(|writer| async {
+            let (done, is_done) = oneshot::channel();
+            if writer.send(Order::Flush(done)).await.is_ok() {
+                // An error says that the task is gone: nothing is left to wait for.
+                drop(is_done.await);
+            }
+        });
+        futures::future::join_all(flushes).await;
     }
 }
 

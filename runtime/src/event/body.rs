@@ -52,7 +52,7 @@ impl Body {
         let severity = match event.severity {
             Severity::Normal => "info",
             Severity::Warning => "error",
-            Severity::Trace => return None,
+            Severity::Unposted | Severity::Trace => return None,
         };
         let named = |part: &Option<String>| part.clone().filter(|text| !text.is_empty());
         let involved_object = Involved {
@@ -165,6 +165,10 @@ mod tests {
     #[test]
     fn a_routine_event_has_no_body() {
         assert_eq!(text(&object(), &Event::trace("ArtifactUpToDate", "same")), None);
+        assert_eq!(
+            text(&object(), &Event::unposted("GarbageCollectionSucceeded", "gone")),
+            None
+        );
     }
 
     #[test]

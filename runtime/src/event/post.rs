@@ -185,9 +185,9 @@ impl Poster {
         })
     }
 
-    /// Queues an event, unless it is routine. Never waits: a full queue drops the event, which is counted and logged.
+    /// Queues an event, unless it is for the cluster alone. Never waits: a full queue drops the event, which is counted and logged.
     pub(super) fn post(&self, object: &ObjectReference, event: &Event) {
-        if event.severity == Severity::Trace {
+        if matches!(event.severity, Severity::Trace | Severity::Unposted) {
             return;
         }
         let Some(body) = Body::of(object, event, &self.reporter, self.clock.now()) else {

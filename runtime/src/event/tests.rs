@@ -14,10 +14,15 @@ use tower::BoxError;
 use super::*;
 use crate::clock::{ManualClock, lock};
 
+/// How long a write may take. Far more than one that is answered takes.
+const HANG_LIMIT: Duration = Duration::from_secs(2);
+
 #[derive(Default)]
 struct World {
     events: Mutex<Vec<Value>>,
     failing: Mutex<bool>,
+    /// Events of the object of this name get no answer.
+    hung: Mutex<Option<String>>,
 }
 
 impl World {
@@ -55,6 +60,11 @@ impl World {
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
+                let hung = lock(&world.hung).clone();
+                let event: Value = serde_json::from_slice(&body).unwrap();
+                if hung.is_some_and(|name| event["involvedObject"]["name"] == *name) {
+                    std::future::pending::<()>().await;
+                }
                 let (status, content) = world.answer(&parts.method, parts.uri.path(), &body);
                 let mut response = Response::new(Full::new(bytes::Bytes::from(content.to_string())));
                 *response.status_mut() = StatusCode::from_u16(status).unwrap();
@@ -66,7 +76,7 @@ impl World {
             instance: "pod-1".into(),
             trace,
         };
-        Recorder::start(Client::new(service, "default"), reporter, clock)
+        Recorder::start_within(Client::new(service, "default"), reporter, clock, HANG_LIMIT)
     }
 
     fn table(&self) -> Vec<String> {
@@ -163,6 +173,10 @@ async fn routine_is_written_only_when_asked_for_and_failures_are_not_fatal() {
     assert_eq!(world.table(), ["Normal GitOperationSucceeded no changes x1"]);
 }
 
+fn named(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}})).unwrap()
+}
+
 #[tokio::test]
 async fn an_api_that_hangs_holds_up_nobody() {
     let hung = tower::service_fn(|_: Request<Body>| {
@@ -174,11 +188,63 @@ async fn an_api_that_hangs_holds_up_nobody() {
         trace: false,
     };
     let recorder = Recorder::start(Client::new(hung, "default"), reporter, clock());
-    // More than the queue holds: recording is no future, so it returns or this test never ends.
-    for n in 0..2 * QUEUE {
-        recorder.record(&object(), Event::normal("A", n.to_string()));
+    // More than the queues hold: recording is no future, so it returns or this test never ends.
+    for n in 0..4 * WRITERS * QUEUE {
+        recorder.record(&named(&n.to_string()), Event::normal("A", "a"));
     }
-    assert_eq!(recorder.queue.capacity(), 0);
+    assert!(recorder.writers.iter().all(|writer| writer.capacity() == 0));
+}
+
+/// The API hangs for the events of one object. Those of most others are written beside it, and its own are given up.
+#[tokio::test]
+async fn an_event_that_hangs_holds_up_the_objects_of_its_writer_only_and_not_for_ever() {
+    let world = Arc::new(World::default());
+    *lock(&world.hung) = Some("hung".to_owned());
+    let recorder = world.recorder(clock(), false);
+    recorder.record(&named("hung"), Event::normal("A", "a"));
+    for n in 0..100 {
+        recorder.record(&named(&n.to_string()), Event::normal("A", "a"));
+    }
+    let most = async {
+        while lock(&world.events).len() < 60 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(HANG_LIMIT / 2, most)
+        .await
+        .expect("written beside the one that hangs");
+    recorder.flush().await;
+    assert_eq!(world.table().len(), 100);
+}
+
+#[tokio::test]
+async fn an_object_that_never_tires_of_failing_has_few_events() {
+    let world = Arc::new(World::default());
+    let recorder = world.recorder(clock(), false);
+    for n in 0..500 {
+        recorder.record(
+            &object(),
+            Event::warning("GitOperationFailed", format!("try {n}")),
+        );
+    }
+    recorder.record(&named("other"), Event::warning("GitOperationFailed", "once"));
+    recorder.flush().await;
+    let table = world.table();
+    assert_eq!(table.len(), 11, "{table:#?}");
+    assert!(
+        table.contains(&"Warning GitOperationFailed (combined from similar events): try 24 x16".to_owned()),
+        "{table:#?}"
+    );
+    assert!(table.contains(&"Warning GitOperationFailed once x1".to_owned()));
+}
+
+#[tokio::test]
+async fn an_event_for_the_cluster_alone_is_written_as_normal() {
+    let world = Arc::new(World::default());
+    let recorder = world.recorder(clock(), false);
+    recorder.record(&object(), Event::unposted("GarbageCollectionSucceeded", "gone"));
+    recorder.flush().await;
+    assert_eq!(world.table(), ["Normal GarbageCollectionSucceeded gone x1"]);
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! The task that writes events, one after the other, and remembers what it wrote to count repetitions.
+//! A task that writes events of its objects, one after the other, and remembers what it wrote to count repetitions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event as CoreEvent, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -11,14 +12,12 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::correlator::{Form, WINDOW, forget_older_half};
 use super::{Event, MAX_MESSAGE, Order, Reporter, Severity, boundary, bounded};
 use crate::clock::Clock;
 
-/// Within this time an equal event counts up the earlier one (as client-go's correlator).
-const AGGREGATION: SignedDuration = SignedDuration::from_mins(10);
-
-/// Remembered events; the oldest are forgotten beyond it.
-const REMEMBERED: usize = 4096;
+/// Stands before the newest message of a combined event, as client-go writes it.
+const COMBINED: &str = "(combined from similar events): ";
 
 /// What makes two events equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +28,8 @@ struct Key {
     name: Option<String>,
     severity: Severity,
     reason: String,
-    message: String,
+    /// None for a combined event, whose message changes.
+    message: Option<String>,
 }
 
 /// An event that was written.
@@ -44,17 +44,20 @@ pub(super) struct Writer {
     client: Client,
     reporter: Reporter,
     clock: Arc<dyn Clock>,
+    /// How long one event may take.
+    limit: Duration,
     written: HashMap<Key, Written>,
     /// Distinguishes events of the same instant.
     sequence: i128,
 }
 
 impl Writer {
-    pub(super) fn new(client: Client, reporter: Reporter, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(client: Client, reporter: Reporter, clock: Arc<dyn Clock>, limit: Duration) -> Self {
         Self {
             client,
             reporter,
             clock,
+            limit,
             written: HashMap::new(),
             sequence: 0,
         }
@@ -65,22 +68,34 @@ impl Writer {
             match order {
                 Order::Flush(done) => drop(done.send(())),
                 Order::Write(event) => {
-                    let (object, event) = *event;
+                    let (object, event, form) = *event;
                     let (kind, name, reason) =
                         (object.kind.clone(), object.name.clone(), event.reason.clone());
-                    if let Err(error) = self.write(object, event).await {
-                        let error = &error as &dyn std::error::Error;
-                        tracing::warn!(error, kind, name, reason, "unable to record event");
+                    let limit = self.limit;
+                    match tokio::time::timeout(limit, self.write(object, event, form)).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => {
+                            let error = &error as &dyn std::error::Error;
+                            tracing::warn!(error, kind, name, reason, "unable to record event");
+                        }
+                        Err(_) => {
+                            tracing::warn!(kind, name, reason, ?limit, "unable to record event: timed out");
+                        }
                     }
                 }
             }
         }
     }
 
-    async fn write(&mut self, object: ObjectReference, event: Event) -> kube::Result<()> {
+    async fn write(&mut self, object: ObjectReference, event: Event, form: Form) -> kube::Result<()> {
         let now = self.clock.now();
-        self.forget(now);
-        let message = bounded(&event.message, MAX_MESSAGE);
+        forget_older_half(&mut self.written, |written| written.last);
+        self.written
+            .retain(|_, written| now.duration_since(written.last) < WINDOW);
+        let message = match form {
+            Form::Alone => bounded(&event.message, MAX_MESSAGE),
+            Form::Combined => bounded(&format!("{COMBINED}{}", event.message), MAX_MESSAGE),
+        };
         let key = Key {
             uid: object.uid.clone(),
             kind: object.kind.clone(),
@@ -88,11 +103,11 @@ impl Writer {
             name: object.name.clone(),
             severity: event.severity,
             reason: event.reason.clone(),
-            message: message.clone(),
+            message: (form == Form::Alone).then(|| message.clone()),
         };
         let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), &key.namespace);
         if let Some(earlier) = self.written.get(&key).cloned() {
-            if self.repeat(&api, &key, &earlier, &event, now).await? {
+            if self.repeat(&api, &key, &earlier, (&event, &message), now).await? {
                 return Ok(());
             }
             self.written.remove(&key);
@@ -117,11 +132,11 @@ impl Writer {
         api: &Api<CoreEvent>,
         key: &Key,
         earlier: &Written,
-        event: &Event,
+        (event, message): (&Event, &str),
         now: Timestamp,
     ) -> kube::Result<bool> {
         let count = earlier.count.saturating_add(1);
-        let mut patch = json!({ "count": count, "lastTimestamp": Time(now) });
+        let mut patch = json!({ "count": count, "lastTimestamp": Time(now), "message": message });
         if !event.annotations.is_empty() {
             patch["metadata"] = json!({ "annotations": event.annotations });
         }
@@ -190,16 +205,5 @@ impl Writer {
         let mut name = object.name.clone().unwrap_or_default();
         name.truncate(boundary(&name, 230));
         format!("{}.{:x}", name.trim_end_matches(['.', '-']), self.sequence)
-    }
-
-    fn forget(&mut self, now: Timestamp) {
-        if self.written.len() >= REMEMBERED {
-            let mut times: Vec<Timestamp> = self.written.values().map(|written| written.last).collect();
-            times.sort_unstable();
-            let limit = times[times.len() / 2];
-            self.written.retain(|_, written| written.last > limit);
-        }
-        self.written
-            .retain(|_, written| now.duration_since(written.last) < AGGREGATION);
     }
 }

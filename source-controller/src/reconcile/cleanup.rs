@@ -14,5 +14,5 @@ pub(super) fn cleanup(
     directory: &ObjectDirectory,
 ) -> Result<Option<Event>, StorageError> {
     let removed = storage.remove(directory)?;
-    Ok(removed.then(|| Event::trace(COLLECTED, "garbage collected artifacts for deleted resource")))
+    Ok(removed.then(|| Event::unposted(COLLECTED, "garbage collected artifacts for deleted resource")))
 }

@@ -8,6 +8,7 @@ use sluice_runtime::failure::{Class, Failure as _};
 
 use super::observe::Observed;
 use super::report::Ending;
+use super::verify::Standing;
 
 /// Characters of a commit's subject that events show.
 const SUBJECT_LIMIT: usize = 50;
@@ -24,7 +25,7 @@ pub(super) fn storage_events(observed: &Observed) -> Vec<Event> {
         )
     });
     let collected = (observed.collected > 0).then(|| {
-        Event::trace(
+        Event::unposted(
             COLLECTED,
             format!("garbage collected {} artifacts", observed.collected),
         )
@@ -32,19 +33,46 @@ pub(super) fn storage_events(observed: &Observed) -> Vec<Event> {
     damage.into_iter().chain(collected).collect()
 }
 
-/// What the end of the pass gave to tell. A new artifact is one whose digest is new; a recovery is told only if nothing
-/// else is.
+/// What the end of the pass gave to tell: signatures that were verified, and what became of the artifact.
 #[must_use]
 pub(super) fn events(before: &GitRepository, ending: &Ending, after: &GitRepositoryStatus) -> Vec<Event> {
+    let artifact = artifact_event(before, ending, after);
+    verified_event(before, ending)
+        .into_iter()
+        .chain(artifact)
+        .collect()
+}
+
+/// Signatures of other objects, or by other keys, than those that the status names already.
+fn verified_event(before: &GitRepository, ending: &Ending) -> Option<Event> {
+    let standing = match ending {
+        Ending::Stored(stored) => &stored.standing,
+        Ending::UpToDate { standing, .. } => standing,
+        Ending::Failed(_) | Ending::Suspended | Ending::Busy => return None,
+    };
+    let Standing::Verified(verified) = standing else {
+        return None;
+    };
+    let status = before.status.as_ref();
+    let held = status.and_then(|status| {
+        let mut conditions = status.conditions.iter();
+        conditions.find(|held| held.type_ == Kind::SourceVerified.as_str() && held.status == "True")
+    });
+    let is_new = held.is_none_or(|held| held.message != verified.text);
+    is_new.then(|| Event::unposted("Succeeded", &verified.text))
+}
+
+/// A new artifact is one whose digest is new; a recovery is told only if nothing else is.
+fn artifact_event(before: &GitRepository, ending: &Ending, after: &GitRepositoryStatus) -> Option<Event> {
     let status = before.status.clone().unwrap_or_default();
     let artifact = after.artifact.as_ref();
     let revision = artifact.map(|held| held.revision.clone()).unwrap_or_default();
     let text = match ending {
-        Ending::Suspended | Ending::Busy => return Vec::new(),
+        Ending::Suspended | Ending::Busy => return None,
         Ending::Failed(error) => {
             let waiting = matches!(error.class(), Class::Waiting(_));
             let event = if waiting { Event::trace } else { Event::warning };
-            return vec![event(error.reason(), error.message())];
+            return Some(event(error.reason(), error.message()));
         }
         Ending::Stored(stored) => format!("stored artifact for commit '{}'", shortened(&stored.subject)),
         Ending::UpToDate { .. } => format!("stored artifact for commit '{revision}'"),
@@ -52,10 +80,10 @@ pub(super) fn events(before: &GitRepository, ending: &Ending, after: &GitReposit
     let digest = |held: &Artifact| held.digest.clone();
     if status.artifact.as_ref().map(digest) != artifact.map(digest) {
         let event = about(Event::normal("NewArtifact", text), artifact);
-        return vec![match ending {
+        return Some(match ending {
             Ending::Stored(stored) => event.with(EVENT_FILES, stored.files.to_string()),
             _ => event,
-        }];
+        });
     }
     let failures = [
         Kind::FetchFailed,
@@ -67,7 +95,7 @@ pub(super) fn events(before: &GitRepository, ending: &Ending, after: &GitReposit
         .iter()
         .any(|held| failures.iter().any(|kind| kind.as_str() == held.type_));
     if had_failed {
-        return vec![about(Event::normal("Succeeded", text), artifact)];
+        return Some(about(Event::normal("Succeeded", text), artifact));
     }
     let (reason, text) = match ending {
         Ending::UpToDate { .. } => (
@@ -76,7 +104,7 @@ pub(super) fn events(before: &GitRepository, ending: &Ending, after: &GitReposit
         ),
         _ => ("ArtifactUpToDate", "artifact up-to-date with remote revision:"),
     };
-    vec![Event::trace(reason, format!("{text} '{revision}'"))]
+    Some(Event::trace(reason, format!("{text} '{revision}'")))
 }
 
 fn about(event: Event, artifact: Option<&Artifact>) -> Event {

@@ -61,6 +61,8 @@ async fn verify_on_an_artifact_that_is_there_verifies_it_and_keeps_it() {
     SourceVerified=True/Succeeded @2 verified signature of
     	- commit '<signed>' with key '<gpg>'
     generation 2 observed 2 artifact main@sha1:<signed>
+    event Normal Succeeded verified signature of
+    	- commit '<signed>' with key '<gpg>'
     ");
     assert_eq!(
         signing.world.artifact("app").await,

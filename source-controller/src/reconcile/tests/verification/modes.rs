@@ -14,6 +14,8 @@ async fn a_signed_commit_becomes_an_artifact() {
     SourceVerified=True/Succeeded @1 verified signature of
     	- commit '<signed>' with key '<gpg>'
     generation 1 observed 1 artifact main@sha1:<signed>
+    event Normal Succeeded verified signature of
+    	- commit '<signed>' with key '<gpg>'
     event Normal NewArtifact stored artifact for commit 'signed' (files, digest, revision)
     ");
     let status = signing.world.status("app").await;
@@ -30,6 +32,8 @@ async fn the_older_spelling_of_the_mode_is_recorded_as_the_newer_one() {
     SourceVerified=True/Succeeded @1 verified signature of
     	- commit '<signed>' with key '<ssh>'
     generation 1 observed 1 artifact main@sha1:<signed>
+    event Normal Succeeded verified signature of
+    	- commit '<signed>' with key '<ssh>'
     event Normal NewArtifact stored artifact for commit 'signed' (files, digest, revision)
     ");
     let status = signing.world.status("app").await;
@@ -47,6 +51,8 @@ async fn a_signed_tag_becomes_an_artifact_whatever_its_commit() {
     SourceVerified=True/Succeeded @1 verified signature of
     	- tag 'v1@<gpg-tag>' with key '<gpg>'
     generation 1 observed 1 artifact v1@sha1:<first>
+    event Normal Succeeded verified signature of
+    	- tag 'v1@<gpg-tag>' with key '<gpg>'
     event Normal NewArtifact stored artifact for commit 'first' (files, digest, revision)
     ");
     insta::assert_snapshot!(signing.table("two", "Tag", json!({ "tag": "v2" })).await, @r"
@@ -55,6 +61,8 @@ async fn a_signed_tag_becomes_an_artifact_whatever_its_commit() {
     SourceVerified=True/Succeeded @1 verified signature of
     	- tag 'v2@<ssh-tag>' with key '<ssh>'
     generation 1 observed 1 artifact v2@sha1:<first>
+    event Normal Succeeded verified signature of
+    	- tag 'v2@<ssh-tag>' with key '<ssh>'
     event Normal NewArtifact stored artifact for commit 'first' (files, digest, revision)
     ");
     let status = signing.world.status("one").await;

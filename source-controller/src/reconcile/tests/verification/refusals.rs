@@ -28,6 +28,8 @@ async fn an_unsigned_commit_is_refused_and_tried_again() {
     SourceVerified=True/Succeeded @1 verified signature of
     	- commit '<signed>' with key '<gpg>'
     generation 1 observed 1 artifact main@sha1:<signed>
+    event Normal Succeeded verified signature of
+    	- commit '<signed>' with key '<gpg>'
     event Normal NewArtifact stored artifact for commit 'signed' (files, digest, revision)
     ");
 }
@@ -62,6 +64,8 @@ async fn a_bad_commit_never_replaces_a_good_one() {
     SourceVerified=True/Succeeded @1 verified signature of
     	- commit '<signed>' with key '<gpg>'
     generation 1 observed 1 artifact main@sha1:<signed>
+    event Normal Succeeded verified signature of
+    	- commit '<signed>' with key '<gpg>'
     ");
 }
 
