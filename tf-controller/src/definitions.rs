@@ -42,7 +42,7 @@ pub enum DefinitionError {
     /// It cannot be read.
     #[error(
         "cannot read the definition {name}, so it is not known whether it keeps all fields; the controller needs `get` on \
-         customresourcedefinitions (config/rbac/tf-controller.yaml): {source}"
+         customresourcedefinitions (config/tf-controller/rbac.yaml): {source}"
     )]
     Unreadable {
         /// Name of the definition.

@@ -41,7 +41,10 @@ fn the_story_on_a_real_api_server() {
             controller.end().await.unwrap();
             let log = controller.log();
             let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
-            assert!(refused.is_empty(), "config/rbac is too narrow: {refused:#?}");
+            assert!(
+                refused.is_empty(),
+                "the roles in config are too narrow: {refused:#?}"
+            );
         }
         // Both led, and gave their Leases up.
         let leases: Api<Lease> = Api::namespaced(client, "flux-system");

@@ -271,7 +271,10 @@ fn guard_rails_order_locks_and_sealed_plans_on_a_real_api_server() {
             controller.end().await.unwrap();
             let log = controller.log();
             let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
-            assert!(refused.is_empty(), "config/rbac is too narrow: {refused:#?}");
+            assert!(
+                refused.is_empty(),
+                "the roles in config are too narrow: {refused:#?}"
+            );
         }
     });
 }

@@ -138,13 +138,15 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Installs as a user does, `kubectl apply -k config/default`, and starts the controllers. The Deployments start
+    /// Installs as a user does, `kubectl apply -k` of the overlay `standalone` and its setup, and starts the controllers. The Deployments start
     /// nothing here, since no node and no kubelet is there: the processes stand in for them.
     pub(crate) async fn start() -> Self {
         let plane = ControlPlane::start().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("admin"), plane.admin().kubeconfig()).unwrap();
-        kubectl(folder.path(), &["apply", "-k", &config("default")]).await;
+        for overlay in ["overlays/standalone/setup", "overlays/standalone"] {
+            kubectl(folder.path(), &["apply", "-k", &config(overlay)]).await;
+        }
         kubectl(
             folder.path(),
             &[

@@ -52,7 +52,7 @@ fn the_program_is_not_ready_until_the_definitions_that_it_names_are_applied() {
     within_deadline(async {
         let (plane, folder) = installed().await;
         std::os::unix::fs::symlink(crate::world::config(""), folder.path().join("config")).unwrap();
-        let install = "kubectl -n flux-system apply -f config/rbac/tf-controller.yaml -f config/manager/tf-controller.yaml";
+        let install = "kubectl apply -k config/overlays/with-flux";
         shell(folder.path(), install).await;
         let (mut controller, port) = program(&plane, folder.path()).await;
         controller.start().unwrap();

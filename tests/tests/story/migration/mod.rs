@@ -50,7 +50,8 @@ impl Site {
         let old = origin.repository.commit_files(&left::MODULES, "Stacks").unwrap();
         let now = origin.repository.commit_files(&[left::NEWS], "News").unwrap();
         let page = Page::read(folder.path());
-        let flux = "kubectl -n flux-system apply -f config/rbac/source-controller.yaml \
+        let flux = "mkdir flux && echo '{namespace: flux-system, resources: [../config/source-controller]}' > flux/kustomization.yaml && \
+                    kubectl apply -k flux && kubectl apply \
                     -f config/crd/bases/source.toolkit.fluxcd.io_gitrepositories.yaml && \
                     kubectl wait --for=condition=Established crd --all --timeout=60s";
         shell(folder.path(), flux).await;
@@ -237,7 +238,10 @@ fn the_page_leads_from_tofu_controller_and_back() {
         site.page.assert_all_run();
         let log = site.stacks.as_ref().unwrap().log();
         let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
-        assert!(refused.is_empty(), "config/rbac is too narrow: {refused:#?}");
+        assert!(
+            refused.is_empty(),
+            "the roles in config are too narrow: {refused:#?}"
+        );
         site.sources.end().await.unwrap();
     });
 }
