@@ -82,12 +82,22 @@ pub struct GitOptions {
     /// Most objects of one fetch.
     #[arg(long, default_value_t = Limits::default().pack_objects)]
     pub git_max_pack_objects: u32,
+    /// Most bytes that the objects of one fetch have unpacked.
+    #[arg(long, default_value_t = Limits::default().unpacked_bytes)]
+    pub git_max_unpacked_bytes: u64,
+    /// Most bytes of one object that is stored as a difference, or that others are stored as differences to; two at a time
+    /// are held in memory.
+    #[arg(long, default_value_t = Limits::default().delta_bytes)]
+    pub git_max_delta_bytes: u64,
     /// Most bytes of one file; it is held in memory as a whole.
     #[arg(long, default_value_t = Limits::default().blob_bytes)]
     pub git_max_blob_bytes: u64,
     /// Most files and directories of one commit.
     #[arg(long, default_value_t = Limits::default().entries)]
     pub git_max_entries: u64,
+    /// Most bytes of all ignore files of one commit together.
+    #[arg(long, default_value_t = Limits::default().ignore_bytes)]
+    pub git_max_ignore_bytes: u64,
     /// Most bytes of one list of refs: of all tags for a version constraint, of all refs from a server without Git protocol 2.
     #[arg(long, default_value_t = Limits::default().refs_bytes)]
     pub git_max_refs_bytes: u64,
@@ -100,8 +110,11 @@ impl GitOptions {
         Limits {
             pack_bytes: self.git_max_pack_bytes,
             pack_objects: self.git_max_pack_objects,
+            unpacked_bytes: self.git_max_unpacked_bytes,
+            delta_bytes: self.git_max_delta_bytes,
             blob_bytes: self.git_max_blob_bytes,
             entries: self.git_max_entries,
+            ignore_bytes: self.git_max_ignore_bytes,
             refs_bytes: self.git_max_refs_bytes,
         }
     }

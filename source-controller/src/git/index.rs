@@ -1,16 +1,15 @@
-//! Turning the bytes of a pack into an indexed pack on disk, on a thread of its own.
+//! The pack of an answer, indexed into a mirror while it comes, on a thread of its own.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use bytes::Bytes;
-use git2::{Indexer, Odb};
+use git2::Odb;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use super::error::FetchError;
-use super::protocol::pack;
-use super::remote::{Limits, PACK_OBJECTS_FLAG};
+use super::pack::{self, PackError, Pieces};
+use super::remote::Limits;
 
 /// What the network side hands over.
 #[derive(Debug)]
@@ -21,8 +20,15 @@ pub(super) enum Piece {
     End,
 }
 
-/// Mode of a finished pack: nobody changes it.
-const READ_ONLY: u32 = 0o444;
+impl Pieces for Receiver<Piece> {
+    fn next(&mut self) -> Result<Option<Bytes>, PackError> {
+        match self.blocking_recv() {
+            Some(Piece::Data(bytes)) => Ok(Some(bytes)),
+            Some(Piece::End) => Ok(None),
+            None => Err(PackError::Stopped),
+        }
+    }
+}
 
 /// Indexes one pack as it arrives. Objects that the pack leaves out are taken from `held`. Nothing of an incomplete
 /// or broken pack remains.
@@ -37,57 +43,15 @@ pub(super) fn index(
     host: &str,
     stop: &CancellationToken,
 ) -> Result<(), FetchError> {
-    let broken = |why: String| {
-        if stop.is_cancelled() {
-            FetchError::Stopped
-        } else {
-            FetchError::Pack {
-                host: host.to_owned(),
-                why,
-            }
-        }
-    };
-    let mut start = Vec::new();
-    while start.len() < pack::HEADER {
-        match pieces.blocking_recv() {
-            Some(Piece::Data(bytes)) => start.extend_from_slice(&bytes),
-            Some(Piece::End) => return Err(broken("it ends within its header".into())),
-            None => return Err(FetchError::Stopped),
-        }
-    }
-    let header = start
-        .first_chunk()
-        .map_or(Err(pack::NoPack), pack::parse)
-        .map_err(|error| broken(error.to_string()))?;
-    if header.objects > limits.pack_objects {
-        let limit = limits.pack_objects.into();
-        return Err(FetchError::TooLarge {
-            limit,
-            unit: "objects",
-            flag: PACK_OBJECTS_FLAG,
-        });
-    }
     // Indexing checks the hash of each object; that all objects are there is checked afterwards, for the commit.
-    let indexer = Indexer::new(Some(held), packs, READ_ONLY, false);
-    let mut indexer = indexer.map_err(|error| broken(error.message().to_owned()))?;
-    let seen = stop.clone();
-    indexer.progress(move |_| !seen.is_cancelled());
-    indexer
-        .write_all(&start)
-        .map_err(|error| broken(error.to_string()))?;
-    loop {
-        match pieces.blocking_recv() {
-            Some(Piece::Data(bytes)) => indexer
-                .write_all(&bytes)
-                .map_err(|error| broken(error.to_string()))?,
-            Some(Piece::End) => break,
-            None => return Err(FetchError::Stopped),
-        }
+    match pack::index(&mut pieces, held, packs, limits, stop) {
+        Ok(_) => Ok(()),
+        Err(PackError::Stopped) => Err(FetchError::Stopped),
+        Err(PackError::Storage(error)) => Err(FetchError::Storage(error)),
+        Err(PackError::TooLarge { limit, unit, flag }) => Err(FetchError::TooLarge { limit, unit, flag }),
+        Err(error @ (PackError::Malformed(_) | PackError::Base { .. })) => Err(FetchError::Pack {
+            host: host.to_owned(),
+            why: error.to_string(),
+        }),
     }
-    if header.objects > 0 {
-        indexer
-            .commit()
-            .map_err(|error| broken(error.message().to_owned()))?;
-    }
-    Ok(())
 }

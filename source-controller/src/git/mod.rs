@@ -13,6 +13,7 @@ mod head;
 mod index;
 mod mirror;
 pub mod object;
+pub mod pack;
 pub mod protocol;
 mod reference;
 mod refs;
@@ -36,7 +37,8 @@ pub use mirror::{Mirror, Mirrors};
 pub use object::{Commit, Kind};
 pub use reference::{Fields, Reference};
 pub use remote::{
-    BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits, PACK_BYTES_FLAG, PACK_OBJECTS_FLAG, REFS_BYTES_FLAG, Remote,
+    BLOB_BYTES_FLAG, DELTA_BYTES_FLAG, ENTRIES_FLAG, IGNORE_BYTES_FLAG, Limits, PACK_BYTES_FLAG,
+    PACK_OBJECTS_FLAG, REFS_BYTES_FLAG, Remote, UNPACKED_BYTES_FLAG,
 };
 pub use resolve::resolve;
 pub use selection::Selection;

@@ -79,12 +79,20 @@ impl Remote {
 pub struct Limits {
     /// Bytes of one pack. Default 1 GiB.
     pub pack_bytes: u64,
-    /// Objects in one pack. Default 4 million.
+    /// Objects in one pack, some 60 bytes of memory each. Default 2 million, twice what a commit may have.
     pub pack_objects: u32,
+    /// Bytes that the objects of one pack have unpacked, those that are made more than once counted each time. Default
+    /// 16 GiB.
+    pub unpacked_bytes: u64,
+    /// Bytes of one object that is stored as a difference, or that others are stored as differences to; such objects
+    /// are held in memory, two at a time. Chains of them have at most 16 times as many bytes. Default 64 MiB.
+    pub delta_bytes: u64,
     /// Bytes of one file; a file is held in memory as a whole. Default 256 MiB.
     pub blob_bytes: u64,
     /// Files and directories of one commit. Default 1 million.
     pub entries: u64,
+    /// Bytes of all ignore files of one commit together. Default 1 MiB.
+    pub ignore_bytes: u64,
     /// Bytes of one list of refs. Default 64 MiB: half a million tags. A list is read as it comes and not kept.
     pub refs_bytes: u64,
 }
@@ -93,10 +101,16 @@ pub struct Limits {
 pub const PACK_BYTES_FLAG: &str = "--git-max-pack-bytes";
 /// Flag that sets [`Limits::pack_objects`].
 pub const PACK_OBJECTS_FLAG: &str = "--git-max-pack-objects";
+/// Flag that sets [`Limits::unpacked_bytes`].
+pub const UNPACKED_BYTES_FLAG: &str = "--git-max-unpacked-bytes";
+/// Flag that sets [`Limits::delta_bytes`].
+pub const DELTA_BYTES_FLAG: &str = "--git-max-delta-bytes";
 /// Flag that sets [`Limits::blob_bytes`].
 pub const BLOB_BYTES_FLAG: &str = "--git-max-blob-bytes";
 /// Flag that sets [`Limits::entries`].
 pub const ENTRIES_FLAG: &str = "--git-max-entries";
+/// Flag that sets [`Limits::ignore_bytes`].
+pub const IGNORE_BYTES_FLAG: &str = "--git-max-ignore-bytes";
 /// Flag that sets [`Limits::refs_bytes`].
 pub const REFS_BYTES_FLAG: &str = "--git-max-refs-bytes";
 
@@ -104,9 +118,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             pack_bytes: 1 << 30,
-            pack_objects: 4_000_000,
+            pack_objects: 2_000_000,
+            unpacked_bytes: 16 << 30,
+            delta_bytes: 64 << 20,
             blob_bytes: 256 << 20,
             entries: 1_000_000,
+            ignore_bytes: 1 << 20,
             refs_bytes: 64 << 20,
         }
     }

@@ -1,5 +1,6 @@
 //! Git as the tests need it: repositories made by the real `git`, served by the real `git http-backend`.
 
+pub mod pack;
 mod repository;
 mod server;
 

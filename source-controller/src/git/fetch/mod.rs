@@ -23,7 +23,7 @@ use super::head::Head;
 use super::mirror::{Mirror, Mirrors, Opened, Writer};
 use super::protocol::fetch::Pack;
 use super::reference::Reference;
-use super::remote::Remote;
+use super::remote::{DELTA_BYTES_FLAG, Remote};
 use super::selection::Selection;
 use job::Got;
 use transfer::{Attempt, Held, Round};
@@ -145,10 +145,7 @@ impl Fetch<'_> {
         let mut attempt = self.ask_for_the_head(guard, opened).await;
         // What is held does not fit together with what the server takes it for: begin anew, once.
         if !fresh
-            && matches!(
-                attempt.result,
-                Err(FetchError::Pack { .. } | FetchError::Read(ReadError::Object { .. }))
-            )
+            && attempt.result.as_ref().is_err_and(is_due_to_what_is_held)
             && let Some(guard) = attempt.guard.take()
         {
             tracing::info!(url = %self.remote.address, "the mirror is made anew");
@@ -223,6 +220,16 @@ impl Fetch<'_> {
         FetchError::CommitNotFound {
             commit: self.head.commit.to_string(),
         }
+    }
+}
+
+/// Whether a fetch from nothing may succeed where one of the difference failed.
+fn is_due_to_what_is_held(error: &FetchError) -> bool {
+    match error {
+        FetchError::Pack { .. } | FetchError::Read(ReadError::Object { .. }) => true,
+        // From nothing, a large file comes as a whole, unless it is like another one.
+        FetchError::TooLarge { flag, .. } => *flag == DELTA_BYTES_FLAG,
+        _ => false,
     }
 }
 

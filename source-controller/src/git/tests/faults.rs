@@ -66,6 +66,13 @@ async fn more_bytes_than_allowed_are_refused() {
     world.server.fault(Scope::FETCH, Fault::Oversized);
     let mut remote = world.remote();
     remote.limits.pack_bytes = 1 << 20;
+    // Its one object says that it has 1 TiB.
+    let error = world.fetch_from(&remote, &main()).await.unwrap_err();
+    assert!(
+        error.to_string().contains("raise --git-max-unpacked-bytes"),
+        "{error}"
+    );
+    remote.limits.unpacked_bytes = 2 << 40;
     let error = world.fetch_from(&remote, &main()).await.unwrap_err();
     assert_eq!(
         error.to_string(),

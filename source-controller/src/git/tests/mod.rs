@@ -170,7 +170,7 @@ async fn bounded<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// Text that differs for each seed and does not compress to nothing.
-fn noise(seed: u32, bytes: usize) -> String {
+pub(super) fn noise(seed: u32, bytes: usize) -> String {
     let mut state = u64::from(seed) + 1;
     let mut text = String::with_capacity(bytes + 16);
     while text.len() < bytes {

@@ -59,6 +59,8 @@ pub enum Fault {
     Corrupted(u64),
     /// These capabilities are not offered by a server of protocol version 0, and so not used by its client.
     Without(&'static [&'static str]),
+    /// These bytes are the whole answer.
+    Reply(Bytes),
     /// Never ends: a well-formed pack with one enormous object when a pack was asked for, else a list of references
     /// (or capabilities) without end.
     Oversized,
@@ -154,6 +156,7 @@ impl Fault {
                 Some(page)
             }
             Self::Oversized => Some(endless::response(request.step)),
+            Self::Reply(bytes) => Some(endless::typed(request.step, whole(bytes.clone()))),
             Self::Slow { .. }
             | Self::Hung
             | Self::Stalled(_)

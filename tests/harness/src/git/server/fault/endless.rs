@@ -19,16 +19,21 @@ const PAYLOAD: usize = 65515;
 type Next = fn(u64) -> Vec<u8>;
 
 pub(super) fn response(step: Step) -> Response {
-    let (kind, first, next): (_, Vec<u8>, Next) = match step {
-        Step::Fetch => ("application/x-git-upload-pack-result", pack_start(), pack_more),
-        Step::LsRefs => ("application/x-git-upload-pack-result", Vec::new(), reference),
-        _ => (
-            "application/x-git-upload-pack-advertisement",
-            version_two(),
-            capability,
-        ),
+    let (first, next): (Vec<u8>, Next) = match step {
+        Step::Fetch => (pack_start(), pack_more),
+        Step::LsRefs => (Vec::new(), reference),
+        _ => (version_two(), capability),
     };
-    let mut response = http::Response::new(body(first, next));
+    typed(step, body(first, next))
+}
+
+/// A body with the content type of answers to this step.
+pub(super) fn typed(step: Step, body: Body) -> Response {
+    let kind = match step {
+        Step::Fetch | Step::LsRefs => "application/x-git-upload-pack-result",
+        _ => "application/x-git-upload-pack-advertisement",
+    };
+    let mut response = http::Response::new(body);
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));

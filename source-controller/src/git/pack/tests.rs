@@ -1,0 +1,230 @@
+//! Against packs of the real `git pack-objects`, and packs that no Git writes.
+
+mod foreign;
+
+use std::collections::VecDeque;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use proptest::prelude::*;
+use sluice_harness::git::Repository;
+use tempfile::TempDir;
+
+use super::*;
+
+/// Bytes in pieces of a fixed size.
+struct Cut(VecDeque<Bytes>);
+
+impl Cut {
+    fn new(pack: &[u8], piece: usize) -> Self {
+        Self(pack.chunks(piece).map(Bytes::copy_from_slice).collect())
+    }
+}
+
+impl Pieces for Cut {
+    fn next(&mut self) -> Result<Option<Bytes>, PackError> {
+        Ok(self.0.pop_front())
+    }
+}
+
+fn indexed(pack: &[u8], piece: usize, bases: &Odb<'_>, packs: &Path) -> Result<usize, PackError> {
+    let (limits, stop) = (Limits::default(), CancellationToken::new());
+    index(&mut Cut::new(pack, piece), bases, packs, &limits, &stop)
+}
+
+/// The pack and the index in a directory with nothing else.
+fn pair(packs: &Path) -> (Vec<u8>, Vec<u8>) {
+    let files: Vec<_> = std::fs::read_dir(packs)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    let of = |extension: &str| {
+        let found = files
+            .iter()
+            .find(|path| path.extension().is_some_and(|e| e == extension));
+        std::fs::read(found.unwrap()).unwrap()
+    };
+    assert_eq!(files.len(), 2, "{files:?}");
+    (of("pack"), of("idx"))
+}
+
+/// The index that Git makes of a pack.
+fn index_of_git(pack: &[u8]) -> Vec<u8> {
+    let directory = TempDir::new().unwrap();
+    let (pack_path, index) = (directory.path().join("a.pack"), directory.path().join("a.idx"));
+    std::fs::write(&pack_path, pack).unwrap();
+    let output = Command::new("git")
+        .args(["index-pack", "-o"])
+        .args([&index, &pack_path])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    std::fs::read(index).unwrap()
+}
+
+/// What `git pack-objects` writes for these revisions.
+fn packed(repository: &Repository, options: &[&str], revisions: &str) -> Vec<u8> {
+    let mut child = Command::new("git")
+        .arg("-C")
+        .arg(repository.path())
+        .args([
+            "pack-objects",
+            "--stdout",
+            "--quiet",
+            "--revs",
+            "--no-reuse-delta",
+        ])
+        .args(options)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(revisions.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+/// Twelve commits of files that change a little each time, a tag, and a file that is large and like no other.
+fn repository() -> Repository {
+    let repository = Repository::create().unwrap();
+    repository.write("large.bin", noise(7, 3 << 20)).unwrap();
+    for number in 0..12_u64 {
+        for file in 0..20 {
+            let text = format!(
+                "{}\nrevision {number}\n{}",
+                noise(file, 6_000),
+                noise(file + 100, 3_000)
+            );
+            repository
+                .write(&format!("modules/{file}/main.tf"), text)
+                .unwrap();
+        }
+        repository.commit(&format!("commit {number}")).unwrap();
+    }
+    repository.annotated_tag("v1.0.0", "a release").unwrap();
+    repository
+}
+
+fn noise(seed: u64, bytes: usize) -> String {
+    super::super::tests::noise(u32::try_from(seed).unwrap(), bytes)
+}
+
+#[test]
+fn packs_of_git_get_the_index_that_git_makes() {
+    let repository = repository();
+    let empty = Odb::new().unwrap();
+    for options in [
+        &["--delta-base-offset"][..],
+        &[],
+        &["--depth=0"],
+        &["--window=50", "--depth=4000"],
+    ] {
+        let pack = packed(&repository, options, "main\nv1.0.0\n");
+        for piece in [pack.len(), 8_191, 97] {
+            let packs = TempDir::new().unwrap();
+            let objects = indexed(&pack, piece, &empty, packs.path()).unwrap();
+            assert!(objects > 250, "{objects}");
+            let (kept, index) = pair(packs.path());
+            assert!(kept == pack, "the pack is kept as it came");
+            assert!(index == index_of_git(&pack), "{options:?} in pieces of {piece}");
+        }
+    }
+}
+
+#[test]
+fn what_a_thin_pack_leaves_out_is_added() {
+    let repository = repository();
+    let held = Odb::new().unwrap();
+    held.add_disk_alternate(&repository.git_dir().join("objects").to_string_lossy())
+        .unwrap();
+    for options in [&["--thin", "--delta-base-offset"][..], &["--thin"]] {
+        let pack = packed(&repository, options, "main\n^main~3\n");
+        let announced = u32::from_be_bytes(pack[8..12].try_into().unwrap()) as usize;
+        let packs = TempDir::new().unwrap();
+        let objects = indexed(&pack, 4096, &held, packs.path()).unwrap();
+        assert!(objects > announced, "{announced} objects and no bases");
+        let (kept, index) = pair(packs.path());
+        assert!(index == index_of_git(&kept), "{options:?}");
+        let without = TempDir::new().unwrap();
+        let error = indexed(&pack, 4096, &Odb::new().unwrap(), without.path()).unwrap_err();
+        assert!(
+            matches!(error, PackError::Malformed(Flaw::Unresolved(_))),
+            "{error}"
+        );
+        assert_eq!(std::fs::read_dir(without.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_pack_without_objects_leaves_nothing() {
+    let packs = TempDir::new().unwrap();
+    let pack = sluice_harness::git::pack::PackWriter::default().finish();
+    assert_eq!(indexed(&pack, 5, &Odb::new().unwrap(), packs.path()).unwrap(), 0);
+    assert_eq!(std::fs::read_dir(packs.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_pack_that_ends_early_is_refused_wherever_it_ends() {
+    let repository = Repository::create().unwrap();
+    repository.commit_files(&[("a", noise(1, 200))], "one").unwrap();
+    let pack = packed(&repository, &["--delta-base-offset"], "main\n");
+    let empty = Odb::new().unwrap();
+    for length in 0..pack.len() {
+        let packs = TempDir::new().unwrap();
+        let error = indexed(&pack[..length], 64, &empty, packs.path()).unwrap_err();
+        assert!(
+            matches!(error, PackError::Malformed(Flaw::Short)),
+            "{length}: {error}"
+        );
+        assert_eq!(std::fs::read_dir(packs.path()).unwrap().count(), 0);
+    }
+    let stop = CancellationToken::new();
+    stop.cancel();
+    let packs = TempDir::new().unwrap();
+    let error = index(
+        &mut Cut::new(&pack, 64),
+        &empty,
+        packs.path(),
+        &Limits::default(),
+        &stop,
+    )
+    .unwrap_err();
+    assert!(matches!(error, PackError::Stopped));
+    assert_eq!(std::fs::read_dir(packs.path()).unwrap().count(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Entries of any bytes: an end, within bounds, and nothing left unless it is a pack that Git reads as well.
+    #[test]
+    fn any_pack_is_indexed_or_refused(entries in proptest::collection::vec(foreign::entry(), 0..12), broken in any::<Option<(u16, u8)>>()) {
+        let mut pack = foreign::written(&entries);
+        if let Some((at, byte)) = broken {
+            let at = usize::from(at) % pack.len();
+            pack[at] = byte;
+        }
+        let packs = TempDir::new().unwrap();
+        match indexed(&pack, 61, &Odb::new().unwrap(), packs.path()) {
+            Ok(0) | Err(_) => prop_assert_eq!(std::fs::read_dir(packs.path()).unwrap().count(), 0),
+            Ok(_) => {
+                let (kept, index) = pair(packs.path());
+                prop_assert!(kept == pack);
+                let odb = Odb::new().unwrap();
+                odb.add_disk_alternate(&packs.path().to_string_lossy()).unwrap();
+                prop_assert!(index.len() > 1032);
+            }
+        }
+    }
+}
