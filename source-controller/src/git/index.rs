@@ -8,7 +8,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use super::error::FetchError;
-use super::pack::{self, PackError, Pieces};
+use super::pack::{self, Indexed, PackError, Pieces};
 use super::remote::Limits;
 
 /// What the network side hands over.
@@ -42,10 +42,10 @@ pub(super) fn index(
     limits: &Limits,
     host: &str,
     stop: &CancellationToken,
-) -> Result<(), FetchError> {
+) -> Result<Option<Indexed>, FetchError> {
     // Indexing checks the hash of each object; that all objects are there is checked afterwards, for the commit.
     match pack::index(&mut pieces, held, packs, limits, stop) {
-        Ok(_) => Ok(()),
+        Ok(indexed) => Ok(indexed),
         Err(PackError::Stopped) => Err(FetchError::Stopped),
         Err(PackError::Storage(error)) => Err(FetchError::Storage(error)),
         Err(PackError::TooLarge { limit, unit, flag }) => Err(FetchError::TooLarge { limit, unit, flag }),

@@ -26,6 +26,7 @@ mod transport;
 
 pub use address::{Address, AddressError};
 pub use checkout::{Blob, Checkout, Child};
+pub(crate) use checkout::{LONGEST_PATH, WAITING_PATHS};
 pub use credentials::{Credentials, CredentialsError};
 pub use error::{AuthMethodError, FetchError, HandshakeError, ReadError, Said};
 pub use fetch::{fetch, fetch_part};

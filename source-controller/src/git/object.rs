@@ -108,42 +108,50 @@ pub struct TreeEntry {
     pub id: Oid,
 }
 
+/// The object that a raw tag names.
+///
+/// # Errors
+/// The object is no tag that Git would write.
+pub fn tag_target(id: Oid, raw: &[u8]) -> Result<Oid, ObjectError> {
+    let line = raw.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let target = line.strip_prefix(b"object ").and_then(object_id);
+    target.ok_or(ObjectError { id, kind: "tag" })
+}
+
 /// Reads the raw object of a tree, in the order in which it is written.
 ///
 /// # Errors
 /// The object is no tree, or has a name that must not become a path: empty, `.`, `..`, `.git` or with a slash.
 pub fn parse_tree(id: Oid, raw: &[u8]) -> Result<Vec<TreeEntry>, ObjectError> {
-    let malformed = || ObjectError { id, kind: "tree" };
-    let mut entries = Vec::with_capacity(raw.len() / 33);
+    tree_entries(id, raw).collect()
+}
+
+/// As [`parse_tree`], one entry after the other, in no memory. After an error it ends.
+pub fn tree_entries(id: Oid, raw: &[u8]) -> impl Iterator<Item = Result<TreeEntry, ObjectError>> {
     let mut at = 0;
-    while at < raw.len() {
-        let rest = &raw[at..];
-        let space = rest
-            .iter()
-            .take(8)
-            .position(|byte| *byte == b' ')
-            .ok_or_else(malformed)?;
-        let zero = rest
-            .iter()
-            .position(|byte| *byte == 0)
-            .filter(|zero| *zero > space)
-            .ok_or_else(malformed)?;
-        let kind = octal(&rest[..space]).and_then(Kind::of).ok_or_else(malformed)?;
-        let target = rest
-            .get(zero + 1..zero + 21)
-            .and_then(|raw| Oid::from_bytes(raw).ok())
-            .ok_or_else(malformed)?;
-        if !is_safe(&rest[space + 1..zero]) {
-            return Err(malformed());
-        }
-        entries.push(TreeEntry {
-            name: at + space + 1..at + zero,
-            kind,
-            id: target,
-        });
-        at += zero + 21;
-    }
-    Ok(entries)
+    std::iter::from_fn(move || {
+        let rest = raw.get(at..).filter(|rest| !rest.is_empty())?;
+        let entry = tree_entry(at, rest);
+        at = entry.as_ref().map_or(raw.len(), |(_, next)| *next);
+        Some(
+            entry
+                .map(|(entry, _)| entry)
+                .ok_or(ObjectError { id, kind: "tree" }),
+        )
+    })
+}
+
+/// The entry with which `rest` begins, which stands at byte `at`, and where the next one stands.
+fn tree_entry(at: usize, rest: &[u8]) -> Option<(TreeEntry, usize)> {
+    let space = rest.iter().take(8).position(|byte| *byte == b' ')?;
+    let zero = rest
+        .iter()
+        .position(|byte| *byte == 0)
+        .filter(|zero| *zero > space)?;
+    let kind = octal(&rest[..space]).and_then(Kind::of)?;
+    let id = Oid::from_bytes(rest.get(zero + 1..zero + 21)?).ok()?;
+    let name = at + space + 1..at + zero;
+    is_safe(&rest[space + 1..zero]).then_some((TreeEntry { name, kind, id }, at + zero + 21))
 }
 
 fn is_safe(name: &[u8]) -> bool {

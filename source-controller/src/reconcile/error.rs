@@ -54,7 +54,7 @@ impl PassError {
     #[must_use]
     pub const fn condition(&self) -> Option<Kind> {
         match self {
-            Self::Pack(PackError::Ignore { .. } | PackError::Stopped)
+            Self::Pack(PackError::Ignore { .. } | PackError::IgnoreTooLarge { .. } | PackError::Stopped)
             | Self::Storage(StorageError::Locked(_))
             | Self::Job(_) => None,
             Self::Verify(VerifyError::Read(_))
@@ -62,7 +62,7 @@ impl PassError {
             | Self::Fetch(_)
             | Self::Submodule(_)
             | Self::Sparse(_)
-            | Self::Pack(PackError::Read(_)) => Some(Kind::FetchFailed),
+            | Self::Pack(PackError::Read(_) | PackError::ControlCharacter { .. }) => Some(Kind::FetchFailed),
             Self::Verify(_) => Some(Kind::SourceVerified),
             Self::Include(IncludeError::NotFound { .. } | IncludeError::NoArtifact { .. }) => {
                 Some(Kind::IncludeUnavailable)

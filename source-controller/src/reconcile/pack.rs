@@ -8,11 +8,12 @@ use sluice_runtime::shutdown::Token;
 
 use super::remarks::Remarks;
 use crate::archive::{Algorithm, Archive, Totals};
+use crate::git::IGNORE_BYTES_FLAG;
 use crate::ignore::{self, IgnoreFile, Rules};
 use crate::tree::{Kind, Node, Tree, TreeError};
 
-/// Largest ignore file that is read, in bytes.
-const IGNORE_FILE_LIMIT: u64 = 1 << 20;
+/// Longest target of a link to an ignore file, in bytes.
+const LONGEST_TARGET: u64 = 4096;
 /// Links that are followed from one ignore file to its content.
 const LINKS: usize = 8;
 
@@ -30,6 +31,24 @@ pub enum PackError {
         /// What is wrong with it.
         why: String,
     },
+    /// The ignore files are too large together.
+    #[error(
+        "failed to read ignore file '{path}': the ignore files have more than {limit} bytes together; raise {flag}"
+    )]
+    IgnoreTooLarge {
+        /// The path of the one that was too much.
+        path: String,
+        /// The limit.
+        limit: u64,
+        /// The flag that sets it.
+        flag: &'static str,
+    },
+    /// A path that consumers refuse to unpack.
+    #[error("path {path} has a control character; rename it or leave it out with an ignore rule")]
+    ControlCharacter {
+        /// The path, with the character escaped.
+        path: String,
+    },
     /// The archive cannot be written.
     #[error("unable to archive artifact to storage: {0}")]
     Write(#[from] io::Error),
@@ -43,14 +62,19 @@ impl Failure for PackError {
         match self {
             Self::Read(error) => error.class(),
             // A new commit mends it, which is noticed by looking again.
-            Self::Ignore { .. } | Self::Write(_) | Self::Stopped => Class::Transient,
+            Self::Ignore { .. }
+            | Self::IgnoreTooLarge { .. }
+            | Self::ControlCharacter { .. }
+            | Self::Write(_)
+            | Self::Stopped => Class::Transient,
         }
     }
 
     fn reason(&self) -> &'static str {
         match self {
             Self::Read(error) => error.reason(),
-            Self::Ignore { .. } => "SourceIgnoreError",
+            Self::Ignore { .. } | Self::IgnoreTooLarge { .. } => "SourceIgnoreError",
+            Self::ControlCharacter { .. } => "GitOperationFailed",
             Self::Write(_) => "ArchiveOperationFailed",
             Self::Stopped => "Failed",
         }
@@ -68,7 +92,7 @@ pub(super) fn pack<W: Write>(
     out: W,
     stop: &Token,
 ) -> Result<(W, Totals, Remarks), PackError> {
-    let rules = Rules::new(ignore_files(tree)?, spec_ignore);
+    let rules = Rules::new(ignore_files(tree, stop)?, spec_ignore);
     let (mut archive, mut remarks) = (Archive::new(out, algorithm)?, Remarks::default());
     for node in tree.nodes() {
         if stop.is_cancelled() {
@@ -90,6 +114,12 @@ fn add<W: Write>(
     if node.kind == Kind::Symlink || rules.excludes(&node.path, directory) {
         return Ok(());
     }
+    // Consumers refuse the whole archive for one such name.
+    if node.path.iter().any(u8::is_ascii_control) {
+        return Err(PackError::ControlCharacter {
+            path: format!("\"{}\"", node.path.escape_ascii()),
+        });
+    }
     if directory {
         remarks.look(&node.path, b"");
         archive.directory(&node.path)?;
@@ -102,9 +132,12 @@ fn add<W: Write>(
 }
 
 /// Every ignore file of the tree, links to one inside it followed.
-fn ignore_files(tree: &Tree) -> Result<Vec<IgnoreFile>, PackError> {
-    let mut files = Vec::new();
+fn ignore_files(tree: &Tree, stop: &Token) -> Result<Vec<IgnoreFile>, PackError> {
+    let (mut files, mut left) = (Vec::new(), tree.limits().ignore_bytes);
     for node in tree.nodes() {
+        if stop.is_cancelled() {
+            return Err(PackError::Stopped);
+        }
         let node = node?;
         let (directory, name) = split(&node.path);
         // What an overlay has of another repository's administration is none of this one's.
@@ -112,37 +145,38 @@ fn ignore_files(tree: &Tree) -> Result<Vec<IgnoreFile>, PackError> {
             continue;
         }
         let content = match node.kind {
-            Kind::File | Kind::Executable => Some(read(&node)?),
-            Kind::Symlink => follow(tree, &node)?,
+            Kind::File | Kind::Executable => Some(read(tree, &node, left)?),
+            Kind::Symlink => follow(tree, &node, left)?,
             Kind::Directory => None,
         };
         let directory = directory.to_vec();
+        left -= content.as_ref().map_or(0, |content| content.len() as u64);
         files.extend(content.map(|content| IgnoreFile { directory, content }));
     }
     Ok(files)
 }
 
-fn read(node: &Node) -> Result<Vec<u8>, PackError> {
-    let size = node.size()?;
-    if size > IGNORE_FILE_LIMIT {
-        let why = format!("it has {size} bytes, more than {IGNORE_FILE_LIMIT}");
-        return Err(PackError::Ignore {
+/// An ignore file, of which `left` bytes may be read.
+fn read(tree: &Tree, node: &Node, left: u64) -> Result<Vec<u8>, PackError> {
+    if node.size()? > left {
+        return Err(PackError::IgnoreTooLarge {
             path: lossy(&node.path),
-            why,
+            limit: tree.limits().ignore_bytes,
+            flag: IGNORE_BYTES_FLAG,
         });
     }
     Ok(node.read()?.to_vec())
 }
 
 /// The content behind a link. A link that leads nowhere counts as no file; one that leads out of the repository fails.
-fn follow(tree: &Tree, link: &Node) -> Result<Option<Vec<u8>>, PackError> {
+fn follow(tree: &Tree, link: &Node, left: u64) -> Result<Option<Vec<u8>>, PackError> {
     let failed = |why: &str| PackError::Ignore {
         path: lossy(&link.path),
         why: why.to_owned(),
     };
     let mut at = link.clone();
     for _ in 0..LINKS {
-        if at.size()? > IGNORE_FILE_LIMIT {
+        if at.size()? > LONGEST_TARGET {
             return Err(failed("its target is too long"));
         }
         let path = joined(split(&at.path).0, &at.read()?);
@@ -150,7 +184,7 @@ fn follow(tree: &Tree, link: &Node) -> Result<Option<Vec<u8>>, PackError> {
         match tree.find(&path)? {
             Some(found) if found.kind == Kind::Symlink => at = found,
             Some(found) if matches!(found.kind, Kind::File | Kind::Executable) => {
-                return read(&found).map(Some);
+                return read(tree, &found, left).map(Some);
             }
             _ => return Ok(None),
         }

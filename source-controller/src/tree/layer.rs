@@ -12,7 +12,7 @@ use super::error::{TreeError, shown};
 use super::overlay::Placed;
 use super::sparse::{Reach, Sparse};
 use super::{Kind, Module};
-use crate::git::{self, Checkout, Child, Oid};
+use crate::git::{self, Checkout, Child, Oid, ReadError, WAITING_PATHS};
 
 /// One source of a directory's content.
 #[derive(Clone, Debug)]
@@ -116,6 +116,11 @@ impl Layer {
                 sparse,
             } => {
                 let children = module.checkout.directory(*tree)?;
+                let directories = children.iter().filter(|child| child.kind == git::Kind::Directory);
+                // Each of them gets a path of its own.
+                if directories.count().saturating_mul(path.len()) > WAITING_PATHS {
+                    return Err(TreeError::Read(ReadError::PathsTooLong(WAITING_PATHS)));
+                }
                 Ok(children
                     .into_iter()
                     .filter_map(|child| of_commit(module, path, sparse.as_ref(), child))

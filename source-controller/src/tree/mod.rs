@@ -16,7 +16,7 @@ mod walk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::git::{Checkout, Commit};
+use crate::git::{Checkout, Commit, Limits};
 
 pub use error::TreeError;
 pub use node::{Content, Kind, Node};
@@ -77,6 +77,12 @@ impl Tree {
     #[must_use]
     pub fn commit(&self) -> &Commit {
         self.base.commit()
+    }
+
+    /// The bounds on what is read.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.base.checkout.limits()
     }
 
     /// Every name in the tree: depth first, a directory before what is in it, names in the order of their bytes. The

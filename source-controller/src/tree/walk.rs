@@ -5,10 +5,7 @@ use std::collections::VecDeque;
 use super::error::TreeError;
 use super::layer::{Item, Layer, Leaf, list};
 use super::{Kind, Node, Tree};
-use crate::git::{ENTRIES_FLAG, Limits, ReadError};
-
-/// Longest path in bytes; Linux takes none that is longer.
-const LONGEST_PATH: usize = 4096;
+use crate::git::{LONGEST_PATH, Limits, ReadError, WAITING_PATHS};
 
 /// Walks a composed tree. After an error it ends.
 #[derive(Debug)]
@@ -19,6 +16,8 @@ pub struct Nodes {
     levels: Vec<Level>,
     path: Vec<u8>,
     count: u64,
+    /// Bytes of the paths of all directories in the levels.
+    paths: usize,
     /// Directories that are there if anything is in them.
     pending: Vec<Node>,
     /// What comes next.
@@ -29,6 +28,8 @@ pub struct Nodes {
 #[derive(Debug)]
 struct Level {
     items: std::vec::IntoIter<(Vec<u8>, Item)>,
+    /// Bytes of the paths of the directories among them.
+    paths: usize,
     /// Length of the directory's own path.
     path: usize,
     /// Directories that were pending before this one.
@@ -48,6 +49,7 @@ impl Nodes {
             levels: Vec::new(),
             path,
             count: 0,
+            paths: 0,
             pending: Vec::new(),
             ready: VecDeque::new(),
         }
@@ -59,8 +61,23 @@ impl Nodes {
                 return Ok(Some(node));
             }
             if let Some(layers) = self.next.take() {
+                let items = list(&layers, &self.path)?;
+                // Counted as they are listed: that is when they take memory.
+                self.count += items.len() as u64;
+                if self.count > self.limits.entries {
+                    return Err(TreeError::Read(ReadError::too_many_entries(&self.limits)));
+                }
+                let directories = items
+                    .iter()
+                    .filter(|(_, item)| matches!(item, Item::Directory { .. }));
+                let paths = directories.count().saturating_mul(self.path.len());
+                self.paths += paths;
+                if self.paths > WAITING_PATHS {
+                    return Err(TreeError::Read(ReadError::PathsTooLong(WAITING_PATHS)));
+                }
                 self.levels.push(Level {
-                    items: list(&layers, &self.path)?.into_iter(),
+                    items: items.into_iter(),
+                    paths,
                     path: self.path.len(),
                     // Its own node, if there is one, is the last.
                     pending: self.pending.len().saturating_sub(1),
@@ -74,19 +91,13 @@ impl Nodes {
                 self.enter(&name, item)?;
             } else {
                 self.pending.truncate(level.pending);
+                self.paths -= level.paths;
                 self.levels.pop();
             }
         }
     }
 
     fn enter(&mut self, name: &[u8], item: Item) -> Result<(), TreeError> {
-        self.count += 1;
-        if self.count > self.limits.entries {
-            return Err(TreeError::Read(ReadError::TooManyEntries {
-                limit: self.limits.entries,
-                flag: ENTRIES_FLAG,
-            }));
-        }
         if !self.path.is_empty() {
             self.path.push(b'/');
         }

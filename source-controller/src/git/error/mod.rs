@@ -198,6 +198,16 @@ pub enum FetchError {
         /// What it is.
         kind: String,
     },
+    /// The server names a commit to which its tag does not lead.
+    #[error("{host} says that tag object {object} leads to commit {commit}, which it does not")]
+    FalseTag {
+        /// The host.
+        host: String,
+        /// The object that the ref holds.
+        object: Oid,
+        /// The commit that the server named.
+        commit: Oid,
+    },
     /// The remote sent more than is allowed.
     #[error(
         "the repository is too large: more than {limit} {unit} in one fetch; raise {flag} or make it smaller"
@@ -266,6 +276,7 @@ impl Failure for FetchError {
             | Self::Empty
             | Self::CommitNotFound { .. }
             | Self::NotACommit { .. }
+            | Self::FalseTag { .. }
             | Self::TooLarge { .. }
             | Self::Pack { .. }
             | Self::Storage(_) => Class::Transient,

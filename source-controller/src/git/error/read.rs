@@ -4,6 +4,7 @@ use git2::Oid;
 use sluice_runtime::failure::{Class, Failure};
 
 use super::super::object::ObjectError;
+use super::super::remote::{ENTRIES_FLAG, Limits};
 
 /// Why a commit that was fetched cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -41,9 +42,35 @@ pub enum ReadError {
         /// The flag that sets it.
         flag: &'static str,
     },
+    /// A directory with more names than is allowed.
+    #[error(
+        "directory {id} has {size} bytes of names, more than {limit}, 16 for each entry that {flag} allows"
+    )]
+    TreeTooLarge {
+        /// The object.
+        id: Oid,
+        /// Its size in bytes.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+        /// The flag that sets it.
+        flag: &'static str,
+    },
     /// A path longer than any file system takes.
     #[error("the tree of the commit has a path of more than {0} bytes")]
     PathTooLong(usize),
+    /// Many directories with long paths.
+    #[error("directories of the commit have paths of more than {0} bytes together")]
+    PathsTooLong(usize),
+}
+
+impl ReadError {
+    pub(crate) const fn too_many_entries(limits: &Limits) -> Self {
+        Self::TooManyEntries {
+            limit: limits.entries,
+            flag: ENTRIES_FLAG,
+        }
+    }
 }
 
 impl Failure for ReadError {
@@ -53,7 +80,9 @@ impl Failure for ReadError {
             | Self::Form(_)
             | Self::BlobTooLarge { .. }
             | Self::TooManyEntries { .. }
-            | Self::PathTooLong(_) => Class::Transient,
+            | Self::TreeTooLarge { .. }
+            | Self::PathTooLong(_)
+            | Self::PathsTooLong(_) => Class::Transient,
         }
     }
 

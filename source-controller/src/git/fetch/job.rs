@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use git2::Oid;
+use git2::{OdbLookupFlags, Oid};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +21,27 @@ pub(super) struct Boundary {
     pub(super) unshallow: Vec<Oid>,
 }
 
+/// A commit, and the object by which the server names it: itself, or a tag.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named {
+    pub(super) commit: Oid,
+    pub(super) object: Oid,
+}
+
+impl Named {
+    /// Follows the tag in what was fetched: the server's word for where it leads is not taken.
+    pub(super) fn check(self, checkout: &Checkout, host: &str) -> Result<(), FetchError> {
+        if checkout.is_named_by(self.object)? {
+            return Ok(());
+        }
+        Err(FetchError::FalseTag {
+            host: host.to_owned(),
+            object: self.object,
+            commit: self.commit,
+        })
+    }
+}
+
 /// What a pack brought.
 pub(super) enum Got {
     /// The commit.
@@ -32,7 +53,7 @@ pub(super) enum Got {
 /// The blocking half of a transfer.
 pub(super) struct Job {
     pub(super) mirror: Arc<Mirror>,
-    pub(super) commit: Oid,
+    pub(super) head: Named,
     pub(super) extent: Extent,
     pub(super) limits: Limits,
     pub(super) host: String,
@@ -66,7 +87,7 @@ impl Job {
     ) -> Result<Option<Checkout>, FetchError> {
         let generation = Arc::clone(&opened.generation);
         let held = objects(opened)?;
-        index(
+        let indexed = index(
             &held,
             &generation.packs(),
             pieces,
@@ -75,14 +96,32 @@ impl Job {
             &self.stop,
         )?;
         drop(held);
-        opened
-            .record
-            .cut(&self.boundary.shallow, &self.boundary.unshallow);
-        if !objects(opened)?.exists(self.commit) {
+        let result = self.accept(opened);
+        if result.is_err()
+            && let Some(indexed) = indexed
+        {
+            indexed.remove();
+        }
+        result
+    }
+
+    /// Looks at what a pack brought, and records it.
+    fn accept(mut self, opened: &mut Opened) -> Result<Option<Checkout>, FetchError> {
+        let odb = objects(opened)?;
+        let is_there = odb.exists(self.head.commit);
+        // Of commits that are not here it does not matter where their history is cut off.
+        let shallow = &mut self.boundary.shallow;
+        shallow.retain(|id| odb.exists_ext(*id, OdbLookupFlags::NO_REFRESH));
+        opened.record.cut(shallow, &self.boundary.unshallow);
+        drop(odb);
+        if !is_there {
             return Ok(None);
         }
-        let checkout = complete(self.mirror, opened, self.commit, self.extent, self.limits)?;
-        opened.record.add(self.commit);
+        let generation = Arc::clone(&opened.generation);
+        let Named { commit, .. } = self.head;
+        let checkout = complete(self.mirror, opened, commit, self.extent, self.limits, &self.stop)?;
+        self.head.check(&checkout, &self.host)?;
+        opened.record.add(commit);
         opened.record.write(generation.directory())?;
         Ok(Some(checkout))
     }
@@ -101,6 +140,7 @@ pub(super) fn complete(
     commit: Oid,
     extent: Extent,
     limits: Limits,
+    stop: &CancellationToken,
 ) -> Result<Checkout, FetchError> {
     let checkout = Checkout::open(mirror, Arc::clone(&opened.generation), commit, limits)?;
     if !opened.verified.contains(&commit) {
@@ -111,7 +151,7 @@ pub(super) fn complete(
             .rev()
             .find(|tip| opened.verified.contains(tip))
             .copied();
-        checkout.verify(base, extent)?;
+        checkout.verify(base, extent, stop)?;
         opened.verified.insert(commit);
     }
     Ok(checkout)

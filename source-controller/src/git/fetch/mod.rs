@@ -25,7 +25,7 @@ use super::protocol::fetch::Pack;
 use super::reference::Reference;
 use super::remote::{DELTA_BYTES_FLAG, Remote};
 use super::selection::Selection;
-use job::Got;
+use job::{Got, Named};
 use transfer::{Attempt, Held, Round};
 
 /// Fetches the commit of `head` and gives a checkout of it. The whole operation, waiting for the mirror included, ends
@@ -165,18 +165,21 @@ impl Fetch<'_> {
     /// Looks whether anything has to travel at all, and into which generation.
     async fn local(&self, mut guard: Guard) -> Result<(Guard, Local), FetchError> {
         let (mirror, limits) = (Arc::clone(self.mirror), self.remote.limits);
-        let Head { commit, object, .. } = *self.head;
-        let extent = self.extent;
+        let (named, extent) = (self.named(), self.extent);
+        let Named { commit, object } = named;
+        let (host, stop) = (self.remote.address.host(), self.stop.clone());
         blocking(move || {
             let mut opened = guard.opened()?;
             if opened.record.tips.contains(&commit) && !opened.generation.is_condemned() {
-                match job::complete(mirror, &mut opened, commit, extent, limits) {
+                match job::complete(mirror, &mut opened, commit, extent, limits, &stop) {
                     // The commit came by another ref: the tag that names it now is still to come.
                     Ok(checkout) if !checkout.holds(object) => return Ok((guard, Local::Behind(opened))),
                     Ok(checkout) => {
+                        named.check(&checkout, &host)?;
                         guard.keep(opened);
                         return Ok((guard, Local::Held(checkout)));
                     }
+                    Err(FetchError::Stopped) => return Err(FetchError::Stopped),
                     Err(error) => {
                         tracing::info!(error = &error as &dyn std::error::Error, "a mirror lost objects");
                         opened.generation.condemn();
@@ -210,6 +213,13 @@ impl Fetch<'_> {
             }));
         }
         attempt
+    }
+
+    const fn named(&self) -> Named {
+        Named {
+            commit: self.head.commit,
+            object: self.head.object,
+        }
     }
 
     const fn is_pinned(&self) -> bool {

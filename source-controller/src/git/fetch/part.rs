@@ -63,7 +63,7 @@ impl Fetch<'_> {
     async fn run_for(&self, selection: &Arc<dyn Selection>) -> Result<Option<Checkout>, FetchError> {
         let mut checkout = self.run().await?;
         for _ in 0..TRIES {
-            let missing = missing(&checkout, selection).await?;
+            let missing = missing(&checkout, selection, &self.stop).await?;
             if missing.is_empty() {
                 return Ok(Some(checkout));
             }
@@ -78,7 +78,7 @@ impl Fetch<'_> {
                 checkout = self.run().await?;
             }
         }
-        match missing(&checkout, selection).await?.first() {
+        match missing(&checkout, selection, &self.stop).await?.first() {
             None => Ok(Some(checkout)),
             Some(id) => Err(FetchError::Read(ReadError::Object {
                 id: *id,
@@ -126,8 +126,11 @@ impl Fetch<'_> {
     }
 }
 
-async fn missing(checkout: &Checkout, selection: &Arc<dyn Selection>) -> Result<Vec<Oid>, FetchError> {
-    let (checkout, selection) = (checkout.clone(), Arc::clone(selection));
-    let missing = blocking(move || checkout.missing(&*selection)).await?;
-    missing.map_err(FetchError::from)
+async fn missing(
+    checkout: &Checkout,
+    selection: &Arc<dyn Selection>,
+    stop: &CancellationToken,
+) -> Result<Vec<Oid>, FetchError> {
+    let (checkout, selection, stop) = (checkout.clone(), Arc::clone(selection), stop.clone());
+    blocking(move || checkout.missing(&*selection, &stop)).await?
 }

@@ -81,7 +81,7 @@ impl Fetch<'_> {
         let (sender, pieces) = mpsc::channel(IN_FLIGHT);
         let job = Job {
             mirror: Arc::clone(self.mirror),
-            commit: self.head.commit,
+            head: self.named(),
             extent: self.extent,
             limits: self.remote.limits,
             host: reply.host().to_owned(),

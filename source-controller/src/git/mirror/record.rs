@@ -74,7 +74,9 @@ impl Record {
     /// Notes where history is cut off now, and where it is no more.
     pub(in super::super) fn cut(&mut self, shallow: &[Oid], unshallow: &[Oid]) {
         self.shallow.extend(shallow);
-        self.shallow.retain(|id| !unshallow.contains(id));
+        for id in unshallow {
+            self.shallow.remove(id);
+        }
     }
 }
 

@@ -83,13 +83,11 @@ impl<'a> Delta<'a> {
             }
         }
         while !bytes.is_empty() {
-            match self.step(bytes, output)? {
-                Some(used) => bytes = bytes.get(used..).unwrap_or_default(),
-                None => {
-                    self.begun.extend_from_slice(bytes);
-                    break;
-                }
-            }
+            let Some(used) = self.step(bytes, output)? else {
+                self.begun.extend_from_slice(bytes);
+                break;
+            };
+            bytes = bytes.get(used..).unwrap_or_default();
         }
         Ok(())
     }

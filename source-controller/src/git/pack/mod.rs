@@ -20,9 +20,10 @@ mod thin;
 mod write;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use git2::{ErrorCode, ObjectType, Odb, Oid};
@@ -70,8 +71,28 @@ impl Bases for Odb<'_> {
     }
 }
 
-/// Indexes one pack as it arrives into the directory `packs`: the number of its objects, the added bases included. A
-/// pack without objects leaves nothing there. Blocks.
+/// A pack on disk.
+#[derive(Debug)]
+pub struct Indexed {
+    /// Its objects, the added bases included.
+    pub objects: usize,
+    /// Its path without an extension.
+    name: PathBuf,
+}
+
+impl Indexed {
+    /// Takes it away again, the index first.
+    pub fn remove(self) {
+        for extension in ["idx", "pack"] {
+            let path = self.name.with_extension(extension);
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(path = %path.display(), %error, "a refused pack stays until its mirror goes");
+            }
+        }
+    }
+}
+
+/// Indexes one pack as it arrives into the directory `packs`. A pack without objects leaves nothing there. Blocks.
 ///
 /// # Errors
 /// The pack is broken or larger than `limits` allow, the bytes ended early, the disk cannot be written, or `stop` was
@@ -82,18 +103,18 @@ pub fn index(
     packs: &Path,
     limits: &Limits,
     stop: &CancellationToken,
-) -> Result<usize, PackError> {
+) -> Result<Option<Indexed>, PackError> {
     let scanned = scan::scan(pieces, packs, limits, stop)?;
     if scanned.table.is_empty() {
-        return Ok(0);
+        return Ok(None);
     }
     let mut resolver = Resolver::new(scanned, limits, stop);
     resolver.resolve()?;
     thin::complete(&mut resolver, bases)?;
     let scanned = resolver.finish()?;
     let objects = scanned.table.len();
-    write::keep(scanned, packs)?;
-    Ok(objects)
+    let name = write::keep(scanned, packs)?;
+    Ok(Some(Indexed { objects, name }))
 }
 
 /// Refuses further work once it is unwanted.

@@ -30,7 +30,8 @@ impl Pieces for Cut {
 
 fn indexed(pack: &[u8], piece: usize, bases: &Odb<'_>, packs: &Path) -> Result<usize, PackError> {
     let (limits, stop) = (Limits::default(), CancellationToken::new());
-    index(&mut Cut::new(pack, piece), bases, packs, &limits, &stop)
+    let indexed = index(&mut Cut::new(pack, piece), bases, packs, &limits, &stop)?;
+    Ok(indexed.map_or(0, |indexed| indexed.objects))
 }
 
 /// The pack and the index in a directory with nothing else.
@@ -68,7 +69,7 @@ fn index_of_git(pack: &[u8]) -> Vec<u8> {
 }
 
 /// What `git pack-objects` writes for these revisions.
-fn packed(repository: &Repository, options: &[&str], revisions: &str) -> Vec<u8> {
+pub(in super::super) fn packed(repository: &Repository, options: &[&str], revisions: &str) -> Vec<u8> {
     let mut child = Command::new("git")
         .arg("-C")
         .arg(repository.path())

@@ -4,7 +4,7 @@
 use std::fs::{self, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
@@ -18,8 +18,9 @@ const READ_ONLY: u32 = 0o444;
 /// Offsets from here on stand in a table of their own.
 const LARGE: u64 = 1 << 31;
 
-/// Keeps the pack and its index, the index last: what has no index is not looked at.
-pub(super) fn keep(scanned: Scanned, packs: &Path) -> Result<(), PackError> {
+/// Keeps the pack and its index, the index last: what has no index is not looked at. Gives their path
+/// without an extension.
+pub(super) fn keep(scanned: Scanned, packs: &Path) -> Result<PathBuf, PackError> {
     let Scanned {
         file, mut table, sum, ..
     } = scanned;
@@ -47,7 +48,7 @@ pub(super) fn keep(scanned: Scanned, packs: &Path) -> Result<(), PackError> {
         // Without its index the pack is of no use.
         let _ = fs::remove_file(name.with_extension("pack"));
     })?;
-    Ok(())
+    Ok(name)
 }
 
 fn place(file: NamedTempFile, path: &Path) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Against the real `git http-backend`, with repositories made by the real `git`.
 
 mod faults;
+mod hostile;
 mod lookup;
 mod mirrors;
 mod names;
@@ -10,6 +11,7 @@ mod pins;
 mod proxies;
 mod redirects;
 mod ssh;
+mod tags;
 mod tls;
 mod transfer;
 mod trees;
