@@ -1,10 +1,10 @@
 //! What a cluster's controller-manager does and users rely on: dependents follow their owners, namespaces empty and go.
 //!
-//! It is level-triggered: after a change that can matter, the whole state is looked at and the steps that are due are
+//! After a change the objects that it can matter to are looked at, at the start all of them, and the steps that are due are
 //! taken, each guarded by the uid it was decided for. [`steps`] is pure.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::BTreeSet,
     sync::{Arc, Weak},
 };
 
@@ -13,21 +13,33 @@ use serde_json::Value;
 use crate::{
     meta,
     resource::{Family, Registry},
-    service::{Api, ORPHAN, decide_deletion, settle},
+    service::{Api, FOREGROUND, ORPHAN, Propagation, decide_deletion, settle},
     store::{Change, Key, State, Verb, Write},
 };
 
-/// One thing to do.
+/// One thing to do with the object of a uid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
-    /// Delete an object: its owners are gone, or its namespace goes.
-    Delete(Key, String),
+struct Step {
+    key: Key,
+    uid: String,
+    action: Action,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Action {
+    /// Delete it: its owners are gone or wait for it, or its namespace goes.
+    Delete(Option<Propagation>),
+    /// Remove it from the store: its namespace goes, and its kind is not served any more.
+    Remove,
     /// Take these owners out of its references.
-    Disown(Key, String, Vec<String>),
-    /// Its dependents are let go.
-    ReleaseOrphans(Key, String),
+    Disown(Vec<String>),
+    /// No owner waits for it any more: one of its own dependents waits for that owner.
+    Unblock,
+    /// What this finalizer stands for is done.
+    Release(&'static str),
     /// The namespace is empty.
-    FinishNamespace(Key, String),
+    FinishNamespace,
 }
 
 /// Runs until the server is dropped or stopped.
@@ -56,151 +68,199 @@ pub(crate) async fn run(api: Weak<Api>) {
     }
 }
 
-/// The steps that are due, if anything since `seen` can have made one.
+/// The steps that are due after the changes since `seen`.
 fn look(api: &Api, seen: u64) -> (Vec<Step>, u64) {
     let state = api.store.read();
-    let matters = state
-        .changes_since(seen)
-        .map_or(true, |changes| changes.iter().any(|change| matters(change)));
-    (
-        if matters {
-            steps(&state, &api.registry)
-        } else {
-            Vec::new()
-        },
-        state.revision(),
-    )
+    let view = View {
+        state: &state,
+        registry: &api.registry,
+        namespaces: namespaces(&api.registry),
+    };
+    let candidates: BTreeSet<Key> = match state.changes_since(seen) {
+        Ok(changes) => changes.iter().flat_map(|change| view.touched(change)).collect(),
+        Err(_) => state.keys().cloned().collect(),
+    };
+    let due = candidates.iter().flat_map(|key| view.steps(key)).collect();
+    (due, state.revision())
 }
 
-fn matters(change: &Change) -> bool {
-    let owners = |object: &Arc<Value>| object["metadata"]["ownerReferences"].clone();
-    change.verb == Verb::Remove
-        || meta::is_deleting(&change.object)
-        || owners(&change.object) != change.before.as_ref().map_or(Value::Null, owners)
-}
-
-/// What is due in a state.
-fn steps(state: &State, registry: &Registry) -> Vec<Step> {
-    let alive: HashSet<&str> = state.all().map(|(_, object)| meta::uid(object)).collect();
-    let namespaces = registry
+/// What the store calls namespaces.
+fn namespaces(registry: &Registry) -> String {
+    registry
         .by_family(Family::Namespace)
         .map(|resource| resource.id())
-        .unwrap_or_default();
-    let terminating: HashMap<&str, &Value> = state
-        .all()
-        .filter(|(key, object)| key.resource == namespaces && meta::is_deleting(object))
-        .map(|(key, object)| (key.name.as_str(), &**object))
-        .collect();
-    let mut due = Vec::new();
-    let mut occupied: HashSet<&str> = HashSet::new();
-    for (key, object) in state.all() {
-        let uid = || meta::uid(object).to_owned();
-        if terminating.contains_key(key.namespace.as_str()) {
-            occupied.insert(&key.namespace);
-            if !meta::is_deleting(object) {
-                due.push(Step::Delete(key.clone(), uid()));
-                continue;
+        .unwrap_or_default()
+}
+
+/// A state, to decide in.
+struct View<'a> {
+    state: &'a State,
+    registry: &'a Registry,
+    namespaces: String,
+}
+
+impl View<'_> {
+    /// The objects whose steps a change can have made due.
+    fn touched(&self, change: &Change) -> Vec<Key> {
+        let owners = |object: &Arc<Value>| object["metadata"]["ownerReferences"].clone();
+        let removed = change.verb == Verb::Remove;
+        let deleting = meta::is_deleting(&change.object);
+        let namespace = Key::new(self.namespaces.clone(), "", &change.key.namespace);
+        let in_going = self.is_deleting(&namespace);
+        let same_owners = owners(&change.object) == change.before.as_ref().map_or(Value::Null, owners);
+        if !removed && !deleting && !in_going && same_owners {
+            return Vec::new();
+        }
+        let mut touched = vec![change.key.clone(), namespace];
+        touched.extend(self.state.dependents(meta::uid(&change.object)).cloned());
+        // Those that wait for it, before and after.
+        for object in change.before.iter().chain([&change.object]) {
+            let uids = meta::owners(object)
+                .iter()
+                .filter_map(|owner| owner["uid"].as_str());
+            touched.extend(uids.filter_map(|uid| self.state.place(uid)).cloned());
+        }
+        if deleting && change.key.resource == self.namespaces {
+            touched.extend(self.state.in_namespace(&change.key.name));
+        }
+        touched
+    }
+
+    fn is_deleting(&self, key: &Key) -> bool {
+        self.state
+            .get(key)
+            .is_some_and(|object| meta::is_deleting(object))
+    }
+
+    /// What is due for one object.
+    fn steps(&self, key: &Key) -> Vec<Step> {
+        let Some(object) = self.state.get(key) else {
+            return Vec::new();
+        };
+        let step = |action| Step {
+            key: key.clone(),
+            uid: meta::uid(object).to_owned(),
+            action,
+        };
+        let deleting = meta::is_deleting(object);
+        if deleting && key.resource == self.namespaces {
+            let waits = object["spec"]["finalizers"][0].is_string();
+            let empty = waits && self.state.in_namespace(&key.name).is_empty();
+            return empty.then(|| step(Action::FinishNamespace)).into_iter().collect();
+        }
+        if self.is_deleting(&Key::new(self.namespaces.clone(), "", &key.namespace)) {
+            if self.registry.by_id(&key.resource).is_none() {
+                return vec![step(Action::Remove)];
+            }
+            if !deleting {
+                return vec![step(Action::Delete(None))];
             }
         }
-        if meta::is_deleting(object) && meta::finalizers(object).contains(&ORPHAN) {
-            due.extend(release(state, key, object));
+        if !deleting {
+            return self.orphaned(object).into_iter().map(step).collect();
         }
-        due.extend(orphaned(key, object, &alive, registry));
-    }
-    for (name, namespace) in terminating {
-        if !occupied.contains(name) && namespace["spec"]["finalizers"][0].is_string() {
-            let key = Key::new(namespaces.clone(), "", name);
-            due.push(Step::FinishNamespace(key, meta::uid(namespace).to_owned()));
+        let finalizers = meta::finalizers(object);
+        if finalizers.contains(&ORPHAN) {
+            let mut due = self.disown_dependents(meta::uid(object));
+            due.push(step(Action::Release(ORPHAN)));
+            return due;
         }
+        if finalizers.contains(&FOREGROUND) && !self.is_blocked(meta::uid(object)) {
+            return vec![step(Action::Release(FOREGROUND))];
+        }
+        Vec::new()
     }
-    due
-}
 
-/// Dependents of an object that wants to leave them behind, and then itself.
-fn release(state: &State, key: &Key, object: &Value) -> Vec<Step> {
-    let uid = meta::uid(object);
-    let depends = |object: &Value| meta::owners(object).iter().any(|owner| owner["uid"] == uid);
-    let mut due: Vec<Step> = state
-        .all()
-        .filter(|(_, other)| depends(other))
-        .map(|(key, other)| Step::Disown(key.clone(), meta::uid(other).to_owned(), vec![uid.to_owned()]))
-        .collect();
-    due.push(Step::ReleaseOrphans(key.clone(), uid.to_owned()));
-    due
-}
-
-/// An object without living owners goes; one with some lets go of the others. Owners of kinds that are not served
-/// cannot be looked up and count as living.
-fn orphaned(key: &Key, object: &Value, alive: &HashSet<&str>, registry: &Registry) -> Option<Step> {
-    let owners = meta::owners(object);
-    if owners.is_empty() || meta::is_deleting(object) {
-        return None;
+    /// Lets the dependents of an object go that wants to leave them behind.
+    fn disown_dependents(&self, uid: &str) -> Vec<Step> {
+        let dependents = self.state.dependents(uid);
+        dependents
+            .filter_map(|key| Some((key, self.state.get(key)?)))
+            .map(|(key, object)| Step {
+                key: key.clone(),
+                uid: meta::uid(object).to_owned(),
+                action: Action::Disown(vec![uid.to_owned()]),
+            })
+            .collect()
     }
-    let text = |owner: &Value, field: &str| owner[field].as_str().unwrap_or("").to_owned();
-    let gone: Vec<String> = owners
-        .iter()
-        .filter(|owner| {
-            let version = text(owner, "apiVersion");
-            let group = version.split_once('/').map_or("", |(group, _)| group);
-            registry.by_kind(group, &text(owner, "kind")).is_some()
-                && !alive.contains(text(owner, "uid").as_str())
+
+    /// Whether a dependent is there that its owner has to wait for.
+    fn is_blocked(&self, uid: &str) -> bool {
+        self.state.dependents(uid).any(|key| {
+            let references = self.state.get(key).map_or(&[][..], |object| meta::owners(object));
+            references
+                .iter()
+                .any(|owner| owner["uid"] == uid && owner["blockOwnerDeletion"] == true)
         })
-        .map(|owner| text(owner, "uid"))
-        .collect();
-    let uid = meta::uid(object).to_owned();
-    match gone.len() {
-        0 => None,
-        all if all == owners.len() => Some(Step::Delete(key.clone(), uid)),
-        _ => Some(Step::Disown(key.clone(), uid, gone)),
+    }
+
+    /// An object without living owners goes; one with some lets go of the others. Owners of kinds that are not served
+    /// cannot be looked up and count as living.
+    fn orphaned(&self, object: &Value) -> Vec<Action> {
+        let owners = meta::owners(object);
+        let (mut living, mut waiting, mut others) = (0, 0, Vec::new());
+        for owner in owners {
+            let text = |field: &str| owner[field].as_str().unwrap_or("");
+            let place = self.state.place(text("uid"));
+            let version = text("apiVersion");
+            let group = version.split_once('/').map_or("", |(group, _)| group);
+            match place {
+                Some(key) if self.waits_for_dependents(key) => {
+                    waiting += 1;
+                    others.push(text("uid").to_owned());
+                }
+                None if self.registry.by_kind(group, text("kind")).is_some() => {
+                    others.push(text("uid").to_owned());
+                }
+                _ => living += 1,
+            }
+        }
+        if others.is_empty() {
+            return Vec::new();
+        }
+        if living > 0 {
+            return vec![Action::Disown(others)];
+        }
+        let mut dependents = self.state.dependents(meta::uid(object)).peekable();
+        if waiting == 0 || dependents.peek().is_none() {
+            return vec![Action::Delete(None)];
+        }
+        let mut due = Vec::new();
+        if dependents.any(|key| self.waits_for_dependents(key)) {
+            due.push(Action::Unblock); // a circle
+        }
+        due.push(Action::Delete(Some(Propagation::Foreground)));
+        due
+    }
+
+    fn waits_for_dependents(&self, key: &Key) -> bool {
+        self.state
+            .get(key)
+            .is_some_and(|object| meta::is_deleting(object) && meta::finalizers(object).contains(&FOREGROUND))
     }
 }
 
 /// Takes one step; false when the store refused.
 async fn take(api: &Api, step: Step) -> bool {
-    let (Step::Delete(key, uid)
-    | Step::Disown(key, uid, _)
-    | Step::ReleaseOrphans(key, uid)
-    | Step::FinishNamespace(key, uid)) = &step;
-    let Some(resource) = api.registry.by_id(&key.resource).cloned() else {
-        return true;
-    };
-    let (at, uid) = (key.clone(), uid.clone());
-    let outcome = api.store.write(key.clone(), move |state| {
-        let Some(object) = state.get(&at) else {
+    let resource = api.registry.by_id(&step.key.resource).cloned();
+    let key = step.key.clone();
+    let outcome = api.store.write(key, move |state| {
+        let Some(object) = state.get(&step.key) else {
             return Ok(Write::Keep(Arc::default()));
         };
-        if meta::uid(object) != uid {
+        if meta::uid(object) != step.uid {
             return Ok(Write::Keep(object.clone()));
         }
-        let mut changed = Value::clone(object);
-        match step {
-            Step::Delete(..) => return Ok(decide_deletion(&resource, object, false)),
-            Step::Disown(_, _, gone) => {
-                let mut owners = meta::owners(object).to_vec();
-                owners.retain(|owner| !gone.iter().any(|uid| owner["uid"] == uid.as_str()));
-                let owners = if owners.is_empty() {
-                    Value::Null
-                } else {
-                    owners.into()
-                };
-                meta::set(&mut changed, "ownerReferences", owners);
-            }
-            Step::ReleaseOrphans(..) => {
-                let kept: Vec<&str> = meta::finalizers(object)
-                    .into_iter()
-                    .filter(|name| *name != ORPHAN)
-                    .collect();
-                meta::set(
-                    &mut changed,
-                    "finalizers",
-                    if kept.is_empty() { Value::Null } else { kept.into() },
-                );
-            }
-            Step::FinishNamespace(..) => {
-                changed["spec"] = Value::Object(serde_json::Map::new());
-            }
+        let Some(resource) = resource else {
+            return Ok(match step.action {
+                Action::Remove => Write::Remove(Value::clone(object)),
+                _ => Write::Keep(object.clone()),
+            });
+        };
+        if let Action::Delete(propagation) = step.action {
+            return Ok(decide_deletion(&resource, object, propagation));
         }
-        Ok(settle(&resource, changed, object))
+        Ok(settle(&resource, changed(object, step.action), object))
     });
     match outcome.await {
         Ok(_) => true,
@@ -212,4 +272,37 @@ async fn take(api: &Api, step: Step) -> bool {
             false
         }
     }
+}
+
+/// The object after a step that changes it.
+fn changed(object: &Arc<Value>, action: Action) -> Value {
+    let mut changed = Value::clone(object);
+    let or_null = |list: Vec<Value>| if list.is_empty() { Value::Null } else { list.into() };
+    match action {
+        Action::Disown(gone) => {
+            let mut owners = meta::owners(object).to_vec();
+            owners.retain(|owner| !gone.iter().any(|uid| owner["uid"] == uid.as_str()));
+            meta::set(&mut changed, "ownerReferences", or_null(owners));
+        }
+        Action::Unblock => {
+            let mut owners = meta::owners(object).to_vec();
+            for owner in &mut owners {
+                owner["blockOwnerDeletion"] = false.into();
+            }
+            meta::set(&mut changed, "ownerReferences", owners.into());
+        }
+        Action::Release(finalizer) => {
+            let kept = meta::finalizers(object)
+                .into_iter()
+                .filter(|name| *name != finalizer);
+            meta::set(
+                &mut changed,
+                "finalizers",
+                or_null(kept.map(Value::from).collect()),
+            );
+        }
+        Action::FinishNamespace => changed["spec"] = Value::Object(serde_json::Map::new()),
+        Action::Delete(_) | Action::Remove => {}
+    }
+    changed
 }

@@ -4,16 +4,17 @@
 //! in-process [`kube::Client`]; [`Embedded::serve`] puts the same API on a socket, over TLS, for `kubectl` and other programs.
 //!
 //! # What is served
-//! Namespaces, Secrets, ConfigMaps, Events, ServiceAccounts (core/v1), Leases (coordination.k8s.io/v1), the definitions
-//! themselves (apiextensions.k8s.io/v1, read-only) and every version of the custom resources given at build.
+//! Namespaces, Secrets, ConfigMaps, Events, ServiceAccounts (core/v1), Events (events.k8s.io/v1), Leases
+//! (coordination.k8s.io/v1), self reviews (authentication.k8s.io/v1, authorization.k8s.io/v1), the definitions themselves
+//! (apiextensions.k8s.io/v1, read-only) and every version of the custom resources given at build.
 //!
 //! # Deviations from kube-apiserver
 //! * `managedFields` are not kept: there is no server-side apply (415), so nothing would read them.
 //! * Lists are never chunked: `limit` is ignored, which the API allows, and a `continue` token is refused.
-//! * Foreground deletion is refused by a Status that names it; aggregated discovery is answered with the plain one.
+//! * Aggregated discovery is answered with the plain one.
 //! * Protobuf is read for the kinds that `kubectl create` sends in it, and never written: every client reads JSON too.
 //! * Garbage collection and namespace deletion, a cluster's controller-manager, run inside the server.
-//! * There is one user; RBAC objects and access reviews are not served.
+//! * There is one user, who may do everything; RBAC objects are not served.
 
 mod admit;
 mod age;
@@ -29,7 +30,8 @@ mod serve;
 mod server;
 mod service;
 mod store;
+mod upkeep;
 
 pub use serve::{ServeError, Serving};
 pub use server::{BuildError, Builder, Embedded, Server};
-pub use store::{Store, StoreError};
+pub use store::{BadRecord, Inspection, StorageHealth, Store, StoreError, discard, inspect};

@@ -8,11 +8,13 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use http::{Request, Response};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::client::Body;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -20,7 +22,8 @@ use crate::{
     resource::Registry,
     serve::{self, ServeError, Serving},
     service::{Api, ResponseBody},
-    store::Store,
+    store::{StorageHealth, Store},
+    upkeep,
 };
 
 /// Where a server begins.
@@ -32,6 +35,7 @@ pub struct Server;
 pub struct Builder {
     crds: Vec<CustomResourceDefinition>,
     store: Store,
+    event_lifetime: Duration,
 }
 
 /// A server that cannot be built.
@@ -68,6 +72,7 @@ impl Server {
         Builder {
             crds: Vec::new(),
             store: Store::memory(),
+            event_lifetime: upkeep::EVENT_LIFETIME,
         }
     }
 }
@@ -84,6 +89,13 @@ impl Builder {
     #[must_use]
     pub fn store(mut self, store: Store) -> Self {
         self.store = store;
+        self
+    }
+
+    /// Removes Events this long after they were last seen (one hour, as kube-apiserver's `--event-ttl`).
+    #[must_use]
+    pub const fn event_lifetime(mut self, lifetime: Duration) -> Self {
+        self.event_lifetime = lifetime;
         self
     }
 
@@ -107,6 +119,7 @@ impl Builder {
         });
         crate::seed::plant(&api, &self.crds).map_err(|error| BuildError::Seed(error.message().to_owned()))?;
         runtime.spawn(gc::run(Arc::downgrade(&api)));
+        runtime.spawn(upkeep::run(Arc::downgrade(&api), self.event_lifetime));
         Ok(Embedded { api })
     }
 }
@@ -127,6 +140,12 @@ impl Embedded {
     /// When the address cannot be bound, or the directory cannot be read or written.
     pub async fn serve(&self, addr: SocketAddr, dir: &Path) -> Result<Serving, ServeError> {
         serve::serve(self.clone(), addr, dir).await
+    }
+
+    /// How the store takes writes, now and later.
+    #[must_use]
+    pub fn storage(&self) -> watch::Receiver<StorageHealth> {
+        self.api.store.health()
     }
 
     /// Ends every watch and the server's own tasks. Objects can still be read and written.

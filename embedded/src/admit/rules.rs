@@ -46,7 +46,7 @@ pub(super) fn decode(resource: &Resource, object: &Value) -> Result<(), String> 
         Family::Namespace => typed::<Namespace>(object),
         Family::ServiceAccount => typed::<ServiceAccount>(object),
         Family::Lease => typed::<Lease>(object),
-        Family::Custom | Family::Definition => Ok(()),
+        Family::Custom | Family::Definition | Family::Review => Ok(()),
     };
     typed.map_err(|error| error.to_string())
 }

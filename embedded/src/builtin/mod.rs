@@ -2,8 +2,11 @@
 
 mod rules;
 
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SelfSubjectRulesReview};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::events;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -28,6 +31,10 @@ pub fn definitions() -> Map<String, Value> {
     add::<Event>(&mut generator);
     add::<ServiceAccount>(&mut generator);
     add::<Lease>(&mut generator);
+    add::<events::v1::Event>(&mut generator);
+    add::<SelfSubjectReview>(&mut generator);
+    add::<SelfSubjectAccessReview>(&mut generator);
+    add::<SelfSubjectRulesReview>(&mut generator);
     add::<CustomResourceDefinition>(&mut generator);
     add::<ObjectMeta>(&mut generator);
     add::<ListMeta>(&mut generator);
@@ -44,6 +51,9 @@ pub fn definition_name(group: &str, version: &str, kind: &str) -> Option<String>
     let package = match group {
         "" => "io.k8s.api.core",
         "coordination.k8s.io" => "io.k8s.api.coordination",
+        "events.k8s.io" => "io.k8s.api.events",
+        "authentication.k8s.io" => "io.k8s.api.authentication",
+        "authorization.k8s.io" => "io.k8s.api.authorization",
         "apiextensions.k8s.io" => "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
         _ => return None,
     };

@@ -70,6 +70,21 @@ fn of_core() -> Vec<Resource> {
 fn of_groups() -> Vec<Resource> {
     vec![
         Resource {
+            group: "events.k8s.io".into(),
+            ..core("Event", "events", "ev", Family::Event, event_columns())
+        },
+        review("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews"),
+        review(
+            "authorization.k8s.io",
+            "SelfSubjectAccessReview",
+            "selfsubjectaccessreviews",
+        ),
+        review(
+            "authorization.k8s.io",
+            "SelfSubjectRulesReview",
+            "selfsubjectrulesreviews",
+        ),
+        Resource {
             group: "coordination.k8s.io".into(),
             ..core(
                 "Lease",
@@ -98,6 +113,14 @@ fn of_groups() -> Vec<Resource> {
             )
         },
     ]
+}
+
+fn review(group: &str, kind: &str, plural: &str) -> Resource {
+    Resource {
+        group: group.into(),
+        namespaced: false,
+        ..core(kind, plural, "", Family::Review, Vec::new())
+    }
 }
 
 fn core(kind: &str, plural: &str, short: &str, family: Family, columns: Vec<Column>) -> Resource {

@@ -37,6 +37,8 @@ pub(crate) enum Family {
     ServiceAccount,
     /// coordination.k8s.io Lease.
     Lease,
+    /// A question about the client itself, which is answered and not stored.
+    Review,
 }
 
 /// One version of one kind.
@@ -146,8 +148,12 @@ impl Resource {
 
     /// What discovery lists.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
-        if self.is_writable() {
-            &[
+        match self.family {
+            Family::Definition => &["get", "list", "watch"],
+            Family::Review => &["create"],
+            // As kube-apiserver: namespaces go one by one.
+            Family::Namespace => &["create", "delete", "get", "list", "patch", "update", "watch"],
+            _ => &[
                 "create",
                 "delete",
                 "deletecollection",
@@ -156,9 +162,7 @@ impl Resource {
                 "patch",
                 "update",
                 "watch",
-            ]
-        } else {
-            &["get", "list", "watch"]
+            ],
         }
     }
 

@@ -22,6 +22,7 @@ mod pattern;
 mod prune;
 mod rule;
 mod structure;
+pub mod swagger;
 pub mod text;
 
 use serde_json::Value;

@@ -62,6 +62,13 @@ impl Credentials {
         } else {
             let (cert, key) = create_ca().map_err(|error| ServeError::Tls(error.to_string()))?;
             let token = create_token();
+            // Written last, the token says that the others belong together.
+            match fs::remove_file(&token_path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(in_file(&token_path, source));
+                }
+                _ => sync_directory(dir).map_err(|source| in_file(dir, source))?,
+            }
             for (path, text) in [(&key_path, &key), (&cert_path, &cert), (&token_path, &token)] {
                 write_private(path, text).map_err(|source| in_file(path, source))?;
             }
@@ -117,7 +124,13 @@ pub(super) fn write_private(path: &Path, text: &str) -> io::Result<()> {
         .open(&temporary)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&temporary, path)
+    fs::rename(&temporary, path)?;
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Makes the names in a directory durable.
+fn sync_directory(dir: &Path) -> io::Result<()> {
+    fs::File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]
@@ -154,5 +167,22 @@ mod tests {
         for file in ["ca.crt", "ca.key", "token"] {
             assert_eq!(mode(&format!("a/b/{file}")), 0o600, "{file}");
         }
+    }
+
+    #[test]
+    fn credentials_of_two_runs_are_never_mixed() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Credentials::load_or_create(dir.path()).unwrap();
+        // As a program leaves them that ends between two of its writes.
+        fs::remove_file(dir.path().join("ca.key")).unwrap();
+        let tombstone = dir.path().join("ca.new");
+        fs::create_dir_all(tombstone.join("x")).unwrap();
+        assert!(Credentials::load_or_create(dir.path()).is_err());
+        fs::remove_dir_all(&tombstone).unwrap();
+        let old_token = fs::read_to_string(dir.path().join("token"));
+        assert!(old_token.is_err(), "{old_token:?} would be taken with a new key");
+        let next = Credentials::load_or_create(dir.path()).unwrap();
+        assert_ne!(first.ca_pem, next.ca_pem);
+        assert_ne!(first.token.reveal(), next.token.reveal());
     }
 }

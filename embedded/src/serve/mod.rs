@@ -2,6 +2,8 @@
 
 mod credentials;
 mod kubeconfig;
+mod pending;
+mod stream;
 mod tls;
 
 use std::{
@@ -17,7 +19,7 @@ use std::{
 use http::{Request, header::AUTHORIZATION};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
+    rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
 };
 use tokio::{
@@ -27,14 +29,26 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::credentials::{Credentials, Token};
+use self::{
+    credentials::{Credentials, Token},
+    pending::{PendingConnection, PendingConnections},
+    stream::TimedWrites,
+};
 use crate::{
     server::Embedded,
     service::{StatusError, failure},
 };
 
-/// A handshake that takes longer is dropped: it would hold a task for nothing.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A connection that has not shown the token in this time is dropped, be it in its handshake.
+const AUTHENTICATION: Duration = Duration::from_secs(10);
+/// So many connections may wait for that at a time.
+const PENDING: usize = 128;
+/// From the start of a request's head to its end, and from one request to the next.
+const HEADERS: Duration = Duration::from_secs(60);
+/// An HTTP/2 client is asked for a sign of life after this time, and has as long to give it.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// A write that makes no progress in this time ends the connection.
+const WRITE: Duration = Duration::from_secs(30);
 /// Connections may finish what they do this long after the stop.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -105,6 +119,7 @@ pub(crate) async fn serve(embedded: Embedded, addr: SocketAddr, dir: &Path) -> R
         acceptor: TlsAcceptor::from(Arc::new(config)),
         embedded,
         token: Arc::new(credentials.token),
+        pending: PendingConnections::new(PENDING),
         stop: stop.clone(),
     };
     let task = Some(tokio::spawn(listening.run()));
@@ -135,6 +150,7 @@ struct Listening {
     acceptor: TlsAcceptor,
     embedded: Embedded,
     token: Arc<Token>,
+    pending: Arc<PendingConnections>,
     stop: CancellationToken,
 }
 
@@ -166,21 +182,29 @@ impl Listening {
     fn connection(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
         let (acceptor, embedded) = (self.acceptor.clone(), self.embedded.clone());
         let (token, stop) = (self.token.clone(), self.stop.clone());
+        let pending = Arc::new(self.pending.enter());
         async move {
             // Small answers must not wait for more.
             drop(stream.set_nodelay(true));
-            let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
-                return;
+            let expired = pending.ended(AUTHENTICATION);
+            let mut expired = pin!(expired);
+            let accepted = tokio::select! {
+                accepted = acceptor.accept(stream) => accepted,
+                () = &mut expired => return,
             };
-            let until = stop.clone();
+            let Ok(stream) = accepted else { return };
+            let (until, shown) = (stop.clone(), pending.clone());
             let service = service_fn(move |request: Request<Incoming>| {
                 let (embedded, token, stop) = (embedded.clone(), token.clone(), stop.clone());
-                async move { Ok::<_, Infallible>(answer(&embedded, &token, &stop, request).await) }
+                let pending = shown.clone();
+                async move { Ok::<_, Infallible>(answer(&embedded, &token, &pending, &stop, request).await) }
             });
-            let builder = auto::Builder::new(TokioExecutor::new());
-            let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+            let builder = builder();
+            let stream = TokioIo::new(TimedWrites::new(stream, WRITE));
+            let mut connection = pin!(builder.serve_connection(stream, service));
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
+                () = expired => return,
                 () = until.cancelled() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
@@ -193,9 +217,25 @@ impl Listening {
     }
 }
 
+/// HTTP with bounds in time.
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE);
+    builder
+}
+
 async fn answer(
     embedded: &Embedded,
     token: &Token,
+    pending: &PendingConnection,
     stop: &CancellationToken,
     request: Request<Incoming>,
 ) -> http::Response<crate::service::ResponseBody> {
@@ -206,5 +246,6 @@ async fn answer(
     if !token.is_given_by(given.unwrap_or_default()) {
         return failure(&StatusError::unauthorized());
     }
+    pending.authenticate();
     crate::service::until(embedded.answer(request).await, stop.clone())
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::{Api, StatusError, negotiate::Wanted, query::Query, route::Objects};
+use super::{Api, StatusError, event, negotiate::Wanted, query::Query, route::Objects};
 use crate::{
     admit::Part,
     meta,
@@ -16,7 +16,10 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) api: Arc<Api>,
+    /// The kind that is stored.
     pub(crate) resource: Arc<Resource>,
+    /// The kind that was asked for: another one for `events.k8s.io`, which shows Events of the core group.
+    pub(crate) shown: Arc<Resource>,
     pub(crate) at: Objects,
     pub(crate) query: Query,
     pub(crate) wanted: Wanted,
@@ -44,6 +47,7 @@ impl Call {
     pub(crate) fn new(
         api: Arc<Api>,
         resource: Arc<Resource>,
+        shown: Arc<Resource>,
         at: Objects,
         query: Query,
         wanted: Wanted,
@@ -55,6 +59,7 @@ impl Call {
         Self {
             api,
             resource,
+            shown,
             at,
             query,
             wanted,
@@ -100,9 +105,19 @@ impl Call {
         }
     }
 
+    /// A stored object in the version that was asked for, with the fields of the stored kind: what columns read.
+    pub(crate) fn versioned(&self, object: &Arc<Value>) -> Arc<Value> {
+        present(&self.resource, object)
+    }
+
     /// A stored object in the version that was asked for.
     pub(crate) fn present(&self, object: &Arc<Value>) -> Arc<Value> {
-        present(&self.resource, object)
+        let object = self.versioned(object);
+        if self.resource.group == self.shown.group {
+            object
+        } else {
+            Arc::new(event::shown(&object))
+        }
     }
 }
 

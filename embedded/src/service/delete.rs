@@ -15,13 +15,30 @@ use crate::{
 
 /// The finalizer that stands for "let go of the dependents first"; the garbage collector removes it.
 pub(crate) const ORPHAN: &str = "orphan";
+/// The finalizer that stands for "the dependents go first"; the garbage collector removes it.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// Namespaces that every server has. Clients rely on them.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// What becomes of the dependents of a deleted object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    /// They go after it.
+    Background,
+    /// They go before it.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
 
 /// What the client asked for, from the query and meta/v1 `DeleteOptions`.
 #[derive(Clone, Debug, Default)]
 struct Options {
     uid: String,
     resource_version: String,
-    orphan: bool,
+    /// `None` where neither request nor finalizers say; then they go after it.
+    propagation: Option<Propagation>,
     dry_run: bool,
 }
 
@@ -86,7 +103,10 @@ async fn remove(call: &Call, key: Key, options: Options) -> Result<Arc<Value>, S
             .get(&at)
             .ok_or_else(|| StatusError::not_found(&resource, &at.name))?;
         check_preconditions(&resource, object, &options)?;
-        Ok(decide(&resource, object, options.orphan))
+        if resource.family == Family::Namespace && IMMORTAL.contains(&at.name.as_str()) {
+            return Err(StatusError::immortal(&resource, &at.name));
+        }
+        Ok(decide(&resource, object, options.propagation))
     })
     .await
 }
@@ -110,19 +130,25 @@ fn check_preconditions(resource: &Resource, object: &Value, options: &Options) -
 }
 
 /// An object that something holds is marked, any other goes. A namespace is held by its content.
-pub(crate) fn decide(resource: &Resource, object: &Arc<Value>, orphan: bool) -> Write {
+pub(crate) fn decide(resource: &Resource, object: &Arc<Value>, propagation: Option<Propagation>) -> Write {
     let mut marked = Value::clone(object);
-    let mut finalizers: Vec<Value> = meta::finalizers(object).into_iter().map(Value::from).collect();
-    if orphan && !finalizers.iter().any(|name| name == ORPHAN) {
-        finalizers.push(ORPHAN.into());
-        meta::set(&mut marked, "finalizers", finalizers.clone().into());
-    }
+    let finalizers = finalizers(resource, object, propagation);
+    let list = if finalizers.is_empty() {
+        Value::Null
+    } else {
+        finalizers.clone().into()
+    };
+    meta::set(&mut marked, "finalizers", list);
     let held_by_content = resource.family == Family::Namespace && object["spec"]["finalizers"][0].is_string();
     if finalizers.is_empty() && !held_by_content {
         return Write::Remove(marked);
     }
     if meta::is_deleting(object) {
-        return Write::Keep(object.clone());
+        return if marked == **object {
+            Write::Keep(object.clone())
+        } else {
+            Write::Put(marked)
+        };
     }
     meta::set(&mut marked, "deletionTimestamp", meta::now().into());
     if resource.family == Family::Namespace {
@@ -134,6 +160,26 @@ pub(crate) fn decide(resource: &Resource, object: &Arc<Value>, orphan: bool) -> 
         meta::set(&mut marked, "generation", json!(generation + 1));
     }
     Write::Put(marked)
+}
+
+/// The finalizers of a deleted object: the two that stand for a propagation are set as the request says, or stay.
+fn finalizers(resource: &Resource, object: &Value, propagation: Option<Propagation>) -> Vec<String> {
+    let held = meta::finalizers(object);
+    let stands = |name: &str| matches!(name, ORPHAN | FOREGROUND);
+    let mut finalizers: Vec<String> = held
+        .iter()
+        .filter(|name| propagation.is_none() || !stands(name))
+        .map(|name| (*name).to_owned())
+        .collect();
+    match propagation {
+        Some(Propagation::Orphan) => finalizers.push(ORPHAN.into()),
+        // A namespace goes with its content whatever is asked.
+        Some(Propagation::Foreground) if resource.family != Family::Namespace => {
+            finalizers.push(FOREGROUND.into());
+        }
+        _ => {}
+    }
+    finalizers
 }
 
 fn options(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Options, StatusError> {
@@ -152,15 +198,17 @@ fn options(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Options, St
         let cause = Cause::invalid("propagationPolicy", &policy, why);
         return Err(StatusError::invalid_delete_options(cause));
     }
-    let orphan = match policy.as_str() {
-        "" => given["orphanDependents"] == true,
-        "Background" => false,
-        "Orphan" => true,
-        "Foreground" => {
-            return Err(StatusError::bad_request(
-                "foreground deletion is not supported by this server: use propagationPolicy Background or Orphan",
-            ));
-        }
+    let propagation = match policy.as_str() {
+        "" => given["orphanDependents"].as_bool().map(|orphan| {
+            if orphan {
+                Propagation::Orphan
+            } else {
+                Propagation::Background
+            }
+        }),
+        "Background" => Some(Propagation::Background),
+        "Orphan" => Some(Propagation::Orphan),
+        "Foreground" => Some(Propagation::Foreground),
         other => {
             let supported = ["Foreground", "Background", "Orphan", "nil"];
             let cause = Cause::not_supported("propagationPolicy", other, &supported);
@@ -174,7 +222,7 @@ fn options(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Options, St
     Ok(Options {
         uid: text(&given["preconditions"]["uid"]),
         resource_version: text(&given["preconditions"]["resourceVersion"]),
-        orphan,
+        propagation,
         dry_run,
     })
 }

@@ -4,13 +4,14 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::{
-    StatusError,
+    Api, StatusError,
     respond::{self, ResponseBody},
     route::Target,
 };
 use crate::{
     resource::{Registry, Resource},
-    schema::openapi,
+    schema::{openapi, swagger},
+    store::StorageHealth,
 };
 
 /// The Kubernetes version whose API this is.
@@ -18,9 +19,14 @@ const MAJOR: &str = "1";
 const MINOR: &str = "34";
 
 /// The answer to a GET that is not about objects.
-pub(super) fn answer(registry: &Registry, target: &Target) -> Result<Response<ResponseBody>, StatusError> {
+pub(super) fn answer(
+    api: &Api,
+    target: &Target,
+    accept: &str,
+) -> Result<Response<ResponseBody>, StatusError> {
+    let registry = &api.registry;
     let document = match target {
-        Target::Health => return Ok(respond::text("ok")),
+        Target::Health(check) => return Ok(health(check, &api.store.health().borrow())),
         Target::Version => version(),
         Target::CoreVersions => json!({
             "kind": "APIVersions", "versions": ["v1"],
@@ -39,6 +45,11 @@ pub(super) fn answer(registry: &Registry, target: &Target) -> Result<Response<Re
         Target::Resources { group, version } => {
             resources(registry, group, version).ok_or_else(StatusError::no_such_page)?
         }
+        // kubectl names the version of the format by an at sign, which a content type cannot have.
+        Target::Swagger if accept.contains("proto-openapi.spec.v2") => {
+            return Ok(respond::bytes(swagger::protobuf(), swagger::PROTOBUF));
+        }
+        Target::Swagger => swagger::document(registry.documents()),
         Target::OpenApiIndex => openapi::index(
             registry
                 .documents()
@@ -55,6 +66,19 @@ pub(super) fn answer(registry: &Registry, target: &Target) -> Result<Response<Re
         }
     };
     Ok(respond::json(StatusCode::OK, &document))
+}
+
+/// A store that cannot be written is not ready, and alive: a restart would not help.
+fn health(check: &str, storage: &StorageHealth) -> Response<ResponseBody> {
+    let failed = |why: &str| {
+        let text = format!("[-]store failed: {why}\n{check} check failed\n");
+        respond::text(StatusCode::INTERNAL_SERVER_ERROR, text)
+    };
+    match storage {
+        StorageHealth::OnReserve if check != "livez" => failed("the disk is full, the reserve is in use"),
+        StorageHealth::Failing(why) if check != "livez" => failed(why),
+        _ => respond::text(StatusCode::OK, "ok"),
+    }
 }
 
 fn version() -> Value {

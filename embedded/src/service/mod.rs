@@ -6,12 +6,14 @@ mod cause;
 mod delete;
 mod discovery;
 mod duplicate;
+mod event;
 mod negotiate;
 mod patch;
 mod protobuf;
 mod query;
 mod read;
 mod respond;
+mod review;
 mod route;
 mod status_error;
 mod strategic;
@@ -35,7 +37,7 @@ use self::{
 pub(crate) use self::{
     call::settle,
     cause::Cause,
-    delete::{ORPHAN, decide as decide_deletion},
+    delete::{FOREGROUND, ORPHAN, Propagation, decide as decide_deletion},
     respond::{ResponseBody, failure, until},
     status_error::StatusError,
 };
@@ -81,7 +83,10 @@ impl Api {
         let target = route::target(parts.uri.path());
         if let Target::Objects(at) = target {
             let call = self.call(parts, at, accept)?;
-            let body = body::read(body).await?;
+            let mut body = body::read(body).await?;
+            if call.shown.group != call.resource.group {
+                body = event::stored_body(body, header(parts, http::header::CONTENT_TYPE.as_str()));
+            }
             let reply = act(&call, parts, body).await?;
             return Ok(respond::reply(&call, reply));
         }
@@ -92,15 +97,19 @@ impl Api {
                 StatusError::method_not_allowed(None)
             });
         }
-        discovery::answer(&self.registry, &target)
+        discovery::answer(self, &target, accept)
     }
 
     fn call(self: &Arc<Self>, parts: &Parts, at: Objects, accept: &str) -> Result<Call, StatusError> {
-        let resource = self
+        let shown = self
             .registry
             .by_path(&at.group, &at.version, &at.plural)
             .ok_or_else(|| self.registry.nowhere(&at.group, &at.version))?
             .clone();
+        let resource = match self.registry.by_family(shown.family) {
+            Some(stored) if shown.group == event::GROUP => stored.clone(),
+            _ => shown.clone(),
+        };
         // A namespaced object has no address without its namespace, and the other way round.
         let reads = parts.method == Method::GET || parts.method == Method::HEAD;
         let custom = resource.family == Family::Custom;
@@ -109,10 +118,14 @@ impl Api {
         if misplaced || (!resource.namespaced && !at.namespace.is_empty()) {
             return Err(self.registry.nowhere(&at.group, &at.version));
         }
-        let query = Query::parse(parts.uri.query().unwrap_or(""), options(&parts.method))?;
+        let mut query = Query::parse(parts.uri.query().unwrap_or(""), options(&parts.method))?;
+        if shown.group == event::GROUP {
+            query.fields = event::stored_selector(&query.fields);
+        }
         Ok(Call::new(
             self.clone(),
             resource,
+            shown,
             at,
             query,
             Wanted::parse(accept)?,
@@ -124,6 +137,13 @@ async fn act(call: &Call, parts: &Parts, body: Bytes) -> Result<Reply, StatusErr
     let content_type = header(parts, http::header::CONTENT_TYPE.as_str());
     let (is_item, sub) = (!call.at.name.is_empty(), call.at.subresource.as_str());
     let part = call.part()?;
+    if call.resource.family == Family::Review {
+        return if parts.method == Method::POST && !is_item {
+            review::answer(call, &body, content_type)
+        } else {
+            Err(call.not_allowed(verb(&parts.method, is_item)))
+        };
+    }
     match (&parts.method, is_item) {
         (&Method::GET | &Method::HEAD, true) if !call.query.watch => read::get(call),
         (&Method::GET | &Method::HEAD, false) if !call.query.watch => read::list(call),
@@ -143,7 +163,10 @@ async fn act(call: &Call, parts: &Parts, body: Bytes) -> Result<Reply, StatusErr
         (&Method::PUT, true) => write::replace(call, part, &body, content_type).await,
         (&Method::PATCH, true) => patch::apply(call, part, body, content_type).await,
         (&Method::DELETE, true) if sub.is_empty() => delete::one(call, &body, content_type).await,
-        (&Method::DELETE, false) if !call.resource.namespaced || !call.at.namespace.is_empty() => {
+        (&Method::DELETE, false)
+            if call.resource.verbs().contains(&"deletecollection")
+                && (!call.resource.namespaced || !call.at.namespace.is_empty()) =>
+        {
             delete::collection(call, &body, content_type).await
         }
         (method, _) => Err(call.not_allowed(verb(method, is_item))),

@@ -5,7 +5,9 @@ use std::{convert::Infallible, sync::Arc};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{HeaderValue, Response, StatusCode, header};
+use http_body::Body as _;
 use http_body_util::{BodyExt, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -33,20 +35,11 @@ pub(crate) enum Reply {
 
 /// The answer to a request on objects.
 pub(super) fn reply(call: &Call, reply: Reply) -> Response<ResponseBody> {
-    let (code, body, content_type) = match reply {
-        Reply::Object(code, object) => {
-            let (body, content_type) = encode(call.wanted.encoding, &one(call, &object));
-            (code, body, content_type)
-        }
-        Reply::List(objects, revision) => {
-            let (body, content_type) = encode(call.wanted.encoding, &many(call, &objects, revision));
-            (StatusCode::OK, body, content_type)
-        }
-        Reply::Plain(code, value) => {
-            let (body, content_type) = encode(call.wanted.encoding, &value);
-            (code, body, content_type)
-        }
-        Reply::Stream(body) => (StatusCode::OK, body, "application/json"),
+    let (code, (body, content_type)) = match reply {
+        Reply::Object(code, object) => (code, one(call, &object)),
+        Reply::List(objects, revision) => (StatusCode::OK, many(call, &objects, revision)),
+        Reply::Plain(code, value) => (code, encode(call.wanted.encoding, &value)),
+        Reply::Stream(body) => (StatusCode::OK, (body, "application/json")),
     };
     let mut response = response(code, body, content_type);
     for text in call.warnings.texts() {
@@ -73,36 +66,79 @@ fn quote(text: &str) -> String {
     format!("\"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-fn one(call: &Call, object: &Arc<Value>) -> Value {
-    let object = call.present(object);
+/// A body and its content type.
+type Encoded = (ResponseBody, &'static str);
+
+fn one(call: &Call, object: &Arc<Value>) -> Encoded {
+    let encoding = call.wanted.encoding;
     match call.wanted.shape {
-        Shape::Full => Value::clone(&object),
-        Shape::Metadata => partial(&object),
+        Shape::Full => encode(encoding, &*call.present(object)),
+        Shape::Metadata => encode(encoding, &partial(object)),
         Shape::Table => {
             let version = object["metadata"]["resourceVersion"].clone();
-            table::of(call, std::slice::from_ref(&object), &version, true)
+            let table = table::of(call, std::slice::from_ref(object), &version, true);
+            encode(encoding, &table)
         }
     }
 }
 
-fn many(call: &Call, objects: &[Arc<Value>], revision: u64) -> Value {
+/// A list of objects that lie in the store.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'a> {
+    kind: &'a str,
+    api_version: &'a str,
+    metadata: Value,
+    items: Vec<Item<'a>>,
+}
+
+/// An object in a list.
+struct Item<'a> {
+    object: &'a Value,
+    /// Whether it says its kind, which the list says too. Those of built-in kinds do not.
+    typed: bool,
+}
+
+impl Serialize for Item<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let fields = self.object.as_object().into_iter().flatten();
+        serializer.collect_map(
+            fields.filter(|(name, _)| self.typed || !matches!(name.as_str(), "apiVersion" | "kind")),
+        )
+    }
+}
+
+fn many(call: &Call, objects: &[Arc<Value>], revision: u64) -> Encoded {
     let version = Value::from(revision.to_string());
-    let objects: Vec<Arc<Value>> = objects.iter().map(|object| call.present(object)).collect();
     let mut metadata = json!({ "resourceVersion": version });
     if call.wanted.shape == Shape::Full && call.resource.family == Family::Custom {
         // Lists of custom resources always say that there is no more.
         metadata["continue"] = "".into();
     }
+    let encoding = call.wanted.encoding;
     match call.wanted.shape {
-        Shape::Table => table::of(call, &objects, &version, true),
-        Shape::Metadata => json!({
-            "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-            "items": objects.iter().map(|object| partial(object)).collect::<Vec<_>>(),
-        }),
-        Shape::Full => json!({
-            "kind": call.resource.list_kind, "apiVersion": call.resource.api_version(), "metadata": metadata,
-            "items": objects.iter().map(|object| Value::clone(object)).collect::<Vec<_>>(),
-        }),
+        Shape::Table => encode(encoding, &table::of(call, objects, &version, true)),
+        Shape::Metadata => {
+            let items: Vec<Value> = objects.iter().map(|object| partial(object)).collect();
+            let list = List {
+                kind: "PartialObjectMetadataList",
+                api_version: "meta.k8s.io/v1",
+                metadata,
+                items: items.iter().map(|object| Item { object, typed: true }).collect(),
+            };
+            encode(encoding, &list)
+        }
+        Shape::Full => {
+            let objects: Vec<Arc<Value>> = objects.iter().map(|object| call.present(object)).collect();
+            let typed = call.resource.family == Family::Custom;
+            let list = List {
+                kind: &call.shown.list_kind,
+                api_version: &call.shown.api_version(),
+                metadata,
+                items: objects.iter().map(|object| Item { object, typed }).collect(),
+            };
+            encode(encoding, &list)
+        }
     }
 }
 
@@ -114,9 +150,7 @@ pub(super) fn partial(object: &Value) -> Value {
 /// A failure: JSON, which every client reads, but for a path that belongs to nothing.
 pub(crate) fn failure(error: &StatusError) -> Response<ResponseBody> {
     if error.is_page() {
-        let mut response = text("404 page not found\n");
-        *response.status_mut() = StatusCode::NOT_FOUND;
-        return response;
+        return text(StatusCode::NOT_FOUND, "404 page not found\n");
     }
     let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     json(code, &error.to_value())
@@ -129,21 +163,30 @@ pub(super) fn json(code: StatusCode, value: &Value) -> Response<ResponseBody> {
 }
 
 /// A plain text.
-pub(super) fn text(text: &'static str) -> Response<ResponseBody> {
+pub(super) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> {
     response(
-        StatusCode::OK,
-        Full::new(Bytes::from_static(text.as_bytes())).boxed_unsync(),
+        code,
+        Full::new(text.into()).boxed_unsync(),
         "text/plain; charset=utf-8",
     )
 }
 
-fn encode(encoding: Encoding, value: &Value) -> (ResponseBody, &'static str) {
+fn encode(encoding: Encoding, value: &impl Serialize) -> Encoded {
     let yaml = || serde_yaml_ng::to_string(value).ok();
     let (text, content_type) = match encoding {
-        Encoding::Yaml if let Some(text) = yaml() => (text, "application/yaml"),
-        _ => (value.to_string(), "application/json"),
+        Encoding::Yaml if let Some(text) = yaml() => (text.into_bytes(), "application/yaml"),
+        _ => (serde_json::to_vec(value).unwrap_or_default(), "application/json"),
     };
     (Full::new(Bytes::from(text)).boxed_unsync(), content_type)
+}
+
+/// Any bytes.
+pub(super) fn bytes(body: impl Into<Bytes>, content_type: &'static str) -> Response<ResponseBody> {
+    response(
+        StatusCode::OK,
+        Full::new(body.into()).boxed_unsync(),
+        content_type,
+    )
 }
 
 fn response(code: StatusCode, body: ResponseBody, content_type: &'static str) -> Response<ResponseBody> {
@@ -159,8 +202,11 @@ fn response(code: StatusCode, body: ResponseBody, content_type: &'static str) ->
     response
 }
 
-/// An answer that ends early when the server stops: watches would outlive it.
+/// An answer that ends early when the server stops: watches would outlive it. One that is complete keeps its length.
 pub(crate) fn until(response: Response<ResponseBody>, stop: CancellationToken) -> Response<ResponseBody> {
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
     response.map(|body| {
         let frames = BodyStream::new(body).take_until(stop.cancelled_owned());
         StreamBody::new(frames).boxed_unsync()

@@ -5,8 +5,8 @@ use percent_encoding::percent_decode_str;
 /// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// `/healthz`, `/livez`, `/readyz`.
-    Health,
+    /// `/healthz`, `/livez`, `/readyz`: which of them.
+    Health(&'static str),
     /// `/version`.
     Version,
     /// `/api`.
@@ -17,6 +17,8 @@ pub(crate) enum Target {
     Group(String),
     /// `/api/v1`, `/apis/{group}/{version}`.
     Resources { group: String, version: String },
+    /// `/openapi/v2`.
+    Swagger,
     /// `/openapi/v3`.
     OpenApiIndex,
     /// `/openapi/v3/{path of a group version}`.
@@ -53,7 +55,9 @@ pub(crate) fn target(path: &str) -> Target {
         .collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     match parts.as_slice() {
-        ["healthz" | "livez" | "readyz", ..] => Target::Health,
+        ["healthz", ..] => Target::Health("healthz"),
+        ["livez", ..] => Target::Health("livez"),
+        ["readyz", ..] => Target::Health("readyz"),
         ["version"] => Target::Version,
         ["api"] => Target::CoreVersions,
         ["apis"] => Target::Groups,
@@ -66,6 +70,7 @@ pub(crate) fn target(path: &str) -> Target {
             group: (*group).into(),
             version: (*version).into(),
         },
+        ["openapi", "v2"] => Target::Swagger,
         ["openapi", "v3"] => Target::OpenApiIndex,
         ["openapi", "v3", "api", version] => Target::OpenApiDocument {
             group: String::new(),
@@ -169,7 +174,7 @@ mod tests {
                 version: "v1".into()
             }
         );
-        assert_eq!(target("/readyz/ping"), Target::Health);
+        assert_eq!(target("/readyz/ping"), Target::Health("readyz"));
         assert_eq!(target("/metrics"), Target::Unknown);
         assert_eq!(target("/"), Target::Unknown);
     }

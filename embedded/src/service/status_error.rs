@@ -187,6 +187,11 @@ impl StatusError {
         Self::invalid_kind(&resource.group, &resource.plural, name, &[cause])
     }
 
+    /// 422 of a review. Like kube-apiserver it names the group and no kind.
+    pub(crate) fn invalid_review(resource: &Resource, cause: Cause) -> Self {
+        Self::invalid_kind(&resource.group, "", "", &[cause])
+    }
+
     /// 422 of the parameters of a list or watch.
     pub(crate) fn invalid_list_options(cause: Cause) -> Self {
         Self::invalid_options("ListOptions", cause)
@@ -236,6 +241,15 @@ impl StatusError {
             "the server rejected our request due to an error in our request",
         )
         .with_details("", "", "", &[])
+    }
+
+    /// 403 of the deletion of a namespace that every server has.
+    pub(crate) fn immortal(resource: &Resource, name: &str) -> Self {
+        let message = format!(
+            "{} {name:?} is forbidden: this namespace may not be deleted",
+            resource.id()
+        );
+        Self::new(403, "Forbidden", message).about(resource, name)
     }
 
     /// 403 of a creation in a namespace that is going away.
@@ -318,6 +332,13 @@ impl StatusError {
     /// 500 of this server's own making.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "InternalError", message)
+    }
+
+    /// 500 of a new object on a full disk.
+    pub(crate) fn no_space(resource: &str) -> Self {
+        Self::internal(format!(
+            "the disk of the store is full: new {resource} are not stored until there is space again"
+        ))
     }
 
     /// 500 with kube-apiserver's plain text for a watch from what is no version.

@@ -12,7 +12,7 @@ use crate::{
     resource::{Column, Family, NAME, Source},
 };
 
-/// A table of objects, with the definitions of its columns or, after the first event of a watch, without.
+/// A table of stored objects, with the definitions of its columns or, after the first event of a watch, without.
 pub(super) fn of(call: &Call, objects: &[Arc<Value>], version: &Value, headed: bool) -> Value {
     let columns = &call.resource.columns;
     // Events show their name last, and only when asked for everything.
@@ -30,6 +30,7 @@ pub(super) fn of(call: &Call, objects: &[Arc<Value>], version: &Value, headed: b
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {
+            let object = &call.versioned(object);
             let cells = columns.iter().map(|column| cell(column, object, now));
             let cells: Vec<Value> = named
                 .then(|| meta::name(object).into())
@@ -39,7 +40,7 @@ pub(super) fn of(call: &Call, objects: &[Arc<Value>], version: &Value, headed: b
             let mut row = json!({ "cells": cells });
             match call.query.include_object.as_str() {
                 "None" => row["object"] = Value::Null,
-                "Object" => row["object"] = Value::clone(object),
+                "Object" => row["object"] = Value::clone(&call.present(object)),
                 _ => row["object"] = partial(object),
             }
             row

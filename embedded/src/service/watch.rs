@@ -1,7 +1,8 @@
 //! watch: a stream of changes, each cut to what the selectors let through.
 //!
-//! A watch keeps no queue: it holds the version it has seen and reads on in the store's window of changes. One that
-//! falls behind the window is told so (410) and ends; the client lists again.
+//! A watch keeps the version it has seen and reads on in the store's window of changes, a few at a time. Events are encoded
+//! when they are sent, and a change once for all watches. One that falls behind the window is told so (410) and ends; the
+//! client lists again.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -23,6 +24,21 @@ use crate::{
 /// How often an idle watch that allows bookmarks gets one.
 const BOOKMARKS: Duration = Duration::from_secs(60);
 
+/// Changes that are taken out of the window at once.
+const BATCH: usize = 64;
+
+/// An event that waits to be sent.
+enum Event {
+    /// One that is encoded.
+    Line(Bytes),
+    /// An object that was there at the start.
+    Initial(Arc<Value>),
+    /// An object after a change, with the event's type.
+    After(&'static str, Arc<Change>),
+    /// An object that left the selection by a change: its state before, at the version of the change.
+    Left(Arc<Value>, u64),
+}
+
 /// A running watch.
 struct Watch {
     call: Call,
@@ -30,7 +46,7 @@ struct Watch {
     newest: Receiver<u64>,
     seen: u64,
     /// Events that wait to be sent.
-    ready: VecDeque<Bytes>,
+    ready: VecDeque<Event>,
     deadline: Instant,
     bookmark: Instant,
     /// Columns go with the first table only.
@@ -57,6 +73,7 @@ pub(super) fn start(call: &Call) -> Result<Reply, StatusError> {
         call: Call::new(
             call.api.clone(),
             call.resource.clone(),
+            call.shown.clone(),
             call.at.clone(),
             call.query.clone(),
             call.wanted,
@@ -119,7 +136,7 @@ impl Watch {
         self.seen = revision;
         for object in objects {
             if self.selector.matches(&object) {
-                self.push("ADDED", &object);
+                self.ready.push_back(Event::Initial(object));
             }
         }
         if self.call.query.initial_events && self.call.query.bookmarks {
@@ -130,8 +147,8 @@ impl Watch {
     /// The next event, or the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(bytes) = self.ready.pop_front() {
-                return Some(bytes);
+            if let Some(event) = self.ready.pop_front() {
+                return Some(self.encode(event));
             }
             if self.over {
                 return None;
@@ -139,7 +156,7 @@ impl Watch {
             // Marked as seen before looking, so that a change between look and wait wakes the wait.
             self.newest.borrow_and_update();
             self.catch_up();
-            if self.ready.is_empty() && !self.over {
+            if self.ready.is_empty() && !self.over && self.seen >= *self.newest.borrow() {
                 self.wait().await;
             }
         }
@@ -165,9 +182,9 @@ impl Watch {
         let changes = self.call.api.store.read().changes_since(self.seen);
         match changes {
             Ok(changes) => {
-                for change in changes {
+                for change in changes.into_iter().take(BATCH) {
                     self.seen = change.revision;
-                    self.take(&change);
+                    self.take(change);
                 }
             }
             Err(Gone { oldest }) => {
@@ -184,7 +201,7 @@ impl Watch {
     }
 
     /// A change as this watch sees it: what leaves the selection is deleted, what enters is added.
-    fn take(&mut self, change: &Change) {
+    fn take(&mut self, change: Arc<Change>) {
         if change.key.resource != self.call.resource.id() {
             return;
         }
@@ -195,41 +212,56 @@ impl Watch {
         let after = (change.verb == Verb::Put)
             .then_some(&change.object)
             .filter(|object| self.selector.matches(object));
-        match (before, after) {
-            (None, Some(object)) => self.push("ADDED", object),
-            (Some(_), Some(object)) => self.push("MODIFIED", object),
-            (Some(before), None) => {
-                let mut last = Value::clone(if change.verb == Verb::Remove {
-                    &change.object
+        let event = match (before, after) {
+            (None, Some(_)) => Event::After("ADDED", change),
+            (Some(_), Some(_)) => Event::After("MODIFIED", change),
+            (Some(_), None) if change.verb == Verb::Remove => Event::After("DELETED", change),
+            (Some(before), None) => Event::Left(before.clone(), change.revision),
+            (None, None) => return,
+        };
+        self.ready.push_back(event);
+    }
+
+    fn encode(&mut self, event: Event) -> Bytes {
+        match event {
+            Event::Line(bytes) => bytes,
+            Event::Initial(object) => self.line("ADDED", &object),
+            Event::After(type_, change) => {
+                let as_stored = self.call.wanted.shape == Shape::Full
+                    && change.object["apiVersion"] == self.call.shown.api_version().as_str();
+                if as_stored {
+                    let front = format!("{{\"type\":\"{type_}\",\"object\":");
+                    Bytes::from([front.as_bytes(), change.json(), b"}\n"].concat())
                 } else {
-                    before
-                });
-                meta::set(&mut last, "resourceVersion", change.revision.to_string().into());
-                self.push("DELETED", &Arc::new(last));
+                    self.line(type_, &change.object)
+                }
             }
-            (None, None) => {}
+            Event::Left(before, revision) => {
+                let mut last = Value::clone(&before);
+                meta::set(&mut last, "resourceVersion", revision.to_string().into());
+                self.line("DELETED", &Arc::new(last))
+            }
         }
     }
 
-    fn push(&mut self, type_: &str, object: &Arc<Value>) {
-        let object = self.call.present(object);
-        let shaped = match self.call.wanted.shape {
-            Shape::Full => Value::clone(&object),
-            Shape::Metadata => respond::partial(&object),
+    fn line(&mut self, type_: &str, object: &Arc<Value>) -> Bytes {
+        match self.call.wanted.shape {
+            Shape::Full => line(type_, &self.call.present(object)),
+            Shape::Metadata => line(type_, &respond::partial(object)),
             Shape::Table => {
                 let version = object["metadata"]["resourceVersion"].clone();
                 let headed = std::mem::replace(&mut self.headed, true);
-                table::of(&self.call, std::slice::from_ref(&object), &version, !headed)
+                let table = table::of(&self.call, std::slice::from_ref(object), &version, !headed);
+                line(type_, &table)
             }
-        };
-        self.push_raw(type_, &shaped);
+        }
     }
 
     /// Tells how far the watch has come. `annotations` are null but at the end of the initial events.
     fn push_bookmark(&mut self, annotations: &Value) {
         self.bookmark = Instant::now() + BOOKMARKS;
         let mut object = json!({
-            "kind": self.call.resource.kind, "apiVersion": self.call.resource.api_version(),
+            "kind": self.call.shown.kind, "apiVersion": self.call.shown.api_version(),
             "metadata": {"resourceVersion": self.seen.to_string(), "creationTimestamp": null},
         });
         if !annotations.is_null() {
@@ -244,7 +276,11 @@ impl Watch {
     }
 
     fn push_raw(&mut self, type_: &str, object: &Value) {
-        let line = format!("{}\n", json!({"type": type_, "object": object}));
-        self.ready.push_back(Bytes::from(line));
+        self.ready.push_back(Event::Line(line(type_, object)));
     }
+}
+
+/// One line of the stream. The parts are encoded where they lie.
+fn line(type_: &str, object: &Value) -> Bytes {
+    Bytes::from(format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n"))
 }

@@ -1,10 +1,15 @@
 //! The window of changes that watches resume from. Versions have no gaps: change `n` stands `n - oldest` places from the front.
+//! It is bounded by number and by bytes: a few large objects that change often must not fill the memory.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, OnceLock},
+};
 
+use bytes::Bytes;
 use serde_json::Value;
 
-use super::{Key, WINDOW};
+use super::{Key, WINDOW, WINDOW_BYTES};
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +33,52 @@ pub(crate) struct Change {
     pub(crate) object: Arc<Value>,
     /// The object before it.
     pub(crate) before: Option<Arc<Value>>,
+    /// The object as JSON, once a watch has sent it.
+    json: OnceLock<Bytes>,
+    /// About how many bytes the object takes, its JSON among them.
+    size: usize,
+}
+
+impl Change {
+    /// A change of an object.
+    pub(crate) fn new(
+        revision: u64,
+        key: Key,
+        verb: Verb,
+        object: Arc<Value>,
+        before: Option<Arc<Value>>,
+    ) -> Self {
+        // Text is there twice: in the object and in its JSON.
+        let size = 2 * weight(&object);
+        Self {
+            revision,
+            key,
+            verb,
+            object,
+            before,
+            json: OnceLock::new(),
+            size,
+        }
+    }
+
+    /// The object as JSON, encoded once for all watches.
+    pub(crate) fn json(&self) -> &Bytes {
+        self.json.get_or_init(|| Bytes::from(self.object.to_string()))
+    }
+}
+
+/// About how many bytes a value takes in memory.
+fn weight(value: &Value) -> usize {
+    const NODE: usize = size_of::<Value>();
+    NODE + match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| NODE + key.len() + weight(value))
+            .sum(),
+        _ => 0,
+    }
 }
 
 /// The version asked for lies before the window.
@@ -43,6 +94,8 @@ pub(crate) struct History {
     changes: VecDeque<Arc<Change>>,
     newest: u64,
     window: usize,
+    /// Of all changes together.
+    bytes: usize,
 }
 
 impl Default for History {
@@ -59,6 +112,7 @@ impl History {
             changes: VecDeque::new(),
             newest,
             window: WINDOW,
+            bytes: 0,
         }
     }
 
@@ -75,9 +129,14 @@ impl History {
     /// Appends a change.
     pub(crate) fn push(&mut self, change: Change) {
         self.newest = change.revision;
+        self.bytes += change.size;
         self.changes.push_back(Arc::new(change));
-        while self.changes.len() > self.window {
-            self.changes.pop_front();
+        // The newest stays whatever its size: watches that are up to date must see it.
+        while self.changes.len() > self.window || (self.bytes > WINDOW_BYTES && self.changes.len() > 1) {
+            let Some(oldest) = self.changes.pop_front() else {
+                break;
+            };
+            self.bytes -= oldest.size;
         }
     }
 
@@ -101,13 +160,7 @@ mod tests {
         history.set_window(window);
         for revision in 11..11 + changes {
             let key = Key::new("secrets", "default", "a");
-            history.push(Change {
-                revision,
-                key,
-                verb: Verb::Put,
-                object: Arc::default(),
-                before: None,
-            });
+            history.push(Change::new(revision, key, Verb::Put, Arc::default(), None));
         }
         history
     }
@@ -135,6 +188,38 @@ mod tests {
             revisions(&filled(0, 2), 9),
             Err(Gone { oldest: 10 }),
             "nothing before a restart is known"
+        );
+    }
+
+    #[test]
+    fn large_objects_shorten_the_window() {
+        let mut history = History::starting_at(1);
+        let large = serde_json::json!({"data": {"a": "x".repeat(700 << 10)}});
+        for revision in 2..302 {
+            let key = Key::new("secrets", "default", "a");
+            history.push(Change::new(
+                revision,
+                key,
+                Verb::Put,
+                Arc::new(large.clone()),
+                None,
+            ));
+            assert!(history.bytes <= WINDOW_BYTES, "{}", history.bytes);
+        }
+        assert_eq!(revisions(&history, 300), Ok(vec![301]));
+        assert!(revisions(&history, 100).is_err());
+        let huge = serde_json::json!({"data": "x".repeat(WINDOW_BYTES)});
+        history.push(Change::new(
+            302,
+            Key::new("secrets", "default", "b"),
+            Verb::Put,
+            Arc::new(huge),
+            None,
+        ));
+        assert_eq!(
+            revisions(&history, 301),
+            Ok(vec![302]),
+            "a change that is larger than all is seen once"
         );
     }
 }

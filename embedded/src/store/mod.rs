@@ -3,8 +3,10 @@
 //! All objects are held in memory and answered from there; a file store persists each change before it is published,
 //! so nothing is ever answered that a crash could take back.
 
+mod disk;
 mod file;
 mod history;
+mod inspect;
 mod state;
 
 use std::{
@@ -15,7 +17,8 @@ use std::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-use self::file::File;
+use self::file::{File, Record};
+pub use self::inspect::{BadRecord, Inspection, discard, inspect};
 pub(crate) use self::{
     history::{Change, Gone, Verb},
     state::{Key, State},
@@ -24,6 +27,8 @@ use crate::{meta, service::StatusError};
 
 /// Changes that a watch may lag behind before it is told to list again.
 const WINDOW: usize = 10_000;
+/// And bytes of such changes, about.
+const WINDOW_BYTES: usize = 32 << 20;
 
 /// Where the server keeps its objects.
 #[derive(Debug)]
@@ -34,7 +39,20 @@ pub struct Store {
     state: RwLock<State>,
     /// The newest version, for those who wait for the next.
     newest: watch::Sender<u64>,
+    health: watch::Sender<StorageHealth>,
     durable: bool,
+}
+
+/// How a store takes writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StorageHealth {
+    /// As it should.
+    #[default]
+    Writable,
+    /// The disk is full and the reserve is in use: updates, Secrets and Leases are stored, other new objects are not.
+    OnReserve,
+    /// Writes are refused, for this reason. The file is opened again until it can be written.
+    Failing(String),
 }
 
 /// A store that cannot be opened or written.
@@ -57,6 +75,59 @@ pub enum StoreError {
         /// The record.
         key: String,
         /// The decoder's words.
+        why: String,
+    },
+    /// A file of the store cannot be opened, made or read.
+    #[error("store {path}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file belongs to another user, who could change what is in it.
+    #[error("store {path}: it belongs to the user with the id {uid}")]
+    Foreign {
+        /// The file.
+        path: String,
+        /// Its owner.
+        uid: u32,
+    },
+    /// The file has lost its content: a new store is never empty.
+    #[error(
+        "store {path}: the file is empty; put a copy in its place, or remove it to start without objects"
+    )]
+    Empty {
+        /// The file.
+        path: String,
+    },
+    /// The pages of the file are not those that were written.
+    #[error("store {path}: the file is damaged: {why}")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What does not fit.
+        why: String,
+    },
+    /// A newer program wrote the file.
+    #[error(
+        "store {path}: the file has the format {format}, this program knows {known}: use the newer program"
+    )]
+    Newer {
+        /// The file.
+        path: String,
+        /// Its format.
+        format: u64,
+        /// The newest format of this program.
+        known: u64,
+    },
+    /// The file could not be opened again after an error.
+    #[error("store {path}: not writable since an error: {why}")]
+    Unwritable {
+        /// The file.
+        path: String,
+        /// The error.
         why: String,
     },
 }
@@ -82,7 +153,8 @@ impl Store {
     /// Objects in a file, created when absent. Each write is synced before it is answered.
     ///
     /// # Errors
-    /// When the file cannot be opened, is held by another process, or holds records that do not decode.
+    /// When the file cannot be opened, is held by another process, is damaged or empty, belongs to another user, was
+    /// written by a newer program, or holds records that do not decode.
     pub fn file(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let (file, state) = File::open(path.as_ref())?;
         Ok(Self::new(state, Some(file)))
@@ -101,7 +173,9 @@ impl Store {
 
     fn new(state: State, file: Option<File>) -> Self {
         let newest = watch::Sender::new(state.revision());
+        let health = file.as_ref().map(File::health).unwrap_or_default();
         Self {
+            health: watch::Sender::new(health),
             durable: file.is_some(),
             writer: Mutex::new(file),
             state: RwLock::new(state),
@@ -136,15 +210,37 @@ impl Store {
             .map_err(|error| StatusError::internal(format!("the write ended early: {error}")))?
     }
 
+    /// How the store takes writes, now and later.
+    pub(crate) fn health(&self) -> watch::Receiver<StorageHealth> {
+        self.health.subscribe()
+    }
+
+    /// Opens a file again that had an error, and takes the reserve back where there is room. Blocks.
+    pub(crate) fn maintain(&self) {
+        if *self.health.borrow() == StorageHealth::Writable {
+            return;
+        }
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &mut *writer {
+            // Why it still fails is in the health.
+            drop(self.recover(file));
+            file.restore_reserve();
+            self.report(file);
+        }
+    }
+
     /// [`Store::write`], on this thread.
     pub(crate) fn write_now<F>(&self, key: &Key, decide: F) -> Result<Arc<Value>, StatusError>
     where
         F: FnOnce(&State) -> Result<Write, StatusError>,
     {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let (decision, revision) = {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &mut *writer {
+            self.recover(file)?;
+        }
+        let (decision, revision, exists) = {
             let state = self.read();
-            (decide(&state)?, state.revision() + 1)
+            (decide(&state)?, state.revision() + 1, state.get(key).is_some())
         };
         let (verb, mut object) = match decision {
             Write::Keep(object) => return Ok(object),
@@ -152,23 +248,70 @@ impl Store {
             Write::Remove(object) => (Verb::Remove, object),
         };
         meta::set(&mut object, "resourceVersion", revision.to_string().into());
-        if let Some(file) = &*writer {
-            file.persist(key, verb, &object, revision).map_err(|error| {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "write refused by the store"
-                );
-                StatusError::internal(error.to_string())
-            })?;
+        let record = Record {
+            key: key.clone(),
+            verb,
+            object: Arc::new(object),
+            revision,
+        };
+        if let Some(file) = &mut *writer {
+            if !exists && file.health() == StorageHealth::OnReserve && !is_vital(key) {
+                return Err(StatusError::no_space(&key.resource));
+            }
+            let outcome = file.persist(&record);
+            self.report(file);
+            outcome.map_err(|error| refused(&error))?;
         }
-        let object = Arc::new(object);
-        self.state
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .publish(key.clone(), verb, object.clone(), revision);
-        // Still under the writer's lock: versions are announced in order.
-        self.newest.send_replace(revision);
+        let object = record.object.clone();
+        // Under the writer's lock: versions are announced in order.
+        self.publish(record);
         drop(writer);
         Ok(object)
     }
+
+    /// Opens the file again if it has to be, and shows the write that turns out to be in it.
+    fn recover(&self, file: &mut File) -> Result<(), StatusError> {
+        let outcome = file.recover();
+        self.report(file);
+        if let Some(record) = outcome.map_err(|error| refused(&error))? {
+            self.publish(record);
+        }
+        Ok(())
+    }
+
+    fn report(&self, file: &File) {
+        let health = file.health();
+        self.health.send_if_modified(|known| {
+            let differs = *known != health;
+            *known = health;
+            differs
+        });
+    }
+
+    fn publish(&self, record: Record) {
+        let Record {
+            key,
+            verb,
+            object,
+            revision,
+        } = record;
+        self.state
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .publish(key, verb, object, revision);
+        self.newest.send_replace(revision);
+    }
+}
+
+/// What an apply in flight has to store: its state, what is left of it, and its lock.
+fn is_vital(key: &Key) -> bool {
+    matches!(key.resource.as_str(), "secrets" | "leases.coordination.k8s.io")
+}
+
+fn refused(error: &StoreError) -> StatusError {
+    tracing::error!(
+        error = error as &dyn std::error::Error,
+        "write refused by the store"
+    );
+    StatusError::internal(error.to_string())
 }

@@ -1,10 +1,15 @@
 //! All objects at one version, and the changes that led there.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+};
 
 use serde_json::Value;
 
 use super::history::{Change, History, Verb};
+use crate::meta;
 
 /// Where an object lies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +44,10 @@ impl fmt::Display for Key {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     objects: BTreeMap<Key, Arc<Value>>,
+    /// Where the object with a uid lies.
+    places: HashMap<String, Key>,
+    /// The objects that name an owner, by the owner's uid.
+    dependents: HashMap<String, BTreeSet<Key>>,
     /// The changes that watches resume from.
     pub(super) history: History,
 }
@@ -46,10 +55,15 @@ pub(crate) struct State {
 impl State {
     /// What a file held at `revision`.
     pub(super) fn restore(objects: BTreeMap<Key, Arc<Value>>, revision: u64) -> Self {
-        Self {
-            objects,
+        let mut state = Self {
             history: History::starting_at(revision),
+            ..Self::default()
+        };
+        for (key, object) in &objects {
+            state.index(key, object);
         }
+        state.objects = objects;
+        state
     }
 
     /// The newest version.
@@ -73,9 +87,57 @@ impl State {
             .collect()
     }
 
-    /// Every object.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
-        self.objects.iter()
+    /// The keys of every object.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.objects.keys()
+    }
+
+    /// Where the object with this uid lies.
+    pub(crate) fn place(&self, uid: &str) -> Option<&Key> {
+        self.places.get(uid)
+    }
+
+    /// The objects that name the object with this uid as an owner.
+    pub(crate) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Key> {
+        self.dependents.get(uid).into_iter().flatten()
+    }
+
+    /// The keys of all objects in a namespace, whatever their kind.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<Key> {
+        let mut found = Vec::new();
+        let mut next = self.objects.keys().next();
+        while let Some(Key { resource, .. }) = next {
+            let inside = self.objects.range(Key::new(resource, namespace, "")..);
+            found.extend(
+                inside
+                    .map(|(key, _)| key)
+                    .take_while(|key| key.resource == *resource && key.namespace == namespace)
+                    .cloned(),
+            );
+            // No resource has a name between these two.
+            let after = Key::new(format!("{resource}\0"), "", "");
+            next = self.objects.range(after..).next().map(|(key, _)| key);
+        }
+        found
+    }
+
+    fn index(&mut self, key: &Key, object: &Value) {
+        self.places.insert(meta::uid(object).to_owned(), key.clone());
+        for owner in owner_uids(object) {
+            self.dependents.entry(owner).or_default().insert(key.clone());
+        }
+    }
+
+    fn unindex(&mut self, key: &Key, object: &Value) {
+        self.places.remove(meta::uid(object));
+        for owner in owner_uids(object) {
+            if let Some(keys) = self.dependents.get_mut(&owner) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.dependents.remove(&owner);
+                }
+            }
+        }
     }
 
     /// Changes after `revision`, oldest first.
@@ -89,12 +151,19 @@ impl State {
             Verb::Put => self.objects.insert(key.clone(), object.clone()),
             Verb::Remove => self.objects.remove(&key),
         };
-        self.history.push(Change {
-            revision,
-            key,
-            verb,
-            object,
-            before,
-        });
+        if let Some(before) = &before {
+            self.unindex(&key, before);
+        }
+        if verb == Verb::Put {
+            self.index(&key, &object);
+        }
+        self.history
+            .push(Change::new(revision, key, verb, object, before));
     }
+}
+
+fn owner_uids(object: &Value) -> impl Iterator<Item = String> {
+    meta::owners(object)
+        .iter()
+        .filter_map(|owner| owner["uid"].as_str().map(str::to_owned))
 }

@@ -1,8 +1,14 @@
 //! What goes by itself: dependents of deleted owners, the content of deleted namespaces.
 
-use serde_json::{Value, json};
+use std::time::Duration;
 
-use crate::fixture::{CONFIGMAPS, WIDGETS, call, eventually, ok, server, widget};
+use serde_json::{Value, json};
+use sluice_embedded::{Server, Store};
+
+use crate::{
+    fixture::{CONFIGMAPS, WIDGETS, call, eventually, ok, server, server_on, widget},
+    restart::open_when_released,
+};
 
 fn owned(name: &str, owners: &[&Value]) -> Value {
     let reference = |owner: &&Value| {
@@ -120,4 +126,137 @@ async fn a_namespace_goes_with_its_content_and_waits_for_finalizers() {
         call(&client, "GET", "/api/v1/namespaces/n", None).await.code == 404
     })
     .await;
+}
+
+#[tokio::test]
+async fn namespaces_that_every_server_has_stay() {
+    let client = server().client();
+    ok(
+        &client,
+        "POST",
+        CONFIGMAPS,
+        Some(&json!({"metadata": {"name": "a"}})),
+    )
+    .await;
+    for name in ["default", "kube-system"] {
+        let refused = call(&client, "DELETE", &format!("/api/v1/namespaces/{name}"), None).await;
+        assert_eq!(
+            (refused.code, refused.body["reason"].as_str()),
+            (403, Some("Forbidden"))
+        );
+    }
+    let refused = call(&client, "DELETE", "/api/v1/namespaces", None).await;
+    assert_eq!(refused.code, 405);
+    ok(&client, "GET", &format!("{CONFIGMAPS}/a"), None).await;
+}
+
+/// A widget that blocks the foreground deletion of its owner.
+fn blocking(name: &str, owner: &Value) -> Value {
+    let mut widget = widget(name, 1);
+    widget["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "example.dev/v1", "kind": "Widget", "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true,
+    }]);
+    widget
+}
+
+#[tokio::test]
+async fn foreground_deletion_takes_dependents_first() {
+    let client = server().client();
+    let owner = ok(&client, "POST", WIDGETS, Some(&widget("owner", 1))).await;
+    let mut child = blocking("child", &owner);
+    child["metadata"]["finalizers"] = json!(["example.dev/hold"]);
+    let child = ok(&client, "POST", WIDGETS, Some(&child)).await;
+    ok(&client, "POST", WIDGETS, Some(&blocking("grandchild", &child))).await;
+    let path = format!("{WIDGETS}/owner?propagationPolicy=Foreground");
+    let marked = ok(&client, "DELETE", &path, None).await;
+    assert_eq!(marked["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    eventually("the grandchild goes and the child waits", || async {
+        let child = ok(&client, "GET", &format!("{WIDGETS}/child"), None).await;
+        child["metadata"]["deletionTimestamp"].is_string()
+            && call(&client, "GET", &format!("{WIDGETS}/grandchild"), None)
+                .await
+                .code
+                == 404
+    })
+    .await;
+    ok(&client, "GET", &format!("{WIDGETS}/owner"), None).await;
+    let release = json!({"metadata": {"finalizers": null}});
+    ok(&client, "PATCH", &format!("{WIDGETS}/child"), Some(&release)).await;
+    eventually("the owner goes last", || async {
+        call(&client, "GET", &format!("{WIDGETS}/owner"), None).await.code == 404
+    })
+    .await;
+    assert_eq!(
+        call(&client, "GET", &format!("{WIDGETS}/child"), None).await.code,
+        404
+    );
+}
+
+#[tokio::test]
+async fn foreground_deletion_ends_in_a_circle() {
+    let client = server().client();
+    let first = ok(&client, "POST", WIDGETS, Some(&widget("first", 1))).await;
+    let second = ok(&client, "POST", WIDGETS, Some(&blocking("second", &first))).await;
+    let third = ok(&client, "POST", WIDGETS, Some(&blocking("third", &second))).await;
+    let owners = blocking("first", &third)["metadata"]["ownerReferences"].clone();
+    let patch = json!({"metadata": {"ownerReferences": owners}});
+    ok(&client, "PATCH", &format!("{WIDGETS}/first"), Some(&patch)).await;
+    let path = format!("{WIDGETS}/first?propagationPolicy=Foreground");
+    ok(&client, "DELETE", &path, None).await;
+    eventually("all go", || async {
+        ok(&client, "GET", WIDGETS, None).await["items"] == json!([])
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_namespace_with_objects_of_a_kind_that_is_no_longer_served_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.redb");
+    let made = server_on(Store::file(&path).unwrap());
+    let client = made.client();
+    let space = json!({"metadata": {"name": "n"}});
+    ok(&client, "POST", "/api/v1/namespaces", Some(&space)).await;
+    ok(
+        &client,
+        "POST",
+        &WIDGETS.replace("default", "n"),
+        Some(&widget("w", 1)),
+    )
+    .await;
+    drop((client, made));
+    let client = Server::builder()
+        .store(open_when_released(&path).await)
+        .build()
+        .unwrap()
+        .client();
+    ok(&client, "DELETE", "/api/v1/namespaces/n", None).await;
+    eventually("the namespace goes", || async {
+        call(&client, "GET", "/api/v1/namespaces/n", None).await.code == 404
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn events_expire() {
+    let client = Server::builder()
+        .event_lifetime(Duration::from_secs(3600))
+        .build()
+        .unwrap()
+        .client();
+    let path = "/api/v1/namespaces/default/events";
+    let event = |name: &str| json!({"metadata": {"name": name}, "involvedObject": {"kind": "ConfigMap", "name": "m", "namespace": "default"}});
+    ok(&client, "POST", path, Some(&event("new"))).await;
+    let short = Server::builder()
+        .event_lifetime(Duration::ZERO)
+        .build()
+        .unwrap()
+        .client();
+    ok(&short, "POST", path, Some(&event("old"))).await;
+    eventually("the Event goes", || async {
+        call(&short, "GET", &format!("{path}/old"), None).await.code == 404
+    })
+    .await;
+    ok(&client, "GET", &format!("{path}/new"), None).await;
 }

@@ -290,6 +290,68 @@ async fn watches_and_events() {
     assert!(desk.run("events --for widget/a").await.contains("It is made."));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_with_kinds_that_are_not_served_is_applied_otherwise() {
+    let Some(desk) = Desk::open().await else { return };
+    let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r}\nrules: []\n";
+    let mut definition = crate::fixture::widget_definition();
+    definition.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+    let definition = serde_json::to_string(&definition).unwrap();
+    desk.write(
+        "bundle.yaml",
+        &format!("{role}---\n{definition}\n---\n{MANIFEST}"),
+    );
+    let (success, said) = desk.try_run("apply -f bundle.yaml").await;
+    assert!(
+        !success && said.contains("no matches for kind \"Role\""),
+        "{said}"
+    );
+    assert!(said.contains("widget.example.dev/a created"), "{said}");
+    assert!(!said.contains("openapi"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_about_oneself() {
+    let Some(desk) = Desk::open().await else { return };
+    assert_eq!(
+        desk.run("auth can-i create widgets").await.lines().last(),
+        Some("yes")
+    );
+    assert!(desk.run("auth can-i --list").await.contains("*.*"));
+    assert!(desk.run("auth whoami").await.contains("system:masters"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreground_deletion_and_events_of_the_new_group() {
+    let Some(desk) = Desk::open().await else { return };
+    desk.write("a.yaml", MANIFEST);
+    desk.run("apply -f a.yaml").await;
+    let event = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
+        "type": "Normal", "reason": "Made", "note": "It is made.", "action": "Make", "eventTime": "2026-01-01T00:00:00.000000Z",
+        "regarding": {"apiVersion": "example.dev/v1", "kind": "Widget", "name": "a", "namespace": "default"},
+        "reportingController": "test", "reportingInstance": "one",
+    });
+    desk.write("e.json", &event.to_string());
+    desk.run("create -f e.json").await;
+    assert_eq!(
+        desk.run("get event e -o jsonpath={.message}").await,
+        "It is made."
+    );
+    assert_eq!(
+        desk.run("get events.events.k8s.io e -o jsonpath={.note}").await,
+        "It is made."
+    );
+    let selected = desk
+        .run("get events.events.k8s.io --field-selector regarding.name=a")
+        .await;
+    assert!(selected.contains("It is made."), "{selected}");
+    desk.run("delete widget a --cascade=foreground --timeout=30s")
+        .await;
+    let (success, _) = desk.try_run("get widget a").await;
+    assert!(!success);
+}
+
 /// The file once it has so many lines.
 async fn lines(path: &Path, count: usize) -> String {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);

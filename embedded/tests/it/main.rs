@@ -10,6 +10,7 @@ mod client;
 mod collect;
 mod controller;
 mod fixture;
+mod full_disk;
 mod kubectl;
 mod reply;
 mod restart;

@@ -100,13 +100,6 @@ async fn every_refusal_is_a_status_with_its_code_and_reason() {
         ),
         (
             "DELETE",
-            format!("{WIDGETS}/a?propagationPolicy=Foreground"),
-            None,
-            400,
-            "BadRequest",
-        ),
-        (
-            "DELETE",
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.dev".into(),
             None,
             405,

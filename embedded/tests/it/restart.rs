@@ -48,7 +48,7 @@ async fn objects_and_versions_survive() {
 }
 
 /// The first server's tasks end a moment after its last client.
-async fn open_when_released(path: &std::path::Path) -> Store {
+pub(crate) async fn open_when_released(path: &std::path::Path) -> Store {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
     loop {
         match Store::file(path) {

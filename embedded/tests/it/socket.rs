@@ -1,6 +1,6 @@
 //! The API over TLS: who gets in, and that restarts keep kubeconfigs valid.
 
-use std::os::unix::fs::PermissionsExt;
+use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use kube::{
     Client, Config,
@@ -9,6 +9,7 @@ use kube::{
 use secrecy_free::without_token;
 use serde_json::json;
 use sluice_embedded::Serving;
+use tokio::{io::AsyncReadExt, net::TcpStream, time::timeout};
 
 use crate::fixture::{CONFIGMAPS, call, ok, server};
 
@@ -83,4 +84,48 @@ async fn a_kubeconfig_survives_a_restart() {
     assert_eq!(second.addr, addr);
     ok(&client(config).await, "GET", CONFIGMAPS, None).await;
     second.stop().await;
+}
+
+#[tokio::test]
+async fn idle_strangers_leave_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let embedded = server();
+    let any = ([127, 0, 0, 1], 0).into();
+    let serving = embedded.serve(any, dir.path()).await.unwrap();
+    let known = client(kubeconfig(&serving)).await;
+    ok(&known, "GET", CONFIGMAPS, None).await;
+    let mut watch = TcpStream::connect(serving.addr).await.unwrap();
+    let mut strangers = Vec::new();
+    for _ in 0..300 {
+        strangers.push(TcpStream::connect(serving.addr).await.unwrap());
+    }
+    // Long before the time that each of them has for itself.
+    let mut byte = [0];
+    let ended = timeout(Duration::from_secs(5), watch.read(&mut byte)).await;
+    assert!(
+        matches!(ended, Ok(Ok(0) | Err(_))),
+        "the oldest is dropped: {ended:?}"
+    );
+    ok(&known, "GET", CONFIGMAPS, None).await;
+    let new = client(kubeconfig(&serving)).await;
+    ok(&new, "GET", CONFIGMAPS, None).await;
+    drop(strangers);
+    serving.stop().await;
+}
+
+#[tokio::test]
+async fn a_complete_answer_has_a_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let embedded = server();
+    let serving = embedded
+        .serve(([127, 0, 0, 1], 0).into(), dir.path())
+        .await
+        .unwrap();
+    let known = client(kubeconfig(&serving)).await;
+    let request = http::Request::get(CONFIGMAPS)
+        .body(kube::client::Body::empty())
+        .unwrap();
+    let response = known.send(request).await.unwrap();
+    assert!(response.headers().contains_key("content-length"), "{response:?}");
+    serving.stop().await;
 }

@@ -12,8 +12,8 @@ pub(crate) const KNOWN: &[(&str, &str)] = &[
         "by design: lists are not chunked: `limit` is ignored, which the API allows",
     ),
     (
-        "owner: foreground deletion",
-        "by design: refused by a Status that names it, until it is built",
+        "review: who am I",
+        "by design: there is one user, with another name",
     ),
     ("merge patch: not JSON", PARSER),
     ("400: body is not JSON", PARSER),

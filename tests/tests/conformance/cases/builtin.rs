@@ -8,6 +8,7 @@ const SECRETS: &str = "/api/v1/namespaces/{ns}/secrets";
 const MAPS: &str = "/api/v1/namespaces/{ns}/configmaps";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases";
 const EVENTS: &str = "/api/v1/namespaces/{ns}/events";
+const NEW_EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/{ns}/events";
 
 fn object(version: &str, kind: &str, name: &str, fields: &Value) -> Value {
     let mut object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name } });
@@ -30,7 +31,94 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(maps());
     cases.extend(namespaces());
     cases.extend(leases_and_events());
+    cases.extend(events_of_the_new_group());
+    cases.extend(reviews());
     cases
+}
+
+fn events_of_the_new_group() -> Vec<Case> {
+    let event = object(
+        "events.k8s.io/v1",
+        "Event",
+        "e",
+        &json!({
+            "regarding": { "apiVersion": "v1", "kind": "ConfigMap", "name": "m", "namespace": "{ns}" },
+            "reason": "Tested", "note": "it was tested", "type": "Normal", "action": "Test",
+            "eventTime": "2024-01-01T00:00:00.000000Z",
+            "reportingController": "sluice.dev/suite", "reportingInstance": "one",
+        }),
+    );
+    let old = object(
+        "v1",
+        "Event",
+        "e",
+        &json!({
+            "involvedObject": { "apiVersion": "v1", "kind": "ConfigMap", "name": "m", "namespace": "{ns}" },
+            "reason": "Tested", "message": "it was tested", "type": "Normal", "count": 1,
+            "firstTimestamp": "2024-01-01T00:00:00Z", "lastTimestamp": "2024-01-01T00:00:00Z",
+            "source": { "component": "suite" },
+        }),
+    );
+    vec![
+        case("discovery: events", [get("/apis/events.k8s.io/v1")]),
+        case(
+            "new event: made, counted and read in both groups",
+            [
+                post(NEW_EVENTS, &event),
+                merge(
+                    &format!("{NEW_EVENTS}/e"),
+                    &json!({ "series": { "count": 2, "lastObservedTime": "2024-01-01T00:00:01.000000Z" } }),
+                ),
+                get(&format!("{NEW_EVENTS}/e")),
+                get(&format!("{EVENTS}/e")),
+                get(&format!("{NEW_EVENTS}?fieldSelector=regarding.name%3Dm")),
+            ],
+        ),
+        case(
+            "new event: one of the core group",
+            [post(EVENTS, &old), get(&format!("{NEW_EVENTS}/e"))],
+        ),
+    ]
+}
+
+fn reviews() -> Vec<Case> {
+    let access = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let review = |spec: Value| json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec });
+    vec![
+        case(
+            "review: may I",
+            [
+                post(
+                    access,
+                    &review(
+                        json!({ "resourceAttributes": { "verb": "create", "resource": "secrets", "namespace": "{ns}" } }),
+                    ),
+                ),
+                post(
+                    access,
+                    &review(json!({ "nonResourceAttributes": { "verb": "get", "path": "/healthz" } })),
+                ),
+            ],
+        ),
+        case(
+            "review: of nothing and of two things",
+            [
+                post(access, &review(json!({}))),
+                post(
+                    access,
+                    &review(json!({ "resourceAttributes": {}, "nonResourceAttributes": {} })),
+                ),
+            ],
+        ),
+        case("review: not read", [get(access)]),
+        case(
+            "review: who am I",
+            [post(
+                "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+                &json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" }),
+            )],
+        ),
+    ]
 }
 
 fn secrets() -> Vec<Case> {
@@ -95,6 +183,13 @@ fn secrets() -> Vec<Case> {
         case(
             "secret: no object",
             [post(SECRETS, &secret(&json!({ "data": "text" })))],
+        ),
+        case(
+            "secret: list",
+            [
+                post(SECRETS, &secret(&json!({ "data": { "a": "eA==" } }))),
+                get(SECRETS),
+            ],
         ),
         case(
             "secret: updated without a version",
@@ -171,6 +266,15 @@ fn namespaces() -> Vec<Case> {
         case(
             "namespace: bad name",
             [post("/api/v1/namespaces", &space("Not.Good"))],
+        ),
+        case(
+            "namespace: those of every server stay",
+            [
+                delete("/api/v1/namespaces/default"),
+                delete("/api/v1/namespaces/kube-system"),
+                delete("/api/v1/namespaces/default?dryRun=All"),
+                delete("/api/v1/namespaces"),
+            ],
         ),
         case("namespace: twice", [post("/api/v1/namespaces", &space("{ns}"))]),
         case(

@@ -191,7 +191,43 @@ fn owners() -> Vec<Case> {
             "owner: foreground deletion",
             start().into_iter().chain([
                 delete_with(&at("owner"), &options(&json!({ "propagationPolicy": "Foreground" }))),
+                gone(&at("child")),
+                gone(&at("owner")),
             ]),
         ),
+        case(
+            "owner: foreground deletion waits for a dependant that blocks",
+            [
+                post(WIDGETS, &red("owner")),
+                post(WIDGETS, &blocking("child")),
+                delete(&format!("{}?propagationPolicy=Foreground", at("owner"))),
+                // Whether the garbage collector was here before or not.
+                delete(&at("child")),
+                get(&at("owner")),
+                merge(&at("child"), &json!({ "metadata": { "finalizers": null } })),
+                gone(&at("child")),
+                gone(&at("owner")),
+            ],
+        ),
+        case(
+            "owner: another way to delete, once deleted",
+            [
+                post(
+                    WIDGETS,
+                    &with_metadata(red("owner"), "finalizers", json!(["sluice.dev/held"])),
+                ),
+                delete(&at("owner")),
+                delete_with(&at("owner"), &options(&json!({ "propagationPolicy": "Background" }))),
+                merge(&at("owner"), &json!({ "metadata": { "finalizers": null } })),
+                gone(&at("owner")),
+            ],
+        ),
     ]
+}
+
+/// A child that is held, and that its owner waits for.
+fn blocking(name: &str) -> Value {
+    let mut child = with_metadata(owned(name), "finalizers", json!(["sluice.dev/held"]));
+    child["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = true.into();
+    child
 }

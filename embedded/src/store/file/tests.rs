@@ -1,0 +1,298 @@
+//! What the file survives: errors of the disk, damage, other hands.
+
+use std::{
+    fs, io,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use redb::StorageBackend;
+use serde_json::json;
+
+use super::*;
+use crate::store::{Write, inspect};
+
+/// A file whose writes or syncs fail while a switch is on.
+#[derive(Debug)]
+struct FaultyFile {
+    file: FileBackend,
+    faults: Arc<Faults>,
+}
+
+/// The switches.
+#[derive(Debug, Default)]
+struct Faults {
+    write: AtomicBool,
+    sync: AtomicBool,
+}
+
+fn full_if(switch: &AtomicBool) -> io::Result<()> {
+    if switch.load(Ordering::SeqCst) {
+        Err(io::ErrorKind::StorageFull.into())
+    } else {
+        Ok(())
+    }
+}
+
+impl StorageBackend for FaultyFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        full_if(&self.faults.write)?;
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()?;
+        full_if(&self.faults.sync)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        full_if(&self.faults.write)?;
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+}
+
+fn faulty(path: &Path) -> (File, Arc<Faults>) {
+    create(path).unwrap();
+    let faults = Arc::new(Faults::default());
+    let (at, switches) = (path.to_owned(), faults.clone());
+    let open: Open = Box::new(move |checked| {
+        let file = FileBackend::new(disk::open_private(&at)?).unwrap();
+        let faults = switches.clone();
+        open_backend(&at, FaultyFile { file, faults }, checked)
+    });
+    (File::open_with(path, open).unwrap().0, faults)
+}
+
+fn record(name: &str, revision: u64) -> Record {
+    Record {
+        key: Key::new("secrets", "default", name),
+        verb: Verb::Put,
+        object: Arc::new(json!({"metadata": {"name": name}})),
+        revision,
+    }
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let objects = inspect(path).unwrap().objects;
+    objects
+        .iter()
+        .map(|object| object["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// The next attempt, as after a pause.
+fn recover_now(file: &mut File) -> Result<Option<Record>, StoreError> {
+    file.reopen()
+}
+
+#[test]
+fn a_full_disk_is_survived_without_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("objects.redb");
+    let (mut file, faults) = faulty(&path);
+    file.persist(&record("a", 2)).unwrap();
+    assert_eq!(file.health(), StorageHealth::Writable);
+    faults.write.store(true, Ordering::SeqCst);
+    file.persist(&record("b", 3)).unwrap_err();
+    assert!(matches!(file.health(), StorageHealth::Failing(_)));
+    assert!(!file.reserve.is_held(), "the reserve is tried");
+    assert!(file.recover().is_err(), "not tried again at once");
+    faults.write.store(false, Ordering::SeqCst);
+    assert!(
+        recover_now(&mut file).unwrap().is_none(),
+        "what failed is not in the file"
+    );
+    assert_eq!(file.health(), StorageHealth::OnReserve);
+    file.persist(&record("c", 3)).unwrap();
+    file.restore_reserve();
+    assert_eq!(file.health(), StorageHealth::Writable);
+    drop(file);
+    assert_eq!(names(&path), ["a", "c"]);
+}
+
+#[test]
+fn a_write_whose_sync_fails_is_settled_by_what_the_file_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("objects.redb");
+    let (mut file, faults) = faulty(&path);
+    faults.sync.store(true, Ordering::SeqCst);
+    let outcome = file.persist(&record("a", 2));
+    faults.sync.store(false, Ordering::SeqCst);
+    let known = outcome.is_ok() || recover_now(&mut file).unwrap().is_some();
+    file.persist(&record("b", if known { 3 } else { 2 })).unwrap();
+    drop(file);
+    let expected: &[&str] = if known { &["a", "b"] } else { &["b"] };
+    assert_eq!(names(&path), expected);
+}
+
+#[test]
+fn a_store_is_private_whatever_was_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("objects.redb");
+    drop(File::open(&path).unwrap());
+    let mode = || fs::metadata(&path).unwrap().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    drop(File::open(&path).unwrap());
+    assert_eq!(mode(), 0o600);
+}
+
+#[test]
+fn an_emptied_file_is_no_new_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("objects.redb");
+    fs::write(&path, "").unwrap();
+    assert!(matches!(File::open(&path), Err(StoreError::Empty { .. })));
+    assert!(matches!(inspect(&path), Err(StoreError::Empty { .. })));
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("objects.redb");
+    create(&path).unwrap();
+    let database = open(&path, true).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction
+        .open_table(NUMBERS)
+        .unwrap()
+        .insert(FORMAT, KNOWN_FORMAT + 1)
+        .unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    assert!(matches!(
+        File::open(&path),
+        Err(StoreError::Newer {
+            format: 2,
+            known: 1,
+            ..
+        })
+    ));
+    assert!(matches!(inspect(&path), Err(StoreError::Newer { .. })));
+}
+
+/// A closed store with three large objects.
+fn filled(path: &Path) {
+    let (mut file, _) = File::open(path).unwrap();
+    for (name, revision) in [("a", 2), ("b", 3), ("c", 4)] {
+        let mut record = record(name, revision);
+        record.object = Arc::new(json!({"metadata": {"name": name}, "data": {"x": name.repeat(20_000)}}));
+        file.persist(&record).unwrap();
+    }
+}
+
+#[test]
+fn a_changed_byte_is_never_accepted_in_silence() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("objects.redb"), dir.path().join("copy.redb"));
+    filled(&path);
+    let bytes = fs::read(&path).unwrap();
+    let whole = format!("{:?}", inspect(&path).unwrap().objects);
+    let mut found = 0;
+    // Every page that holds something, at three places; prime steps, so that all parts of pages are met.
+    let used = (0..bytes.len()).step_by(1361).filter(|at| bytes[*at] != 0);
+    for at in used.chain(0..320) {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x5a;
+        fs::write(&copy, &changed).unwrap();
+        match File::open(&copy) {
+            Ok((_, state)) => {
+                let objects: Vec<_> = state
+                    .list("secrets", "default")
+                    .iter()
+                    .map(|o| Value::clone(o))
+                    .collect();
+                assert_eq!(format!("{objects:?}"), whole, "byte {at}");
+            }
+            Err(error) => {
+                found += 1;
+                assert!(error.to_string().contains("copy.redb"), "{error}");
+            }
+        }
+        drop(fs::remove_file(disk::beside(&copy, "reserve")));
+    }
+    assert!(found > 20, "{found} changes were found");
+}
+
+#[test]
+fn what_is_left_of_a_damaged_store_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("objects.redb");
+    filled(&path);
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(64).position(|window| window == [b'b'; 64]).unwrap();
+    bytes[at] = b'?';
+    fs::write(&path, &bytes).unwrap();
+    let error = File::open(&path).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+    let inspection = inspect(&path).unwrap();
+    assert!(inspection.damage.is_some());
+    assert_eq!(inspection.objects.len(), 3);
+    assert_eq!(fs::read(&path).unwrap(), bytes, "the file stays as it is");
+}
+
+#[test]
+fn a_bad_record_is_named_and_can_be_discarded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("objects.redb");
+    filled(&path);
+    let database = open(&path, true).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction
+        .open_table(OBJECTS)
+        .unwrap()
+        .insert("secrets/default/bad", b"{".as_slice())
+        .unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let error = File::open(&path).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Corrupt { key, .. } if key == "secrets/default/bad"),
+        "{error}"
+    );
+    assert_eq!(inspect(&path).unwrap().bad_records[0].key, "secrets/default/bad");
+    assert!(
+        !crate::store::discard(&path, "secrets/default/a").unwrap(),
+        "an object stays"
+    );
+    assert!(crate::store::discard(&path, "secrets/default/bad").unwrap());
+    assert_eq!(names(&path), ["a", "b", "c"]);
+    File::open(&path).unwrap();
+}
+
+#[test]
+fn on_the_reserve_only_what_an_apply_needs_is_new() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("objects.redb");
+    let store = crate::store::Store::file(&path).unwrap();
+    let put = |resource: &str| {
+        store.write_now(&Key::new(resource, "default", "x"), |_| {
+            Ok(Write::Put(json!({"metadata": {"name": "x"}})))
+        })
+    };
+    put("configmaps").unwrap();
+    if let Some(file) = &mut *store.writer.lock().unwrap() {
+        file.reserve.release();
+        store.report(file);
+    }
+    assert_eq!(*store.health().borrow(), StorageHealth::OnReserve);
+    put("secrets").unwrap();
+    put("configmaps").unwrap();
+    let refused = put("events").unwrap_err();
+    assert!(refused.message().contains("full"), "{}", refused.message());
+    store.maintain();
+    assert_eq!(*store.health().borrow(), StorageHealth::Writable);
+    put("events").unwrap();
+}
