@@ -1,7 +1,11 @@
-//! Puts the user's manifests into the API: made where they are missing, merged where they are there. A field that the API does
-//! not know is refused, as `kubectl` does: dropped without a word, a misspelt guard rail would guard nothing.
+//! Puts the user's manifests into the API: made where they are missing, changed by a three-way merge where they are there, so
+//! that a field that is taken out of a manifest is taken out of the object. A field that the API does not know is refused, as
+//! `kubectl` does: dropped without a word, a misspelt guard rail would guard nothing.
 
-use crate::manifests::{Manifest, Problem};
+use crate::{
+    manifests::{Manifest, Problem},
+    three_way,
+};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client,
@@ -27,13 +31,22 @@ async fn apply_one(client: &Client, manifest: Manifest) -> Result<(), String> {
     let object = manifest.object;
     let name = object.metadata.name.clone().unwrap_or_default();
     let api = api(client, &object).await?;
-    let mut body = serde_json::to_value(&object).map_err(|error| error.to_string())?;
-    if api.get_opt(&name).await.map_err(told)?.is_none() {
-        return create(client, &api, &body).await;
-    }
-    if let Some(fields) = body.as_object_mut() {
+    let mut manifest = serde_json::to_value(&object).map_err(|error| error.to_string())?;
+    if let Some(fields) = manifest.as_object_mut() {
         fields.remove("status");
     }
+    let wanted = three_way::annotated(&manifest);
+    let Some(current) = api.get_opt(&name).await.map_err(told)? else {
+        return create(client, &api, &wanted).await;
+    };
+    let mut current = serde_json::to_value(&current).map_err(|error| error.to_string())?;
+    // What the request's path says; the API may leave it out.
+    for field in ["apiVersion", "kind"] {
+        current[field] = manifest[field].clone();
+    }
+    let Some(body) = three_way::patch(&three_way::last_applied(&current), &wanted, &current) else {
+        return Ok(());
+    };
     let patch: Patch<Value> = Patch::Merge(body);
     api.patch(&name, &PatchParams::default().validation_strict(), &patch)
         .await

@@ -2,5 +2,7 @@
 
 pub mod apply;
 pub mod manifests;
+pub mod state;
+pub mod three_way;
 pub mod up;
 pub mod view;

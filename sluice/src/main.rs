@@ -1,7 +1,10 @@
 //! The program.
 
 use clap::{Parser, Subcommand};
-use sluice::up::{UpArgs, up};
+use sluice::{
+    state::{StateArgs, state},
+    up::{UpArgs, up},
+};
 use sluice_runtime::telemetry::{self, Encoding, Level};
 use sluice_tf_runner::{
     args::{self, RunnerArgs},
@@ -21,6 +24,8 @@ struct Cli {
 enum Command {
     /// Run everything on this machine, without a cluster: the API, both controllers, and runs as processes.
     Up(UpArgs),
+    /// Check or export the objects of a state directory while no `up` runs on it.
+    State(StateArgs),
     /// Carry out one run; started by `up`.
     #[command(hide = true)]
     TfRunner(RunnerArgs),
@@ -30,11 +35,15 @@ enum Command {
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     sluice_runtime::http::install_crypto();
-    let (encoding, level) = log();
-    if let Err(error) = telemetry::install(encoding, level) {
-        eprintln!("sluice: no log: {error}");
-    }
     match cli.command {
+        Command::State(args) => match state(&args) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("sluice state: {}", sluice_runtime::failure::chain(&error));
+                ExitCode::from(2)
+            }
+        },
         Command::Up(args) => match up(args).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -46,18 +55,21 @@ async fn main() -> ExitCode {
     }
 }
 
-/// What a person sees is the view; the log is for what went wrong, in a form for people. Where it is kept in a file it is
-/// complete and for programs.
-fn log() -> (Encoding, Level) {
+/// The log of a run is complete and for programs; a person at a terminal sees what went wrong.
+fn start_log() {
     use std::io::IsTerminal;
-    if std::io::stderr().is_terminal() {
+    let (encoding, level) = if std::io::stderr().is_terminal() {
         (Encoding::Console, Level::Error)
     } else {
         (Encoding::Json, Level::Info)
+    };
+    if let Err(error) = telemetry::install(encoding, level) {
+        eprintln!("sluice: no log: {error}");
     }
 }
 
 async fn run_one(args: &RunnerArgs) -> ExitCode {
+    start_log();
     match args::run(args).await {
         Ok(Ending::Succeeded) => ExitCode::SUCCESS,
         Ok(Ending::Failed) => ExitCode::from(1),

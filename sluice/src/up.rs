@@ -1,12 +1,15 @@
 //! `sluice up`: the API, both controllers and the process executor in one program.
 
+mod logs;
 mod place;
+mod storage;
 mod wind_down;
 
 use crate::{apply, manifests, view};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use place::{Place, PlaceError};
+pub(crate) use place::Place;
+pub use place::PlaceError;
 use sluice_api::{interval::Interval, reference::CrossNamespace};
 use sluice_embedded::{BuildError, Embedded, ServeError, Server, Serving, Store, StoreError};
 use sluice_runtime::{
@@ -18,6 +21,7 @@ use sluice_runtime::{
     random::Generator,
     schedule::Backoff,
     shutdown::{self, Token},
+    telemetry::Encoding,
     watch::{Scope, Settings},
 };
 use sluice_tf_controller::executor::{ExecutorError, ProcessExecutor, ProcessOptions};
@@ -51,6 +55,10 @@ pub struct UpArgs {
     /// Directory of the installed versions of the CLI, for stacks with spec.tool: <DIR>/<name>/<version>/<name>.
     #[arg(long, value_name = "DIR")]
     pub tools_dir: Option<PathBuf>,
+    /// Form of the log. Where the story is on a terminal the log is a file in the state directory, or, without --state,
+    /// lines of errors on the screen; otherwise it goes to standard error.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<Encoding>,
     /// Do not tell what happens.
     #[arg(long)]
     pub quiet: bool,
@@ -71,8 +79,11 @@ pub enum UpError {
     #[error(transparent)]
     Place(#[from] PlaceError),
     /// The store cannot be opened.
-    #[error(transparent)]
-    Store(#[from] StoreError),
+    #[error("{error}{}", advice(error))]
+    Store {
+        /// Why.
+        error: StoreError,
+    },
     /// The API cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -102,6 +113,16 @@ pub enum UpError {
     Flags(#[from] clap::Error),
 }
 
+/// The way out, where there is one.
+const fn advice(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Damaged { .. } | StoreError::Corrupt { .. } => {
+            ". Restore a copy of the state directory; `sluice state check` says more, `sluice state export` saves what can be read"
+        }
+        _ => "",
+    }
+}
+
 /// Runs until a signal; then lets running runs finish.
 ///
 /// # Errors
@@ -113,6 +134,8 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     let screen = Arc::new(view::Screen::new());
     let loaded = load(&args)?;
     let place = Place::open(args.state.as_deref())?;
+    logs::start(args.log_format, &place, args.state.is_some(), &screen)?;
+    raise_descriptor_limit();
     let signals = shutdown::on_signals().map_err(UpError::Signals)?;
     let (embedded, serving) = serve_api(&args, &place).await?;
     let client = embedded.client();
@@ -134,6 +157,11 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
             view_stop.clone(),
         ))
     });
+    tokio::spawn(storage::follow(
+        embedded.storage(),
+        Arc::clone(&screen),
+        view_stop.clone(),
+    ));
     let problems = apply::apply(&client, loaded.manifests).await;
     for problem in loaded.problems.iter().chain(&problems) {
         screen.say(&format!("Bad manifest: {problem}"));
@@ -162,6 +190,19 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     Ok(())
 }
 
+/// Connections and runs take descriptors, and the usual soft limit is far below the hard one.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays");
+    }
+}
+
 fn load(args: &UpArgs) -> Result<manifests::Loaded, UpError> {
     let Some(path) = &args.file else {
         return Ok(manifests::Loaded::default());
@@ -174,7 +215,7 @@ fn load(args: &UpArgs) -> Result<manifests::Loaded, UpError> {
 
 async fn serve_api(args: &UpArgs, place: &Place) -> Result<(Embedded, Serving), UpError> {
     let store = if args.state.is_some() {
-        Store::file(place.store())?
+        Store::file(place.store()).map_err(|error| UpError::Store { error })?
     } else {
         Store::memory()
     };

@@ -55,17 +55,33 @@ impl Level {
 /// # Errors
 /// Logging was started before.
 pub fn install(encoding: Encoding, level: Level) -> Result<(), TryInitError> {
+    install_to(encoding, level, std::io::stderr().is_terminal(), std::io::stderr)
+}
+
+/// [`install`] with another destination: `writer` is asked for each line. `colours` are for the console form only.
+///
+/// # Errors
+/// Logging was started before.
+pub fn install_to<W, O>(
+    encoding: Encoding,
+    level: Level,
+    colours: bool,
+    writer: W,
+) -> Result<(), TryInitError>
+where
+    W: Fn() -> O + Send + Sync + 'static,
+    O: std::io::Write + 'static,
+{
     let filter = filter(level);
     match encoding {
         Encoding::Json => {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-            let lines = JsonLines::new(clock, std::io::stderr).with_filter(filter);
+            let lines = JsonLines::new(clock, writer).with_filter(filter);
             tracing_subscriber::registry().with(lines).try_init()?;
         }
         Encoding::Console => {
-            let colours = std::io::stderr().is_terminal();
             let lines = fmt::layer()
-                .with_writer(std::io::stderr)
+                .with_writer(writer)
                 .with_ansi(colours)
                 .with_target(false);
             tracing_subscriber::registry()

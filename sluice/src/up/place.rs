@@ -4,7 +4,7 @@ use std::{
     fs::{self, File},
     io,
     net::{Ipv4Addr, TcpListener},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 use tempfile::TempDir;
@@ -20,13 +20,23 @@ pub enum PlaceError {
         /// What the system said.
         source: io::Error,
     },
+    /// It belongs to another user, who could read and change what is in it.
+    #[error(
+        "cannot use {path}: it belongs to the user with the id {uid}; give a directory of your own as --state"
+    )]
+    Foreign {
+        /// The path.
+        path: String,
+        /// Its owner.
+        uid: u32,
+    },
     /// Another program has it.
     #[error("{0} is in use by another sluice up; end that one first, or give another --state")]
     Taken(String),
 }
 
 /// The directory and its lock.
-pub(super) struct Place {
+pub(crate) struct Place {
     root: PathBuf,
     /// Held for as long as the program lives.
     _lock: File,
@@ -35,7 +45,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Opens or makes the directory (mode 0700) and locks it.
+    /// Opens or makes the directory and locks it. It and its folders are private (mode 0700) whatever was there before.
     pub(super) fn open(state: Option<&Path>) -> Result<Self, PlaceError> {
         let temporary = match state {
             Some(_) => None,
@@ -51,6 +61,7 @@ impl Place {
             .create(&root)
             .map_err(unusable(&root))?;
         let root = fs::canonicalize(&root).map_err(unusable(&root))?;
+        make_private(&root)?;
         let lock = lock(&root)?;
         let place = Self {
             root,
@@ -63,8 +74,22 @@ impl Place {
                 .mode(0o700)
                 .create(&folder)
                 .map_err(unusable(&folder))?;
+            make_private(&folder)?;
         }
         Ok(place)
+    }
+
+    /// Locks a directory that is there and makes nothing in it.
+    pub(crate) fn existing(state: &Path) -> Result<Self, PlaceError> {
+        let root = fs::canonicalize(state).map_err(unusable(state))?;
+        fs::metadata(root.join("objects.redb")).map_err(unusable(&root.join("objects.redb")))?;
+        make_private(&root)?;
+        let lock = lock(&root)?;
+        Ok(Self {
+            root,
+            _lock: lock,
+            _temporary: None,
+        })
     }
 
     /// Keys, certificates and the kubeconfig of the API.
@@ -73,7 +98,7 @@ impl Place {
     }
 
     /// The file of the objects.
-    pub(super) fn store(&self) -> PathBuf {
+    pub(crate) fn store(&self) -> PathBuf {
         self.root.join("objects.redb")
     }
 
@@ -105,6 +130,11 @@ impl Place {
         self.root.join(format!("{what}.port"))
     }
 
+    /// The log, where the terminal shows the story.
+    pub(super) fn log(&self) -> PathBuf {
+        self.root.join("sluice.log")
+    }
+
     /// Unpacked artifacts; of no use after a restart.
     pub(super) fn scratch(&self) -> PathBuf {
         self.root.join("scratch")
@@ -120,18 +150,37 @@ pub(super) fn publish(kubeconfig: &Path, out: Option<&Path>) -> Result<PathBuf, 
     // Written beside and renamed: whoever waits for the file finds it whole.
     let beside = out.with_extension("new");
     let write = || -> io::Result<()> {
+        // A link that waits there is not followed.
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut file = fs::OpenOptions::new()
-            .create(true)
+            .create_new(true)
             .write(true)
-            .truncate(true)
             .mode(0o600)
             .open(&beside)?;
-        file.set_permissions(fs::Permissions::from_mode(0o600))?;
         io::Write::write_all(&mut file, &text)?;
         fs::rename(&beside, out)
     };
     write().map_err(unusable(out))?;
     Ok(out.to_owned())
+}
+
+/// Takes a directory of this user away from all others.
+fn make_private(path: &Path) -> Result<(), PlaceError> {
+    let metadata = fs::metadata(path).map_err(unusable(path))?;
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(PlaceError::Foreign {
+            path: path.display().to_string(),
+            uid: metadata.uid(),
+        });
+    }
+    if metadata.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let mode = fs::Permissions::from_mode(metadata.mode() & 0o700);
+    fs::set_permissions(path, mode).map_err(unusable(path))
 }
 
 fn lock(root: &Path) -> Result<File, PlaceError> {
@@ -153,7 +202,8 @@ fn lock(root: &Path) -> Result<File, PlaceError> {
     }
 }
 
-fn unusable(path: &Path) -> impl FnOnce(io::Error) -> PlaceError {
+/// An error of the system, with the path.
+pub(super) fn unusable(path: &Path) -> impl FnOnce(io::Error) -> PlaceError {
     let path = path.display().to_string();
     move |source| PlaceError::Unusable { path, source }
 }
@@ -171,6 +221,53 @@ mod tests {
         assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o700);
         drop(place);
         assert!(Place::open(Some(&state)).is_ok());
+    }
+
+    #[test]
+    fn a_directory_that_was_there_before_becomes_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = fs::Permissions::from_mode(0o755);
+        fs::create_dir(dir.path().join("api")).unwrap();
+        for path in [dir.path().to_owned(), dir.path().join("api")] {
+            fs::set_permissions(path, open.clone()).unwrap();
+        }
+        let place = Place::open(Some(dir.path())).unwrap();
+        for path in [dir.path().to_owned(), place.api(), place.runs()] {
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o700, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_directory_of_another_user_is_refused() {
+        let own = rustix::process::geteuid().is_root();
+        let dir = tempfile::tempdir().unwrap();
+        let foreign = if own {
+            std::os::unix::fs::chown(dir.path(), Some(12345), None).unwrap();
+            dir.path()
+        } else {
+            Path::new("/")
+        };
+        assert!(matches!(
+            Place::open(Some(foreign)),
+            Err(PlaceError::Foreign { .. })
+        ));
+    }
+
+    #[test]
+    fn a_link_beside_the_kubeconfig_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, out, victim) = (
+            dir.path().join("from"),
+            dir.path().join("out"),
+            dir.path().join("victim"),
+        );
+        fs::write(&from, "text").unwrap();
+        fs::write(&victim, "untouched").unwrap();
+        std::os::unix::fs::symlink(&victim, dir.path().join("out.new")).unwrap();
+        publish(&from, Some(&out)).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
+        assert_eq!(fs::read_to_string(&out).unwrap(), "text");
     }
 
     #[test]

@@ -1,0 +1,230 @@
+//! `sluice state`: a look at a state directory that no program has open, and the way out of damage.
+
+use crate::up::{Place, PlaceError};
+use serde_json::{Value, json};
+use sluice_embedded::{Inspection, StoreError, discard, inspect};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+/// Arguments of `sluice state`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct StateArgs {
+    #[command(subcommand)]
+    command: StateCommand,
+}
+
+#[derive(clap::Subcommand, Clone, Debug)]
+enum StateCommand {
+    /// Check every page and every record of the objects; the exit code is 1 where something is wrong.
+    Check(CheckArgs),
+    /// Write the objects as one JSON List, of a damaged store as many as can be read.
+    Export(ExportArgs),
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct CheckArgs {
+    /// The directory that `sluice up --state` keeps.
+    #[arg(long, value_name = "DIR")]
+    state: PathBuf,
+    /// Remove this record, of which a check says that it is no object.
+    #[arg(long, value_name = "KEY")]
+    discard: Option<String>,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct ExportArgs {
+    /// The directory that `sluice up --state` keeps.
+    #[arg(long, value_name = "DIR")]
+    state: PathBuf,
+    /// Write here (mode 0600) and not to standard output. The file must not exist: Secrets are in clear.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Why a state directory cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The objects cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The record that should be discarded is an object or is not there.
+    #[error("--discard {0}: no record of this name that is no object; objects are deleted with kubectl")]
+    NoBadRecord(String),
+    /// The output cannot be written.
+    #[error("cannot write {path}: {source}")]
+    Output {
+        /// Where to.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Runs the command. True when nothing is wrong with the objects.
+///
+/// # Errors
+/// [`StateError`].
+pub fn state(args: &StateArgs) -> Result<bool, StateError> {
+    let directory = match &args.command {
+        StateCommand::Check(check) => &check.state,
+        StateCommand::Export(export) => &export.state,
+    };
+    let place = Place::existing(directory)?;
+    let path = place.store();
+    if let StateCommand::Check(CheckArgs {
+        discard: Some(key), ..
+    }) = &args.command
+        && !discard(&path, key)?
+    {
+        return Err(StateError::NoBadRecord(key.clone()));
+    }
+    let inspection = inspect(&path)?;
+    let sound = inspection.damage.is_none() && inspection.bad_records.is_empty();
+    match &args.command {
+        StateCommand::Check(_) => print(&report(&path, &inspection))?,
+        StateCommand::Export(export) => {
+            if !sound {
+                eprintln!("{}", report(&path, &inspection).trim_end());
+            }
+            write_list(&inspection, export.out.as_deref())?;
+        }
+    }
+    Ok(sound)
+}
+
+/// What a check says.
+fn report(path: &Path, inspection: &Inspection) -> String {
+    let format = inspection.format.unwrap_or(0);
+    let mut text = format!(
+        "{}: format {format}, version {}, {} objects\n",
+        path.display(),
+        inspection.revision,
+        inspection.objects.len()
+    );
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    for object in &inspection.objects {
+        let word = |field: &str| object[field].as_str().unwrap_or("?").to_owned();
+        *kinds
+            .entry(format!("{} {}", word("apiVersion"), word("kind")))
+            .or_default() += 1;
+    }
+    for (kind, count) in kinds {
+        text.push_str(&format!("  {count:>6}  {kind}\n"));
+    }
+    for record in &inspection.bad_records {
+        text.push_str(&format!("no object: {}: {}\n", record.key, record.why));
+    }
+    if let Some(why) = &inspection.damage {
+        text.push_str(&format!(
+            "damaged: {why}\nWhat could be read may be wrong. Restore a copy of the directory, or start with an export.\n"
+        ));
+    }
+    text
+}
+
+fn write_list(inspection: &Inspection, out: Option<&Path>) -> Result<(), StateError> {
+    let list: Value = json!({"apiVersion": "v1", "kind": "List", "items": inspection.objects});
+    let text = format!("{list:#}\n");
+    let Some(out) = out else { return print(&text) };
+    let write = || {
+        let mut file = fs::OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .mode(0o600)
+            .open(out)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(|source| StateError::Output {
+        path: out.display().to_string(),
+        source,
+    })
+}
+
+fn print(text: &str) -> Result<(), StateError> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|source| StateError::Output {
+        path: "standard output".into(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_embedded::{Server, Store};
+    use std::os::unix::fs::PermissionsExt;
+
+    fn args(words: &[&str], state: &Path) -> StateArgs {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            state: StateArgs,
+        }
+        let state = state.display().to_string();
+        let words = ["state"].iter().chain(words).copied().chain(["--state", &state]);
+        <Cli as clap::Parser>::try_parse_from(words).unwrap().state
+    }
+
+    /// A state directory with the objects that every server has.
+    fn filled(dir: &Path) {
+        let embedded = Server::builder()
+            .store(Store::file(dir.join("objects.redb")).unwrap())
+            .build()
+            .unwrap();
+        embedded.stop();
+    }
+
+    #[test]
+    fn a_state_is_checked_and_exported() {
+        let dir = tempfile::tempdir().unwrap();
+        // The server's tasks end with the runtime, and the store with them.
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async { filled(dir.path()) });
+        drop(runtime);
+        assert!(state(&args(&["check"], dir.path())).unwrap());
+        let out = dir.path().join("export.json");
+        let text = out.display().to_string();
+        assert!(state(&args(&["export", "--out", &text], dir.path())).unwrap());
+        let list: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
+        let names: Vec<_> = list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|o| o["metadata"]["name"].clone())
+            .collect();
+        assert_eq!(names, ["default", "kube-system"]);
+        assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600);
+        let again = state(&args(&["export", "--out", &text], dir.path()));
+        assert!(
+            matches!(again, Err(StateError::Output { .. })),
+            "nothing is overwritten"
+        );
+        let refused = state(&args(&["check", "--discard", "namespaces//default"], dir.path()));
+        assert!(matches!(refused, Err(StateError::NoBadRecord(_))));
+    }
+
+    #[test]
+    fn a_report_names_what_is_wrong() {
+        let inspection = Inspection {
+            bad_records: vec![sluice_embedded::BadRecord {
+                key: "secrets/default/a".into(),
+                why: "EOF".into(),
+            }],
+            damage: Some("checksum".into()),
+            ..Inspection::default()
+        };
+        let text = report(Path::new("objects.redb"), &inspection);
+        assert!(text.contains("no object: secrets/default/a: EOF"), "{text}");
+        assert!(text.contains("damaged: checksum"), "{text}");
+    }
+}

@@ -1,0 +1,174 @@
+//! What a manifest changes in an object: fields that it sets, and fields that it set before and does not set now. As
+//! `kubectl apply` without `--server-side`, whose annotation is shared, so that both can work on the same objects. Pure.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde_json::{Map, Value};
+
+/// Where the manifest that was applied last is kept.
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The manifest with itself in the annotation.
+#[must_use]
+pub fn annotated(manifest: &Value) -> Value {
+    let mut plain = manifest.clone();
+    if let Some(annotations) = annotations_mut(&mut plain) {
+        annotations.remove(LAST_APPLIED);
+    }
+    let text = format!("{plain}\n");
+    let mut annotated = plain;
+    if annotations_mut(&mut annotated).is_none() {
+        annotated["metadata"]["annotations"] = Value::Object(Map::new());
+    }
+    annotated["metadata"]["annotations"][LAST_APPLIED] = text.into();
+    annotated
+}
+
+/// The manifest that was applied last to an object; null where there is none or it cannot be read.
+#[must_use]
+pub fn last_applied(object: &Value) -> Value {
+    object["metadata"]["annotations"][LAST_APPLIED]
+        .as_str()
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
+}
+
+/// The merge patch (RFC 7396) that takes `current` to `wanted`: what differs is set, what `original` had and `wanted` has
+/// not is removed, all else is left to its writers. `None` when there is nothing to do.
+#[must_use]
+pub fn patch(original: &Value, wanted: &Value, current: &Value) -> Option<Value> {
+    let (original, wanted) = (without_string_data(original), without_string_data(wanted));
+    let mut patch = changes(&wanted, current).unwrap_or_default();
+    if let Some(removed) = removals(&original, &wanted, current) {
+        merge(&mut patch, removed);
+    }
+    (!patch.is_null()).then_some(patch)
+}
+
+fn annotations_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    object.pointer_mut("/metadata/annotations")?.as_object_mut()
+}
+
+/// A Secret's texts where the API keeps them: it never shows `stringData`.
+fn without_string_data(object: &Value) -> Value {
+    let mut object = object.clone();
+    if object["kind"] == "Secret" && object["apiVersion"] == "v1" {
+        let texts = object
+            .as_object_mut()
+            .and_then(|fields| fields.remove("stringData"));
+        for (key, text) in texts.as_ref().and_then(Value::as_object).into_iter().flatten() {
+            if !object["data"].is_object() {
+                object["data"] = Value::Object(Map::new());
+            }
+            object["data"][key] = BASE64_STANDARD.encode(text.as_str().unwrap_or_default()).into();
+        }
+    }
+    object
+}
+
+/// What `wanted` has otherwise than `current`. A null wants nothing.
+fn changes(wanted: &Value, current: &Value) -> Option<Value> {
+    match (wanted, current) {
+        (Value::Null, _) => None,
+        (Value::Object(wanted), Value::Object(current)) => {
+            let changed: Map<String, Value> = wanted
+                .iter()
+                .filter_map(|(key, value)| {
+                    let held = current.get(key).unwrap_or(&Value::Null);
+                    Some((key.clone(), changes(value, held)?))
+                })
+                .collect();
+            (!changed.is_empty()).then_some(Value::Object(changed))
+        }
+        _ => (wanted != current).then(|| wanted.clone()),
+    }
+}
+
+/// Nulls where `original` has a field, `wanted` has none and `current` still has it.
+fn removals(original: &Value, wanted: &Value, current: &Value) -> Option<Value> {
+    let (original, current) = (original.as_object()?, current.as_object()?);
+    let removed: Map<String, Value> = original
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .filter_map(|(key, value)| {
+            let held = current.get(key)?;
+            match wanted.get(key).unwrap_or(&Value::Null) {
+                Value::Null => Some((key.clone(), Value::Null)),
+                kept => Some((key.clone(), removals(value, kept, held)?)),
+            }
+        })
+        .collect();
+    (!removed.is_empty()).then_some(Value::Object(removed))
+}
+
+fn merge(patch: &mut Value, other: Value) {
+    match (patch, other) {
+        (Value::Object(patch), Value::Object(other)) => {
+            for (key, value) in other {
+                match patch.get_mut(&key) {
+                    Some(held) => merge(held, value),
+                    None => drop(patch.insert(key, value)),
+                }
+            }
+        }
+        (patch, other) => *patch = other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_patch_sets_removes_and_leaves() {
+        let original = json!({"spec": {"a": 1, "gone": true, "deep": {"x": 1, "y": 2}}});
+        let wanted = json!({"spec": {"a": 2, "deep": {"x": 1}, "new": [1]}});
+        let current = json!({"spec": {"a": 1, "gone": true, "deep": {"x": 1, "y": 2, "z": 3}, "foreign": 1}});
+        assert_eq!(
+            patch(&original, &wanted, &current),
+            Some(json!({"spec": {"a": 2, "gone": null, "deep": {"y": null}, "new": [1]}}))
+        );
+    }
+
+    #[test]
+    fn nothing_to_do_is_no_patch() {
+        let wanted = json!({"spec": {"a": 1, "b": null}});
+        let current = json!({"spec": {"a": 1, "c": 2}});
+        assert_eq!(patch(&Value::Null, &wanted, &current), None);
+        assert_eq!(
+            patch(&json!({"spec": {"d": 1}}), &wanted, &current),
+            None,
+            "what is gone already"
+        );
+    }
+
+    #[test]
+    fn a_text_of_a_secret_is_removed_where_it_is_kept() {
+        let secret = |texts: Value| json!({"apiVersion": "v1", "kind": "Secret", "stringData": texts});
+        let current =
+            json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "eA==", "b": "eQ==", "c": "eg=="}});
+        assert_eq!(
+            patch(
+                &secret(json!({"a": "x", "b": "y"})),
+                &secret(json!({"a": "x"})),
+                &current
+            ),
+            Some(json!({"data": {"b": null}}))
+        );
+    }
+
+    #[test]
+    fn the_annotation_holds_the_manifest_and_not_itself() {
+        let manifest = json!({"kind": "X", "metadata": {"name": "a"}});
+        let once = annotated(&manifest);
+        assert_eq!(last_applied(&once)["metadata"]["name"], "a");
+        assert_eq!(
+            annotated(&once)["metadata"]["annotations"]
+                .as_object()
+                .unwrap()
+                .len(),
+            1
+        );
+        assert!(!last_applied(&annotated(&once)).to_string().contains(LAST_APPLIED));
+    }
+}
