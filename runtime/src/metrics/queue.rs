@@ -183,6 +183,17 @@ impl Queue {
         state.running.insert(key.clone(), now);
     }
 
+    /// It has to wait on for its pass.
+    pub fn put_back(&self, key: &ObjectKey, now: Instant) {
+        let mut state = lock(&self.state);
+        state.running.remove(key);
+        let wait = Wait {
+            since: now,
+            is_counted: true,
+        };
+        state.waiting.insert(key.clone(), wait);
+    }
+
     /// Its pass has ended, and asks to be repeated after a time.
     pub fn end(&self, key: &ObjectKey, now: Instant, again: Option<Duration>, failed: bool) {
         let mut state = lock(&self.state);

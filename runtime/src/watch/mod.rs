@@ -75,6 +75,9 @@ pub enum Next {
     OnChange,
     /// The pass failed: look again by the object's back-off.
     Backoff,
+    /// There was no pass yet: the reconciler has queued the object and calls for it itself, by [`Watch::resume`]. It is
+    /// looked at again after this long all the same; the back-off stays as it is.
+    Queued(Duration),
 }
 
 impl Next {
@@ -89,6 +92,16 @@ impl Next {
 pub trait Reconciler<K>: Send + Sync + 'static {
     /// What a pass fails with when it could not even report.
     type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Whether the reconciler itself bounds how many passes run at once, and answers the others with [`Next::Queued`].
+    /// Otherwise no more than [`Settings::concurrent`] are called at once.
+    const QUEUES: bool = false;
+
+    /// An event calls for a pass over this object: a change, or a trigger. Timers and [`Watch::resume`] are none.
+    fn called(&self, _key: &ObjectKey) {}
+
+    /// The object is gone.
+    fn gone(&self, _key: &ObjectKey) {}
 
     /// Brings the world closer to what the object wants. Called for an object at most once at a time.
     fn reconcile(&self, object: Arc<K>) -> impl Future<Output = Result<Next, Self::Error>> + Send;
@@ -146,6 +159,7 @@ pub struct Watch<K: Kind> {
     writer: Writer<DeserializeGuard<K>>,
     objects: Objects<K>,
     triggers: SelectAll<BoxStream<'static, ObjectKey>>,
+    resumed: SelectAll<BoxStream<'static, ObjectKey>>,
     relation: Option<Relation<K>>,
     begin: BoxFuture<'static, ()>,
 }
@@ -161,6 +175,7 @@ impl<K: Kind> Watch<K> {
             writer,
             objects: Objects::new(reader),
             triggers: SelectAll::new(),
+            resumed: SelectAll::new(),
             relation: None,
             begin: std::future::ready(()).boxed(),
         }
@@ -176,6 +191,13 @@ impl<K: Kind> Watch<K> {
     #[must_use]
     pub fn trigger(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
         self.triggers.push(keys.boxed());
+        self
+    }
+
+    /// Adds passes over objects that the reconciler had queued ([`Next::Queued`]): they are no events of their own.
+    #[must_use]
+    pub fn resume(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
+        self.resumed.push(keys.boxed());
         self
     }
 
@@ -206,6 +228,7 @@ impl<K: Kind> Watch<K> {
             writer,
             objects,
             mut triggers,
+            resumed,
             relation,
             begin,
         } = self;
@@ -236,12 +259,11 @@ impl<K: Kind> Watch<K> {
                     observer.asked(&ObjectKey::of(object));
                 }
             });
-        let asked = triggers
-            .inspect(move |key| listener.asked(key))
+        let asked = stream::select(triggers.inspect(move |key| listener.asked(key)), resumed)
             .map(|key| ObjectRef::new(&key.name).within(&key.namespace));
         let changes = stream::once(begin).flat_map(|()| stream::empty()).chain(changes);
         let controller = Controller::for_stream(changes, objects.store())
-            .with_config(controller::Config::default().concurrency(concurrent))
+            .with_config(controller::Config::default().concurrency(if R::QUEUES { 0 } else { concurrent }))
             .reconcile_on(asked)
             .graceful_shutdown_on(stop.clone().cancelled_owned())
             .run(Passes::pass, |_, never, _| match *never {}, Arc::clone(&passes))

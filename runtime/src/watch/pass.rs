@@ -41,6 +41,7 @@ impl<K: Kind, R: Reconciler<K>> Passes<K, R> {
     /// Somebody asks for a pass over this object.
     pub(super) fn asked(&self, key: &ObjectKey) {
         self.queue.ask(key, Instant::now());
+        self.reconciler.called(key);
     }
 
     pub(super) const fn settings(&self) -> &Settings {
@@ -100,6 +101,10 @@ impl<K: Kind, R: Reconciler<K>> Passes<K, R> {
             }
         };
         let (result, after) = match next {
+            Next::Queued(after) => {
+                self.queue.put_back(&key, Instant::now());
+                return Action::requeue(after.max(SHORTEST));
+            }
             Next::OnChange => (PassResult::Success, None),
             Next::After(after) => (PassResult::RequeueAfter, Some(after)),
             Next::Backoff => (PassResult::Error, Some(backoff.fail(&key))),
@@ -122,6 +127,7 @@ impl<K: Kind, R: Reconciler<K>> Passes<K, R> {
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.settings.backoff.reset(key);
         self.queue.forget(key);
+        self.reconciler.gone(key);
         self.settings.metrics.forget(&K::kind(&()), key);
     }
 

@@ -112,6 +112,7 @@ impl World {
 struct Probe {
     world: Arc<World>,
     passes: Arc<Mutex<Vec<String>>>,
+    calls: Arc<Mutex<Vec<ObjectKey>>>,
     held: Arc<Notify>,
 }
 
@@ -121,6 +122,10 @@ struct Lost;
 
 impl Reconciler<ConfigMap> for Probe {
     type Error = Lost;
+
+    fn called(&self, key: &ObjectKey) {
+        lock(&self.calls).push(key.clone());
+    }
 
     async fn reconcile(&self, object: Arc<ConfigMap>) -> Result<Next, Lost> {
         let name = object.metadata.name.clone().unwrap_or_default();
@@ -134,6 +139,7 @@ impl Reconciler<ConfigMap> for Probe {
         match order {
             "panic" => panic!("no {name}"),
             "fail" => Err(Lost),
+            "queue" => Ok(Next::Queued(LONG)),
             "hold" => {
                 self.held.notified().await;
                 lock(&self.passes).push(format!("{name} done"));
@@ -187,6 +193,7 @@ impl Run {
         let probe = Probe {
             world: Arc::clone(world),
             passes: Arc::default(),
+            calls: Arc::default(),
             held: Arc::default(),
         };
         let (ask, asked) = mpsc::unbounded();
@@ -278,6 +285,28 @@ async fn panics_and_errors_are_one_objects_own_and_come_back_by_back_off() {
     })
     .await
     .unwrap();
+    run.end().await;
+}
+
+#[tokio::test]
+async fn an_object_that_was_queued_is_called_when_its_turn_comes() {
+    let world = Arc::new(World::default());
+    world.put("waits", &json!({"data": {"do": "queue"}}));
+    let (grant, granted) = mpsc::unbounded();
+    let run = Run::start_with(&world, |watch| watch.resume(granted));
+    run.backoff.fail(&key("waits"));
+    run.until_seen("waits", 1).await;
+    grant.unbounded_send(key("waits")).unwrap();
+    run.until_seen("waits", 2).await;
+    assert_eq!(*lock(&run.probe.calls), [key("waits")], "its turn is no event");
+    assert_eq!(run.backoff.failures(&key("waits")), 1, "it was no success");
+    let text = run.metrics.text();
+    assert!(
+        !text.contains(
+            "controller_runtime_reconcile_total{controller=\"configmap\",result=\"requeue_after\"} 1"
+        ),
+        "{text}"
+    );
     run.end().await;
 }
 
