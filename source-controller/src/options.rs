@@ -9,8 +9,9 @@ use std::time::Duration;
 use sluice_runtime::args::{Common, duration};
 
 use crate::archive::Algorithm;
-use crate::git::Limits;
 use crate::git::ssh::{Algorithms, HostKeyAlgorithm, KeyExchange};
+use crate::git::{Limits, Room};
+use crate::reconcile::Times;
 
 pub use gates::{Gate, Gates};
 pub use identity::IdentityOptions;
@@ -32,6 +33,9 @@ pub struct Options {
     /// What a remote may send.
     #[command(flatten)]
     pub git: GitOptions,
+    /// What objects may ask for.
+    #[command(flatten)]
+    pub times: TimeOptions,
     /// What is offered to ssh servers.
     #[command(flatten)]
     pub ssh: SshOptions,
@@ -101,6 +105,12 @@ pub struct GitOptions {
     /// Most bytes of one list of refs: of all tags for a version constraint, of all refs from a server without Git protocol 2.
     #[arg(long, default_value_t = Limits::default().refs_bytes)]
     pub git_max_refs_bytes: u64,
+    /// Most bytes of all mirrors on disk; beyond them the least recently used go. 0: no bound.
+    #[arg(long, default_value_t = 20 << 30)]
+    pub git_mirrors_max_bytes: u64,
+    /// Most bytes of the mirrors that objects of one namespace read; beyond them those go that it alone reads. 0: no bound.
+    #[arg(long, default_value_t = 10 << 30)]
+    pub git_mirrors_max_bytes_per_namespace: u64,
 }
 
 impl GitOptions {
@@ -116,6 +126,41 @@ impl GitOptions {
             entries: self.git_max_entries,
             ignore_bytes: self.git_max_ignore_bytes,
             refs_bytes: self.git_max_refs_bytes,
+        }
+    }
+
+    /// As bounds on mirrors.
+    #[must_use]
+    pub const fn room(&self) -> Room {
+        Room {
+            total: self.git_mirrors_max_bytes,
+            namespace: self.git_mirrors_max_bytes_per_namespace,
+        }
+    }
+}
+
+/// What objects may ask for.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct TimeOptions {
+    /// Longest `spec.timeout` that counts.
+    #[arg(long, default_value = "1h", value_parser = duration)]
+    pub max_timeout: Duration,
+    /// Shortest `spec.interval` that counts.
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    pub min_interval: Duration,
+    /// Longest `spec.interval` that counts.
+    #[arg(long, default_value = "8760h", value_parser = duration)]
+    pub max_interval: Duration,
+}
+
+impl TimeOptions {
+    /// As bounds.
+    #[must_use]
+    pub const fn times(&self) -> Times {
+        Times {
+            timeout: self.max_timeout,
+            shortest: self.min_interval,
+            longest: self.max_interval,
         }
     }
 }
@@ -194,6 +239,7 @@ mod tests {
         assert_eq!(options.storage.storage_addr, ":9090");
         assert_eq!(options.common.concurrency.concurrent, 2);
         assert_eq!(options.git.limits(), Limits::default());
+        assert_eq!(options.times.times(), Times::default());
     }
 
     #[test]

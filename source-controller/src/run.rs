@@ -24,10 +24,10 @@ use sluice_runtime::shutdown::Token;
 use sluice_runtime::watch::{Objects, Scope, Settings};
 use tokio::task::JoinSet;
 
-use crate::git::{Mirrors, Transport, TransportError};
+use crate::git::{Mirrors, Room, Transport, TransportError};
 use crate::identity::{Environment, TokenSettings, Tokens};
 use crate::options::{Gate, Options, StorageOptions};
-use crate::reconcile::{Context, GitRepositories, Network, Places, watch};
+use crate::reconcile::{Bounds, Context, GitRepositories, Memory, Network, Places, watch};
 use crate::server;
 use crate::storage::{AddressError, LocalDirectory, Retention, StorageError, is_full};
 use crate::sweep::Sweep;
@@ -169,7 +169,7 @@ pub async fn run_with(
     )?;
     let disk = Disk {
         storage,
-        mirrors: Arc::new(mirrors(&options.storage)?),
+        mirrors: Arc::new(mirrors(&options.storage, options.git.room())?),
     };
     let settings = settings(&options, &metrics, &shared);
     let watch = watch(client.clone(), settings);
@@ -184,6 +184,7 @@ pub async fn run_with(
     tasks.spawn(sweep.run(stop.clone()));
     let (done, lost) = (Token::new(), Token::new());
     tasks.spawn(keep(turn, done.clone(), lost.clone()));
+    let watch = watch.resume(context.places.granted());
     let passes = watch.run(GitRepositories::new(Arc::new(context)), stop.clone());
     tasks.spawn(async move {
         passes.await;
@@ -281,14 +282,17 @@ fn context(
         transport: Transport::on(Route::Environment(Arc::new(proxies()?)), options.ssh.algorithms())?,
         tokens,
         limits: options.git.limits(),
+        times: options.times.times(),
         retention: Retention {
             ttl: options.storage.artifact_retention_ttl,
             records: usize::try_from(options.storage.artifact_retention_records).unwrap_or(usize::MAX),
         },
         algorithm: options.storage.artifact_digest_algo,
         looks: Pool::new(workers),
-        packing: Pool::new(usize::from(concurrent)),
-        places: Places::new((workers / 4).max(1)),
+        // As many again for namespaces that would wait for another one.
+        packing: Pool::new(usize::from(concurrent).saturating_mul(2)),
+        places: Places::new(Bounds::of(workers, usize::from(concurrent))),
+        memory: Memory::default(),
         stop: stop.clone(),
     })
 }
@@ -312,9 +316,9 @@ fn recorder(
 
 /// Opens the mirrors beside the artifacts; where that cannot be written (a volume that is read-only, or full), in the
 /// system's directory for temporary files: what is stored can then be served on, and remotes be watched.
-fn mirrors(options: &StorageOptions) -> Result<Mirrors, StartError> {
+fn mirrors(options: &StorageOptions, room: Room) -> Result<Mirrors, StartError> {
     let beside = options.storage_path.join(MIRRORS);
-    match Mirrors::new(&beside) {
+    match Mirrors::within(&beside, room) {
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem || is_full(&error) => {
             // A directory of its own, which nobody else can have prepared.
             let temporary = tempfile::Builder::new()
@@ -326,7 +330,7 @@ fn mirrors(options: &StorageOptions) -> Result<Mirrors, StartError> {
                 directory = %temporary.display(),
                 "--storage-path cannot be written: mirrors are kept elsewhere, new artifacts cannot be stored"
             );
-            Mirrors::new(&temporary).map_err(StartError::Mirrors)
+            Mirrors::within(&temporary, room).map_err(StartError::Mirrors)
         }
         opened => opened.map_err(StartError::Mirrors),
     }

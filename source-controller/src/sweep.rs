@@ -37,10 +37,8 @@ impl Sweep {
                 () = tokio::time::sleep(INTERVAL) => {}
             }
             let mirrors = Arc::clone(&self.mirrors);
-            report(
-                "mirrors",
-                tokio::task::spawn_blocking(move || mirrors.sweep()).await,
-            );
+            let swept = tokio::task::spawn_blocking(move || mirrors.sweep()).await;
+            report("mirrors", swept.map(Ok::<_, std::io::Error>));
         }
     }
 

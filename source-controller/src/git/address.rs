@@ -97,11 +97,11 @@ impl Address {
         host(&self.url)
     }
 
-    pub(super) fn username(&self) -> &str {
+    pub(crate) fn username(&self) -> &str {
         &self.username
     }
 
-    pub(super) fn password(&self) -> &str {
+    pub(crate) fn password(&self) -> &str {
         &self.password
     }
 }

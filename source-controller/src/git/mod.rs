@@ -34,14 +34,14 @@ pub use git2::Oid;
 #[cfg(test)]
 pub use head::head;
 pub use head::{Head, TagRef};
-pub use mirror::{Mirror, Mirrors};
+pub use mirror::{Mirror, Mirrors, Room};
 pub use object::{Commit, Kind};
 pub use reference::{Fields, Reference};
 pub use remote::{
-    BLOB_BYTES_FLAG, DELTA_BYTES_FLAG, ENTRIES_FLAG, IGNORE_BYTES_FLAG, Limits, PACK_BYTES_FLAG,
+    BLOB_BYTES_FLAG, DELTA_BYTES_FLAG, ENTRIES_FLAG, IGNORE_BYTES_FLAG, Limits, Owner, PACK_BYTES_FLAG,
     PACK_OBJECTS_FLAG, REFS_BYTES_FLAG, Remote, UNPACKED_BYTES_FLAG,
 };
-pub use resolve::resolve;
+pub use resolve::{prove, resolve};
 pub use selection::Selection;
 pub use sluice_runtime::http::{Identity, Proxy, ProxyError, connect};
 pub use tls::Tls;

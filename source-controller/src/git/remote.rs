@@ -28,6 +28,18 @@ pub struct Remote {
     pub timeout: Duration,
     /// Bounds on what it may send.
     pub limits: Limits,
+    /// On whose behalf it is read.
+    pub owner: Owner,
+}
+
+/// On whose behalf a remote is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The namespace of the object.
+    pub namespace: String,
+    /// Where its credentials come from, if from an object of the API: a digest of that object's name and uid, which stays
+    /// when the credentials in it are renewed.
+    pub principal: Option<[u8; 32]>,
 }
 
 impl Remote {
@@ -37,8 +49,40 @@ impl Remote {
         self.credentials != Credentials::Anonymous || self.tls.identity.is_some()
     }
 
-    /// A digest that differs when whoever asks does: credentials and client certificate. What is read with it may be
-    /// shared, whatever way it came.
+    /// A digest of who reads, by which mirrors are named: where the credentials come from, so that renewed ones find what
+    /// the old ones fetched; without credentials everybody is the same.
+    #[must_use]
+    pub fn identity(&self) -> [u8; 32] {
+        match self.owner.principal {
+            Some(principal) if self.has_credentials() => {
+                let hash = Sha256::new_with_prefix(b"principal");
+                hash.chain_update(principal).finalize().into()
+            }
+            _ => self.reader(),
+        }
+    }
+
+    /// A digest of the way by which mirrors are named: authorities, and the proxy without the name and password for it.
+    #[must_use]
+    pub fn route(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        let authorities = &self.tls.authorities;
+        hash.update(authorities.len().to_be_bytes());
+        hash.update(authorities);
+        if let Some(proxy) = &self.proxy {
+            hash.update(proxy.to_string());
+        }
+        hash.finalize().into()
+    }
+
+    /// Whether access must be proved by a request before anything of a mirror is given away: others, or other credentials,
+    /// may have filled it.
+    #[must_use]
+    pub fn needs_proof(&self) -> bool {
+        self.owner.principal.is_some() || self.proxy.is_some()
+    }
+
+    /// A digest that differs when whoever asks does: credentials and client certificate, as they are now.
     #[must_use]
     pub fn reader(&self) -> [u8; 32] {
         let mut hash = Sha256::new_with_prefix(self.credentials.digest());

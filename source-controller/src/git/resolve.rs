@@ -9,6 +9,7 @@ use super::fetch::fetch;
 use super::head::{Candidates, Head, candidates};
 use super::mirror::Mirror;
 use super::reference::Reference;
+use super::refs;
 use super::remote::Remote;
 
 /// Most tags of one and the same version whose commits are compared.
@@ -39,6 +40,24 @@ pub async fn resolve(
             host: remote.address.host(),
             limit,
         })
+    })
+}
+
+/// Makes sure that the server lets in whoever asks here, by one small request.
+///
+/// # Errors
+/// The remote cannot be reached or understood, or refuses.
+pub async fn prove(remote: &Remote) -> Result<(), FetchError> {
+    let limit = remote.timeout;
+    let asked = tokio::time::timeout(limit, refs::find(remote, "HEAD")).await;
+    let asked = asked.unwrap_or_else(|_| {
+        Err(FetchError::TimedOut {
+            host: remote.address.host(),
+            limit,
+        })
+    });
+    asked.map(drop).inspect_err(|_| {
+        remote.transport.forget(remote);
     })
 }
 

@@ -57,6 +57,7 @@ impl PassError {
             Self::Pack(PackError::Ignore { .. } | PackError::IgnoreTooLarge { .. } | PackError::Stopped)
             | Self::Storage(StorageError::Locked(_))
             | Self::Job(_) => None,
+            Self::Fetch(FetchError::Storage(_)) => Some(Kind::StorageOperationFailed),
             Self::Verify(VerifyError::Read(_))
             | Self::Resolve(_)
             | Self::Fetch(_)

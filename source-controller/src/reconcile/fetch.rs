@@ -10,7 +10,8 @@ use sluice_runtime::shutdown::Token;
 use super::patience::Patience;
 use super::polls::Polls;
 use super::resolve::Source;
-use crate::git::{self, Checkout, FetchError, Head, Mirrors, Remote, Selection};
+use crate::git::{self, Checkout, FetchError, Head, Mirrors, Reference, Remote, Selection};
+use crate::storage::is_full;
 use crate::tree::Sparse;
 
 /// Finds out heads and fetches commits.
@@ -25,6 +26,11 @@ pub trait Origin: Send + Sync {
         head: &'a Head,
         stop: &'a Token,
     ) -> BoxFuture<'a, Result<Checkout, FetchError>>;
+
+    /// Gives up of what it keeps, since the disk is full; whether that was anything.
+    fn make_room(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async { false })
+    }
 }
 
 /// Real remotes, mirrored on disk. Objects share lookups, and together leave a host alone that asks for it.
@@ -47,6 +53,18 @@ impl Network {
         }
     }
 
+    async fn fetch_once(&self, source: &Source, head: &Head, stop: &Token) -> Result<Checkout, FetchError> {
+        let Source { remote, parts, .. } = source;
+        let Some(sparse) = Sparse::new(&parts.sparse) else {
+            let mirror = self.mirrors.open(remote);
+            let fetched = git::fetch(&mirror, remote, head, stop);
+            return self.patiently(remote, fetched).await;
+        };
+        let sparse: Arc<dyn Selection> = Arc::new(sparse);
+        let part = git::fetch_part(&self.mirrors, remote, head, &sparse, stop);
+        self.patiently(remote, part).await
+    }
+
     /// A request, unless the host asked to wait; what it asks for now is remembered.
     async fn patiently<T>(
         &self,
@@ -67,9 +85,19 @@ impl Origin for Network {
                 self.mirrors.keep_partial(&source.remote);
             }
             let looked = git::resolve(&mirror, &source.remote, &source.reference, stop);
-            self.patiently(&source.remote, looked).await
+            let head = self.patiently(&source.remote, looked).await?;
+            if !is_pinned(&head) {
+                // Only a pin is looked up without a request.
+                self.mirrors.prove(&source.remote);
+            }
+            Ok(head)
         };
-        Box::pin(self.polls.share(source, lookup))
+        Box::pin(async move {
+            tokio::select! {
+                head = self.polls.share(source, lookup) => head,
+                () = stop.cancelled() => Err(FetchError::Stopped),
+            }
+        })
     }
 
     fn fetch<'a>(
@@ -79,16 +107,30 @@ impl Origin for Network {
         stop: &'a Token,
     ) -> BoxFuture<'a, Result<Checkout, FetchError>> {
         Box::pin(async move {
-            let Source { remote, parts, .. } = source;
-            let Some(sparse) = Sparse::new(&parts.sparse) else {
-                let mirror = self.mirrors.open(remote);
-                return self
-                    .patiently(remote, git::fetch(&mirror, remote, head, stop))
-                    .await;
-            };
-            let sparse: Arc<dyn Selection> = Arc::new(sparse);
-            let part = git::fetch_part(&self.mirrors, remote, head, &sparse, stop);
-            self.patiently(remote, part).await
+            let remote = &source.remote;
+            if is_pinned(head) && remote.needs_proof() && !self.mirrors.is_proved(remote) {
+                self.patiently(remote, git::prove(remote)).await?;
+                self.mirrors.prove(remote);
+            }
+            match self.fetch_once(source, head, stop).await {
+                Err(FetchError::Storage(error)) if is_full(&error) && self.make_room().await => {
+                    self.fetch_once(source, head, stop).await
+                }
+                fetched => fetched,
+            }
         })
     }
+
+    fn make_room(&self) -> BoxFuture<'_, bool> {
+        let mirrors = Arc::clone(&self.mirrors);
+        Box::pin(async move {
+            let removed = tokio::task::spawn_blocking(move || mirrors.make_room()).await;
+            removed.is_ok_and(|removed| removed > 0)
+        })
+    }
+}
+
+/// Whether the head is a commit that the object names by its hash.
+const fn is_pinned(head: &Head) -> bool {
+    matches!(head.reference, Reference::Commit { .. })
 }

@@ -8,9 +8,11 @@
 mod ending;
 mod making;
 mod phases;
+mod waiting;
 
 use kube::Api;
 use sluice_api::source::{Artifact, FINALIZER, GitRepository};
+use sluice_runtime::event::Event;
 use sluice_runtime::finalizer;
 use sluice_runtime::status::WriteError;
 use sluice_runtime::watch::Next;
@@ -20,14 +22,15 @@ use super::content::{Change, ContentConfig};
 use super::error::PassError;
 use super::include::{self, Included};
 use super::observe::Observed;
+use super::places::Place;
 use super::report::{self, Ending, News, Stored};
-use super::resolve::{self, Source};
-use super::submodules::SubmoduleError;
+use super::resolve::Source;
 use super::verify::{Standing, Verification, VerifyError};
 use super::{Context, UnreportedError};
-use crate::git::Head;
+use crate::git::{FetchError, Head};
 use crate::storage::ObjectDirectory;
 use making::Published;
+pub(super) use waiting::Wait;
 
 /// What keeps a pass from going through all phases.
 enum Early {
@@ -70,6 +73,10 @@ pub(super) struct Pass<'a> {
     namespace: String,
     /// What was found out so far.
     news: News,
+    /// The place at the host.
+    place: Option<Place>,
+    /// The event that called for the pass, if it was one.
+    call: Option<Instant>,
 }
 
 impl<'a> Pass<'a> {
@@ -87,7 +94,15 @@ impl<'a> Pass<'a> {
             object,
             namespace,
             news: News::default(),
+            place: None,
+            call: None,
         }
+    }
+
+    /// At this place, called by the event of this time.
+    pub(super) fn at(mut self, place: Place, call: Option<Instant>) -> Self {
+        (self.place, self.call) = (Some(place), call);
+        self
     }
 
     /// From the beginning to the report.
@@ -97,7 +112,9 @@ impl<'a> Pass<'a> {
         }
         if !finalizer::is_held(&self.object, FINALIZER) {
             // The change is an event of its own, and starts the first real pass.
-            finalizer::ensure(&self.api, &self.object, FINALIZER).await?;
+            let ensured = finalizer::ensure(&self.api, &self.object, FINALIZER).await;
+            self.wrote(&ensured);
+            ensured?;
             return Ok(Next::OnChange);
         }
         if self.object.spec.suspend {
@@ -137,12 +154,15 @@ impl<'a> Pass<'a> {
         let announcement = report::announcement(&self.object, observed);
         let mut announced = announcement.is_some();
         if let Some(text) = announcement {
+            for remark in self.context.times.remarks(&self.object.spec) {
+                self.tell(Event::warning("ValueOutOfBounds", remark));
+            }
             self.announce(observed, &text).await?;
         }
-        // Before the source is resolved: whoever lends credentials for a host may hang as long as the host itself.
-        let place = self.context.places.take(&resolve::host(&self.object.spec));
-        let _place = place.ok_or_else(|| Early::Ended(Box::new(Ending::Busy)))?;
-        let source = self.resolve().await.map_err(Early::failed)?;
+        let source = tokio::select! {
+            source = self.resolve() => source.map_err(Early::failed)?,
+            () = self.context.stop.cancelled() => return Err(Early::failed(FetchError::Stopped)),
+        };
         let included = self.included().map_err(Early::failed)?;
         self.news.includes = include::differ(&included, self.included_before());
         if self.news.includes && !announced {
@@ -219,11 +239,12 @@ impl<'a> Pass<'a> {
             .verify(asked.map_err(Early::failed)?, &checkout, &head)
             .await?;
         self.news.revision = revision;
-        let tree = match self.compose(&source, checkout, deadline).await {
-            Ok(tree) => tree,
-            Err(PassError::Submodule(SubmoduleError::Busy { .. })) => return Ok(Ending::Busy),
-            Err(error) => return Err(Early::failed(error)),
-        };
+        let tree = self.compose(&source, checkout, deadline).await;
+        let tree = tree.map_err(Early::failed)?;
+        if let Some(place) = &mut self.place {
+            // Nothing is asked of the host any more.
+            place.leave();
+        }
         if self.news.is_drift(observed) && !announced {
             self.announce_news(observed).await?;
         }

@@ -1,4 +1,4 @@
-//! Hosts that asked to be left alone: until then no object sends them a request. 429 speaks to whoever asked, so it holds
+//! Hosts that asked to be left alone: until then no object sends them a request. 429 (and 403) speaks to whoever asked, so it holds
 //! for all objects with the same credentials; 503 speaks of the server, and holds for everybody. Both hold only for those
 //! who reach the host on the same way, because nobody's own proxy or authority may speak for a host to others.
 

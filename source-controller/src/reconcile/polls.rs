@@ -1,6 +1,7 @@
 //! Lookups that objects share: those of the same remote, asked as the same reader on the same way for the same reference,
-//! wait for one that is under way, and believe one that was answered less than a second ago. A failure is nobody's but the
-//! asker's: those who waited for it ask themselves.
+//! wait for one that is under way, and believe one that was answered less than a second ago. Where an event called for the
+//! pass, only a lookup counts that began after it. A failure is nobody's but the asker's: those who waited for it ask
+//! themselves.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -45,9 +46,7 @@ impl Polls {
             remote.way(),
             source.reference.clone(),
         );
-        if !source.forced
-            && let Some(mut asked) = self.asked_by_others(&question)
-        {
+        if let Some(mut asked) = self.asked_by_others(&question, source.call) {
             // Its end without an answer is a failure, or a pass that was given up.
             let answered = tokio::time::timeout(remote.timeout, asked.answer.wait_for(Option::is_some)).await;
             match answered {
@@ -73,12 +72,12 @@ impl Polls {
         Ok(head)
     }
 
-    /// A lookup of others that is still worth something.
-    fn asked_by_others(&self, question: &Question) -> Option<Asked> {
+    /// A lookup of others that is still worth something to whoever was called then.
+    fn asked_by_others(&self, question: &Question, call: Option<Instant>) -> Option<Asked> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked
             .get(question)
-            .filter(|asked| asked.is_worth_something())
+            .filter(|asked| asked.is_worth_something() && call.is_none_or(|call| asked.since > call))
             .cloned()
     }
 

@@ -16,6 +16,9 @@ use super::verify::Standing;
 /// Why an artifact is made anew though the remote has nothing new.
 const OTHER_INCLUDES: &str = "included artifacts differ from last observed includes";
 
+/// How the text of an object begins that waits for its pass.
+pub(super) const WAITING: &str = "waiting for a place at";
+
 /// A new artifact.
 #[derive(Debug)]
 pub(super) struct Stored {
@@ -47,8 +50,6 @@ pub(super) enum Ending {
     Failed(PassError),
     /// The object is suspended.
     Suspended,
-    /// Other passes hold all places at the host; nothing was done and nothing is reported.
-    Busy,
 }
 
 /// What a pass has found out so far that an artifact has to follow.
@@ -82,7 +83,9 @@ pub(super) fn announcement(object: &GitRepository, observed: &Observed) -> Optio
     let status = object.status.clone().unwrap_or_default();
     let announced = |kind: Kind| {
         let held = status.conditions.iter().find(|held| held.type_ == kind.as_str());
-        held.is_some_and(|held| held.observed_generation == object.metadata.generation)
+        held.is_some_and(|held| {
+            held.observed_generation == object.metadata.generation && !held.message.starts_with(WAITING)
+        })
     };
     if observed.lost {
         return Some(progress(object, observed, &News::default()));
@@ -209,7 +212,6 @@ pub(super) fn settled(
             }
             true
         }
-        Ending::Busy => false,
     };
     if object.spec.verify.is_none() && !matches!(ending, Ending::Suspended) {
         board.delete(Kind::SourceVerified);
@@ -351,7 +353,9 @@ pub(super) fn is_of(artifact: &Artifact, revision: &str) -> bool {
     artifact.parsed_revision().to_string() == revision
 }
 
-fn is_new_generation(object: &GitRepository) -> bool {
+/// Whether no pass has ended that knew the spec as it is.
+#[must_use]
+pub(super) fn is_new_generation(object: &GitRepository) -> bool {
     object.metadata.generation != observed_generation(object)
 }
 

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use sha2::{Digest as _, Sha256};
 use sluice_api::source::GitRepositorySpec;
 use sluice_runtime::failure::{Class, Failure};
 use sluice_runtime::schedule::ObjectKey;
+use tokio::time::Instant;
 
 use super::compose::Parts;
 use super::proxy::{self, ProxySecretError};
 use crate::git::{
-    Address, AddressError, Credentials, CredentialsError, Fields, Limits, Proxy, Reference, Remote, Tls,
-    Transport,
+    Address, AddressError, Credentials, CredentialsError, Fields, Limits, Owner, Proxy, Reference, Remote,
+    Tls, Transport,
 };
 use crate::identity::{IdentityError, Terms, Tokens, Wanted};
 
@@ -26,8 +28,8 @@ pub struct Source {
     pub remote: Remote,
     /// Which commit of it.
     pub reference: Reference,
-    /// Whether somebody asked for this very pass: then no answer counts that others got before.
-    pub forced: bool,
+    /// When an event called for this very pass: then no answer counts that others asked for before.
+    pub call: Option<Instant>,
     /// Which parts of the commit.
     pub parts: Parts,
 }
@@ -159,10 +161,11 @@ pub(super) async fn resolve(
     let proxy = own_proxy(spec, namespace, client).await?;
     let (address, reference) = check(spec)?;
     let name = spec.secret_ref.as_ref().map(|reference| reference.name.as_str());
-    let data = match name {
+    let found = match name {
         Some(name) => Some(secret(client, namespace, name).await?),
         None => None,
     };
+    let (uid, data) = found.map(|found| (found.uid, found.data)).unzip();
     let secret = name.map(|name| format!("{namespace}/{name}")).unwrap_or_default();
     let timeout = match spec.timeout.to_duration() {
         Duration::ZERO => Duration::from_secs(60),
@@ -170,7 +173,9 @@ pub(super) async fn resolve(
     };
     let given = data.as_ref().map(|data| (secret.as_str(), data));
     let tls = Arc::new(data.as_ref().map(Tls::of).unwrap_or_default());
-    let credentials = match Wanted::of(spec, namespace, &address, given, tokens.rules())? {
+    let wanted = Wanted::of(spec, namespace, &address, given, tokens.rules())?;
+    let is_secrets = !matches!(wanted, Some(Wanted::Azure(_) | Wanted::Aws(..)));
+    let credentials = match wanted {
         // What providers lend is for http. With ssh the Secret's key decides.
         Some(wanted) if !address.is_ssh() => {
             let terms = Terms {
@@ -181,8 +186,11 @@ pub(super) async fn resolve(
             };
             Box::pin(tokens.credentials(wanted, object, &terms)).await?
         }
-        _ => own_credentials(&address, data.as_ref(), secret)?,
+        _ => own_credentials(&address, data.as_ref(), secret.clone())?,
     };
+    let principal = uid
+        .filter(|_| is_secrets)
+        .map(|uid| principal(&secret, &uid, &address));
     let remote = Remote {
         transport: transport.clone(),
         address,
@@ -191,13 +199,28 @@ pub(super) async fn resolve(
         proxy,
         timeout,
         limits,
+        owner: Owner {
+            namespace: namespace.clone(),
+            principal,
+        },
     };
     Ok(Source {
         remote,
         reference,
-        forced: false,
+        call: None,
         parts: Parts::wanted(spec),
     })
+}
+
+/// Whose credentials those of a Secret are: the Secret's, whatever stands in it today, together with what the address says
+/// itself. Nobody can make another Secret of the same uid, so nobody else has this principal.
+fn principal(secret: &str, uid: &str, address: &Address) -> [u8; 32] {
+    let mut hash = Sha256::new_with_prefix(b"secret");
+    for part in [secret, uid, address.username(), address.password()] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
 }
 
 /// The object's own proxy.
@@ -210,7 +233,7 @@ async fn own_proxy(
         return Ok(None);
     };
     let data = secret(client, namespace, &reference.name).await;
-    let data = data.map_err(ResolveError::of_proxy)?;
+    let data = data.map_err(ResolveError::of_proxy)?.data;
     let proxy = proxy::proxy(&data).map_err(|source| ResolveError::Proxy {
         secret: format!("{namespace}/{}", reference.name),
         source,
@@ -245,22 +268,27 @@ fn check(spec: &GitRepositorySpec) -> Result<(Address, Reference), ResolveError>
     Ok((address, Reference::resolve(fields)))
 }
 
-async fn secret(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-) -> Result<BTreeMap<String, Vec<u8>>, ResolveError> {
+/// A Secret as it was read.
+struct Found {
+    uid: String,
+    data: BTreeMap<String, Vec<u8>>,
+}
+
+async fn secret(client: &Client, namespace: &str, name: &str) -> Result<Found, ResolveError> {
     let secret = format!("{namespace}/{name}");
     match Api::<Secret>::namespaced(client.clone(), namespace)
         .get_opt(name)
         .await
     {
-        Ok(Some(found)) => Ok(found
-            .data
-            .unwrap_or_default()
-            .into_iter()
-            .map(|(key, value)| (key, value.0))
-            .collect()),
+        Ok(Some(found)) => Ok(Found {
+            uid: found.metadata.uid.unwrap_or_default(),
+            data: found
+                .data
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(key, value)| (key, value.0))
+                .collect(),
+        }),
         Ok(None) => Err(ResolveError::MissingSecret {
             secret,
             name: name.to_owned(),

@@ -4,7 +4,7 @@
 //! was looked up by. Each submodule has a mirror as any remote has, shared by all that use it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -12,12 +12,12 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use sluice_runtime::failure::{Class, Failure};
 use sluice_runtime::redact::MaskedUrl;
 use sluice_runtime::shutdown::Token;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use super::compose::Parts;
 use super::fetch::Origin;
-use super::places::Places;
+use super::places::{Lane, Place, Places};
 use super::resolve::Source;
 use crate::git::{Address, Checkout, ENTRIES_FLAG, FetchError, Kind, Oid, ReadError, Reference, Remote};
 use crate::submodule::{self, GitmodulesError, Submodule};
@@ -101,13 +101,17 @@ pub enum SubmoduleError {
         /// The time allowed, `spec.timeout`.
         limit: Duration,
     },
-    /// All places at another host are taken.
-    #[error("submodule '{path}': all places at {host} are taken")]
-    Busy {
+    /// All places at another host were taken until the time was over.
+    #[error(
+        "submodule '{path}': no place at {host} was free within {limit:?}, the time for the whole checkout"
+    )]
+    NoPlace {
         /// Its path.
         path: String,
         /// The host.
         host: String,
+        /// The time allowed, `spec.timeout`.
+        limit: Duration,
     },
     /// What was fetched cannot be read.
     #[error("submodules of '{path}': {source}")]
@@ -133,7 +137,7 @@ impl Failure for SubmoduleError {
             | Self::TooDeep { .. }
             | Self::TooMany { .. }
             | Self::TimedOut { .. }
-            | Self::Busy { .. } => Class::Transient,
+            | Self::NoPlace { .. } => Class::Transient,
         }
     }
 
@@ -146,6 +150,8 @@ impl Failure for SubmoduleError {
 pub(super) struct Recursion<'a> {
     pub(super) origin: &'a dyn Origin,
     pub(super) places: &'a Places,
+    /// The object's namespace.
+    pub(super) namespace: &'a str,
     pub(super) stop: &'a Token,
     /// When the time for the whole checkout is over.
     pub(super) deadline: Instant,
@@ -166,13 +172,9 @@ struct Run<'a> {
     on: &'a Recursion<'a>,
     /// The host at which the pass has a place.
     host: String,
-    taken: Mutex<Taken>,
-}
-
-#[derive(Default)]
-struct Taken {
-    count: usize,
-    places: HashMap<String, OwnedSemaphorePermit>,
+    count: AtomicUsize,
+    /// Places at other hosts.
+    places: Mutex<HashMap<String, Place>>,
 }
 
 impl Recursion<'_> {
@@ -181,7 +183,8 @@ impl Recursion<'_> {
         let run = Run {
             on: self,
             host: source.remote.address.host(),
-            taken: Mutex::default(),
+            count: AtomicUsize::new(0),
+            places: Mutex::default(),
         };
         run.module(source.remote.clone(), checkout, String::new(), 0)
             .await
@@ -236,29 +239,44 @@ impl Run<'_> {
             return Err(SubmoduleError::TooDeep { path });
         }
         let remote = remote(parent, &path, &url)?;
-        self.take(&path, &remote.address.host())?;
+        self.count(&path)?;
+        self.take(&path, &remote).await?;
         let checkout = self.fetch(parent, &remote, &path, commit).await?;
         tracing::debug!(path, url = %remote.address, %commit, "submodule checked out");
         let module = self.module(remote, checkout, format!("{path}/"), depth).await?;
         Ok((local, module))
     }
 
-    /// Counts the submodule, and takes a place at its host unless the pass has one there already.
-    fn take(&self, path: &str, host: &str) -> Result<(), SubmoduleError> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.count += 1;
-        if taken.count > MOST {
-            return Err(SubmoduleError::TooMany {
+    /// Counts the submodule.
+    fn count(&self, path: &str) -> Result<(), SubmoduleError> {
+        if self.count.fetch_add(1, Ordering::Relaxed) < MOST {
+            return Ok(());
+        }
+        Err(SubmoduleError::TooMany {
+            path: path.to_owned(),
+        })
+    }
+
+    /// Waits for a place at its host, unless the pass has one there already.
+    async fn take(&self, path: &str, remote: &Remote) -> Result<(), SubmoduleError> {
+        let host = remote.address.host();
+        let mut places = self.places.lock().await;
+        if host == self.host || places.contains_key(&host) {
+            return Ok(());
+        }
+        let lane = Lane::Host {
+            host: host.clone(),
+            proxy: None,
+        };
+        let place = timeout_at(self.on.deadline, self.on.places.beside(self.on.namespace, lane)).await;
+        let Ok(Some(place)) = place else {
+            return Err(SubmoduleError::NoPlace {
                 path: path.to_owned(),
+                host,
+                limit: remote.timeout,
             });
-        }
-        if host != self.host && !taken.places.contains_key(host) {
-            let place = self.on.places.take(host).ok_or_else(|| SubmoduleError::Busy {
-                path: path.to_owned(),
-                host: host.to_owned(),
-            })?;
-            taken.places.insert(host.to_owned(), place);
-        }
+        };
+        places.insert(host, place);
         Ok(())
     }
 
@@ -278,7 +296,7 @@ impl Run<'_> {
                 name: None,
             },
             // A hash names the same at all times.
-            forced: false,
+            call: None,
             parts: Parts::default(),
         };
         let work = async {

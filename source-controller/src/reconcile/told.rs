@@ -6,12 +6,18 @@ use sluice_api::source::{Artifact, GROUP, GitRepository, GitRepositoryStatus};
 use sluice_runtime::event::Event;
 use sluice_runtime::failure::{Class, Failure as _};
 
+use super::error::PassError;
 use super::observe::Observed;
 use super::report::Ending;
+use super::resolve::ResolveError;
 use super::verify::Standing;
+use crate::git::FetchError;
+use crate::identity::{IdentityError, TokenError};
 
 /// Characters of a commit's subject that events show.
 const SUBJECT_LIMIT: usize = 50;
+/// What each text says of a server that wants to be left alone for a while.
+const ASKS_TO_WAIT: &str = " asks to wait ";
 /// Reason of events about artifacts that were removed.
 pub(super) const COLLECTED: &str = "GarbageCollectionSucceeded";
 
@@ -48,7 +54,7 @@ fn verified_event(before: &GitRepository, ending: &Ending) -> Option<Event> {
     let standing = match ending {
         Ending::Stored(stored) => &stored.standing,
         Ending::UpToDate { standing, .. } => standing,
-        Ending::Failed(_) | Ending::Suspended | Ending::Busy => return None,
+        Ending::Failed(_) | Ending::Suspended => return None,
     };
     let Standing::Verified(verified) = standing else {
         return None;
@@ -68,10 +74,16 @@ fn artifact_event(before: &GitRepository, ending: &Ending, after: &GitRepository
     let artifact = after.artifact.as_ref();
     let revision = artifact.map(|held| held.revision.clone()).unwrap_or_default();
     let text = match ending {
-        Ending::Suspended | Ending::Busy => return None,
+        Ending::Suspended => return None,
         Ending::Failed(error) => {
-            let waiting = matches!(error.class(), Class::Waiting(_));
-            let event = if waiting { Event::trace } else { Event::warning };
+            let is_quiet = match error {
+                PassError::Fetch(FetchError::Throttled { .. })
+                | PassError::Resolve(ResolveError::Identity(IdentityError::Token(TokenError::Throttled {
+                    ..
+                }))) => was_throttled(&status),
+                error => matches!(error.class(), Class::Waiting(_)),
+            };
+            let event = if is_quiet { Event::trace } else { Event::warning };
             return Some(event(error.reason(), error.message()));
         }
         Ending::Stored(stored) => format!("stored artifact for commit '{}'", shortened(&stored.subject)),
@@ -105,6 +117,15 @@ fn artifact_event(before: &GitRepository, ending: &Ending, after: &GitRepository
         _ => ("ArtifactUpToDate", "artifact up-to-date with remote revision:"),
     };
     Some(Event::trace(reason, format!("{text} '{revision}'")))
+}
+
+/// Whether the object shows already that a server asks to wait: the time that it names may be another one each time.
+fn was_throttled(status: &GitRepositoryStatus) -> bool {
+    let mut failed = status
+        .conditions
+        .iter()
+        .filter(|held| held.type_ == Kind::FetchFailed.as_str());
+    failed.any(|held| held.message.contains(ASKS_TO_WAIT))
 }
 
 fn about(event: Event, artifact: Option<&Artifact>) -> Event {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use url::Url;
 
-use crate::git::{Address, Credentials, Remote};
+use crate::git::{Address, Credentials, Owner, Remote};
 
 /// A relative address that leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,12 +88,17 @@ pub fn remote(parent: &Remote, address: Address) -> Remote {
         proxy,
         timeout,
         limits,
+        owner,
     } = parent.clone();
-    let (credentials, tls, proxy) = if same_host(&own, &address) {
-        (credentials, tls, proxy)
+    let (credentials, tls, proxy, owner) = if same_host(&own, &address) {
+        (credentials, tls, proxy, owner)
     } else {
         let credentials = Credentials::resolve(&address, None).unwrap_or_default();
-        (credentials, Arc::default(), None)
+        let owner = Owner {
+            principal: None,
+            ..owner
+        };
+        (credentials, Arc::default(), None, owner)
     };
     Remote {
         transport,
@@ -103,6 +108,7 @@ pub fn remote(parent: &Remote, address: Address) -> Remote {
         proxy,
         timeout,
         limits,
+        owner,
     }
 }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::git::{
-    Address, Credentials, Limits, Mirrors, Oid, ReadError, Reference, Remote, Transport, fetch, head,
+    Address, Credentials, Limits, Mirrors, Oid, Owner, ReadError, Reference, Remote, Transport, fetch, head,
 };
 
 /// No test waits longer than this for anything.
@@ -59,6 +59,7 @@ impl World {
             proxy: None,
             timeout: DEADLINE,
             limits,
+            owner: Owner::default(),
         };
         let head = head(&remote, &Reference::Branch("main".into())).await.unwrap();
         let (mirror, stop) = (self.mirrors.open(&remote), CancellationToken::new());

@@ -2,6 +2,7 @@
 //!
 //! Read-only and full are real file systems: the program runs in a mount namespace of its own.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use kube::Api;
@@ -143,4 +144,51 @@ async fn a_full_volume_is_named_and_heals_when_there_is_room() {
     program
         .waits_for(&objects, "app", |ready| ready.status == "True")
         .await;
+}
+
+/// Text that does not compress to less than half.
+fn noise(seed: u64, bytes: usize) -> String {
+    let mut state = seed;
+    let mut text = String::with_capacity(bytes + 16);
+    while text.len() < bytes {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        write!(text, "{:08x}", state >> 32).unwrap();
+    }
+    text
+}
+
+#[tokio::test]
+async fn on_a_full_volume_mirrors_go_before_anything_fails() {
+    let api = api();
+    let server = GitServer::start().await.unwrap();
+    let (directory, storage) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // Mirror and artifact of one repository take 2.4 MB: both of two are too much, one mirror less is not.
+    let small = "mount -t tmpfs -o size=4300k tmpfs \"$1\"";
+    let program = Program::start(&api, directory.path(), storage.path(), small).await;
+    let objects: Api<GitRepository> = Api::namespaced(api.client(), "default");
+    let mut kept = Vec::new();
+    for (seed, name) in [(1, "old"), (2, "new")] {
+        let repository = Repository::create().unwrap();
+        let text = noise(seed, 2_400_000);
+        repository
+            .commit_files(&[("main.tf", text.as_str())], name)
+            .unwrap();
+        let object = json!({
+            "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository", "metadata": { "name": name },
+            "spec": { "url": server.serve(name, &repository), "interval": "10m", "ref": { "branch": "main" } },
+        });
+        let object = serde_json::from_value(object).unwrap();
+        objects.create(&PostParams::default(), &object).await.unwrap();
+        program
+            .waits_for(&objects, name, |ready| ready.status == "True")
+            .await;
+        kept.push(repository);
+    }
+    let mirrors = std::fs::read_dir(program.sees(&storage.path().join(".mirrors"))).unwrap();
+    let mirrors = mirrors
+        .filter(|entry| entry.as_ref().unwrap().path().is_dir())
+        .count();
+    assert_eq!(mirrors, 1);
 }

@@ -92,7 +92,7 @@ pub enum FetchError {
     Throttled {
         /// The host.
         host: String,
-        /// 429 or 503.
+        /// 429 or 503, or 403 with `Retry-After`.
         status: u16,
         /// How long, from `Retry-After`.
         wait: Duration,
@@ -288,6 +288,7 @@ impl Failure for FetchError {
         match self {
             Self::Empty => "EmptyGitRepository",
             Self::Read(error) => error.reason(),
+            Self::Storage(_) => "StorageOperationFailed",
             _ => "GitOperationFailed",
         }
     }

@@ -8,13 +8,19 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use git2::Odb;
+use tokio::runtime::Handle;
 
 use super::record::Record;
 
 const PREFIX: &str = "generation-";
+/// How the name of a generation begins that is being deleted.
+const DELETED: &str = "deleted-";
+
+/// Generations that were deleted by this process: each gets a name of its own.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// The directory of one generation.
 #[derive(Debug)]
@@ -108,18 +114,39 @@ impl Generation {
 }
 
 impl Drop for Generation {
+    /// Whoever reads last may be on a thread that must not block: there the directory gets another name, and is deleted
+    /// elsewhere.
     fn drop(&mut self) {
-        if *self.retired.get_mut()
-            && let Err(error) = fs::remove_dir_all(&self.directory)
-        {
-            tracing::warn!(directory = %self.directory.display(), %error, "an old mirror stays until the next start");
+        if !*self.retired.get_mut() {
+            return;
         }
+        let aside = self
+            .directory
+            .with_file_name(format!("{DELETED}{}", DROPPED.fetch_add(1, Ordering::Relaxed)));
+        let directory = match fs::rename(&self.directory, &aside) {
+            Ok(()) => aside,
+            Err(_) => self.directory.clone(),
+        };
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || remove(&directory))),
+            Err(_) => remove(&directory),
+        }
+    }
+}
+
+fn remove(directory: &Path) {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(directory = %directory.display(), %error, "an old mirror stays until the next start");
+        }
+        _ => {}
     }
 }
 
 /// Finds the newest generation that holds a commit, and removes all others and what interrupted fetches left.
 pub(super) fn latest(mirror: &Path) -> io::Result<Option<(Generation, Record)>> {
     let mut found = None;
+    remove_deleted(mirror)?;
     let mut numbers = numbers(mirror)?;
     numbers.sort_unstable_by(|one, other| other.cmp(one));
     for number in numbers {
@@ -137,6 +164,17 @@ pub(super) fn latest(mirror: &Path) -> io::Result<Option<(Generation, Record)>> 
         }
     }
     Ok(found)
+}
+
+/// Removes what a crash left half deleted. What is being deleted at this moment may be gone by then.
+fn remove_deleted(mirror: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(mirror)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(DELETED) {
+            remove(&entry.path());
+        }
+    }
+    Ok(())
 }
 
 fn numbers(mirror: &Path) -> io::Result<Vec<u64>> {

@@ -1,16 +1,20 @@
-//! Bare repositories on disk, one for each address and credentials, shared by all objects that name them.
+//! Bare repositories on disk, one for each address, identity of the reader and way to the address, shared by all objects that
+//! name them.
 //!
 //! A mirror holds whole commits without their history: each fetch asks for one commit at depth 1 and says which ones
 //! are held, so that only the difference travels. Mirrors are a cache. Losing one costs a fetch and nothing else, so
 //! nothing here is synced to disk; what a crash leaves behind is cleaned up when the mirror is opened.
 
+mod disk;
 mod generation;
 mod record;
+mod usage;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sha2::{Digest as _, Sha256};
@@ -18,40 +22,69 @@ use tokio::sync::OwnedMutexGuard;
 
 pub(super) use generation::{Generation, open_objects};
 pub(super) use record::Record;
+pub use usage::Room;
 
 use super::checkout::Extent;
 use super::remote::Remote;
+use disk::{bytes_below, found};
+use usage::DiskUsage;
 
 /// Commits that a mirror may hold before it is made anew. Each adds a pack to look into and two lines to a request.
 const MOST_TIPS: usize = 100;
 /// A mirror below this size is never made anew for its size.
 const SMALL: u64 = 8 << 20;
+/// How the name of a directory begins that is being deleted.
+const DELETED: &str = ".deleted-";
 
 /// All mirrors below one directory, which one process uses at a time.
 #[derive(Debug)]
 pub struct Mirrors {
-    root: PathBuf,
-    open: Mutex<Open>,
+    shared: Arc<Shared>,
     // The lock goes with the file.
     _lock: File,
+}
+
+#[derive(Debug)]
+struct Shared {
+    root: PathBuf,
+    open: Mutex<Open>,
+    deleted: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Open {
     /// Mirrors that somebody holds.
     held: HashMap<String, Weak<Mirror>>,
-    /// Names that were opened since the last sweep.
-    used: HashSet<String>,
+    /// What all of them take on disk.
+    usage: DiskUsage,
     /// Names of partial mirrors whose servers do not give files by their hashes.
     unfit: HashSet<String>,
+    /// Who was let in by the server of a mirror, since this process began.
+    proofs: HashMap<String, HashSet<[u8; 32]>>,
+}
+
+impl Open {
+    fn is_held(&self, name: &str) -> bool {
+        self.held
+            .get(name)
+            .is_some_and(|mirror| mirror.strong_count() > 0)
+    }
 }
 
 impl Mirrors {
-    /// Takes the directory, which is made if it is not there.
+    /// Takes the directory, which is made if it is not there, without a bound on its size.
     ///
     /// # Errors
     /// The directory cannot be made, or another process uses it.
     pub fn new(root: &Path) -> io::Result<Self> {
+        Self::within(root, Room::default())
+    }
+
+    /// Takes the directory, which is made if it is not there. Blocking.
+    ///
+    /// # Errors
+    /// The directory cannot be made or listed, or another process uses it.
+    pub fn within(root: &Path, bounds: Room) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         let lock = File::create(root.join("lock"))?;
         lock.try_lock().map_err(|error| {
@@ -60,81 +93,165 @@ impl Mirrors {
                 format!("{} is in use by another process: {error}", root.display()),
             )
         })?;
-        Ok(Self {
+        let usage = DiskUsage::new(bounds, found(root)?);
+        let shared = Arc::new(Shared {
             root: root.to_owned(),
-            open: Mutex::default(),
-            _lock: lock,
-        })
+            open: Mutex::new(Open {
+                usage,
+                ..Open::default()
+            }),
+            deleted: AtomicU64::new(0),
+        });
+        Ok(Self { shared, _lock: lock })
     }
 
     /// The mirror of a remote. Nothing is read or written yet, so this may be called on every pass.
     #[must_use]
     pub fn open(&self, remote: &Remote) -> Arc<Mirror> {
-        self.named(name(remote, Extent::Whole), &mut self.state())
+        self.named(name(remote, Extent::Whole), remote, &mut self.shared.state())
     }
 
     /// The mirror for commits of which only some files are wanted; none if the server was seen not to give those.
     pub(super) fn open_partial(&self, remote: &Remote) -> Option<Arc<Mirror>> {
         let name = name(remote, Extent::Names);
-        let mut open = self.state();
-        (!open.unfit.contains(&name)).then(|| self.named(name, &mut open))
+        let mut open = self.shared.state();
+        (!open.unfit.contains(&name)).then(|| self.named(name, remote, &mut open))
     }
 
     /// Keeps the mirror of partial commits, if there is one, from the next sweep.
     pub fn keep_partial(&self, remote: &Remote) {
-        self.state().used.insert(name(remote, Extent::Names));
+        self.shared.state().usage.keep(&name(remote, Extent::Names));
     }
 
     /// From now on, whole commits are fetched from this remote, until this process ends.
     pub(super) fn give_up_partial(&self, remote: &Remote) {
-        self.state().unfit.insert(name(remote, Extent::Names));
+        self.shared.state().unfit.insert(name(remote, Extent::Names));
     }
 
-    fn state(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The server has just let in whoever asks here, with these very credentials and on this way.
+    pub fn prove(&self, remote: &Remote) {
+        let mut open = self.shared.state();
+        let proofs = open.proofs.entry(name(remote, Extent::Whole)).or_default();
+        proofs.insert(remote.way());
     }
 
-    fn named(&self, name: String, open: &mut Open) -> Arc<Mirror> {
-        open.used.insert(name.clone());
+    /// Whether the server has let in whoever asks here since this process began. Without that, nothing that a mirror holds
+    /// may be given to them: credentials may have been changed or taken back since the mirror was filled.
+    #[must_use]
+    pub fn is_proved(&self, remote: &Remote) -> bool {
+        let open = self.shared.state();
+        let proofs = open.proofs.get(&name(remote, Extent::Whole));
+        proofs.is_some_and(|proofs| proofs.contains(&remote.way()))
+    }
+
+    fn named(&self, name: String, remote: &Remote, open: &mut Open) -> Arc<Mirror> {
+        open.usage.uses(&name, &remote.owner.namespace);
         open.held.retain(|_, mirror| mirror.strong_count() > 0);
         if let Some(mirror) = open.held.get(&name).and_then(Weak::upgrade) {
             return mirror;
         }
-        let mirror = Arc::new(Mirror::at(self.root.join(&name)));
+        let mirror = Arc::new(Mirror::new(
+            Arc::downgrade(&self.shared),
+            &self.shared.root,
+            &name,
+        ));
         open.held.insert(name, Arc::downgrade(&mirror));
         mirror
     }
 
     /// Deletes every mirror that was not opened since the previous sweep. To be called seldom: less often than the
-    /// longest interval at which an object is looked at. Blocking.
-    ///
-    /// # Errors
-    /// The directory cannot be listed. A mirror that cannot be deleted is tried again by the next sweep.
-    pub fn sweep(&self) -> io::Result<usize> {
-        let mut open = self.state();
-        let used = std::mem::take(&mut open.used);
-        open.held.retain(|_, mirror| mirror.strong_count() > 0);
-        let mut swept = 0;
-        for entry in fs::read_dir(&self.root)? {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let kept = used.contains(&name) || open.held.contains_key(&name) || !entry.file_type()?.is_dir();
-            if !kept && fs::remove_dir_all(entry.path()).is_ok() {
-                swept += 1;
-            }
+    /// longest interval at which an object is looked at. A mirror that cannot be deleted is tried again by the next sweep.
+    /// Blocking.
+    #[must_use]
+    pub fn sweep(&self) -> usize {
+        let stale = self.shared.state().usage.stale();
+        self.shared.discard(stale)
+    }
+
+    /// Deletes mirrors that nobody reads, the least recently used first, since the disk is full. Gives how many. Blocking.
+    #[must_use]
+    pub fn make_room(&self) -> usize {
+        let oldest = {
+            let open = self.shared.state();
+            open.usage.half(|name| open.is_held(name))
+        };
+        let removed = self.shared.discard(oldest);
+        if removed > 0 {
+            tracing::warn!(removed, "the disk is full: the least recently used mirrors went");
         }
-        Ok(swept)
+        removed
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The mirror has so many bytes now; what is too much in all goes.
+    fn measured(&self, name: &str, bytes: u64) {
+        let surplus = {
+            let mut open = self.state();
+            open.usage.measured(name, bytes);
+            open.usage.surplus(|name| open.is_held(name))
+        };
+        let removed = self.discard(surplus);
+        if removed > 0 {
+            tracing::info!(
+                removed,
+                "the least recently used mirrors went: they take more than --git-mirrors-max-bytes, or those of a \
+                 namespace more than --git-mirrors-max-bytes-per-namespace"
+            );
+        }
+    }
+
+    /// Deletes mirrors that nobody reads. A lock that passes need is held for a rename, never for the deletion.
+    fn discard(&self, names: Vec<String>) -> usize {
+        let aside = names.into_iter().filter_map(|name| self.set_aside(&name));
+        aside
+            .filter(|directory| {
+                let removed = fs::remove_dir_all(directory);
+                removed
+                    .inspect_err(|error| {
+                        tracing::warn!(directory = %directory.display(), %error, "an old mirror stays until the next start");
+                    })
+                    .is_ok()
+            })
+            .count()
+    }
+
+    fn set_aside(&self, name: &str) -> Option<PathBuf> {
+        let number = self.deleted.fetch_add(1, Ordering::Relaxed);
+        let aside = self.root.join(format!("{DELETED}{number}"));
+        let mut open = self.state();
+        if open.is_held(name) {
+            return None;
+        }
+        open.proofs.remove(name);
+        match fs::rename(self.root.join(name), &aside) {
+            Ok(()) => {
+                open.usage.forget(name);
+                Some(aside)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                open.usage.forget(name);
+                None
+            }
+            // It counts on, and is tried again.
+            Err(_) => None,
+        }
     }
 }
 
 /// Directory name of a mirror: a digest, so that neither address nor credentials can be read from the disk's listing,
-/// and that two users of one address share a mirror only if both may read it.
+/// and that two users of one address share a mirror only if both may read it, on the same way.
 fn name(remote: &Remote, extent: Extent) -> String {
     let url = remote.address.url().as_str().as_bytes();
     let hash = Sha256::new()
         .chain_update(url.len().to_be_bytes())
         .chain_update(url)
-        .chain_update(remote.reader());
+        .chain_update(remote.identity())
+        .chain_update(remote.route());
     let hash = match extent {
         Extent::Whole => hash,
         Extent::Names => hash.chain_update(b"blob:none"),
@@ -149,10 +266,12 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    fn at(directory: PathBuf) -> Self {
+    fn new(all: Weak<Shared>, root: &Path, name: &str) -> Self {
         Self {
             writer: Arc::new(tokio::sync::Mutex::new(Writer {
-                directory,
+                directory: root.join(name),
+                all,
+                name: name.to_owned(),
                 current: None,
             })),
         }
@@ -168,6 +287,8 @@ impl Mirror {
 #[derive(Debug)]
 pub(super) struct Writer {
     directory: PathBuf,
+    all: Weak<Shared>,
+    name: String,
     current: Option<Opened>,
 }
 
@@ -235,6 +356,17 @@ impl Writer {
             && !Arc::ptr_eq(&old.generation, &new.generation)
         {
             old.generation.retire();
+        }
+        self.measure();
+    }
+
+    /// Says how large the mirror is now. What is not known is not counted.
+    fn measure(&self) {
+        let (Some(all), Some(current)) = (self.all.upgrade(), &self.current) else {
+            return;
+        };
+        if let Ok(bytes) = bytes_below(current.generation.directory()) {
+            all.measured(&self.name, bytes);
         }
     }
 }

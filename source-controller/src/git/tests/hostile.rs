@@ -189,5 +189,9 @@ async fn many_lines_of_where_history_is_cut_off_take_no_time() {
         .expect("in time")
         .unwrap();
     let kept = world.files(|name| name == "shallow");
-    assert_eq!(std::fs::read(&kept[0]).unwrap(), b"", "of commits that are not here nothing is kept");
+    assert_eq!(
+        std::fs::read(&kept[0]).unwrap(),
+        b"",
+        "of commits that are not here nothing is kept"
+    );
 }

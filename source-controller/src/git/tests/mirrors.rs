@@ -183,16 +183,144 @@ async fn a_mirror_is_shared_only_by_the_same_credentials() {
     }
 }
 
+/// As an object whose credentials come from the Secret with this digest.
+fn owned(remote: Remote, principal: u8) -> Remote {
+    let owner = Owner {
+        namespace: "team".into(),
+        principal: Some([principal; 32]),
+    };
+    Remote { owner, ..remote }
+}
+
+#[tokio::test]
+async fn a_mirror_belongs_to_the_secret_whatever_stands_in_it() {
+    let world = World::new().await;
+    let with = |user: &str| world.remote_at(&world.url.replace("http://", &format!("http://{user}@")));
+    let open = |remote: &Remote| world.mirrors.open(remote);
+    let held = open(&owned(with("a:old"), 1));
+    assert!(Arc::ptr_eq(&held, &open(&owned(with("a:new"), 1))), "renewed");
+    let other = open(&owned(with("a:old"), 2));
+    assert!(!Arc::ptr_eq(&held, &other), "the same password in another Secret");
+    assert!(
+        !Arc::ptr_eq(&held, &open(&with("a:old"))),
+        "the same password in the address"
+    );
+    // Without credentials everybody is the same.
+    let (one, two) = (owned(world.remote(), 1), owned(world.remote(), 2));
+    assert!(Arc::ptr_eq(&open(&one), &open(&two)));
+}
+
+#[tokio::test]
+async fn each_way_to_an_address_has_a_mirror_of_its_own() {
+    let world = World::new().await;
+    let open = |remote: &Remote| world.mirrors.open(remote);
+    let by = |proxy: &str, password: &str| Remote {
+        proxy: Some(Arc::new(Proxy::new(proxy, Some("u"), Some(password)).unwrap())),
+        ..world.remote()
+    };
+    let trusting = Remote {
+        tls: Arc::new(Tls {
+            authorities: b"own".to_vec(),
+            identity: None,
+        }),
+        ..world.remote()
+    };
+    let held = open(&world.remote());
+    let proxied = open(&by("http://127.0.0.1:1", "old"));
+    for other in [
+        &proxied,
+        &open(&trusting),
+        &open(&by("http://127.0.0.1:2", "old")),
+    ] {
+        assert!(!Arc::ptr_eq(&held, other));
+    }
+    assert!(Arc::ptr_eq(&proxied, &open(&by("http://127.0.0.1:1", "new"))));
+    assert!(!Arc::ptr_eq(&proxied, &open(&by("http://127.0.0.1:2", "old"))));
+}
+
+#[tokio::test]
+async fn access_is_proved_by_the_credentials_of_today() {
+    let world = World::new().await;
+    let with = |user: &str| {
+        owned(
+            world.remote_at(&world.url.replace("http://", &format!("http://{user}@"))),
+            1,
+        )
+    };
+    world.mirrors.prove(&with("a:old"));
+    assert!(world.mirrors.is_proved(&with("a:old")));
+    assert!(!world.mirrors.is_proved(&with("a:new")));
+    assert!(!world.mirrors.is_proved(&owned(with("a:old"), 2)));
+    assert!(with("a:old").needs_proof() && !world.remote().needs_proof());
+}
+
+#[tokio::test]
+async fn beyond_their_bounds_the_mirrors_go_that_were_not_used_for_longest() {
+    let world = World::with_files().await;
+    drop(world.mirrors);
+    let bounds = Room {
+        total: 0,
+        namespace: 2 << 20,
+    };
+    let root = TempDir::new().unwrap();
+    let mirrors = Mirrors::within(root.path(), bounds).unwrap();
+    let count = || fs::read_dir(root.path()).unwrap().count() - 1;
+    let mut remotes = Vec::new();
+    for name in ["one", "two", "three", "four"] {
+        let remote = Remote {
+            transport: world.transport.clone(),
+            address: Address::parse(&world.server.serve(name, &world.repository)).unwrap(),
+            credentials: Credentials::Anonymous,
+            tls: Arc::default(),
+            proxy: None,
+            timeout: DEADLINE,
+            limits: Limits::default(),
+            owner: Owner {
+                namespace: "team".into(),
+                principal: None,
+            },
+        };
+        let head = bounded(head(&remote, &main())).await.unwrap();
+        let mirror = mirrors.open(&remote);
+        let stop = CancellationToken::new();
+        bounded(fetch(&mirror, &remote, &head, &stop)).await.unwrap();
+        remotes.push(remote);
+    }
+    assert_eq!(count(), 2, "each is less than 1 MiB and counts as that");
+    // What is read stays on a full disk, and after a start the files themselves tell what is there.
+    let held = mirrors.open(&remotes[3]);
+    assert_eq!((mirrors.make_room(), mirrors.make_room()), (1, 0));
+    drop((held, mirrors));
+    let again = reopen(root.path());
+    assert_eq!((again.make_room(), count()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_mirror_is_set_aside_before_it_is_deleted() {
+    let world = World::with_files().await;
+    world.fetch(&main()).await.unwrap();
+    let directory = generation(&world).parent().unwrap().to_owned();
+    let _ = (world.mirrors.sweep(), world.mirrors.sweep());
+    assert!(!directory.exists());
+    let names = fs::read_dir(world.root.path()).unwrap();
+    let left: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["lock"], "what was set aside is gone as well");
+    // What a crash left half deleted goes at the next start.
+    fs::create_dir_all(world.root.path().join(".deleted-0/generation-0")).unwrap();
+    let world = world.restart();
+    assert!(!world.root.path().join(".deleted-0").exists());
+}
+
 #[tokio::test]
 async fn mirrors_that_nobody_names_are_swept() {
     let world = World::with_files().await;
     world.fetch(&main()).await.unwrap();
-    assert_eq!(world.mirrors.sweep().unwrap(), 0);
+    assert_eq!(world.mirrors.sweep(), 0);
     let held = world.mirrors.open(&world.remote());
-    assert_eq!(world.mirrors.sweep().unwrap(), 0);
-    assert_eq!(world.mirrors.sweep().unwrap(), 0, "somebody holds it");
+    assert_eq!(world.mirrors.sweep(), 0);
+    assert_eq!(world.mirrors.sweep(), 0, "somebody holds it");
     drop(held);
-    assert_eq!(world.mirrors.sweep().unwrap(), 1);
+    assert_eq!(world.mirrors.sweep(), 1);
     world.fetch(&main()).await.unwrap();
 }
 

@@ -90,6 +90,7 @@ impl World {
             proxy: None,
             timeout: DEADLINE,
             limits: Limits::default(),
+            owner: Owner::default(),
         }
     }
 
@@ -139,8 +140,11 @@ impl World {
         let mut found = Vec::new();
         let mut waiting = vec![self.root.path().to_owned()];
         while let Some(directory) = waiting.pop() {
-            for entry in std::fs::read_dir(directory).unwrap() {
-                let path = entry.unwrap().path();
+            // What is being deleted elsewhere may be gone by now.
+            let Ok(entries) = std::fs::read_dir(directory) else {
+                continue;
+            };
+            for path in entries.flatten().map(|entry| entry.path()) {
                 if path.is_dir() {
                     waiting.push(path.clone());
                 }

@@ -310,7 +310,11 @@ fn wait(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     match (status, after) {
         (StatusCode::TOO_MANY_REQUESTS, None) => return Some(USUAL_WAIT),
-        (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, Some(_)) => {}
+        // GitHub says 403 where others say 429.
+        (
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN,
+            Some(_),
+        ) => {}
         _ => return None,
     }
     let after = after.unwrap_or_default().trim();

@@ -1,7 +1,6 @@
 //! How a pass ends: what is written, told, and when it is called again; and the end of the object itself.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::ResourceExt as _;
 use sluice_api::annotation::for_events;
@@ -9,6 +8,7 @@ use sluice_api::source::{FINALIZER, GitRepository, GitRepositoryStatus};
 use sluice_runtime::event::Event;
 use sluice_runtime::failure::{Class, Failure as _};
 use sluice_runtime::finalizer;
+use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::status::{self, Applied, WriteError};
 use sluice_runtime::watch::Next;
 
@@ -18,9 +18,6 @@ use super::super::{Context, UnreportedError, cleanup, conditions, told};
 use super::Pass;
 use super::phases::STORAGE_LIMIT;
 use crate::storage::ObjectDirectory;
-
-/// When a pass is tried again that found no place at its host.
-const BUSY: Duration = Duration::from_secs(1);
 
 impl Pass<'_> {
     pub(super) async fn announce(&mut self, observed: &Observed, text: &str) -> Result<(), WriteError> {
@@ -40,9 +37,6 @@ impl Pass<'_> {
             // What was interrupted by the program's end is no failure of the object.
             return Ok(Next::OnChange);
         }
-        if matches!(ending, Ending::Busy) {
-            return Ok(Next::After(BUSY));
-        }
         let now = self.context.clock.now();
         let Some(after) = self
             .write(|object| report::settled(object, observed, &self.news, &ending, now))
@@ -57,11 +51,11 @@ impl Pass<'_> {
         let interval = || {
             self.context
                 .schedule
-                .after(self.object.spec.interval.to_duration())
+                .after(self.context.times.interval(&self.object.spec))
         };
         Ok(match &ending {
             Ending::Stored(_) | Ending::UpToDate { .. } => Next::at(interval()),
-            Ending::Suspended | Ending::Busy => Next::OnChange,
+            Ending::Suspended => Next::OnChange,
             Ending::Failed(error) => {
                 let (class, reason, error) = (error.class(), error.reason(), error as &dyn std::error::Error);
                 match class {
@@ -87,13 +81,20 @@ impl Pass<'_> {
         &self,
         compute: impl Fn(&GitRepository) -> GitRepositoryStatus,
     ) -> Result<Applied<GitRepository>, WriteError> {
-        status::apply(&self.api, &self.latest, &conditions::owned(), |fresh| {
+        let written = status::apply(&self.api, &self.latest, &conditions::owned(), |fresh| {
             compute(&GitRepository {
                 status: fresh.status.clone(),
                 ..self.object.clone()
             })
         })
-        .await
+        .await;
+        self.wrote(&written);
+        written
+    }
+
+    /// Remembers what came of a write: the next pass must not build on an older form of the object.
+    pub(super) fn wrote(&self, written: &Result<Applied<GitRepository>, WriteError>) {
+        self.context.memory.wrote(&ObjectKey::of(&self.object), written);
     }
 
     pub(super) async fn delete(&self) -> Result<Next, UnreportedError> {
@@ -124,7 +125,9 @@ impl Pass<'_> {
                 Err(error) => return Ok(self.stuck(&error)),
             }
         }
-        finalizer::release(&self.api, &latest, FINALIZER).await?;
+        let released = finalizer::release(&self.api, &latest, FINALIZER).await;
+        self.wrote(&released);
+        released?;
         Ok(Next::OnChange)
     }
 

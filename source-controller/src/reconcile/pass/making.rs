@@ -5,8 +5,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use sluice_api::source::Artifact;
 use sluice_runtime::shutdown::Token;
+use tokio::runtime::Handle;
 
 use super::super::error::PassError;
+use super::super::fetch::Origin;
 use super::super::include::{self, Bounds, Included};
 use super::super::pack::{self, PackError};
 use super::super::publish::{self, Packed};
@@ -25,6 +27,7 @@ pub(super) struct Published {
 /// What an artifact is made of, and where it goes.
 pub(super) struct Making {
     pub(super) storage: Arc<dyn Storage>,
+    pub(super) origin: Arc<dyn Origin>,
     pub(super) tree: Tree,
     /// What is laid over the tree.
     pub(super) included: Vec<Included>,
@@ -42,10 +45,17 @@ pub(super) struct Making {
 }
 
 impl Making {
-    /// Merges, packs and publishes. On a full disk superseded artifacts go before their time, and it is tried once more.
+    /// Merges, packs and publishes. On a full disk mirrors go first, which cost a fetch and nothing else, and then superseded
+    /// artifacts before their time; after each it is tried once more.
     pub(super) fn run(mut self, stop: &Token) -> Result<Published, PassError> {
         include::merge(&mut self.tree, &self.included, &*self.storage, self.bounds, stop)?;
-        match self.attempt(stop) {
+        let mut done = self.attempt(stop);
+        if done.as_ref().is_err_and(for_want_of_space)
+            && Handle::try_current().is_ok_and(|runtime| runtime.block_on(self.origin.make_room()))
+        {
+            done = self.attempt(stop);
+        }
+        match done {
             Err(error) if for_want_of_space(&error) => {
                 let directory = self.path.directory();
                 let removed = self

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
+use sluice_runtime::blocking::JobError;
 use sluice_runtime::event::Event;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::shutdown::Token;
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 use super::super::error::PassError;
 use super::super::include::{self, Bounds, IncludeError, Included};
 use super::super::observe::{self, Observed};
+use super::super::places::Lane;
 use super::super::resolve::{self, ResolveError, Source};
 use super::super::submodules::Recursion;
 use super::super::verify::{Standing, Verification};
@@ -65,14 +67,16 @@ impl Pass<'_> {
             transport,
             tokens,
             limits,
+            times,
             ..
         } = self.context;
         let key = ObjectKey::of(&self.object);
-        let source = resolve::resolve(&self.object.spec, &key, client, transport, tokens, *limits).await?;
-        Ok(Source {
-            forced: report::is_asked_for(&self.object),
-            ..source
-        })
+        let spec = times.applied(&self.object.spec);
+        let source = resolve::resolve(&spec, &key, client, transport, tokens, *limits).await?;
+        // An event that nobody saw come is taken for one of this moment.
+        let is_new = report::is_asked_for(&self.object) || report::is_new_generation(&self.object);
+        let call = self.call.or_else(|| is_new.then(Instant::now));
+        Ok(Source { call, ..source })
     }
 
     /// Verifies the signatures that the spec asks for, on a thread that may block. Where one is missing, the revision is
@@ -118,6 +122,7 @@ impl Pass<'_> {
             let recursion = Recursion {
                 origin: &**origin,
                 places,
+                namespace: &self.namespace,
                 stop,
                 deadline,
             };
@@ -156,7 +161,9 @@ impl Pass<'_> {
             storage,
             algorithm,
             clock,
+            origin,
             packing,
+            places,
             retention,
             limits,
             stop,
@@ -168,6 +175,7 @@ impl Pass<'_> {
             .and_then(|held| directory.recorded(&held.path));
         let making = Making {
             storage: Arc::clone(storage),
+            origin: Arc::clone(origin),
             tree,
             included,
             bounds: Bounds {
@@ -181,6 +189,11 @@ impl Pass<'_> {
             keep: retention.records,
             now: clock.now(),
         };
+        let slot = tokio::select! {
+            slot = tokio::time::timeout(PACK_LIMIT, places.beside(&self.namespace, Lane::Packing)) => slot,
+            () = stop.cancelled() => return Err(JobError::Stopped.into()),
+        };
+        let _slot = slot.map_err(|_| JobError::TimedOut(PACK_LIMIT))?;
         let span = tracing::Span::current();
         let published = packing
             .run(PACK_LIMIT, stop, move |stop| span.in_scope(|| making.run(stop)))

@@ -162,7 +162,7 @@ async fn what_is_told_follows_from_before_and_after() {
     no news: 
     failure: event Warning GitOperationFailed failed to checkout and determine revision: unable to list remote for 'http://git/app.git': repository not found: no such repository
     the same failure: event Warning GitOperationFailed failed to checkout and determine revision: unable to list remote for 'http://git/app.git': repository not found: no such repository
-    another failure: event Warning URLInvalid failed to parse url 'https://git:port/x': invalid port number
+    another failure: event Warning URLInvalid failed to parse url 'https://git:port/x': invalid port after host
     recovery: event Normal Succeeded stored artifact for commit 'main@sha1:<first>' (digest, revision)
     recovery with news: event Normal NewArtifact stored artifact for commit 'second' (files, digest, revision)
     news of the same bytes:

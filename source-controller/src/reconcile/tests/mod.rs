@@ -14,6 +14,7 @@ mod interruption;
 mod lifecycle;
 mod providers;
 mod random;
+mod rotation;
 mod sequences;
 mod sparse;
 mod ssh;

@@ -138,9 +138,9 @@ async fn a_stall_and_the_edit_that_ends_it() {
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
 
     generation 2 observed 2 artifact main@sha1:<first>
-    Stalled=True/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port number
-    Ready=False/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port number
-    FetchFailed=True/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port number
+    Stalled=True/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port after host
+    Ready=False/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port after host
+    FetchFailed=True/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port after host
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     ");
     assert_eq!(kstatus(&world.get("app").await), Verdict::Failed);
@@ -150,14 +150,14 @@ async fn a_stall_and_the_edit_that_ends_it() {
     insta::assert_snapshot!(world.writes(), @"
     generation 2 observed 2 artifact main@sha1:<first>
     Reconciling=True/Progressing @2 reconciliation in progress
-    Ready=False/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port number
-    FetchFailed=True/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port number
+    Ready=False/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port after host
+    FetchFailed=True/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port after host
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
 
     generation 2 observed 2 artifact main@sha1:<first>
-    Stalled=True/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port number
-    Ready=False/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port number
-    FetchFailed=True/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port number
+    Stalled=True/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port after host
+    Ready=False/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port after host
+    FetchFailed=True/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port after host
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     ");
     world.edit("app", json!({ "spec": { "url": url } })).await;
@@ -165,8 +165,8 @@ async fn a_stall_and_the_edit_that_ends_it() {
     insta::assert_snapshot!(world.writes(), @"
     generation 3 observed 2 artifact main@sha1:<first>
     Reconciling=True/Progressing @3 processing object: new generation 2 -> 3
-    Ready=False/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port number
-    FetchFailed=True/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port number
+    Ready=False/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port after host
+    FetchFailed=True/URLInvalid @2 failed to parse url 'https://git:port/x': invalid port after host
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
 
     generation 3 observed 3 artifact main@sha1:<first>

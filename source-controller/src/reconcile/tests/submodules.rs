@@ -5,11 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use serde_json::{Value, json};
 use sluice_harness::git::{Fault, GitServer, Injection, Repository, Scope, Step};
 use sluice_runtime::watch::Next;
 
-use super::world::World;
+use super::world::{NAMESPACE, World};
+use crate::reconcile::places::Lane;
 
 const INTERVAL: Next = Next::After(Duration::from_secs(300));
 
@@ -416,12 +418,22 @@ async fn a_submodule_waits_for_a_place_at_its_host() {
         .next()
         .unwrap()
         .to_owned();
-    let places: Vec<_> = std::iter::from_fn(|| context.places.take(&host)).collect();
-    assert_eq!(
-        world.pass_in(context, "app").await,
-        Next::After(Duration::from_secs(1))
-    );
-    drop(places);
+    let lane = Lane::Host { host, proxy: None };
+    let places = context.places.clone();
+    let mut held = Vec::new();
+    while let Some(Some(place)) = places.beside(NAMESPACE, lane.clone()).now_or_never() {
+        held.push(place);
+    }
+    let release = async {
+        // The pass waits in the queue for the other host.
+        while places.load(&lane).1 == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(foreign.requests().len(), 0);
+        held.clear();
+    };
+    let (next, ()) = tokio::join!(world.pass_in(context, "app"), release);
+    assert!(matches!(next, Next::After(_)), "{next:?}");
     assert!(packed(&world, "app").await.contains(&"far/far.tf".to_owned()));
 }
 

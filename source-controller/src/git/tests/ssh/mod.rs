@@ -76,6 +76,7 @@ impl Ssh {
             proxy: None,
             timeout: DEADLINE,
             limits: Limits::default(),
+            owner: Owner::default(),
         }
     }
 

@@ -14,7 +14,9 @@ use sluice_harness::git::{GitServer, Repository};
 use sluice_runtime::shutdown::Token;
 
 use crate::archive::Algorithm;
-use crate::git::{Address, Credentials, Head, Limits, Mirrors, Oid, Reference, Remote, Transport, fetch};
+use crate::git::{
+    Address, Credentials, Head, Limits, Mirrors, Oid, Owner, Reference, Remote, Transport, fetch,
+};
 use crate::reconcile::pack::pack;
 use crate::reconcile::tests::world::World;
 use crate::tree::Tree;
@@ -86,6 +88,7 @@ async fn compare(repository: &Repository, trees: Vec<(String, Option<String>)>) 
         proxy: None,
         timeout: std::time::Duration::from_secs(60),
         limits: Limits::default(),
+        owner: Owner::default(),
     };
     for (name, ignore) in trees {
         let commit = repository.resolve(&format!("refs/heads/{name}")).unwrap();

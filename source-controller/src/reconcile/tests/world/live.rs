@@ -35,11 +35,23 @@ struct Counted {
 impl Reconciler<GitRepository> for Counted {
     type Error = UnreportedError;
 
+    const QUEUES: bool = GitRepositories::QUEUES;
+
+    fn called(&self, key: &ObjectKey) {
+        self.passes.called(key);
+    }
+
+    fn gone(&self, key: &ObjectKey) {
+        self.passes.gone(key);
+    }
+
     async fn reconcile(&self, object: Arc<GitRepository>) -> Result<Next, UnreportedError> {
         let name = ObjectKey::of(&*object).name;
         let ended = self.passes.reconcile(object).await;
-        self.counts
-            .send_modify(|counts| *counts.entry(name).or_default() += 1);
+        if !matches!(ended, Ok(Next::Queued(_))) {
+            self.counts
+                .send_modify(|counts| *counts.entry(name).or_default() += 1);
+        }
         ended
     }
 }
@@ -67,7 +79,7 @@ impl World {
             recorder: self.recorder.clone(),
             random: Arc::new(Generator::seeded(1)),
         };
-        let watch = watch(self.client.clone(), settings);
+        let watch = watch(self.client.clone(), settings).resume(context.places.granted());
         let context = Context {
             repositories: Arc::new(watch.objects()),
             ..context
@@ -110,6 +122,20 @@ impl Live {
     /// Passes over an object that are over.
     pub(in crate::reconcile::tests) fn passes(&self, name: &str) -> u32 {
         self.passes.borrow().get(name).copied().unwrap_or_default()
+    }
+
+    /// Passes over all objects that are over.
+    pub(in crate::reconcile::tests) fn all_passes(&self) -> u32 {
+        self.passes.borrow().values().sum()
+    }
+
+    /// Waits for so many passes over each of so many objects.
+    pub(in crate::reconcile::tests) async fn until_all(&mut self, objects: usize, count: u32) {
+        let enough = |counts: &Counts| counts.values().filter(|passes| **passes >= count).count() >= objects;
+        tokio::time::timeout(LIMIT, self.passes.wait_for(enough))
+            .await
+            .expect("passes in time")
+            .unwrap();
     }
 
     /// Waits for so many passes over an object.

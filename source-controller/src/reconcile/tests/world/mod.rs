@@ -1,6 +1,7 @@
 //! A world for passes: the embedded API, a real Git server, a directory for artifacts, a clock that stands still.
 
 mod conforms;
+mod counted;
 mod judge;
 mod live;
 mod shown;
@@ -30,12 +31,15 @@ use sluice_runtime::watch::{Next, Reconciler as _};
 use crate::archive::Algorithm;
 use crate::git::{Limits, Mirrors, Transport};
 use crate::identity::{CacheSettings, Environment, Rules, TokenSettings, Tokens};
-use crate::reconcile::{Context, GitRepositories, Network, Origin, Places, Repositories};
+use crate::reconcile::{
+    Bounds, Context, GitRepositories, Memory, Network, Origin, Places, Repositories, Times,
+};
 use crate::storage::{LocalDirectory, Retention};
 
 use judge::{Nobody, Seen, judge, written};
 
 pub(in crate::reconcile::tests) use conforms::{Verdict, kstatus};
+pub(in crate::reconcile::tests) use counted::Requests;
 pub(in crate::reconcile::tests) use live::shows;
 
 pub(in crate::reconcile::tests) const NAMESPACE: &str = "team";
@@ -187,6 +191,7 @@ impl World {
             transport: Transport::new().unwrap(),
             tokens: self.tokens(),
             limits: self.limits,
+            times: Times::default(),
             retention: Retention {
                 ttl: Duration::from_secs(60),
                 records: 2,
@@ -194,7 +199,8 @@ impl World {
             algorithm: Algorithm::Sha256,
             looks: Pool::new(4),
             packing: Pool::new(2),
-            places: Places::new(4),
+            places: Places::new(Bounds::of(16, 2)),
+            memory: Memory::default(),
             stop: Token::new(),
         }
     }
@@ -355,8 +361,8 @@ impl World {
             let written = written(changes, name, last);
             tokio::time::timeout(LIMIT, written).await.unwrap()
         };
-        // A pass that found no place at a host goes on in a second.
-        let goes_on = next == Next::After(Duration::from_secs(1));
+        // An object that waits for a place is not at rest.
+        let goes_on = matches!(next, Next::Queued(_));
         judge(&before, &written, stop.is_cancelled() || goes_on);
         *self.written.lock().unwrap() = written;
         next
