@@ -56,6 +56,14 @@ struct Watch {
 
 /// Starts a watch.
 pub(super) fn start(call: &Call) -> Result<Reply, StatusError> {
+    let frames = stream::unfold(open(call)?, |mut watch| async move {
+        let bytes = watch.next().await?;
+        Some((Ok(Frame::data(bytes)), watch))
+    });
+    Ok(Reply::Stream(StreamBody::new(frames).boxed_unsync()))
+}
+
+fn open(call: &Call) -> Result<Watch, StatusError> {
     let selector = read::selector(call)?;
     let version = match call.query.resource_version.as_str() {
         "" => 0,
@@ -88,11 +96,7 @@ pub(super) fn start(call: &Call) -> Result<Reply, StatusError> {
         over: false,
     };
     watch.begin(version);
-    let frames = stream::unfold(watch, |mut watch| async move {
-        let bytes = watch.next().await?;
-        Some((Ok(Frame::data(bytes)), watch))
-    });
-    Ok(Reply::Stream(StreamBody::new(frames).boxed_unsync()))
+    Ok(watch)
 }
 
 /// `resourceVersionMatch` belongs to `sendInitialEvents`, and the other way round.
@@ -283,4 +287,79 @@ impl Watch {
 /// One line of the stream. The parts are encoded where they lie.
 fn line(type_: &str, object: &Value) -> Bytes {
     Bytes::from(format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        resource::Registry,
+        service::{Api, route},
+        store::{Key, Store, Write},
+    };
+    use http::Request;
+    use tokio_util::sync::CancellationToken;
+
+    fn api() -> Arc<Api> {
+        Arc::new(Api {
+            store: Arc::new(Store::memory()),
+            registry: Registry::builtin(),
+            stop: CancellationToken::new(),
+        })
+    }
+
+    fn put(api: &Api, name: &str) -> Arc<Value> {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
+            "data": {"a": "x".repeat(1 << 10)}});
+        let key = Key::new("configmaps", "default", name);
+        api.store.write_now(&key, |_| Ok(Write::Put(object))).unwrap()
+    }
+
+    fn watch(api: &Arc<Api>) -> Watch {
+        let path = "/api/v1/namespaces/default/configmaps";
+        let route::Target::Objects(at) = route::target(path) else {
+            panic!("{path}")
+        };
+        let (parts, ()) = Request::get(format!("{path}?watch=1"))
+            .body(())
+            .unwrap()
+            .into_parts();
+        open(&api.call(&parts, at, "").unwrap()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_is_not_read_holds_no_copies() {
+        let api = api();
+        let held: Vec<Arc<Value>> = (0..500)
+            .map(|number| put(&api, &format!("m{number:03}")))
+            .collect();
+        let mut unread = watch(&api);
+        assert_eq!(unread.ready.len(), held.len());
+        for (event, object) in unread.ready.iter().zip(&held) {
+            assert!(matches!(event, Event::Initial(shared) if Arc::ptr_eq(shared, object)));
+        }
+        unread.ready.clear();
+        for number in 0..500 {
+            put(&api, &format!("m{number:03}"));
+        }
+        unread.catch_up();
+        assert_eq!(unread.ready.len(), BATCH, "it reads on when these are sent");
+    }
+
+    #[tokio::test]
+    async fn a_change_is_encoded_once_for_all_watches() {
+        let api = api();
+        let (mut one, mut other) = (watch(&api), watch(&api));
+        put(&api, "a");
+        let (line, same) = (one.next().await.unwrap(), other.next().await.unwrap());
+        assert_eq!(line, same);
+        let event: Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(
+            (&event["type"], &event["object"]["metadata"]["name"]),
+            (&json!("ADDED"), &json!("a"))
+        );
+        let change = api.store.read().changes_since(1).unwrap().remove(0);
+        let json = change.json().clone();
+        assert_eq!(json.as_ptr(), change.json().as_ptr());
+    }
 }

@@ -200,8 +200,8 @@ async fn foreground_deletion_ends_in_a_circle() {
     let second = ok(&client, "POST", WIDGETS, Some(&blocking("second", &first))).await;
     let third = ok(&client, "POST", WIDGETS, Some(&blocking("third", &second))).await;
     let owners = blocking("first", &third)["metadata"]["ownerReferences"].clone();
-    let patch = json!({"metadata": {"ownerReferences": owners}});
-    ok(&client, "PATCH", &format!("{WIDGETS}/first"), Some(&patch)).await;
+    let circle = json!({"metadata": {"ownerReferences": owners}});
+    ok(&client, "PATCH", &format!("{WIDGETS}/first"), Some(&circle)).await;
     let path = format!("{WIDGETS}/first?propagationPolicy=Foreground");
     ok(&client, "DELETE", &path, None).await;
     eventually("all go", || async {
