@@ -1,4 +1,5 @@
-//! The table of `docs/compatibility.md` against what the tests printed: every test that a row names exists, ran and passed.
+//! The tables of `docs/compatibility*.md` and `docs/security.md` against what the tests printed: every test that a row names
+//! exists, ran and passed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,26 +45,36 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Reads every table with the columns Row, Case, Test, Result. A row names its tests in backquotes and begins its result
-/// with `passes`, `differs`, `not yet` or `does not apply`.
+/// The columns of tables of cases.
+const CASES: &[&str] = &["Row", "Case", "Test", "Result"];
+/// The columns of tables of promises.
+const PROMISES: &[&str] = &["Sentence", "Shown by"];
+
+/// Reads every table with the columns Row, Case, Test, Result, and every one with the columns Sentence, Shown by. A row names
+/// its tests in backquotes. A case begins its result with `passes`, `differs`, `not yet` or `does not apply`; a promise is
+/// shown by one test at least.
 ///
 /// # Errors
 /// A row that cannot be read, or a document without any.
 pub fn rows(document: &str) -> Result<Vec<Row>, Problem> {
     let mut rows = Vec::new();
-    let mut within = false;
+    let mut within = None;
     for (line, text) in (1..).zip(document.lines()) {
         let cells = cells(text);
-        if cells == ["Row", "Case", "Test", "Result"] {
-            within = true;
+        if let Some(columns) = [CASES, PROMISES].into_iter().find(|columns| cells == **columns) {
+            within = Some(columns);
         } else if !text.starts_with('|') {
-            within = false;
-        } else if within && !text.starts_with("|---") {
-            rows.push(row(line, &cells)?);
+            within = None;
+        } else if let Some(columns) = within.filter(|_| !text.starts_with("|---")) {
+            rows.push(if columns == CASES {
+                case(line, &cells)?
+            } else {
+                promise(line, &cells)?
+            });
         }
     }
     if rows.is_empty() {
-        let what = "no table with the columns Row, Case, Test, Result".to_owned();
+        let what = "no table with the columns Row, Case, Test, Result or Sentence, Shown by".to_owned();
         return Err(Problem { line: 0, what });
     }
     Ok(rows)
@@ -79,7 +90,30 @@ fn cells(line: &str) -> Vec<String> {
         .collect()
 }
 
-fn row(line: usize, cells: &[String]) -> Result<Row, Problem> {
+/// What stands in backquotes.
+fn quoted(cell: &str) -> Vec<String> {
+    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn promise(line: usize, cells: &[String]) -> Result<Row, Problem> {
+    let [sentence, shown] = cells else {
+        let what = "a row has two cells".to_owned();
+        return Err(Problem { line, what });
+    };
+    let tests = quoted(shown);
+    if tests.is_empty() {
+        let what = "the sentence is shown by no test".to_owned();
+        return Err(Problem { line, what });
+    }
+    Ok(Row {
+        line,
+        case: sentence.clone(),
+        tests,
+        claim: Claim::Passes,
+    })
+}
+
+fn case(line: usize, cells: &[String]) -> Result<Row, Problem> {
     let problem = |what: &str| Problem {
         line,
         what: what.to_owned(),
@@ -96,7 +130,7 @@ fn row(line: usize, cells: &[String]) -> Result<Row, Problem> {
     let claim = claims.iter().find(|(word, _)| result.starts_with(word));
     let (_, claim) = claim
         .ok_or_else(|| problem("the result begins with none of: passes, differs, not yet, does not apply"))?;
-    let tests: Vec<_> = test.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    let tests = quoted(test);
     let shown = matches!(claim, Claim::Passes | Claim::Differs);
     if shown == tests.is_empty() {
         return Err(problem(if shown {
@@ -222,6 +256,32 @@ mod tests {
         ] {
             assert_eq!(verdict(row), wanted, "{row}");
         }
+    }
+
+    #[test]
+    fn a_promise_is_shown_by_a_test_that_passed() {
+        let verdict = |row: &str| {
+            let page = format!("| Sentence | Shown by |\n|---|---|\n{row}\n");
+            rows(&page).map_or_else(
+                |problem| problem.to_string(),
+                |rows| {
+                    problems(&rows, &outcomes(LOG))
+                        .iter()
+                        .map(ToString::to_string)
+                        .collect()
+                },
+            )
+        };
+        assert_eq!(verdict("| `a` is kept | `served::churn::c` |"), "");
+        assert_eq!(
+            verdict("| a | by hand |"),
+            "line 3: the sentence is shown by no test"
+        );
+        assert_eq!(
+            verdict("| a | `served::churn::c`, `served::churn::e` |"),
+            "line 3: a: served::churn::e is no test that ran"
+        );
+        assert_eq!(verdict("| a | b | c |"), "line 3: a row has two cells");
     }
 
     #[test]

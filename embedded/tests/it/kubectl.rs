@@ -8,21 +8,21 @@ use std::{
 
 use serde_json::json;
 use sluice_embedded::{Embedded, Serving};
-use sluice_harness::cli;
+use sluice_harness::{cli, skip};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::fixture::{WIDGETS, ok, server};
 
-/// That on PATH; under CI, where nothing may be skipped, one that is built. Otherwise a line says that it is skipped.
+/// That on PATH; under CI, where nothing may be skipped, one that is built. Otherwise the test is skipped, and says so.
 async fn program() -> Option<PathBuf> {
     if let Some(path) = cli::on_path("kubectl") {
         return Some(path);
     }
-    if std::env::var_os("CI").is_some() {
+    if skip::is_ci() {
         return Some(tokio::task::spawn_blocking(cli::kubectl).await.unwrap().unwrap());
     }
-    println!("SKIPPED: no kubectl on PATH");
+    skip::skip("no kubectl is on PATH").unwrap();
     None
 }
 

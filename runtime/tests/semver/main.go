@@ -1,7 +1,7 @@
-// Asks Masterminds/semver what it makes of constraints, versions and tags, for vectors.txt. To make that file again,
-// somewhere outside of the repository:
+// Asks Masterminds/semver what it makes of constraints, versions and tags, for vectors.txt. `make vectors` compares. To make
+// that file again:
 //
-//	cp main.go /tmp/semver && cd /tmp/semver && go mod init vectors && go get github.com/Masterminds/semver/v3@v3.5.0 && go run . > vectors.txt
+//	cd runtime/tests/semver && go run . > vectors.txt
 package main
 
 import (

@@ -11,6 +11,8 @@ pub mod gobuild;
 pub mod gpg;
 mod process;
 pub mod proxy;
+pub mod sample;
+pub mod skip;
 pub mod ssh;
 pub mod ssh_key;
 pub mod tls;

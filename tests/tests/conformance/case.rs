@@ -30,6 +30,8 @@ pub(crate) enum Step {
     },
     /// Opens a watch, reads this many events, closes it.
     Watch(String, usize),
+    /// Asks for a list until it has this many items: for answers that may come from a cache, which may be behind.
+    CaughtUp(String, usize),
     /// Waits until the path answers 404.
     Gone(String),
     /// Whether two answers carry the same resourceVersion.
@@ -113,6 +115,10 @@ pub(crate) fn table(path: &str) -> Step {
 
 pub(crate) fn watch(path: &str, events: usize) -> Step {
     Step::Watch(path.to_owned(), events)
+}
+
+pub(crate) fn caught_up(path: &str, items: usize) -> Step {
+    Step::CaughtUp(path.to_owned(), items)
 }
 
 pub(crate) fn gone(path: &str) -> Step {

@@ -53,6 +53,7 @@ impl Side {
                     body,
                 } => self.send(method, &fill(path), headers, fill(body)).await,
                 Step::Watch(path, events) => self.watch(&fill(path), *events).await,
+                Step::CaughtUp(path, items) => self.caught_up(&fill(path), *items).await,
                 Step::Gone(path) => self.gone(&fill(path)).await,
                 Step::SameVersion(one, other) => {
                     let same = version(earlier, *one) == version(earlier, *other);
@@ -136,6 +137,17 @@ impl Side {
                 })
             }
             Err(error) => Err(format!("{path}: {error}")),
+        }
+    }
+
+    async fn caught_up(&self, path: &str, items: usize) -> Result<Answer, String> {
+        loop {
+            let answer = self.send("GET", path, &[], String::new()).await?;
+            let found = answer.body["items"].as_array().map(Vec::len);
+            if answer.status != 200 || found == Some(items) {
+                return Ok(answer);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 

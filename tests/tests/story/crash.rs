@@ -13,7 +13,7 @@ use kube::{
     api::DynamicObject,
     runtime::{WatchStreamExt, watcher},
 };
-use sluice_harness::git::Repository;
+use sluice_harness::{git::Repository, sample::Numbers};
 use sluice_tests::{
     program::{Program, Setup},
     story::{Commit, Story, impatient_manifests},
@@ -28,46 +28,29 @@ const KILLS: usize = 5;
 /// away for some of them.
 const CHANGES: u64 = 30;
 
-/// Numbers from a seed (splitmix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn from_environment() -> Self {
-        let seed = std::env::var("SLUICE_SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok())
-            .unwrap_or(3);
-        eprintln!("SLUICE_SEED={seed}");
-        Self(seed)
+/// Distinct points of the story, in order: after how many changes.
+fn points(numbers: &mut Numbers, count: usize) -> Vec<u64> {
+    let mut points = BTreeSet::new();
+    while points.len() < count {
+        points.insert(2 + numbers.next_number() % (CHANGES - 2));
     }
+    points.into_iter().collect()
+}
 
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % end
+/// `true` five times and `false` five times, in any order.
+fn victims(numbers: &mut Numbers) -> Vec<bool> {
+    let mut victims = vec![true; KILLS];
+    victims.extend([false; KILLS]);
+    for last in (1..victims.len()).rev() {
+        victims.swap(last, numbers.below(last + 1));
     }
+    victims
+}
 
-    /// Distinct points of the story, in order: after how many changes.
-    fn points(&mut self, count: usize) -> Vec<u64> {
-        let mut points = BTreeSet::new();
-        while points.len() < count {
-            points.insert(2 + self.below(CHANGES - 2));
-        }
-        points.into_iter().collect()
-    }
-
-    /// `true` five times and `false` five times, in any order.
-    fn victims(&mut self) -> Vec<bool> {
-        let mut victims = vec![true; KILLS];
-        victims.extend([false; KILLS]);
-        for last in (1..victims.len()).rev() {
-            let other = usize::try_from(self.below(last as u64 + 1)).unwrap();
-            victims.swap(last, other);
-        }
-        victims
-    }
+/// At least nine tenths of the kills fell inside of the story; the others came when it had been told.
+fn assert_inside(inside: usize, kills: usize) {
+    eprintln!("{inside} of {kills} kills fell inside of the story");
+    assert!(inside * 10 >= kills * 9, "{inside} of {kills} kills fell inside");
 }
 
 /// Counts the changes of the story's objects, each once, also when the API comes back and lists them again.
@@ -88,12 +71,14 @@ fn count_changes(story: &Story) -> watch::Receiver<u64> {
     changes
 }
 
-/// Waits until so many changes were seen; what is left when the story has been told happens then.
-async fn reach(point: u64, changes: &mut watch::Receiver<u64>, told: &CancellationToken) {
+/// Waits until so many changes were seen, and says whether that was while the story was told; what is left when it has been
+/// told happens then.
+async fn reach(point: u64, changes: &mut watch::Receiver<u64>, told: &CancellationToken) -> bool {
     tokio::select! {
         seen = changes.wait_for(|count| *count >= point) => drop(seen.unwrap()),
         () = told.cancelled() => {}
     }
+    !told.is_cancelled()
 }
 
 async fn follow(api: Api<DynamicObject>, seen: mpsc::UnboundedSender<(Option<String>, Option<String>)>) {
@@ -136,12 +121,15 @@ fn kills_of_the_controllers_lose_nothing_and_repeat_nothing() {
         let mut changes = count_changes(&story);
         world.start_controllers();
         story.make(&impatient_manifests(&origin.url)).await.unwrap();
-        let mut numbers = Numbers::from_environment();
-        let plan = numbers.points(2 * KILLS).into_iter().zip(numbers.victims());
+        let mut numbers = Numbers::of_today("kills of the controllers");
+        let plan = points(&mut numbers, 2 * KILLS)
+            .into_iter()
+            .zip(victims(&mut numbers));
         let told = CancellationToken::new();
         let killing = async {
+            let mut inside = 0;
             for (point, source) in plan {
-                reach(point, &mut changes, &told).await;
+                inside += usize::from(reach(point, &mut changes, &told).await);
                 let victim = if source {
                     &mut world.sources
                 } else {
@@ -149,12 +137,14 @@ fn kills_of_the_controllers_lose_nothing_and_repeat_nothing() {
                 };
                 victim.kill_and_start().await.unwrap();
             }
+            inside
         };
-        tokio::join!(killing, async {
+        let (inside, ()) = tokio::join!(killing, async {
             tell(&story, &origin.repository).await;
             told.cancel();
         });
         eprintln!("{} changes with the kills", *changes.borrow());
+        assert_inside(inside, 2 * KILLS);
         let ended = telling::end(&story).await;
         ended.unwrap_or_else(|error| panic!("{error}\n{}", world.logs()));
         for controller in [&mut world.sources, &mut world.stacks] {
@@ -175,20 +165,22 @@ fn kills_of_sluice_up_lose_nothing_and_repeat_nothing() {
         let story = Story::new(program.client());
         let mut changes = count_changes(&story);
         story.make(&impatient_manifests(&origin.url)).await.unwrap();
-        let points = Numbers::from_environment().points(KILLS);
+        let points = points(&mut Numbers::of_today("kills of sluice up"), KILLS);
         let told = CancellationToken::new();
         let killing = async {
+            let mut inside = 0;
             for point in points {
-                reach(point, &mut changes, &told).await;
+                inside += usize::from(reach(point, &mut changes, &told).await);
                 program = program.kill_and_start().await.unwrap();
             }
-            program
+            (program, inside)
         };
-        let (program, ()) = tokio::join!(killing, async {
+        let ((program, inside), ()) = tokio::join!(killing, async {
             tell(&story, &origin.repository).await;
             told.cancel();
         });
         eprintln!("{} changes with the kills", *changes.borrow());
+        assert_inside(inside, KILLS);
         let ended = telling::end(&story).await;
         ended.unwrap_or_else(|error| panic!("{error}\n{}", program.log_tail()));
         program.end().await.unwrap();

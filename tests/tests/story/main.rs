@@ -19,6 +19,7 @@ mod telling;
 mod up;
 mod world;
 
+use sluice_harness::skip;
 use std::{future::Future, time::Duration};
 
 /// No test takes this long: one that does hangs.
@@ -40,14 +41,5 @@ fn within_deadline<T>(test: impl Future<Output = T>) -> T {
 
 /// Whether tests on the real API server are left out; never under CI.
 fn without_cluster() -> bool {
-    let off = std::env::var("SLUICE_CLUSTER").is_ok_and(|value| value == "0");
-    let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
-    assert!(
-        !(off && ci),
-        "SLUICE_CLUSTER=0 under CI: nothing may be left out there"
-    );
-    if off {
-        eprintln!("skipped: needs the built kube-apiserver (SLUICE_CLUSTER=0)");
-    }
-    off
+    skip::without_cluster().unwrap()
 }

@@ -62,7 +62,7 @@ async fn a_killed_runner_is_lost_and_followed_by_a_plan() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_that_cannot_be_started_is_told_and_tried_again() {
     let mut world = World::without_controller().await;
-    world.runner = Some("/nowhere/tf-runner".to_owned());
+    world.runner = Some(vec!["/nowhere/tf-runner".to_owned()]);
     world.start(1).await;
     world.commit("a", &[("main.tf", "")]).await;
     world.stack("net", json!({})).await;

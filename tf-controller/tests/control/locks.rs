@@ -135,6 +135,7 @@ async fn a_plan_without_lock_is_made_while_somebody_holds_it() {
     world
         .edit("net", json!({ "plan": { "lock": false }, "approvePlan": "" }))
         .await;
+    world.observed("net").await;
     world.commit("b", &[("main.tf", &module("y"))]).await;
     let waits = world.ready("net", "Unknown TerraformPlannedWithChanges").await;
     assert!(!pending(&waits).is_empty());

@@ -55,6 +55,12 @@ impl World {
         .await
     }
 
+    /// Waits until a pass has seen the present spec and rests. A commit that must not be seen before an edit comes after
+    /// this: stacks and sources are watched apart, and either watch may be ahead.
+    pub(crate) async fn observed(&self, name: &str) {
+        self.ready(name, "").await;
+    }
+
     /// Waits until a run of the stack is as wanted.
     pub(crate) async fn run(
         &self,

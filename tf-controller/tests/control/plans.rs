@@ -203,6 +203,7 @@ async fn a_move_alone_shows_as_a_move() {
     world
         .edit("net", json!({ "approvePlan": "", "storeReadablePlan": "human" }))
         .await;
+    world.observed("net").await;
     world.commit("b", &[("main.tf", new)]).await;
     let waiting = world.ready("net", WAITS).await;
     assert!(pending(&waiting).starts_with("plan-main-bbbbbbbbbb-"));

@@ -138,6 +138,7 @@ async fn an_approved_update_is_no_approval_of_a_replacement_or_a_destroy() {
     at.stack(json!({ "approvePlan": "auto" })).await;
     at.world.ready("net", "True TerraformAppliedSucceed").await;
     at.world.edit("net", json!({ "approvePlan": "" })).await;
+    at.world.observed("net").await;
     at.commit("b", ["t", "it", "two"], None).await;
     let update = at.next(&[], "an update").await;
     at.commit("c", ["t", "other", "two"], None).await;
@@ -168,6 +169,7 @@ async fn a_stale_plan_that_would_do_it_with_another_provider_waits_again() {
         .await;
     at.world.ready("net", "True TerraformAppliedSucceed").await;
     at.world.edit("net", json!({ "approvePlan": "" })).await;
+    at.world.observed("net").await;
     at.commit("b", ["t", "it", "two"], None).await;
     let old = at.next(&[], "an update").await;
     at.trial.release("1.1.0").unwrap();

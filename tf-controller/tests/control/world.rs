@@ -55,8 +55,8 @@ pub(crate) struct World {
     pub(crate) artifacts: Artifacts,
     /// Whether sessions of a person are allowed.
     pub(crate) glass: bool,
-    /// The runner program, where it is not the real one.
-    pub(crate) runner: Option<String>,
+    /// The command of the runner, where it is not this test binary.
+    pub(crate) runner: Option<Vec<String>>,
     /// Directory of the installed versions of the CLI, if there is one.
     pub(crate) tools: Option<PathBuf>,
     /// Where the keys of stored plans are, if they are sealed.
@@ -155,13 +155,15 @@ impl World {
     pub(crate) fn executor(&self) -> (Arc<ProcessExecutor>, UnboundedReceiver<RunRef>) {
         let root = self.dir.path().join(&self.site.root);
         let this = std::env::current_exe().unwrap().display().to_string();
-        let runner = self.runner.clone().unwrap_or(this);
+        let own = || {
+            [&this, "as_runner", "--exact", "--nocapture", "--"]
+                .map(str::to_owned)
+                .to_vec()
+        };
         let path = sluice_harness::cli::search_path().unwrap();
         let api = self.kubeconfig.display().to_string();
         let process = ProcessOptions {
-            command: [&runner, "as_runner", "--exact", "--nocapture", "--"]
-                .map(str::to_owned)
-                .to_vec(),
+            command: self.runner.clone().unwrap_or_else(own),
             root,
             tools: self.tools.clone(),
             environment: [

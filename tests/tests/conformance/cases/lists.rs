@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{WIDGETS, at, red, widget, with_metadata};
-use crate::case::{Case, Step, case, get, merge, post, raw, table};
+use crate::case::{Case, Step, case, caught_up, get, merge, post, raw, table};
 
 /// Three widgets that differ in labels and colour, then these steps.
 fn with_three(name: &'static str, steps: impl IntoIterator<Item = Step>) -> Case {
@@ -68,7 +68,10 @@ pub(super) fn cases() -> Vec<Case> {
             "list: at an exact version that is no number",
             "resourceVersion=abc",
         ),
-        select("list: any version", "resourceVersion=0"),
+        with_three(
+            "list: any version",
+            [caught_up(&format!("{WIDGETS}?resourceVersion=0"), 3)],
+        ),
         select("list: chunked", "limit=1"),
         with_three(
             "table: list",

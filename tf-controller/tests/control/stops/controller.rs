@@ -66,7 +66,7 @@ pub(crate) async fn keep(orders: Orders, trial: Arc<Trial>, fate: Fate, over: To
                     fate.broken(format!("the controller ended by itself: {ended}"));
                     return;
                 }
-                if fate.machine_died() {
+                if fate.apply_died() {
                     fate.laws.sweep_orphans(&trial).await;
                 }
             }

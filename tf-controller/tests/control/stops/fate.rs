@@ -109,6 +109,7 @@ struct Held {
     commands: BTreeMap<i32, Command>,
     violations: Vec<String>,
     machine_died: bool,
+    apply_died: bool,
 }
 
 /// The fate of one telling.
@@ -173,6 +174,11 @@ impl Fate {
         self.held().machine_died
     }
 
+    /// Whether the machine stopped while a command applied, so that things may have been made of which no state tells.
+    pub(crate) fn apply_died(&self) -> bool {
+        self.held().apply_died
+    }
+
     /// The process of the controller from now on.
     pub(crate) fn controller_is(&self, process: Option<u32>) {
         self.held().controller = process.map(u32::cast_signed);
@@ -202,6 +208,7 @@ impl Fate {
         held.machine_died = true;
         let (controller, runners) = (held.controller, held.runners.clone());
         let commands = std::mem::take(&mut held.commands);
+        held.apply_died |= commands.values().any(|command| command.word == "apply");
         drop(held);
         for process in controller.into_iter().chain(runners) {
             self.end(process, false);

@@ -94,7 +94,7 @@ impl Laws {
 
 impl Laws {
     /// What an apply made whose machine stopped before it could write its state is nobody's: a person takes it away, since no
-    /// tool can know it.
+    /// tool can know it. Called only where the machine stopped during an apply: any other such thing is a difference in the end.
     pub(super) async fn sweep_orphans(&self, trial: &Trial) {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
         let params = ListParams::default().labels("tfstate=true");
@@ -108,6 +108,7 @@ impl Laws {
         }
         for thing in trial.things().unwrap() {
             if !known.contains(&thing) {
+                eprintln!("{thing} was made by an apply whose machine stopped: it is taken away by hand");
                 trial.lose(&thing).unwrap();
             }
         }
@@ -122,35 +123,62 @@ fn names(state: &Value) -> Vec<String> {
     instances.filter_map(name).collect()
 }
 
-/// Looks at every version of every run, for as long as it is polled, and tells what is broken.
+/// Looks at every version of every run, for as long as it is polled, and tells what is broken. A version that it did not see
+/// could have broken a law, so a watch that fails is told as well.
 pub(crate) async fn watch(client: Client, broken: impl Fn(String)) {
     let api: Api<TerraformRun> = Api::namespaced(client, NAMESPACE);
-    let mut versions = watcher(api, watcher::Config::default())
-        .default_backoff()
-        .touched_objects()
-        .boxed();
+    let mut versions = watcher(api, watcher::Config::default()).touched_objects().boxed();
     let mut known: BTreeMap<String, (String, Phase)> = BTreeMap::new();
-    while let Ok(Some(run)) = versions.try_next().await {
-        let (name, phase) = (
-            run.name_any(),
-            run.status.as_ref().map_or(Phase::Pending, |s| s.phase),
-        );
-        if run.metadata.deletion_timestamp.is_some() {
-            continue;
+    let why = loop {
+        match versions.try_next().await {
+            Ok(Some(run)) => see(&run, &mut known, &broken),
+            Ok(None) => break "it ended".to_owned(),
+            Err(error) => break error.to_string(),
         }
-        if let Some((_, before)) = known.get(&name)
-            && before.is_final()
-            && *before != phase
-        {
-            broken(format!("{name} had ended as {before:?} and is {phase:?}"));
-        }
-        known.insert(name.clone(), (run.spec.terraform.uid.clone(), phase));
-        let works = |phase: Phase| !phase.is_final() && phase != Phase::Pending;
-        let other = known
-            .iter()
-            .find(|(other, (uid, phase))| **other != name && *uid == run.spec.terraform.uid && works(*phase));
-        if let Some((other, _)) = other.filter(|_| works(phase)) {
-            broken(format!("{name} and {other} work at once"));
-        }
+    };
+    broken(format!("nobody watches the laws any more: {why}"));
+}
+
+/// Looks at one version of a run.
+fn see(run: &TerraformRun, known: &mut BTreeMap<String, (String, Phase)>, broken: impl Fn(String)) {
+    if run.metadata.deletion_timestamp.is_some() {
+        return;
     }
+    let (name, phase) = (
+        run.name_any(),
+        run.status.as_ref().map_or(Phase::Pending, |s| s.phase),
+    );
+    if let Some((_, before)) = known.get(&name)
+        && before.is_final()
+        && *before != phase
+    {
+        broken(format!("{name} had ended as {before:?} and is {phase:?}"));
+    }
+    known.insert(name.clone(), (run.spec.terraform.uid.clone(), phase));
+    let works = |phase: Phase| !phase.is_final() && phase != Phase::Pending;
+    let other = known
+        .iter()
+        .find(|(other, (uid, phase))| **other != name && *uid == run.spec.terraform.uid && works(*phase));
+    if let Some((other, _)) = other.filter(|_| works(phase)) {
+        broken(format!("{name} and {other} work at once"));
+    }
+}
+
+#[tokio::test]
+async fn a_watch_of_the_laws_that_fails_is_told() {
+    let away = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody is there"))
+    });
+    let told = Mutex::new(Vec::new());
+    let watching = watch(Client::new(away, NAMESPACE), |law| {
+        told.lock().unwrap().push(law);
+    });
+    tokio::time::timeout(crate::world::DEADLINE, watching)
+        .await
+        .unwrap();
+    let told = told.into_inner().unwrap();
+    assert!(
+        told.len() == 1 && told[0].starts_with("nobody watches the laws any more"),
+        "{told:?}"
+    );
 }

@@ -4,8 +4,8 @@
 //! the story ends in the same state, and no law was broken on the way.
 //!
 //! Controller, runners and CLI are processes, killed with SIGKILL; the provider is the suites' own. A run takes a sample of all
-//! that can go wrong, chosen by a seed that is printed: `SLUICE_SEED=number` takes another one, `SLUICE_STOPS=number` a larger
-//! one, `SLUICE_STOPS=all` everything (hours), `SLUICE_STOPS=2/5` the second of five parts of everything, `SLUICE_STOP=text` what
+//! that can go wrong, chosen by a seed of the commit and the day that is printed: `SLUICE_SEED=number` takes another one,
+//! `SLUICE_STOPS=number` a larger one, `SLUICE_STOPS=all` everything (hours), `SLUICE_STOPS=2/5` the second of five parts of everything, `SLUICE_STOP=text` what
 //! is printed with this text in it; `SLUICE_AT_ONCE=number` tells more of them at once.
 
 mod bell;
@@ -20,12 +20,15 @@ mod stories;
 use crate::world::DEADLINE;
 use fate::{Cut, Side};
 use futures::{StreamExt as _, stream};
+use sluice_harness::sample::Numbers;
 use stage::Stage;
 use std::time::Duration;
 use stories::Story;
 
 /// Interruptions of each story, unless the environment says otherwise.
-const SAMPLE: usize = 8;
+const SAMPLE: usize = 10;
+/// How often a story is told for one interruption: two writes may be one this time, and then its step does not come.
+const TELLINGS: usize = 3;
 /// Tellings at once, unless the environment says otherwise: they wait much of the time.
 const AT_ONCE: u64 = 3;
 
@@ -63,16 +66,27 @@ async fn tell(story: Story, cut: Option<Cut>, wanted: Option<&str>) -> Told {
     }
 }
 
-/// The lines that are in one only.
+/// The lines that one has more often than the other.
 fn differences(wanted: &str, found: &str) -> Vec<String> {
-    let missing = wanted
-        .lines()
-        .filter(|line| !found.lines().any(|other| other == *line));
-    let surplus = found
-        .lines()
-        .filter(|line| !wanted.lines().any(|other| other == *line));
-    let missing = missing.map(|line| format!("- {line}"));
-    missing.chain(surplus.map(|line| format!("+ {line}"))).collect()
+    let more = |sign: char, here: &str, there: &str| {
+        let mut rest: Vec<_> = there.lines().map(str::to_owned).collect();
+        let mut more = Vec::new();
+        for line in here.lines() {
+            match rest.iter().position(|other| other == line) {
+                Some(at) => drop(rest.swap_remove(at)),
+                None => more.push(format!("{sign} {line}")),
+            }
+        }
+        more
+    };
+    [more('-', wanted, found), more('+', found, wanted)].concat()
+}
+
+#[test]
+fn a_second_object_of_a_kind_is_a_difference() {
+    assert_eq!(differences("a\nb\nb", "b\na\nb"), Vec::<String>::new());
+    assert_eq!(differences("a\nb", "a\nb\nb"), ["+ b"]);
+    assert_eq!(differences("a\na\nb", "a\nc"), ["- a", "- b", "+ c"]);
 }
 
 /// The outcome once it is as wanted, or does not change any more.
@@ -94,20 +108,6 @@ async fn settled(stage: &Stage, wanted: Option<&str>) -> String {
     // What is not as wanted then is shown by who compares.
     drop(tokio::time::timeout(patience, settling).await);
     last
-}
-
-/// Numbers from a seed (splitmix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        let z = z ^ (z >> 31);
-        usize::try_from(z % u64::try_from(end).unwrap()).unwrap()
-    }
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -148,9 +148,7 @@ fn cuts(steps: &[String]) -> Vec<Cut> {
         all.sort_by_key(|cut| matches!(cut.side, Side::Late | Side::Lost));
         return all;
     }
-    let seed = number("SLUICE_SEED").unwrap_or(5);
-    eprintln!("SLUICE_SEED={seed}");
-    let mut numbers = Numbers(seed);
+    let mut numbers = Numbers::of_today("interruptions");
     let wanted = number("SLUICE_STOPS").map_or(SAMPLE, |wish| usize::try_from(wish).unwrap());
     while all.len() > wanted {
         all.swap_remove(numbers.below(all.len()));
@@ -166,6 +164,19 @@ async fn undisturbed(story: Story) -> Told {
     told
 }
 
+/// Tells the story until the interruption has happened, at most [`TELLINGS`] times. What was wrong in any telling counts.
+async fn interrupt(story: Story, cut: &Cut, wanted: &str) -> Told {
+    let mut tellings = 0;
+    loop {
+        tellings += 1;
+        let told = Box::pin(tell(story, Some(cut.clone()), Some(wanted))).await;
+        eprintln!("{story:?} {cut:?} happened {} {:#?}", told.happened, told.wrong);
+        if told.happened || !told.wrong.is_empty() || tellings == TELLINGS {
+            return told;
+        }
+    }
+}
+
 async fn interrupted(story: Story) {
     let undisturbed = undisturbed(story).await;
     let cuts = cuts(&undisturbed.steps);
@@ -173,21 +184,22 @@ async fn interrupted(story: Story) {
     let at_once = number("SLUICE_AT_ONCE").unwrap_or(AT_ONCE);
     let told: Vec<_> = stream::iter(cuts)
         .map(|cut| async move {
-            eprintln!("{story:?} {cut:?} begins");
-            let told = Box::pin(tell(story, Some(cut.clone()), Some(wanted))).await;
-            eprintln!("{story:?} {cut:?} happened {} {:#?}", told.happened, told.wrong);
+            let told = interrupt(story, &cut, wanted).await;
             (cut, told)
         })
         .buffer_unordered(usize::try_from(at_once).unwrap())
         .collect()
         .await;
-    let missed = told.iter().filter(|(_, told)| !told.happened).count();
-    eprintln!("{story:?}: {count} interruptions, of which {missed} found no occasion");
+    let missed: Vec<_> = told.iter().filter(|(_, told)| !told.happened).collect();
+    let missed: Vec<_> = missed.iter().map(|(cut, _)| cut).collect();
+    eprintln!("{story:?}: {count} interruptions, without an occasion: {missed:?}");
     let wrong: Vec<_> = told.iter().filter(|(_, told)| !told.wrong.is_empty()).collect();
     let wrong: Vec<_> = wrong.iter().map(|(cut, told)| (cut, &told.wrong)).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    // Two writes may be one this time; most are not.
-    assert!(missed * 2 <= count, "{missed} of {count}");
+    assert!(
+        missed.len() * 10 <= count,
+        "less than nine tenths of {count} happened; not: {missed:#?}"
+    );
 }
 
 /// The lock that an apply took and did not hear of is its own: it is released, and the apply is repeated.

@@ -19,9 +19,17 @@ impl Stage {
             lines.extend(told(&stack));
             lines.push(format!("  state {}", self.resources(&stack.name_any()).await));
         }
-        for secret in self.list::<Secret>().await {
-            lines.push(shown(&secret));
-        }
+        let secrets = self.list::<Secret>().await;
+        let counted = |secret: &&Secret| !is_of_a_run(secret) && !is_kept(secret);
+        lines.extend(secrets.iter().filter(counted).map(shown));
+        lines.extend(kept(secrets.iter().filter(|secret| is_kept(secret))));
+        // There are as many of these as there were runs, and an interruption makes more runs.
+        let of_runs: BTreeSet<_> = secrets
+            .iter()
+            .filter(|secret| is_of_a_run(secret))
+            .map(shown)
+            .collect();
+        lines.extend(of_runs);
         for map in self.list::<ConfigMap>().await {
             lines.push(format!("config map {}", kind_of(&map.name_any())));
         }
@@ -46,9 +54,6 @@ impl Stage {
             .collect();
         lines.push(format!("things [{}]", made.join(" ")));
         lines.push(format!("work {:?}", self.left_in_work()));
-        // Several of a kind are told once, in whatever order they have.
-        let mut seen = BTreeSet::new();
-        lines.retain(|line| line.starts_with(' ') || seen.insert(line.clone()));
         lines.join("\n")
     }
 
@@ -123,6 +128,38 @@ fn told(stack: &Terraform) -> Vec<String> {
         status.available_outputs,
     ));
     lines
+}
+
+/// Whether a run owns it.
+fn is_of_a_run(secret: &Secret) -> bool {
+    let mut owners = secret.owner_references().iter();
+    owners.any(|owner| owner.kind == TerraformRun::kind(&()))
+}
+
+/// Whether it is a part of what is kept of an apply for a destroy.
+fn is_kept(secret: &Secret) -> bool {
+    secret.name_any().starts_with("tfapplied-")
+}
+
+/// What is kept of applies. One that was interrupted may have changed things, so the one before it and it are kept until the
+/// next apply: two are as good as one, and a third is none.
+fn kept<'a>(parts: impl Iterator<Item = &'a Secret>) -> Vec<String> {
+    let mut applies: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for part in parts {
+        let name = part.name_any();
+        // Parts of one have its name and a number.
+        let whole = name
+            .rsplit_once('-')
+            .filter(|(_, number)| number.len() < 10 && number.parse::<u32>().is_ok());
+        let whole = whole.map_or(name.as_str(), |(whole, _)| whole);
+        let applies = applies.entry(kind_of(&name)).or_default();
+        applies.insert(whole.to_owned());
+    }
+    let count = |applies: &BTreeSet<String>| if applies.len() > 2 { applies.len() } else { 1 };
+    let lines = applies
+        .iter()
+        .map(|(kind, applies)| format!("secret {kind} of {} applies", count(applies)));
+    lines.collect()
 }
 
 /// A Secret by its kind; outputs with what they say.

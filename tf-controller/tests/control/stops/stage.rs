@@ -141,6 +141,9 @@ impl Stage {
                 .broken(format!("processes are left: {:?}", self.fate.alive()));
         }
         self.over.cancel();
+        if self.tasks[1..].iter().any(JoinHandle::is_finished) {
+            self.fate.broken("nobody watched the laws to the end".to_owned());
+        }
         let keeper = self.tasks.remove(0);
         tokio::time::timeout(DEADLINE, keeper).await.unwrap().unwrap();
         self.tasks.iter().for_each(JoinHandle::abort);

@@ -1,0 +1,19 @@
+//! Any bytes behind the magic of Kubernetes' protobuf are an object or are refused, and the API goes on.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sluice_embedded_fuzz::send;
+
+const PATHS: [&str; 4] = [
+    "/api/v1/namespaces/default/secrets",
+    "/api/v1/namespaces/default/configmaps",
+    "/api/v1/namespaces",
+    "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+];
+
+fuzz_target!(|data: &[u8]| {
+    let Some((kind, body)) = data.split_first() else { return };
+    let path = PATHS[usize::from(*kind) % PATHS.len()];
+    let body = [b"k8s\0", body].concat();
+    send("POST", path, "application/vnd.kubernetes.protobuf", &body);
+});
