@@ -100,7 +100,7 @@ pub trait Reconciler<K>: Send + Sync + 'static {
     /// An event calls for a pass over this object: a change, or a trigger. Timers and [`Watch::resume`] are none.
     fn called(&self, _key: &ObjectKey) {}
 
-    /// The object is gone.
+    /// The object is gone, or does not decode: there will be no pass over it.
     fn gone(&self, _key: &ObjectKey) {}
 
     /// Brings the world closer to what the object wants. Called for an object at most once at a time.

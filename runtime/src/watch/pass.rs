@@ -59,6 +59,7 @@ impl<K: Kind, R: Reconciler<K>> Passes<K, R> {
             Ok(object) => Arc::new(object.clone()),
             Err(invalid) => {
                 passes.undecodable(&key, invalid);
+                passes.reconciler.gone(&key);
                 passes.queue.end(&key, Instant::now(), None, false);
                 return Ok(Action::await_change());
             }

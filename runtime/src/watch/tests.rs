@@ -113,6 +113,7 @@ struct Probe {
     world: Arc<World>,
     passes: Arc<Mutex<Vec<String>>>,
     calls: Arc<Mutex<Vec<ObjectKey>>>,
+    gone: Arc<Mutex<Vec<ObjectKey>>>,
     held: Arc<Notify>,
 }
 
@@ -125,6 +126,11 @@ impl Reconciler<ConfigMap> for Probe {
 
     fn called(&self, key: &ObjectKey) {
         lock(&self.calls).push(key.clone());
+    }
+
+    fn gone(&self, key: &ObjectKey) {
+        lock(&self.gone).push(key.clone());
+        self.world.changed.notify_waiters();
     }
 
     async fn reconcile(&self, object: Arc<ConfigMap>) -> Result<Next, Lost> {
@@ -194,6 +200,7 @@ impl Run {
             world: Arc::clone(world),
             passes: Arc::default(),
             calls: Arc::default(),
+            gone: Arc::default(),
             held: Arc::default(),
         };
         let (ask, asked) = mpsc::unbounded();
@@ -307,6 +314,9 @@ async fn an_object_that_was_queued_is_called_when_its_turn_comes() {
         ),
         "{text}"
     );
+    // Whoever holds something for it lets it go.
+    world.put("waits", &json!({"data": "no map", "metadata": {"generation": 2}}));
+    world.until(|_| *lock(&run.probe.gone) == [key("waits")]).await;
     run.end().await;
 }
 
