@@ -263,6 +263,7 @@ fn process(place: &Place, kubeconfig: &std::path::Path, tools: Option<PathBuf>) 
         tools,
         environment: own.chain([api]).collect(),
         pod: None,
+        artifact_host: None,
     }
 }
 

@@ -212,6 +212,7 @@ fn process(args: &Args) -> Result<ProcessOptions, Failed> {
         tools: tools(args)?,
         environment,
         pod: pod(args),
+        artifact_host: args.source_controller_localhost.clone(),
     })
 }
 

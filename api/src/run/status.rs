@@ -82,6 +82,9 @@ pub struct TerraformRunStatus {
     /// The state lock that was met or taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<LockInfo>,
+    /// `user@host` as the CLI of this run writes it into a state lock. Absent: as `claim.process` has it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub lock_holder: String,
     /// Where the log is.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_path: String,

@@ -2,17 +2,24 @@
 
 use sha2::{Digest as _, Sha256};
 
+/// Digits of a stack's uid in the names of its runs.
+const UID: usize = 10;
 /// The most characters that a label's value may have.
 const LABEL: usize = 63;
 
-/// The name of a run: at most 40 characters of the stack, four of its uid, and the run's number.
+/// The name of a run: at most 40 characters of the stack, ten digits of its uid, and the run's number.
 ///
 /// The same stack and number always give the same name, so creating a run twice collapses into one.
 #[must_use]
 pub fn run_name(stack: &str, uid: &str, sequence: u64) -> String {
     // A cut may fall behind a dot or dash, which must not stand before the dash that follows.
     let stack = first(stack, 40).trim_end_matches(['-', '.']);
-    format!("{stack}-{}-{sequence}", first(uid, 4))
+    let uid: String = uid
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(UID)
+        .collect();
+    format!("{stack}-{uid}-{sequence}")
 }
 
 /// The number in a run's name.
@@ -106,17 +113,20 @@ mod tests {
     fn a_run_is_named_after_its_stack() {
         let uid = "6f1c2d3e-0000";
         for (stack, name) in [
-            ("app", "app-6f1c-7".to_owned()),
-            (&"a".repeat(40), format!("{}-6f1c-7", "a".repeat(40))),
-            (&"a".repeat(80), format!("{}-6f1c-7", "a".repeat(40))),
+            ("app", "app-6f1c2d3e00-7".to_owned()),
+            (&"a".repeat(40), format!("{}-6f1c2d3e00-7", "a".repeat(40))),
+            (&"a".repeat(80), format!("{}-6f1c2d3e00-7", "a".repeat(40))),
             (
                 &format!("{}.b", "a".repeat(39)),
-                format!("{}-6f1c-7", "a".repeat(39)),
+                format!("{}-6f1c2d3e00-7", "a".repeat(39)),
             ),
         ] {
             assert_eq!(run_name(stack, uid, 7), name);
             assert_eq!(run_sequence(&name), Some(7));
         }
+        let long = "a".repeat(40);
+        let names = ["6f1c2d3e-00", "6f1c2d3e-01"].map(|uid| run_name(&format!("{long}-{uid}"), uid, 7));
+        assert_ne!(names[0], names[1], "what the names have in common is cut");
         assert_eq!(run_sequence("app"), None);
         assert_eq!(run_sequence("app-x"), None);
     }
@@ -185,7 +195,7 @@ mod tests {
             stack in "[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?){0,4}",
             sequence in 0u64..1_000_000_000,
         ) {
-            let name = run_name(&stack, "0af1-22", sequence);
+            let name = run_name(&stack, "0af122b8-77c1-4", sequence);
             prop_assert!(name.len() <= LABEL);
             prop_assert!(!name.contains(".-"));
             prop_assert_eq!(run_sequence(&name), Some(sequence));

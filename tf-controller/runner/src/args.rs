@@ -45,6 +45,9 @@ pub struct RunnerArgs {
     /// Seconds that the API may be away before the run gives up on it.
     #[arg(long, default_value_t = 600)]
     pub patience_seconds: u64,
+    /// Host and port that replace those of artifact URLs.
+    #[arg(long)]
+    pub source_controller_localhost: Option<String>,
     /// Retries of the artifact's download.
     #[arg(long, default_value_t = 9)]
     pub http_retry: u32,
@@ -106,13 +109,14 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
     let pod = args.pod.clone().or(own_pod);
     let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
     fetcher.retries = args.http_retry;
+    fetcher.host.clone_from(&args.source_controller_localhost);
     Ok(Context {
         client: client::build(&settings).await?,
         fetcher,
         kubeconfig,
         identity: Identity {
             site: args.site.clone(),
-            ..Identity::of_this_process(pod)
+            ..Identity::of_this_process(pod, &environment)
         },
         settings: Settings {
             work_root: args.work_root.clone(),

@@ -11,6 +11,8 @@ pub mod chunk;
 pub mod cli;
 pub mod place;
 pub mod plan;
+pub mod process_lock;
+mod removal;
 pub mod run;
 pub mod seal;
 pub mod secrets;

@@ -7,7 +7,7 @@ mod files;
 
 use super::{Executor, ExecutorError, Liveness, RunRef, site::site};
 use futures::future::{BoxFuture, FutureExt};
-use sluice_tf_runner::run::Pod;
+use sluice_tf_runner::{process_lock::is_locked, run::Pod};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     ffi::OsStr,
@@ -35,6 +35,8 @@ pub struct ProcessOptions {
     pub environment: BTreeMap<String, String>,
     /// The pod that this process and its runners work in.
     pub pod: Option<Pod>,
+    /// `host[:port]` that replaces the one of artifact URLs.
+    pub artifact_host: Option<String>,
 }
 
 /// How often a run's runner was started, and when last.
@@ -144,6 +146,12 @@ impl ProcessExecutor {
             .args(["--site", &self.site])
             .args(
                 self.options
+                    .artifact_host
+                    .iter()
+                    .map(|host| format!("--source-controller-localhost={host}")),
+            )
+            .args(
+                self.options
                     .pod
                     .iter()
                     .flat_map(|pod| ["--pod".to_owned(), pod.to_string()]),
@@ -205,7 +213,7 @@ impl ProcessExecutor {
             self.ended.clone(),
         );
         tokio::spawn(async move {
-            while matches!(files::is_locked(&path), Ok(true)) && !ended.is_closed() {
+            while matches!(is_locked(&path), Ok(true)) && !ended.is_closed() {
                 tokio::time::sleep(LOOK).await;
             }
             locked(&adopted).remove(&run);
@@ -273,7 +281,7 @@ impl Executor for ProcessExecutor {
                 return Ok(Liveness::Elsewhere);
             }
             let path = self.file(&run, "lock");
-            let lives = files::is_locked(&path).map_err(|source| ExecutorError::Directory {
+            let lives = is_locked(&path).map_err(|source| ExecutorError::Directory {
                 path: path.display().to_string(),
                 source,
             })?;

@@ -20,7 +20,7 @@ pub use digest::digest;
 pub use plan_keys::{Holder, PlanKeyError, SecretPlace, plan_keys};
 pub use reads::{read, reads};
 pub use refused::refused;
-pub use state_place::state_place;
+pub use state_place::{former_state_place, state_place};
 pub use typed::{InputsError, typed};
 pub use values::{ValuesError, render_values};
 pub use variables::{Pairs, PairsError, Selected, generate, select};

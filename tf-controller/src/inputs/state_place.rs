@@ -4,7 +4,7 @@
 
 use super::Backend;
 use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 use sluice_api::terraform::TerraformSpec;
 use std::collections::BTreeMap;
 
@@ -36,9 +36,27 @@ const PLACES: [&str; 24] = [
     "workspaces",
 ];
 
-/// The place of a stack's state, as a keyed digest: it tells nothing of what it was made from.
+/// The place of a stack's state, as a digest without a key: an object that takes the place of a deleted one finds the state that
+/// was kept for it, and so does one whose key was lost.
 #[must_use]
 pub fn state_place(
+    spec: &TerraformSpec,
+    backend: &Backend,
+    arguments: &BTreeMap<String, String>,
+    namespace: &str,
+    name: &str,
+) -> String {
+    let mut hash = Sha256::new();
+    for part in parts(spec, backend, arguments, namespace, name) {
+        hash.update(length(part));
+        hash.update(part.as_bytes());
+    }
+    format!("sha256:{}", hex::encode(&hash.finalize()[..16]))
+}
+
+/// The place as states were marked with it before, keyed with the key of the object.
+#[must_use]
+pub fn former_state_place(
     key: &[u8],
     spec: &TerraformSpec,
     backend: &Backend,
@@ -46,20 +64,33 @@ pub fn state_place(
     namespace: &str,
     name: &str,
 ) -> String {
-    let mut parts = named(spec, backend, namespace, name);
-    for (argument, value) in arguments
-        .iter()
-        .filter(|(name, _)| PLACES.contains(&name.as_str()))
-    {
-        parts.extend([argument.as_str(), value.as_str()]);
-    }
     let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key)
         .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
-    for part in parts {
-        mac.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+    for part in parts(spec, backend, arguments, namespace, name) {
+        mac.update(&length(part));
         mac.update(part.as_bytes());
     }
     hex::encode(&mac.finalize().into_bytes()[..16])
+}
+
+fn length(part: &str) -> [u8; 8] {
+    u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes()
+}
+
+/// What names the place.
+fn parts<'a>(
+    spec: &'a TerraformSpec,
+    backend: &'a Backend,
+    arguments: &'a BTreeMap<String, String>,
+    namespace: &'a str,
+    name: &'a str,
+) -> Vec<&'a str> {
+    let mut parts = named(spec, backend, namespace, name);
+    let places = arguments
+        .iter()
+        .filter(|(name, _)| PLACES.contains(&name.as_str()));
+    parts.extend(places.flat_map(|(argument, value)| [argument.as_str(), value.as_str()]));
+    parts
 }
 
 fn named<'a>(
@@ -115,7 +146,7 @@ mod tests {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        state_place(b"key", &spec, &made, &arguments, "team", "app")
+        state_place(&spec, &made, &arguments, "team", "app")
     }
 
     #[test]

@@ -9,9 +9,15 @@ use crate::{
     decide::{Facts, Inputs, Progress, Upkeep, upkeep},
     executor::Liveness,
 };
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use sluice_api::run::{Phase, TerraformRun};
+use std::time::Duration;
 use tokio::time::Instant;
+
+/// What a runner gets beyond its deadline to interrupt the CLI and to report.
+const GRACE: Duration = Duration::from_secs(60);
 
 /// The run in progress: started if nobody did, declared lost if its process is gone, or was not heard of for long.
 pub(super) async fn follow(
@@ -22,7 +28,7 @@ pub(super) async fn follow(
 ) -> Result<(), DispatchError> {
     let reference = reference(run);
     let seen = context.executor.liveness(reference.clone(), site(run)).await?;
-    if seen == Liveness::Alive {
+    if seen == Liveness::Alive && !is_hung(run, context) {
         return Ok(());
     }
     // Its last report may be newer than what was read before the process was looked at; and where another controller has
@@ -101,23 +107,59 @@ fn site(run: &TerraformRun) -> String {
 async fn lives(run: &TerraformRun, context: &Context) -> Result<bool, DispatchError> {
     let seen = context.executor.liveness(reference(run), site(run)).await?;
     Ok(match seen {
-        Liveness::Alive => true,
+        Liveness::Alive => !is_hung(run, context),
         Liveness::Gone => false,
-        Liveness::Elsewhere => {
-            let beat = run
-                .status
-                .as_ref()
-                .and_then(|status| status.heartbeat_at.as_ref());
-            let beat = beat.map(|time| time.0);
-            context.pulses.lives(&reference(run), beat, Instant::now())
-        }
+        Liveness::Elsewhere => is_heard(run, context),
     })
+}
+
+/// Whether the run still says that it lives.
+fn is_heard(run: &TerraformRun, context: &Context) -> bool {
+    let beat = run
+        .status
+        .as_ref()
+        .and_then(|status| status.heartbeat_at.as_ref());
+    let beat = beat.map(|time| time.0);
+    context.pulses.lives(&reference(run), beat, Instant::now())
+}
+
+/// Whether a run that holds its lock is given up: its runner, which ends it at the deadline, did not do so and says nothing any more.
+/// The directory of the stack stays locked for as long as something of it works.
+fn is_hung(run: &TerraformRun, context: &Context) -> bool {
+    is_overdue(run, context.clock.now()) && !is_heard(run, context)
+}
+
+/// Whether the run should have ended by now (pure).
+fn is_overdue(run: &TerraformRun, now: Timestamp) -> bool {
+    let began = run.status.as_ref().and_then(|status| status.started_at.as_ref());
+    let allowed = run.spec.deadline.to_duration().saturating_add(GRACE);
+    let passed = |began: &Time| Duration::try_from(now.duration_since(began.0)).unwrap_or_default();
+    began.is_some_and(|began| passed(began) > allowed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::decide::facts_of_a_new_stack;
+
+    #[test]
+    fn a_run_is_overdue_behind_its_deadline_and_the_grace() {
+        let run = |status: serde_json::Value| -> TerraformRun {
+            let spec = serde_json::json!({ "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
+                "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                "terraform": { "name": "net", "uid": "u", "generation": 1 } });
+            serde_json::from_value(serde_json::json!({ "metadata": {}, "spec": spec, "status": status }))
+                .unwrap()
+        };
+        let begun = run(serde_json::json!({ "startedAt": "2026-01-01T00:00:00Z" }));
+        let overdue = |run, now: &str| is_overdue(run, now.parse().unwrap());
+        assert!(!overdue(&begun, "2026-01-01T01:01:00Z") && !overdue(&begun, "2025-01-01T00:00:00Z"));
+        assert!(overdue(&begun, "2026-01-01T01:01:01Z"));
+        assert!(
+            !overdue(&run(serde_json::json!({})), "2027-01-01T00:00:00Z"),
+            "it did not begin"
+        );
+    }
 
     #[test]
     fn a_run_that_never_began_says_what_kept_it_from_beginning() {

@@ -233,7 +233,15 @@ async fn surroundings(
     let arguments = given::backend_arguments(stack, context).await?;
     Ok(bundle::Surroundings {
         backend_off: backend.off,
-        state_place: inputs::state_place(key, &stack.spec, backend, &arguments, &namespace, &name),
+        state_place: inputs::state_place(&stack.spec, backend, &arguments, &namespace, &name),
+        former_state_place: inputs::former_state_place(
+            key,
+            &stack.spec,
+            backend,
+            &arguments,
+            &namespace,
+            &name,
+        ),
         backend_arguments: arguments,
         cli_config: given::cli_config(stack, context).await?,
         files: given::files(stack, context).await?,

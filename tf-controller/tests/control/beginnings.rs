@@ -80,3 +80,18 @@ async fn targets_limit_applies_and_the_destroy_on_deletion() {
         "what builds on a target goes with it"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_host_of_artifacts_is_replaced_for_the_controller_and_its_runs() {
+    let mut world = World::without_controller().await;
+    world.artifact_host = Some(world.artifacts.url.trim_start_matches("http://").to_owned());
+    world.start(4).await;
+    world.commit("a", &[("main.tf", SIMPLE)]).await;
+    world.stack("net", json!({})).await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
+    assert_eq!(
+        world.artifacts.times_served("a.tar.gz"),
+        2,
+        "the controller and the run"
+    );
+}

@@ -11,7 +11,10 @@ use sluice_api::run::TerraformRun;
 use sluice_tf_controller::executor::{Executor, ExecutorError, Liveness, RunRef};
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -25,6 +28,8 @@ struct Inner {
     started: Mutex<Vec<String>>,
     most: Mutex<(usize, usize)>,
     forgotten: Mutex<Vec<String>>,
+    /// The next run is claimed, and not heard of again.
+    hangs: AtomicBool,
 }
 
 impl Double {
@@ -37,6 +42,7 @@ impl Double {
             started: Mutex::default(),
             most: Mutex::default(),
             forgotten: Mutex::default(),
+            hangs: AtomicBool::new(false),
         };
         (Self(Arc::new(double)), receiver)
     }
@@ -51,6 +57,11 @@ impl Double {
             "a run was started twice: {started:?}"
         );
         unique.into_iter().collect()
+    }
+
+    /// The next run hangs: it was claimed long ago, and nothing comes of it.
+    pub(crate) fn hang(&self) {
+        self.0.hangs.store(true, Ordering::SeqCst);
     }
 
     /// The most runs that there were at once.
@@ -72,6 +83,14 @@ impl Double {
         // The work: long enough for others to come in between.
         tokio::time::sleep(Duration::from_millis(5)).await;
         let api: Api<TerraformRun> = Api::namespaced(self.0.client.clone(), &run.namespace);
+        if self.0.hangs.swap(false, Ordering::SeqCst) {
+            let status = json!({ "status": { "phase": "Applying", "claim": { "holder": "double" },
+                "startedAt": "2026-01-01T00:00:00Z", "heartbeatAt": "2026-01-01T00:00:00.000000Z" } });
+            api.patch_status(&run.name, &PatchParams::default(), &Patch::Merge(status))
+                .await
+                .unwrap();
+            return;
+        }
         let status = json!({ "status": { "phase": "Succeeded", "reason": "TerraformAppliedSucceed", "hasChanges": true,
             "attemptedApply": true, "planId": format!("plan-main-{}", run.name), "claim": { "holder": "double" },
             "finishedAt": Timestamp::now() } });

@@ -96,3 +96,17 @@ async fn runs_that_are_pruned_are_forgotten_by_their_executor() {
         "{there:?} {forgotten:?}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_past_its_deadline_and_says_nothing_is_lost_though_its_lock_is_held() {
+    let mut world = World::without_controller().await;
+    world.site.run_silence = Duration::from_secs(1);
+    let (double, ended) = Double::new(&world.client);
+    double.hang();
+    world.start_with(Arc::new(double), ended, 4).await;
+    world.commit("a", &[("main.tf", SIMPLE)]).await;
+    world.stack("net", json!({})).await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
+    let history = world.history("net").await;
+    assert!(history.contains("Lost RunLost"), "{history}");
+}

@@ -35,6 +35,7 @@ mod secrecy;
 mod service;
 mod stops;
 mod storms;
+mod successors;
 mod takeover;
 mod tools;
 mod traces;

@@ -27,6 +27,9 @@ pub struct Surroundings {
     /// Tells one place of state from another: a state that could not be written goes back to its own place only.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub state_place: String,
+    /// The same place as states that were kept before are marked with it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub former_state_place: String,
 }
 
 /// The CLI's own configuration.
@@ -110,6 +113,7 @@ mod tests {
                 content: Content(vec![0, 255]),
             }],
             state_place: "x".into(),
+            former_state_place: "y".into(),
         };
         let text = serde_json::to_string(&all).unwrap();
         assert_eq!(serde_json::from_str::<Surroundings>(&text).unwrap(), all);

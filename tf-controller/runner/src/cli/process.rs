@@ -10,12 +10,15 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::process_lock::ProcessLock;
 
 /// Most of a command's error output that is kept in memory: its end, where the error stands.
 const TAIL_LIMIT: u64 = 256 * 1024;
@@ -37,6 +40,8 @@ pub struct Invocation<'a> {
     pub stdout: PathBuf,
     /// File that gets its error output.
     pub stderr: PathBuf,
+    /// The locks that it holds when the runner is killed.
+    pub locks: &'a [Arc<ProcessLock>],
 }
 
 /// When a command has to end early.
@@ -91,16 +96,7 @@ impl Ended {
 /// # Errors
 /// When it cannot be started or waited for.
 pub async fn run(invocation: &Invocation<'_>, limits: &Limits) -> std::io::Result<Ended> {
-    let mut child = Command::new(invocation.program)
-        .args(invocation.words)
-        .current_dir(invocation.directory)
-        .env_clear()
-        .envs(invocation.environment)
-        .stdin(Stdio::null())
-        .stdout(private_file(&invocation.stdout)?)
-        .stderr(private_file(&invocation.stderr)?)
-        .process_group(0)
-        .spawn()?;
+    let mut child = spawn(invocation)?;
     let pid = child
         .id()
         .and_then(|id| i32::try_from(id).ok())
@@ -131,6 +127,28 @@ pub async fn run(invocation: &Invocation<'_>, limits: &Limits) -> std::io::Resul
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
     }
     Ok(ended(child.wait().await?, Some(stopped), peak_memory))
+}
+
+/// Starts the command; the locks know of it from before it is there.
+fn spawn(invocation: &Invocation<'_>) -> std::io::Result<Child> {
+    let mut command = Command::new(invocation.program);
+    command
+        .args(invocation.words)
+        .current_dir(invocation.directory)
+        .env_clear()
+        .envs(invocation.environment)
+        .stdin(Stdio::null())
+        .stdout(private_file(&invocation.stdout)?)
+        .stderr(private_file(&invocation.stderr)?)
+        .process_group(0);
+    for lock in invocation.locks {
+        lock.starting()?;
+    }
+    let spawned = command.spawn();
+    for lock in invocation.locks {
+        lock.started(spawned.as_ref().ok().and_then(Child::id));
+    }
+    spawned
 }
 
 /// Waits for the child and samples its memory meanwhile.
@@ -220,6 +238,7 @@ mod tests {
                 environment: &environment,
                 stdout: self.dir.path().join("out"),
                 stderr: self.dir.path().join("err"),
+                locks: &[],
             };
             tokio::time::timeout(Duration::from_secs(30), run(&invocation, limits))
                 .await

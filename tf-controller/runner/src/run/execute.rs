@@ -2,6 +2,8 @@
 //! reported with a reason and a message.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::claim::{ClaimError, claim};
 use super::context::Context;
 use super::error::RunError;
+use super::identity::lock_holder;
 use super::left::Left;
 use super::report::Reporter;
 use super::steps::{Success, in_workspace};
@@ -24,6 +27,7 @@ use crate::bundle::Bundle;
 use crate::cli::process::Limits;
 use crate::cli::text::{TEXT_LIMIT, bounded};
 use crate::cli::tool;
+use crate::process_lock::ProcessLock;
 
 /// How long a held run lock is waited for: whoever asks whether the run lives holds it for a moment.
 const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -56,7 +60,7 @@ pub async fn execute(context: &Context, stop: CancellationToken) -> Result<Endin
         deadline,
         grace: context.settings.grace,
     };
-    let outcome = carry_out(context, &run, &reporter, limits).await;
+    let outcome = carry_out(context, &run, &reporter, (limits, alive.clone())).await;
     let ending = conclude(&reporter, outcome);
     if let Err(error) = reporter.flush(context.settings.patience).await {
         tracing::error!(
@@ -72,7 +76,7 @@ pub async fn execute(context: &Context, stop: CancellationToken) -> Result<Endin
 async fn hold_run_lock(
     context: &Context,
     stop: &CancellationToken,
-) -> Result<Option<workdir::Lock>, ClaimError> {
+) -> Result<Option<Arc<ProcessLock>>, ClaimError> {
     let Some(path) = &context.settings.lock_file else {
         return Ok(None);
     };
@@ -121,7 +125,7 @@ async fn carry_out(
     context: &Context,
     run: &TerraformRun,
     reporter: &Reporter,
-    mut limits: Limits,
+    (mut limits, alive): (Limits, Option<Arc<ProcessLock>>),
 ) -> Result<Success, RunError> {
     reporter.say(|status| {
         status.phase = Phase::Preparing;
@@ -143,7 +147,8 @@ async fn carry_out(
         &bundle.stack.namespace,
         &bundle.stack.name,
     );
-    let directory = workdir::take(&places, &settings.run, settings.directory_wait, &limits.stop).await?;
+    let held = (settings.run.as_str(), alive);
+    let directory = workdir::take(&places, held, settings.directory_wait, &limits.stop).await?;
     reporter.say(|status| status.log_path = directory.logs.display().to_string());
     errored::rescue(context, &bundle.stack, &directory).await?;
     let keep_directory = Cell::new(false);
@@ -177,6 +182,20 @@ async fn carry_out(
     outcome
 }
 
+/// The name by which a state lock of this run's CLI is known. The stack may set the variables that the name is taken from: then it
+/// is put on record before the first command.
+fn say_lock_holder(context: &Context, reporter: &Reporter, environment: &BTreeMap<String, String>) -> String {
+    let named = |all: &BTreeMap<String, String>| ["USER", "HOME"].map(|name| all.get(name).cloned());
+    if named(environment) == named(&context.environment) {
+        return context.identity.who.clone();
+    }
+    let holder = lock_holder(environment);
+    if holder != context.identity.who {
+        reporter.say(|status| status.lock_holder.clone_from(&holder));
+    }
+    holder
+}
+
 /// The directory with all that the CLI needs: artifact, generated files, environment and program.
 async fn prepared<'a>(
     context: &Context,
@@ -205,7 +224,7 @@ async fn prepared<'a>(
         Some(wanted) => tool::selected(search, context.settings.tools.as_deref(), wanted)?,
         None => tool::find(search, bundle.tool.as_deref())?,
     };
-    let left = Left::by(&context.identity.who);
+    let left = Left::by(&say_lock_holder(context, reporter, &environment));
     let mut workspace = Workspace::new(found, directory, module, environment, limits, reporter, left);
     workspace.init_arguments = surroundings::init_arguments(&bundle.surroundings);
     Ok(workspace)

@@ -1,5 +1,6 @@
 //! Who a runner is: unique for each start, and recognisable in a state lock.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use sluice_api::run::Claim;
@@ -47,22 +48,21 @@ pub struct Identity {
     pub pod: Option<Pod>,
     /// Where the file locks of the runner are seen: the same for whoever shares them, and for nobody else.
     pub site: String,
-    /// `user@host`, as the CLI writes it into a state lock.
+    /// `user@host`, as the CLI writes it into a state lock when it has the environment of this process.
     pub who: String,
     /// Process id.
     pub process: u32,
 }
 
 impl Identity {
-    /// Of this process.
+    /// Of this process, which has this environment.
     #[must_use]
-    pub fn of_this_process(pod: Option<Pod>) -> Self {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    pub fn of_this_process(pod: Option<Pod>, environment: &BTreeMap<String, String>) -> Self {
         Self {
             holder: uuid::Uuid::new_v4().to_string(),
             pod,
             site: String::new(),
-            who: format!("{}@{host}", user()),
+            who: lock_holder(environment),
             process: std::process::id(),
         }
     }
@@ -98,16 +98,39 @@ pub(super) fn who(claim: &Claim) -> &str {
     claim.process.rsplit_once(':').map_or("", |(who, _)| who)
 }
 
-/// The user's name as the CLI finds it, or the number when there is no name.
-fn user() -> String {
-    let uid = rustix::process::getuid().as_raw().to_string();
-    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let named = accounts.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == uid).then(|| name.to_owned())
-    });
-    named.unwrap_or(uid)
+/// The `user@host` that a CLI of this user with this environment writes into a state lock.
+#[must_use]
+pub(super) fn lock_holder(environment: &BTreeMap<String, String>) -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let uid = rustix::process::getuid().as_raw();
+    let accounts = std::fs::read("/etc/passwd").unwrap_or_default();
+    let user = user_name(&String::from_utf8_lossy(&accounts), uid, environment);
+    format!("{user}@{host}")
+}
+
+/// The user name of Go's `user.Current` in a program without cgo, as the published CLIs are (pure): that of the account; without
+/// one, `USER`, where `HOME` is set too. Otherwise Go answers with an error, and the CLI leaves the name empty.
+fn user_name(accounts: &str, uid: u32, environment: &BTreeMap<String, String>) -> String {
+    let given = |name: &str| environment.get(name).filter(|value| !value.is_empty());
+    let of_account = || {
+        accounts
+            .lines()
+            .find_map(|line| account_of(line, uid))
+            .map(str::to_owned)
+    };
+    let of_environment = || given("HOME").and_then(|_| given("USER")).cloned();
+    of_account().or_else(of_environment).unwrap_or_default()
+}
+
+/// The name in a line of `/etc/passwd`, if Go takes it for an account of this uid.
+fn account_of(line: &str, uid: u32) -> Option<&str> {
+    let fields: Vec<&str> = line.trim().splitn(7, ':').collect();
+    let [name, _, number, group, _, _, _] = fields[..] else {
+        return None;
+    };
+    let is_name = !name.is_empty() && !name.starts_with(['+', '-', '#']);
+    let is_account = is_name && group.parse::<i64>().is_ok();
+    (is_account && number == uid.to_string()).then_some(name)
 }
 
 #[cfg(test)]
@@ -128,10 +151,35 @@ mod tests {
     }
 
     #[test]
+    fn the_user_of_a_lock_is_found_as_go_finds_it() {
+        let accounts = "# root:x:7:7::/:/bin/sh\n\nroot:x:0:0:root:/root:/bin/bash\n+nis:x:7:7::/:\n:x:7:7::/:\nshort:x:7:7:\n\
+                        odd:x:7:none::/:/bin/sh\n  ada:x:7:7::/home/ada:\nbob:x:7:7::/home/bob:/bin/sh\n";
+        let both: &[(&str, &str)] = &[("USER", "eve"), ("HOME", "/")];
+        for (uid, given, name) in [
+            (0, both, "root"),
+            (7, both, "ada"),
+            (8, both, "eve"),
+            (8, &[("USER", "eve")], ""),
+            (8, &[("USER", "eve"), ("HOME", "")], ""),
+            (8, &[("USER", ""), ("HOME", "/")], ""),
+            (8, &[], ""),
+        ] {
+            let environment = given
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            assert_eq!(
+                user_name(accounts, uid, &environment.collect()),
+                name,
+                "{uid} {given:?}"
+            );
+        }
+    }
+
+    #[test]
     fn locks_are_shared_at_one_site_and_by_processes_without_one() {
         let here = |site: &str, pod: Option<Pod>| Identity {
             site: site.into(),
-            ..Identity::of_this_process(pod)
+            ..Identity::of_this_process(pod, &BTreeMap::new())
         };
         let pod = || Some(Pod::default());
         let named = || {

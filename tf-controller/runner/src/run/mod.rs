@@ -53,4 +53,3 @@ pub use identity::{BadPod, Identity, Pod};
 pub use report::ReportError;
 pub use unshown::Unshown;
 pub use webhook::WebhookError;
-pub use workdir::is_locked;

@@ -137,7 +137,12 @@ fn hide(secrets: &Secrets, status: &mut TerraformRunStatus) {
     let entries = status.inventory.iter_mut().flat_map(|listed| &mut listed.entries);
     let lock = status.lock.iter_mut();
     let holders = lock.flat_map(|lock| [&mut lock.who, &mut lock.operation]);
-    let texts = [&mut status.message, &mut status.human_plan, &mut status.held];
+    let texts = [
+        &mut status.message,
+        &mut status.human_plan,
+        &mut status.held,
+        &mut status.lock_holder,
+    ];
     for text in texts
         .into_iter()
         .chain(holders)

@@ -107,15 +107,19 @@ fn takers<'a>(lock: &LockInfo, runs: impl Iterator<Item = &'a TerraformRun>) -> 
     };
     let took = |run: &&TerraformRun| {
         let Some(status) = &run.status else { return false };
-        let by_us = status
-            .claim
-            .as_ref()
-            .is_some_and(|claim| identity::who(claim) == lock.who);
+        let by_us = holder(status) == Some(lock.who.as_str());
         let left_none = matches!(status.phase, Phase::Succeeded | Phase::Superseded);
         let met_it = status.lock.as_ref().is_some_and(|met| met.id == lock.id);
         by_us && may_have_locked(status, created) && !left_none && !met_it
     };
     runs.filter(took).collect()
+}
+
+/// The `user@host` of the CLI of a run, once it is claimed.
+fn holder(status: &TerraformRunStatus) -> Option<&str> {
+    let claim = status.claim.as_ref()?;
+    let own = Some(status.lock_holder.as_str()).filter(|own| !own.is_empty());
+    Some(own.unwrap_or_else(|| identity::who(claim)))
 }
 
 /// Whether a run may have left a lock of this time.
@@ -181,6 +185,15 @@ mod tests {
         assert!(!dead(&met), "it met the lock and did not take it");
         met.status.as_mut().unwrap().lock.as_mut().unwrap().id = "2".into();
         assert!(dead(&met));
+    }
+
+    #[test]
+    fn a_lock_is_of_the_user_that_the_cli_of_the_run_had() {
+        let mut run = run("@vm:1", "2026-11-21T11:37:00Z", None);
+        let dead = |run: &TerraformRun, who: &str| !takers(&lock(who), [run].into_iter()).is_empty();
+        assert!(dead(&run, "@vm") && !dead(&run, "me@vm"));
+        run.status.as_mut().unwrap().lock_holder = "me@vm".into();
+        assert!(dead(&run, "me@vm") && !dead(&run, "@vm"));
     }
 
     #[test]

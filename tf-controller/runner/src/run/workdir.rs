@@ -1,19 +1,20 @@
 //! The stack's working directory: one fixed absolute path, since a plan remembers it, held by an advisory lock.
 //!
-//! The lock is handed down to the CLI, which therefore holds it even when the runner has been killed: the next run of the
-//! stack waits for it. At its own end the runner opens it for all, so that what a provisioner left running holds nothing.
+//! The lock ([`ProcessLock`]) is held by the runner, and by the CLI even when the runner has been killed: the next run of the stack
+//! waits for it. What a provisioner left running holds nothing.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::FlockOperation;
-use rustix::io::{Errno, FdFlags};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::error::RunError;
+use crate::process_lock::ProcessLock;
+use crate::removal::remove_tree;
 
 /// How often a held lock is tried again.
 const TRY_EVERY: Duration = Duration::from_millis(100);
@@ -21,16 +22,6 @@ const TRY_EVERY: Duration = Duration::from_millis(100);
 const POD_HOME: &str = "/home/runner";
 /// Log directories kept per stack.
 const LOGS_KEPT: usize = 20;
-
-/// A lock on a file, inherited by children.
-#[derive(Debug)]
-pub(super) struct Lock(File);
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
-    }
-}
 
 /// The directories of one stack.
 #[derive(Debug)]
@@ -45,8 +36,11 @@ pub(super) struct WorkDirectory {
     pub(super) home: Home,
     /// The file by which a person gets into a break-the-glass session.
     pub(super) door: PathBuf,
+    /// The locks that its commands hold when the runner is killed: the directory's, and the run's where it has one.
+    pub(super) locks: Vec<Arc<ProcessLock>>,
     tenant: PathBuf,
-    _lock: Lock,
+    /// Where what cannot be removed is put.
+    unremovable: Unremovable,
 }
 
 /// The home directory of a run.
@@ -91,6 +85,7 @@ pub(super) struct Places {
     door: PathBuf,
     /// How the names of scratch directories begin. `_` is in no name: this is no other stack's.
     scratch: String,
+    unremovable: Unremovable,
     parent: PathBuf,
 }
 
@@ -117,20 +112,25 @@ impl Places {
                 None => parent.join(".break-glass"),
             },
             scratch: format!(".{base}_run-"),
+            unremovable: Unremovable {
+                parent: parent.clone(),
+                prefix: format!(".{base}_aside-"),
+            },
             parent: parent.clone(),
         }
     }
 }
 
-/// Takes the stack's directory, empty, waiting while an earlier CLI still works in it.
+/// Takes the stack's directory, waiting while an earlier CLI still works in it. `alive` is the lock of the run.
 pub(super) async fn take(
     places: &Places,
-    run: &str,
+    (run, alive): (&str, Option<Arc<ProcessLock>>),
     wait: Duration,
     stop: &CancellationToken,
 ) -> Result<WorkDirectory, RunError> {
     private_directory(&places.parent)?;
     let lock = lock(&places.lock, wait, stop).await?;
+    places.unremovable.try_again();
     let logs = places.logs.join(run);
     private_directory(&logs)?;
     forget_old_logs(&places.logs);
@@ -147,7 +147,8 @@ pub(super) async fn take(
         home: places.home.clone(),
         tenant: places.tenant.clone(),
         door: places.door.clone(),
-        _lock: lock,
+        locks: [lock].into_iter().chain(alive).collect(),
+        unremovable: places.unremovable.clone(),
     })
 }
 
@@ -169,9 +170,9 @@ impl WorkDirectory {
     /// Removes what an earlier run left.
     pub(super) fn clear(&self) -> Result<(), RunError> {
         if self.home.own {
-            remove(&self.home.path)?;
+            self.unremovable.remove(&self.home.path)?;
         }
-        remove(&self.root)?;
+        self.unremovable.remove(&self.root)?;
         private_directory(&self.root)
     }
 }
@@ -186,58 +187,62 @@ fn forget_door(places: &Places) -> Result<(), RunError> {
     }
 }
 
-fn remove(path: &Path) -> Result<(), RunError> {
-    let removed = match std::fs::remove_dir_all(path) {
-        // A provisioner may have put something else in its place.
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => std::fs::remove_file(path),
-        removed => removed,
-    };
-    match removed {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(failed("empty the working directory", error))
+/// Where what cannot be removed is put, so that it stands in no run's way: files of another user that a container left, for instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Unremovable {
+    parent: PathBuf,
+    /// How the names begin.
+    prefix: String,
+}
+
+impl Unremovable {
+    /// Removes a directory; puts it aside where that cannot be done.
+    fn remove(&self, path: &Path) -> Result<(), RunError> {
+        let Err(error) = remove_tree(path) else {
+            return Ok(());
+        };
+        let aside = self
+            .parent
+            .join(format!("{}{}", self.prefix, uuid::Uuid::new_v4().simple()));
+        std::fs::rename(path, &aside)
+            .map_err(|_| failed(&format!("remove {}", path.display()), error_again(&error)))?;
+        tracing::warn!(%error, aside = %aside.display(), "a directory cannot be removed and is put aside");
+        Ok(())
+    }
+
+    /// What was put aside goes, if it can be removed by now.
+    fn try_again(&self) {
+        for path in beginning_with(&self.parent, &self.prefix).unwrap_or_default() {
+            if let Err(error) = remove_tree(&path) {
+                tracing::warn!(%error, path = %path.display(), "a directory that was put aside cannot be removed");
+            }
         }
-        _ => Ok(()),
     }
 }
 
-/// Waits for a file's lock.
-pub(super) async fn lock(path: &Path, wait: Duration, stop: &CancellationToken) -> Result<Lock, RunError> {
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|source| failed("open the lock file", source))?;
+/// The paths in a directory whose names begin so.
+fn beginning_with(parent: &Path, prefix: &str) -> std::io::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(parent)?.filter_map(Result::ok);
+    let wanted = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
+    Ok(wanted.map(|entry| entry.path()).collect())
+}
+
+/// Waits for the lock of a path.
+pub(super) async fn lock(
+    path: &Path,
+    wait: Duration,
+    stop: &CancellationToken,
+) -> Result<Arc<ProcessLock>, RunError> {
     let until = Instant::now() + wait;
     loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => break,
-            Err(Errno::WOULDBLOCK) if Instant::now() < until && !stop.is_cancelled() => {
-                tokio::time::sleep(TRY_EVERY).await;
-            }
-            Err(Errno::WOULDBLOCK) => return Err(RunError::Busy { waited: wait }),
-            Err(error) => return Err(failed("lock the lock file", error.into())),
+        let taken = ProcessLock::take(path).map_err(|source| failed("take the lock", source))?;
+        if let Some(lock) = taken {
+            return Ok(Arc::new(lock));
         }
-    }
-    rustix::io::fcntl_setfd(&file, FdFlags::empty())
-        .map_err(|error| failed("hand down the lock", error.into()))?;
-    Ok(Lock(file))
-}
-
-/// Whether a living process holds the lock of a file.
-///
-/// # Errors
-/// When the file is there and cannot be opened.
-pub fn is_locked(path: &Path) -> std::io::Result<bool> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        opened => opened?,
-    };
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(false),
-        Err(Errno::WOULDBLOCK) => Ok(true),
-        Err(error) => Err(error.into()),
+        if Instant::now() >= until || stop.is_cancelled() {
+            return Err(RunError::Busy { waited: wait });
+        }
+        tokio::time::sleep(TRY_EVERY).await;
     }
 }
 
@@ -248,11 +253,9 @@ fn private_directory(path: &Path) -> Result<(), RunError> {
 
 /// Removes what runs that were killed left: it may hold sensitive values. The lock of the stack tells that none of them lives.
 fn forget_scratch(places: &Places) -> Result<(), RunError> {
-    let entries = std::fs::read_dir(&places.parent).map_err(|source| failed("look for scratch", source))?;
-    for entry in entries.filter_map(Result::ok) {
-        if entry.file_name().to_string_lossy().starts_with(&places.scratch) {
-            remove(&entry.path())?;
-        }
+    let left = beginning_with(&places.parent, &places.scratch);
+    for path in left.map_err(|source| failed("look for scratch", source))? {
+        places.unremovable.remove(&path)?;
     }
     Ok(())
 }
@@ -268,8 +271,13 @@ fn forget_old_logs(logs: &Path) {
         .collect();
     aged.sort();
     for (_, path) in aged.iter().rev().skip(LOGS_KEPT) {
-        let _ = std::fs::remove_dir_all(path);
+        let _ = remove_tree(path);
     }
+}
+
+/// The same error once more, for its message.
+fn error_again(error: &std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), error.to_string())
 }
 
 pub(super) fn failed(doing: &str, source: std::io::Error) -> RunError {
@@ -286,24 +294,29 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(150);
 
     #[tokio::test]
-    async fn a_child_holds_the_lock_until_it_ends_or_the_runner_opens_it() {
+    async fn who_waits_for_the_lock_of_a_stack_gives_up_in_time() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("lock");
-        let stop = CancellationToken::new();
+        let (path, stop) = (dir.path().join("net.lock"), CancellationToken::new());
         let held = lock(&path, SHORT, &stop).await.unwrap();
-        assert!(is_locked(&path).unwrap());
-        assert!(matches!(
-            lock(&path, SHORT, &stop).await,
-            Err(RunError::Busy { .. })
-        ));
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let second = lock(&path, SHORT, &stop).await;
+        assert!(matches!(second, Err(RunError::Busy { .. })), "{second:?}");
         drop(held);
-        assert!(
-            !is_locked(&path).unwrap(),
-            "the end of a run opens the lock even for what it left running"
-        );
-        child.kill().unwrap();
-        child.wait().unwrap();
+        assert!(lock(&path, SHORT, &stop).await.is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_removed_is_put_aside_and_goes_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places::of(Some(dir.path()), "team", "net");
+        // No name is this long: whatever is asked of it fails, as it does for the files of another user.
+        let unremovable = dir.path().join("x".repeat(300));
+        assert!(places.unremovable.remove(&unremovable).is_err());
+        std::fs::create_dir_all(places.root.join("a/b")).unwrap();
+        places.unremovable.remove(&places.root).unwrap();
+        let aside = dir.path().join(format!("{}1", places.unremovable.prefix));
+        std::fs::create_dir_all(aside.join("a")).unwrap();
+        places.unremovable.try_again();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
@@ -322,17 +335,15 @@ mod tests {
         let root = dir.path().join("work");
         let stop = CancellationToken::new();
         let of = |name: &str| Places::of(Some(&root), "team", name);
-        let other = take(&of("net.x"), "net.x-1", SHORT, &stop).await.unwrap();
-        let killed = take(&of("net"), "net-1", SHORT, &stop).await.unwrap();
+        let other = take(&of("net.x"), ("net.x-1", None), SHORT, &stop).await.unwrap();
+        let killed = take(&of("net"), ("net-1", None), SHORT, &stop).await.unwrap();
         std::fs::write(killed.scratch.path().join("1.out"), "hunter2").unwrap();
         let door = killed.door.clone();
         std::fs::write(&door, "export TOKEN='hunter2'").unwrap();
-        let WorkDirectory {
-            scratch, _lock: lock, ..
-        } = killed;
+        let WorkDirectory { scratch, locks, .. } = killed;
         let left = scratch.keep();
-        drop(lock);
-        let next = take(&of("net"), "net-2", SHORT, &stop).await.unwrap();
+        drop(locks);
+        let next = take(&of("net"), ("net-2", None), SHORT, &stop).await.unwrap();
         assert!(
             !left.exists() && !door.exists() && next.scratch.path().is_dir() && other.scratch.path().is_dir()
         );
@@ -344,7 +355,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let places = Places::of(Some(&dir.path().join("work")), "team", "net");
         let stop = CancellationToken::new();
-        let work = take(&places, "net-1", SHORT, &stop).await.unwrap();
+        let work = take(&places, ("net-1", None), SHORT, &stop).await.unwrap();
         work.clear().unwrap();
         std::fs::write(work.root.join("left"), "over").unwrap();
         work.clear().unwrap();

@@ -142,6 +142,7 @@ impl<'a> Workspace<'a> {
             environment: &environment,
             stdout: stdout.clone(),
             stderr: stderr.clone(),
+            locks: &self.directory.locks,
         };
         let began = Timestamp::now();
         let ended = run(&invocation, limits).await;

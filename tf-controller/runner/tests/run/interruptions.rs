@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluice_harness::trial::Trial;
-use sluice_tf_runner::run::is_locked;
+use sluice_tf_runner::process_lock::is_locked;
 use tokio_util::sync::CancellationToken;
 
 use crate::backends::wrapped;
@@ -214,6 +214,40 @@ async fn a_killed_runner_leaves_its_cli_to_finish() {
         "nothing is applied twice: {:?}",
         next.status
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_a_provisioner_left_behind_holds_no_lock() {
+    let world = World::new("auto").await;
+    let marker = world.dir.path().join("marker");
+    let over = marker.with_extension("over");
+    let module = format!(
+        "resource \"terraform_data\" \"it\" {{\n  provisioner \"local-exec\" {{\n    command = \"echo $PPID > {0}.cli; \
+         touch {0}; until [ -e {1} ]; do sleep 0.05; done\"\n  }}\n}}\n",
+        marker.display(),
+        over.display()
+    );
+    world.commit(&[("main.tf", &module)]);
+    let name = world.prepare(Wish::plan_and_apply()).await;
+    let (mut runner, lock) = world.spawn(&name);
+    appears(&marker).await;
+    let cli = std::fs::read_to_string(marker.with_extension("cli")).unwrap();
+    let cli = rustix::process::Pid::from_raw(cli.trim().parse().unwrap()).unwrap();
+    runner.kill().unwrap();
+    runner.wait().unwrap();
+    assert!(is_locked(&lock).unwrap(), "the CLI lives");
+    rustix::process::kill_process(cli, rustix::process::Signal::KILL).unwrap();
+    comes_true(|| !is_locked(&lock).unwrap()).await;
+    // The shell of the provisioner, which has all that the CLI had, still waits.
+    world.commit(&[("main.tf", "resource \"terraform_data\" \"it\" {}\n")]);
+    let next = world.run(Wish::plan_and_apply()).await;
+    assert_eq!(
+        ending(&next),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        next.status
+    );
+    std::fs::write(over, "").unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,4 +18,5 @@ mod quotes;
 mod silence;
 mod sizes;
 mod story;
+mod users;
 mod world;

@@ -175,6 +175,12 @@ impl World {
 
     fn program(&self, name: &str, lock: &Path) -> Command {
         let mut program = Command::new(env!("CARGO_BIN_EXE_tf-runner"));
+        self.tell(&mut program, name, lock);
+        program
+    }
+
+    /// The arguments and the environment of a runner program.
+    pub(crate) fn tell(&self, program: &mut Command, name: &str, lock: &Path) {
         program
             .args([
                 "--namespace",
@@ -192,7 +198,6 @@ impl World {
             .env_clear()
             .env("PATH", cli::search_path().unwrap())
             .env("KUBECONFIG", &self.kubeconfig);
-        program
     }
 
     /// Takes the API away from everybody outside this process; gives the address to serve it again.
@@ -303,12 +308,13 @@ impl World {
     pub(crate) fn context(&self, run: &str) -> Context {
         let mut fetcher = Fetcher::new(http::client(&http::Settings::default()).unwrap());
         fetcher.retries = 0;
+        let environment = BTreeMap::from([("PATH".to_owned(), cli::search_path().unwrap())]);
         Context {
             client: self.client(),
             fetcher,
-            environment: BTreeMap::from([("PATH".to_owned(), cli::search_path().unwrap())]),
+            identity: Identity::of_this_process(None, &environment),
+            environment,
             kubeconfig: Some(self.kubeconfig.clone()),
-            identity: Identity::of_this_process(None),
             settings: Settings {
                 work_root: Some(self.dir.path().join("work")),
                 directory_wait: Duration::from_secs(20),

@@ -1,6 +1,7 @@
-//! The files of runs that are processes: a lock, held for as long as something of the run lives, and the runner's log.
+//! The files of runs that are processes: a lock, held for as long as the runner or its CLI lives, and the runner's log.
 
 use super::RunRef;
+use sluice_tf_runner::process_lock::{CLI_SUFFIX, ProcessLock};
 use std::{
     collections::BTreeSet,
     fs::{File, OpenOptions},
@@ -10,7 +11,7 @@ use std::{
 };
 
 /// What the files of a run end in.
-const SUFFIXES: [&str; 2] = ["lock", "log"];
+const SUFFIXES: [&str; 3] = ["lock", "log", CLI_SUFFIX];
 
 /// A file of a run: neither a namespace nor a name has an underscore.
 pub(super) fn of(directory: &Path, run: &RunRef, suffix: &str) -> PathBuf {
@@ -37,7 +38,7 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<RunRef>> {
 
 /// Removes the files of a run, unless a process holds the lock. They may be gone already.
 pub(super) fn remove(log: &Path, lock: &Path) -> io::Result<()> {
-    let Some(_held) = take(lock)? else {
+    let Some(_held) = ProcessLock::take(lock)? else {
         return Ok(());
     };
     for file in [log, lock] {
@@ -47,27 +48,6 @@ pub(super) fn remove(log: &Path, lock: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether a living process holds the lock. A file that is not there is not locked.
-pub(super) fn is_locked(path: &Path) -> io::Result<bool> {
-    take(path).map(|held| held.is_none()) // released when the file is closed
-}
-
-/// A lock that was taken, if there is anything to lock.
-struct Held(#[expect(dead_code, reason = "the lock lasts for as long as the file is open")] Option<File>);
-
-/// Takes the lock; `None` while a living process holds it.
-fn take(path: &Path) -> io::Result<Option<Held>> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Held(None))),
-        opened => opened?,
-    };
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(Held(Some(file)))),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Opens a file that only its owner reads, to write at its end.
@@ -105,8 +85,8 @@ mod tests {
         assert_eq!(list(dir.path()).unwrap(), [run("a.b-u1-2"), run("net-u1-1")]);
 
         let (log, lock) = (at("net-u1-1", "log"), at("net-u1-1", "lock"));
-        let works = take(&lock).unwrap();
-        assert!(works.is_some() && is_locked(&lock).unwrap());
+        let works = ProcessLock::take(&lock).unwrap();
+        assert!(works.is_some());
         remove(&log, &lock).unwrap();
         assert!(log.exists() && lock.exists(), "it is at work");
         drop(works);

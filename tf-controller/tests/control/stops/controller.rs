@@ -37,6 +37,7 @@ pub(crate) async fn control(orders: &str) {
         tools: None,
         environment: orders.environment,
         pod: None,
+        artifact_host: None,
     };
     let (executor, ended) = ProcessExecutor::new(process).unwrap();
     let options = options(&client, 4, orders.folder.join("scratch"));
