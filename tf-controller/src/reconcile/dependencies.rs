@@ -36,6 +36,14 @@ fn finalizer_of(dependant: &str) -> Option<String> {
 
 /// The circle that the stack is in, if it is in one.
 pub(super) fn circle(stack: &Terraform, context: &Context) -> Dependencies {
+    let together = cycle::deleted_together(stack, &context.stacks);
+    if let Some(first) = together.first() {
+        let names: Vec<_> = together.iter().map(ToString::to_string).collect();
+        return Dependencies::Cycle(format!(
+            "dependsOn forms a cycle of stacks that are all deleted: they go in the order of their names, {first} first: {}",
+            names.join(", ")
+        ));
+    }
     cycle::of(stack, &context.stacks).map_or(Dependencies::Ready, Dependencies::Cycle)
 }
 
@@ -213,6 +221,8 @@ pub(crate) fn neighbours(stack: &Terraform, all: &Objects<Terraform>) -> Vec<Obj
             .is_some_and(|found| found.meta().deletion_timestamp.is_some() || found.spec.destroy)
     };
     keys.extend(targets(stack).into_iter().filter(going));
+    // The last one of a circle that is deleted tells the first one that it may go.
+    keys.extend(cycle::deleted_together(stack, all));
     keys
 }
 

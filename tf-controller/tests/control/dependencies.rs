@@ -316,3 +316,39 @@ async fn a_dependant_that_cannot_be_read_keeps_what_it_builds_on() {
     world.gone("app").await;
     world.gone("net").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_circle_that_is_deleted_as_a_whole_goes_in_the_order_of_its_names() {
+    let world = World::new().await;
+    world.commit("a", &[("main.tf", MOURNED)]).await;
+    let file = world.path("gone");
+    let names = ["a", "b", "c", "d"];
+    for (name, below) in [
+        ("a", json!([])),
+        ("b", on(&["a"])),
+        ("c", on(&["b"])),
+        ("d", on(&["c"])),
+    ] {
+        let spec = json!({ "dependsOn": below, "destroyResourcesOnDeletion": true, "retryInterval": "1h",
+            "vars": [{ "name": "it", "value": { "name": name, "file": file } }] });
+        world.stack(name, spec).await;
+    }
+    world.ready("d", "True TerraformAppliedSucceed").await;
+    world.edit("a", json!({ "dependsOn": on(&["d"]) })).await;
+    world.ready("a", "False DependencyCycle").await;
+    for name in ["a", "b", "d"] {
+        world.delete(name).await;
+    }
+    let kept = world.ready("a", "False DeletionBlockedByDependantsReason").await;
+    assert!(
+        condition(&kept, "Ready").contains("Please delete b"),
+        "{}",
+        condition(&kept, "Ready")
+    );
+    world.delete("c").await;
+    for name in names {
+        world.gone(name).await;
+    }
+    // Without the first one the others are a chain again.
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "a\nd\nc\nb\n");
+}

@@ -35,6 +35,46 @@ pub(super) fn of(stack: &Terraform, all: &Objects<Terraform>) -> Option<String> 
     ))
 }
 
+/// The stacks that are deleted and build on each other in circles, this one among them, in the order in which they go; empty where
+/// there is no such circle.
+pub(super) fn deleted_together(stack: &Terraform, all: &Objects<Terraform>) -> BTreeSet<ObjectKey> {
+    let is_deleted = |stack: &Terraform| stack.metadata.deletion_timestamp.is_some();
+    if !is_deleted(stack) || stack.spec.depends_on.is_empty() {
+        return BTreeSet::new();
+    }
+    let deleted = all.filter(|other| is_deleted(other));
+    let edges = deleted
+        .iter()
+        .map(|other| (ObjectKey::of(&**other), targets(other)));
+    together(&ObjectKey::of(stack), &edges.collect())
+}
+
+/// Those that `start` leads to and that lead back to it, `start` among them; empty where there are none (pure).
+fn together(start: &ObjectKey, edges: &BTreeMap<ObjectKey, Vec<ObjectKey>>) -> BTreeSet<ObjectKey> {
+    let mut back: BTreeMap<ObjectKey, Vec<ObjectKey>> = BTreeMap::new();
+    for (from, targets) in edges {
+        for to in targets.iter().filter(|to| edges.contains_key(to)) {
+            back.entry(to.clone()).or_default().push(from.clone());
+        }
+    }
+    let behind = reached(start, edges);
+    let before = reached(start, &back);
+    behind.intersection(&before).cloned().collect()
+}
+
+/// What can be reached from `start` in at least one step.
+fn reached(start: &ObjectKey, edges: &BTreeMap<ObjectKey, Vec<ObjectKey>>) -> BTreeSet<ObjectKey> {
+    let (mut found, mut open) = (BTreeSet::new(), vec![start]);
+    while let Some(key) = open.pop() {
+        for next in edges.get(key).into_iter().flatten() {
+            if found.insert(next.clone()) {
+                open.push(next);
+            }
+        }
+    }
+    found
+}
+
 /// A shortest way from `start` back to it, both ends named.
 fn circle(
     start: &ObjectKey,
@@ -137,6 +177,33 @@ mod tests {
             "it stands before the circle, not in it"
         );
         assert_eq!(found("a", "a:b,c b:d c:a d:a").unwrap(), "a c a", "the shortest");
+    }
+
+    #[test]
+    fn those_of_one_circle_are_together_and_those_around_it_are_not() {
+        let found = |start: &str, text: &str| {
+            let all: BTreeSet<_> = text.replace([':', ','], " ").split(' ').map(key).collect();
+            let edges = all
+                .into_iter()
+                .map(|key| (key.clone(), graph(text)(&key)))
+                .collect();
+            let names: Vec<_> = together(&key(start), &edges)
+                .into_iter()
+                .map(|key| key.name)
+                .collect();
+            names.join(" ")
+        };
+        assert_eq!(found("a", "a:b b:c"), "");
+        assert_eq!(found("a", "a:a"), "a");
+        assert_eq!(found("b", "a:b b:a c:a b:d"), "a b");
+        assert_eq!(found("c", "a:b b:a c:a b:d"), "");
+        assert_eq!(
+            found("a", "a:b b:c c:a c:d d:c"),
+            "a b c d",
+            "two circles that share a stack"
+        );
+        let living = [(key("a"), vec![key("b")]), (key("c"), vec![key("a")])].into();
+        assert!(together(&key("a"), &living).is_empty(), "b is not deleted");
     }
 
     #[test]

@@ -2,14 +2,15 @@
 //! more.
 
 use super::super::{Context, PassError};
-use super::{builds_on, finalizer_of};
+use super::{builds_on, cycle, finalizer_of};
 use kube::{Api, Resource, ResourceExt, core::DeserializeGuard};
 use sluice_api::{
     condition::{TerraformCondition as Kind, find},
     reference::CrossNamespace,
     terraform::{DEPENDANT_FINALIZER, FINALIZER, Terraform},
 };
-use sluice_runtime::{finalizer, pages};
+use sluice_runtime::{finalizer, pages, schedule::ObjectKey};
+use std::collections::BTreeSet;
 
 /// A stack, or one that cannot be read.
 type Guarded = DeserializeGuard<Terraform>;
@@ -31,6 +32,7 @@ pub(in crate::reconcile) async fn dependants(
         return Ok(Vec::new());
     };
     let mut look = Look::new(&fresh, context.cross_namespace);
+    look.waiting = waiting_for(&fresh, context);
     let known = known(&look, context).await.map_err(failed)?;
     if !known.is_empty() {
         return Ok(known);
@@ -44,6 +46,22 @@ pub(in crate::reconcile) async fn dependants(
     }
     look.names.sort();
     Ok(look.names)
+}
+
+/// The stacks that build on this one and wait for it all the same: all are deleted, they form circles, and this one goes first.
+fn waiting_for(stack: &Terraform, context: &Context) -> BTreeSet<ObjectKey> {
+    let (own, mut together) = (
+        ObjectKey::of(stack),
+        cycle::deleted_together(stack, &context.stacks),
+    );
+    if together.first() != Some(&own) {
+        return BTreeSet::new();
+    }
+    together.remove(&own);
+    if !together.is_empty() {
+        tracing::warn!(stack = %own, "this stack goes before others that build on it: all are deleted and form a cycle");
+    }
+    together
 }
 
 /// Those that the cache knows of. It may lag, so one of them is read anew: whoever waits for one that has gone meanwhile
@@ -87,6 +105,8 @@ struct Look<'a> {
     names: Vec<String>,
     /// The finalizers of dependants on the stack, but for those that one seen so far stands behind.
     stale: Vec<String>,
+    /// Those that do not keep the stack, since they wait for it to go.
+    waiting: BTreeSet<ObjectKey>,
 }
 
 impl<'a> Look<'a> {
@@ -102,6 +122,7 @@ impl<'a> Look<'a> {
                 .filter(|name| name.starts_with(DEPENDANT_FINALIZER))
                 .cloned()
                 .collect(),
+            waiting: BTreeSet::new(),
         }
     }
 
@@ -110,7 +131,7 @@ impl<'a> Look<'a> {
     fn see(&mut self, other: &Guarded) {
         let name = other.name_any();
         let readable = other.0.as_ref().ok();
-        if readable.is_none_or(|other| self.is_below(other)) {
+        if readable.is_none_or(|other| self.is_below(other) && !self.is_awaited_by(other)) {
             self.stale
                 .retain(|held| held.strip_prefix(DEPENDANT_FINALIZER) != Some(name.as_str()));
         }
@@ -132,7 +153,13 @@ impl<'a> Look<'a> {
         let going = self.stack.meta().deletion_timestamp.is_some();
         self.is_below(other)
             && other.uid() != self.stack.uid()
+            && !self.is_awaited_by(other)
             && (going && self.carries(&other.name_any()) || holds(other))
+    }
+
+    /// Whether the other is deleted too, in a circle with this one, and goes behind it.
+    fn is_awaited_by(&self, other: &Terraform) -> bool {
+        other.metadata.deletion_timestamp.is_some() && self.waiting.contains(&ObjectKey::of(other))
     }
 
     /// Whether it carries the finalizer of a dependant of this name.
