@@ -295,6 +295,7 @@ fn terraform_options(
         runs_per_namespace: 0,
         cross_namespace: CrossNamespace::Denied,
         run_deadline: Interval::from_secs(2 * 60 * 60),
+        destroy_files_limit: sluice_tf_controller::args::DESTROY_FILES_LIMIT,
         run_silence: Duration::from_secs(60),
         plan_encryption: None,
         // Whoever runs it is the user of this machine.

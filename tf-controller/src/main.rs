@@ -295,6 +295,7 @@ fn options(args: &Args, metrics: Metrics, recorder: Recorder, ready: Readiness) 
             args.no_cross_namespace_refs,
         ),
         run_deadline: interval(args.run_deadline),
+        destroy_files_limit: args.destroy_files_limit,
         run_silence: args.run_silence,
         plan_encryption: plan_encryption(args)?,
         glass: args

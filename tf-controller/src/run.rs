@@ -60,6 +60,8 @@ pub struct Options {
     pub plan_encryption: Option<SecretPlace>,
     /// Longest session of a person in a stack's directory; `None`: sessions are not allowed.
     pub glass: Option<Interval>,
+    /// Most bytes of files, compressed, that are kept of what a stack applied, for a destroy without its source.
+    pub destroy_files_limit: u64,
     /// Where the CLI runs.
     pub place: Place,
     /// The backend of stacks that say nothing of one.
@@ -217,6 +219,7 @@ fn context(
         cross_namespace: options.cross_namespace,
         glass: options.glass.clone(),
         run_deadline: options.run_deadline.clone(),
+        destroy_files_limit: options.destroy_files_limit,
         plan_encryption: options.plan_encryption.clone(),
         place: options.place,
         stacks: stacks.clone(),

@@ -94,6 +94,9 @@ pub struct Bundle {
     /// What of the artifact the stack reads: directories and files from its root. Empty: all of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<String>,
+    /// Most bytes of files, compressed, that are kept of what is applied, for a destroy without the source. Absent: nothing is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_files: Option<u64>,
     /// What an earlier run applied takes the place of the artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,

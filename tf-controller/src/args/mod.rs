@@ -11,6 +11,9 @@ use clap::{ArgAction, Parser, ValueEnum};
 use sluice_runtime::args::{self, Common};
 use std::{path::PathBuf, time::Duration};
 
+/// Default of `--destroy-files-limit`, in bytes.
+pub const DESTROY_FILES_LIMIT: u64 = 8 * 1024 * 1024;
+
 /// Plans and applies Terraform objects.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tf-controller", version)]
@@ -48,6 +51,10 @@ pub struct Args {
     /// How long a run of another pod may give no sign of life before it counts as lost.
     #[arg(long, default_value = "1m", value_parser = args::duration)]
     pub run_silence: Duration,
+    /// Most bytes of files, compressed, that are kept of what a stack with destroyResourcesOnDeletion applied, so that its deletion can
+    /// destroy without the source. Stacks of a namespace share them. A stack that reads more needs its source to be destroyed.
+    #[arg(long, default_value_t = DESTROY_FILES_LIMIT, value_name = "BYTES")]
+    pub destroy_files_limit: u64,
     /// Runs of one namespace at once; 0: as many as --concurrent allows.
     #[arg(long, default_value_t = 0)]
     pub concurrent_per_namespace: u16,

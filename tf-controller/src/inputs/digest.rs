@@ -29,6 +29,7 @@ const NOT_INPUTS: &[&str] = &[
     "secrets",      // which of the values are not to be shown
     "reads",        // the closure's files count, not their list
     "kept",         // where they come from
+    "keepFiles",    // what a deletion may need
 ];
 
 /// The digest, keyed so that it tells nothing of the values.

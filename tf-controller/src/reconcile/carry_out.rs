@@ -8,7 +8,7 @@ use super::{
     resolve::Resolved,
 };
 use crate::{
-    decide::{Facts, Rest, RunAction, Step},
+    decide::{Dependencies, Facts, Rest, RunAction, Step},
     schedule::Rank,
 };
 use jiff::Timestamp;
@@ -98,6 +98,10 @@ pub(super) fn after_rest(rest: &Rest, facts: &Facts) -> Next {
     };
     match rest {
         Rest::RetryAt(when) | Rest::Steady(when) | Rest::ShowPlan { again: Some(when) } => until(*when),
+        // A member of a circle carries no finalizer of the one behind it, whose end therefore calls nobody.
+        Rest::Dependants if matches!(facts.dependencies, Dependencies::Cycle(_)) => {
+            Next::After(pause(facts).min(LOOK))
+        }
         Rest::Source | Rest::InputsUnknown | Rest::Dependencies | Rest::Dependants => {
             Next::After(pause(facts))
         }

@@ -80,6 +80,8 @@ pub struct Context {
     pub cross_namespace: CrossNamespace,
     /// Longest session of a person in a stack's directory; `None`: sessions are not allowed.
     pub glass: Option<Interval>,
+    /// Most bytes of files that are kept of an apply for a destroy without its source.
+    pub destroy_files_limit: u64,
     /// Bound on a run whose stack sets none.
     pub run_deadline: Interval,
     /// The Secret with the keys that stored plans are sealed with.

@@ -189,6 +189,10 @@ pub(super) async fn resolve(
     bundle.surroundings = surroundings(stack, &key, &backend, context).await?;
     bundle.backend = backend.file;
     bundle.plan_keys = plan_keys::read(stack, context).await?;
+    bundle.keep_files = stack
+        .spec
+        .destroys_on_deletion()
+        .then_some(context.destroy_files_limit);
     inputs::widen_by_values(&mut closure, &bundle);
     if let Some(why) = &closure.wide {
         tracing::debug!(why, "the whole artifact counts for this stack");
@@ -317,6 +321,7 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
         secrets: Vec::new(),
         reads: Vec::new(),
         kept: None,
+        keep_files: None,
     }
 }
 

@@ -407,6 +407,7 @@ pub(crate) fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
         runs_per_namespace: 0,
         cross_namespace: CrossNamespace::Denied,
         run_deadline: Interval::from_secs(600),
+        destroy_files_limit: sluice_tf_controller::args::DESTROY_FILES_LIMIT,
         run_silence: Duration::from_secs(60),
         plan_encryption: None,
         glass: None,

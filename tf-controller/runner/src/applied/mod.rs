@@ -1,9 +1,11 @@
 //! What was applied last: the run bundle and the files that the stack reads, kept so that the stack can be destroyed when
-//! its source, ConfigMaps or Secrets are gone. Immutable Secrets `tfapplied-<workspace>-<name>-<digest10>-<i>` that the
+//! its source, ConfigMaps or Secrets are gone. The files lie in Secrets that stacks share ([`shared`]), or beside the bundle where both
+//! are sealed with the stack's own key. Immutable Secrets `tfapplied-<workspace>-<name>-<digest10>-<i>` that the
 //! Terraform owns, count and digest recorded in each and checked when they are read; sealed where plans are. Pure but for the
 //! salt of a seal; `run::kept` writes and reads.
 
 pub mod files;
+pub mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sluice_api::terraform::run_sequence;
@@ -25,10 +29,12 @@ pub const LABEL: &str = "infra.sluice.dev/applied";
 const INDEX: &str = "infra.sluice.dev/chunk";
 const COUNT: &str = "infra.sluice.dev/chunks";
 const DIGEST: &str = "infra.sluice.dev/digest";
+/// Which shared files belong to it.
+const FILES: &str = "infra.sluice.dev/applied-files";
 /// Names the form of what is sealed.
 const SEALED_FORM: &str = "sluice.applied/1";
-/// Most bytes of files that are kept of one apply, compressed. Larger ones are not kept: a destroy then needs the source.
-pub const FILES_LIMIT: u64 = 8 * 1024 * 1024;
+#[cfg(test)]
+const FILES_LIMIT: u64 = 8 * 1024 * 1024;
 /// Largest inputs, once decompressed: a bundle and a lock file.
 const INPUTS_LIMIT: u64 = 4 * 1024 * 1024;
 /// Most Secrets of one apply.
@@ -39,7 +45,7 @@ const CHUNK_LIMIT: usize = 16;
 pub struct Applied {
     /// All but the files.
     pub inputs: Inputs,
-    /// The files that the stack reads, as a `tar.gz`; absent when they were too large.
+    /// The files that the stack reads, as a `tar.gz`; absent when they were too large, or are shared.
     pub files: Option<Vec<u8>>,
 }
 
@@ -55,6 +61,9 @@ pub struct Inputs {
     /// The files were too large to be kept.
     #[serde(default)]
     pub files_omitted: bool,
+    /// Digest of the files that lie in Secrets which stacks share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_files: Option<String>,
 }
 
 /// Why it cannot be kept or read.
@@ -98,7 +107,7 @@ pub enum AppliedError {
     #[error("what is applied cannot be packed")]
     Packing,
     /// The files were left out.
-    #[error("the files of what run {run} applied were too large to be kept (more than {FILES_LIMIT} bytes)")]
+    #[error("the files of what run {run} applied were too large to be kept (--destroy-files-limit)")]
     FilesOmitted {
         /// The run.
         run: String,
@@ -133,6 +142,9 @@ pub fn encode(applied: &Applied, run: &str, key: Option<&PlanKey>) -> Result<Vec
     }
     marks.insert(RUN, run.to_owned());
     marks.insert(COUNT, pieces.len().to_string());
+    if let Some(digest) = &applied.inputs.shared_files {
+        marks.insert(FILES, shared::mark(digest).to_owned());
+    }
     let secrets = pieces.into_iter().enumerate();
     Ok(secrets
         .map(|(index, data)| secret(bundle, index, data, &marks))
@@ -180,17 +192,17 @@ pub fn decode(
     let chunks = whole(secrets, run)?;
     let first = chunks[0];
     let data: Vec<_> = chunks.iter().filter_map(|secret| secret.data.as_ref()).collect();
-    let with = held(first, SEALED_WITH);
+    let with = held(&first.metadata, SEALED_WITH);
     let (inputs, files) = if with.is_empty() {
         let joined = |key| chunk::joined(data.iter().copied(), key);
         let (inputs, files) = (joined("inputs"), joined("files"));
-        if digest(run, &inputs, &files) != held(first, DIGEST) {
+        if digest(run, &inputs, &files) != held(&first.metadata, DIGEST) {
             return Err(broken(ChunkError::Altered));
         }
         (inputs, files)
     } else {
-        Seal::of_stored(subject(stack, run), with, held(first, SALT), keys)
-            .and_then(|seal| seal.open(&data, held(first, DIGEST)))
+        Seal::of_stored(subject(stack, run), with, held(&first.metadata, SALT), keys)
+            .and_then(|seal| seal.open(&data, held(&first.metadata, DIGEST)))
             .map_err(|source| AppliedError::Sealed {
                 run: run.to_owned(),
                 source,
@@ -199,7 +211,8 @@ pub fn decode(
     let inputs = chunk::decompress(&inputs, INPUTS_LIMIT).map_err(broken)?;
     let inputs: Inputs = serde_json::from_slice(&inputs).map_err(|_| malformed())?;
     inputs.bundle.key_bytes().map_err(|_| malformed())?;
-    let files = (!inputs.files_omitted).then_some(files);
+    let is_here = !inputs.files_omitted && inputs.shared_files.is_none();
+    let files = is_here.then_some(files);
     Ok(Applied { inputs, files })
 }
 
@@ -207,14 +220,14 @@ pub fn decode(
 fn whole<'s>(secrets: &'s [Secret], run: &str) -> Result<Vec<&'s Secret>, AppliedError> {
     let mut chunks: Vec<(usize, &Secret)> = secrets
         .iter()
-        .filter(|secret| run_of(secret) == run)
-        .filter_map(|secret| Some((held(secret, INDEX).parse().ok()?, secret)))
+        .filter(|secret| run_of(*secret) == run)
+        .filter_map(|secret| Some((held(&secret.metadata, INDEX).parse().ok()?, secret)))
         .collect();
     chunks.sort_by_key(|(index, _)| *index);
     let Some((_, first)) = chunks.first() else {
         return Err(AppliedError::NotFound { run: run.to_owned() });
     };
-    let wanted = held(first, COUNT).parse().unwrap_or(0);
+    let wanted = held(&first.metadata, COUNT).parse().unwrap_or(0);
     let in_order = chunks
         .iter()
         .enumerate()
@@ -240,11 +253,8 @@ fn subject(stack: &Stack, run: &str) -> Subject {
 
 /// The runs of which something is kept for this very object, newest first.
 #[must_use]
-pub fn runs(secrets: &[Secret], uid: &str) -> Vec<String> {
-    let own = |secret: &&Secret| {
-        let owners = secret.metadata.owner_references.as_deref().unwrap_or_default();
-        owners.iter().any(|owner| owner.uid == uid)
-    };
+pub fn runs<S: ResourceExt>(secrets: &[S], uid: &str) -> Vec<String> {
+    let own = |secret: &&S| secret.owner_references().iter().any(|owner| owner.uid == uid);
     let names: BTreeSet<_> = secrets
         .iter()
         .filter(own)
@@ -258,8 +268,14 @@ pub fn runs(secrets: &[Secret], uid: &str) -> Vec<String> {
 
 /// The run that a Secret was written by.
 #[must_use]
-pub fn run_of(secret: &Secret) -> &str {
-    held(secret, RUN)
+pub fn run_of<S: ResourceExt>(secret: &S) -> &str {
+    held(secret.meta(), RUN)
+}
+
+/// The mark of the shared files that belong to a Secret, if some do.
+#[must_use]
+pub fn files_of<S: ResourceExt>(secret: &S) -> Option<&str> {
+    Some(held(secret.meta(), FILES)).filter(|mark| !mark.is_empty())
 }
 
 /// The label selector of what is kept of a stack.
@@ -274,8 +290,8 @@ pub fn selector_of(name: &str) -> String {
     format!("{LABEL}={}", short_label(name))
 }
 
-fn held<'a>(secret: &'a Secret, key: &str) -> &'a str {
-    let annotations = secret.metadata.annotations.as_ref();
+fn held<'a>(metadata: &'a ObjectMeta, key: &str) -> &'a str {
+    let annotations = metadata.annotations.as_ref();
     annotations
         .and_then(|all| all.get(key))
         .map_or("", String::as_str)

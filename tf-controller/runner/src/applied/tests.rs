@@ -23,6 +23,7 @@ fn applied(files: Option<Vec<u8>>) -> Applied {
             bundle: bundle(),
             provider_lock: Some("lock".into()),
             files_omitted: files.is_none(),
+            shared_files: None,
         },
         files,
     }
@@ -139,7 +140,7 @@ fn what_is_sealed_shows_nothing_and_opens_with_its_key_after_a_rotation() {
     assert!(decode(&all, &stack(), "net-abcd-1", &keys).unwrap() == large);
     assert!(decode(&all, &stack(), "net-abcd-2", &keys).is_ok());
     let sealed = &all[0];
-    assert_eq!(held(sealed, SEALED_WITH), "2026-01");
+    assert_eq!(held(&sealed.metadata, SEALED_WITH), "2026-01");
     let data = sealed.data.as_ref().unwrap();
     assert_eq!(data.keys().collect::<Vec<_>>(), ["sealed"]);
     assert!(!data["sealed"].0.windows(7).any(|window| window == b"hunter2"));

@@ -43,6 +43,7 @@ fn bundle() -> Bundle {
         secrets: Vec::new(),
         reads: vec!["infra".into()],
         kept: None,
+        keep_files: None,
     }
 }
 

@@ -1,11 +1,12 @@
 //! What is applied is kept before the apply begins, and what was applied before it is let go when it has ended well: at any
 //! moment the newest apply that may have made something can be destroyed without its source. See [`crate::applied`].
 
+use std::collections::BTreeSet;
 use std::fs::File;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, PartialObjectMeta, PostParams};
 use sluice_api::run::TerraformRun;
 use sluice_runtime::artifact;
 use tokio_util::sync::CancellationToken;
@@ -15,9 +16,10 @@ use super::error::RunError;
 use super::lock_file;
 use super::patience::{TIDYING, patiently, remove};
 use super::prepare::{ARCHIVE, module_directory};
+use super::shared_files;
 use super::workdir::{WorkDirectory, failed};
 use super::workspace::Workspace;
-use crate::applied::{self, Applied, AppliedError, FILES_LIMIT, Inputs, files};
+use crate::applied::{self, Applied, AppliedError, Inputs, files};
 use crate::bundle::{Bundle, Kept, Stack};
 
 fn api(context: &Context, stack: &Stack) -> Api<Secret> {
@@ -31,13 +33,22 @@ pub(super) async fn keep(
     workspace: &Workspace<'_>,
     run: &TerraformRun,
 ) -> Result<(), RunError> {
-    let files = files_of(bundle, workspace).await?;
+    let Some(limit) = bundle.keep_files else {
+        return Ok(());
+    };
+    let mut files = files_of(bundle, workspace, limit).await?;
     if files.is_none() {
         tracing::warn!(
-            limit = FILES_LIMIT,
+            limit,
             "the files are too large to be kept: a destroy will need the source"
         );
     }
+    let files_omitted = files.is_none();
+    // What is sealed with the stack's own key cannot be shared.
+    let shared_files = match files.take_if(|_| bundle.plan_keys.is_empty()) {
+        Some(files) => Some(shared_files::keep(context, &bundle.stack, &files).await?),
+        None => None,
+    };
     let applied = Applied {
         inputs: Inputs {
             // A key does not lie in what it seals; the run that destroys is given its own.
@@ -46,7 +57,8 @@ pub(super) async fn keep(
                 ..bundle.clone()
             },
             provider_lock: lock_file::read(&workspace.module)?,
-            files_omitted: files.is_none(),
+            files_omitted,
+            shared_files,
         },
         files,
     };
@@ -65,14 +77,22 @@ pub(super) async fn keep(
     }
     let held = listed(context, &bundle.stack).await;
     let oldest = applied::runs(&held, &bundle.stack.uid).pop();
-    sweep(&api, &held, |of| of == run || Some(of) == oldest.as_deref()).await;
+    sweep(context, &bundle.stack, &held, |of| {
+        of == run || Some(of) == oldest.as_deref()
+    })
+    .await;
     Ok(())
 }
 
-/// After an apply that ended well only what it was made of is kept.
-pub(super) async fn settle(context: &Context, stack: &Stack, run: &TerraformRun) {
-    let (held, run) = (listed(context, stack).await, run.name_any());
-    sweep(&api(context, stack), &held, |of| of == run).await;
+/// After an apply that ended well only what it was made of is kept, and nothing where a deletion destroys nothing.
+pub(super) async fn settle(context: &Context, bundle: &Bundle, run: &TerraformRun) {
+    let (held, run) = (listed(context, &bundle.stack).await, run.name_any());
+    if !held.is_empty() {
+        sweep(context, &bundle.stack, &held, |of| {
+            bundle.keep_files.is_some() && of == run
+        })
+        .await;
+    }
 }
 
 /// Puts what is kept of an earlier apply into the emptied working directory, in the artifact's place.
@@ -97,7 +117,11 @@ pub(super) async fn unpack(
             run: kept.run.clone(),
         })
     };
-    let files = applied.files.ok_or_else(omitted)?;
+    let files = match (applied.files, &applied.inputs.shared_files) {
+        (Some(files), _) => files,
+        (None, Some(digest)) => shared_files::load(context, &bundle.stack, (digest, &kept.run)).await?,
+        (None, None) => return Err(omitted()),
+    };
     let (root, stop) = (directory.root.clone(), stop.clone());
     let unpacked = tokio::task::spawn_blocking(move || {
         artifact::unpack(&files[..], &root, &artifact::Limits::default(), &stop)
@@ -113,10 +137,14 @@ pub(super) async fn unpack(
 }
 
 /// The files that the stack reads, out of the artifact as it was fetched: what the CLI and the run made does not count.
-async fn files_of(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<Option<Vec<u8>>, RunError> {
+async fn files_of(
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    limit: u64,
+) -> Result<Option<Vec<u8>>, RunError> {
     let archive = workspace.directory.scratch.path().join(ARCHIVE);
     let reads = bundle.reads.clone();
-    let work = tokio::task::spawn_blocking(move || files::select(File::open(archive)?, &reads, FILES_LIMIT));
+    let work = tokio::task::spawn_blocking(move || files::select(File::open(archive)?, &reads, limit));
     work.await
         .map_err(std::io::Error::other)
         .and_then(|selected| selected)
@@ -124,10 +152,10 @@ async fn files_of(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<Option<V
 }
 
 /// What is kept; nothing when it cannot be read, since only superfluous Secrets are looked for.
-async fn listed(context: &Context, stack: &Stack) -> Vec<Secret> {
+async fn listed(context: &Context, stack: &Stack) -> Vec<PartialObjectMeta<Secret>> {
     let params = ListParams::default().labels(&applied::selector(stack));
     let api = api(context, stack);
-    match patiently(TIDYING, || api.list(&params)).await {
+    match patiently(TIDYING, || api.list_metadata(&params)).await {
         Ok(list) => list.items,
         Err(error) => {
             tracing::warn!(
@@ -139,15 +167,32 @@ async fn listed(context: &Context, stack: &Stack) -> Vec<Secret> {
     }
 }
 
-async fn sweep(api: &Api<Secret>, held: &[Secret], keep: impl Fn(&str) -> bool) {
-    for secret in held.iter().filter(|secret| !keep(applied::run_of(secret))) {
+/// Removes what is kept of other runs, and the files that none of the rest needs.
+async fn sweep(
+    context: &Context,
+    stack: &Stack,
+    held: &[PartialObjectMeta<Secret>],
+    keep: impl Fn(&str) -> bool,
+) {
+    let (api, mut files) = (api(context, stack), BTreeSet::new());
+    let mut has_gone = false;
+    for secret in held {
+        if keep(applied::run_of(secret)) {
+            files.extend(applied::files_of(secret).map(str::to_owned));
+            continue;
+        }
+        has_gone = true;
         let name = secret.name_any();
-        if let Err(error) = remove(api, &name).await {
+        if let Err(error) = remove(&api, &name).await {
             tracing::warn!(
                 name,
                 error = &error as &dyn std::error::Error,
                 "what was applied before stays for now"
             );
+            files.extend(applied::files_of(secret).map(str::to_owned));
         }
+    }
+    if has_gone {
+        shared_files::keep_only(context, stack, &files).await;
     }
 }

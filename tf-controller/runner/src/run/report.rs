@@ -17,6 +17,7 @@ use sluice_runtime::status::difference;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::fit::{can_shrink, fitted, is_too_large};
 use super::patience::is_passing;
 use crate::secrets::Secrets;
 
@@ -83,6 +84,7 @@ impl Reporter {
             name: run.name_any(),
             version: run.resource_version(),
             held,
+            refusals: 0,
         };
         tokio::spawn(write(pen, changes, done, heartbeat, stop));
         Self {
@@ -212,12 +214,19 @@ async fn insist(
 ) -> Result<u64, PenError> {
     let (mut wait, mut conflicts) = (FIRST, 0);
     loop {
-        let wanted = changes.borrow_and_update().clone();
+        let mut wanted = changes.borrow_and_update().clone();
+        wanted.status = fitted(wanted.status, pen.refusals);
         let error = match pen.attempt(&wanted.status, is_sign_of_life).await {
             Ok(()) => return Ok(wanted.version),
             Err(error) => error,
         };
-        if is_conflict(&error) && conflicts < CONFLICTS {
+        if is_too_large(&error) && can_shrink(pen.refusals) {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the status is written in fewer words"
+            );
+            pen.refusals += 1;
+        } else if is_conflict(&error) && conflicts < CONFLICTS {
             conflicts += 1;
         } else if is_conflict(&error) || is_passing(&error) {
             tracing::warn!(
@@ -258,6 +267,8 @@ struct Pen {
     version: Option<String>,
     /// The status of that version, as far as it is ours.
     held: TerraformRunStatus,
+    /// How often the server refused a status as too large.
+    refusals: usize,
 }
 
 impl Pen {

@@ -197,7 +197,7 @@ async fn apply_and_write(
             "Destroy applied successfully",
         ));
     }
-    kept::settle(context, &bundle.stack, run).await;
+    kept::settle(context, bundle, run).await;
     let written = apply::follow_up(context, bundle, workspace, Some(&applied.stdout)).await?;
     let mut success = if written {
         Success::new("TerraformOutputsWritten", "Outputs written")

@@ -66,7 +66,7 @@ fn resolved(
     let mut bundle = applied.inputs.bundle;
     // The lock file that is kept says which providers; newer ones may know nothing of this state.
     bundle.options.upgrade_on_init = false;
-    if applied.files.is_some() {
+    if applied.files.is_some() || applied.inputs.shared_files.is_some() {
         bundle.kept = Some(Kept { run: run.to_owned() });
     } else {
         let omitted = || AppliedError::FilesOmitted { run: run.to_owned() };
