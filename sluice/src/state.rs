@@ -103,12 +103,12 @@ pub fn state(args: &StateArgs) -> Result<bool, StateError> {
 /// What a check says.
 fn report(path: &Path, inspection: &Inspection) -> String {
     let format = inspection.format.unwrap_or(0);
-    let mut text = format!(
-        "{}: format {format}, version {}, {} objects\n",
+    let mut lines = vec![format!(
+        "{}: format {format}, version {}, {} objects",
         path.display(),
         inspection.revision,
         inspection.objects.len()
-    );
+    )];
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for object in &inspection.objects {
         let word = |field: &str| object[field].as_str().unwrap_or("?").to_owned();
@@ -117,17 +117,19 @@ fn report(path: &Path, inspection: &Inspection) -> String {
             .or_default() += 1;
     }
     for (kind, count) in kinds {
-        text.push_str(&format!("  {count:>6}  {kind}\n"));
+        lines.push(format!("  {count:>6}  {kind}"));
     }
     for record in &inspection.bad_records {
-        text.push_str(&format!("no object: {}: {}\n", record.key, record.why));
+        lines.push(format!("no object: {}: {}", record.key, record.why));
     }
     if let Some(why) = &inspection.damage {
-        text.push_str(&format!(
-            "damaged: {why}\nWhat could be read may be wrong. Restore a copy of the directory, or start with an export.\n"
-        ));
+        lines.push(format!("damaged: {why}"));
+        lines.push(
+            "What could be read may be wrong. Restore a copy of the directory, or start with an export."
+                .into(),
+        );
     }
-    text
+    lines.join("\n") + "\n"
 }
 
 fn write_list(inspection: &Inspection, out: Option<&Path>) -> Result<(), StateError> {

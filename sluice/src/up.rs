@@ -140,14 +140,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     let (embedded, serving) = serve_api(&args, &place).await?;
     let client = embedded.client();
     let kubeconfig = place::publish(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
-    screen.say(&format!(
-        "The API serves on {}. export KUBECONFIG={}",
-        serving.addr,
-        kubeconfig.display()
-    ));
-    if args.state.is_none() {
-        screen.say("Warning: without --state objects, plans and Terraform state are in memory only and end with this program.");
-    }
+    announce(&screen, serving.addr, &kubeconfig, args.state.is_some());
     let stop = signals.token();
     let view_stop = Token::new();
     let view = (!args.quiet).then(|| {
@@ -188,6 +181,16 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     serving.stop().await;
     embedded.stop();
     Ok(())
+}
+
+fn announce(screen: &view::Screen, addr: SocketAddr, kubeconfig: &std::path::Path, kept: bool) {
+    screen.say(&format!(
+        "The API serves on {addr}. export KUBECONFIG={}",
+        kubeconfig.display()
+    ));
+    if !kept {
+        screen.say("Warning: without --state objects, plans and Terraform state are in memory only and end with this program.");
+    }
 }
 
 /// Connections and runs take descriptors, and the usual soft limit is far below the hard one.

@@ -176,11 +176,11 @@ fn make_private(path: &Path) -> Result<(), PlaceError> {
             uid: metadata.uid(),
         });
     }
-    if metadata.mode() & 0o077 == 0 {
+    let (mode, private) = (metadata.mode() & 0o777, metadata.mode() & 0o700);
+    if mode == private {
         return Ok(());
     }
-    let mode = fs::Permissions::from_mode(metadata.mode() & 0o700);
-    fs::set_permissions(path, mode).map_err(unusable(path))
+    fs::set_permissions(path, fs::Permissions::from_mode(private)).map_err(unusable(path))
 }
 
 fn lock(root: &Path) -> Result<File, PlaceError> {
