@@ -82,7 +82,7 @@ mod tests {
             "outputs": { "name": "out" }, "readablePlan": "human", "inputsDigest": "x", "lastApply": "net-1", "ignoredDrift": [{ "addresses": ["a.b"] }], "secrets": ["s"],
             "graceSeconds": 90, "surroundings": { "backendArguments": { "key": "a" } },
             "planKeys": [{ "id": "a", "key": "ab".repeat(32) }],
-            "reads": ["infra"], "kept": { "run": "net-1" }, "key": "ab".repeat(32) })
+            "reads": ["infra"], "kept": { "run": "net-1" }, "keepFiles": 1, "key": "ab".repeat(32) })
     }
 
     fn of(bundle: &Value) -> String {
@@ -164,6 +164,7 @@ mod tests {
             ("planKeys", json!([])),
             ("reads", json!(["infra", "other"])),
             ("kept", json!({ "run": "net-2" })),
+            ("keepFiles", json!(2)),
             ("key", json!("cd".repeat(32))),
         ];
         for (name, value) in ignored {
