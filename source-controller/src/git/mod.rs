@@ -21,6 +21,7 @@ mod remote;
 mod resolve;
 mod selection;
 pub mod ssh;
+mod threads;
 mod tls;
 mod transport;
 

@@ -5,6 +5,7 @@
 mod churn;
 mod consumers;
 mod events;
+mod hostile;
 mod memory;
 mod program;
 mod pushes;

@@ -11,7 +11,6 @@ mod search;
 mod transfer;
 
 use std::future::Future;
-use std::io;
 use std::sync::Arc;
 
 use tokio::sync::OwnedMutexGuard;
@@ -26,6 +25,7 @@ use super::reference::Reference;
 use super::remote::{DELTA_BYTES_FLAG, Remote};
 use super::selection::Selection;
 use job::{Got, Named};
+use search::NOT_OURS;
 use transfer::{Attempt, Held, Round};
 
 /// Fetches the commit of `head` and gives a checkout of it. The whole operation, waiting for the mirror included, ends
@@ -145,11 +145,14 @@ impl Fetch<'_> {
         let mut attempt = self.ask_for_the_head(guard, opened).await;
         // What is held does not fit together with what the server takes it for: begin anew, once.
         if !fresh
-            && attempt.result.as_ref().is_err_and(is_due_to_what_is_held)
+            && attempt
+                .result
+                .as_ref()
+                .is_err_and(|error| is_due_to_what_is_held(error, attempt.refused))
             && let Some(guard) = attempt.guard.take()
         {
             tracing::info!(url = %self.remote.address, "the mirror is made anew");
-            let (guard, opened) = anew(guard).await?;
+            let (guard, opened) = self.anew(guard).await?;
             attempt = self.ask_for_the_head(guard, opened).await;
         }
         match (attempt.guard, attempt.result) {
@@ -168,7 +171,8 @@ impl Fetch<'_> {
         let (named, extent) = (self.named(), self.extent);
         let Named { commit, object } = named;
         let (host, stop) = (self.remote.address.host(), self.stop.clone());
-        blocking(move || {
+        let threads = self.mirror.threads();
+        let looked = threads.run(move || {
             let mut opened = guard.opened()?;
             if opened.record.tips.contains(&commit) && !opened.generation.is_condemned() {
                 match job::complete(mirror, &mut opened, commit, extent, limits, &stop) {
@@ -192,8 +196,17 @@ impl Fetch<'_> {
                 (false, false) => Local::Behind(opened),
             };
             Ok((guard, local))
-        })
-        .await?
+        });
+        looked.await?
+    }
+
+    /// An empty generation of the mirror.
+    async fn anew(&self, guard: Guard) -> Result<(Guard, Opened), FetchError> {
+        let made = self
+            .mirror
+            .threads()
+            .run(move || guard.fresh().map(|opened| (guard, opened)));
+        Ok(made.await??)
     }
 
     /// The usual request: the object that the ref holds, without history.
@@ -234,22 +247,13 @@ impl Fetch<'_> {
 }
 
 /// Whether a fetch from nothing may succeed where one of the difference failed.
-fn is_due_to_what_is_held(error: &FetchError) -> bool {
+fn is_due_to_what_is_held(error: &FetchError, refused: bool) -> bool {
     match error {
+        // A server that collected its garbage may not understand any more what is said to be held.
+        FetchError::Answer { why, .. } => refused && !why.contains(NOT_OURS),
         FetchError::Pack { .. } | FetchError::Read(ReadError::Object { .. }) => true,
         // From nothing, a large file comes as a whole, unless it is like another one.
         FetchError::TooLarge { flag, .. } => *flag == DELTA_BYTES_FLAG,
         _ => false,
     }
-}
-
-/// An empty generation of the mirror.
-async fn anew(guard: Guard) -> Result<(Guard, Opened), FetchError> {
-    Ok(blocking(move || guard.fresh().map(|opened| (guard, opened))).await??)
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, FetchError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| FetchError::Storage(io::Error::other(error)))
 }

@@ -18,7 +18,7 @@ use super::super::remote::Remote;
 use super::super::selection::Selection;
 use super::job::Got;
 use super::transfer::{Held, Round};
-use super::{Fetch, Guard, blocking};
+use super::{Fetch, Guard};
 
 /// Files that one request asks for: some 500 KB of request.
 const MOST_WANTS: usize = 10_000;
@@ -63,7 +63,7 @@ impl Fetch<'_> {
     async fn run_for(&self, selection: &Arc<dyn Selection>) -> Result<Option<Checkout>, FetchError> {
         let mut checkout = self.run().await?;
         for _ in 0..TRIES {
-            let missing = missing(&checkout, selection, &self.stop).await?;
+            let missing = self.missing(&checkout, selection).await?;
             if missing.is_empty() {
                 return Ok(Some(checkout));
             }
@@ -78,7 +78,7 @@ impl Fetch<'_> {
                 checkout = self.run().await?;
             }
         }
-        match missing(&checkout, selection, &self.stop).await?.first() {
+        match self.missing(&checkout, selection).await?.first() {
             None => Ok(Some(checkout)),
             Some(id) => Err(FetchError::Read(ReadError::Object {
                 id: *id,
@@ -89,7 +89,11 @@ impl Fetch<'_> {
 
     async fn current(&self) -> Result<(Guard, Opened), FetchError> {
         let mut guard = self.mirror.lock().await;
-        Ok(blocking(move || guard.opened().map(|opened| (guard, opened))).await??)
+        Ok(self
+            .mirror
+            .threads()
+            .run(move || guard.opened().map(|opened| (guard, opened)))
+            .await??)
     }
 
     /// Files by their hashes, into the generation that has their names.
@@ -124,13 +128,18 @@ impl Fetch<'_> {
         }
         Ok(complete)
     }
-}
 
-async fn missing(
-    checkout: &Checkout,
-    selection: &Arc<dyn Selection>,
-    stop: &CancellationToken,
-) -> Result<Vec<Oid>, FetchError> {
-    let (checkout, selection, stop) = (checkout.clone(), Arc::clone(selection), stop.clone());
-    blocking(move || checkout.missing(&*selection, &stop)).await?
+    async fn missing(
+        &self,
+        checkout: &Checkout,
+        selection: &Arc<dyn Selection>,
+    ) -> Result<Vec<Oid>, FetchError> {
+        let (checkout, selection) = (checkout.clone(), Arc::clone(selection));
+        let stop = self.stop.clone();
+        let looked = self
+            .mirror
+            .threads()
+            .run(move || checkout.missing(&*selection, &stop));
+        looked.await?
+    }
 }

@@ -12,12 +12,12 @@ use super::super::refs::{self, Refs};
 use super::super::remote::PACK_BYTES_FLAG;
 use super::job::Got;
 use super::transfer::{Held, Round};
-use super::{Fetch, Guard, anew};
+use super::{Fetch, Guard};
 
 /// How deep, step by step. Most pins are recent.
 const DEPTHS: [u32; 4] = [50, 500, 5_000, WHOLE_HISTORY];
 /// What Git's own server says about an object that it does not have, or must not give out.
-const NOT_OURS: &str = "not our ref";
+pub(super) const NOT_OURS: &str = "not our ref";
 
 impl Fetch<'_> {
     /// The server did not give the commit by its hash: because there is none, or because it never does.
@@ -42,7 +42,7 @@ impl Fetch<'_> {
         if wants.is_empty() {
             return Err(self.not_there());
         }
-        let (mut guard, mut opened) = anew(guard).await?;
+        let (mut guard, mut opened) = self.anew(guard).await?;
         let limit = self.remote.limits.pack_bytes;
         let mut budget = limit;
         for depth in DEPTHS {

@@ -1,16 +1,15 @@
 //! One request for objects and its answer, from the network to the job that indexes it.
 
-use std::io;
 use std::sync::Arc;
 
 use git2::Oid;
 use tokio::sync::mpsc;
 
-use super::super::error::{FetchError, ProtocolError};
+use super::super::error::FetchError;
 use super::super::index::Piece;
 use super::super::mirror::Opened;
 use super::super::protocol::fetch::{Event, Pack};
-use super::super::remote::PACK_BYTES_FLAG;
+use super::super::remote::{PACK_BYTES_FLAG, REFS_BYTES_FLAG};
 use super::job::{Boundary, Got, Job};
 use super::reply::Reply;
 use super::{Fetch, Guard};
@@ -88,12 +87,13 @@ impl Fetch<'_> {
             stop: self.stop.clone(),
             boundary,
         };
-        let job = tokio::task::spawn_blocking(move || job.run(guard, opened, pieces));
+        let job = self.mirror.threads().run(move || job.run(guard, opened, pieces));
         let mut bytes = 0;
-        let fed = feed(reply, first, sender, round.budget, &mut bytes).await;
-        let (guard, done) = match job.await {
+        let feeding = feed(reply, first, sender, round.budget, &mut bytes);
+        let (fed, ended) = tokio::join!(feeding, job);
+        let (guard, done) = match ended {
             Ok((guard, done)) => (Some(guard), done),
-            Err(error) => (None, Err(FetchError::Storage(io::Error::other(error)))),
+            Err(error) => (None, Err(error)),
         };
         // A job that ended on its own has the better explanation than the network side that it left alone, but one
         // that was left alone has none.
@@ -121,7 +121,11 @@ impl Fetch<'_> {
                 None => {}
             }
             if reply.taken() > limit {
-                return Err(ProtocolError::TooLong(limit).of(reply.host()));
+                return Err(FetchError::TooLarge {
+                    limit,
+                    unit: "bytes before the pack",
+                    flag: REFS_BYTES_FLAG,
+                });
             }
         }
     }

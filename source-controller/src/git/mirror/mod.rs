@@ -26,6 +26,7 @@ pub use usage::Room;
 
 use super::checkout::Extent;
 use super::remote::Remote;
+use super::threads::Threads;
 use disk::{bytes_below, found};
 use usage::DiskUsage;
 
@@ -46,6 +47,8 @@ pub struct Mirrors {
 
 #[derive(Debug)]
 struct Shared {
+    /// Where fetches block.
+    threads: Threads,
     root: PathBuf,
     open: Mutex<Open>,
     deleted: AtomicU64,
@@ -101,6 +104,7 @@ impl Mirrors {
                 ..Open::default()
             }),
             deleted: AtomicU64::new(0),
+            threads: Threads::default(),
         });
         Ok(Self { shared, _lock: lock })
     }
@@ -154,6 +158,7 @@ impl Mirrors {
             Arc::downgrade(&self.shared),
             &self.shared.root,
             &name,
+            self.shared.threads.clone(),
         ));
         open.held.insert(name, Arc::downgrade(&mirror));
         mirror
@@ -262,12 +267,14 @@ fn name(remote: &Remote, extent: Extent) -> String {
 /// One mirror. It is written by one fetch at a time and read by any number of checkouts.
 #[derive(Debug)]
 pub struct Mirror {
+    threads: Threads,
     writer: Arc<tokio::sync::Mutex<Writer>>,
 }
 
 impl Mirror {
-    fn new(all: Weak<Shared>, root: &Path, name: &str) -> Self {
+    fn new(all: Weak<Shared>, root: &Path, name: &str, threads: Threads) -> Self {
         Self {
+            threads,
             writer: Arc::new(tokio::sync::Mutex::new(Writer {
                 directory: root.join(name),
                 all,
@@ -275,6 +282,11 @@ impl Mirror {
                 current: None,
             })),
         }
+    }
+
+    /// Where its fetches block.
+    pub(super) const fn threads(&self) -> &Threads {
+        &self.threads
     }
 
     /// Waits for the right to write.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_harness::git::pack::{PackWriter, fetch_answer, object_name, packet};
-use sluice_harness::git::{Fault, Scope};
+use sluice_harness::git::{Fault, Injection, Scope};
 
 use super::*;
 
@@ -22,7 +22,7 @@ impl Selection for Nowhere {
 }
 
 /// A commit of this tree, in a pack, served as `main`.
-pub(super) fn serves(world: &World, mut pack: PackWriter, tree: [u8; 20]) -> String {
+fn serves(world: &World, mut pack: PackWriter, tree: [u8; 20]) -> String {
     let commit = format!(
         "tree {}\nauthor a <a@b> 1 +0000\ncommitter a <a@b> 1 +0000\n\nhostile\n",
         hex::encode(tree)
@@ -194,4 +194,21 @@ async fn many_lines_of_where_history_is_cut_off_take_no_time() {
         b"",
         "of commits that are not here nothing is kept"
     );
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_what_is_held_is_asked_for_everything() {
+    let world = World::with_files().await;
+    world.fetch(&main()).await.unwrap();
+    world.repository.commit_files(&[("a", "a")], "two").unwrap();
+    let refusal = packet(b"ERR upload-pack: the shallow boundary is gone");
+    let fault = Fault::Reply(refusal.into());
+    world
+        .server
+        .inject(Injection::new(Scope::FETCH, fault).holding("have "));
+    world.steps();
+    let checkout = world.fetch(&main()).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&world.repository, "main"));
+    assert_eq!(world.steps(), [Step::LsRefs, Step::Fetch, Step::Fetch]);
+    assert_eq!(fsck(&generation(&world)), "");
 }

@@ -227,6 +227,41 @@ async fn a_repository_that_is_too_large_names_the_limit_and_its_flag() {
 }
 
 #[tokio::test]
+async fn ignore_files_are_bounded_together() {
+    let mut world = World::new().await;
+    let rules = "a\n".repeat(300);
+    let files: Vec<_> = (0..4).map(|n| format!("{n}/.sourceignore")).collect();
+    let files: Vec<_> = files.iter().map(|path| (path.as_str(), rules.as_str())).collect();
+    world.commit("rules", &files);
+    world.limit(Limits {
+        ignore_bytes: 2000,
+        ..Limits::default()
+    });
+    world.create("app", json!({})).await;
+    assert_eq!(world.pass("app").await, Next::Backoff);
+    let table = world.table("app").await;
+    let words = "failed to read ignore file '3/.sourceignore': the ignore files have more than 2000 bytes together; raise --git-max-ignore-bytes";
+    assert!(table.contains(words), "{table}");
+    assert!(table.contains("artifact none"), "{table}");
+}
+
+#[tokio::test]
+async fn a_name_with_a_control_character_fails_the_pass_unless_it_is_left_out() {
+    let mut world = World::new().await;
+    world.commit("odd", &[("a/b\tc", ""), ("a/b", "")]);
+    world.create("app", json!({})).await;
+    assert_eq!(world.pass("app").await, Next::Backoff);
+    let table = world.table("app").await;
+    let words = r#"FetchFailed=True/GitOperationFailed @1 path "a/b\tc" has a control character"#;
+    assert!(table.contains(words), "{table}");
+    assert!(table.contains("artifact none"), "{table}");
+    world.create("without", json!({ "ignore": "a/b?c" })).await;
+    world.pass("without").await;
+    let table = world.table("without").await;
+    assert!(table.contains("Ready=True/Succeeded"), "{table}");
+}
+
+#[tokio::test]
 async fn an_ignore_file_that_leads_out_of_the_repository_fails_the_pass() {
     let mut world = World::new().await;
     world.repository.remove(".sourceignore").unwrap();

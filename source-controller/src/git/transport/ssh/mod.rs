@@ -41,6 +41,17 @@ pub(super) struct Place {
     version_2: bool,
 }
 
+/// What is done with the words with which a program begins: capabilities, or of an older version the list of all refs.
+#[derive(Clone, Copy, Debug)]
+enum Opening {
+    /// They are read, up to a length that capabilities have.
+    Read,
+    /// They are passed over; nothing of a list is kept.
+    Skip,
+    /// They are waited for, and read by others as they come.
+    Begin,
+}
+
 impl Ssh {
     /// Without any connection yet.
     pub(super) fn new(algorithms: Algorithms) -> Self {
@@ -52,7 +63,7 @@ impl Ssh {
 
     /// Starts the program and reads what it can do.
     pub(super) async fn discover(&self, remote: &Remote) -> Result<(Place, Capabilities), FetchError> {
-        let (process, greeting) = self.exchange(remote, None, advertisement::LONGEST).await?;
+        let (process, greeting) = self.exchange(remote, None, Opening::Read).await?;
         let capabilities = advertisement(remote, &greeting)?;
         let version_2 = matches!(capabilities, Capabilities::V2(_));
         // A list of refs may be too long to have been read to its end here.
@@ -69,7 +80,7 @@ impl Ssh {
     ) -> Result<Packets, FetchError> {
         if !place.version_2 {
             // The request goes by the list of refs before it, which is the same as when it was read.
-            let (process, _) = self.exchange(remote, Some(body), listed(remote)).await?;
+            let (process, _) = self.exchange(remote, Some(body), Opening::Skip).await?;
             return Ok(answer(remote, process));
         }
         let mut last = BytesMut::from(&body[..]);
@@ -85,7 +96,7 @@ impl Ssh {
             process
         } else {
             let sent = Some(body);
-            let (process, greeting) = self.exchange(remote, sent, advertisement::LONGEST).await?;
+            let (process, greeting) = self.exchange(remote, sent, Opening::Read).await?;
             advertisement(remote, &greeting)?;
             process
         };
@@ -95,9 +106,8 @@ impl Ssh {
     /// The refs with which a server of an older version begins.
     pub(super) async fn listing(&self, remote: &Remote) -> Result<Packets, FetchError> {
         let no_wants = Some(Bytes::from_static(NO_MORE));
-        let (_process, greeting) = self.exchange(remote, no_wants, listed(remote)).await?;
-        let pieces = stream::once(std::future::ready(Ok(greeting)));
-        Ok(Packets::new(pieces, remote.address.host()))
+        let (process, _) = self.exchange(remote, no_wants, Opening::Begin).await?;
+        Ok(answer(remote, process))
     }
 
     /// Starts the program, sends it a command if there is one, and reads how it presents the repository. A kept
@@ -106,14 +116,15 @@ impl Ssh {
         &self,
         remote: &Remote,
         body: Option<Bytes>,
-        limit: usize,
+        opening: Opening,
     ) -> Result<(Process, Bytes), FetchError> {
+        let limit = listed(remote);
         let credentials = credentials(remote)?;
         loop {
             let lease = self.pool.lease(remote, credentials, &self.algorithms).await?;
             let started = Process::start(lease, upload_pack(&remote.address.ssh_path())).await;
             let (lease, ended) = match started {
-                Ok(mut process) => match greet(&mut process, body.clone(), limit).await {
+                Ok(mut process) => match greet(&mut process, body.clone(), opening, limit).await {
                     Ok(greeting) => return Ok((process, greeting)),
                     Err(Ended::Lost(why)) if !process.is_fresh() => {
                         self.pool.discard(remote, &process.lease().connection).await;
@@ -146,11 +157,21 @@ fn listed(remote: &Remote) -> usize {
     usize::try_from(remote.limits.refs_bytes).unwrap_or(usize::MAX)
 }
 
-async fn greet(process: &mut Process, body: Option<Bytes>, limit: usize) -> Result<Bytes, Ended> {
+async fn greet(
+    process: &mut Process,
+    body: Option<Bytes>,
+    opening: Opening,
+    limit: usize,
+) -> Result<Bytes, Ended> {
     if let Some(body) = body {
         process.send(body).await?;
     }
-    process.greeting(limit).await
+    match opening {
+        Opening::Read => return process.greeting(advertisement::LONGEST).await,
+        Opening::Skip => process.skip_greeting(limit).await?,
+        Opening::Begin => process.begin().await?,
+    }
+    Ok(Bytes::new())
 }
 
 fn advertisement(remote: &Remote, greeting: &[u8]) -> Result<Capabilities, FetchError> {

@@ -112,23 +112,52 @@ impl Process {
         sent.map_err(|_| Ended::Lost(self.lease.connection.loss()))
     }
 
-    /// The packets up to and with the first flush, as they came.
+    /// The packets up to and with the first flush, as they came; of more than `limit` bytes the beginning.
     pub(super) async fn greeting(&mut self, limit: usize) -> Result<Bytes, Ended> {
-        let (mut all, mut rest) = (BytesMut::new(), BytesMut::new());
+        let mut all = BytesMut::new();
+        let complete = self
+            .until_flush(limit, |piece| all.extend_from_slice(piece))
+            .await?;
+        if complete {
+            all.truncate(all.len() - self.ahead.len());
+        }
+        Ok(all.freeze())
+    }
+
+    /// Passes over the packets up to and with the first flush, which may have `limit` bytes.
+    pub(super) async fn skip_greeting(&mut self, limit: usize) -> Result<(), Ended> {
+        if self.until_flush(limit, |_| {}).await? {
+            return Ok(());
+        }
+        Err(ProtocolError::TooLong(limit as u64).into())
+    }
+
+    /// Waits until the program has said something, which is then what comes next.
+    pub(super) async fn begin(&mut self) -> Result<(), Ended> {
+        match self.piece().await {
+            Some(piece) => self.ahead = BytesMut::from(&piece?[..]),
+            None => return Err(ProtocolError::Truncated.into()),
+        }
+        Ok(())
+    }
+
+    /// Reads up to the first flush, or more than `limit` bytes; whether the flush was found. What is behind it comes next.
+    async fn until_flush(&mut self, limit: usize, mut each: impl FnMut(&[u8])) -> Result<bool, Ended> {
+        let (mut rest, mut total) = (BytesMut::new(), 0);
         loop {
             while let Some(packet) = packet::decode(&mut rest).map_err(ProtocolError::from)? {
                 if packet == Packet::Flush {
                     self.ahead = rest;
-                    all.truncate(all.len() - self.ahead.len());
-                    return Ok(all.freeze());
+                    return Ok(true);
                 }
             }
-            if all.len() > limit {
-                return Ok(all.freeze());
+            if total > limit {
+                return Ok(false);
             }
             match self.piece().await {
                 Some(Ok(piece)) => {
-                    all.extend_from_slice(&piece);
+                    total += piece.len();
+                    each(&piece);
                     rest.extend_from_slice(&piece);
                 }
                 Some(Err(ended)) => return Err(ended),

@@ -73,6 +73,7 @@ pub struct Injection {
     scope: Scope,
     repository: Option<String>,
     spared: Option<&'static str>,
+    struck: Option<&'static str>,
     left: Option<u32>,
 }
 
@@ -85,6 +86,7 @@ impl Injection {
             scope,
             repository: None,
             spared: None,
+            struck: None,
             left: None,
         }
     }
@@ -103,6 +105,15 @@ impl Injection {
     pub fn sparing(self, text: &'static str) -> Self {
         Self {
             spared: Some(text),
+            ..self
+        }
+    }
+
+    /// Only for requests whose body holds this text.
+    #[must_use]
+    pub fn holding(self, text: &'static str) -> Self {
+        Self {
+            struck: Some(text),
             ..self
         }
     }
@@ -127,6 +138,7 @@ impl Injection {
                 .as_ref()
                 .is_none_or(|name| *name == request.repository)
             && self.spared.is_none_or(|text| !request.body_text().contains(text))
+            && self.struck.is_none_or(|text| request.body_text().contains(text))
     }
 
     /// Counts one use; true when it was the last.
