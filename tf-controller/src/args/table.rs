@@ -194,7 +194,7 @@ fn the_arguments_of_upstreams_chart_are_taken_and_those_without_effect_are_named
 
 #[test]
 fn the_arguments_of_the_deployment_are_taken() {
-    let manifest = include_str!("../../../config/manager/tf-controller.yaml");
+    let manifest = include_str!("../../../config/tf-controller/deployment.yaml");
     let lines = manifest
         .lines()
         .filter_map(|line| line.trim().strip_prefix("- --"));
