@@ -36,6 +36,7 @@ pub(super) fn bundle_of_plan(stored: &PlanContext, now: &Bundle) -> Result<Bundl
         environment: now.environment.clone(),
         surroundings: now.surroundings.clone(),
         grace_seconds: now.grace_seconds,
+        keep_files: now.keep_files,
         outputs: now.outputs.clone(),
         plan_keys: now.plan_keys.clone(),
         aftermath: now.aftermath.clone(),

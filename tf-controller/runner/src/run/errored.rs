@@ -88,10 +88,10 @@ fn held(secret: &Secret, key: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Whether a kept state belongs elsewhere than where this run writes its state.
-fn is_of_another_place(secret: &Secret, place: &str) -> bool {
+/// Whether a kept state belongs elsewhere than where this run writes its state, by either mark of that place.
+fn is_of_another_place(secret: &Secret, places: [&str; 2]) -> bool {
     let own = held(secret, PLACE);
-    !own.is_empty() && own != place
+    !own.is_empty() && !places.contains(&own.as_str())
 }
 
 fn digest(packed: &[u8]) -> String {
@@ -202,8 +202,9 @@ pub(super) async fn push(
             source,
         })?
         .items;
-    let place = &bundle.surroundings.state_place;
-    if let Some(stray) = kept.iter().find(|secret| is_of_another_place(secret, place)) {
+    let around = &bundle.surroundings;
+    let places = [around.state_place.as_str(), around.former_state_place.as_str()];
+    if let Some(stray) = kept.iter().find(|secret| is_of_another_place(secret, places)) {
         let name = stray.metadata.name.as_deref().unwrap_or_default();
         let text = format!(
             "Secret {name} holds it, and it belongs to the backend of before; set that backend again for one run, or push it \
@@ -270,9 +271,16 @@ mod tests {
             place: "here",
         };
         let secrets = encode(b"{}", &stack, belongs).unwrap();
-        assert!(!is_of_another_place(&secrets[0], "here") && is_of_another_place(&secrets[0], "there"));
         assert!(
-            !is_of_another_place(&Secret::default(), "there"),
+            !is_of_another_place(&secrets[0], ["here", ""])
+                && is_of_another_place(&secrets[0], ["there", ""])
+        );
+        assert!(
+            !is_of_another_place(&secrets[0], ["there", "here"]),
+            "by the mark of before"
+        );
+        assert!(
+            !is_of_another_place(&Secret::default(), ["there", ""]),
             "of a version that kept no place"
         );
     }
