@@ -23,6 +23,7 @@ mod guards;
 mod inputs;
 mod interruptions;
 mod leaders;
+mod left;
 mod leftovers;
 mod lifecycle;
 mod locks;

@@ -37,7 +37,8 @@ pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus)
     if ready_is_new {
         events.extend(session(report));
     }
-    if let (Step::Start(_), Some(id)) = (report.step, foreign_plan(report.stack, report.runs)) {
+    // Also while the run waits for a place: the status does not name the plan any more.
+    if let (Step::Start(_) | Step::Wait, Some(id)) = (report.step, foreign_plan(report.stack, report.runs)) {
         let text = format!(
             "The plan {id:?} that waited was made by another program: its id names a commit and no effect, so it is \
              not applied. A new plan is made, to be approved by its own id."
