@@ -14,12 +14,13 @@
 //! * Aggregated discovery is answered with the plain one.
 //! * Protobuf is read for the kinds that `kubectl create` sends in it, and never written: every client reads JSON too.
 //! * Garbage collection and namespace deletion, a cluster's controller-manager, run inside the server.
-//! * There is one user, who may do everything; RBAC objects are not served.
+//! * There is one user, who may do everything and can lend parts of that ([`Grant`]); RBAC objects are not served.
 
 mod admit;
 mod age;
 pub mod builtin;
 mod gc;
+mod grant;
 mod jsonpath;
 mod meta;
 mod resource;
@@ -32,6 +33,7 @@ mod service;
 mod store;
 mod upkeep;
 
-pub use serve::{ServeError, Serving};
+pub use grant::{Grant, GrantRule};
+pub use serve::{Lender, ServeError, Serving};
 pub use server::{BuildError, Builder, Embedded, Server};
 pub use store::{BadRecord, Inspection, StorageHealth, Store, StoreError, discard, inspect};

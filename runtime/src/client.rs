@@ -21,6 +21,8 @@ pub use calls::{Bounded, Calls, Policy, TimedOut};
 pub struct Settings {
     /// The kubeconfig to use; otherwise `KUBECONFIG`, `~/.kube/config`, or the pod's service account.
     pub kubeconfig: Option<PathBuf>,
+    /// The text of a kubeconfig, in place of a file.
+    pub kubeconfig_text: Option<String>,
     /// The context in the kubeconfig; otherwise its current one.
     pub context: Option<String>,
     /// To open a connection.
@@ -37,6 +39,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             kubeconfig: None,
+            kubeconfig_text: None,
             context: None,
             connect_timeout: Duration::from_secs(10),
             read_timeout: Duration::from_secs(330),
@@ -106,16 +109,19 @@ fn is_loopback(url: &http::Uri) -> bool {
 }
 
 async fn load(settings: &Settings) -> Result<Config, ClientError> {
-    let Some(path) = &settings.kubeconfig else {
-        return Config::infer()
-            .await
-            .map_err(|error| ClientError::Absent(Box::new(error)));
-    };
+    let path = settings.kubeconfig.clone().unwrap_or_default();
     let failed = |source| ClientError::Kubeconfig {
         path: path.clone(),
         source: Box::new(source),
     };
-    let file = Kubeconfig::read_from(path).map_err(failed)?;
+    let file = match (&settings.kubeconfig_text, &settings.kubeconfig) {
+        (Some(text), _) => Kubeconfig::from_yaml(text).map_err(failed)?,
+        (None, Some(path)) => Kubeconfig::read_from(path).map_err(failed)?,
+        (None, None) => {
+            let found = Config::infer().await;
+            return found.map_err(|error| ClientError::Absent(Box::new(error)));
+        }
+    };
     let options = KubeConfigOptions {
         context: settings.context.clone(),
         ..KubeConfigOptions::default()

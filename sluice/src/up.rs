@@ -265,6 +265,7 @@ fn process(place: &Place, kubeconfig: &std::path::Path, tools: Option<PathBuf>) 
         root: place.runs(),
         tools,
         environment: own.chain([api]).collect(),
+        credentials: None,
         pod: None,
         artifact_host: None,
     }

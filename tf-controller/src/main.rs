@@ -211,6 +211,7 @@ fn process(args: &Args) -> Result<ProcessOptions, Failed> {
         root: args.work_root.clone(),
         tools: tools(args)?,
         environment,
+        credentials: None,
         pod: pod(args),
         artifact_host: args.source_controller_localhost.clone(),
     })

@@ -42,6 +42,9 @@ pub struct TerraformRunSpec {
     pub approved_by: String,
     /// Which try this is, counted from 1.
     pub attempt: i32,
+    /// SHA-256 of the run's bundle as it is stored: the runner takes no other.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub bundle_digest: String,
     /// Bound on the run, counted from its start.
     pub deadline: Interval,
     /// Whether the plan destroys.
@@ -182,6 +185,9 @@ pub struct RunSource {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanSource {
+    /// Digest of its Secrets, as the run that made it recorded it: no other plan is applied.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
     /// Id of the plan.
     pub id: String,
     /// Name of the run that made it.

@@ -34,6 +34,9 @@ pub struct TerraformRunStatus {
     /// Whether the CLI's apply ended well, whatever came after it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub applied: bool,
+    /// Digest of the Secrets that keep what this run applied, for a destroy without its source.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub applied_digest: String,
     /// Whether the CLI's apply was started: from then on resources may have changed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub attempted_apply: bool,
@@ -55,6 +58,9 @@ pub struct TerraformRunStatus {
     /// What the plan does, by class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effects: Option<PlanEffects>,
+    /// Digests of the states that the CLI could not write and that this run kept in Secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errored_state_digests: Vec<String>,
     /// Exit code of the CLI's last command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
@@ -106,6 +112,9 @@ pub struct TerraformRunStatus {
     /// How far the run is.
     #[serde(default)]
     pub phase: Phase,
+    /// Digest of the Secrets that hold the plan, when it has changes.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub plan_digest: String,
     /// Id of the plan, when it has changes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub plan_id: String,

@@ -29,6 +29,11 @@ pub(super) struct Credentials {
 pub(super) struct Token(String);
 
 impl Token {
+    #[cfg(test)]
+    pub(super) fn of(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
     /// The text, for the kubeconfig.
     pub(super) fn reveal(&self) -> &str {
         &self.0

@@ -20,8 +20,7 @@ const NAME: &str = "sluice";
 /// Writes the kubeconfig into `dir`.
 pub(super) fn write(dir: &Path, addr: SocketAddr, credentials: &Credentials) -> Result<PathBuf, ServeError> {
     let path = dir.join(FILE);
-    let config = document(addr, &credentials.ca_pem, credentials.token.reveal());
-    let text = serde_yaml_ng::to_string(&config).map_err(|error| ServeError::Tls(error.to_string()))?;
+    let text = text(addr, &credentials.ca_pem, "default", credentials.token.reveal())?;
     write_private(&path, &text).map_err(|source| ServeError::File {
         path: path.clone(),
         source,
@@ -29,7 +28,18 @@ pub(super) fn write(dir: &Path, addr: SocketAddr, credentials: &Credentials) -> 
     Ok(path)
 }
 
-fn document(addr: SocketAddr, ca_pem: &str, token: &str) -> Value {
+/// A kubeconfig whose one user has this token, and whose namespace is this one.
+pub(super) fn text(
+    addr: SocketAddr,
+    ca_pem: &str,
+    namespace: &str,
+    token: &str,
+) -> Result<String, ServeError> {
+    let config = document(addr, ca_pem, namespace, token);
+    serde_yaml_ng::to_string(&config).map_err(|error| ServeError::Tls(error.to_string()))
+}
+
+fn document(addr: SocketAddr, ca_pem: &str, namespace: &str, token: &str) -> Value {
     // An address that means "all" is no address to connect to.
     let server = if addr.ip().is_unspecified() {
         format!("https://127.0.0.1:{}", addr.port())
@@ -42,7 +52,7 @@ fn document(addr: SocketAddr, ca_pem: &str, token: &str) -> Value {
         "current-context": NAME,
         "clusters": [{"name": NAME, "cluster": {"server": server, "certificate-authority-data": STANDARD.encode(ca_pem)}}],
         "users": [{"name": NAME, "user": {"token": token}}],
-        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": "default"}}],
+        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": namespace}}],
     })
 }
 

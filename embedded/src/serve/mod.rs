@@ -2,6 +2,7 @@
 
 mod credentials;
 mod kubeconfig;
+mod lend;
 mod pending;
 mod stream;
 mod tls;
@@ -35,6 +36,7 @@ use self::{
     stream::TimedWrites,
 };
 use crate::{
+    grant::Grant,
     server::Embedded,
     service::{StatusError, failure},
 };
@@ -59,8 +61,34 @@ pub struct Serving {
     pub addr: SocketAddr,
     /// The kubeconfig for it, mode 0600.
     pub kubeconfig_path: PathBuf,
+    lender: Lender,
     stop: CancellationToken,
     task: Option<JoinHandle<()>>,
+}
+
+/// Makes limited credentials.
+#[derive(Clone)]
+pub struct Lender {
+    addr: SocketAddr,
+    ca_pem: String,
+    token: Arc<Token>,
+}
+
+impl Lender {
+    /// A kubeconfig whose token is good for this grant alone, for as long as the directory of the server keeps its token.
+    ///
+    /// # Errors
+    /// When the grant cannot be written.
+    pub fn kubeconfig(&self, grant: &Grant) -> Result<String, ServeError> {
+        let token = lend::token(grant, &self.token).map_err(|error| ServeError::Tls(error.to_string()))?;
+        kubeconfig::text(self.addr, &self.ca_pem, &grant.namespace, &token)
+    }
+}
+
+impl std::fmt::Debug for Lender {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Lender").finish_non_exhaustive()
+    }
 }
 
 /// A server that cannot be put on a socket.
@@ -88,6 +116,12 @@ pub enum ServeError {
 }
 
 impl Serving {
+    /// Makes limited credentials for this server.
+    #[must_use]
+    pub fn lender(&self) -> Lender {
+        self.lender.clone()
+    }
+
     /// Stops: no new connections, watches end, running requests get a moment.
     pub async fn stop(mut self) {
         self.stop.cancel();
@@ -114,11 +148,12 @@ pub(crate) async fn serve(embedded: Embedded, addr: SocketAddr, dir: &Path) -> R
     let config = tls::server_config(&credentials, addr.ip())?;
     let kubeconfig_path = kubeconfig::write(dir, addr, &credentials)?;
     let stop = CancellationToken::new();
+    let token = Arc::new(credentials.token);
     let listening = Listening {
         listener,
         acceptor: TlsAcceptor::from(Arc::new(config)),
         embedded,
-        token: Arc::new(credentials.token),
+        token: Arc::clone(&token),
         pending: PendingConnections::new(PENDING),
         stop: stop.clone(),
     };
@@ -126,6 +161,11 @@ pub(crate) async fn serve(embedded: Embedded, addr: SocketAddr, dir: &Path) -> R
     Ok(Serving {
         addr,
         kubeconfig_path,
+        lender: Lender {
+            addr,
+            ca_pem: credentials.ca_pem,
+            token,
+        },
         stop,
         task,
     })
@@ -237,14 +277,17 @@ async fn answer(
     token: &Token,
     pending: &PendingConnection,
     stop: &CancellationToken,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> http::Response<crate::service::ResponseBody> {
     let given = request
         .headers()
         .get(AUTHORIZATION)
         .map(http::HeaderValue::as_bytes);
     if !token.is_given_by(given.unwrap_or_default()) {
-        return failure(&StatusError::unauthorized());
+        let Some(grant) = lend::grant(given.unwrap_or_default(), token) else {
+            return failure(&StatusError::unauthorized());
+        };
+        request.extensions_mut().insert(Arc::new(grant));
     }
     pending.authenticate();
     crate::service::until(embedded.answer(request).await, stop.clone())

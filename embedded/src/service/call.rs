@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{Api, StatusError, event, negotiate::Wanted, query::Query, route::Objects};
 use crate::{
     admit::Part,
+    grant::{Asked, Grant},
     meta,
     resource::{Family, Resource},
     store::{Key, State, Write},
@@ -24,6 +25,8 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     pub(crate) wanted: Wanted,
     pub(crate) warnings: Warnings,
+    /// What the caller may do; nothing for one who may do everything.
+    pub(crate) grant: Option<Arc<Grant>>,
 }
 
 /// Texts of `Warning` headers, gathered while a request is worked on.
@@ -64,7 +67,29 @@ impl Call {
             query,
             wanted,
             warnings,
+            grant: None,
         }
+    }
+
+    /// Refuses what the caller may not do on an object of this name, or on a collection; gives the label selector that a list is
+    /// answered with.
+    pub(crate) fn allowed(&self, verb: &str, name: &str) -> Result<String, StatusError> {
+        let Some(grant) = &self.grant else {
+            return Ok(self.query.labels.clone());
+        };
+        let resource = match self.at.subresource.as_str() {
+            "" => self.resource.plural.clone(),
+            sub => format!("{}/{sub}", self.resource.plural),
+        };
+        let allowed = grant.allows(Asked {
+            verb,
+            group: &self.resource.group,
+            resource: &resource,
+            namespace: &self.at.namespace,
+            name,
+            selector: &self.query.labels,
+        });
+        allowed.ok_or_else(|| StatusError::forbidden(&self.resource, name, verb))
     }
 
     /// The part of the object that a write is about; 404 for a subresource that the kind does not have.

@@ -42,6 +42,7 @@ pub(crate) use self::{
     status_error::StatusError,
 };
 use crate::{
+    grant::Grant,
     resource::{Family, Registry},
     store::Store,
 };
@@ -82,7 +83,11 @@ impl Api {
     {
         let target = route::target(parts.uri.path());
         if let Target::Objects(at) = target {
-            let call = self.call(parts, at, accept)?;
+            let mut call = self.call(parts, at, accept)?;
+            call.grant = parts.extensions.get::<Arc<Grant>>().cloned();
+            if parts.method != Method::POST {
+                call.query.labels = call.allowed(asked_verb(parts, &call), &call.at.name)?;
+            }
             let mut body = body::read(body).await?;
             if call.shown.group != call.resource.group {
                 body = event::stored_body(body, header(parts, http::header::CONTENT_TYPE.as_str()));
@@ -181,6 +186,16 @@ fn options(method: &Method) -> &'static str {
         "PATCH" => "PatchOptions",
         "DELETE" => "DeleteOptions",
         _ => "",
+    }
+}
+
+/// The verb of a request, as rules name it.
+fn asked_verb(parts: &Parts, call: &Call) -> &'static str {
+    let reads = parts.method == Method::GET || parts.method == Method::HEAD;
+    if reads && call.query.watch {
+        "watch"
+    } else {
+        verb(&parts.method, !call.at.name.is_empty())
     }
 }
 

@@ -266,6 +266,15 @@ impl StatusError {
         Self::new(403, "Forbidden", message).with_details(&resource.group, &resource.plural, name, &[cause])
     }
 
+    /// 403 of what a limited credential is not good for.
+    pub(crate) fn forbidden(resource: &Resource, name: &str, verb: &str) -> Self {
+        let message = format!(
+            "{} {name:?} is forbidden: this credential is not good for {verb} on it",
+            resource.id()
+        );
+        Self::new(403, "Forbidden", message).with_details(&resource.group, &resource.plural, name, &[])
+    }
+
     /// 400.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)

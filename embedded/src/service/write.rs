@@ -27,6 +27,7 @@ pub(super) async fn create(call: &Call, bytes: &Bytes, content_type: &str) -> Re
     place(call, &mut object)?;
     let base = meta::text(&object, "generateName").to_owned();
     let generates = meta::name(&object).is_empty() && !base.is_empty();
+    call.allowed("create", meta::name(&object))?;
     for _ in 1..GENERATED_TRIES {
         if generates {
             meta::set(&mut object, "name", admit::generated(&base).into());

@@ -8,7 +8,7 @@ use kube::{
 };
 use secrecy_free::without_token;
 use serde_json::json;
-use sluice_embedded::Serving;
+use sluice_embedded::{Grant, GrantRule, Serving};
 use tokio::{io::AsyncReadExt, net::TcpStream, time::timeout};
 
 use crate::fixture::{CONFIGMAPS, call, ok, server};
@@ -128,4 +128,60 @@ async fn a_complete_answer_has_a_length() {
     let response = known.send(request).await.unwrap();
     assert!(response.headers().contains_key("content-length"), "{response:?}");
     serving.stop().await;
+}
+
+#[tokio::test]
+async fn a_limited_credential_is_good_for_what_it_names_and_for_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let embedded = server();
+    let serving = embedded
+        .serve(([127, 0, 0, 1], 0).into(), &dir.path().join("api"))
+        .await
+        .unwrap();
+    let rule = |verbs: &[&str], names: &[&str], selector: &str| GrantRule {
+        group: String::new(),
+        resource: "configmaps".into(),
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        selector: selector.into(),
+    };
+    let grant = Grant {
+        namespace: "default".into(),
+        rules: vec![
+            rule(&["get", "create", "delete"], &["mine"], ""),
+            rule(&["list"], &[], "of=me"),
+        ],
+    };
+    let lent = serving.lender().kubeconfig(&grant).unwrap();
+    let lent = client(Kubeconfig::from_yaml(&lent).unwrap()).await;
+    let mine = json!({"metadata": {"name": "mine", "labels": {"of": "me"}}});
+    let other = json!({"metadata": {"name": "other"}});
+    ok(&lent, "POST", CONFIGMAPS, Some(&mine)).await;
+    ok(&embedded.client(), "POST", CONFIGMAPS, Some(&other)).await;
+    ok(&lent, "GET", &format!("{CONFIGMAPS}/mine"), None).await;
+    let list = call(&lent, "GET", CONFIGMAPS, None).await;
+    assert_eq!(
+        list.body["items"].as_array().unwrap().len(),
+        1,
+        "narrowed: {}",
+        list.body
+    );
+    let secrets = CONFIGMAPS.replace("configmaps", "secrets");
+    let generated = json!({"metadata": {"generateName": "mine"}});
+    for (method, path, body) in [
+        ("GET", format!("{CONFIGMAPS}/other"), None),
+        ("DELETE", format!("{CONFIGMAPS}/other"), None),
+        ("DELETE", CONFIGMAPS.to_owned(), None),
+        ("POST", CONFIGMAPS.to_owned(), Some(&other)),
+        ("POST", CONFIGMAPS.to_owned(), Some(&generated)),
+        ("PUT", format!("{CONFIGMAPS}/mine"), Some(&mine)),
+        ("GET", secrets, None),
+        ("GET", "/api/v1/configmaps".to_owned(), None),
+        ("GET", CONFIGMAPS.replace("default", "kube-system"), None),
+        ("GET", format!("{CONFIGMAPS}?watch=true"), None),
+    ] {
+        let refused = call(&lent, method, &path, body).await;
+        assert_eq!(refused.code, 403, "{method} {path}: {}", refused.body);
+    }
+    ok(&lent, "DELETE", &format!("{CONFIGMAPS}/mine"), None).await;
 }

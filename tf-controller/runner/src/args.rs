@@ -1,6 +1,7 @@
 //! The command line of the runner, and a whole run from it: the program `tf-runner` and the all-in-one program share it.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +34,10 @@ pub struct RunnerArgs {
     /// The pod that the run works in, as `namespace/name/uid`. Default: `POD_NAME` and `POD_UID`, in the run's namespace.
     #[arg(long)]
     pub pod: Option<Pod>,
+    /// Read the ways to the API from standard input, as JSON: `run`, a kubeconfig for this program, and `backend`, one for the
+    /// CLI's kubernetes backend. The environment is then the CLI's alone.
+    #[arg(long)]
+    pub access_stdin: bool,
     /// Where the file locks of this run are seen.
     #[arg(long, default_value = "")]
     pub site: String,
@@ -53,12 +58,45 @@ pub struct RunnerArgs {
     pub http_retry: u32,
 }
 
+/// The ways to the API that one run is given, where the environment is not to tell of any.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+pub struct Access {
+    /// Kubeconfig of the runner, as text.
+    pub run: String,
+    /// Kubeconfig of the CLI's kubernetes backend, as text.
+    pub backend: String,
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Access").finish_non_exhaustive()
+    }
+}
+
+/// Most bytes that are read from standard input.
+const ACCESS_LIMIT: u64 = 1024 * 1024;
+
+impl Access {
+    fn of_stdin() -> Result<Self, StartError> {
+        let text = std::io::read_to_string(std::io::stdin().take(ACCESS_LIMIT));
+        let text = text.map_err(StartError::Input)?;
+        // What does not parse may hold a token: where it does not is not told.
+        serde_json::from_str(&text).map_err(|_| StartError::Access)
+    }
+}
+
 /// Why a run could not even begin.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The API cannot be reached with the configuration at hand.
     #[error(transparent)]
     Client(#[from] client::ClientError),
+    /// Standard input cannot be read.
+    #[error("cannot read the ways to the API from standard input: {0}")]
+    Input(#[source] std::io::Error),
+    /// It does not say how the API is reached.
+    #[error("standard input is not the JSON that --access-stdin asks for")]
+    Access,
     /// No HTTP client can be made.
     #[error(transparent)]
     Http(#[from] http::TlsError),
@@ -96,9 +134,14 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
             .filter(|path| path.is_file())
     };
     let in_pod = given("KUBERNETES_SERVICE_HOST").is_some();
-    let kubeconfig = named.or_else(|| if in_pod { None } else { usual() });
+    let access = args.access_stdin.then(Access::of_stdin).transpose()?;
+    let kubeconfig = match access {
+        Some(_) => None,
+        None => named.or_else(|| if in_pod { None } else { usual() }),
+    };
     let settings = client::Settings {
         kubeconfig: kubeconfig.clone(),
+        kubeconfig_text: access.as_ref().map(|access| access.run.clone()),
         ..client::Settings::default()
     };
     let own_pod = given("POD_NAME").zip(given("POD_UID")).map(|(name, uid)| Pod {
@@ -114,6 +157,7 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
         client: client::build(&settings).await?,
         fetcher,
         kubeconfig,
+        backend_kubeconfig: access.map(|access| access.backend),
         identity: Identity {
             site: args.site.clone(),
             ..Identity::of_this_process(pod, &environment)

@@ -4,24 +4,21 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::{Deserialize, Serialize};
 use sluice_api::terraform::IgnoredDrift;
 
 pub mod aftermath;
+mod secret;
 pub mod surroundings;
 
 pub use aftermath::Aftermath;
+pub use secret::{prove, secret_name};
 pub use surroundings::Surroundings;
 
 /// Largest bundle: a Secret holds 1 MiB, the rest is for its metadata.
 pub const LIMIT: usize = 1_000_000;
 /// The only version of the form so far.
 pub const VERSION: u32 = 1;
-/// Key of the bundle in its Secret.
-const KEY: &str = "bundle";
 
 /// What the controller resolved for one run.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,6 +189,9 @@ pub struct Artifact {
 pub struct Kept {
     /// The run that applied it.
     pub run: String,
+    /// What that run recorded of the Secrets.
+    #[serde(default)]
+    pub digest: String,
 }
 
 /// Options of the command lines.
@@ -270,6 +270,15 @@ pub enum BundleError {
         /// Name of the Secret.
         name: String,
     },
+    /// The Secret is not the one that the run was made with.
+    #[error(
+        "the Secret {name} is not the bundle that the controller made for this run: it was replaced, or an older version \
+         made the run; nothing of it was used"
+    )]
+    Foreign {
+        /// Name of the Secret.
+        name: String,
+    },
     /// It is not the JSON of a bundle.
     #[error("the run bundle is not understood (line {line}, column {column})")]
     Malformed {
@@ -287,12 +296,6 @@ pub enum BundleError {
     /// The key is not hex.
     #[error("the key of the run bundle is no hex text of 32 bytes")]
     BadKey,
-}
-
-/// Name of the Secret of a run's bundle.
-#[must_use]
-pub fn secret_name(run: &str) -> String {
-    format!("{run}-bundle")
 }
 
 impl Bundle {
@@ -339,47 +342,6 @@ impl Bundle {
             key.bytes()?;
         }
         Ok(bundle)
-    }
-
-    /// The immutable Secret that the run owns.
-    ///
-    /// # Errors
-    /// When the bundle does not fit.
-    pub fn to_secret(&self, run: &str, run_uid: &str) -> Result<Secret, BundleError> {
-        Ok(Secret {
-            metadata: ObjectMeta {
-                name: Some(secret_name(run)),
-                namespace: Some(self.stack.namespace.clone()),
-                owner_references: Some(vec![OwnerReference {
-                    api_version: "infra.sluice.dev/v1alpha1".to_owned(),
-                    kind: "TerraformRun".to_owned(),
-                    name: run.to_owned(),
-                    uid: run_uid.to_owned(),
-                    controller: Some(true),
-                    ..OwnerReference::default()
-                }]),
-                ..ObjectMeta::default()
-            },
-            immutable: Some(true),
-            type_: Some("Opaque".to_owned()),
-            data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(self.encode()?))])),
-            ..Secret::default()
-        })
-    }
-
-    /// Reads the bundle out of its Secret.
-    ///
-    /// # Errors
-    /// When the Secret holds no valid bundle.
-    pub fn from_secret(secret: &Secret) -> Result<Self, BundleError> {
-        let bytes = secret
-            .data
-            .as_ref()
-            .and_then(|data| data.get(KEY))
-            .ok_or_else(|| BundleError::Missing {
-                name: secret.metadata.name.clone().unwrap_or_default(),
-            })?;
-        Self::decode(&bytes.0)
     }
 
     /// The key for digests of sensitive values.

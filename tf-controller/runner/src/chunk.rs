@@ -7,6 +7,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use k8s_openapi::ByteString;
+use sha2::{Digest as _, Sha256};
 
 /// Payload of one Secret. Its limit is 1 MiB, keys included.
 pub const CHUNK: usize = 900_000;
@@ -63,6 +64,23 @@ pub fn joined<'a>(pieces: impl IntoIterator<Item = &'a BTreeMap<String, ByteStri
         .collect()
 }
 
+/// Digest of all that the pieces hold, with the names that it lies under: `sha256:` and its hex digits. What is sealed has
+/// another name than what is not, so one never passes for the other.
+#[must_use]
+pub fn digest<'a>(pieces: impl IntoIterator<Item = &'a BTreeMap<String, ByteString>>) -> String {
+    let mut hash = Sha256::new();
+    for piece in pieces {
+        hash.update((piece.len() as u64).to_be_bytes());
+        for (name, bytes) in piece {
+            for part in [name.as_bytes(), bytes.0.as_slice()] {
+                hash.update((part.len() as u64).to_be_bytes());
+                hash.update(part);
+            }
+        }
+    }
+    format!("sha256:{}", hex::encode(hash.finalize()))
+}
+
 /// Compresses.
 ///
 /// # Errors
@@ -107,6 +125,24 @@ mod tests {
         assert_eq!(joined(&packed, "a"), large);
         assert_eq!(joined(&packed, "b"), b"small");
         assert_eq!(pack(&[("a", b"x"), ("b", b"y")]).len(), 1);
+    }
+
+    #[test]
+    fn a_digest_tells_pieces_and_their_names_apart() {
+        let piece = |pairs: &[(&str, &str)]| -> BTreeMap<String, ByteString> {
+            let pair =
+                |(name, text): &(&str, &str)| ((*name).to_owned(), ByteString(text.as_bytes().to_vec()));
+            pairs.iter().map(pair).collect()
+        };
+        let all = [
+            vec![piece(&[("a", "bc")])],
+            vec![piece(&[("ab", "c")])],
+            vec![piece(&[("a", "b"), ("c", "")])],
+            vec![piece(&[("a", "b")]), piece(&[("c", "")])],
+            vec![piece(&[("a", "bc")]), piece(&[])],
+        ];
+        let digests: std::collections::BTreeSet<_> = all.iter().map(digest).collect();
+        assert_eq!(digests.len(), all.len());
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub use environment::passed_on;
 pub use process::{ProcessExecutor, ProcessOptions};
 
 use futures::future::BoxFuture;
+use sluice_tf_runner::args::Access;
 
 /// One run, as an executor needs to know it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +52,14 @@ pub enum ExecutorError {
         /// Where the runner's log is.
         log: String,
     },
+    /// The run cannot be given its way to the API.
+    #[error("cannot give run {run} its way to the API: {text}")]
+    Access {
+        /// The run.
+        run: String,
+        /// Why.
+        text: String,
+    },
     /// The executor's directory cannot be used.
     #[error("cannot use the run directory {path}: {source}")]
     Directory {
@@ -59,6 +68,12 @@ pub enum ExecutorError {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+/// Gives each run its own way to the API, where the environment of runs is not to lead there.
+pub trait Credentials: Send + Sync + std::fmt::Debug {
+    /// What the run and the CLI's backend are given, or why they cannot be.
+    fn access(&self, run: RunRef) -> BoxFuture<'_, Result<Access, String>>;
 }
 
 /// Starts runs and tells whether they live.

@@ -5,7 +5,7 @@
 
 mod files;
 
-use super::{Executor, ExecutorError, Liveness, RunRef, site::site};
+use super::{Credentials, Executor, ExecutorError, Liveness, RunRef, site::site};
 use futures::future::{BoxFuture, FutureExt};
 use sluice_tf_runner::{process_lock::is_locked, run::Pod};
 use std::{
@@ -18,6 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
+    io::AsyncWriteExt as _,
     process::Command,
     sync::{mpsc, watch},
 };
@@ -33,6 +34,8 @@ pub struct ProcessOptions {
     pub tools: Option<PathBuf>,
     /// The whole environment of the runner.
     pub environment: BTreeMap<String, String>,
+    /// Who gives runs their way to the API; none: the environment tells it.
+    pub credentials: Option<Arc<dyn Credentials>>,
     /// The pod that this process and its runners work in.
     pub pod: Option<Pod>,
     /// `host[:port]` that replaces the one of artifact URLs.
@@ -126,7 +129,21 @@ impl ProcessExecutor {
         files::of(&self.options.root.join("runs"), run, suffix)
     }
 
-    fn spawn(&self, run: RunRef) -> Result<(), ExecutorError> {
+    async fn access(&self, run: &RunRef) -> Result<Option<Vec<u8>>, ExecutorError> {
+        let Some(credentials) = &self.options.credentials else {
+            return Ok(None);
+        };
+        let failed = |text| ExecutorError::Access {
+            run: run.name.clone(),
+            text,
+        };
+        let access = credentials.access(run.clone()).await.map_err(failed)?;
+        serde_json::to_vec(&access)
+            .map(Some)
+            .map_err(|error| failed(error.to_string()))
+    }
+
+    fn spawn(&self, run: RunRef, access: Option<Vec<u8>>) -> Result<(), ExecutorError> {
         let program = self.options.command.first().cloned().unwrap_or_default();
         let failed = |source| ExecutorError::Start {
             program: program.clone(),
@@ -158,7 +175,8 @@ impl ProcessExecutor {
             )
             .env_clear()
             .envs(&self.options.environment)
-            .stdin(Stdio::null())
+            .args(access.iter().map(|_| "--access-stdin"))
+            .stdin(access.as_ref().map_or_else(Stdio::null, |_| Stdio::piped()))
             .stdout(log.try_clone().map_err(failed)?)
             .stderr(log)
             .process_group(0) // the terminal's Ctrl-C is for the controller
@@ -166,6 +184,14 @@ impl ProcessExecutor {
             .map_err(failed)?;
         self.children.send_modify(|children| {
             children.insert(run.clone(), child.id());
+        });
+        let (input, name) = (child.stdin.take().zip(access), run.name.clone());
+        tokio::spawn(async move {
+            if let Some((mut pipe, access)) = input
+                && let Err(error) = pipe.write_all(&access).await
+            {
+                tracing::warn!(run = name, %error, "the runner ended before it was told its way to the API");
+            }
         });
         let (children, ended) = (self.children.clone(), self.ended.clone());
         tokio::spawn(async move {
@@ -265,7 +291,8 @@ impl Executor for ProcessExecutor {
     fn start(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
         async move {
             if !self.is_ours(&run) && self.may_start(&run)? {
-                self.spawn(run)?;
+                let access = self.access(&run).await?;
+                self.spawn(run, access)?;
             }
             Ok(())
         }

@@ -50,6 +50,7 @@ pub(super) async fn carry_out(
                 new,
                 history: &facts.history,
                 resolved,
+                runs: &observed.runs,
                 request: facts.request.as_deref(),
             };
             match dispatch::start(&order, context).await {

@@ -148,6 +148,7 @@ fn superfluous(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
 }
 
 /// The last plan, the last apply, and what the object's annotations asked for: without these runs it would be owed once more.
+/// And the last good apply, without whose record nothing is taken from what is kept of it.
 fn kept(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
     let planned = |run: &TerraformRun| run.status.as_ref().is_some_and(|s| s.has_changes.is_some());
     // One whose plan was stale applied nothing: plan ids are bound to the one before it.
@@ -155,6 +156,11 @@ fn kept(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
         run.status
             .as_ref()
             .is_some_and(|s| s.attempted_apply && s.reason != STALE)
+    };
+    let good = |run: &TerraformRun| {
+        run.status
+            .as_ref()
+            .is_some_and(|s| s.applied && !s.applied_digest.is_empty())
     };
     let took_up = |run: &TerraformRun, asked: &str| {
         let token = stack.annotations().get(asked);
@@ -165,10 +171,16 @@ fn kept(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
     let last = |test: &dyn Fn(&TerraformRun) -> bool| {
         ended.iter().rev().find(|run| test(run)).map(|run| run.name_any())
     };
-    [last(&planned), last(&applied), last(&session), last(&request)]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        last(&planned),
+        last(&applied),
+        last(&good),
+        last(&session),
+        last(&request),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 #[cfg(test)]

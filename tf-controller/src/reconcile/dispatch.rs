@@ -9,6 +9,7 @@ use crate::{
     decide::{Health, History, NewRun, RunAction},
     executor::{ExecutorError, RunRef},
 };
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
@@ -21,7 +22,7 @@ use sluice_api::{
     run::{Phase, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec},
     terraform::{Terraform, label_value, run_name},
 };
-use sluice_tf_runner::bundle::Bundle;
+use sluice_tf_runner::bundle::{self, Bundle};
 use std::collections::BTreeMap;
 
 /// Why a run could not be started or looked after. All are tried again.
@@ -62,30 +63,34 @@ pub(super) struct Order<'a> {
     pub(super) new: &'a NewRun,
     pub(super) history: &'a History,
     pub(super) resolved: &'a Resolved,
+    pub(super) runs: &'a [TerraformRun],
     pub(super) request: Option<&'a str>,
 }
 
 /// Makes the run, then its bundle, then starts it. A run of that name that is there already was made by another controller
-/// a moment ago: it is adopted, and started from here only if it was made of the same inputs.
+/// a moment ago: it is adopted, and started from here only if it was made of the same bundle.
 pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<(), DispatchError> {
-    let run = create(order, context).await?;
+    let mut wanted = run_object(order, context);
+    let bundle = bundle_of(&wanted, order.resolved, order.history, context).await?;
+    // One that does not fit has none: the run is made all the same, and ends with why.
+    wanted.spec.bundle_digest = bundle.digest().unwrap_or_default();
+    let run = create(&wanted, context).await?;
     let foreign = run.spec.terraform.uid != order.stack.uid().unwrap_or_default();
     let ended = run.status.as_ref().is_some_and(|status| status.phase.is_final());
     if foreign || ended {
         return Err(DispatchError::NameTaken(run.name_any()));
     }
-    if run.spec.inputs_digest == order.resolved.inputs {
-        launch(&run, order.resolved, order.history, context).await?;
+    if run.spec.bundle_digest == wanted.spec.bundle_digest {
+        give(&run, &bundle, context).await?;
     }
     Ok(())
 }
 
-async fn create(order: &Order<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {
-    let namespace = order.stack.namespace().unwrap_or_default();
+async fn create(run: &TerraformRun, context: &Context) -> Result<TerraformRun, DispatchError> {
+    let namespace = run.namespace().unwrap_or_default();
     let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &namespace);
-    let run = run_object(order, context);
     let name = run.name_any();
-    match api.create(&PostParams::default(), &run).await {
+    match api.create(&PostParams::default(), run).await {
         Ok(made) => {
             tracing::info!(
                 run = name,
@@ -131,9 +136,11 @@ fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
         },
         inputs_digest: order.resolved.inputs.clone(),
         plan: new.plan.as_ref().map(|(id, run)| PlanSource {
+            digest: plan_digest(order.runs, run),
             id: id.clone(),
             run: run.clone(),
         }),
+        bundle_digest: String::new(),
         lock_identifier: match new.action {
             RunAction::Unlock => order.history.lock.clone().unwrap_or_default(),
             _ => String::new(),
@@ -155,6 +162,15 @@ fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
         ..ObjectMeta::default()
     };
     run
+}
+
+/// What the run that made a plan recorded of its Secrets; nothing of one that an older version carried out.
+fn plan_digest(runs: &[TerraformRun], name: &str) -> String {
+    let run = runs.iter().find(|run| run.metadata.name.as_deref() == Some(name));
+    let status = run.and_then(|run| run.status.as_ref());
+    status
+        .map(|status| status.plan_digest.clone())
+        .unwrap_or_default()
 }
 
 /// The requests that the run takes up.
@@ -180,15 +196,13 @@ fn deadline(stack: &Terraform, context: &Context) -> Interval {
         .unwrap_or_else(|| context.run_deadline.clone())
 }
 
-/// Stores the bundle and starts the runner; both are harmless when done already. What cannot be carried out ends the run:
-/// so it is told, counted and tried again like any failure.
-pub(super) async fn launch(
+/// What the run is given, complete.
+async fn bundle_of(
     run: &TerraformRun,
     resolved: &Resolved,
     history: &History,
     context: &Context,
-) -> Result<(), DispatchError> {
-    let namespace = run.namespace().unwrap_or_default();
+) -> Result<Bundle, DispatchError> {
     let mut bundle = Bundle {
         last_apply: history.last_started_apply.clone(),
         tool: history.tool.clone(),
@@ -206,7 +220,54 @@ pub(super) async fn launch(
         // What is ignored as drift is not ignored where a change is planned.
         bundle.ignored_drift.clear();
     }
-    let runs: Api<TerraformRun> = Api::namespaced(context.client.clone(), &namespace);
+    Ok(bundle)
+}
+
+/// Starts a run that was made and not started, if what it was made of can still be had: the bundle that is there, or the same
+/// once more.
+pub(super) async fn launch(
+    run: &TerraformRun,
+    resolved: &Resolved,
+    history: &History,
+    context: &Context,
+) -> Result<(), DispatchError> {
+    let bundle = bundle_of(run, resolved, history, context).await?;
+    let same = bundle
+        .digest()
+        .is_ok_and(|digest| digest == run.spec.bundle_digest);
+    if same {
+        return give(run, &bundle, context).await;
+    }
+    let found = secrets(run, context)
+        .get_opt(&bundle::secret_name(&run.name_any()))
+        .await?;
+    if let Some(found) = found {
+        return begin_with(run, &found, context).await;
+    }
+    let text = "what it was to be given changed before it began";
+    end(
+        &runs(run, context),
+        run,
+        Phase::Superseded,
+        "InputsChanged",
+        text,
+        context,
+    )
+    .await
+}
+
+fn runs(run: &TerraformRun, context: &Context) -> Api<TerraformRun> {
+    Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default())
+}
+
+fn secrets(run: &TerraformRun, context: &Context) -> Api<Secret> {
+    Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default())
+}
+
+/// Stores the bundle and starts the runner; both are harmless when done already. What cannot be carried out ends the run:
+/// so it is told, counted and tried again like any failure.
+async fn give(run: &TerraformRun, bundle: &Bundle, context: &Context) -> Result<(), DispatchError> {
+    let runs = runs(run, context);
     let secret = match bundle.to_secret(&run.name_any(), &run.uid().unwrap_or_default()) {
         Ok(secret) => secret,
         Err(error) => {
@@ -214,22 +275,57 @@ pub(super) async fn launch(
             return end(&runs, run, Phase::Failed, "VarsGenerationFailed", &text, context).await;
         }
     };
-    let secrets: Api<k8s_openapi::api::core::v1::Secret> =
-        Api::namespaced(context.client.clone(), &namespace);
+    let secrets = secrets(run, context);
     match secrets.create(&PostParams::default(), &secret).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        Ok(_) => begin(run, context).await,
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            // Ours of before, or somebody's who knew the name.
+            match secrets.get_opt(&secret.name_any()).await? {
+                Some(found) => begin_with(run, &found, context).await,
+                None => Ok(()), // deleted in between: the next pass makes it
+            }
+        }
         Err(kube::Error::Api(status)) if is_refused(&status) => {
             let text = format!("cannot store what the run is given: {}", status.message);
-            return end(&runs, run, Phase::Failed, "TFExecNewFailed", &text, context).await;
+            end(&runs, run, Phase::Failed, "TFExecNewFailed", &text, context).await
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Starts the runner with the bundle that is there, if it is the run's own.
+async fn begin_with(run: &TerraformRun, found: &Secret, context: &Context) -> Result<(), DispatchError> {
+    match bundle::prove(found, run) {
+        Ok(()) => begin(run, context).await,
+        Err(error) => {
+            let text = format!("{error}; delete the Secret");
+            end(
+                &runs(run, context),
+                run,
+                Phase::Failed,
+                "TFExecNewFailed",
+                &text,
+                context,
+            )
+            .await
+        }
+    }
+}
+
+async fn begin(run: &TerraformRun, context: &Context) -> Result<(), DispatchError> {
     match context.executor.start(reference(run)).await {
         Ok(()) => Ok(()),
         Err(error) => {
             let text = error.to_string();
-            end(&runs, run, Phase::Failed, "TFExecNewFailed", &text, context).await
+            end(
+                &runs(run, context),
+                run,
+                Phase::Failed,
+                "TFExecNewFailed",
+                &text,
+                context,
+            )
+            .await
         }
     }
 }

@@ -20,7 +20,8 @@ pub(super) async fn resolve(
     context: &Context,
 ) -> Option<Resolved> {
     let missing = missing(facts);
-    match resolve::resolve_kept(stack, attempt(facts), observed.artifact.as_ref(), context).await {
+    let (runs, artifact) = (&observed.runs, observed.artifact.as_ref());
+    match resolve::resolve_kept(stack, runs, attempt(facts), artifact, context).await {
         Ok(Some(resolved)) => {
             tracing::info!(
                 missing,

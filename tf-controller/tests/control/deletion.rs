@@ -42,7 +42,7 @@ resource "terraform_data" "it" {{
 
 impl World {
     /// Names of the Secrets of which the name begins so.
-    async fn secrets(&self, beginning: &str) -> Vec<String> {
+    pub(crate) async fn secrets(&self, beginning: &str) -> Vec<String> {
         let api: Api<Secret> = self.api();
         let all = api.list(&ListParams::default()).await.unwrap().items;
         let mut names: Vec<_> = all.iter().map(ResourceExt::name_any).collect();
@@ -63,7 +63,7 @@ impl World {
         .await;
     }
 
-    async fn remove_source(&self) {
+    pub(crate) async fn remove_source(&self) {
         let api: Api<GitRepository> = self.api();
         api.delete(SOURCE, &DeleteParams::default()).await.unwrap();
     }

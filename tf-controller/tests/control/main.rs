@@ -18,6 +18,7 @@ mod double;
 mod examples;
 mod faults;
 mod foreign;
+mod forged;
 mod glass;
 mod guards;
 mod inputs;

@@ -178,6 +178,7 @@ impl World {
             .into_iter()
             .chain(self.environment.clone())
             .collect(),
+            credentials: None,
             pod: self.site.pod.clone(),
             artifact_host: self.artifact_host.clone(),
         };

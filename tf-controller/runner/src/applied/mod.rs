@@ -89,6 +89,15 @@ pub enum AppliedError {
         /// What is wrong.
         source: ChunkError,
     },
+    /// The Secrets hold something else than the run recorded, or it recorded nothing.
+    #[error(
+        "the Secrets with what run {run} applied do not hold what it recorded: they were replaced, or an older version \
+         wrote them"
+    )]
+    NotRecorded {
+        /// The run.
+        run: String,
+    },
     /// It is sealed, and cannot be opened.
     #[error("what is kept of run {run} {source}")]
     Sealed {
@@ -172,6 +181,24 @@ fn secret(
         annotations,
         data,
     )
+}
+
+/// What a run records of the Secrets that keep what it applies.
+#[must_use]
+pub fn digest_of(secrets: &[Secret]) -> String {
+    chunk::digest(secrets.iter().filter_map(|secret| secret.data.as_ref()))
+}
+
+/// Proves that the Secrets hold what the run recorded.
+///
+/// # Errors
+/// When chunks are missing, or hold something else.
+pub fn prove(secrets: &[Secret], run: &str, recorded: &str) -> Result<(), AppliedError> {
+    let chunks = whole(secrets, run)?;
+    if chunk::digest(chunks.iter().filter_map(|secret| secret.data.as_ref())) == recorded {
+        return Ok(());
+    }
+    Err(AppliedError::NotRecorded { run: run.to_owned() })
 }
 
 /// Puts together what is kept of a run of this stack, whichever other Secrets are among them.

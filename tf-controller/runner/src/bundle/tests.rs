@@ -1,5 +1,7 @@
 use super::*;
+use k8s_openapi::api::core::v1::Secret;
 use proptest::prelude::*;
+use sluice_api::run::TerraformRun;
 
 fn bundle() -> Bundle {
     Bundle {
@@ -53,7 +55,42 @@ fn what_was_stored_is_read() {
     assert_eq!(secret.metadata.name.as_deref(), Some("net-abcd-1-bundle"));
     assert_eq!(secret.immutable, Some(true));
     assert_eq!(secret.metadata.owner_references.as_ref().unwrap()[0].uid, "r-1");
-    assert_eq!(Bundle::from_secret(&secret).unwrap(), bundle());
+    assert_eq!(Bundle::of_run(&secret, &run("r-1")).unwrap(), bundle());
+}
+
+/// The run that the bundle was made for.
+fn run(uid: &str) -> TerraformRun {
+    serde_json::from_value(serde_json::json!({
+        "metadata": { "name": "net-abcd-1", "uid": uid },
+        "spec": { "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
+            "bundleDigest": bundle().digest().unwrap(),
+            "source": { "kind": "GitRepository", "name": "x", "namespace": "team" },
+            "terraform": { "name": "net", "uid": "u", "generation": 1 } }
+    }))
+    .unwrap()
+}
+
+#[test]
+fn another_secret_than_the_runs_own_is_refused_before_it_is_read() {
+    let foreign = |secret: &Secret, run: &TerraformRun| {
+        let refused = Bundle::of_run(secret, run).unwrap_err();
+        matches!(refused, BundleError::Foreign { name } if name == "net-abcd-1-bundle")
+    };
+    let secret = bundle().to_secret("net-abcd-1", "r-1").unwrap();
+    assert!(foreign(&secret, &run("r-2")), "of another run of that name");
+    assert!(foreign(&secret, &run("")), "of a run that the API has not stored");
+    let mut old = run("r-1");
+    old.spec.bundle_digest.clear();
+    assert!(foreign(&secret, &old), "of a run that names no digest");
+    let mut forged = bundle();
+    forged.variables = "{}".into();
+    assert!(foreign(
+        &forged.to_secret("net-abcd-1", "r-1").unwrap(),
+        &run("r-1")
+    ));
+    let mut garbage = secret;
+    garbage.data.as_mut().unwrap().get_mut("bundle").unwrap().0 = b"no JSON".to_vec();
+    assert!(foreign(&garbage, &run("r-1")), "not even decoded");
 }
 
 #[test]
@@ -79,7 +116,7 @@ fn foreign_forms_are_refused() {
     large.variables = "x".repeat(LIMIT);
     assert!(matches!(large.encode(), Err(BundleError::TooLarge { .. })));
     assert!(matches!(
-        Bundle::from_secret(&Secret::default()),
+        Bundle::of_run(&Secret::default(), &run("r-1")),
         Err(BundleError::Missing { .. })
     ));
 }

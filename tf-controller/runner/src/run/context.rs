@@ -63,6 +63,9 @@ pub struct Context {
     pub environment: BTreeMap<String, String>,
     /// Kubeconfig of the same API for the CLI's kubernetes backend; absent in a pod.
     pub kubeconfig: Option<PathBuf>,
+    /// Text of a kubeconfig that is good for the CLI's kubernetes backend and for nothing else. With it, nothing in the environment
+    /// of the CLI leads to the API of the run.
+    pub backend_kubeconfig: Option<String>,
     /// Who claims the run.
     pub identity: Identity,
     /// Settings.

@@ -13,6 +13,7 @@ use sluice_runtime::failure::{Failure, chain};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::backend_access;
 use super::claim::{ClaimError, claim};
 use super::context::Context;
 use super::error::RunError;
@@ -226,6 +227,7 @@ async fn prepared<'a>(
     };
     let left = Left::by(&say_lock_holder(context, reporter, &environment));
     let mut workspace = Workspace::new(found, directory, module, environment, limits, reporter, left);
-    workspace.init_arguments = surroundings::init_arguments(&bundle.surroundings);
+    let api = backend_access::write(context, bundle, &directory.root)?;
+    workspace.init_arguments = surroundings::init_arguments(&bundle.surroundings, api.as_deref());
     Ok(workspace)
 }

@@ -27,7 +27,7 @@ pub(super) async fn approved_plan(
                 id: plan.id.clone(),
                 run: plan.run.clone(),
             };
-            let loaded = stored::load(context, &name, &bundle.plan_keys).await?;
+            let loaded = stored::load(context, &name, &plan.digest, &bundle.plan_keys).await?;
             let approved: Result<PlanId, _> = plan.id.parse();
             if approved.map_or(true, |id| id.effect().as_str() != loaded.context.effect) {
                 return Err(RunError::NotExact(
@@ -48,7 +48,7 @@ pub(super) async fn approved_plan(
     }
 }
 
-/// The bundle of the run, which has to be about exactly what the run was decided for.
+/// The bundle of the run: the very bytes that its spec names, about exactly what the run was decided for.
 pub(super) async fn load_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, RunError> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.namespace);
     let name = bundle::secret_name(&context.settings.run);
@@ -57,7 +57,7 @@ pub(super) async fn load_bundle(context: &Context, run: &TerraformRun) -> Result
         doing: "read the run's bundle",
         source,
     })?;
-    let bundle = Bundle::from_secret(&secret)?;
+    let bundle = Bundle::of_run(&secret, run)?;
     let spec = &run.spec;
     let about = [
         (bundle.stack.uid == spec.terraform.uid, "Terraform object"),

@@ -65,9 +65,13 @@ pub(super) async fn keep(
     let run = run.name_any();
     let api = api(context, &bundle.stack);
     let params = PostParams::default();
-    for secret in applied::encode(&applied, &run, bundle.plan_keys.first()).map_err(RunError::Kept)? {
+    let secrets = applied::encode(&applied, &run, bundle.plan_keys.first()).map_err(RunError::Kept)?;
+    // Written before the apply begins, with the word that it does.
+    let digest = applied::digest_of(&secrets);
+    workspace.reporter.say(|status| status.applied_digest = digest);
+    for secret in secrets {
         match patiently(context.settings.patience, || api.create(&params, &secret)).await {
-            // Its name comes from its content, so one that is there is already right.
+            // Its name comes from its content: one that is there is right, or nothing is taken from it.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             created => drop(created.map_err(|source| RunError::Api {
                 doing: "keep what is applied",
@@ -110,7 +114,8 @@ pub(super) async fn unpack(
         doing: "read what was applied last",
         source,
     })?;
-    let applied = applied::decode(&list.items, &bundle.stack, &kept.run, &bundle.plan_keys);
+    let applied = applied::prove(&list.items, &kept.run, &kept.digest)
+        .and_then(|()| applied::decode(&list.items, &bundle.stack, &kept.run, &bundle.plan_keys));
     let applied = applied.map_err(RunError::Kept)?;
     let omitted = || {
         RunError::Kept(AppliedError::FilesOmitted {

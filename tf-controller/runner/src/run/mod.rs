@@ -2,6 +2,7 @@
 //! order of the steps stands in `execute` (around the directory) and `steps` (in it), and nowhere else.
 
 mod apply;
+mod backend_access;
 mod brought;
 mod claim;
 mod context;

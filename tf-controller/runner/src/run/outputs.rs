@@ -1,5 +1,7 @@
 //! Outputs of the root module into a Secret: selection and encoding (pure), then one write.
 
+mod reserved;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
@@ -58,6 +60,15 @@ pub enum OutputsError {
         "secret {name} belongs to another owner; the label {ADOPT_LABEL}: \"true\" on it allows taking it over"
     )]
     Foreign {
+        /// Name of the Secret.
+        name: String,
+    },
+    /// The Secret is a state, or one that Sluice stores something in.
+    #[error(
+        "secret {name} is, or by its name would be, a state or one of those in which Sluice keeps plans, keys and what was \
+         applied; give writeOutputsToSecret another name"
+    )]
+    Reserved {
         /// Name of the Secret.
         name: String,
     },
@@ -213,6 +224,13 @@ pub(super) async fn write(
         let held = patiently(patience, || api.get_opt(&target.name))
             .await
             .map_err(failed)?;
+        let reserved = held
+            .as_ref()
+            .map_or_else(|| reserved::is_reserved_name(&target.name), reserved::is_reserved);
+        if reserved {
+            let name = target.name.clone();
+            return Err(OutputsError::Reserved { name });
+        }
         let answer = match held {
             None => {
                 let secret = fresh(target, stack, data.clone());

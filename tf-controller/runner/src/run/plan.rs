@@ -208,9 +208,10 @@ pub(super) async fn keep(
     } else {
         format!("{}\n\n{human}", lasting::CAUTION)
     };
+    let mut digest = String::new();
     if planned.has_changes {
         let plan = to_store(bundle, workspace, run, planned)?;
-        stored::save(context, &plan, &name, bundle.plan_keys.first()).await?;
+        digest = stored::save(context, &plan, &name, bundle.plan_keys.first()).await?;
     }
     let secrets = workspace.reporter.secrets().clone();
     publish_readable(context, bundle, planned, (&human, &secrets), &name).await?;
@@ -220,6 +221,7 @@ pub(super) async fn keep(
         if planned.has_changes {
             status.effect_digest = planned.digest.to_string();
             status.plan_id.clone_from(&name.id);
+            status.plan_digest = digest;
         }
         status.changes = summary.counts.short();
         status.summary = Some(summary.counts);

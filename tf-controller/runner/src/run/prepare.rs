@@ -122,7 +122,14 @@ pub(super) fn command_environment(
         });
     }
     let mut all = environment::compose(context.environment.clone(), &bundle.environment);
-    if let Some(kubeconfig) = &context.kubeconfig {
+    if context.backend_kubeconfig.is_some() {
+        // The user's own, for providers: the backend is told elsewhere, and what it is told there wins.
+        for name in ["KUBE_CONFIG_PATH", "KUBE_CONFIG_PATHS"] {
+            if let Some(value) = context.environment.get(name) {
+                all.entry(name.to_owned()).or_insert_with(|| value.clone());
+            }
+        }
+    } else if let Some(kubeconfig) = &context.kubeconfig {
         all.entry("KUBE_CONFIG_PATH".to_owned())
             .or_insert_with(|| kubeconfig.display().to_string());
     }

@@ -18,13 +18,14 @@ fn secrets(context: &Context, stack: &Stack) -> Api<Secret> {
     Api::namespaced(context.client.clone(), &stack.namespace)
 }
 
-/// Creates a plan's Secrets. Their names come from their content, so one that is there is already right.
+/// Creates a plan's Secrets, and gives the digest that counts for them. Their names come from their content: one that is there
+/// is right, or no plan is loaded from it.
 pub(super) async fn save(
     context: &Context,
     plan: &StoredPlan,
     name: &PlanName,
     key: Option<&PlanKey>,
-) -> Result<(), RunError> {
+) -> Result<String, RunError> {
     let chunks = store::encode(plan, name, key).map_err(RunError::Save)?;
     let api = secrets(context, &name.stack);
     let params = PostParams::default();
@@ -38,13 +39,14 @@ pub(super) async fn save(
             })?),
         }
     }
-    Ok(())
+    Ok(store::digest_of(&chunks))
 }
 
-/// Loads the plan that a run made. Chunks of other plans, which may be as large, are not fetched.
+/// Loads the plan that a run made and whose digest it recorded. Chunks of other plans, which may be as large, are not fetched.
 pub(super) async fn load(
     context: &Context,
     name: &PlanName,
+    recorded: &str,
     keys: &[PlanKey],
 ) -> Result<StoredPlan, RunError> {
     let api = secrets(context, &name.stack);
@@ -65,6 +67,7 @@ pub(super) async fn load(
             );
         }
     }
+    store::prove(&chunks, name, recorded).map_err(RunError::Load)?;
     store::decode(&chunks, name, keys).map_err(RunError::Load)
 }
 

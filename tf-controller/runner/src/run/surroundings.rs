@@ -9,6 +9,7 @@ use std::path::{Component, Path};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::backend_access;
 use super::error::RunError;
 use super::workdir::Home;
 use crate::bundle::Surroundings;
@@ -53,10 +54,14 @@ pub(super) fn environment(
 
 /// The value of `TF_CLI_ARGS_init`. The arguments hold credentials: everybody on a machine can read the words of a
 /// command line, but nobody the environment of another's process.
-pub(super) fn init_arguments(given: &Surroundings) -> Option<String> {
+/// `api` is the kubeconfig of a kubernetes backend.
+pub(super) fn init_arguments(given: &Surroundings, api: Option<&Path>) -> Option<String> {
+    let api = api.map(|path| (backend_access::ARGUMENT.to_owned(), path.display().to_string()));
     let words: Vec<_> = given
         .backend_arguments
-        .iter()
+        .clone()
+        .into_iter()
+        .chain(api)
         .map(|(name, value)| quoted(&format!("-backend-config={name}={value}")))
         .collect();
     (!words.is_empty()).then(|| words.join(" "))
@@ -154,10 +159,10 @@ mod tests {
             ..Surroundings::default()
         };
         assert_eq!(
-            init_arguments(&given).unwrap(),
+            init_arguments(&given, None).unwrap(),
             "'-backend-config=a=' '-backend-config=b=it'\\''s $HOME'"
         );
-        assert_eq!(init_arguments(&Surroundings::default()), None);
+        assert_eq!(init_arguments(&Surroundings::default(), None), None);
     }
 
     proptest! {

@@ -155,7 +155,7 @@ async fn a_bundle_about_other_inputs_supersedes_the_run() {
     let run = world.run(apply).await;
     assert_eq!(ending(&run), "Superseded Superseded");
     let mut unknown = Wish::apply(&planned);
-    unknown.plan = Some((status(&planned).plan_id, "another-run".into()));
+    unknown.plan = Some((status(&planned).plan_id, "another-run".into(), String::new()));
     let run = world.run(unknown).await;
     assert_eq!(ending(&run), "Failed TFExecApplyFailed");
     assert!(status(&run).message.contains("no plan secrets found"));
@@ -185,6 +185,62 @@ async fn outputs_do_not_overwrite_a_foreign_secret() {
         world.secret("theirs").await.unwrap().get("x").map(String::as_str),
         Some("mine")
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outputs_are_not_written_over_states_nor_over_what_is_stored() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", "output \"x\" { value = \"mine\" }")]);
+    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    let adopt = "infra.contrib.fluxcd.io/adopt";
+    for (name, labels) in [
+        (
+            "state-of-another",
+            json!({ "tfstate": "true", "tfstateSecretSuffix": "other", adopt: "true" }),
+        ),
+        ("plan", json!({ "infra.contrib.fluxcd.io/plan-name": "other" })),
+        ("applied", json!({ "infra.sluice.dev/applied": "other" })),
+        ("errored", json!({ "infra.sluice.dev/errored-state": "other" })),
+        ("key", json!({ "infra.sluice.dev/terraform": "other" })),
+    ] {
+        let secret =
+            json!({ "metadata": { "name": name, "labels": labels }, "stringData": { "x": "theirs" } });
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        secrets.create(&PostParams::default(), &secret).await.unwrap();
+        let run = world
+            .run(Wish::plan_and_apply().with(json!({ "outputs": { "name": name } })))
+            .await;
+        assert_eq!(
+            ending(&run),
+            "Failed OutputsWritingFailed",
+            "{name}: {:?}",
+            run.status
+        );
+        assert_eq!(world.secret(name).await.unwrap()["x"], "theirs");
+    }
+    for name in [
+        "tfstate-default-other",
+        "tfplan-default-other",
+        "other-sluice-key",
+        "tfstate-default-net",
+    ] {
+        let before = world.secret(name).await;
+        let run = world
+            .run(Wish::plan_and_apply().with(json!({ "outputs": { "name": name } })))
+            .await;
+        assert_eq!(
+            ending(&run),
+            "Failed OutputsWritingFailed",
+            "{name}: {:?}",
+            run.status
+        );
+        assert!(
+            status(&run)
+                .message
+                .contains("give writeOutputsToSecret another name")
+        );
+        assert_eq!(world.secret(name).await, before, "{name}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

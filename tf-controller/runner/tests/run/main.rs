@@ -6,10 +6,12 @@
     reason = "a fixture that cannot be made fails its test"
 )]
 
+mod access;
 mod artifacts;
 mod backends;
 mod brought;
 mod faults;
+mod forged;
 mod glass;
 mod interruptions;
 mod locks;

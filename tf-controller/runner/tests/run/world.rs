@@ -44,7 +44,8 @@ pub(crate) struct World {
 pub(crate) struct Wish {
     pub(crate) action: &'static str,
     pub(crate) destroy: bool,
-    pub(crate) plan: Option<(String, String)>,
+    /// Id of the plan, the run that made it, and what that run recorded of it.
+    pub(crate) plan: Option<(String, String, String)>,
     pub(crate) trigger: &'static str,
     /// Members that replace those of the bundle.
     pub(crate) bundle: Value,
@@ -69,10 +70,11 @@ impl Wish {
     }
 
     pub(crate) fn apply(planned: &TerraformRun) -> Self {
-        let id = planned.status.as_ref().unwrap().plan_id.clone();
+        let made = planned.status.as_ref().unwrap();
+        let (id, digest) = (made.plan_id.clone(), made.plan_digest.clone());
         Self {
             action: "Apply",
-            plan: Some((id, planned.name_any())),
+            plan: Some((id, planned.name_any(), digest)),
             trigger: "Approval",
             ..Self::plan()
         }
@@ -251,22 +253,23 @@ impl World {
         let bytes = self.artifacts.current.lock().unwrap().clone();
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(&bytes)));
         let bundle = self.bundle(&digest, &wish.bundle);
-        if let Some((id, _)) = &wish.plan {
+        if let Some((id, ..)) = &wish.plan {
             self.approve(id).await;
         }
         let generation = self.wants_destroy(wish.destroy).await;
         let mut spec = json!({
             "action": wish.action, "attempt": 1, "deadline": deadline, "destroy": wish.destroy, "trigger": wish.trigger,
-            "inputsDigest": bundle.inputs_digest,
+            "inputsDigest": bundle.inputs_digest, "bundleDigest": bundle.digest().unwrap(),
             "source": { "kind": "GitRepository", "name": "source", "namespace": NAMESPACE, "digest": digest,
                         "revision": bundle.artifact.revision, "url": bundle.artifact.url },
             "terraform": { "name": STACK, "uid": self.uid, "generation": generation }
         });
-        if let Some((id, run)) = wish.plan {
-            spec["plan"] = json!({ "id": id, "run": run });
+        if let Some((id, run, digest)) = wish.plan {
+            spec["plan"] = json!({ "id": id, "run": run, "digest": digest });
         }
         let run: TerraformRun = serde_json::from_value(json!({
-            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun", "metadata": { "name": name }, "spec": spec
+            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun", "spec": spec,
+            "metadata": { "name": name, "labels": { "infra.sluice.dev/terraform": STACK } }
         }))
         .unwrap();
         let runs: Api<TerraformRun> = Api::namespaced(self.client(), NAMESPACE);
@@ -315,6 +318,7 @@ impl World {
             identity: Identity::of_this_process(None, &environment),
             environment,
             kubeconfig: Some(self.kubeconfig.clone()),
+            backend_kubeconfig: None,
             settings: Settings {
                 work_root: Some(self.dir.path().join("work")),
                 directory_wait: Duration::from_secs(20),

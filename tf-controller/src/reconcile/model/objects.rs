@@ -107,7 +107,9 @@ pub(super) fn terraform_run(run: &Run) -> TerraformRun {
         destroy: run.destroy,
         inputs_digest: digest(run.inputs),
         lock_identifier: String::new(),
+        bundle_digest: String::new(),
         plan: run.plan.as_ref().map(|(effect, from)| PlanSource {
+            digest: String::new(),
             id: id(*effect),
             run: run_name(NAME, UID, (*from).into()),
         }),

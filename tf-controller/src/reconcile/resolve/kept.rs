@@ -5,17 +5,27 @@ use super::{Context, ResolveError, Resolved, held, plan_keys, tool};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, ResourceExt, api::ListParams};
-use sluice_api::{source::Artifact, terraform::Terraform};
+use sluice_api::{run::TerraformRun, source::Artifact, terraform::Terraform};
 use sluice_tf_runner::{
     applied::{self, AppliedError},
     bundle::{Kept, PlanKey, Stack},
 };
 use std::collections::BTreeSet;
 
-/// What is kept of the newest apply; where several are kept, because the newest did not end well, each attempt takes the
+/// The digest that a run of this stack recorded of what it applied; nothing where it recorded none.
+fn recorded<'r>(runs: &'r [TerraformRun], name: &str) -> Option<&'r str> {
+    let run = runs
+        .iter()
+        .find(|run| run.metadata.name.as_deref() == Some(name))?;
+    let digest = run.status.as_ref()?.applied_digest.as_str();
+    Some(digest).filter(|digest| !digest.is_empty())
+}
+
+/// What is kept of the newest apply, as the stack's `runs` recorded it; where several are kept, because the newest did not end well, each attempt takes the
 /// next. `Ok(None)`: nothing is kept. `artifact` stands in for files that were too large to be kept.
 pub(in crate::reconcile) async fn resolve(
     stack: &Terraform,
+    ended: &[TerraformRun],
     attempt: u32,
     artifact: Option<&Artifact>,
     context: &Context,
@@ -31,6 +41,10 @@ pub(in crate::reconcile) async fn resolve(
     if runs.is_empty() {
         return Ok(None);
     }
+    // Who may write Secrets may write more of them, under the names of runs that never were.
+    if runs.iter().any(|run| recorded(ended, run).is_some()) {
+        runs.retain(|run| recorded(ended, run).is_some());
+    }
     let of = Stack {
         namespace: stack.namespace().unwrap_or_default(),
         name: stack.name_any(),
@@ -41,7 +55,10 @@ pub(in crate::reconcile) async fn resolve(
     runs.rotate_left(turn);
     let mut failure = None;
     for run in runs {
-        match resolved(&list.items, (&of, &run), &keys, artifact) {
+        let digest = recorded(ended, &run).unwrap_or_default();
+        let proved = applied::prove(&list.items, &run, digest);
+        let found = proved.and_then(|()| resolved(&list.items, (&of, &run), (&keys, digest), artifact));
+        match found {
             Ok(mut resolved) => {
                 resolved.bundle.plan_keys = keys;
                 // What the spec says now, where that is installed; the version of then may be gone.
@@ -59,7 +76,7 @@ pub(in crate::reconcile) async fn resolve(
 fn resolved(
     secrets: &[Secret],
     (stack, run): (&Stack, &str),
-    keys: &[PlanKey],
+    (keys, digest): (&[PlanKey], &str),
     artifact: Option<&Artifact>,
 ) -> Result<Resolved, AppliedError> {
     let applied = applied::decode(secrets, stack, run, keys)?;
@@ -67,7 +84,10 @@ fn resolved(
     // The lock file that is kept says which providers; newer ones may know nothing of this state.
     bundle.options.upgrade_on_init = false;
     if applied.files.is_some() || applied.inputs.shared_files.is_some() {
-        bundle.kept = Some(Kept { run: run.to_owned() });
+        bundle.kept = Some(Kept {
+            run: run.to_owned(),
+            digest: digest.to_owned(),
+        });
     } else {
         let omitted = || AppliedError::FilesOmitted { run: run.to_owned() };
         bundle.artifact = super::artifact_of(artifact.ok_or_else(omitted)?);

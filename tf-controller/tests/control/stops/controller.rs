@@ -36,6 +36,7 @@ pub(crate) async fn control(orders: &str) {
         root: orders.folder.join("runs"),
         tools: None,
         environment: orders.environment,
+        credentials: None,
         pod: None,
         artifact_host: None,
     };

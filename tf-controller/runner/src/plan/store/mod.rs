@@ -186,6 +186,17 @@ pub enum StoreError {
         /// What is wrong.
         source: ChunkError,
     },
+    /// They hold another plan than the run that made it recorded, or it recorded none.
+    #[error(
+        "the Secrets of plan {id} do not hold what the run {run} recorded of it: they were replaced, or an older version \
+         made the plan; nothing was applied, a new plan is needed"
+    )]
+    NotRecorded {
+        /// The plan id.
+        id: String,
+        /// The run that made it.
+        run: String,
+    },
     /// What they hold is not what is written.
     #[error("the stored plan is not understood")]
     Malformed,
@@ -268,6 +279,28 @@ fn secrets(
         )
     };
     pieces.into_iter().enumerate().map(secret).collect()
+}
+
+/// What a run records of the Secrets of its plan.
+#[must_use]
+pub fn digest_of(secrets: &[Secret]) -> String {
+    chunk::digest(secrets.iter().filter_map(|secret| secret.data.as_ref()))
+}
+
+/// Proves that the Secrets hold the plan that is on record. What they say of themselves counts for nothing: who may write
+/// Secrets can write any of it.
+///
+/// # Errors
+/// When chunks are missing, or hold another plan.
+pub fn prove(secrets: &[Secret], name: &PlanName, recorded: &str) -> Result<(), StoreError> {
+    let chunks = whole(secrets, name)?;
+    if chunk::digest(chunks.iter().filter_map(|secret| secret.data.as_ref())) == recorded {
+        return Ok(());
+    }
+    Err(StoreError::NotRecorded {
+        id: name.id.clone(),
+        run: name.run.clone(),
+    })
 }
 
 /// Puts a plan together out of the stack's plan Secrets, whichever others are among them.

@@ -80,6 +80,7 @@ fn context() -> Context {
         fetcher: sluice_runtime::artifact::Fetcher::new(client),
         environment: BTreeMap::new(),
         kubeconfig: None,
+        backend_kubeconfig: None,
         identity: super::super::Identity::of_this_process(None, &BTreeMap::new()),
         settings: super::super::Settings::new("team", "net-1"),
     }
