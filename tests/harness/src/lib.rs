@@ -3,6 +3,7 @@
 //! Nothing here imports a controller, so every crate of the workspace may use it in its tests. Whatever is started
 //! listens on loopback at a port the kernel chose, and ends with the value that started it.
 
+pub mod canary;
 pub mod cli;
 pub mod closed;
 pub mod cluster;

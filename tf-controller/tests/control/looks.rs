@@ -127,6 +127,25 @@ impl World {
         events.iter().map(text).collect()
     }
 
+    /// Waits for an event of an object whose name contains this: events are posted behind what they tell of.
+    pub(crate) async fn event_of(&self, part: &str) {
+        let api: Api<Event> = self.api();
+        let looking = async {
+            loop {
+                let events = api.list(&ListParams::default()).await.unwrap().items;
+                let mut names = events
+                    .iter()
+                    .filter_map(|event| event.involved_object.name.as_ref());
+                if names.any(|name| name.contains(part)) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let told = tokio::time::timeout(DEADLINE, looking).await;
+        assert!(told.is_ok(), "no event of {part}");
+    }
+
     /// Waits for an event of this reason.
     pub(crate) async fn event(&self, name: &str, wanted: &str) {
         let looking = async {

@@ -1,7 +1,7 @@
 //! The other ways in: environment, mapped files, backend arguments, the CLI's configuration, what a provider says at each step,
 //! what services answer.
 
-use super::{Canaries, log, nothing_found};
+use super::{Canaries, Shipped, nothing_found};
 use crate::looks::condition;
 use crate::world::World;
 use serde_json::{Value, json};
@@ -9,6 +9,9 @@ use sluice_harness::trial::Trial;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
+const NET: &str = "net-seen-by-anybody-4e19";
+const BACKEND_STACK: &str = "backend-seen-by-anybody-4e19";
+const ASKING: &str = "asking-seen-by-anybody-4e19";
 const FROM_KEY: &str = "canary-of-a-key-3a1e";
 const FROM_ALL: &str = "canary-of-all-keys-81fd";
 const MACHINE: &str = "canary-of-the-machine-e0c4";
@@ -113,54 +116,53 @@ fn spec(health: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_other_way_in_leads_out_either() {
-    log();
     let trial = Trial::create().unwrap();
     let mut world = World::in_a_file().await;
     let machine = ("MACHINE_PASSWORD".to_owned(), MACHINE.to_owned());
     world.environment.extend([machine]);
-    world.start(3).await;
+    let shipped = Shipped::start(&world).await;
     secrets(&world, &trial).await;
     world.commit("a", &[("main.tf", &module(&trial))]).await;
     let health = service("503 Away", ANSWER);
-    Box::pin(before_there_is_a_plan(&world, &health)).await;
-    Box::pin(while_it_is_made(&world, &trial, &health)).await;
-    Box::pin(what_the_state_holds(&world, &trial)).await;
+    Box::pin(before_there_is_a_plan(&world, &shipped, &health)).await;
+    Box::pin(while_it_is_made(&world, &shipped, &trial, &health)).await;
+    Box::pin(what_the_state_holds(&world, &shipped, &trial)).await;
 }
 
 /// What cannot even be initialized, and what a service lets not pass.
-async fn before_there_is_a_plan(world: &World, health: &str) {
+async fn before_there_is_a_plan(world: &World, shipped: &Shipped, health: &str) {
     let backend = json!({ "backendConfig": { "customConfiguration": "backend \"http\" {}" }, "retryInterval": "1h",
         "vars": [{ "name": "key", "value": "x" }, { "name": "content", "value": "x" }], "cliConfigSecretRef": { "name": "cli" },
         "backendConfigsFrom": [{ "kind": "Secret", "name": "place" }] });
-    world.stack("backend", backend).await;
-    shows(world, "backend", "False TFExec", "(sensitive)").await;
+    world.stack(BACKEND_STACK, backend).await;
+    shows(world, BACKEND_STACK, "False TFExec", "(sensitive)").await;
     let hook = service("200 OK", "{\"passed\":\"canary-of-an-answer-44a8\"}");
     let mut asking = spec(health);
     asking["webhooks"] = json!([{ "stage": "post-planning", "url": format!("http://{hook}/?token={LITERAL}"),
         "payloadType": "SpecAndPlan", "testExpression": "${{ .passed }}", "errorMessageTemplate": "no" }]);
     asking["writeOutputsToSecret"] = Value::Null;
-    world.stack("asking", asking).await;
-    world.ready("asking", "False PostPlanningWebhookFailed").await;
-    nothing_found(world, CANARIES, "not even planned").await;
+    world.stack(ASKING, asking).await;
+    world.ready(ASKING, "False PostPlanningWebhookFailed").await;
+    nothing_found(world, shipped, CANARIES, &[], "not even planned").await;
 }
 
 /// A provider that tells what its environment held, then a service that is not there.
-async fn while_it_is_made(world: &World, trial: &Trial, health: &str) {
+async fn while_it_is_made(world: &World, shipped: &Shipped, trial: &Trial, health: &str) {
     trial
         .order(&json!({ "steps": { "create": { "fail": "refused {environment}" } } }))
         .unwrap();
-    world.stack("net", spec(health)).await;
-    shows(world, "net", "False TFExecApplyFailed", "refused (sensitive)").await;
-    nothing_found(world, CANARIES, "failed to apply").await;
+    world.stack(NET, spec(health)).await;
+    shows(world, NET, "False TFExecApplyFailed", "refused (sensitive)").await;
+    nothing_found(world, shipped, CANARIES, &[], "failed to apply").await;
     trial.order(&json!({ "secret": MADE })).unwrap();
-    world.request("net", "again").await;
-    shows(world, "net", "False HealthChecksFailed", "?key=(sensitive)").await;
+    world.request(NET, "again").await;
+    shows(world, NET, "False HealthChecksFailed", "?key=(sensitive)").await;
     assert_eq!(world.value("out", "secret").await.as_deref(), Some(MADE));
-    nothing_found(world, CANARIES, "applied").await;
+    nothing_found(world, shipped, CANARIES, &[], "applied").await;
 }
 
 /// A provider that tells what the state holds: while it reads, plans, updates and deletes.
-async fn what_the_state_holds(world: &World, trial: &Trial) {
+async fn what_the_state_holds(world: &World, shipped: &Shipped, trial: &Trial) {
     for (step, says) in [
         ("read", "unreadable {secret}"),
         ("plan", "unplannable {secret}"),
@@ -172,23 +174,23 @@ async fn what_the_state_holds(world: &World, trial: &Trial) {
         let reason = match step {
             "update" => {
                 let other = json!({ "vars": [{ "name": "content", "value": "two" }] });
-                world.edit("net", other).await;
+                world.edit(NET, other).await;
                 "False TFExecApplyFailed"
             }
             "delete" => {
                 let edit = json!({ "destroyResourcesOnDeletion": true, "healthChecks": null });
-                world.edit("net", edit).await;
-                world.delete("net").await;
+                world.edit(NET, edit).await;
+                world.delete(NET).await;
                 "False "
             }
             _ => {
-                world.request("net", step).await;
+                world.request(NET, step).await;
                 "False "
             }
         };
         let told = says.replace("{secret}", "(sensitive)");
-        shows(world, "net", reason, &told).await;
-        nothing_found(world, CANARIES, step).await;
+        shows(world, NET, reason, &told).await;
+        nothing_found(world, shipped, CANARIES, &[], step).await;
     }
 }
 

@@ -1,11 +1,12 @@
 //! What becomes configuration or a variable on a detour: `values` with what they read, `valueFrom`, a module that is rendered of
 //! secrets, which the CLI quotes when it does not like it.
 
-use super::{Canaries, log, nothing_found};
+use super::{Canaries, Shipped, nothing_found};
 use crate::looks::{condition, pending};
 use crate::world::World;
 use serde_json::{Value, json};
 
+const STACK: &str = "net-seen-by-anybody-4e19";
 const READ: &str = "canary-read-by-values-31d7";
 const TYPED: &str = "canary-in-a-typed-value-8c40";
 const FROM_KEY: &str = "canary-of-value-from-b2f9";
@@ -31,7 +32,7 @@ resource "terraform_data" "it" {{
 }
 
 /// Code that the CLI refuses, with the line in its words, and a template that cannot be rendered.
-async fn refused(world: &World, spec: &Value) {
+async fn refused(world: &World, shipped: &Shipped, spec: &Value) {
     for (mark, last, reason) in [
         (
             "a",
@@ -47,11 +48,11 @@ async fn refused(world: &World, spec: &Value) {
     ] {
         world.commit(mark, &[("main.tf.tpl", &module(last))]).await;
         if mark == "a" {
-            world.stack("net", spec.clone()).await;
+            world.stack(STACK, spec.clone()).await;
         }
         let revision = format!("main@sha1:{}", mark.repeat(40));
         world
-            .until("net", last, |stack| {
+            .until(STACK, last, |stack| {
                 let tried = stack
                     .status
                     .as_ref()
@@ -59,14 +60,14 @@ async fn refused(world: &World, spec: &Value) {
                 tried.as_ref() == Some(&revision) && condition(stack, "Ready").starts_with(reason)
             })
             .await;
-        nothing_found(world, CANARIES, last).await;
+        nothing_found(world, shipped, CANARIES, &[], last).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_rendered_of_secrets_is_not_quoted() {
-    log();
-    let world = World::new().await;
+    let world = World::without_controller().await;
+    let shipped = Shipped::start(&world).await;
     let users = format!("[\"{TYPED}\"]");
     let outputs = [
         ("password", READ),
@@ -82,18 +83,18 @@ async fn what_is_rendered_of_secrets_is_not_quoted() {
         "values": { "login": "me:${{ .net.password }}", "users": "${{ range .net.users }}${{ . }}${{ end }}" },
         "vars": [{ "name": "token", "valueFrom": key }], "varsFrom": [{ "kind": "Secret", "name": "names" }] });
 
-    Box::pin(refused(&world, &spec)).await;
+    Box::pin(refused(&world, &shipped, &spec)).await;
     world
         .commit("d", &[("main.tf.tpl", &module("output \"none\" { value = 1 }"))])
         .await;
-    let waiting = world.ready("net", "Unknown TerraformPlannedWithChanges").await;
-    nothing_found(&world, CANARIES, "planned").await;
+    let waiting = world.ready(STACK, "Unknown TerraformPlannedWithChanges").await;
+    nothing_found(&world, &shipped, CANARIES, &[], "planned").await;
     world
-        .edit("net", json!({ "approvePlan": pending(&waiting) }))
+        .edit(STACK, json!({ "approvePlan": pending(&waiting) }))
         .await;
-    world.ready("net", "True TerraformAppliedSucceed").await;
-    nothing_found(&world, CANARIES, "applied").await;
-    let state = world.state("net").await;
+    world.ready(STACK, "True TerraformAppliedSucceed").await;
+    nothing_found(&world, &shipped, CANARIES, &[], "applied").await;
+    let state = world.state(STACK).await;
     assert!(
         CANARIES.hidden.iter().all(|canary| state.contains(canary)),
         "they were given"
@@ -102,10 +103,10 @@ async fn what_is_rendered_of_secrets_is_not_quoted() {
     // A value that does not fit into its text.
     world
         .edit(
-            "net",
+            STACK,
             json!({ "values": { "login": "${{ index .net.password 99 }}", "users": "" } }),
         )
         .await;
-    world.ready("net", "False VarsGenerationFailed").await;
-    nothing_found(&world, CANARIES, "a template that fails").await;
+    world.ready(STACK, "False VarsGenerationFailed").await;
+    nothing_found(&world, &shipped, CANARIES, &[], "a template that fails").await;
 }
