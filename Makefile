@@ -71,6 +71,11 @@ vectors: ## The examples of docs/plan-id.md, and the vectors that Go made, are w
 doctor: ## Say which programs are there, which are missing, and what to install
 	@sh tests/doctor.sh
 
+.PHONY: nightly
+nightly: tools ## What takes long: the real CLI asked about all 500 trees of the closure's soundness suite
+	@cli=$$(SLUICE_CLI=$(SLUICE_CLI) $(TARGET)/debug/harness-cli); echo "== All trees, with $$cli"
+	SLUICE_TREES=500 $(CARGO) test --locked --workspace --lib whenever_the_real_cli_yields -- --nocapture
+
 # One build of everything: whatever runs afterwards finds its dependencies compiled.
 .PHONY: build
 build: ## Build all crates, programs and tests

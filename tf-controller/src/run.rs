@@ -4,7 +4,9 @@ use crate::{
     definitions,
     executor::{Executor, RunRef},
     inputs::{DefaultBackend, Place, SecretPlace, reads},
-    reconcile::{Artifacts, Context, Pulses, Spent, Stacks, in_order, neighbours, stack_of, version},
+    reconcile::{
+        Artifacts, Context, Following, Pulses, Spent, Stacks, in_order, neighbours, stack_of, version,
+    },
     runs,
     schedule::{Limits, Places},
     sources::{self, Known},
@@ -212,6 +214,7 @@ fn context(
         recorder: options.settings.recorder.clone(),
         spent: Spent::default(),
         pulses: Pulses::new(options.run_silence),
+        following: Following::default(),
         tools: options.tools.clone(),
         artifacts: Artifacts::new(fetcher, options.scratch.clone(), stop.clone())?,
         places,

@@ -9,7 +9,7 @@ mod status;
 pub use effects::PlanEffects;
 pub use spec::{Action, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec, Trigger};
 pub use status::{
-    Change, ChangeSummary, Claim, Health, LockInfo, Phase, RunSpan, RunStatusLimit, RunStep,
+    Change, ChangeSummary, Claim, Health, LockInfo, ModuleReads, Phase, RunSpan, RunStatusLimit, RunStep,
     TerraformRunStatus, Tool,
 };
 

@@ -100,6 +100,9 @@ pub struct TerraformRunStatus {
     /// The outcome in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// What the modules that init downloaded may read of the artifact. Absent: init has not ended well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module_reads: Option<ModuleReads>,
     /// Names of the outputs, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
@@ -133,6 +136,18 @@ pub struct TerraformRunStatus {
     /// The CLI that was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<Tool>,
+}
+
+/// What downloaded modules may read of the artifact.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ModuleReads {
+    /// The module, its file and what stands there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// They may read files outside of the stack's directory: each commit counts for the stack.
+    #[serde(default)]
+    pub whole_artifact: bool,
 }
 
 /// How far a run is.

@@ -14,6 +14,7 @@ pub mod plan;
 pub mod process_lock;
 mod removal;
 pub mod run;
+pub mod scan;
 pub mod seal;
 pub mod secrets;
 pub mod template;

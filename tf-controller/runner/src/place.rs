@@ -20,6 +20,25 @@ pub fn below(path: &str) -> PathBuf {
     clean
 }
 
+/// `path` seen from `folder`, without `.` and `..`; `None` when it leaves the root.
+#[must_use]
+pub fn inside(folder: &Path, path: &str) -> Option<PathBuf> {
+    let mut clean = folder.to_owned();
+    for component in Path::new(path.trim_start_matches('/')).components() {
+        match component {
+            Component::Normal(name) => clean.push(name),
+            Component::CurDir => {}
+            Component::ParentDir => {
+                if !clean.pop() {
+                    return None;
+                }
+            }
+            Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(clean)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

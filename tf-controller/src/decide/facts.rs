@@ -1,6 +1,6 @@
 //! What the decision is given: plain values, gathered by `reconcile::observe` and `reconcile::resolve`.
 
-use super::{Phase, RetryPolicy};
+use super::{InputRuns, Phase, RetryPolicy};
 use jiff::{SignedDuration, Timestamp};
 pub use sluice_api::run::{Action as RunAction, Health, Trigger};
 
@@ -153,6 +153,8 @@ pub enum SourceFact {
     Denied(String),
     /// The API server did not answer.
     Unreachable(String),
+    /// Not looked at: a run in progress is followed, whatever becomes of its source.
+    NotRead,
 }
 
 /// The digest of everything a plan depends on.
@@ -193,6 +195,10 @@ pub struct History {
     pub lock: Option<String>,
     /// What the newest health checks came to.
     pub health: Option<Health>,
+    /// The runs in a row that nothing but changed inputs caused.
+    pub input_runs: Option<InputRuns>,
+    /// Modules that the newest run downloaded may read the whole artifact.
+    pub reads_artifact: bool,
     /// Outputs were written to a Secret that is not there any more.
     pub outputs_gone: bool,
     /// One more than the highest sequence in any run's name.
@@ -229,6 +235,8 @@ pub struct RunFact {
     pub generation: i64,
     /// Its inputs digest.
     pub inputs: String,
+    /// The digest of the artifact that it was made of.
+    pub source: String,
     /// How often the same was tried, this one counted.
     pub attempt: u32,
     /// How it ended, or that it has not.

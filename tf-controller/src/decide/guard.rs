@@ -46,6 +46,8 @@ guards! {
     NotAuto,
     /// A fresh run of a `planOnly` stack does not apply.
     PlanOnlyPlans,
+    /// Runs that nothing but changed inputs causes keep a pause.
+    InputPause,
     /// What failed is tried again.
     Failure,
     /// A retry waits for its time.

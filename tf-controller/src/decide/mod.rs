@@ -9,6 +9,7 @@ mod aside;
 mod facts;
 mod guard;
 mod order;
+mod pause;
 mod phase;
 mod retry;
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub use facts::{
 pub(crate) use guard::{Guard, guard};
 #[cfg(test)]
 pub(crate) use guard::{left_out, without};
+pub use pause::InputRuns;
 pub use phase::Phase;
 pub use retry::{RetryPolicy, Strategy};
 #[cfg(test)]
@@ -78,6 +80,8 @@ pub enum Rest {
         /// When the stack is looked at again; `None`: on a change only.
         again: Option<Timestamp>,
     },
+    /// The inputs changed again and again with no commit and no edit; the next run follows then.
+    InputPause(Timestamp),
     /// The last run failed; another attempt follows.
     RetryAt(Timestamp),
     /// As many attempts as `remediation.retries` allows have failed.
@@ -142,6 +146,9 @@ fn wanted(facts: &Facts, inputs: &str) -> Step {
     if guard(Guard::InputsChanged, last.inputs != inputs)
         || guard(Guard::DestroySwitched, last.destroy != facts.policy.destroy)
     {
+        if let Some(until) = paused(facts, last, inputs) {
+            return Step::Rest(Rest::InputPause(until));
+        }
         let trigger = if last.generation == facts.generation {
             Trigger::Revision
         } else {
@@ -174,6 +181,17 @@ fn wanted(facts: &Facts, inputs: &str) -> Step {
         return Step::Rest(Rest::Steady(due));
     }
     start(facts, RunAction::Plan, Trigger::Interval, 1)
+}
+
+/// Until when a run waits that nothing but changed inputs causes.
+fn paused(facts: &Facts, last: &RunFact, inputs: &str) -> Option<Timestamp> {
+    let SourceFact::Found { digest, .. } = &facts.source else {
+        return None;
+    };
+    let edited = last.generation != facts.generation || last.destroy != facts.policy.destroy;
+    let by_inputs = last.inputs != inputs && !edited && last.source == *digest && facts.request.is_none();
+    let until = facts.history.input_runs.filter(|_| by_inputs)?.until();
+    guard(Guard::InputPause, facts.now < until).then_some(until)
 }
 
 /// A stored plan with changes waits.

@@ -2,6 +2,9 @@
 
 use jiff::SignedDuration;
 
+/// The shortest wait before another try, whatever the spec says.
+const SHORTEST: SignedDuration = SignedDuration::from_secs(1);
+
 /// How the delay grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
@@ -25,7 +28,7 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait after the failure of the `attempt`-th try (1 = the first). Never longer than `longest`, never negative.
+    /// The wait after the failure of the `attempt`-th try (1 = the first). Never longer than `longest`, and at least a second.
     #[must_use]
     pub fn delay(&self, attempt: u32) -> SignedDuration {
         let exponent = match self.strategy {
@@ -34,11 +37,11 @@ impl RetryPolicy {
         };
         let factor = 1_i32.checked_shl(exponent).unwrap_or(i32::MAX);
         let delay = self.interval.checked_mul(factor).unwrap_or(self.longest);
-        if self.strategy == Strategy::Exponential {
-            delay.min(self.longest)
-        } else {
-            delay
-        }
+        let delay = match self.strategy {
+            Strategy::Exponential => delay.min(self.longest),
+            Strategy::Static => delay,
+        };
+        delay.max(SHORTEST)
     }
 
     /// Whether no further try is allowed after the failure of the `attempt`-th.
@@ -51,6 +54,20 @@ impl RetryPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_try_waits_at_least_a_second() {
+        for strategy in [Strategy::Static, Strategy::Exponential] {
+            let policy = |interval, longest| RetryPolicy {
+                interval: SignedDuration::from_secs(interval),
+                strategy,
+                longest: SignedDuration::from_secs(longest),
+                retries: None,
+            };
+            assert_eq!(policy(0, 60).delay(1), SignedDuration::from_secs(1));
+            assert_eq!(policy(-5, 60).delay(3), SignedDuration::from_secs(1));
+        }
+    }
 
     #[test]
     fn attempts_end_when_as_many_failed_as_are_said_and_the_first_is_always_made() {

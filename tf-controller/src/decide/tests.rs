@@ -51,6 +51,7 @@ pub(super) fn ended(outcome: Outcome, ago: i64) -> RunFact {
         destroy: false,
         generation: 1,
         inputs: "i1".into(),
+        source: "sha256:bb".into(),
         attempt: 1,
         outcome,
         stale: false,
@@ -95,6 +96,7 @@ pub(super) fn line(step: &Step) -> String {
                 .map(|by| format!(", approved by {by}"))
                 .unwrap_or_default(),
         ),
+        Step::Rest(Rest::InputPause(when)) => format!("InputPause +{}s", when.as_second() - NOW),
         Step::Rest(Rest::RetryAt(when)) => format!("RetryAt +{}s", when.as_second() - NOW),
         Step::Rest(Rest::Steady(when)) if when == &Timestamp::MAX => "Steady for ever".to_owned(),
         Step::Rest(Rest::Steady(when)) => format!("Steady +{}s", when.as_second() - NOW),
@@ -114,6 +116,41 @@ pub(super) fn table(rows: Vec<(&str, Facts)>) -> String {
         "
 ",
     )
+}
+
+#[test]
+fn runs_that_nothing_but_inputs_cause_keep_a_pause() {
+    let fed = |edit: &dyn Fn(&mut Facts)| {
+        let mut facts = with_last(ended(Outcome::Succeeded, 5));
+        facts.history.input_runs = Some(InputRuns {
+            count: 3,
+            ended: at(NOW - 5),
+        });
+        facts.inputs = Inputs::Known("i2".into());
+        edit(&mut facts);
+        facts
+    };
+    let source = |digest: &str| SourceFact::Found {
+        revision: "main@sha1:cc".into(),
+        digest: digest.into(),
+    };
+    insta::assert_snapshot!(table(vec![
+        ("inputs changed again", fed(&|_| ())),
+        ("the pause is over", fed(&|f| f.now = at(NOW + 35))),
+        ("the first time", fed(&|f| f.history.input_runs = None)),
+        ("a commit", fed(&|f| f.source = source("sha256:cc"))),
+        ("an edit", fed(&|f| f.generation = 2)),
+        ("a request", fed(&|f| f.request = Some("now".into()))),
+        ("inputs as they were", fed(&|f| f.inputs = Inputs::Known("i1".into()))),
+    ]), @"
+    inputs changed again: InputPause +35s
+    the pause is over: Plan because Revision, attempt 1
+    the first time: Plan because Revision, attempt 1
+    a commit: Plan because Revision, attempt 1
+    an edit: Plan because Spec, attempt 1
+    a request: Plan because Revision, attempt 1
+    inputs as they were: Steady +595s
+    ");
 }
 
 fn held(facts: &mut Facts) {

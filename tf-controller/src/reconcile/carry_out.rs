@@ -18,7 +18,7 @@ use sluice_runtime::{schedule::ObjectKey, watch::Next};
 use std::time::Duration;
 
 /// How often a run in progress is looked at when nothing is heard of it.
-const LOOK: Duration = Duration::from_secs(10);
+pub(super) const LOOK: Duration = Duration::from_secs(10);
 /// How soon a stack that waits for a place is looked at if nobody calls it: a safeguard, places are announced.
 const PLACE: Duration = Duration::from_secs(600);
 
@@ -98,7 +98,10 @@ pub(super) fn after_rest(rest: &Rest, facts: &Facts) -> Next {
         Next::After(wait.max(Duration::from_millis(100)))
     };
     match rest {
-        Rest::RetryAt(when) | Rest::Steady(when) | Rest::ShowPlan { again: Some(when) } => until(*when),
+        Rest::RetryAt(when)
+        | Rest::InputPause(when)
+        | Rest::Steady(when)
+        | Rest::ShowPlan { again: Some(when) } => until(*when),
         // A member of a circle carries no finalizer of the one behind it, whose end therefore calls nobody.
         Rest::Dependants if matches!(facts.dependencies, Dependencies::Cycle(_)) => {
             Next::After(pause(facts).min(LOOK))

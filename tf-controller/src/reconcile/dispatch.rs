@@ -216,7 +216,7 @@ async fn bundle_of(
     let checks = bundle.aftermath.checks_digest();
     let healthy = |health: &Health| health.passed && health.checks == checks;
     bundle.aftermath.health_due = !history.health.as_ref().is_some_and(healthy);
-    if !is_drift_check(history, &fact(run)) {
+    if !is_drift_check(history, &fact(run, history.reads_artifact)) {
         // What is ignored as drift is not ignored where a change is planned.
         bundle.ignored_drift.clear();
     }

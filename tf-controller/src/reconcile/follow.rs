@@ -104,7 +104,7 @@ fn site(run: &TerraformRun) -> String {
 }
 
 /// Whether the runner lives, as far as can be told from here.
-async fn lives(run: &TerraformRun, context: &Context) -> Result<bool, DispatchError> {
+pub(super) async fn lives(run: &TerraformRun, context: &Context) -> Result<bool, DispatchError> {
     let seen = context.executor.liveness(reference(run), site(run)).await?;
     Ok(match seen {
         Liveness::Alive => !is_hung(run, context),

@@ -1,6 +1,6 @@
 //! What the runs of a stack amount to. Pure, and the same whenever it is computed: nothing is remembered between passes.
 
-use crate::decide::{Guard, History, Outcome, Pending, RunAction, RunFact, Trigger, guard};
+use crate::decide::{Guard, History, InputRuns, Outcome, Pending, RunAction, RunFact, Trigger, guard};
 use jiff::Timestamp;
 use sluice_api::{
     run::{Phase, TerraformRun, TerraformRunStatus},
@@ -30,7 +30,12 @@ pub(crate) fn sum_up(ordered: &[&TerraformRun]) -> History {
         if guard(Guard::Superseded, phase == Phase::Superseded) {
             continue;
         }
-        let fact = fact(run);
+        let reads = run
+            .status
+            .as_ref()
+            .and_then(|status| status.module_reads.as_ref());
+        history.reads_artifact = reads.map_or(history.reads_artifact, |reads| reads.whole_artifact);
+        let fact = fact(run, history.reads_artifact);
         if fact.outcome == Outcome::Active {
             history.active = Some(fact);
         } else {
@@ -114,6 +119,9 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     if applied && !fact.stale {
         history.last_started_apply = Some(fact.name.clone());
     }
+    if is_by_inputs(history, &fact) {
+        history.input_runs = Some(InputRuns::with(history.input_runs, made_at(run), fact.finished));
+    }
     if fact.outcome == Outcome::Succeeded {
         history.last_success = Some(fact.finished);
     }
@@ -141,21 +149,45 @@ pub(crate) fn is_drift_check(history: &History, fact: &RunFact) -> bool {
     checks && wanted && history.last.as_ref().map_or(first, steady)
 }
 
-/// What counts of one run.
-pub(crate) fn fact(run: &TerraformRun) -> RunFact {
+/// Whether nothing but changed inputs caused the run: no commit, no edit, no request.
+fn is_by_inputs(history: &History, fact: &RunFact) -> bool {
+    let by_inputs = |last: &RunFact| {
+        fact.trigger == Trigger::Revision
+            && last.inputs != fact.inputs
+            && last.generation == fact.generation
+            && last.source == fact.source
+            && last.destroy == fact.destroy
+    };
+    history.last.as_ref().is_some_and(by_inputs)
+}
+
+/// When the run was made.
+fn made_at(run: &TerraformRun) -> Timestamp {
+    let made = run.metadata.creation_timestamp.as_ref();
+    made.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+/// The inputs as they count for the decision: with the whole artifact, where modules that were downloaded may read it.
+pub(crate) fn counted(inputs: &str, artifact: &str, reads_artifact: bool) -> String {
+    if reads_artifact {
+        format!("{inputs}+{artifact}")
+    } else {
+        inputs.to_owned()
+    }
+}
+
+/// What counts of one run; its downloaded modules may read the whole artifact, or not.
+pub(crate) fn fact(run: &TerraformRun, reads_artifact: bool) -> RunFact {
     let (spec, status) = (&run.spec, run.status.as_ref());
-    let made = run
-        .metadata
-        .creation_timestamp
-        .as_ref()
-        .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    let made = made_at(run);
     RunFact {
         name: run.metadata.name.clone().unwrap_or_default(),
         action: spec.action,
         trigger: spec.trigger,
         destroy: spec.destroy,
         generation: spec.terraform.generation,
-        inputs: spec.inputs_digest.clone(),
+        inputs: counted(&spec.inputs_digest, &spec.source.digest, reads_artifact),
+        source: spec.source.digest.clone(),
         attempt: u32::try_from(spec.attempt).unwrap_or(1).max(1),
         outcome: status.map_or(Outcome::Active, outcome),
         stale: status.is_some_and(|s| s.reason == STALE),
@@ -196,7 +228,7 @@ mod tests {
     /// Whether the last of the runs looked for drift.
     fn looked(runs: &[TerraformRun]) -> bool {
         let (last, before) = runs.split_last().unwrap();
-        is_drift_check(&history(before), &fact(last))
+        is_drift_check(&history(before), &fact(last, false))
     }
 
     #[test]
@@ -231,6 +263,53 @@ mod tests {
             after(),
         ];
         assert!(looked(&steady));
+    }
+
+    #[test]
+    fn runs_that_nothing_but_inputs_caused_are_counted() {
+        let count = |runs: &[TerraformRun]| history(runs).input_runs.map(|runs| runs.count);
+        let made = |number: u32, trigger: &str, inputs: &str, digest: &str| {
+            let mut run = run(number, "PlanAndApply", trigger, inputs, &json!({}));
+            let at = |minute: u32| json!(format!("2026-01-01T00:{minute:02}:00Z"));
+            run.metadata.creation_timestamp = serde_json::from_value(at(number)).unwrap();
+            run.status.as_mut().unwrap().finished_at = serde_json::from_value(at(number)).unwrap();
+            run.spec.source.digest = digest.to_owned();
+            run
+        };
+        let fed = [
+            made(1, "Revision", "i1", "a"),
+            made(2, "Revision", "i2", "a"),
+            made(3, "Interval", "i2", "a"),
+            made(4, "Revision", "i3", "a"),
+        ];
+        assert_eq!(
+            (count(&fed[..1]), count(&fed[..2]), count(&fed)),
+            (None, Some(1), Some(2))
+        );
+        let later = |trigger, digest| [&fed[..], &[made(28, trigger, "i4", digest)]].concat();
+        assert_eq!(count(&later("Revision", "a")), Some(1), "after a calm");
+        assert_eq!(count(&later("Revision", "b")), Some(2), "a commit is no such run");
+        assert_eq!(count(&later("Request", "a")), Some(2));
+    }
+
+    #[test]
+    fn a_commit_counts_for_a_stack_whose_downloaded_modules_may_read_the_artifact() {
+        let reads = |whole: bool| json!({ "moduleReads": { "wholeArtifact": whole } });
+        let inputs = |runs: &[TerraformRun]| history(runs).last.unwrap().inputs;
+        let of = |number, digest: &str, status: &Value| {
+            let mut run = run(number, "Plan", "Revision", "i1", status);
+            run.spec.source.digest = digest.to_owned();
+            run
+        };
+        let (first, failed) = (
+            of(1, "a", &reads(true)),
+            of(2, "b", &json!({ "phase": "Failed" })),
+        );
+        assert_eq!(inputs(&[first.clone()]), counted("i1", "a", true));
+        // One that did not get past init says nothing of it.
+        assert_eq!(inputs(&[first.clone(), failed.clone()]), counted("i1", "b", true));
+        assert_eq!(inputs(&[failed]), "i1");
+        assert_eq!(inputs(&[first, of(3, "b", &reads(false))]), "i1");
     }
 
     #[test]

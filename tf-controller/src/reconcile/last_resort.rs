@@ -66,7 +66,9 @@ fn missing(facts: &Facts) -> String {
         (_, SourceFact::NotFound(text) | SourceFact::Denied(text) | SourceFact::Unreachable(text)) => {
             text.clone()
         }
-        (_, SourceFact::NoArtifact | SourceFact::Found { .. }) => "the source has no artifact".to_owned(),
+        (_, SourceFact::NoArtifact | SourceFact::NotRead | SourceFact::Found { .. }) => {
+            "the source has no artifact".to_owned()
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod cleanup;
 mod dependencies;
 mod dispatch;
 mod follow;
+mod following;
 mod gather;
 mod history;
 mod last_resort;
@@ -19,6 +20,7 @@ mod takeover;
 
 pub(crate) use cleanup::Spent;
 pub(crate) use dependencies::{in_order, neighbours, version};
+pub(crate) use following::Following;
 pub(crate) use pulse::Pulses;
 pub use resolve::Artifacts;
 
@@ -70,6 +72,8 @@ pub struct Context {
     pub(crate) spent: cleanup::Spent,
     /// What is heard of runs elsewhere.
     pub(crate) pulses: Pulses,
+    /// The runs that are followed.
+    pub(crate) following: Following,
     /// Unpacked artifacts.
     pub artifacts: Artifacts,
     /// The places for runs.
@@ -142,6 +146,10 @@ impl Reconciler<Terraform> for Stacks {
 }
 
 async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
+    // A look that fails tells nothing: then everything is read.
+    if following::goes_on(stack, context).await.unwrap_or(false) {
+        return Ok(Next::After(carry_out::LOOK));
+    }
     let api: Api<Terraform> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
     // Not as the watch last told: after a write that it has not told yet, what was written would pass for the truth.
     let fresh = api.get_opt(&stack.name_any()).await;
@@ -174,8 +182,18 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
         context.spent.forget(&stack);
         return release::release(&api, &stack, &observed.runs, context).await;
     }
-    write(&api, &stack, &observed, &facts, &step, context).await?;
+    let written = write(&api, &stack, &observed, &facts, &step, context).await?;
+    match (followed(&observed, &facts), written) {
+        (Some(run), Some(stack)) => context.following.note(&stack, run),
+        _ => context.following.forget(&stack),
+    }
     Ok(next)
+}
+
+/// The run in progress, if a runner has claimed it: then nothing is to be decided until it says something new.
+fn followed<'a>(observed: &'a Observed, facts: &Facts) -> Option<&'a TerraformRun> {
+    let active = facts.history.active.as_ref()?;
+    observe::claimed(&observed.runs).find(|run| run.name_any() == active.name)
 }
 
 /// Decides, with a look at the stacks around this one where they can matter.
@@ -213,7 +231,7 @@ async fn resolve_inputs(
 ) -> Option<Resolved> {
     let idle =
         facts.suspended || facts.refused.is_some() || facts.deleting && !facts.policy.destroy_on_deletion;
-    if idle {
+    if idle || followed(observed, facts).is_some() {
         return None;
     }
     let destroys = facts.deleting && facts.policy.destroy_on_deletion;
@@ -233,7 +251,8 @@ async fn resolve_inputs(
     };
     match resolve::resolve(stack, artifact, context).await {
         Ok(resolved) => {
-            facts.inputs = Inputs::Known(resolved.inputs.clone());
+            let whole = facts.history.reads_artifact;
+            facts.inputs = Inputs::Known(history::counted(&resolved.inputs, &artifact.digest, whole));
             return Some(resolved);
         }
         Err(error) => {
@@ -249,7 +268,7 @@ async fn resolve_inputs(
     None
 }
 
-/// Writes the status, then tells the events of what was new in it.
+/// Writes the status, then tells the events of what was new in it; gives the stack with it, unless it is gone.
 async fn write(
     api: &Api<Terraform>,
     stack: &Terraform,
@@ -257,7 +276,7 @@ async fn write(
     facts: &Facts,
     step: &Step,
     context: &Context,
-) -> Result<(), PassError> {
+) -> Result<Option<Terraform>, PassError> {
     let token = stack.annotations().get(REQUESTED_AT).map(String::as_str);
     // A request is handled when the run that took it up has ended, or at once where no run follows from it.
     let handled = token.filter(|_| matches!(step, Step::Rest(_)));
@@ -275,7 +294,7 @@ async fn write(
         .map(|kind| kind.as_str())
         .collect();
     let written = sluice_runtime::status::apply(api, stack, &owned, compute).await?;
-    if let Applied::Written(_) = written {
+    if let Applied::Written(_) = &written {
         let report = Report {
             stack,
             facts,
@@ -288,7 +307,7 @@ async fn write(
         }
     }
     cleanup::prune(stack, &observed.runs, context).await;
-    Ok(())
+    Ok(written.object())
 }
 
 fn with_annotations(

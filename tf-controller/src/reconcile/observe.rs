@@ -42,9 +42,27 @@ pub(super) struct Observed {
     pub(super) outputs_gone: bool,
 }
 
-/// Reads source and runs.
+/// The runs in progress that a runner has claimed: whatever becomes of source and inputs, they are followed.
+pub(super) fn claimed(runs: &[TerraformRun]) -> impl Iterator<Item = &TerraformRun> {
+    let is_claimed = |run: &&TerraformRun| {
+        let status = run.status.as_ref();
+        status.is_some_and(|status| status.claim.is_some() && !status.phase.is_final())
+    };
+    runs.iter().filter(is_claimed)
+}
+
+/// Reads runs and source; the source only where something is to be decided.
 pub(super) async fn observe(stack: &Terraform, context: &Context) -> Result<Observed, kube::Error> {
     let (runs, unreadable) = runs(stack, context).await?;
+    if claimed(&runs).next().is_some() {
+        return Ok(Observed {
+            source: SourceFact::NotRead,
+            artifact: None,
+            runs,
+            unreadable,
+            outputs_gone: false,
+        });
+    }
     let (source, artifact) = match source(stack, context).await {
         Ok(artifact) => {
             let (revision, digest) = (artifact.revision.clone(), artifact.digest.clone());

@@ -21,6 +21,10 @@ pub(super) fn take_over(stack: &Terraform, runs: &[TerraformRun], facts: &mut Fa
     let (Inputs::Known(inputs), Some(finished)) = (&facts.inputs, settled(stack, facts)) else {
         return;
     };
+    let source = match &facts.source {
+        SourceFact::Found { digest, .. } => digest.clone(),
+        _ => String::new(),
+    };
     facts.history.last_success = Some(finished);
     facts.history.last = Some(RunFact {
         name: String::new(),
@@ -29,6 +33,7 @@ pub(super) fn take_over(stack: &Terraform, runs: &[TerraformRun], facts: &mut Fa
         destroy: stack.spec.destroy,
         generation: facts.generation,
         inputs: inputs.clone(),
+        source: source.clone(),
         attempt: 1,
         outcome: Outcome::Succeeded,
         stale: false,

@@ -33,6 +33,7 @@ mod plans;
 mod provider;
 mod refusals;
 mod repeats;
+mod requests;
 mod secrecy;
 mod service;
 mod stops;

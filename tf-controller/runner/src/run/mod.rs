@@ -22,6 +22,7 @@ mod left;
 mod lock_file;
 mod logged;
 mod made;
+mod module_reads;
 mod modules;
 mod outputs;
 mod patience;

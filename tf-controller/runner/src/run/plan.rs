@@ -123,7 +123,8 @@ pub(super) async fn make(
         workspace.reporter.secrets().learn_plan(&document);
         json = Some(file);
     }
-    let modules = modules::digest(&workspace.module).map_err(|source| failed("read the modules", source))?;
+    let modules = modules::effective(workspace, &bundle.artifact.digest)
+        .map_err(|source| failed("read the modules", source))?;
     let provider_lock = lock_file::read(&workspace.module)?;
     let origin = effect::Origin {
         inputs: &bundle.inputs_digest,

@@ -12,7 +12,8 @@ use super::error::{RunError, Step};
 use super::errored::Belongs;
 use super::workspace::Workspace;
 use super::{
-    apply, brought, errored, gate, glass, kept, lasting, plan, release, standing, unlock, version, webhook,
+    apply, brought, errored, gate, glass, kept, lasting, module_reads, plan, release, standing, unlock,
+    version, webhook,
 };
 use crate::bundle::Bundle;
 use crate::cli::argv;
@@ -82,6 +83,7 @@ pub(super) async fn in_workspace(
     let (told, initialized) = tokio::join!(telling, initializing);
     told?;
     initialized.map_err(RunError::naming_the_field)?;
+    module_reads::note(workspace).await?;
     select_workspace(context, bundle, workspace).await?;
     errored::push(context, bundle, workspace).await?;
     if let Some(stored) = stored {

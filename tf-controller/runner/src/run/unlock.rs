@@ -10,7 +10,9 @@
 
 use jiff::Timestamp;
 use kube::api::{Api, ListParams};
+use sluice_api::annotation::TERRAFORM_LABEL;
 use sluice_api::run::{LockInfo, Phase, RunSpan, TerraformRun, TerraformRunStatus};
+use sluice_api::terraform::label_value;
 
 use super::context::Context;
 use super::error::{RunError, Step};
@@ -68,18 +70,16 @@ async fn dead(context: &Context, workspace: &Workspace<'_>) -> Option<(LockInfo,
 /// The ended run of this stack that took the lock, if that is certain.
 async fn dead_holder(context: &Context, lock: &LockInfo) -> Option<String> {
     let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &context.settings.namespace);
-    let params = ListParams::default();
-    let runs = patiently(context.settings.patience, || api.list(&params))
+    let patience = context.settings.patience;
+    let me = patiently(patience, || api.get(&context.settings.run))
         .await
-        .ok()?
-        .items;
-    let me = runs
-        .iter()
-        .find(|run| run.metadata.name.as_deref() == Some(context.settings.run.as_str()))?;
-    let uid = me.spec.terraform.uid.clone();
+        .ok()?;
+    let stack = &me.spec.terraform;
+    let params = ListParams::default().labels(&format!("{TERRAFORM_LABEL}={}", label_value(&stack.name)));
+    let runs = patiently(patience, || api.list(&params)).await.ok()?.items;
     let others = runs
         .iter()
-        .filter(|run| run.metadata.name != me.metadata.name && run.spec.terraform.uid == uid);
+        .filter(|run| run.metadata.name != me.metadata.name && run.spec.terraform.uid == stack.uid);
     let takers = takers(lock, others);
     for run in &takers {
         if !is_over(context, run).await {

@@ -1,8 +1,8 @@
 //! What must hold of every decision, said without looking at how it is made.
 
 use super::super::{
-    Approval, Dependencies, Facts, Glass, Inputs, LockWish, NewRun, Outcome, Rest, RunAction, SourceFact,
-    Step, Trigger, decide,
+    Approval, Dependencies, Facts, Glass, Inputs, LockWish, NewRun, Outcome, Rest, RunAction, RunFact,
+    SourceFact, Step, Trigger, decide,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -119,7 +119,7 @@ fn has_cause(facts: &Facts, run: &NewRun) -> bool {
     let retry_due =
         waited(last.finished, facts.retry.delay(last.attempt)) && !facts.retry.is_exhausted(last.attempt);
     match run.trigger {
-        Trigger::Revision => others && !edited,
+        Trigger::Revision => others && !edited && (facts.request.is_some() || is_rested(facts, last)),
         Trigger::Spec => edited && (others || failed || facts.approval == Approval::Replan),
         Trigger::Retry => {
             let stale = last.stale && last.attempt < 4;
@@ -139,6 +139,15 @@ fn has_cause(facts: &Facts, run: &NewRun) -> bool {
             facts.deleting && (!tried || (failed || pending.is_some()) && due)
         }
     }
+}
+
+/// Inputs that change again and again do not cause run after run.
+fn is_rested(facts: &Facts, last: &RunFact) -> bool {
+    let over = facts
+        .history
+        .input_runs
+        .is_none_or(|runs| facts.now >= runs.until());
+    over || last.destroy != facts.policy.destroy
 }
 
 fn released(facts: &Facts) -> Option<&'static str> {
@@ -186,6 +195,7 @@ fn rested(facts: &Facts, step: &Step) -> Option<&'static str> {
         step,
         Step::Rest(
             Rest::RetryAt(_)
+                | Rest::InputPause(_)
                 | Rest::RetryLimit
                 | Rest::Steady(_)
                 | Rest::ShowPlan { .. }
@@ -216,7 +226,7 @@ fn rested(facts: &Facts, step: &Step) -> Option<&'static str> {
 /// Whether the rest ends by an event, and not by the time.
 fn holds_back(rest: &Rest) -> bool {
     match rest {
-        Rest::RetryAt(_) | Rest::Steady(_) | Rest::ShowPlan { again: Some(_) } => false,
+        Rest::RetryAt(_) | Rest::InputPause(_) | Rest::Steady(_) | Rest::ShowPlan { again: Some(_) } => false,
         Rest::Suspended
         | Rest::DeletionSuspended
         | Rest::Refused
@@ -252,7 +262,10 @@ fn happen(facts: &mut Facts, rest: &Rest) {
         Rest::ShowPlan { again: None } => facts.policy.plan_only = false,
         Rest::RetryLimit => facts.request = Some("another".into()),
         Rest::GlassRefused | Rest::GlassOver => facts.policy.glass = Glass::Whole,
-        Rest::RetryAt(when) | Rest::Steady(when) | Rest::ShowPlan { again: Some(when) } => {
+        Rest::RetryAt(when)
+        | Rest::InputPause(when)
+        | Rest::Steady(when)
+        | Rest::ShowPlan { again: Some(when) } => {
             facts.now = *when;
         }
     }

@@ -9,8 +9,8 @@ mod law;
 pub(crate) use law::broken;
 
 use super::{
-    Approval, Dependencies, Facts, Guard, History, Inputs, Outcome, Pending, Policy, RetryPolicy, RunAction,
-    RunFact, SourceFact, Strategy, Trigger, decide, guard::without,
+    Approval, Dependencies, Facts, Guard, History, InputRuns, Inputs, Outcome, Pending, Policy, RetryPolicy,
+    RunAction, RunFact, SourceFact, Strategy, Trigger, decide, guard::without,
 };
 use jiff::{SignedDuration, Timestamp};
 use std::{ops::ControlFlow, time::Instant};
@@ -39,6 +39,7 @@ fn run(outcome: Outcome, age: i64) -> RunFact {
         destroy: false,
         generation: 1,
         inputs: SAME.into(),
+        source: "sha256:bb".into(),
         attempt: 1,
         outcome,
         stale: false,
@@ -112,7 +113,20 @@ fn histories() -> Vec<History> {
                 tool: None,               // likewise
                 next_sequence: 2,
                 last: last.clone(),
-                ..History::default() // locks, sessions and lost outputs have a table of their own (`aside`)
+                input_runs: None,      // below
+                reads_artifact: false, // is part of the inputs
+                ..History::default()   // locks, sessions and lost outputs have a table of their own (`aside`)
+            });
+        }
+        if let Some(run) = last.filter(|_| succeeded && !active) {
+            // A pause that is under way for one of the ages, and over for the other.
+            let ended = run.finished;
+            histories.push(History {
+                input_runs: Some(InputRuns { count: 4, ended }),
+                last_success: Some(ended),
+                next_sequence: 2,
+                last: Some(run),
+                ..History::default()
             });
         }
     }

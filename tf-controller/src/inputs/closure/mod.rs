@@ -5,7 +5,6 @@
 //! expression could reach further (a computed path, one that leaves the directory, a file that does not parse), the
 //! whole artifact counts, and [`Closure::wide`] says why: too many runs are a nuisance, a missed change is a fault.
 
-mod scan;
 #[cfg(test)]
 mod soundness;
 #[cfg(test)]
@@ -14,12 +13,14 @@ mod tree;
 
 pub use tree::Tree;
 
-use scan::{Findings, Named, Origin, excerpt, reads_files, scan};
-use sluice_tf_runner::place::below;
+use sluice_tf_runner::{
+    place::{below, inside},
+    scan::{Findings, Flow, Named, Origin, excerpt, is_configuration, reads_files, scan},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 use tree::unreadable;
 
@@ -170,13 +171,15 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
         )));
     }
     let mut modules = BTreeSet::from([start.to_owned()]);
-    let mut open = vec![start.to_owned()];
+    let (mut open, mut flow) = (vec![start.to_owned()], Flow::default());
     while let Some(folder) = open.pop() {
         for file in configuration(tree, &folder) {
             let findings = findings(tree, &file)?;
             if let Some(why) = findings.wide {
                 return Ok(reach.wide(format!("{}: {why}", file.display())));
             }
+            reach.given |= findings.given;
+            flow.add(findings.flow, &file.display().to_string());
             for source in findings.modules {
                 let target = inside(&folder, &source).filter(|target| tree.root().join(target).is_dir());
                 let Some(target) = target else {
@@ -213,7 +216,10 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
         }
     }
     reach.paths.extend(modules);
-    Ok(reach)
+    match flow.taken_apart() {
+        Some(why) => Ok(reach.wide(why)),
+        None => Ok(reach),
+    }
 }
 
 /// The path that an expression names, or why it cannot be followed. Paths are relative to the stack's own directory, unless
@@ -255,12 +261,10 @@ fn is_plain(tree: &Tree, file: &Path) -> Result<bool, ClosureError> {
 
 /// The configuration files of one module directory, in order.
 fn configuration(tree: &Tree, folder: &Path) -> Vec<PathBuf> {
-    const ENDINGS: [&str; 4] = [".tf", ".tofu", ".tf.json", ".tofu.json"];
-    let is_configuration = |file: &&PathBuf| {
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        ENDINGS.iter().any(|ending| name.ends_with(ending))
-    };
-    tree.names(folder).filter(is_configuration).cloned().collect()
+    tree.names(folder)
+        .filter(|file| is_configuration(file))
+        .cloned()
+        .collect()
 }
 
 fn findings(tree: &Tree, file: &Path) -> Result<Findings, ClosureError> {
@@ -274,22 +278,4 @@ fn findings(tree: &Tree, file: &Path) -> Result<Findings, ClosureError> {
     let bytes = fs::read(&path).map_err(unreadable(file))?;
     let json = path.extension().is_some_and(|extension| extension == "json");
     Ok(scan(&bytes, json))
-}
-
-/// `path` seen from `folder`, without `.` and `..`; `None` when it leaves the root.
-pub(super) fn inside(folder: &Path, path: &str) -> Option<PathBuf> {
-    let mut clean = folder.to_owned();
-    for component in Path::new(path.trim_start_matches('/')).components() {
-        match component {
-            Component::Normal(name) => clean.push(name),
-            Component::CurDir => {}
-            Component::ParentDir => {
-                if !clean.pop() {
-                    return None;
-                }
-            }
-            Component::RootDir | Component::Prefix(_) => return None,
-        }
-    }
-    Some(clean)
 }

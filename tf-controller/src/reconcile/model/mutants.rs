@@ -54,6 +54,7 @@ mutants! {
     unapproved: Unapproved, "table", "never an apply without an approval of that effect or auto";
     not_auto: NotAuto, "table", "never an apply without an approval of that effect or auto";
     plan_only_plans: PlanOnlyPlans, "table", "never an apply without an approval of that effect or auto";
+    input_pause: InputPause, "table", "never a run when nothing changed, nor before its time";
     failure: Failure, "first apply, auto", "once faults stop, it becomes stable at the wanted state";
     retry_delay: RetryDelay, "table", "never a run when nothing changed, nor before its time";
     retry_limit: RetryLimit, "table", "never a run when nothing changed, nor before its time";

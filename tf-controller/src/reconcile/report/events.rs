@@ -111,6 +111,12 @@ fn resting(report: &Report<'_>, rest: &Rest, after: &TerraformStatus) -> Vec<Eve
             events.push(failed(report, &reason, &message));
             events
         }
+        Rest::InputPause(_) => {
+            let last = report.ended().next();
+            let mut events = last.map(|run| finished(report, run)).unwrap_or_default();
+            events.push(Event::warning("InputsChangeOften", message));
+            events
+        }
         Rest::Steady(_) => {
             let last = report.ended().next();
             last.map(|run| finished(report, run)).unwrap_or_default()

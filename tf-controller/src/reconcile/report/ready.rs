@@ -5,6 +5,7 @@ mod order;
 use super::{Report, has_applied, phase, succeeded};
 use crate::decide::{Approval, Inputs, Outcome, Rest, SourceFact, Step};
 use crate::reconcile::history::made;
+use jiff::Timestamp;
 use sluice_api::{
     condition::{TerraformCondition as Kind, Truth, Verdict},
     run::{Action, Phase, TerraformRun, Trigger},
@@ -174,6 +175,7 @@ fn resting(report: &Report<'_>, rest: &Rest) -> Told {
         },
         Rest::AwaitApproval => awaiting(report),
         Rest::ShowPlan { .. } => shown(report),
+        Rest::InputPause(until) => paused(report, *until),
         Rest::RetryAt(_) => retried(failed(report)),
         Rest::RetryLimit => {
             let limit = "Resource reached maximum number of retries.";
@@ -195,13 +197,29 @@ fn resting(report: &Report<'_>, rest: &Rest) -> Told {
     }
 }
 
+/// Inputs change again and again: the next run waits.
+fn paused(report: &Report<'_>, until: Timestamp) -> Told {
+    let count = report.facts.history.input_runs.map_or(0, |runs| runs.count);
+    let text = format!(
+        "The inputs changed again, with no new revision and no edit, as they did before the last {count} run(s): the next run \
+         starts at {until:.0}. A stack that reads what its own apply writes, or two that read each other, never come to rest; a \
+         reconcile request starts it at once"
+    );
+    let reconciling = Verdict::new(Kind::Reconciling, Truth::True, "InputsChangeOften", text.clone());
+    Told {
+        ready: ready(Truth::Unknown, PROGRESSING, text),
+        reconciling: Some(reconciling),
+        stalled: None,
+    }
+}
+
 fn source(report: &Report<'_>) -> Told {
     let failed = |text: &str| ready(Truth::False, "ArtifactFailed", text);
     match &report.facts.source {
         SourceFact::Denied(text) => stalled(ready(Truth::False, "AccessDenied", text.as_str())),
         SourceFact::NotFound(text) => retried(failed(text)),
         SourceFact::Unreachable(text) => retried(failed(&format!("could not get Source object: {text}"))),
-        SourceFact::NoArtifact | SourceFact::Found { .. } => {
+        SourceFact::NoArtifact | SourceFact::NotRead | SourceFact::Found { .. } => {
             retried(failed("Source is not ready, artifact not found"))
         }
     }

@@ -23,18 +23,20 @@ struct Held {
     refused: BTreeSet<String>,
     /// By name: the pods that there are.
     pods: BTreeMap<String, Value>,
+    /// What was asked for, as method and address.
+    asked: Vec<String>,
 }
 
 /// The door.
 #[derive(Clone)]
-pub(super) struct Door {
+pub(crate) struct Door {
     client: Client,
     address: String,
     held: Arc<Mutex<Held>>,
 }
 
 impl Door {
-    pub(super) async fn open(client: Client) -> Self {
+    pub(crate) async fn open(client: Client) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let door = Self {
             client,
@@ -66,7 +68,7 @@ impl Door {
     }
 
     /// Writes the kubeconfig of one who comes.
-    pub(super) fn way(&self, folder: &Path, who: &str) -> PathBuf {
+    pub(crate) fn way(&self, folder: &Path, who: &str) -> PathBuf {
         let server = format!("{}/as/{who}", self.address);
         let config = json!({ "apiVersion": "v1", "kind": "Config", "current-context": "c",
             "contexts": [{ "name": "c", "context": { "cluster": "k", "user": "u" } }],
@@ -77,20 +79,30 @@ impl Door {
         path
     }
 
+    /// What was asked for so far, as method and address.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.held().asked.clone()
+    }
+
+    /// Forgets what was asked for.
+    pub(crate) fn forget(&self) {
+        self.held().asked.clear();
+    }
+
     /// From now on nobody's Lease is written for this one.
-    pub(super) fn refuse_lease(&self, who: &str) {
+    pub(crate) fn refuse_lease(&self, who: &str) {
         self.held().refused.insert(who.to_owned());
     }
 
     /// A pod is there and works.
-    pub(super) fn pod_works(&self, name: &str, uid: &str) {
+    pub(crate) fn pod_works(&self, name: &str, uid: &str) {
         let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "uid": uid },
             "status": { "phase": "Running" } });
         self.held().pods.insert(name.to_owned(), pod);
     }
 
     /// A pod is gone.
-    pub(super) fn pod_goes(&self, name: &str) {
+    pub(crate) fn pod_goes(&self, name: &str) {
         self.held().pods.remove(name);
     }
 
@@ -102,6 +114,7 @@ impl Door {
             .and_then(|rest| rest.split_once('/'))
             .ok_or_else(|| Failed::other("nobody comes"))?;
         head.uri = format!("/{rest}").parse().map_err(Failed::other)?;
+        self.held().asked.push(format!("{} {}", head.method, head.uri));
         let path = head.uri.path();
         if head.method != Method::GET && path.ends_with(super::LEASE) && self.held().refused.contains(who) {
             return Ok(answer(

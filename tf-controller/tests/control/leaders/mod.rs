@@ -1,7 +1,7 @@
 //! Leaders that are lost while a run goes on: the program itself, twice, on one API. And runs whose locks the next controller
 //! cannot see, since it works elsewhere.
 
-mod door;
+pub(crate) mod door;
 
 use crate::{
     looks::{appears, condition},

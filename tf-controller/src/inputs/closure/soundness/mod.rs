@@ -1,6 +1,6 @@
 //! Whenever a plan would differ, the digest differs: 500 random trees of modules and files, each with a random edit. What a
-//! plan of a tree yields is told by a reference evaluator, which knows what it wrote; the real CLI is asked for some of
-//! the trees and their edits, and for all of them with `SLUICE_TREES=500` (a quarter of an hour), so that the evaluator is no
+//! plan of a tree yields is told by a reference evaluator, which knows what it wrote; the real CLI is asked for
+//! 100 of the trees and their edits, and for all of them with `SLUICE_TREES=500` (`make nightly`), so that the evaluator is no
 //! invention.
 
 mod reference;
@@ -11,10 +11,12 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use reference::Yield;
 use serde_json::{Map, Value};
 
-const FOLDERS: [&str; 7] = [
+const FOLDERS: [&str; 9] = [
     "stacks/s",
     "stacks/s/conf",
+    "stacks/s-files",
     "stacks/t",
+    "modules/m0-files",
     "modules/m0",
     "modules/m1",
     "modules/m1/deep",
@@ -46,6 +48,21 @@ enum Base {
     Here,
     Module,
     Root,
+}
+
+/// How a command is given the file that it prints.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// By a path in its text.
+    Plain(Base),
+    /// By a path behind `path.*`, without a slash.
+    Glued,
+    /// The same, put together by a function.
+    Joined,
+    /// By a path that is made of another one, which goes by a name.
+    CutUp,
+    /// By a step up in its text.
+    StepsUp,
 }
 
 /// The syntax of a file.
@@ -84,7 +101,7 @@ struct Module {
     statements: Vec<Statement>,
     calls: Vec<usize>,
     /// Files that the commands of provisioners print.
-    commands: Vec<(Base, String)>,
+    commands: Vec<(Way, String)>,
     overridden: Option<Override>,
 }
 
@@ -95,6 +112,8 @@ struct Repository {
     files: BTreeMap<String, String>,
     /// Values of the stack's variable, by file.
     variables: BTreeMap<usize, u32>,
+    /// The stack's other variable, a pattern of files, leads out of the directory.
+    pattern: bool,
 }
 
 fn path(random: &mut StdRng) -> String {
@@ -116,6 +135,22 @@ fn base(random: &mut StdRng, number: usize) -> Base {
     match [Base::Here, Base::Module, Base::Root].choose(random).unwrap() {
         Base::Module if number == FAR => Base::Here,
         base => *base,
+    }
+}
+
+/// What a command prints, and how.
+fn command(random: &mut StdRng, number: usize) -> (Way, String) {
+    let beside = if MODULES[number] == "modules/m0" {
+        "modules/m0-files"
+    } else {
+        "stacks/s-files"
+    };
+    match random.random_range(0..8) {
+        0 => (Way::Glued, format!("{beside}/a.txt")),
+        1 => (Way::Joined, format!("{beside}/a.txt")),
+        2 => (Way::CutUp, path(random)),
+        3 => (Way::StepsUp, "stacks/t/b.txt".to_owned()),
+        _ => (Way::Plain(base(random, number)), path(random)),
     }
 }
 
@@ -171,10 +206,7 @@ fn module(random: &mut StdRng, number: usize) -> Module {
         form,
         statements,
         calls,
-        commands: commands
-            .iter()
-            .map(|_| (base(random, number), path(random)))
-            .collect(),
+        commands: commands.iter().map(|_| command(random, number)).collect(),
         overridden: random.random_bool(0.15).then(|| overriding(random, number)),
     }
 }
@@ -197,6 +229,7 @@ fn repository(random: &mut StdRng) -> Repository {
             .into_iter()
             .map(|file| (file, random.random_range(0..1000)))
             .collect(),
+        pattern: random.random_bool(0.1),
     }
 }
 
@@ -204,7 +237,7 @@ fn edit(random: &mut StdRng, repository: &Repository) -> Repository {
     let mut edited = repository.clone();
     let existing = edited.files.keys().cloned().collect::<Vec<_>>();
     let number = random.random_range(0..MODULES.len());
-    match random.random_range(0..9) {
+    match random.random_range(0..10) {
         0 => drop(edited.files.remove(existing.choose(random).unwrap())),
         1..=3 => {
             let path = existing.choose(random).unwrap();
@@ -218,7 +251,8 @@ fn edit(random: &mut StdRng, repository: &Repository) -> Repository {
         }
         5 => edited.modules[number].statements[0] = statement(random, number),
         6 => edited.modules[number].overridden = Some(overriding(random, number)),
-        7 => edited.modules[number].commands = vec![(base(random, number), path(random))],
+        7 => edited.modules[number].commands = vec![command(random, number)],
+        8 => edited.pattern = !edited.pattern,
         _ => {
             let file = random.random_range(0..VARIABLE_FILES.len());
             edited.variables.insert(file, random.random_range(0..1000));
@@ -281,7 +315,7 @@ fn whenever_the_real_cli_yields_something_else_the_digest_differs() {
 /// Trees that the real CLI is asked about, each before and after its edit: `SLUICE_TREES=500` asks it about all of them.
 fn seen_by_the_cli() -> u64 {
     let wanted = std::env::var("SLUICE_TREES").ok();
-    wanted.map_or(40, |number| number.parse().unwrap())
+    wanted.map_or(100, |number| number.parse().unwrap())
 }
 
 /// Applies the tree of a seed, and the same after its edit: the reference knows what comes of both, and if that is not the

@@ -37,6 +37,10 @@ impl Repository {
             .next_back()
             .map_or(0, |(_, value)| *value);
         outputs.insert("v".to_owned(), value.into());
+        let found = self.pattern.then(|| self.texts("stacks/t"));
+        let names = found.into_iter().flatten().map(|(path, _)| path);
+        let names: Vec<_> = names.map(|path| path.replace("stacks/", "../../")).collect();
+        outputs.insert("p".to_owned(), names.join(",").into());
         let mut commands = BTreeMap::new();
         self.commands(0, &mut commands);
         Yield {

@@ -1,6 +1,6 @@
 //! A repository as files.
 
-use super::{Base, FAR, FOLDERS, Form, MODULES, Module, Repository, Statement, VARIABLE_FILES};
+use super::{Base, FAR, FOLDERS, Form, MODULES, Module, Repository, Statement, VARIABLE_FILES, Way};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::fs;
@@ -91,25 +91,51 @@ impl File {
         self.json["module"][format!("m{name}")]["source"] = source.into();
     }
 
-    fn command(&mut self, name: &str, command: &str) {
+    /// A command, and the expression of what it finds in `FILE`.
+    fn command(&mut self, name: &str, command: &str, file: &str) {
+        let environment = format!("environment = {{ FILE = {file} }}");
         writeln!(
             self.native,
-            "resource \"terraform_data\" \"{name}\" {{\n  provisioner \"local-exec\" {{\n    command = \"{command}\"\n  }}\n}}"
+            "resource \"terraform_data\" \"{name}\" {{\n  provisioner \"local-exec\" {{\n    command = \"{command}\"\n    {environment}\n  }}\n}}"
         )
         .unwrap();
-        let provisioner = json!([{ "local-exec": { "command": command } }]);
+        let environment = json!({ "FILE": format!("${{{file}}}") });
+        let provisioner = json!([{ "local-exec": { "command": command, "environment": environment } }]);
         self.json["resource"]["terraform_data"][name]["provisioner"] = provisioner;
     }
 
-    fn variable(&mut self) {
-        self.native += "variable \"v\" {\n  default = 0\n}\n";
+    fn local(&mut self, name: &str, value: &str) {
+        writeln!(self.native, "locals {{\n  {name} = {value}\n}}").unwrap();
+        self.json["locals"][name] = format!("${{{value}}}").into();
+    }
+
+    fn variables(&mut self) {
+        self.native += "variable \"v\" {\n  default = 0\n}\nvariable \"p\" {\n  default = \"*.none\"\n}\n";
         self.json["variable"]["v"]["default"] = 0.into();
+        self.json["variable"]["p"]["default"] = "*.none".into();
+    }
+
+    /// The JSON, in which the modules are called by two members of one name: the syntax allows that, and a map cannot hold it.
+    fn json(mut self) -> String {
+        let calls = self.json.get_mut("module").and_then(Value::as_object_mut);
+        let Some((calls, first)) = calls.filter(|calls| calls.len() > 1).and_then(|calls| {
+            let first = calls.keys().next().cloned()?;
+            Some((calls, first))
+        }) else {
+            return self.json.to_string();
+        };
+        let call = calls.remove(&first);
+        let (rest, one) = (
+            self.json.to_string(),
+            json!({ "module": { first: call } }).to_string(),
+        );
+        format!("{},{}", &one[..one.len() - 1], &rest[1..])
     }
 
     fn write(self, folder: &Path, name: &str) {
         match self.form {
             Form::Native => fs::write(folder.join(format!("{name}.tf")), self.native),
-            Form::Json => fs::write(folder.join(format!("{name}.tf.json")), self.json.to_string()),
+            Form::Json => fs::write(folder.join(format!("{name}.tf.json")), self.json()),
         }
         .unwrap();
     }
@@ -139,6 +165,47 @@ impl Repository {
             };
             fs::write(root.join(MODULES[0]).join(name), text).unwrap();
         }
+        if self.pattern {
+            let file = root.join(MODULES[0]).join("p.auto.tfvars");
+            fs::write(file, "p = \"../../t/*.txt\"\n").unwrap();
+        }
+    }
+}
+
+/// The command that prints a file, and the expression of what it is given for it.
+fn printing(main: &mut File, way: Way, number: usize, index: usize, path: &str) -> (String, String) {
+    let name = MODULES[number];
+    let print = |what: &str| {
+        format!(
+            "(cat {what} 2>/dev/null || printf missing) > {}",
+            made(number, index)
+        )
+    };
+    // The place of the module, as far as it is beside the files that are meant.
+    let (start, beside) = match name {
+        "modules/m0" => ("path.module", name),
+        _ => ("path.cwd", MODULES[0]),
+    };
+    let rest = path.strip_prefix(beside).unwrap_or(path);
+    match way {
+        Way::Plain(base) => (print(&self::place(base, name, path)), "\"\"".to_owned()),
+        Way::Glued => (print("$FILE"), format!("\"${{{start}}}{rest}\"")),
+        Way::Joined => (
+            print("$FILE"),
+            format!("join(\"\", [\"${{{start}}}\", \"{rest}\"])"),
+        ),
+        Way::CutUp => {
+            let local = format!("here{index}");
+            main.local(&local, "\"${path.cwd}/x\"");
+            let made = format!("replace(local.{local}, \"/{}/x\", \"/{path}\")", MODULES[0]);
+            (print("$FILE"), made)
+        }
+        Way::StepsUp => {
+            let below = path.strip_prefix("stacks/").unwrap_or(path);
+            let to = made(number, index);
+            let text = format!("cd .. && (cat {below} 2>/dev/null || printf missing) > s/{to}");
+            (text, "\"\"".to_owned())
+        }
     }
 }
 
@@ -152,17 +219,14 @@ fn write_module(root: &Path, number: usize, module: &Module) {
         main.call(*call, &source(root, name, *call));
         main.output(&format!("m{call}"), &format!("module.m{call}"));
     }
-    for (index, (base, path)) in module.commands.iter().enumerate() {
-        let printed = place(*base, name, path);
-        let to = made(number, index);
-        main.command(
-            &format!("c{index}"),
-            &format!("(cat {printed} 2>/dev/null || printf missing) > {to}"),
-        );
+    for (index, (way, path)) in module.commands.iter().enumerate() {
+        let (command, file) = printing(&mut main, *way, number, index, path);
+        main.command(&format!("c{index}"), &command, &file);
     }
     if number == 0 {
-        main.variable();
+        main.variables();
         main.output("v", "var.v");
+        main.output("p", "join(\",\", fileset(\"conf\", var.p))");
     }
     main.write(&root.join(name), "main");
     if let Some(overridden) = &module.overridden {

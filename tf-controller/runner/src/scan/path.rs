@@ -39,7 +39,7 @@ const HARMLESS: [&str; 22] = [
 
 /// Where a text comes from that leads nowhere up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::inputs::closure) enum Origin {
+pub enum Origin {
     /// It is written in the configuration, or the name of a file that was found.
     Written,
     /// Variables of the module or the workspace are part of it: it leads nowhere up if they do not.
@@ -180,8 +180,17 @@ impl Scope {
         })
     }
 
+    /// Where the member of `each` comes from.
+    pub(super) fn origin_of_each(&self, member: &str) -> Option<Origin> {
+        match member {
+            "key" => self.each.key,
+            "value" => self.each.value,
+            _ => None,
+        }
+    }
+
     /// The innermost variable of a `for` with this name, and what it stands for.
-    fn named(&self, name: &str) -> Option<&(String, Option<Origin>)> {
+    pub(super) fn named(&self, name: &str) -> Option<&(String, Option<Origin>)> {
         self.names.iter().rev().find(|(held, _)| held == name)
     }
 
@@ -198,8 +207,7 @@ impl Scope {
         };
         match (name.as_str(), first.as_str()) {
             ("var", _) | ("terraform", "workspace") => Some(Origin::Given),
-            ("each", "key") => self.each.key,
-            ("each", "value") => self.each.value,
+            ("each", member) => self.origin_of_each(member),
             ("count", "index") => Some(Origin::Written),
             _ => None,
         }

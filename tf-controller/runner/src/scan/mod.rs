@@ -1,11 +1,17 @@
 //! Reads one configuration file for the local modules that it calls, and for anything that could read a file
 //! elsewhere. It need not understand the language: whatever is not plainly harmless makes the closure wide.
+//!
+//! Both sides use it: the controller for the modules of an artifact, the run for those that `init` downloaded.
 
+mod flow;
 mod json;
 mod native;
 mod path;
 
-pub(super) use path::Origin;
+pub use flow::Flow;
+pub use path::Origin;
+
+use std::path::Path;
 
 /// Nested deeper than people write; the parser is recursive.
 const DEEPEST: usize = 200;
@@ -50,30 +56,35 @@ const CUTTERS: [&str; 10] = [
 
 /// What a file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Findings {
+pub struct Findings {
     /// Sources of local modules, as written.
-    pub(super) modules: Vec<String>,
+    pub modules: Vec<String>,
     /// Files and directories that functions read, by paths that can be read off.
-    pub(super) named: Vec<Named>,
+    pub named: Vec<Named>,
     /// Why more than the module directories may be read.
-    pub(super) wide: Option<String>,
+    pub wide: Option<String>,
+    /// A pattern of files is computed: it holds only where no value leads up.
+    pub given: bool,
+    /// Where texts with paths go by name.
+    pub flow: Flow,
 }
 
 /// A path that a function reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Named {
+pub struct Named {
     /// Relative to the directory of the module that names it; otherwise to the stack's.
-    pub(super) of_module: bool,
+    pub of_module: bool,
     /// The path.
-    pub(super) path: String,
+    pub path: String,
     /// What is read is a template.
-    pub(super) template: bool,
+    pub template: bool,
     /// The path is a directory, and something below it is read; which, is computed of this.
-    pub(super) computed: Option<Origin>,
+    pub computed: Option<Origin>,
 }
 
 /// Whether a template could read files by itself.
-pub(super) fn reads_files(template: &[u8]) -> bool {
+#[must_use]
+pub fn reads_files(template: &[u8]) -> bool {
     let text = String::from_utf8_lossy(template);
     let computes = text.contains("${") || text.contains("%{");
     computes && (text.contains("provider::") || READERS.iter().any(|name| text.contains(name)))
@@ -92,8 +103,9 @@ impl Findings {
         }
     }
 
-    /// Everything counts.
-    pub(super) fn wide(why: impl Into<String>) -> Self {
+    /// Everything counts, for this reason.
+    #[must_use]
+    pub fn wide(why: impl Into<String>) -> Self {
         Self {
             wide: Some(why.into()),
             ..Self::default()
@@ -102,7 +114,8 @@ impl Findings {
 }
 
 /// Scans a file; `json` for the JSON syntax.
-pub(super) fn scan(bytes: &[u8], json: bool) -> Findings {
+#[must_use]
+pub fn scan(bytes: &[u8], json: bool) -> Findings {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Findings::wide("is no UTF-8 text");
     };
@@ -143,7 +156,16 @@ fn is_too_nested(text: &str) -> bool {
     deepest > DEEPEST || longest > DEEPEST || questions > CONDITIONALS
 }
 
+/// Whether the CLI reads the file as configuration, by the ending of its name.
+#[must_use]
+pub fn is_configuration(file: &Path) -> bool {
+    const ENDINGS: [&str; 4] = [".tf", ".tofu", ".tf.json", ".tofu.json"];
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
 /// The beginning of what a file says, as a reason quotes it.
-pub(super) fn excerpt(text: &str) -> String {
+#[must_use]
+pub fn excerpt(text: &str) -> String {
     text.chars().take(60).collect()
 }
