@@ -305,7 +305,7 @@ mod tests {
             of(1, "a", &reads(true)),
             of(2, "b", &json!({ "phase": "Failed" })),
         );
-        assert_eq!(inputs(&[first.clone()]), counted("i1", "a", true));
+        assert_eq!(inputs(std::slice::from_ref(&first)), counted("i1", "a", true));
         // One that did not get past init says nothing of it.
         assert_eq!(inputs(&[first.clone(), failed.clone()]), counted("i1", "b", true));
         assert_eq!(inputs(&[failed]), "i1");

@@ -229,9 +229,7 @@ fn a_path_that_goes_by_a_name_is_followed_to_where_it_is_taken_apart() {
         format!(
             "resource \"x\" \"y\" {{\n  provisioner \"local-exec\" {{\n    command = {path}\n  }}\n}}\nlocals {{ x = x.y }}\n{cut}"
         ),
-        format!(
-            "locals {{ z = {{ for f in fileset(\"x\", \"*\") : replace(f, \"a\", \"\") => \"${{path.module}}/x/${{f}}\" }} }}"
-        ),
+        "locals { z = { for f in fileset(\"x\", \"*\") : replace(f, \"a\", \"\") => \"${path.module}/x/${f}\" } }".to_owned(),
     ] {
         assert_eq!(file(&text), None, "{text}");
     }
