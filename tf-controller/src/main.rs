@@ -237,12 +237,18 @@ fn tools(args: &Args) -> std::io::Result<Option<PathBuf>> {
     args.tools_dir.as_ref().map(std::path::absolute).transpose()
 }
 
+/// The name of the machine, as `os.Hostname` of upstream tells it: the variable is of a shell or a pod.
+fn host() -> String {
+    let given = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
+    given.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+}
+
 /// Takes the events of all passes: for Kubernetes, and for a receiver where there is one.
 fn recorder(args: &Args, client: &kube::Client, metrics: &Metrics) -> Result<Recorder, PosterError> {
     let addresses = &args.common.addresses;
     let reporter = Reporter {
         component: "tf-controller".to_owned(),
-        instance: std::env::var("HOSTNAME").unwrap_or_default(),
+        instance: host(),
         trace: addresses.trace_events,
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);

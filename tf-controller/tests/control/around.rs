@@ -269,11 +269,11 @@ async fn the_environment_comes_from_literals_secrets_and_config_maps() {
     for (env, reason) in [
         (
             json!([{ "name": "TF_VAR_x", "value": "hunter2" }]),
-            "disallowed environment variable TF_VAR_x is set",
+            "error setting env for Terraform: manual setting of env var \"TF_VAR_x\" detected",
         ),
         (
             json!([{ "name": "TF_CLI_ARGS_plan", "value": "hunter2" }]),
-            "disallowed environment variable TF_CLI_ARGS_plan",
+            "manual setting of env var \"TF_CLI_ARGS_plan\" detected",
         ),
         (
             json!([{ "name": "IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } }]),

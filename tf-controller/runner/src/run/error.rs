@@ -89,7 +89,7 @@ pub enum RunError {
     #[error(transparent)]
     Tool(#[from] ToolError),
     /// The environment sets a name that would change the run.
-    #[error("disallowed environment variable {name} is set")]
+    #[error("error setting env for Terraform: manual setting of env var {name:?} detected")]
     Environment {
         /// The name.
         name: String,

@@ -269,8 +269,12 @@ fn output(report: &Report<'_>) -> Option<Verdict<Kind>> {
         return None;
     }
     let verdict = if report.stack.spec.write_outputs_to_secret.is_some() && report.has_written(run) {
-        let text = format!("Outputs written: {}", run.spec.source.revision);
-        Verdict::new(Kind::Output, Truth::True, "TerraformOutputsWritten", text)
+        Verdict::new(
+            Kind::Output,
+            Truth::True,
+            "TerraformOutputsWritten",
+            "Outputs written",
+        )
     } else {
         Verdict::new(
             Kind::Output,

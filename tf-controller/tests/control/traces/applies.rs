@@ -54,7 +54,7 @@ const OUTPUTS_AND_LOOKS: &str = r"
           + Apply True TerraformAppliedSucceed: Applied successfully
         Ready True TerraformOutputsWritten: Outputs written: revision a
           - Reconciling
-          + Output True TerraformOutputsWritten: Outputs written: revision a
+          + Output True TerraformOutputsWritten: Outputs written
           + Plan True TerraformPlannedWithChanges: Plan generated
         Ready Unknown Progressing: Initializing
           + Reconciling True Progressing: Fulfilling prerequisites
@@ -73,7 +73,7 @@ const OUTPUTS_AND_LOOKS: &str = r"
           + Apply True TerraformAppliedSucceed: Applied successfully
         Ready True TerraformOutputsWritten: Outputs written: revision c
           - Reconciling
-          + Output True TerraformOutputsWritten: Outputs written: revision c
+          + Output True TerraformOutputsWritten: Outputs written
           + Plan True TerraformPlannedWithChanges: Plan generated
 ";
 

@@ -120,7 +120,7 @@ async fn a_deletion_that_destroys() {
           + Apply True TerraformAppliedSucceed: Applied successfully
         Ready True TerraformOutputsWritten: Outputs written: revision a
           - Reconciling
-          + Output True TerraformOutputsWritten: Outputs written: revision a
+          + Output True TerraformOutputsWritten: Outputs written
           + Plan True TerraformPlannedWithChanges: Plan generated
         Ready Unknown Progressing: Deletion in progress
           + Reconciling True Progressing: Fulfilling prerequisites
@@ -162,7 +162,7 @@ async fn a_deletion_that_leaves_everything() {
           + Apply True TerraformAppliedSucceed: Applied successfully
         Ready True TerraformOutputsWritten: Outputs written: revision a
           - Reconciling
-          + Output True TerraformOutputsWritten: Outputs written: revision a
+          + Output True TerraformOutputsWritten: Outputs written
           + Plan True TerraformPlannedWithChanges: Plan generated
         gone
 ",

@@ -217,7 +217,7 @@ async fn outputs_that_cannot_be_written() {
         Ready Unknown Progressing: Terraform Planning
         Ready True TerraformPlannedNoChanges: Plan no changes: revision a
           - Reconciling
-          + Output True TerraformOutputsWritten: Outputs written: revision a
+          + Output True TerraformOutputsWritten: Outputs written
           + Plan False TerraformPlannedNoChanges: Plan no changes
 ",
         )

@@ -115,7 +115,7 @@ fn auto_to_the_end() {
     outputs written:
       Ready True TerraformOutputsWritten: Outputs written: main@sha1:aaaaaaaaaaaaaaaa
       Apply True TerraformAppliedSucceed: Applied successfully
-      Output True TerraformOutputsWritten: Outputs written: main@sha1:aaaaaaaaaaaaaaaa
+      Output True TerraformOutputsWritten: Outputs written
       Plan True TerraformPlannedWithChanges: Plan generated
       event Normal TerraformAppliedSucceed: Applied successfully
       event Normal TerraformOutputsWritten: Outputs written.\n2 output(s): a, b
