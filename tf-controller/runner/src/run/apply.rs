@@ -74,8 +74,7 @@ pub(super) async fn prove(
         );
         return Err(RunError::NotExact(text));
     }
-    let found = modules::effective(workspace, &bundle.artifact.digest)
-        .map_err(|source| failed("read the modules", source))?;
+    let found = modules::digest(&workspace.module).map_err(|source| failed("read the modules", source))?;
     if found != stored.modules {
         return Err(RunError::NotExact(
             "a module that init downloads changed since the plan was made".to_owned(),

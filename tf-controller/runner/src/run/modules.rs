@@ -11,26 +11,21 @@ use super::workspace::Workspace;
 /// Most files that are looked at.
 const FILE_LIMIT: usize = 200_000;
 
-/// What the plan depends on of the modules that were downloaded: their digest, and that of the artifact where they may read it.
-///
-/// # Errors
-/// When they cannot be read.
-pub(super) fn effective(workspace: &Workspace<'_>, artifact: &str) -> std::io::Result<String> {
-    let digest = digest(&workspace.module)?;
+/// What a plan depends on of the modules with this digest: the artifact as well, where they may read it.
+pub(super) fn with_artifact(digest: &str, workspace: &Workspace<'_>, artifact: &str) -> String {
     let reads = workspace.reporter.said().module_reads;
-    let whole = reads.is_some_and(|reads| reads.whole_artifact);
-    Ok(if whole {
+    if reads.is_some_and(|reads| reads.whole_artifact) {
         format!("{digest}+{artifact}")
     } else {
-        digest
-    })
+        digest.to_owned()
+    }
 }
 
 /// Digest of `.terraform/modules` below the module directory; empty when nothing was downloaded.
 ///
 /// # Errors
 /// When it cannot be read.
-fn digest(module: &Path) -> std::io::Result<String> {
+pub(super) fn digest(module: &Path) -> std::io::Result<String> {
     let root = module.join(".terraform/modules");
     let mut files = Vec::new();
     collect(&root, &mut files)?;

@@ -123,12 +123,11 @@ pub(super) async fn make(
         workspace.reporter.secrets().learn_plan(&document);
         json = Some(file);
     }
-    let modules = modules::effective(workspace, &bundle.artifact.digest)
-        .map_err(|source| failed("read the modules", source))?;
+    let modules = modules::digest(&workspace.module).map_err(|source| failed("read the modules", source))?;
     let provider_lock = lock_file::read(&workspace.module)?;
     let origin = effect::Origin {
         inputs: &bundle.inputs_digest,
-        modules: &modules,
+        modules: &modules::with_artifact(&modules, workspace, &bundle.artifact.digest),
         lock: provider_lock.as_deref().unwrap_or_default().as_bytes(),
         last_apply: bundle.last_apply.as_deref().unwrap_or_default(),
         // Of a plan that was only shown there is no state.

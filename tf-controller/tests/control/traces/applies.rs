@@ -73,7 +73,6 @@ const OUTPUTS_AND_LOOKS: &str = r"
           + Apply True TerraformAppliedSucceed: Applied successfully
         Ready True TerraformOutputsWritten: Outputs written: revision c
           - Reconciling
-          + Output True TerraformOutputsWritten: Outputs written
           + Plan True TerraformPlannedWithChanges: Plan generated
 ";
 
