@@ -92,7 +92,8 @@ pub(super) async fn prove(
         let other = made::differing(&stored.omitted, &again.made.omitted);
         if let Some(path) = other.filter(|_| !stored.omitted.is_empty()) {
             return Err(RunError::NotExact(format!(
-                "planning again made another file than the one of the approved plan: {path:?}"
+                "planning again made another file than the one of the approved plan: {path:?}; a file that is too large to be \
+                 stored has to come out the same each time, so take out of it what differs, a time for example"
             )));
         }
     }
@@ -253,5 +254,29 @@ pub(super) async fn list_state(bundle: &Bundle, workspace: &Workspace<'_>, appli
             error = &error as &dyn std::error::Error,
             "the state's resources could not be listed"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_stale_by_the_title_of_the_first_error() {
+        let stale = "\nError: Saved plan is stale\n\nThe given plan file can no longer be applied.\n";
+        let warned = format!("\nWarning: Deprecated Parameter\n\nUse use_lockfile.\n{stale}");
+        let boxed = "\u{2577}\n\u{2502} Error: Saved plan is stale\n\u{2502} \n\u{2575}\n";
+        for said in [stale, &warned, boxed] {
+            assert!(says_it_is_stale(said), "{said}");
+        }
+        let step = format!("\nError: local-exec provisioner error\n\nOutput: {stale}");
+        for said in [
+            step.as_str(),
+            "",
+            "the words Saved plan is stale",
+            "Error: Other: Saved plan is stale",
+        ] {
+            assert!(!says_it_is_stale(said), "{said}");
+        }
     }
 }

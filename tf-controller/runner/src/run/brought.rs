@@ -186,6 +186,7 @@ mod tests {
             (format!("{WARNING}{state}"), false),
             (format!("{}{state}", WARNING.trim_end()), false),
             ("{\"half\": ".to_owned(), false),
+            ("welcome to this machine\n".to_owned(), false),
         ] {
             std::fs::write(&file, &text).unwrap();
             assert_eq!(tells_of_none(&file).unwrap(), none, "{text}");

@@ -145,11 +145,15 @@ pub(super) async fn keep(
 
 /// Removes the file of a state that was kept from a directory that stays: nobody is to keep it a second time.
 pub(super) fn drop_kept(module: &Path) {
+    if let Err(error) = remove(module) {
+        tracing::warn!(%error, "errored.tfstate was kept and stays in the directory too");
+    }
+}
+
+fn remove(module: &Path) -> std::io::Result<()> {
     match std::fs::remove_file(module.join(FILE)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            tracing::warn!(%error, "errored.tfstate was kept and stays in the directory too");
-        }
-        _ => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 
@@ -174,12 +178,7 @@ pub(super) async fn rescue(
 
 /// Removes a file of that name that came with the artifact: it is not the CLI's, and must never be pushed.
 pub(super) fn disown(module: &Path) -> Result<(), RunError> {
-    match std::fs::remove_file(module.join(FILE)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(failed("remove errored.tfstate of the artifact", error))
-        }
-        _ => Ok(()),
-    }
+    remove(module).map_err(|source| failed("remove errored.tfstate of the artifact", source))
 }
 
 /// Pushes a kept state, then removes it and what it is the successor of.
@@ -259,8 +258,8 @@ async fn push_one(
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_kept_state_knows_its_place() {
+    /// What is kept of a state that belongs `here`.
+    pub(super) fn kept(state: &[u8]) -> Vec<Secret> {
         let stack = Stack {
             namespace: "team".into(),
             name: "net".into(),
@@ -270,7 +269,12 @@ mod tests {
             workspace: "default",
             place: "here",
         };
-        let secrets = encode(b"{}", &stack, belongs).unwrap();
+        encode(state, &stack, belongs).unwrap()
+    }
+
+    #[test]
+    fn a_kept_state_knows_its_place() {
+        let secrets = kept(b"{}");
         assert!(
             !is_of_another_place(&secrets[0], ["here", ""])
                 && is_of_another_place(&secrets[0], ["there", ""])

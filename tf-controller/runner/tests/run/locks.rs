@@ -27,17 +27,17 @@ const NO_ANSWER: &str =
 
 impl Unheard {
     fn at(world: &World, words: &str) -> Self {
-        Self::saying(world, words, NO_ANSWER)
+        Self::ending(world, words, NO_ANSWER, 1)
     }
 
-    fn saying(world: &World, words: &str, error: &str) -> Self {
+    fn ending(world: &World, words: &str, error: &str, code: u8) -> Self {
         let marker = world.dir.path().join("asked");
         let (asked, go) = (marker.display(), marker.with_extension("go"));
         let before = format!(
             "case \"$*\" in {words}*)\n  if ! test -e {asked}; then\n    touch {asked}\n    \
              until test -e {go}; do sleep 0.05; done\n    \
              printf '\\n{error}' >&2\n    \
-             exit 1\n  fi;;\nesac",
+             exit {code}\n  fi;;\nesac",
             go = go.display()
         );
         let folder = wrapped(world, &before);
@@ -179,7 +179,7 @@ async fn the_holder_of_a_lock_is_told_without_what_nobody_may_read() {
 async fn a_lock_that_a_person_took_while_a_run_was_past_its_own_stands() {
     let world = World::new("auto").await;
     world.commit(&[("main.tf", MODULE)]);
-    let cli = Unheard::saying(&world, "output", "Error: something else\\n");
+    let cli = Unheard::ending(&world, "output", "Error: something else\\n", 1);
     let outputs = json!({ "outputs": { "name": "net-outputs" } });
     let failed = cli
         .run(
@@ -221,11 +221,35 @@ async fn a_lock_that_was_taken_while_the_run_looked_for_its_workspace_stands() {
     let first = world.run(blue()).await;
     assert_eq!(ending(&first), "Succeeded TerraformAppliedSucceed");
     world.commit(&[("main.tf", &MODULE.replace('1', "2"))]);
-    let cli = Unheard::saying(&world, "workspace\\ new", "Workspace \"blue\" already exists\\n");
+    let cli = Unheard::ending(
+        &world,
+        "workspace\\ new",
+        "Workspace \"blue\" already exists\\n",
+        1,
+    );
     // A person at this machine, by the name that its runs have too.
     let run = cli.run(&world, blue(), "blue", &own(&world)).await;
     assert_eq!(ending(&run), "Failed TFExecPlanFailed", "{:?}", run.status);
     assert_eq!(status(&run).lock.unwrap().id, ID);
+}
+
+/// A crash is no error of the CLI's own: it ends otherwise, and names no lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_a_crash_left_is_released_by_the_next_run() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", MODULE)]);
+    let cli = Unheard::ending(&world, "apply", "panic: runtime error\\n", 11);
+    let run = cli
+        .run(&world, Wish::plan_and_apply(), "default", &own(&world))
+        .await;
+    assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
+    let next = world.run(Wish::plan_and_apply()).await;
+    assert_eq!(
+        ending(&next),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        next.status
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

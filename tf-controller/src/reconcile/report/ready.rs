@@ -252,15 +252,9 @@ fn awaiting(report: &Report<'_>) -> Told {
 fn shown(report: &Report<'_>) -> Told {
     let spec = &report.stack.spec;
     let disabled = report.facts.approval == Approval::Disabled;
-    let looked_for = disabled && !spec.disable_drift_detection && !spec.destroy;
-    if looked_for
-        || report
-            .facts
-            .history
-            .pending
-            .as_ref()
-            .is_some_and(|plan| plan.drift)
-    {
+    let pending = report.facts.history.pending.as_ref();
+    let any_is = disabled && !spec.disable_drift_detection && !spec.destroy;
+    if any_is || pending.is_some_and(|plan| plan.drift) {
         return retried(drifted(report, ""));
     }
     let why = if disabled {

@@ -187,27 +187,13 @@ fn state(chunks: &[&Secret], digest: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Belongs, encode};
+    use super::super::tests::kept;
     use super::*;
-    use crate::bundle::Stack;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
 
     fn now() -> Timestamp {
         "2026-11-21T11:37:00Z".parse().unwrap()
-    }
-
-    fn kept(state: &[u8]) -> Vec<Secret> {
-        let stack = Stack {
-            namespace: "team".into(),
-            name: "net".into(),
-            uid: "u".into(),
-        };
-        let belongs = Belongs {
-            workspace: "default",
-            place: "here",
-        };
-        encode(state, &stack, belongs).unwrap()
     }
 
     fn state(lineage: &str, serial: u64, ids: &[&str], more: &str) -> Vec<u8> {
@@ -266,6 +252,13 @@ mod tests {
             assert_eq!((pushed, names), (newer.clone(), vec![name(&kept(&newer)[0])]));
             assert_eq!(choice.done, [name(&older[0]), name(&kept(&newer)[0])]);
         }
+    }
+
+    #[test]
+    fn a_state_whose_objects_are_not_to_be_seen_is_succeeded_by_none() {
+        let encrypted = json!({ "serial": 4, "lineage": "l", "encrypted_data": "eA==" }).to_string();
+        let all = [kept(encrypted.as_bytes()), kept(&state("l", 5, &["a"], ""))].concat();
+        assert!(matches!(choose(&all, now()), Err(ChoiceError::NoSuccessor(_))));
     }
 
     #[test]
