@@ -311,7 +311,7 @@ async fn what_is_not_what_was_applied_destroys_nothing() {
         id: "a".to_owned(),
         key: "01".repeat(32),
     };
-    let sealed = json!({ "inputsDigest": "hmac-sha256:11", "planKeys": [key] });
+    let sealed = json!({ "inputsDigest": "hmac-sha256:11", "planKeys": [key], "keepFiles": 1_000_000 });
     let world = World::new("auto").await;
     world.commit(&[("main.tf", HONEST)]);
     let run = world.run(Wish::plan_and_apply().with(sealed.clone())).await;
