@@ -1,10 +1,6 @@
 //! The embedded API as its users meet it: kube-rs clients and controllers in process, kubectl and terraform on a socket.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "this crate is tests and their fixtures"
-)]
+#![expect(clippy::unwrap_used, reason = "this crate is tests and their fixtures")]
 
 mod client;
 mod collect;

@@ -1,5 +1,6 @@
 //! Servers that send little and cost much: the program stays small, serves others meanwhile, and says what was too much.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -95,7 +96,7 @@ fn deltas() -> Vec<Hostile> {
     });
     let looping = "is a difference to something that is no earlier entry";
     let looping = Hostile::pack("looping", looping, |pack| {
-        pack.offset(0, &literal_delta(4, b"next"))
+        pack.offset(0, &literal_delta(4, b"next"));
     });
     vec![twice, million, inflating, looping]
 }
@@ -183,7 +184,7 @@ impl World {
             })
             .await;
         let took = begun.elapsed();
-        println!(
+        eprintln!(
             "{what}: a push is followed after {took:?}; {} MiB",
             self.program.peak_memory() >> 20
         );
@@ -285,9 +286,10 @@ async fn endures_refs(world: &World, secrets: &Api<Secret>) {
     server.fault(Some(SshFault::Version0)).unwrap();
     let repository = Repository::create().unwrap();
     let id = repository.commit_files(&[("main.tf", "")], "first").unwrap();
-    let lines: String = (0..2_200_000)
-        .map(|n| format!("{id} refs/tags/v0.0.{n:07}\n"))
-        .collect();
+    let lines = (0..2_200_000).fold(String::new(), |mut lines, n| {
+        let _ = writeln!(lines, "{id} refs/tags/v0.0.{n:07}");
+        lines
+    });
     assert!(lines.len() > 120 << 20);
     std::fs::write(repository.git_dir().join("packed-refs"), lines).unwrap();
     let secret = json!({

@@ -237,7 +237,7 @@ mod tests {
             .encode(format!("some words before, then {CANARY}"))
             .as_bytes()
             .chunks(20)
-            .map(|line| format!("{}\n", String::from_utf8_lossy(line)))
+            .flat_map(|line| [String::from_utf8_lossy(line), "\n".into()])
             .collect();
         let escaped = serde_json::to_string(CANARY).unwrap();
         let unicode = CANARY.replace('"', "\\u0022").replace('>', "\\u003e");
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_text_is_found_in_forms_within_forms() {
-        let state = serde_json::to_string(&format!("{{\"secret\":{:?}}}", CANARY)).unwrap();
+        let state = serde_json::to_string(&format!("{{\"secret\":{CANARY:?}}}")).unwrap();
         let stored = STANDARD.encode(zipped(state.as_bytes()));
         assert!(finds(stored.as_bytes()));
         let address = percent_encoded(&STANDARD.encode(hex::encode(CANARY)));

@@ -84,7 +84,7 @@ mod tests {
         let seeds = [seed("a", 1), seed("b", 1), seed("a", 2)];
         assert!(seeds[0] != seeds[1] && seeds[0] != seeds[2], "{seeds:?}");
         assert_eq!(seed("a", 1), seeds[0]);
-        assert!(seeds.iter().all(|seed| *seed <= u64::from(u32::MAX)));
+        assert!(seeds.iter().all(|seed| u32::try_from(*seed).is_ok()));
         assert_eq!(commit().len(), 40, "the tests run in a checkout");
     }
 

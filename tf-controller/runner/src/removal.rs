@@ -44,13 +44,18 @@ fn remove_whatever_mode(path: &Path) -> io::Result<()> {
                     first = first.and(removed);
                 }
             }
-            Err(error) => first = first.and(unless_gone(error)),
+            Err(error) => {
+                let removed = unless_gone(error);
+                first = first.and(removed);
+            }
         }
         entered.push(directory);
     }
     // Each directory comes behind the one that it lies in.
     for directory in entered.iter().rev() {
-        first = first.and(fs::remove_dir(directory).or_else(unless_gone));
+        // Each is tried, whatever became of the ones before.
+        let removed = fs::remove_dir(directory).or_else(unless_gone);
+        first = first.and(removed);
     }
     first
 }

@@ -136,8 +136,8 @@ async fn what_is_not_what_was_applied_does_not_destroy() {
         .unwrap();
     world.remove_source().await;
     world.delete("net").await;
-    let stuck = world.ready("net", "False ArtifactFailed cannot destroy: ").await;
-    let told = condition(&stuck, "Ready");
+    let refused = world.ready("net", "False ArtifactFailed cannot destroy: ").await;
+    let told = condition(&refused, "Ready");
     assert!(
         told.contains("do not hold what it recorded: they were replaced"),
         "{told}"

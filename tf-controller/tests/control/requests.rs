@@ -63,7 +63,7 @@ async fn beats(
 
 /// A stack whose apply writes what it reads.
 const FED: &str = "variable \"when\" { default = \"\" }\nresource \"terraform_data\" \"it\" { input = var.when }\n\
-    output \"when\" { value = timestamp() }\n";
+    output \"when\" { value = uuid() }\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stack_that_feeds_itself_slows_down_and_says_why() {

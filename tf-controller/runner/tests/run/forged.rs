@@ -20,15 +20,15 @@ use crate::world::{NAMESPACE, STACK, Wish, World, ending, status};
 
 const HONEST: &str = "resource \"terraform_data\" \"it\" { input = \"honest\" }\n";
 
-/// When the Secrets are replaced.
+/// The step before which the Secrets are replaced.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     /// After the plan, before somebody approves it.
-    BeforeApproval,
+    Approval,
     /// The run is made, and no runner has it.
-    BeforeClaim,
+    Claim,
     /// The runner has the run, and has loaded nothing.
-    BeforeLoad,
+    Load,
 }
 
 /// Secrets that go, and Secrets that come in their place.
@@ -84,15 +84,15 @@ fn changing(world: &World, change: Change) -> Client {
 
 /// Carries a run out; the change is made at that moment.
 async fn run_with(world: &World, wish: Wish, moment: Moment, change: Change) -> TerraformRun {
-    if matches!(moment, Moment::BeforeApproval) {
+    if matches!(moment, Moment::Approval) {
         change.clone().make(world.client()).await;
     }
     let name = world.prepare(wish).await;
     let mut context = world.context(&name);
     match moment {
-        Moment::BeforeApproval => {}
-        Moment::BeforeClaim => change.make(world.client()).await,
-        Moment::BeforeLoad => context.client = changing(world, change),
+        Moment::Approval => {}
+        Moment::Claim => change.make(world.client()).await,
+        Moment::Load => context.client = changing(world, change),
     }
     world.carry_out(&name, context, CancellationToken::new()).await;
     world.get(&name).await
@@ -145,7 +145,7 @@ async fn a_bundle_that_is_not_the_runs_own_is_never_used() {
     let older = api.get(&secret_name(&older)).await.unwrap().data.unwrap()["bundle"]
         .0
         .clone();
-    for moment in [Moment::BeforeClaim, Moment::BeforeLoad] {
+    for moment in [Moment::Claim, Moment::Load] {
         for what in [
             "deleted",
             "forged",
@@ -179,7 +179,7 @@ async fn a_bundle_that_is_not_the_runs_own_is_never_used() {
             let change = Change::new(what, &[own], put);
             let mut context = world.context(&name);
             match moment {
-                Moment::BeforeLoad => context.client = changing(&world, change),
+                Moment::Load => context.client = changing(&world, change),
                 _ => change.make(world.client()).await,
             }
             world.carry_out(&name, context, CancellationToken::new()).await;
@@ -207,7 +207,11 @@ fn forgeries(
     keys: &[PlanKey],
 ) -> Vec<Change> {
     let mut forged = store::decode(evil.0, evil.1, keys).unwrap();
-    forged.context.effect = name.id.rsplit('-').next().unwrap().to_owned();
+    name.id
+        .rsplit('-')
+        .next()
+        .unwrap()
+        .clone_into(&mut forged.context.effect);
     let encoded = |key| store::encode(&forged, name, key).unwrap();
     let swapped = holding_all(&plan[0], &evil.0[0]);
     // Once more, as an earlier run may have stored it: the time in a plan file differs.
@@ -269,7 +273,7 @@ async fn a_plan_that_is_not_the_recorded_one_is_never_applied() {
         let (run, name, stored) = plan(HONEST).await;
         let changes = forgeries(&stored, &name, (&evil_plan, &evil_name), &keys);
         for change in &changes {
-            for moment in [Moment::BeforeApproval, Moment::BeforeClaim, Moment::BeforeLoad] {
+            for moment in [Moment::Approval, Moment::Claim, Moment::Load] {
                 let apply = Wish::apply(&run).with(bundle.clone());
                 let ended = run_with(&world, apply, moment, change.clone()).await;
                 let case = format!("{moment:?} {} {}", change.what, keys.len());
@@ -286,7 +290,7 @@ async fn a_plan_that_is_not_the_recorded_one_is_never_applied() {
         let forged = &changes[usize::from(!keys.is_empty())];
         apply.plan.as_mut().unwrap().2 = store::digest_of(&forged.put);
         assert!(!evil.exists());
-        let fooled = run_with(&world, apply, Moment::BeforeClaim, forged.clone()).await;
+        let fooled = run_with(&world, apply, Moment::Claim, forged.clone()).await;
         assert_eq!(
             ending(&fooled),
             "Succeeded TerraformAppliedSucceed",
@@ -340,7 +344,7 @@ async fn what_is_not_what_was_applied_destroys_nothing() {
         Change::new("forged with the key", &kept, encoded(Some(&key))),
         Change::new("deleted", &kept, vec![]),
     ] {
-        for moment in [Moment::BeforeClaim, Moment::BeforeLoad] {
+        for moment in [Moment::Claim, Moment::Load] {
             let ended = run_with(&world, destroy(), moment, change.clone()).await;
             let case = format!("{moment:?} {}", change.what);
             refused(

@@ -221,13 +221,12 @@ impl World {
     }
 
     pub(crate) async fn carry_out(&self, name: &str, context: Context, stop: CancellationToken) -> Ending {
-        let ending = tokio::time::timeout(DEADLINE, execute(&context, stop)).await;
+        let ending = tokio::time::timeout(DEADLINE, Box::pin(execute(&context, stop))).await;
         ending
             .unwrap_or_else(|_| panic!("{name} takes too long"))
             .unwrap()
     }
 
-    /// Creates the run and its bundle.
     /// Approves this plan, as the person does before a controller makes the run that applies it.
     async fn approve(&self, id: &str) {
         let api: Api<Terraform> = Api::namespaced(self.client(), NAMESPACE);
@@ -240,6 +239,7 @@ impl World {
             .unwrap();
     }
 
+    /// Creates the run and its bundle.
     pub(crate) async fn prepare(&self, wish: Wish) -> String {
         self.prepare_with_deadline(wish, "10m").await
     }

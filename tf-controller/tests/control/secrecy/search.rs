@@ -102,8 +102,9 @@ impl Search<'_> {
         let secrets: Api<Secret> = world.api();
         let params = ListParams::default().labels("infra.contrib.fluxcd.io/plan-name");
         for secret in secrets.list(&params).await.unwrap().items {
-            let named = secret.labels().get("infra.contrib.fluxcd.io/plan-name");
-            if named.is_some_and(|name| name.ends_with(".json")) {
+            let name = secret.labels().get("infra.contrib.fluxcd.io/plan-name");
+            let extension = name.and_then(|name| Path::new(name).extension());
+            if extension.is_some_and(|extension| extension == "json") {
                 for (key, value) in secret.data.clone().unwrap_or_default() {
                     self.look(READABLE, &format!("the readable plan's {key}"), &value.0);
                 }

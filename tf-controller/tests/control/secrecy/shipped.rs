@@ -105,7 +105,7 @@ fn runner(world: &World, folder: &Path) -> PathBuf {
     let variables: String = world
         .environment
         .iter()
-        .map(|(name, value)| format!("export {name}='{value}'\n"))
+        .flat_map(|(name, value)| ["export ", name, "='", value, "'\n"])
         .collect();
     let text = format!(
         "#!/bin/sh\n{variables}exec '{}' --log-level=trace \"$@\"\n",

@@ -98,6 +98,7 @@ struct Command {
 }
 
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 struct Held {
     armed: bool,
     cut: Option<Cut>,

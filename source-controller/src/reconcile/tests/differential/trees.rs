@@ -48,7 +48,6 @@ pub(super) const NAMES: &[&str] = &[
     "README.md",
     ".gitattributes",
     "con",
-    "tab\ttab",
     "q\"uote",
 ];
 pub(super) const PATTERNS: &[&str] = &[
@@ -118,10 +117,7 @@ pub(super) fn random_tree(number: u64, stream: &mut Vec<u8>) -> Option<String> {
             2 => path.extend(["/".to_owned(), "é".repeat(120)]),
             _ => {}
         }
-        let quoted = path
-            .replace('\\', "\\\\")
-            .replace('"', "\\\"")
-            .replace('\t', "\\t");
+        let quoted = path.replace('\\', "\\\\").replace('"', "\\\"");
         let content = match dice.below(4) {
             0 => String::new(),
             1 => "line\r\nline\r\n".to_owned(),
