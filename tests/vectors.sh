@@ -1,6 +1,6 @@
 #!/bin/sh
 # Vectors that other programs made are made again and compared: Go's templates with sprig, Masterminds' versions, the schema
-# packages of kube-apiserver, and the reference program of docs/plan-id.md.
+# packages of kube-apiserver, net/url, and the reference program of docs/plan-id.md.
 set -eu
 cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
@@ -26,3 +26,4 @@ python3 docs/plan-id.py --check docs/plan-id-vectors.json
 again semver runtime/tests/semver vectors.txt
 again sprig tests/assets/sprig vectors.jsonl -
 again schema embedded/tests/vectors expected.json cases.json
+again urls source-controller/tests/urls vectors.jsonl

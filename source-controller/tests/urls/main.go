@@ -1,8 +1,6 @@
 // Asks Go's net/url which addresses it takes, for vectors.jsonl: an address, and why it is refused ("" if it is not).
-// To make that file again, somewhere outside of the repository; the version in go.mod is that of Flux's source-controller 1.9
-// and decides how strict Go is:
-//
-//	cp main.go /tmp/urls && cd /tmp/urls && go mod init vectors && go mod edit -go=1.26 && go run . > vectors.jsonl
+// The version in go.mod is that of Flux's source-controller 1.9 and decides how strict Go is. `make vectors` compares; to make the
+// file again: go run . > vectors.jsonl
 package main
 
 import (

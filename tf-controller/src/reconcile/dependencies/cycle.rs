@@ -195,10 +195,10 @@ mod tests {
         };
         assert_eq!(found("a", "a:b b:c"), "");
         assert_eq!(found("a", "a:a"), "a");
-        assert_eq!(found("b", "a:b b:a c:a b:d"), "a b");
-        assert_eq!(found("c", "a:b b:a c:a b:d"), "");
+        assert_eq!(found("b", "a:b b:a,d c:a"), "a b");
+        assert_eq!(found("c", "a:b b:a,d c:a"), "");
         assert_eq!(
-            found("a", "a:b b:c c:a c:d d:c"),
+            found("a", "a:b b:c c:a,d d:c"),
             "a b c d",
             "two circles that share a stack"
         );
