@@ -9,6 +9,7 @@ mod disk;
 mod generation;
 mod record;
 mod usage;
+mod writer;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -21,19 +22,16 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedMutexGuard;
 
 pub(super) use generation::{Generation, open_objects};
-pub(super) use record::Record;
 pub use usage::Room;
+pub(super) use writer::{Opened, Writer};
 
 use super::checkout::Extent;
 use super::remote::Remote;
 use super::threads::Threads;
-use disk::{bytes_below, found};
+use disk::found;
 use usage::DiskUsage;
+use writer::Verified;
 
-/// Commits that a mirror may hold before it is made anew. Each adds a pack to look into and two lines to a request.
-const MOST_TIPS: usize = 100;
-/// A mirror below this size is never made anew for its size.
-const SMALL: u64 = 8 << 20;
 /// How the name of a directory begins that is being deleted.
 const DELETED: &str = ".deleted-";
 
@@ -64,6 +62,9 @@ struct Open {
     unfit: HashSet<String>,
     /// Who was let in by the server of a mirror, since this process began.
     proofs: HashMap<String, HashSet<[u8; 32]>>,
+    /// Commits whose objects were all found by this process. A mirror is closed between two passes; without this each new
+    /// commit would be compared with nothing, and its whole tree walked.
+    verified: HashMap<String, Verified>,
 }
 
 impl Open {
@@ -233,6 +234,7 @@ impl Shared {
             return None;
         }
         open.proofs.remove(name);
+        open.verified.remove(name);
         match fs::rename(self.root.join(name), &aside) {
             Ok(()) => {
                 open.usage.forget(name);
@@ -275,12 +277,7 @@ impl Mirror {
     fn new(all: Weak<Shared>, root: &Path, name: &str, threads: Threads) -> Self {
         Self {
             threads,
-            writer: Arc::new(tokio::sync::Mutex::new(Writer {
-                directory: root.join(name),
-                all,
-                name: name.to_owned(),
-                current: None,
-            })),
+            writer: Arc::new(tokio::sync::Mutex::new(Writer::new(all, root, name))),
         }
     }
 
@@ -292,93 +289,5 @@ impl Mirror {
     /// Waits for the right to write.
     pub(super) async fn lock(&self) -> OwnedMutexGuard<Writer> {
         Arc::clone(&self.writer).lock_owned().await
-    }
-}
-
-/// The writing side of a mirror. Everything here blocks.
-#[derive(Debug)]
-pub(super) struct Writer {
-    directory: PathBuf,
-    all: Weak<Shared>,
-    name: String,
-    current: Option<Opened>,
-}
-
-/// A generation with what is known about it.
-#[derive(Clone, Debug)]
-pub(super) struct Opened {
-    /// Its directory.
-    pub(super) generation: Arc<Generation>,
-    /// The commits it holds.
-    pub(super) record: Record,
-    /// Those whose objects were all found, by this process.
-    pub(super) verified: HashSet<git2::Oid>,
-}
-
-impl Opened {
-    /// Whether its commits should be left behind: too many of them, too many bytes, or unreadable ones.
-    pub(super) fn is_frayed(&self) -> bool {
-        let packs = self.generation.pack_sizes().unwrap_or_default();
-        let (total, largest) = (
-            packs.iter().sum::<u64>(),
-            packs.iter().max().copied().unwrap_or_default(),
-        );
-        let swollen = total > SMALL && total > largest.saturating_mul(2);
-        self.generation.is_condemned() || self.record.tips.len() >= MOST_TIPS || swollen
-    }
-}
-
-impl Writer {
-    /// The current generation, read from disk if this is the first look at it.
-    pub(super) fn opened(&mut self) -> io::Result<Opened> {
-        if let Some(current) = &self.current {
-            return Ok(current.clone());
-        }
-        fs::create_dir_all(&self.directory)?;
-        let (generation, record) = match generation::latest(&self.directory)? {
-            Some(found) => found,
-            None => (Generation::create(&self.directory)?, Record::default()),
-        };
-        let opened = Opened {
-            generation: Arc::new(generation),
-            record,
-            verified: HashSet::new(),
-        };
-        self.current = Some(opened.clone());
-        Ok(opened)
-    }
-
-    /// An empty generation beside the current one, for a fetch from nothing.
-    pub(super) fn fresh(&self) -> io::Result<Opened> {
-        let generation = Generation::create(&self.directory)?;
-        // Until it is kept, it goes away when it is dropped.
-        generation.retire();
-        Ok(Opened {
-            generation: Arc::new(generation),
-            record: Record::default(),
-            verified: HashSet::new(),
-        })
-    }
-
-    /// Makes `opened` the current generation. An older one goes away with its last checkout.
-    pub(super) fn keep(&mut self, opened: Opened) {
-        opened.generation.keep();
-        let old = self.current.replace(opened);
-        if let (Some(old), Some(new)) = (old, &self.current)
-            && !Arc::ptr_eq(&old.generation, &new.generation)
-        {
-            old.generation.retire();
-        }
-        self.measure();
-    }
-
-    /// Says how large the mirror is now. What is not known is not counted.
-    fn measure(&self) {
-        let (Some(all), Some(current)) = (self.all.upgrade(), &self.current) else {
-            return;
-        };
-        if let Ok(bytes) = bytes_below(current.generation.directory()) {
-            all.measured(&self.name, bytes);
-        }
     }
 }

@@ -1,7 +1,10 @@
 //! Mirrors over their life.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::fs;
+
+use git2::Oid;
 
 use super::*;
 
@@ -149,6 +152,30 @@ async fn a_frayed_mirror_is_followed_by_a_new_one() {
     assert_eq!(files(&checkout), ls_tree(&world.repository, "HEAD"));
     let asked = world.server.requests().pop().unwrap().body_text();
     assert!(!asked.contains("have "), "{asked}");
+}
+
+#[tokio::test]
+async fn a_commit_is_verified_once_in_a_process() {
+    let world = World::with_files().await;
+    let verified = async || {
+        let mirror = world.mirrors.open(&world.remote());
+        let opened = mirror.lock().await.opened().unwrap();
+        opened.verified
+    };
+    assert!(verified().await.is_empty());
+    // Each pass opens the mirror and closes it.
+    let mut commits = HashSet::new();
+    for content in ["1", "2"] {
+        let commit = world.repository.commit_files(&[("a", content)], content).unwrap();
+        world.fetch(&main()).await.unwrap();
+        commits.insert(Oid::from_str(&commit).unwrap());
+        assert_eq!(verified().await, commits);
+    }
+    // Another generation begins with nothing, also where its directory has the name of one that is gone.
+    let mirror = world.mirrors.open(&world.remote());
+    mirror.lock().await.opened().unwrap().generation.condemn();
+    drop(mirror);
+    assert!(verified().await.is_empty());
 }
 
 #[tokio::test]
