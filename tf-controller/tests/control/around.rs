@@ -273,7 +273,7 @@ async fn the_environment_comes_from_literals_secrets_and_config_maps() {
         ),
         (
             json!([{ "name": "TF_CLI_ARGS_plan", "value": "hunter2" }]),
-            "manual setting of env var \"TF_CLI_ARGS_plan\" detected",
+            "error setting env for Terraform: manual setting of env var \"TF_CLI_ARGS_plan\" detected",
         ),
         (
             json!([{ "name": "IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } }]),

@@ -21,7 +21,7 @@ impl World {
         let program = folder.join(real.file_name().unwrap());
         let script = format!(
             "#!/bin/sh\nif [ \"$1\" = apply ] && ! [ -e {mended} ]; then\n  {real} \"$@\" || exit\n  \
-             {real} state pull | sed 's/\"serial\": /\"serial\": 7/' > errored.tfstate\n  exit 1\nfi\nexec {real} \"$@\"\n",
+             {real} state pull | sed 's/\"serial\": */\"serial\": 7/' > errored.tfstate\n  exit 1\nfi\nexec {real} \"$@\"\n",
             mended = mended.display(),
             real = real.display()
         );
