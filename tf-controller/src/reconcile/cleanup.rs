@@ -14,7 +14,7 @@ use sluice_api::{
     terraform::Terraform,
 };
 use sluice_runtime::schedule::ObjectKey;
-use sluice_tf_runner::bundle;
+use sluice_tf_runner::{bundle, run::errored_state_recorders};
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
@@ -148,7 +148,7 @@ fn superfluous(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
 }
 
 /// The last plan, the last apply, and what the object's annotations asked for: without these runs it would be owed once more.
-/// And the last good apply, without whose record nothing is taken from what is kept of it.
+/// And those without whose record nothing is taken from what is kept: of the last good apply, and of states that are to be pushed.
 fn kept(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
     let planned = |run: &TerraformRun| run.status.as_ref().is_some_and(|s| s.has_changes.is_some());
     // One whose plan was stale applied nothing: plan ids are bound to the one before it.
@@ -171,6 +171,8 @@ fn kept(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
     let last = |test: &dyn Fn(&TerraformRun) -> bool| {
         ended.iter().rev().find(|run| test(run)).map(|run| run.name_any())
     };
+    let unwritten = errored_state_recorders(ended.iter().copied());
+    let unwritten = unwritten.into_iter().map(ResourceExt::name_any);
     [
         last(&planned),
         last(&applied),
@@ -180,6 +182,7 @@ fn kept(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
     ]
     .into_iter()
     .flatten()
+    .chain(unwritten)
     .collect()
 }
 

@@ -13,6 +13,7 @@ use k8s_openapi::{
         coordination::v1::Lease,
         core::v1::{ConfigMap, Secret},
     },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{
     Api, Resource, ResourceExt,
@@ -25,7 +26,10 @@ use sluice_api::{
     terraform::{DeletionPolicy, FINALIZER, Terraform, is_label_value, label_value},
 };
 use sluice_runtime::{finalizer, schedule::ObjectKey, watch::Next};
-use sluice_tf_runner::{applied, run::errored_state_selector};
+use sluice_tf_runner::{
+    applied,
+    run::{errored_state_recorders, errored_state_selector},
+};
 use std::fmt::Debug;
 
 /// Removes all that is the stack's, then its finalizers. Runs and bundles go with their owner.
@@ -44,7 +48,9 @@ pub(super) async fn release(
     if stack.spec.on_deletion() == Ok(DeletionPolicy::Orphan) && keeps_state_here(stack) {
         state(stack, context).await.map_err(failed)?;
     } else if !stack.spec.destroys_on_deletion() {
-        disown_unwritten_state(stack, context).await.map_err(failed)?;
+        disown_unwritten_state(stack, runs, context)
+            .await
+            .map_err(failed)?;
     }
     context.places.free(&ObjectKey::of(stack));
     for run in runs {
@@ -142,23 +148,49 @@ async fn state(stack: &Terraform, context: &Context) -> Result<(), kube::Error> 
     Ok(())
 }
 
-/// A state that no run could write back is part of the state that stays: it no longer goes with the object.
-async fn disown_unwritten_state(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
+/// A state that no run could write back is part of the state that stays: it no longer goes with the object. Nor do the runs that
+/// have it on record, without which nobody would push it: they go with the Secrets.
+async fn disown_unwritten_state(
+    stack: &Terraform,
+    runs: &[TerraformRun],
+    context: &Context,
+) -> Result<(), kube::Error> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
     let uid = stack.uid().unwrap_or_default();
     let params = ListParams::default().labels(&errored_state_selector(&stack.name_any()));
+    let mut kept = Vec::new();
     for secret in api.list(&params).await? {
-        if secret.owner_references().iter().all(|owner| owner.uid != uid) {
-            continue;
+        let ours = secret.owner_references().iter().any(|owner| owner.uid == uid);
+        if ours {
+            own(&api, &secret.name_any(), None).await?;
         }
-        let body = json!({ "metadata": { "ownerReferences": null } });
-        match api
-            .patch(&secret.name_any(), &PatchParams::default(), &Patch::Merge(body))
-            .await
-        {
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            patched => drop(patched?),
+        // One that is free was freed by a pass that did not come to the runs.
+        if ours || secret.owner_references().is_empty() {
+            kept.extend(secret.owner_ref(&()));
         }
     }
+    if kept.is_empty() {
+        return Ok(());
+    }
+    let api: Api<TerraformRun> =
+        Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    for run in errored_state_recorders(runs) {
+        own(&api, &run.name_any(), Some(&kept)).await?;
+    }
     Ok(())
+}
+
+/// Gives an object, which may be gone, these owners in place of those that it has.
+async fn own<K>(api: &Api<K>, name: &str, owners: Option<&Vec<OwnerReference>>) -> Result<(), kube::Error>
+where
+    K: Clone + Debug + serde::de::DeserializeOwned,
+{
+    let body = json!({ "metadata": { "ownerReferences": owners } });
+    match api
+        .patch(name, &PatchParams::default(), &Patch::Merge(body))
+        .await
+    {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        patched => patched.map(drop),
+    }
 }

@@ -1,6 +1,7 @@
 //! State that the CLI could not write: kept in Secrets that the Terraform owns, pushed by the next run before it plans.
 
 mod choice;
+mod record;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -11,12 +12,15 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use sha2::{Digest as _, Sha256};
-use sluice_api::terraform::workspace_label;
+use sluice_api::annotation::TERRAFORM_LABEL;
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::{label_value, workspace_label};
 
 use super::context::Context;
 use super::error::{RunError, Step};
 use super::patience::patiently;
 use super::prepare::{module_directory, write_private};
+use super::report::Reporter;
 use super::workdir::{WorkDirectory, failed};
 use super::workspace::Workspace;
 use super::{unlock, within};
@@ -25,10 +29,12 @@ use crate::chunk;
 use crate::cli::argv;
 use crate::plan::store::{self, short_label};
 
+pub use record::recorders;
+
 /// The CLI's own file name.
 pub(super) const FILE: &str = "errored.tfstate";
 /// Label: which stack's.
-const LABEL: &str = "infra.sluice.dev/errored-state";
+pub(super) const LABEL: &str = "infra.sluice.dev/errored-state";
 const WORKSPACE: &str = "infra.sluice.dev/errored-state-workspace";
 const INDEX: &str = "infra.sluice.dev/chunk";
 const COUNT: &str = "infra.sluice.dev/chunks";
@@ -117,20 +123,33 @@ fn left_in(module: &Path) -> Result<Option<Vec<u8>>, RunError> {
     }
 }
 
-/// Keeps the state that the CLI left in the module directory, if it did. `Ok(true)` when there was one.
+/// Keeps the state that the CLI left in the module directory, if it did. One that is not on record is not pushed, so it stays in the
+/// directory too: the next run keeps it once more.
 pub(super) async fn keep(
     context: &Context,
+    reporter: &Reporter,
     stack: &Stack,
     belongs: Belongs<'_>,
     module: &Path,
-) -> Result<bool, RunError> {
+) -> Result<(), RunError> {
     let Some(state) = left_in(module)? else {
-        return Ok(false);
+        return Ok(());
     };
     let secrets = encode(&state, stack, belongs).map_err(|source| failed("pack errored.tfstate", source))?;
+    let digest = secrets.first().map(record::digest_of).unwrap_or_default();
+    reporter.say(|status| status.errored_state_digests.push(digest));
+    let patience = context.settings.patience;
+    let (recorded, created) = tokio::join!(reporter.flush(patience), create(context, stack, &secrets));
+    created?;
+    recorded.map_err(|error| failed("record that the state is kept", std::io::Error::other(error)))?;
+    tracing::warn!("the CLI could not write the state; it is kept and pushed by the next run");
+    Ok(())
+}
+
+async fn create(context: &Context, stack: &Stack, secrets: &[Secret]) -> Result<(), RunError> {
     let api = api(context, stack);
     let params = PostParams::default();
-    for secret in &secrets {
+    for secret in secrets {
         match patiently(context.settings.patience, || api.create(&params, secret)).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             created => drop(created.map_err(|source| RunError::Api {
@@ -139,8 +158,7 @@ pub(super) async fn keep(
             })?),
         }
     }
-    tracing::warn!("the CLI could not write the state; it is kept and pushed by the next run");
-    Ok(true)
+    Ok(())
 }
 
 /// Removes the file of a state that was kept from a directory that stays: nobody is to keep it a second time.
@@ -160,6 +178,7 @@ fn remove(module: &Path) -> std::io::Result<()> {
 /// A state that an earlier run could neither write nor keep lies in the directory: it is kept now.
 pub(super) async fn rescue(
     context: &Context,
+    reporter: &Reporter,
     stack: &Stack,
     directory: &WorkDirectory,
 ) -> Result<(), RunError> {
@@ -173,7 +192,7 @@ pub(super) async fn rescue(
         workspace: &tenant.workspace,
         place: &tenant.place,
     };
-    keep(context, stack, belongs, &module).await.map(drop)
+    keep(context, reporter, stack, belongs, &module).await
 }
 
 /// Removes a file of that name that came with the artifact: it is not the CLI's, and must never be pushed.
@@ -201,6 +220,7 @@ pub(super) async fn push(
             source,
         })?
         .items;
+    refuse_stray(context, bundle, workspace, &kept).await?;
     let around = &bundle.surroundings;
     let places = [around.state_place.as_str(), around.former_state_place.as_str()];
     if let Some(stray) = kept.iter().find(|secret| is_of_another_place(secret, places)) {
@@ -229,6 +249,40 @@ pub(super) async fn push(
         }
     }
     Ok(())
+}
+
+/// A state that no run has on record was written by somebody else: it is neither pushed nor forgotten.
+async fn refuse_stray(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+    kept: &[Secret],
+) -> Result<(), RunError> {
+    if kept.is_empty() {
+        return Ok(());
+    }
+    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &bundle.stack.namespace);
+    let selector = format!("{TERRAFORM_LABEL}={}", label_value(&bundle.stack.name));
+    let params = ListParams::default().labels(&selector);
+    let runs = patiently(context.settings.patience, || api.list(&params)).await;
+    let mut runs = runs
+        .map_err(|source| RunError::Api {
+            doing: "look which run kept a state",
+            source,
+        })?
+        .items;
+    runs.retain(|run| run.spec.terraform.name == bundle.stack.name);
+    let own = workspace.reporter.said().errored_state_digests;
+    match record::stray(kept, &runs, &own) {
+        None => Ok(()),
+        Some(stray) => Err(RunError::Push {
+            text: format!(
+                "Secret {} holds a state that no run of this stack has on record, so somebody else may have written it: \
+                 look at it, push it by hand if it is right, and delete the Secret",
+                stray.metadata.name.as_deref().unwrap_or_default()
+            ),
+        }),
+    }
 }
 
 async fn push_one(

@@ -151,7 +151,7 @@ async fn carry_out(
     let held = (settings.run.as_str(), alive);
     let directory = workdir::take(&places, held, settings.directory_wait, &limits.stop).await?;
     reporter.say(|status| status.log_path = directory.logs.display().to_string());
-    errored::rescue(context, &bundle.stack, &directory).await?;
+    errored::rescue(context, reporter, &bundle.stack, &directory).await?;
     let keep_directory = Cell::new(false);
     let outcome = match prepared(context, &bundle, &directory, limits, reporter).await {
         Ok(workspace) => {

@@ -51,7 +51,7 @@ mod workspace;
 pub use claim::ClaimError;
 pub use context::{Context, Settings};
 pub use error::RunError;
-pub use errored::selector as errored_state_selector;
+pub use errored::{recorders as errored_state_recorders, selector as errored_state_selector};
 pub use execute::{Ending, execute};
 pub use identity::{BadPod, Identity, Pod};
 pub use report::ReportError;

@@ -173,7 +173,8 @@ async fn keep_left_state(
         workspace: &bundle.workspace,
         place: &bundle.surroundings.state_place,
     };
-    errored::keep(context, &bundle.stack, belongs, &workspace.module).await?;
+    let reporter = workspace.reporter;
+    errored::keep(context, reporter, &bundle.stack, belongs, &workspace.module).await?;
     keep_directory.set(false);
     Ok(())
 }

@@ -200,6 +200,7 @@ async fn outputs_are_not_written_over_states_nor_over_what_is_stored() {
         ),
         ("plan", json!({ "infra.contrib.fluxcd.io/plan-name": "other" })),
         ("applied", json!({ "infra.sluice.dev/applied": "other" })),
+        ("files", json!({ "infra.sluice.dev/applied-files": "0a" })),
         ("errored", json!({ "infra.sluice.dev/errored-state": "other" })),
         ("key", json!({ "infra.sluice.dev/terraform": "other" })),
     ] {
@@ -221,6 +222,7 @@ async fn outputs_are_not_written_over_states_nor_over_what_is_stored() {
     for name in [
         "tfstate-default-other",
         "tfplan-default-other",
+        "tffiles-0a-0",
         "other-sluice-key",
         "tfstate-default-net",
     ] {

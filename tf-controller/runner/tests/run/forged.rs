@@ -12,10 +12,13 @@ use serde_json::{Value, json};
 use sluice_api::run::{Phase, TerraformRun};
 use sluice_tf_runner::applied;
 use sluice_tf_runner::bundle::{PlanKey, Stack, secret_name};
+use sluice_tf_runner::chunk;
 use sluice_tf_runner::plan::store::{self, PlanName};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use crate::brought::state;
+use crate::glass::session;
 use crate::world::{NAMESPACE, STACK, Wish, World, ending, status};
 
 const HONEST: &str = "resource \"terraform_data\" \"it\" { input = \"honest\" }\n";
@@ -361,5 +364,55 @@ async fn what_is_not_what_was_applied_destroys_nothing() {
         "Succeeded TerraformPlannedWithChanges",
         "{:?}",
         planned.status
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_no_run_recorded_is_never_pushed() {
+    let world = World::new("auto").await;
+    world.commit(&[(
+        "main.tf",
+        "resource \"terraform_data\" \"it\" { input = \"old\" }\n",
+    )]);
+    let script = format!("printf '%s' '{}' > errored.tfstate", state());
+    session(&world, json!({}), &script).await;
+    let kept = listed(&world, "infra.sluice.dev/errored-state=net").await;
+    let forged = chunk::compress(state().replace("old", "evil").as_bytes()).unwrap();
+    let mut other = holding(&kept[0], "state", forged.clone());
+    let digest = hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&forged));
+    other
+        .annotations_mut()
+        .insert("infra.sluice.dev/digest".to_owned(), digest);
+    let mut beside = other.clone();
+    beside.metadata.name = Some("tferrored-default-net-beside".to_owned());
+    let mut moved = kept[0].clone();
+    let place = "infra.sluice.dev/errored-state-place".to_owned();
+    moved.annotations_mut().insert(place, "elsewhere".to_owned());
+    for change in [
+        Change::new("forged", &kept, vec![other]),
+        Change::new("of another place", &kept, vec![moved]),
+        Change::new("beside the right one", &[], vec![beside]),
+    ] {
+        change.clone().make(world.client()).await;
+        let ended = world.run(Wish::plan()).await;
+        let message = status(&ended).message;
+        assert_eq!(
+            ending(&ended),
+            "Failed TFExecInitFailed",
+            "{}: {message}",
+            change.what
+        );
+        assert!(
+            message.contains("that no run of this stack has on record"),
+            "{message}"
+        );
+        change.undone().make(world.client()).await;
+    }
+    let next = world.run(Wish::plan()).await;
+    assert_eq!(
+        ending(&next),
+        "Succeeded TerraformPlannedNoChanges",
+        "{:?}",
+        next.status
     );
 }

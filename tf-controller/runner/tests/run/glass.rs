@@ -12,7 +12,7 @@ use crate::brought::state;
 use crate::world::{NAMESPACE, STACK, Wish, World, comes_true, ending, status};
 
 /// Holds a session in which a person sources the door and runs this script; it ends with the script.
-async fn session(world: &World, bundle: Value, script: &str) -> (TerraformRun, Output) {
+pub(crate) async fn session(world: &World, bundle: Value, script: &str) -> (TerraformRun, Output) {
     let wish = Wish {
         action: "BreakTheGlass",
         trigger: "Request",

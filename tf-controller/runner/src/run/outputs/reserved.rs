@@ -4,17 +4,19 @@ use k8s_openapi::api::core::v1::Secret;
 use sluice_api::annotation::{PLAN_NAME, TERRAFORM_LABEL};
 
 use crate::applied;
+use crate::run::errored;
 
 /// Labels of the Secrets that are never written to, whoever owns them: states, and what Sluice stores.
-const RESERVED_LABELS: [&str; 5] = [
+const RESERVED_LABELS: [&str; 6] = [
     "tfstate",
     PLAN_NAME,
     TERRAFORM_LABEL,
     applied::LABEL,
-    "infra.sluice.dev/errored-state",
+    applied::shared::FILES_LABEL,
+    errored::LABEL,
 ];
 /// What the names of such Secrets begin with.
-const RESERVED_NAMES: [&str; 4] = ["tfstate-", "tfplan-", "tfapplied-", "tferrored-"];
+const RESERVED_NAMES: [&str; 5] = ["tfstate-", "tfplan-", "tfapplied-", "tffiles-", "tferrored-"];
 
 /// Whether a Secret that is there holds a state or something of Sluice's. A bundle has no label, and is owned by a run.
 pub(super) fn is_reserved(secret: &Secret) -> bool {
