@@ -303,6 +303,8 @@ fn terraform_options(
         run_silence: Duration::from_secs(60),
         plan_encryption: None,
         // Whoever runs it is the user of this machine.
+        // There are no ServiceAccounts whose rights a run could have.
+        ignore_account: true,
         glass: Some(Interval::from_secs(60 * 60)),
         http_retry: 9,
         place: sluice_tf_controller::inputs::Place::Outside,

@@ -301,6 +301,7 @@ fn options(args: &Args, metrics: Metrics, recorder: Recorder, ready: Readiness) 
             args.allow_cross_namespace_refs,
             args.no_cross_namespace_refs,
         ),
+        ignore_account: args.ignore_service_account_name || !is_in_pod(args),
         run_deadline: interval(args.run_deadline),
         destroy_files_limit: args.destroy_files_limit,
         run_silence: args.run_silence,

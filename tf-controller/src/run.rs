@@ -54,6 +54,8 @@ pub struct Options {
     pub runs_per_namespace: u16,
     /// Whether references may leave their namespace.
     pub cross_namespace: CrossNamespace,
+    /// Whether stacks that name a ServiceAccount of their own are carried out with the rights of this process.
+    pub ignore_account: bool,
     /// Bound on a run.
     pub run_deadline: Interval,
     /// How long a run that works elsewhere may give no sign of life before it counts as lost.
@@ -221,6 +223,7 @@ fn context(
         since: SystemClock.now(),
         cross_namespace: options.cross_namespace,
         glass: options.glass.clone(),
+        ignore_account: options.ignore_account,
         run_deadline: options.run_deadline.clone(),
         destroy_files_limit: options.destroy_files_limit,
         plan_encryption: options.plan_encryption.clone(),

@@ -74,6 +74,11 @@ pub struct Args {
     #[arg(long, default_value = "false", value_parser = args::boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub allow_break_the_glass: bool,
+    /// Carry out stacks whose serviceAccountName is not tf-runner with the rights of this controller's own ServiceAccount; without
+    /// it they are stalled in a pod.
+    #[arg(long, default_value = "false", value_parser = args::boolean, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub ignore_service_account_name: bool,
     /// Longest such session.
     #[arg(long, default_value = "1h", value_parser = args::duration)]
     pub break_the_glass_deadline: Duration,

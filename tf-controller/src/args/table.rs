@@ -51,12 +51,13 @@ const FLAGS: [Row; 26] = [
 ];
 
 /// Booleans with their defaults; `""`: not given is a third answer.
-const SWITCHES: [(&str, &str); 9] = [
+const SWITCHES: [(&str, &str); 10] = [
     ("watch-all-namespaces", "true"),
     ("enable-leader-election", "false"),
     ("leader-election-release-on-cancel", "true"),
     ("quota-retry-enabled", "false"),
     ("allow-break-the-glass", "false"),
+    ("ignore-service-account-name", "false"),
     ("use-pod-subdomain-resolution", "false"),
     ("use-priority-queue", "true"),
     ("allow-cross-namespace-refs", ""),

@@ -4,6 +4,15 @@ use super::{InputRuns, Phase, RetryPolicy};
 use jiff::{SignedDuration, Timestamp};
 pub use sluice_api::run::{Action as RunAction, Health, Trigger};
 
+/// A field with a value that cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The reason in `Ready`.
+    pub reason: &'static str,
+    /// Which field, and why.
+    pub text: String,
+}
+
 /// All that the decision sees of one stack.
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -12,7 +21,7 @@ pub struct Facts {
     /// `spec.suspend`.
     pub suspended: bool,
     /// A field with a value that cannot be carried out, and why.
-    pub refused: Option<String>,
+    pub refused: Option<Refused>,
     /// Two fields that say opposite things, and which: nothing is done, not even a deletion.
     pub contradiction: Option<String>,
     /// `metadata.generation`.

@@ -20,7 +20,7 @@ mod upkeep;
 
 pub use facts::{
     Approval, Dependencies, Facts, Glass, Health, History, Inputs, LockWish, NewRun, Outcome, Pending,
-    Policy, RunAction, RunFact, SourceFact, Trigger,
+    Policy, Refused, RunAction, RunFact, SourceFact, Trigger,
 };
 pub(crate) use guard::{Guard, guard};
 #[cfg(test)]

@@ -82,8 +82,11 @@ fn withheld(facts: &Facts) -> Withheld {
         return because("Suspended", "the object was suspended before it began");
     }
     if let Some(refused) = &facts.refused {
-        let text = format!("the spec was changed before it began to what cannot be carried out: {refused}");
-        return because("InvalidToolVersion", &text);
+        let text = format!(
+            "the spec was changed before it began to what cannot be carried out: {}",
+            refused.text
+        );
+        return because(refused.reason, &text);
     }
     match &facts.inputs {
         Inputs::Failed { message, .. } => {
@@ -140,7 +143,7 @@ fn is_overdue(run: &TerraformRun, now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::facts_of_a_new_stack;
+    use crate::decide::{Refused, facts_of_a_new_stack};
 
     #[test]
     fn a_run_is_overdue_behind_its_deadline_and_the_grace() {
@@ -178,7 +181,7 @@ mod tests {
         };
         insta::assert_snapshot!([
             why(&|f| f.suspended = true),
-            why(&|f| f.refused = Some("spec.tool.version: no version".into())),
+            why(&|f| f.refused = Some(Refused { reason: "InvalidToolVersion", text: "spec.tool.version: no version".into() })),
             why(&failed),
             why(&|f| f.deleting = true),
             why(&|f| { f.deleting = true; failed(f); }),

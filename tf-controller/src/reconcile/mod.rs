@@ -25,7 +25,7 @@ pub(crate) use pulse::Pulses;
 pub use resolve::Artifacts;
 
 use crate::{
-    decide::{Facts, Inputs, Phase, Step, decide},
+    decide::{Facts, Inputs, Phase, Refused, Step, decide},
     executor::Executor,
     inputs,
     schedule::Places,
@@ -86,6 +86,8 @@ pub struct Context {
     pub glass: Option<Interval>,
     /// Most bytes of files that are kept of an apply for a destroy without its source.
     pub destroy_files_limit: u64,
+    /// Whether stacks that name a ServiceAccount of their own are carried out without it.
+    pub ignore_account: bool,
     /// Bound on a run whose stack sets none.
     pub run_deadline: Interval,
     /// The Secret with the keys that stored plans are sealed with.
@@ -164,6 +166,7 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
         .await
         .map_err(|source| unread(&stack, source))?;
     let mut facts = gather(&stack, &observed, context.clock.now());
+    facts.refused = facts.refused.or_else(|| refused_account(&stack, context));
     facts.phase = Some(Phase::of(&stack.uid().unwrap_or_default(), context.since));
     let resolved = resolve_inputs(&stack, &observed, &mut facts, context).await;
     takeover::take_over(&stack, &observed.runs, &mut facts);
@@ -194,6 +197,12 @@ async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
 fn followed<'a>(observed: &'a Observed, facts: &Facts) -> Option<&'a TerraformRun> {
     let active = facts.history.active.as_ref()?;
     observe::claimed(&observed.runs).find(|run| run.name_any() == active.name)
+}
+
+/// An account that the stack's runs would not have. One that is deleted without a run may go.
+fn refused_account(stack: &Terraform, context: &Context) -> Option<Refused> {
+    let runs = stack.metadata.deletion_timestamp.is_none() || stack.spec.destroys_on_deletion();
+    inputs::foreign_account(&stack.spec).filter(|_| runs && !context.ignore_account)
 }
 
 /// Decides, with a look at the stacks around this one where they can matter.

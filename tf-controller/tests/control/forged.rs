@@ -150,3 +150,24 @@ async fn what_is_not_what_was_applied_does_not_destroy() {
     world.gone("net").await;
     assert!(!evil.exists());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_somebody_chose_is_not_passed_over() {
+    let mut world = World::without_controller().await;
+    world.ignore_account = false;
+    world.commit("a", &[("main.tf", SIMPLE)]).await;
+    world
+        .stack("net", json!({ "serviceAccountName": "deployer" }))
+        .await;
+    world.stack("usual", json!({})).await;
+    world.start(4).await;
+    let stuck = world.ready("net", "False ServiceAccountNotUsed").await;
+    assert!(condition(&stuck, "Stalled").starts_with("True ServiceAccountNotUsed"));
+    assert!(condition(&stuck, "Ready").contains("--ignore-service-account-name"));
+    world.ready("usual", "True TerraformAppliedSucceed").await;
+    assert!(world.runs("net").await.is_empty());
+    world.stop().await;
+    world.ignore_account = true;
+    world.start(4).await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
+}

@@ -55,6 +55,8 @@ pub(crate) struct World {
     pub(crate) artifacts: Artifacts,
     /// Whether sessions of a person are allowed.
     pub(crate) glass: bool,
+    /// Whether stacks that name a ServiceAccount of their own are carried out.
+    pub(crate) ignore_account: bool,
     /// The command of the runner, where it is not this test binary.
     pub(crate) runner: Option<Vec<String>>,
     /// Directory of the installed versions of the CLI, if there is one.
@@ -131,6 +133,7 @@ impl World {
             client,
             artifacts: Artifacts::start(),
             glass: true,
+            ignore_account: true,
             runner: None,
             tools: None,
             plan_encryption: None,
@@ -206,6 +209,7 @@ impl World {
         options.tools.clone_from(&self.tools);
         options.glass = self.glass.then(|| Interval::from_secs(600));
         options.cross_namespace = self.cross_namespace;
+        options.ignore_account = self.ignore_account;
         options.run_silence = self.site.run_silence;
         options.artifact_host.clone_from(&self.artifact_host);
         let stop = Token::new();
@@ -407,6 +411,7 @@ pub(crate) fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
         runs,
         runs_per_namespace: 0,
         cross_namespace: CrossNamespace::Denied,
+        ignore_account: true,
         run_deadline: Interval::from_secs(600),
         destroy_files_limit: sluice_tf_controller::args::DESTROY_FILES_LIMIT,
         run_silence: Duration::from_secs(60),

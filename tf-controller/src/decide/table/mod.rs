@@ -272,7 +272,10 @@ impl Against {
 
     fn stand(self, facts: &mut Facts) {
         let said = |which: Self| (self == which).then(|| "x".to_owned());
-        facts.refused = said(Self::Refused);
+        facts.refused = said(Self::Refused).map(|text| crate::decide::Refused {
+            reason: "InvalidToolVersion",
+            text,
+        });
         facts.contradiction = said(Self::Contradiction);
         facts.dependants = said(Self::Dependants).into_iter().collect();
         facts.dependencies = match self {

@@ -154,11 +154,10 @@ fn resting(report: &Report<'_>, rest: &Rest) -> Told {
             PROGRESSING,
             "Deletion waits: the object is suspended; set spec.suspend to false to let it go on",
         )),
-        Rest::Refused => stalled(ready(
-            Truth::False,
-            "InvalidToolVersion",
-            report.facts.refused.clone().unwrap_or_default(),
-        )),
+        Rest::Refused => match &report.facts.refused {
+            Some(refused) => stalled(ready(Truth::False, refused.reason, refused.text.as_str())),
+            None => going(ready(Truth::Unknown, PROGRESSING, "")),
+        },
         Rest::Contradiction => stalled(ready(
             Truth::False,
             "ContradictingFields",
