@@ -61,7 +61,12 @@ impl Grant {
             return None;
         }
         let lists: Vec<_> = rules.collect();
-        let contained = |rule: &&&GrantRule| asked.selector.split(',').any(|part| part == rule.selector);
+        let contained = |rule: &&&GrantRule| {
+            asked
+                .selector
+                .split(',')
+                .any(|part| implies(part, &rule.selector))
+        };
         let rule = lists.iter().find(contained).or_else(|| lists.first())?;
         Some(narrowed(asked.selector, &rule.selector))
     }
@@ -80,6 +85,11 @@ fn matches(pattern: &str, name: &str) -> bool {
         Some(front) => name.starts_with(front),
         None => pattern == name,
     }
+}
+
+/// Whether what matches `part` matches `whole`: the same, or a value for a label of which any would do.
+fn implies(part: &str, whole: &str) -> bool {
+    part == whole || part.split_once('=').is_some_and(|(key, _)| key == whole)
 }
 
 fn narrowed(selector: &str, to: &str) -> String {
@@ -110,6 +120,7 @@ mod tests {
                 ),
                 rule("secrets", &["list"], &[], "suffix=net"),
                 rule("secrets", &["list"], &[], "plan=net"),
+                rule("secrets", &["list"], &[], "files"),
                 rule("runs/status", &["patch"], &["net-1"], ""),
             ],
         }
@@ -183,6 +194,8 @@ mod tests {
         assert_eq!(list("tfstate=true"), "tfstate=true,suffix=net");
         assert_eq!(list("plan=net"), "plan=net,plan=net");
         assert_eq!(list("plan=other"), "plan=other,suffix=net");
+        assert_eq!(list("files=0a"), "files=0a,files");
+        assert_eq!(list("files!=0a"), "files!=0a,suffix=net");
         // A list of one name is a list.
         assert_eq!(asked("list", "secrets", "other", ""), None);
         assert_eq!(asked("watch", "secrets", "", ""), None);

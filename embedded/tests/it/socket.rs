@@ -185,3 +185,71 @@ async fn a_limited_credential_is_good_for_what_it_names_and_for_nothing_else() {
     }
     ok(&lent, "DELETE", &format!("{CONFIGMAPS}/mine"), None).await;
 }
+
+#[tokio::test]
+async fn a_review_answers_for_the_credential_that_asks() {
+    let dir = tempfile::tempdir().unwrap();
+    let embedded = server();
+    let any = ([127, 0, 0, 1], 0).into();
+    let serving = embedded.serve(any, &dir.path().join("api")).await.unwrap();
+    let grant = Grant {
+        namespace: "default".into(),
+        rules: vec![GrantRule {
+            resource: "configmaps/status".into(),
+            verbs: vec!["get".into()],
+            names: vec!["mine-*".into()],
+            ..GrantRule::default()
+        }],
+    };
+    let lent = serving.lender().kubeconfig(&grant).unwrap();
+    let lent = client(Kubeconfig::from_yaml(&lent).unwrap()).await;
+    let owner = client(kubeconfig(&serving)).await;
+    let asked = async |client: &Client, kind: &str, spec: &serde_json::Value| {
+        let group = if kind == "SelfSubjectReview" {
+            "authentication"
+        } else {
+            "authorization"
+        };
+        let version = format!("{group}.k8s.io/v1");
+        let path = format!("/apis/{version}/{}s", kind.to_lowercase());
+        let body = json!({ "apiVersion": version, "kind": kind, "spec": spec });
+        ok(client, "POST", &path, Some(&body)).await["status"].take()
+    };
+    let of = |verb: &str, name: &str, namespace: &str| {
+        json!({ "resourceAttributes": { "verb": verb, "resource": "configmaps", "subresource": "status",
+            "name": name, "namespace": namespace } })
+    };
+    let path = |verb: &str| json!({ "nonResourceAttributes": { "verb": verb, "path": "/version" } });
+    for (spec, allowed) in [
+        (of("get", "mine-1", "default"), true),
+        (of("get", "other", "default"), false),
+        (of("get", "", "default"), false),
+        (of("get", "mine-1", "kube-system"), false),
+        (of("patch", "mine-1", "default"), false),
+        (of("*", "mine-1", "default"), false),
+        (path("get"), true),
+        (path("post"), false),
+    ] {
+        let answer = asked(&lent, "SelfSubjectAccessReview", &spec).await;
+        assert_eq!(answer["allowed"], allowed, "{spec}");
+        let answer = asked(&owner, "SelfSubjectAccessReview", &spec).await;
+        assert_eq!(answer["allowed"], true, "{spec}");
+    }
+    let here = asked(
+        &lent,
+        "SelfSubjectRulesReview",
+        &json!({ "namespace": "default" }),
+    )
+    .await;
+    assert_eq!(
+        here["resourceRules"],
+        json!([{ "verbs": ["get"], "apiGroups": [""], "resources": ["configmaps/status"], "resourceNames": ["mine-*"] }])
+    );
+    let elsewhere = asked(&lent, "SelfSubjectRulesReview", &json!({ "namespace": "other" })).await;
+    assert_eq!(elsewhere["resourceRules"], json!([]));
+    let me = asked(&lent, "SelfSubjectReview", &json!({})).await;
+    assert_eq!(me["userInfo"]["username"], "limited");
+    let me = asked(&owner, "SelfSubjectReview", &json!({})).await;
+    assert_eq!(me["userInfo"]["username"], "admin");
+    serving.stop().await;
+}
