@@ -1,11 +1,13 @@
 //! `sluice up`: the API, both controllers and the process executor in one program.
 
+mod access;
 mod logs;
 mod place;
 mod storage;
 mod wind_down;
 
 use crate::{apply, manifests, view};
+use access::RunAccess;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 pub(crate) use place::Place;
@@ -162,7 +164,11 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     let sources = start_sources(&place, &client, &stop).await?;
     let tools = args.tools_dir.as_ref().map(std::path::absolute).transpose();
     let tools = tools.map_err(UpError::Tools)?;
-    let (executor, ended) = ProcessExecutor::new(process(&place, &serving.kubeconfig_path, tools.clone()))?;
+    let (executor, ended) = ProcessExecutor::new(process(
+        &place,
+        RunAccess::new(client.clone(), serving.lender()),
+        tools.clone(),
+    ))?;
     let executor = Arc::new(executor);
     let options = terraform_options(&args, &place, &client, tools);
     let stacks = sluice_tf_controller::run(
@@ -254,18 +260,17 @@ async fn start_sources(
     Ok(running)
 }
 
-/// Runs get the user's own environment, since `AWS_PROFILE` must work, and this API; the runner drops what would steer
-/// the CLI.
-fn process(place: &Place, kubeconfig: &std::path::Path, tools: Option<PathBuf>) -> ProcessOptions {
+/// Runs get the user's own environment, since `AWS_PROFILE` and `KUBECONFIG` must work; the runner drops what would steer the
+/// CLI. Nothing in it leads to this API: the runner and the CLI's backend are given ways there that are good for what they need.
+fn process(place: &Place, access: RunAccess, tools: Option<PathBuf>) -> ProcessOptions {
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("sluice"));
     let own = std::env::vars().filter(|(name, _)| !name.starts_with("KUBERNETES_"));
-    let api = ("KUBECONFIG".to_owned(), kubeconfig.display().to_string());
     ProcessOptions {
         command: vec![program.display().to_string(), "tf-runner".to_owned()],
         root: place.runs(),
         tools,
-        environment: own.chain([api]).collect(),
-        credentials: None,
+        environment: own.collect(),
+        credentials: Some(Arc::new(access)),
         pod: None,
         artifact_host: None,
     }
@@ -298,13 +303,13 @@ fn terraform_options(
         runs: args.concurrent,
         runs_per_namespace: 0,
         cross_namespace: CrossNamespace::Denied,
+        // There are no ServiceAccounts whose rights a run could have.
+        ignore_account: true,
         run_deadline: Interval::from_secs(2 * 60 * 60),
         destroy_files_limit: sluice_tf_controller::args::DESTROY_FILES_LIMIT,
         run_silence: Duration::from_secs(60),
         plan_encryption: None,
         // Whoever runs it is the user of this machine.
-        // There are no ServiceAccounts whose rights a run could have.
-        ignore_account: true,
         glass: Some(Interval::from_secs(60 * 60)),
         http_retry: 9,
         place: sluice_tf_controller::inputs::Place::Outside,

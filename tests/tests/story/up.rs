@@ -1,5 +1,7 @@
 //! The story on `sluice up --state`.
 
+use std::path::Path;
+
 use crate::{
     telling::{self, Trace},
     within_deadline,
@@ -28,6 +30,7 @@ fn the_story_on_sluice_up() {
         telling::assert_applied_once(&story).await.unwrap();
         let text = telling::event(&client, "NoRelevantChange").await.unwrap();
         assert!(text.starts_with(&told.revisions[2]), "{text}");
+        assert_eq!(refusals(folder.path()), Vec::<String>::new());
         let ended = telling::end(&story).await;
         ended.unwrap_or_else(|error| panic!("{error}\n{}", program.log_tail()));
         trace.check(&telling::golden(&told));
@@ -35,4 +38,20 @@ fn the_story_on_sluice_up() {
         program.end().await.unwrap();
         assert_eq!(leftovers(folder.path()), Vec::<String>::new());
     });
+}
+
+/// What the credentials of runs were not good for, as the logs of the runs that are kept tell it.
+fn refusals(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.join("state/runs/runs")).unwrap();
+    let logs: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "log"))
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect();
+    assert!(logs.iter().any(|log| !log.is_empty()), "runs have logs");
+    let lines = logs.iter().flat_map(|log| log.lines());
+    lines
+        .filter(|line| line.contains("forbidden"))
+        .map(str::to_owned)
+        .collect()
 }
