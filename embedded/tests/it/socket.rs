@@ -186,6 +186,19 @@ async fn a_limited_credential_is_good_for_what_it_names_and_for_nothing_else() {
     ok(&lent, "DELETE", &format!("{CONFIGMAPS}/mine"), None).await;
 }
 
+/// The status of a review of this kind.
+async fn review(client: &Client, kind: &str, spec: &serde_json::Value) -> serde_json::Value {
+    let group = if kind == "SelfSubjectReview" {
+        "authentication"
+    } else {
+        "authorization"
+    };
+    let version = format!("{group}.k8s.io/v1");
+    let path = format!("/apis/{version}/{}s", kind.to_lowercase());
+    let body = json!({ "apiVersion": version, "kind": kind, "spec": spec });
+    ok(client, "POST", &path, Some(&body)).await["status"].take()
+}
+
 #[tokio::test]
 async fn a_review_answers_for_the_credential_that_asks() {
     let dir = tempfile::tempdir().unwrap();
@@ -204,17 +217,6 @@ async fn a_review_answers_for_the_credential_that_asks() {
     let lent = serving.lender().kubeconfig(&grant).unwrap();
     let lent = client(Kubeconfig::from_yaml(&lent).unwrap()).await;
     let owner = client(kubeconfig(&serving)).await;
-    let asked = async |client: &Client, kind: &str, spec: &serde_json::Value| {
-        let group = if kind == "SelfSubjectReview" {
-            "authentication"
-        } else {
-            "authorization"
-        };
-        let version = format!("{group}.k8s.io/v1");
-        let path = format!("/apis/{version}/{}s", kind.to_lowercase());
-        let body = json!({ "apiVersion": version, "kind": kind, "spec": spec });
-        ok(client, "POST", &path, Some(&body)).await["status"].take()
-    };
     let of = |verb: &str, name: &str, namespace: &str| {
         json!({ "resourceAttributes": { "verb": verb, "resource": "configmaps", "subresource": "status",
             "name": name, "namespace": namespace } })
@@ -230,12 +232,12 @@ async fn a_review_answers_for_the_credential_that_asks() {
         (path("get"), true),
         (path("post"), false),
     ] {
-        let answer = asked(&lent, "SelfSubjectAccessReview", &spec).await;
+        let answer = review(&lent, "SelfSubjectAccessReview", &spec).await;
         assert_eq!(answer["allowed"], allowed, "{spec}");
-        let answer = asked(&owner, "SelfSubjectAccessReview", &spec).await;
+        let answer = review(&owner, "SelfSubjectAccessReview", &spec).await;
         assert_eq!(answer["allowed"], true, "{spec}");
     }
-    let here = asked(
+    let here = review(
         &lent,
         "SelfSubjectRulesReview",
         &json!({ "namespace": "default" }),
@@ -245,11 +247,11 @@ async fn a_review_answers_for_the_credential_that_asks() {
         here["resourceRules"],
         json!([{ "verbs": ["get"], "apiGroups": [""], "resources": ["configmaps/status"], "resourceNames": ["mine-*"] }])
     );
-    let elsewhere = asked(&lent, "SelfSubjectRulesReview", &json!({ "namespace": "other" })).await;
+    let elsewhere = review(&lent, "SelfSubjectRulesReview", &json!({ "namespace": "other" })).await;
     assert_eq!(elsewhere["resourceRules"], json!([]));
-    let me = asked(&lent, "SelfSubjectReview", &json!({})).await;
+    let me = review(&lent, "SelfSubjectReview", &json!({})).await;
     assert_eq!(me["userInfo"]["username"], "limited");
-    let me = asked(&owner, "SelfSubjectReview", &json!({})).await;
+    let me = review(&owner, "SelfSubjectReview", &json!({})).await;
     assert_eq!(me["userInfo"]["username"], "admin");
     serving.stop().await;
 }

@@ -162,11 +162,11 @@ pub(super) fn change(mut facts: Facts, edit: impl FnOnce(&mut Facts)) -> Facts {
     facts
 }
 
-fn refused(text: &str) -> Option<Refused> {
-    Some(Refused {
+fn refused(text: &str) -> Refused {
+    Refused {
         reason: "InvalidToolVersion",
         text: text.to_owned(),
-    })
+    }
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_living_stack() {
         ("new, auto, plan only", change(facts(), |f| { f.approval = Approval::Auto; f.policy.plan_only = true; })),
         ("new, destroy, auto", change(facts(), |f| { f.approval = Approval::Auto; f.policy.destroy = true; })),
         ("suspended", change(facts(), |f| f.suspended = true)),
-        ("refused", change(facts(), |f| f.refused = refused("spec.cloud"))),
+        ("refused", change(facts(), |f| f.refused = Some(refused("spec.cloud")))),
         ("no artifact", change(facts(), |f| f.source = SourceFact::NoArtifact)),
         ("inputs unknown", change(facts(), |f| f.inputs = Inputs::Failed { reason: "VarsGenerationFailed", message: String::new() })),
         ("steady", with_last(ended(Outcome::Succeeded, 60))),
@@ -357,7 +357,7 @@ prop_compose! {
         let mut f = facts();
         f.deleting = deleting;
         f.suspended = suspended;
-        f.refused = self::refused("spec.x").filter(|_| refused);
+        f.refused = refused.then(|| self::refused("spec.x"));
         f.generation = generation;
         f.policy = Policy { plan_only, forced, destroy, destroy_on_deletion, ..Policy::default() };
         let approval: usize = approval;
