@@ -46,16 +46,10 @@ struct Options {
 pub(super) async fn one(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Reply, StatusError> {
     let options = options(call, bytes, content_type)?;
     let key = call.key(&call.at.name);
-    let last = remove(call, key.clone(), options).await?;
-    // Gone, or waiting for its finalizers: the answer of the API server differs.
-    let waits = meta::is_deleting(&last)
-        && (call.query.dry_run
-            || call
-                .api
-                .store
-                .read()
-                .get(&key)
-                .is_some_and(|o| meta::uid(o) == meta::uid(&last)));
+    let last = remove(call, key, options).await?;
+    // Gone, or waiting for its finalizers: the answer of the API server differs. What was written decides: by now the
+    // garbage collector may have removed the object.
+    let waits = meta::is_deleting(&last) && (call.query.dry_run || !meta::finalizers(&last).is_empty());
     if waits || call.resource.family == Family::Namespace {
         return Ok(Reply::Object(StatusCode::OK, last));
     }
