@@ -80,6 +80,11 @@ fn normalise(value: &mut Value) {
                     ("message", Value::String(text)) => *text = message(text),
                     // What may be done is a set; the server gives it in the order of its handlers.
                     ("verbs", Value::Array(verbs)) => verbs.sort_by_key(Value::to_string),
+                    // The kinds of a group come in the order of a Go map.
+                    ("resources", Value::Array(kinds)) => {
+                        kinds.iter_mut().for_each(normalise);
+                        kinds.sort_by_cached_key(|kind| kind["name"].to_string());
+                    }
                     ("cells", Value::Array(cells)) => cells.iter_mut().for_each(age),
                     ("name", Value::String(name)) => {
                         if let Some(prefix) = &prefix

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{
+    Api, DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions,
+};
 use serde_json::json;
 
 use super::context::Context;
@@ -77,7 +79,7 @@ async fn one(
             Ok(()) => {}
         }
     }
-    Err(last.unwrap_or_else(|| kube::Error::Service("the Secret changes all the time".into())))
+    Err(last.unwrap_or_else(changes_all_the_time))
 }
 
 /// The files of this digest.
@@ -116,22 +118,47 @@ pub(super) async fn keep_only(context: &Context, stack: &Stack, marks: &BTreeSet
         if mark.is_some_and(|mark| marks.contains(mark)) || !is_owned_by(secret.owner_references(), stack) {
             continue;
         }
-        let (name, version) = (secret.name_any(), secret.resource_version());
-        let others = secret
-            .owner_references()
-            .iter()
-            .filter(|owner| owner.uid != stack.uid);
-        let others: Vec<_> = others.cloned().collect();
-        let changed = if others.is_empty() {
-            remove(&api, &name, version).await
-        } else {
-            own(&api, &name, version, &others).await
-        };
-        if let Err(error) = changed {
-            // Another stack took it up meanwhile; the next apply looks again.
+        if let Err(error) = release(&api, stack, secret).await {
             stays(&error);
         }
     }
+}
+
+/// Ends the ownership of this stack, and deletes the Secret where no other stack owns it. The version is part of the request:
+/// other stacks become owners and end their ownership at the same time.
+async fn release(
+    api: &Api<Secret>,
+    stack: &Stack,
+    mut secret: PartialObjectMeta<Secret>,
+) -> Result<(), kube::Error> {
+    let name = secret.name_any();
+    let mut last = None;
+    for _ in 0..CONFLICTS {
+        let (owners, version) = (secret.owner_references(), secret.resource_version());
+        let others = owners.iter().filter(|owner| owner.uid != stack.uid);
+        let others: Vec<_> = others.cloned().collect();
+        let changed = if others.len() == owners.len() {
+            Ok(())
+        } else if others.is_empty() {
+            remove(api, &name, version).await
+        } else {
+            own(api, &name, version, &others).await
+        };
+        match changed {
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+            Err(kube::Error::Api(status)) if status.is_conflict() => last = Some(kube::Error::Api(status)),
+            changed => return changed,
+        }
+        match patiently(TIDYING, || api.get_metadata_opt(&name)).await? {
+            Some(found) => secret = found,
+            None => return Ok(()),
+        }
+    }
+    Err(last.unwrap_or_else(changes_all_the_time))
+}
+
+fn changes_all_the_time() -> kube::Error {
+    kube::Error::Service("the Secret changes all the time".into())
 }
 
 fn stays(error: &kube::Error) {
