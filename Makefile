@@ -15,9 +15,9 @@ demo: ## One Git push becomes an applied stack, shown step by step (KEEP=1 leave
 	$(TARGET)/debug/demo $(if $(KEEP),--keep)
 
 .PHONY: bench
-bench: ## Overhead over the bare CLI, unchanged stacks at a new revision, idle stacks (STACKS=200 IDLE=1500; release build)
+bench: ## Passes of a source and runs against the same by hand, unchanged and idle stacks (STACKS=200 IDLE=1500, AGAINST=another build of sluice; release build)
 	$(CARGO) build --locked --release --workspace --bins
-	$(TARGET)/release/bench --stacks $(or $(STACKS),200) --idle $(or $(IDLE),1500)
+	$(TARGET)/release/bench --stacks $(or $(STACKS),200) --idle $(or $(IDLE),1500) $(if $(AGAINST),--against $(AGAINST))
 
 # What was skipped, said in the last lines of whatever asked for tests. Under CI a test that cannot run fails by itself.
 SKIPPED = $(abspath $(TARGET))/skipped

@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Setup {
     folder: PathBuf,
     state: bool,
+    program: Option<PathBuf>,
 }
 
 impl Setup {
@@ -30,7 +31,15 @@ impl Setup {
         Self {
             folder: folder.to_owned(),
             state: true,
+            program: None,
         }
+    }
+
+    /// With another build of the program.
+    #[must_use]
+    pub fn program(self, program: &Path) -> Self {
+        let program = Some(program.to_owned());
+        Self { program, ..self }
     }
 
     /// Without `--state`.
@@ -85,7 +94,7 @@ impl Setup {
     /// # Errors
     /// When it cannot be started.
     pub fn spawn(&self) -> Result<Child, Failed> {
-        let program = binary("sluice")?;
+        let program = self.program.clone().map_or_else(|| binary("sluice"), Ok)?;
         let log = self.folder.join("sluice.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(log)?;
         let child = Command::new(&program)

@@ -15,6 +15,7 @@ use kube::{
 };
 use sluice_harness::{git::Repository, sample::Numbers};
 use sluice_tests::{
+    Failed,
     program::{Program, Setup},
     story::{Commit, Story, impatient_manifests},
 };
@@ -100,18 +101,18 @@ async fn follow(api: Api<DynamicObject>, seen: mpsc::UnboundedSender<(Option<Str
 }
 
 /// The story up to its second apply, and the end, with whatever approvals the faults make necessary.
-async fn tell(story: &Story, repository: &Repository) {
-    let first = format!("main@sha1:{}", repository.head().unwrap());
-    story.see_through(&first).await.unwrap();
-    telling::assert_outputs(story, "1.0.0").await.unwrap();
-    let ids = telling::instance_ids(&story.state().await.unwrap());
+async fn tell(story: &Story, repository: &Repository) -> Result<(), Failed> {
+    let first = format!("main@sha1:{}", repository.head()?);
+    story.see_through(&first).await?;
+    telling::assert_outputs(story, "1.0.0").await?;
+    let ids = telling::instance_ids(&story.state().await?);
     assert_eq!(ids.len(), 2, "{ids:?}");
-    let second = story.push(repository, Commit::NewVersion).await.unwrap();
-    story.see_through(&second).await.unwrap();
-    telling::assert_outputs(story, "1.1.0").await.unwrap();
-    let again = telling::instance_ids(&story.state().await.unwrap());
+    let second = story.push(repository, Commit::NewVersion).await?;
+    story.see_through(&second).await?;
+    telling::assert_outputs(story, "1.1.0").await?;
+    let again = telling::instance_ids(&story.state().await?);
     assert_eq!(again, ids, "the same instances, changed in place");
-    telling::assert_applied_once(story).await.unwrap();
+    telling::assert_applied_once(story).await
 }
 
 #[test]
@@ -144,10 +145,12 @@ fn kills_of_the_controllers_lose_nothing_and_repeat_nothing() {
             }
             inside
         };
-        let (inside, ()) = tokio::join!(killing, async {
-            tell(&story, &origin.repository).await;
+        let (inside, ended) = tokio::join!(killing, async {
+            let ended = tell(&story, &origin.repository).await;
             told.cancel();
+            ended
         });
+        ended.unwrap_or_else(|error| panic!("{error}\n{}", world.logs()));
         eprintln!("{} changes with the kills", *changes.borrow());
         assert_inside(inside, 2 * KILLS);
         let ended = telling::end(&story).await;
@@ -180,10 +183,12 @@ fn kills_of_sluice_up_lose_nothing_and_repeat_nothing() {
             }
             (program, inside)
         };
-        let ((program, inside), ()) = tokio::join!(killing, async {
-            tell(&story, &origin.repository).await;
+        let ((program, inside), ended) = tokio::join!(killing, async {
+            let ended = tell(&story, &origin.repository).await;
             told.cancel();
+            ended
         });
+        ended.unwrap_or_else(|error| panic!("{error}\n{}", setup.log()));
         eprintln!("{} changes with the kills", *changes.borrow());
         assert_inside(inside, KILLS);
         let ended = telling::end(&story).await;

@@ -3,6 +3,7 @@
 
 mod hand;
 mod process;
+mod sources;
 mod stacks;
 
 use clap::Parser;
@@ -16,6 +17,7 @@ use sluice_tests::{
 use stacks::Stacks;
 use std::{
     io::Write,
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -35,6 +37,12 @@ struct Args {
     /// How long idle stacks are watched, in seconds.
     #[arg(long, default_value_t = 30)]
     watch: u64,
+    /// Another build of `sluice`, which does the passes of sources in turn with this one.
+    #[arg(long)]
+    against: Option<PathBuf>,
+    /// Measure the passes of sources and nothing else.
+    #[arg(long)]
+    sources_only: bool,
 }
 
 #[tokio::main]
@@ -52,6 +60,16 @@ async fn main() -> ExitCode {
 }
 
 async fn measure(args: &Args) -> Result<(), Failed> {
+    let mut table = Table::default();
+    sources::measure(args.rounds, args.against.as_deref(), &mut table).await?;
+    if !args.sources_only {
+        of_stacks(args, &mut table).await?;
+    }
+    let written = std::io::stdout().write_all(table.text().as_bytes());
+    Ok(written?)
+}
+
+async fn of_stacks(args: &Args, table: &mut Table) -> Result<(), Failed> {
     let tool = sluice_harness::cli::terraform()?;
     let repository = Repository::create()?;
     stacks::write(&repository, modules(args))?;
@@ -62,12 +80,9 @@ async fn measure(args: &Args) -> Result<(), Failed> {
     let program = Program::start(setup).await?;
     let stacks = Stacks::new(&program.client());
     let hand = Hand::new(&tool, folder.path(), &program.kubeconfig());
-    let mut table = Table::default();
-    single(args, &stacks, &hand, &mut table).await?;
-    many(args, &program, &stacks, &repository, &mut table).await?;
-    program.end().await?;
-    let written = std::io::stdout().write_all(table.text().as_bytes());
-    Ok(written?)
+    single(args, &stacks, &hand, table).await?;
+    many(args, &program, &stacks, &repository, table).await?;
+    program.end().await
 }
 
 /// Small modules in the repository. Each of the many stacks has one of its own; idle ones share them, since every run unpacks the
@@ -167,9 +182,18 @@ impl Table {
     }
 
     fn ratio(&mut self, what: &str, pair: &mut Pair) {
+        self.compare(what, pair, "by hand");
+    }
+
+    /// As [`Table::ratio`]; the other side is another build.
+    fn against(&mut self, what: &str, pair: &mut Pair) {
+        self.compare(what, pair, "of the other build");
+    }
+
+    fn compare(&mut self, what: &str, pair: &mut Pair, other: &str) {
         let (hand, sluice) = (median(&mut pair.hand), median(&mut pair.sluice));
         let ratio = sluice.as_secs_f64() / hand.as_secs_f64().max(f64::EPSILON);
-        let value = format!("{ratio:.2} ({} to {} by hand)", seconds(sluice), seconds(hand));
+        let value = format!("{ratio:.2} ({} to {} {other})", seconds(sluice), seconds(hand));
         self.line(what, &value);
     }
 
