@@ -29,8 +29,17 @@ const BEGINNINGS: [&str; 3] = [
     "Error locking state",
 ];
 
-/// Words of which an error about a lock has one: that it was not taken, or could not be released.
-const WORDS: [&str; 5] = ["lock", "locked", "locking", "unlock", "unlocking"];
+/// Words of which an error about a lock has one: that it was not taken, or could not be released. `init` shows the bare request
+/// of the kubernetes backend, and the address of a new Lease has no other word of it: `Post ".../leases": EOF`.
+const WORDS: [&str; 7] = [
+    "lock",
+    "locked",
+    "locking",
+    "unlock",
+    "unlocking",
+    "lease",
+    "leases",
+];
 
 /// Whether this error speaks of a lock at all. One that does not was met by a command that had none, or had released its own.
 #[must_use]
@@ -119,6 +128,7 @@ mod tests {
             "Error releasing the state lock",
             "Error: Failed to unlock state",
             "\u{2502} Error locking state: EOF",
+            "Error: Post \"https://127.0.0.1:1/apis/coordination.k8s.io/v1/namespaces/team/leases\": EOF",
         ] {
             assert!(is_mentioned(text), "{text}");
         }

@@ -269,6 +269,27 @@ async fn a_lock_that_was_left_while_a_workspace_was_made_is_released_by_the_next
     );
 }
 
+/// `init` makes the first state under a lock. It shows the backend's request as it is, without a word on the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_left_while_the_state_was_initialised_is_released_by_the_next_run() {
+    let world = World::new("auto").await;
+    world.commit(&[("main.tf", MODULE)]);
+    let no_answer =
+        "Error: Post \"https://127.0.0.1:1/apis/coordination.k8s.io/v1/namespaces/team/leases\": EOF\\n";
+    let cli = Unheard::ending(&world, "init", no_answer, 1);
+    let run = cli
+        .run(&world, Wish::plan_and_apply(), "default", &own(&world))
+        .await;
+    assert_eq!(ending(&run), "Failed TFExecInitFailed", "{:?}", run.status);
+    let next = world.run(Wish::plan_and_apply()).await;
+    assert_eq!(
+        ending(&next),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        next.status
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_of_somebody_that_keeps_a_workspace_from_being_made_is_told() {
     let world = World::new("auto").await;
