@@ -36,6 +36,7 @@ impl Seen {
     /// The content by which `identity` takes the Lease, or renews it.
     pub(super) fn taken_by(&self, identity: &str, lease: Duration, now: Timestamp) -> LeaseSpec {
         let own = holder(&self.spec) == Some(identity);
+        let now = self.later(now);
         let transitions = self.spec.lease_transitions.unwrap_or(0);
         LeaseSpec {
             acquire_time: if own {
@@ -49,6 +50,18 @@ impl Seen {
                 transitions.saturating_add(1)
             }),
             ..first(identity, lease, now)
+        }
+    }
+
+    /// `now`, or the next microsecond where the Lease has `now` already: others see that a Lease was renewed by its content alone,
+    /// and a clock that stands still or was set back would hide it.
+    fn later(&self, now: Timestamp) -> Timestamp {
+        let held = self.spec.renew_time.as_ref().map(|time| time.0.as_microsecond());
+        let next = Timestamp::from_microsecond(now.as_microsecond().saturating_add(1));
+        if held == Some(now.as_microsecond()) {
+            next.unwrap_or(now)
+        } else {
+            now
         }
     }
 

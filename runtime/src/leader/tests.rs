@@ -2,20 +2,18 @@
 //! answers and carries writes out late; and as they run, for seconds.
 
 use std::future::Future;
-use std::sync::Mutex;
 
-use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::client::Body;
 use sluice_embedded::{Embedded, Server, Store};
-use tower::{BoxError, ServiceExt as _};
 
+mod candidate;
 mod histories;
 
 use super::*;
 use crate::clock::{SystemClock, lock};
 use crate::random::Generator;
+use candidate::{Fault, Skew, Way};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -35,65 +33,14 @@ fn settings(identity: &str) -> Settings {
     }
 }
 
-/// What the API does with a request of one candidate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Fault {
-    #[default]
-    None,
-    /// Refused, nothing done.
-    Refused,
-    /// Done, and the answer lost.
-    Mute,
-    /// Not answered; writes are carried out some time later.
-    Late,
-}
-
-/// A candidate's way to the API.
-#[derive(Clone, Default)]
-struct Way {
-    fault: Arc<Mutex<Fault>>,
-    late: Arc<Mutex<Vec<Request<Body>>>>,
-}
-
-impl Way {
-    fn client(&self, api: &Embedded) -> Client {
-        let (way, api) = (self.clone(), api.clone());
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (way, api) = (way.clone(), api.clone());
-            async move {
-                let fault = *lock(&way.fault);
-                match fault {
-                    Fault::None => Ok(api.oneshot(request).await?),
-                    Fault::Refused => Err(BoxError::from("refused")),
-                    Fault::Mute => {
-                        drop(api.oneshot(request).await?);
-                        Err("no answer".into())
-                    }
-                    Fault::Late => {
-                        lock(&way.late).push(request);
-                        Err("no answer".into())
-                    }
-                }
-            }
-        });
-        Client::new(service, "default")
-    }
-
-    /// What is on its way arrives.
-    async fn arrive(&self, api: &Embedded) {
-        let requests = std::mem::take(&mut *lock(&self.late));
-        for request in requests {
-            drop(api.clone().oneshot(request).await);
-        }
-    }
-}
-
-/// Candidates under one clock.
+/// Candidates, each with clocks of its own.
 struct World {
     api: Embedded,
     start: Instant,
     elapsed: Duration,
     candidates: Vec<(Ballot, Way)>,
+    /// By candidate.
+    skews: Vec<Skew>,
 }
 
 impl World {
@@ -110,11 +57,18 @@ impl World {
             api,
             start: Instant::now(),
             elapsed: Duration::ZERO,
+            skews: vec![Skew::NONE; count],
         }
     }
 
-    fn now(&self) -> Instant {
-        self.start + self.elapsed
+    /// What the steady clock of a candidate shows.
+    fn now(&self, n: usize) -> Instant {
+        self.skews[n].steady(self.start, self.elapsed)
+    }
+
+    /// What the clock of the day of a candidate shows.
+    fn wall(&self, n: usize) -> Timestamp {
+        self.skews[n].wall(self.elapsed)
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -122,13 +76,13 @@ impl World {
     }
 
     async fn attempt(&mut self, n: usize) -> Result<Outcome, String> {
-        let (now, wall) = (self.now(), Timestamp::UNIX_EPOCH + self.elapsed);
+        let (now, wall) = (self.now(n), self.wall(n));
         let tried = self.candidates[n].0.attempt(|| now, || wall).await;
         tried.map_err(|error| error.to_string())
     }
 
     async fn resign(&mut self, n: usize) {
-        let wall = Timestamp::UNIX_EPOCH + self.elapsed;
+        let wall = self.wall(n);
         self.candidates[n].0.resign(wall).await.unwrap();
     }
 
@@ -137,7 +91,7 @@ impl World {
     }
 
     fn leaders(&self) -> Vec<usize> {
-        let leads = |n: &usize| !self.candidates[*n].0.left(self.now()).is_zero();
+        let leads = |n: &usize| !self.candidates[*n].0.left(self.now(*n)).is_zero();
         (0..self.candidates.len()).filter(leads).collect()
     }
 

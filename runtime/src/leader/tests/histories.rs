@@ -1,9 +1,15 @@
-//! Random histories of three candidates: at no time do two of them lead.
+//! Random histories of three candidates: at no time do two of them lead, whatever their clocks show.
+//!
+//! The clocks of the day may differ by days, and be set while the candidates run: what is written into the Lease is compared with
+//! no clock. Steady clocks may have begun at any time. How fast they run is the one thing that the rules build on, here as in
+//! client-go: a candidate waits for the duration of the Lease by its own clock, and the leader leads for the renew deadline by its own,
+//! so two lead only where one clock runs faster than the other by more than the ratio of the two (35 s and 30 s: a sixth).
 
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::{Fault, World};
+use super::{Fault, Outcome, Skew, World, held};
+use std::time::Duration;
 
 /// What happens in a random history.
 #[derive(Clone, Debug)]
@@ -13,6 +19,18 @@ enum Act {
     Pass(u64),
     Fault(usize, Fault),
     Arrive(usize),
+    /// The clock of the day of a candidate is set: it is off by this many milliseconds from now on.
+    Set(usize, i64),
+}
+
+/// Two days: of thousands of times the duration of the Lease.
+const WALL: i64 = 2 * 24 * 60 * 60 * 1000;
+/// Between the slowest and the fastest of these the ratio is 1.15, below that of the Lease and the lead (1.166).
+const RATES: std::ops::Range<f64> = 0.93..1.07;
+
+fn walls() -> impl Strategy<Value = i64> {
+    // By a fraction of the Lease, by several of it, by days.
+    prop_oneof![-35_000..35_000_i64, -350_000..350_000_i64, -WALL..WALL]
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -28,28 +46,46 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         1 => who.clone().prop_map(Act::Resign),
         5 => (1..20_u64).prop_map(Act::Pass),
         2 => (who.clone(), fault).prop_map(|(who, fault)| Act::Fault(who, fault)),
-        2 => who.prop_map(Act::Arrive),
+        2 => who.clone().prop_map(Act::Arrive),
+        1 => (who, walls()).prop_map(|(who, wall)| Act::Set(who, wall)),
     ];
     proptest::collection::vec(act, 1..80)
 }
 
-async fn live(acts: Vec<Act>) {
+fn skews() -> impl Strategy<Value = Vec<Skew>> {
+    let skew = (walls(), 0..100_000_u64, RATES).prop_map(|(wall, age, rate)| Skew {
+        wall,
+        age: Duration::from_secs(age),
+        rate,
+    });
+    proptest::collection::vec(skew, 3)
+}
+
+/// What one act came to: the outcome, if it was a try, and who leads after it.
+type Seen = (Option<Result<Outcome, String>>, Vec<usize>);
+
+async fn live(acts: &[Act], skews: Vec<Skew>) -> Vec<Seen> {
     let mut world = World::new(3);
+    world.skews = skews;
+    let mut seen = Vec::new();
     for act in acts {
-        match act {
-            Act::Try(n) => drop(world.attempt(n).await),
+        let mut tried = None;
+        match *act {
+            Act::Try(n) => tried = Some(world.attempt(n).await),
             Act::Resign(n) => {
-                let wall = Timestamp::UNIX_EPOCH + world.elapsed;
+                let wall = world.wall(n);
                 drop(world.candidates[n].0.resign(wall).await);
             }
             Act::Pass(seconds) => world.pass(seconds),
             Act::Fault(n, fault) => world.fault(n, fault),
             Act::Arrive(n) => world.candidates[n].1.arrive(&world.api).await,
+            Act::Set(n, wall) => world.skews[n].wall = wall,
         }
         let leaders = world.leaders();
         assert!(leaders.len() <= 1, "{leaders:?} lead at once");
+        seen.push((tried, leaders));
     }
-    // Once faults stop, somebody leads in the time of a lease.
+    // Once faults stop, somebody leads in the time of a lease by the slowest clock.
     for n in 0..3 {
         world.fault(n, Fault::None);
         world.candidates[n].1.arrive(&world.api).await;
@@ -57,18 +93,90 @@ async fn live(acts: Vec<Act>) {
     for n in 0..3 {
         drop(world.attempt(n).await);
     }
-    world.pass(35);
+    world.pass(38);
     for n in 0..3 {
         drop(world.attempt(n).await);
     }
     assert_eq!(world.leaders().len(), 1);
+    seen
+}
+
+fn lived(acts: &[Act], skews: Vec<Skew>) -> Vec<Seen> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(live(acts, skews))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn never_two_lead_and_one_does_once_faults_stop(acts in acts()) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(live(acts));
+    fn never_two_lead_and_one_does_once_faults_stop(acts in acts(), skews in skews()) {
+        lived(&acts, skews);
+    }
+
+    #[test]
+    fn what_the_lease_says_of_the_day_changes_no_decision(acts in acts(), skews in skews()) {
+        let one_day = |skew: &Skew| Skew { wall: 0, ..*skew };
+        let same_day = skews.iter().map(one_day).collect();
+        let unset: Vec<_> = acts.iter().filter(|act| !matches!(act, Act::Set(..))).cloned().collect();
+        let mut seen = lived(&acts, skews).into_iter().zip(&acts).filter(|(_, act)| !matches!(act, Act::Set(..)));
+        for (number, wanted) in lived(&unset, same_day).into_iter().enumerate() {
+            prop_assert_eq!(seen.next().unwrap().0, wanted, "act {}", number);
+        }
+    }
+}
+
+/// The bound that the rules have, so that the histories above stay inside it and are known to see what lies outside.
+#[tokio::test]
+async fn two_lead_only_where_a_clock_is_faster_than_another_by_the_ratio_of_lease_and_lead() {
+    for (rate, leaders) in [(1.16, vec![1]), (1.18, vec![0, 1])] {
+        let mut world = World::new(2);
+        world.skews[1].rate = rate;
+        assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+        assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
+        world.elapsed += Duration::from_secs(35).div_f64(rate) + Duration::from_millis(1);
+        assert_eq!(world.attempt(1).await, Ok(Outcome::Leads));
+        assert_eq!(world.leaders(), leaders, "{rate}");
+    }
+}
+
+/// Others see a renewal by the content of the Lease alone, so each one changes it.
+#[tokio::test]
+async fn the_renewals_of_a_leader_whose_clock_stands_still_are_seen() {
+    let mut world = World::new(2);
+    for renewals in 0..4 {
+        // The clock of the day shows the same at each renewal.
+        world.skews[0].wall = renewals * -20_000;
+        assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+        assert_eq!(
+            world.attempt(1).await,
+            Ok(held("pod-0")),
+            "after {renewals} renewals"
+        );
+        assert_eq!(world.leaders(), [0]);
+        world.pass(20);
+    }
+}
+
+/// Flux's client-go writes the time of its machine too: a Lease from a day that is long past, or far ahead, is waited for as long.
+#[tokio::test]
+async fn a_lease_dated_yesterday_or_tomorrow_is_respected_for_its_duration_and_no_longer() {
+    for wall in [-WALL, -36_000, 36_000, WALL] {
+        let mut world = World::new(2);
+        world.skews[0].wall = wall;
+        assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+        let renewed = world.lease().await.spec.unwrap().renew_time.unwrap().0;
+        assert_eq!(
+            renewed,
+            Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_millis(wall)
+        );
+        assert_eq!(world.attempt(1).await, Ok(held("pod-0")), "{wall}");
+        world.pass(34);
+        assert_eq!(world.attempt(1).await, Ok(held("pod-0")), "{wall}");
+        world.pass(1);
+        assert_eq!(world.attempt(1).await, Ok(Outcome::Leads), "{wall}");
+        assert_eq!(world.leaders(), [1]);
     }
 }
