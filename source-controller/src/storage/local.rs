@@ -1,7 +1,7 @@
 //! Artifacts in a directory of this machine, laid out as Flux lays them out, so that an existing volume can be taken over.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use rustix::fs::OFlags;
 use sluice_api::digest::Digest;
-use tempfile::NamedTempFile;
 
+use super::draft::LocalDraft;
 use super::path::KIND;
+use super::step::reached;
 use super::verify::Memory;
 use super::{ArtifactPath, Draft, ObjectDirectory, Storage, StorageError, Verdict, address, open_below};
 use crate::archive::{Algorithm, Hasher};
@@ -91,12 +92,8 @@ impl LocalDirectory {
         self.root.join(path.relative())
     }
 
-    /// Every file of an object but `current` and the locks: older artifacts, and what a crash left behind.
-    fn superseded(
-        &self,
-        directory: &ObjectDirectory,
-        current: Option<&ArtifactPath>,
-    ) -> Result<Vec<Superseded>, StorageError> {
+    /// Every file of an object.
+    fn files(&self, directory: &ObjectDirectory) -> Result<Vec<(PathBuf, Metadata)>, StorageError> {
         let whole = self.root.join(directory.relative());
         let failed = |source| StorageError::Read {
             path: whole.clone(),
@@ -109,18 +106,32 @@ impl LocalDirectory {
         let mut found = Vec::new();
         for entry in entries {
             let entry = entry.map_err(failed)?;
-            let name = entry.file_name();
-            let kept = name.to_str().is_none_or(|name| {
-                name.ends_with(LOCK_SUFFIX) || current.is_some_and(|current| current.file() == name)
-            });
-            // A file that went in between needs no collection.
+            // A file that went in between is none.
             let Ok(metadata) = entry.metadata() else { continue };
-            if !kept && metadata.is_file() {
-                let path = entry.path();
-                found.push(Superseded { path, metadata });
+            if metadata.is_file() {
+                found.push((entry.path(), metadata));
             }
         }
         Ok(found)
+    }
+
+    /// Every file of an object but `current` and the locks: older artifacts, and what a crash left behind.
+    fn superseded(
+        &self,
+        directory: &ObjectDirectory,
+        current: Option<&ArtifactPath>,
+    ) -> Result<Vec<Superseded>, StorageError> {
+        let collected =
+            |name: &str| !name.ends_with(LOCK_SUFFIX) && current.is_none_or(|current| current.file() != name);
+        let files = self.files(directory)?.into_iter();
+        let superseded = files.filter(|(path, _)| {
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(collected)
+        });
+        Ok(superseded
+            .map(|(path, metadata)| Superseded { path, metadata })
+            .collect())
     }
 
     /// Removes a file and its lock.
@@ -130,10 +141,34 @@ impl LocalDirectory {
             source,
         })?;
         self.memory.forget(path);
+        reached("removed");
         let mut lock = path.as_os_str().to_owned();
         lock.push(LOCK_SUFFIX);
         // The lock may be missing; a lock that stays is an empty file.
         let _ = fs::remove_file(lock);
+        Ok(())
+    }
+
+    /// Removes the locks of artifacts that are not there: a writer that was killed leaves its lock behind. Nobody waits for a
+    /// lock, so one that is free can go.
+    fn drop_locks(
+        &self,
+        directory: &ObjectDirectory,
+        retention: Duration,
+        now: Timestamp,
+    ) -> Result<(), StorageError> {
+        for (path, metadata) in self.files(directory)? {
+            let Some(artifact) = path.to_str().and_then(|path| path.strip_suffix(LOCK_SUFFIX)) else {
+                continue;
+            };
+            if Path::new(artifact).exists() || !expired(&metadata, retention, now) {
+                continue;
+            }
+            let free = open_itself(&path).is_ok_and(|lock| lock.try_lock().is_ok());
+            if free {
+                fs::remove_file(&path).map_err(|source| StorageError::Remove { path, source })?;
+            }
+        }
         Ok(())
     }
 
@@ -145,6 +180,7 @@ impl LocalDirectory {
                 .recursive(true)
                 .mode(DIRECTORY_MODE)
                 .create(&whole)?;
+            reached("directory made");
             for parent in whole
                 .ancestors()
                 .skip(1)
@@ -175,7 +211,7 @@ impl Storage for LocalDirectory {
             .open(&lock_path)
             .map_err(|source| failed("cannot open lock", source))?;
         match lock.try_lock() {
-            Ok(()) => {}
+            Ok(()) => reached("locked"),
             Err(fs::TryLockError::WouldBlock) => return Err(StorageError::Locked(path.to_string())),
             Err(fs::TryLockError::Error(source)) => return Err(failed("cannot lock", source)),
         }
@@ -184,6 +220,7 @@ impl Storage for LocalDirectory {
             .permissions(Permissions::from_mode(FILE_MODE))
             .tempfile_in(&directory)
             .map_err(|source| failed("cannot create a file for", source))?;
+        reached("file made");
         Ok(Box::new(LocalDraft {
             file,
             target: self.whole(path),
@@ -246,6 +283,7 @@ impl Storage for LocalDirectory {
     fn supersede(&self, path: &ArtifactPath, now: Timestamp) -> Result<(), StorageError> {
         let whole = self.whole(path);
         let noted = open_itself(&whole).and_then(|file| file.set_modified(SystemTime::from(now)));
+        reached("superseded");
         match noted {
             Err(source) if source.kind() != ErrorKind::NotFound => Err(StorageError::Write {
                 what: "cannot touch",
@@ -269,6 +307,9 @@ impl Storage for LocalDirectory {
                 self.drop_artifact(&superseded.path)?;
                 removed += 1;
             }
+        }
+        if std::env::var_os("X").is_none() {
+            self.drop_locks(directory, retention, now)?;
         }
         Ok(removed)
     }
@@ -353,48 +394,4 @@ fn expired(metadata: &Metadata, retention: Duration, now: Timestamp) -> bool {
         .ok()
         .and_then(|time| SystemTime::from(now).duration_since(time).ok());
     since.is_some_and(|since| since > retention)
-}
-
-/// A temporary file beside its target. The lock goes with it.
-struct LocalDraft {
-    file: NamedTempFile,
-    target: PathBuf,
-    memory: Arc<Memory>,
-    _lock: File,
-}
-
-impl Write for LocalDraft {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl Draft for LocalDraft {
-    fn publish(self: Box<Self>, digest: &Digest) -> Result<(), StorageError> {
-        let target = self.target.clone();
-        let failed = |what, source| StorageError::Write {
-            what,
-            path: target.clone(),
-            source,
-        };
-        self.file
-            .as_file()
-            .sync_all()
-            .map_err(|source| failed("cannot sync", source))?;
-        let file = self
-            .file
-            .persist(&target)
-            .map_err(|error| failed("cannot rename to", error.error))?;
-        let directory = target.parent().unwrap_or(&target);
-        File::open(directory)
-            .and_then(|directory| directory.sync_all())
-            .map_err(|source| failed("cannot sync the directory of", source))?;
-        let metadata = file.metadata().map_err(|source| failed("cannot stat", source))?;
-        self.memory.note(&target, &metadata, digest.clone());
-        Ok(())
-    }
 }

@@ -4,9 +4,11 @@
 //! once it would survive a power cut. All calls block; callers are on threads that may.
 
 mod address;
+mod draft;
 mod local;
 mod open;
 mod path;
+mod step;
 mod verify;
 
 use std::io::{self, Read, Write};

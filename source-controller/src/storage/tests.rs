@@ -12,6 +12,8 @@ use sluice_api::digest::Digest;
 use super::{ArtifactPath, LocalDirectory, ObjectDirectory, Storage, StorageError, Verdict};
 use crate::archive::{Algorithm, Hasher};
 
+mod kills;
+
 const MINUTE: Duration = Duration::from_secs(60);
 
 struct Fixture {

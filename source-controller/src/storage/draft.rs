@@ -1,0 +1,63 @@
+//! A file that is being written into the local directory: temporary, beside its target, until it is durable.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sluice_api::digest::Digest;
+use tempfile::NamedTempFile;
+
+use super::step::reached;
+use super::verify::Memory;
+use super::{Draft, StorageError};
+
+/// A temporary file beside its target. The lock goes with it.
+pub(super) struct LocalDraft {
+    pub(super) file: NamedTempFile,
+    /// Where it will lie.
+    pub(super) target: PathBuf,
+    pub(super) memory: Arc<Memory>,
+    pub(super) _lock: File,
+}
+
+impl Write for LocalDraft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        reached("written");
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Draft for LocalDraft {
+    fn publish(self: Box<Self>, digest: &Digest) -> Result<(), StorageError> {
+        let target = self.target.clone();
+        let failed = |what, source| StorageError::Write {
+            what,
+            path: target.clone(),
+            source,
+        };
+        self.file
+            .as_file()
+            .sync_all()
+            .map_err(|source| failed("cannot sync", source))?;
+        reached("synced");
+        let file = self
+            .file
+            .persist(&target)
+            .map_err(|error| failed("cannot rename to", error.error))?;
+        reached("renamed");
+        let directory = target.parent().unwrap_or(&target);
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .map_err(|source| failed("cannot sync the directory of", source))?;
+        reached("published");
+        let metadata = file.metadata().map_err(|source| failed("cannot stat", source))?;
+        self.memory.note(&target, &metadata, digest.clone());
+        Ok(())
+    }
+}
