@@ -71,8 +71,23 @@ vectors: ## The examples of docs/plan-id.md, and the vectors that Go made, are w
 doctor: ## Say which programs are there, which are missing, and what to install
 	@sh tests/doctor.sh
 
+# Installed once, from the registry; a debug build, since it works for seconds. Not in `make test`: compiling it costs two CPU minutes.
+DENY_VERSION := 0.20.2
+DENY_HOME := $(abspath $(TARGET))/tools/cargo-deny-$(DENY_VERSION)
+DENY := $(DENY_HOME)/bin/cargo-deny
+
+$(DENY):
+	$(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --debug --root $(DENY_HOME)
+
+.PHONY: audit
+audit: $(DENY) ## Dependencies against deny.toml: licences, versions, sources; and known weaknesses, where the RustSec database can be fetched
+	$(DENY) --locked check licenses bans sources
+	@said=$$($(DENY) --locked fetch db 2>&1) || { echo "$$said" | tail -3; \
+	  echo "== Skipped: advisories: the RustSec database (github.com/RustSec/advisory-db) cannot be fetched from here"; exit 0; }; \
+	  $(DENY) --locked check --disable-fetch advisories
+
 .PHONY: nightly
-nightly: tools ## What takes long: the real CLI asked about all 500 trees of the closure's soundness suite
+nightly: tools audit ## What takes long: all that make audit checks, and the real CLI asked about all 500 trees of the closure's soundness suite
 	@cli=$$(SLUICE_CLI=$(SLUICE_CLI) $(TARGET)/debug/harness-cli); echo "== All trees, with $$cli"
 	SLUICE_TREES=500 $(CARGO) test --locked --workspace --lib whenever_the_real_cli_yields -- --nocapture
 

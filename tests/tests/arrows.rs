@@ -51,9 +51,10 @@ const ARROWS: [(&str, &[&str]); 9] = [
 /// What `dev-dependencies` may add, for every crate.
 const IN_TESTS: [&str; 2] = ["sluice-harness", "sluice-embedded"];
 
-fn metadata() -> Value {
+fn metadata(further: &[&str]) -> Value {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .args(further)
         .current_dir(sluice_harness::gobuild::workspace())
         .output()
         .unwrap();
@@ -71,7 +72,7 @@ fn crates_import_only_to_their_left() {
         .iter()
         .map(|(name, arrows)| (*name, arrows.iter().copied().collect()))
         .collect();
-    let metadata = metadata();
+    let metadata = metadata(&["--no-deps", "--offline"]);
     let packages = metadata["packages"].as_array().unwrap();
     let names: BTreeSet<&str> = packages
         .iter()
@@ -94,4 +95,40 @@ fn crates_import_only_to_their_left() {
         }
     }
     assert!(wrong.is_empty(), "arrows that point back: {wrong:?}");
+}
+
+/// A version of the compiler: `1.90` is `1.90.0`.
+fn compiler(text: &str) -> Vec<u64> {
+    let mut parts: Vec<u64> = text.split('.').map(|part| part.parse().unwrap()).collect();
+    parts.resize(3, 0);
+    parts
+}
+
+#[test]
+fn the_compiler_that_is_named_builds_all_dependencies() {
+    // What is built here, and no more: the rest may not have been downloaded.
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let metadata = metadata(&["--filter-platform", &platform]);
+    let packages = metadata["packages"].as_array().unwrap();
+    let needed = |package: &Value| package["rust_version"].as_str().map(compiler);
+    let own = packages.iter().filter(|package| package["source"].is_null());
+    let own: BTreeSet<_> = own.map(|package| needed(package).unwrap()).collect();
+    assert_eq!(own.len(), 1, "one for the whole workspace: {own:?}");
+    let lowest = own.first().unwrap();
+    let newer: Vec<_> = packages
+        .iter()
+        .filter(|package| needed(package).is_some_and(|needed| needed > *lowest))
+        .map(|package| format!("{} {}", package["name"], package["rust_version"]))
+        .collect();
+    assert!(newer.is_empty(), "need more than {lowest:?}: {newer:?}");
+    let root = sluice_harness::gobuild::workspace();
+    let toolchain = std::fs::read_to_string(root.join("rust-toolchain.toml")).unwrap();
+    let channel = toolchain
+        .split("channel = \"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    assert!(compiler(channel.unwrap()) >= *lowest, "{channel:?}");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let said = format!("Rust {}.{}", lowest[0], lowest[1]);
+    assert!(readme.contains(&said), "the README does not say {said}");
 }
