@@ -5,7 +5,8 @@ use crate::{
     executor::{Executor, RunRef},
     inputs::{DefaultBackend, Place, SecretPlace, reads},
     reconcile::{
-        Artifacts, Context, Following, Pulses, Spent, Stacks, in_order, neighbours, stack_of, version,
+        Artifacts, Context, Following, Pulses, Spent, Stacks, forget_stack, in_order, neighbours, stack_of,
+        version,
     },
     runs,
     schedule::{Limits, Places},
@@ -237,7 +238,7 @@ fn context(
 
 /// Counts the runs in progress before the first pass may start another one; as long as the API is away, nothing starts. What the
 /// executor still keeps of runs that are gone goes.
-async fn take_stock(context: &Context, scope: &Scope, client: &Client, stop: &Token) {
+async fn take_stock(context: &Arc<Context>, scope: &Scope, client: &Client, stop: &Token) {
     let api: Api<DeserializeGuard<TerraformRun>> = match &scope.namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
@@ -261,6 +262,7 @@ async fn take_stock(context: &Context, scope: &Scope, client: &Client, stop: &To
         match listed.await {
             Ok(()) => {
                 forget(context, gone).await;
+                forget_stacks(context, scope, client).await;
                 for stack in &working {
                     context.places.hold(stack);
                 }
@@ -292,6 +294,43 @@ async fn forget(context: &Context, gone: HashSet<RunRef>) {
                 "files of an old run stay for now"
             );
         }
+    }
+}
+
+/// Removes what is kept of stacks that are nowhere: with other labels they may be another controller's. Should the API not tell,
+/// the next start will.
+async fn forget_stacks(context: &Arc<Context>, scope: &Scope, client: &Client) {
+    let kept = context.executor.kept_stacks().await.unwrap_or_else(|error| {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "what is kept of old stacks is not known"
+        );
+        Vec::new()
+    });
+    let seen = |stack: &ObjectKey| {
+        scope
+            .namespace
+            .as_ref()
+            .is_none_or(|only| *only == stack.namespace)
+    };
+    let mut gone: HashSet<ObjectKey> = kept.into_iter().filter(seen).collect();
+    if gone.is_empty() {
+        return;
+    }
+    let api: Api<DeserializeGuard<Terraform>> = match &scope.namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let listed = pages::each(&api, |stack: DeserializeGuard<Terraform>| {
+        gone.remove(&ObjectKey::of(&stack));
+    });
+    if let Err(error) = listed.await {
+        tracing::warn!(%error, "which stacks are gone is not known");
+        return;
+    }
+    for stack in gone {
+        tracing::info!(%stack, "what was kept of a stack that is gone is removed");
+        forget_stack(context, stack);
     }
 }
 

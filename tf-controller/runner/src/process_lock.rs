@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -29,6 +29,8 @@ pub struct ProcessLock {
     cli: File,
     cli_path: PathBuf,
     commands: Mutex<Commands>,
+    /// Its files are no longer there.
+    is_removed: bool,
 }
 
 /// The processes of the CLI.
@@ -55,10 +57,16 @@ impl ProcessLock {
     /// # Errors
     /// When the files cannot be made or locked.
     pub fn take(path: &Path) -> io::Result<Option<Self>> {
-        let runner = open(OpenOptions::new().create(true).truncate(false), path)?;
-        if !try_lock(&runner)? {
-            return Ok(None);
-        }
+        let runner = loop {
+            let file = open(OpenOptions::new().create(true).truncate(false), path)?;
+            if !try_lock(&file)? {
+                return Ok(None);
+            }
+            // The holder before may have removed the file between the two steps: then the lock is that of no path.
+            if is_at(&file, path)? {
+                break file;
+            }
+        };
         let cli_path = path.with_extension(CLI_SUFFIX);
         if cli_lives(&cli_path)? {
             return Ok(None);
@@ -74,7 +82,19 @@ impl ProcessLock {
             cli,
             cli_path,
             commands,
+            is_removed: false,
         }))
+    }
+
+    /// Removes the files and opens the lock. Who waits for it makes them again.
+    ///
+    /// # Errors
+    /// When the file of the path cannot be removed. `path` is the one that was taken.
+    pub fn remove(mut self, path: &Path) -> io::Result<()> {
+        remove(&self.cli_path)?;
+        // From here on the next holder makes both again: the end of this one must leave them alone.
+        self.is_removed = true;
+        remove(path)
     }
 
     /// A command is about to be started.
@@ -115,7 +135,9 @@ impl ProcessLock {
 impl Drop for ProcessLock {
     fn drop(&mut self) {
         // The end of a run opens the lock for all, so that what a provisioner left running holds nothing.
-        let _ = remove(&self.cli_path);
+        if !self.is_removed {
+            let _ = remove(&self.cli_path);
+        }
         let _ = rustix::fs::flock(&self.cli, FlockOperation::Unlock);
         let _ = rustix::fs::flock(&self.runner, FlockOperation::Unlock);
     }
@@ -214,6 +236,15 @@ fn open(how: &mut OpenOptions, path: &Path) -> io::Result<File> {
     how.write(true).mode(0o600).open(path)
 }
 
+/// Whether the path still leads to this file.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let opened = file.metadata()?;
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        found => found.map(|found| (found.dev(), found.ino()) == (opened.dev(), opened.ino())),
+    }
+}
+
 fn try_lock(file: &File) -> io::Result<bool> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -282,6 +313,29 @@ mod tests {
         drop(next);
         assert!(!is_locked(&path).unwrap());
         drop(left_over);
+    }
+
+    #[test]
+    fn of_those_who_take_a_lock_that_is_removed_meanwhile_one_holds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("net.lock");
+        let holders = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        let Some(lock) = ProcessLock::take(&path).unwrap() else {
+                            continue;
+                        };
+                        assert_eq!(holders.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                        std::thread::yield_now();
+                        holders.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                        lock.remove(&path).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]

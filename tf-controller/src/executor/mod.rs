@@ -9,7 +9,9 @@ pub use environment::passed_on;
 pub use process::{ProcessExecutor, ProcessOptions};
 
 use futures::future::BoxFuture;
+use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_runner::args::Access;
+use std::sync::Arc;
 
 /// One run, as an executor needs to know it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -76,6 +78,9 @@ pub trait Credentials: Send + Sync + std::fmt::Debug {
     fn access(&self, run: RunRef) -> BoxFuture<'_, Result<Access, String>>;
 }
 
+/// Whether a stack is none of this controller's, now.
+pub type IsGone = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// Starts runs and tells whether they live.
 pub trait Executor: Send + Sync {
     /// Starts the runner of a run. Starting one twice is harmless: the run is claimed by one of them only.
@@ -90,4 +95,11 @@ pub trait Executor: Send + Sync {
 
     /// The runs of which the executor keeps something.
     fn kept(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>>;
+
+    /// Begins to remove what the executor keeps of a stack that is gone, as soon as nothing of it lives, and unless it is there
+    /// again by then.
+    fn forget_stack(&self, stack: ObjectKey, is_gone: IsGone);
+
+    /// The stacks of which the executor keeps something.
+    fn kept_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>>;
 }

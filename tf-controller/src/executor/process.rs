@@ -4,10 +4,14 @@
 //! own: it outlives the controller that started it, and the next controller sees by the lock that it lives.
 
 mod files;
+mod stacks;
+mod starts;
 
-use super::{Credentials, Executor, ExecutorError, Liveness, RunRef, site::site};
+use super::{Credentials, Executor, ExecutorError, IsGone, Liveness, RunRef, site::site};
 use futures::future::{BoxFuture, FutureExt};
+use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_runner::{process_lock::is_locked, run::Pod};
+use starts::{Again, Starts};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     ffi::OsStr,
@@ -42,39 +46,6 @@ pub struct ProcessOptions {
     pub artifact_host: Option<String>,
 }
 
-/// How often a run's runner was started, and when last.
-#[derive(Clone, Copy, Debug)]
-struct Starts {
-    count: u32,
-    last: Instant,
-}
-
-/// What a wish to start a runner comes to.
-#[derive(Clone, Copy, Debug)]
-enum Again {
-    Start(Starts),
-    NotYet,
-    GiveUp,
-}
-
-impl Starts {
-    fn again(before: Option<Self>, now: Instant) -> Again {
-        match before {
-            None => Again::Start(Self { count: 1, last: now }),
-            Some(before) if now.duration_since(before.last) < BETWEEN_STARTS => Again::NotYet,
-            Some(before) if before.count >= MOST_STARTS => Again::GiveUp,
-            Some(before) => Again::Start(Self {
-                count: before.count + 1,
-                last: now,
-            }),
-        }
-    }
-}
-
-/// Starts after which a run that nobody takes up is given up.
-const MOST_STARTS: u32 = 5;
-/// Time between the starts of one run: a runner that dies at once must not be started in a circle.
-const BETWEEN_STARTS: Duration = Duration::from_secs(5);
 /// How often a lock is looked at whose holder is no child of this process.
 const LOOK: Duration = Duration::from_millis(500);
 /// Starts older than this are forgotten.
@@ -129,6 +100,11 @@ impl ProcessExecutor {
         files::of(&self.options.root.join("runs"), run, suffix)
     }
 
+    /// Where the directories of stacks are.
+    fn work(&self) -> PathBuf {
+        self.options.root.join("work")
+    }
+
     async fn access(&self, run: &RunRef) -> Result<Option<Vec<u8>>, ExecutorError> {
         let Some(credentials) = &self.options.credentials else {
             return Ok(None);
@@ -157,7 +133,7 @@ impl ProcessExecutor {
             .args(tools.flat_map(|tools| [OsStr::new("--tools-dir"), tools.as_os_str()]))
             .args(["--namespace", &run.namespace, "--run", &run.name, "--process"])
             .arg("--work-root")
-            .arg(self.options.root.join("work"))
+            .arg(self.work())
             .arg("--lock-file")
             .arg(self.file(&run, "lock"))
             .args(["--site", &self.site])
@@ -360,30 +336,24 @@ impl Executor for ProcessExecutor {
         }
         .boxed()
     }
+
+    fn forget_stack(&self, stack: ObjectKey, is_gone: IsGone) {
+        let ended = self.ended.clone();
+        tokio::spawn(stacks::remove(self.work(), stack, is_gone, ended));
+    }
+
+    fn kept_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
+        let work = self.work();
+        async move {
+            stacks::list(&work).map_err(|source| ExecutorError::Directory {
+                path: work.display().to_string(),
+                source,
+            })
+        }
+        .boxed()
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_runner_that_dies_at_once_is_started_slowly_and_not_for_ever() {
-        let mut now = Instant::now();
-        let (mut before, mut started) = (None, 0);
-        loop {
-            match Starts::again(before, now) {
-                Again::Start(next) => {
-                    started += 1;
-                    before = Some(next);
-                }
-                Again::NotYet => now += Duration::from_secs(1),
-                Again::GiveUp => break,
-            }
-        }
-        assert_eq!(started, MOST_STARTS);
-    }
 }

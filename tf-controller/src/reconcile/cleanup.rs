@@ -17,7 +17,7 @@ use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_runner::{bundle, run::errored_state_recorders};
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// Runs that are kept beside the last plan and the last apply.
@@ -115,6 +115,15 @@ pub(super) async fn forget(stack: &Terraform, name: String, context: &Context) {
             "files of an old run stay for now"
         );
     }
+}
+
+/// Removes what the executor keeps of a stack that this controller does not see any more. What stays is found when a controller
+/// begins.
+pub(crate) fn forget_stack(context: &Arc<Context>, stack: ObjectKey) {
+    let (key, around) = (stack.clone(), Arc::clone(context));
+    // One of the same name that is made later has no run before it is seen.
+    let is_gone = Arc::new(move || !around.stacks.has(&key));
+    context.executor.forget_stack(stack, is_gone);
 }
 
 /// The names of the runs that go. What the runs amount to, and what a session was asked for by, is the same without them: a

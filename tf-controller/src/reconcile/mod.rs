@@ -18,7 +18,7 @@ mod report;
 mod resolve;
 mod takeover;
 
-pub(crate) use cleanup::Spent;
+pub(crate) use cleanup::{Spent, forget_stack};
 pub(crate) use dependencies::{in_order, neighbours, version};
 pub(crate) use following::Following;
 pub(crate) use pulse::Pulses;
@@ -144,6 +144,10 @@ impl Reconciler<Terraform> for Stacks {
 
     async fn reconcile(&self, stack: Arc<Terraform>) -> Result<Next, PassError> {
         Box::pin(pass(&stack, &self.context)).await
+    }
+
+    fn gone(&self, key: &ObjectKey) {
+        cleanup::forget_stack(&self.context, key.clone());
     }
 }
 

@@ -8,7 +8,8 @@ use kube::{
 };
 use serde_json::json;
 use sluice_api::run::TerraformRun;
-use sluice_tf_controller::executor::{Executor, ExecutorError, Liveness, RunRef};
+use sluice_runtime::schedule::ObjectKey;
+use sluice_tf_controller::executor::{Executor, ExecutorError, IsGone, Liveness, RunRef};
 use std::{
     collections::BTreeSet,
     sync::{
@@ -125,6 +126,11 @@ impl Executor for Double {
     }
 
     fn kept(&self) -> futures::future::BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn forget_stack(&self, _: ObjectKey, _: IsGone) {}
+
+    fn kept_stacks(&self) -> futures::future::BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }

@@ -1,4 +1,4 @@
-//! Files that runs leave on the machine: there as long as their run is on record, and no longer.
+//! Files that runs leave on the machine: there as long as their run is on record, or their stack is there, and no longer.
 
 use crate::double::Double;
 use crate::world::{DEADLINE, World};
@@ -23,14 +23,85 @@ impl World {
     }
 
     async fn run_files_gone(&self, beginning: &str) {
-        let looking = async {
-            while !self.run_files(beginning).is_empty() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let gone = tokio::time::timeout(DEADLINE, looking).await;
-        assert!(gone.is_ok(), "{:?}", self.run_files(beginning));
+        gone(|| self.run_files(beginning)).await;
     }
+
+    /// The names of what there is of the directories of a stack.
+    fn stack_files(&self, stack: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path("runs").join("work")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names
+            .filter(|name| name.trim_start_matches('.').starts_with(&format!("team_{stack}")))
+            .collect();
+        names.sort();
+        names
+    }
+
+    async fn stack_files_gone(&self, stack: &str) {
+        gone(|| self.stack_files(stack)).await;
+    }
+}
+
+/// Waits until there is nothing more.
+async fn gone(look: impl Fn() -> Vec<String>) {
+    let looking = async {
+        while !look().is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let gone = tokio::time::timeout(DEADLINE, looking).await;
+    assert!(gone.is_ok(), "{:?}", look());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_directories_of_a_stack_go_with_it_or_when_a_controller_finds_it_gone() {
+    let mut world = World::without_controller().await;
+    world.start_labelled("team=a").await;
+    world.commit("a", &[("main.tf", SIMPLE)]).await;
+    let label = |value: &str| json!({ "metadata": { "labels": { "team": value } } });
+    let mapped = json!({ "fileMappings": [{ "location": "home", "path": "x", "secretRef": { "name": "s", "key": "k" } }] });
+    world.secret("s", &[("k", "v")]).await;
+    for name in ["net", "moved", "stays", "late", "holds"] {
+        world.stack(name, mapped.clone()).await;
+        world.patch(name, label("a")).await;
+        world.ready(name, "True TerraformAppliedSucceed").await;
+        assert!(
+            world.stack_files(name).contains(&format!(".team_{name}.lock")),
+            "{name}"
+        );
+    }
+    // Deleted, and made again at once: what the new one has stays.
+    world.delete("net").await;
+    world.gone("net").await;
+    world.stack_files_gone("net").await;
+    world.stack("net", json!({})).await;
+    world.patch("net", label("a")).await;
+    world.ready("net", "True TerraformPlannedNoChanges").await;
+    assert!(!world.stack_files("net").is_empty());
+    // Moved out of the scope: it is another controller's.
+    world.patch("moved", label("b")).await;
+    world.stack_files_gone("moved").await;
+    // Gone while no controller watches, and one with a state that is nowhere else.
+    world.stop().await;
+    let module = world.path("runs").join("work/team_holds");
+    std::fs::create_dir_all(&module).unwrap();
+    std::fs::write(module.join("errored.tfstate"), "{}").unwrap();
+    world.patch("stays", label("b")).await;
+    for name in ["late", "holds"] {
+        world
+            .patch(name, json!({ "metadata": { "finalizers": null } }))
+            .await;
+        world.delete(name).await;
+        world.gone(name).await;
+    }
+    world.start_labelled("team=a").await;
+    world.stack_files_gone("late").await;
+    assert!(
+        !world.stack_files("stays").is_empty(),
+        "it is there, whosever it is"
+    );
+    assert!(module.join("errored.tfstate").exists());
+    assert!(!world.stack_files("net").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -74,6 +74,8 @@ pub(crate) struct World {
     pub(crate) cross_namespace: CrossNamespace,
     /// What the controllers measure.
     pub(crate) metrics: Metrics,
+    /// The labels of the stacks that the next controller sees; none: all.
+    labels: Option<String>,
     controllers: Vec<(Token, JoinHandle<()>)>,
     _served: (Embedded, Serving),
 }
@@ -145,6 +147,7 @@ impl World {
             }),
             environment: BTreeMap::new(),
             metrics: Metrics::new(),
+            labels: None,
             controllers: Vec::new(),
             cross_namespace: CrossNamespace::Denied,
             _served: (embedded, serving),
@@ -189,6 +192,12 @@ impl World {
         (Arc::new(executor), ended)
     }
 
+    /// Starts a controller that sees the stacks with these labels only.
+    pub(crate) async fn start_labelled(&mut self, labels: &str) {
+        self.labels = Some(labels.to_owned());
+        self.start(4).await;
+    }
+
     /// Starts a controller whose runs are carried out by this executor.
     pub(crate) async fn start_with<E: Executor + 'static>(
         &mut self,
@@ -205,6 +214,7 @@ impl World {
         let scratch = format!("scratch-{}", self.controllers.len());
         let mut options = options(&client, runs, self.dir.path().join(scratch));
         options.settings.metrics = self.metrics.clone();
+        options.settings.scope.labels.clone_from(&self.labels);
         options.plan_encryption.clone_from(&self.plan_encryption);
         options.tools.clone_from(&self.tools);
         options.glass = self.glass.then(|| Interval::from_secs(600));
@@ -302,7 +312,7 @@ impl World {
             .await;
     }
 
-    async fn patch(&self, name: &str, body: Value) {
+    pub(crate) async fn patch(&self, name: &str, body: Value) {
         let api: Api<Terraform> = self.api();
         api.patch(name, &PatchParams::default(), &Patch::Merge(body))
             .await

@@ -57,3 +57,4 @@ pub use identity::{BadPod, Identity, Pod};
 pub use report::ReportError;
 pub use unshown::Unshown;
 pub use webhook::WebhookError;
+pub use workdir::{Removal as DirectoryRemoval, list as directories, remove as remove_directory};

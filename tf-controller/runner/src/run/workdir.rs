@@ -3,6 +3,8 @@
 //! The lock ([`ProcessLock`]) is held by the runner, and by the CLI even when the runner has been killed: the next run of the stack
 //! waits for it. What a provisioner left running holds nothing.
 
+mod removal;
+
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 use super::error::RunError;
 use crate::process_lock::ProcessLock;
 use crate::removal::remove_tree;
+
+pub use removal::{Removal, list, remove};
 
 /// How often a held lock is tried again.
 const TRY_EVERY: Duration = Duration::from_millis(100);
@@ -71,6 +75,12 @@ pub(super) struct Tenant {
     /// The place of the state, as the bundle tells it.
     #[serde(default)]
     pub(super) place: String,
+}
+
+impl Tenant {
+    fn read(path: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    }
 }
 
 /// Where a stack's files are.
@@ -155,9 +165,7 @@ pub(super) async fn take(
 impl WorkDirectory {
     /// Whose files lie in the directory, if somebody's do.
     pub(super) fn tenant(&self) -> Option<Tenant> {
-        std::fs::read(&self.tenant)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        Tenant::read(&self.tenant)
     }
 
     /// Empties the directory for a new tenant.

@@ -38,16 +38,13 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<RunRef>> {
 
 /// Removes the files of a run, unless a process holds the lock. They may be gone already.
 pub(super) fn remove(log: &Path, lock: &Path) -> io::Result<()> {
-    let Some(_held) = ProcessLock::take(lock)? else {
+    let Some(held) = ProcessLock::take(lock)? else {
         return Ok(());
     };
-    for file in [log, lock] {
-        match std::fs::remove_file(file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+    match std::fs::remove_file(log) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => held.remove(lock),
     }
-    Ok(())
 }
 
 /// Opens a file that only its owner reads, to write at its end.
