@@ -3,14 +3,16 @@
 use super::closure::{Closure, leads_up};
 use sha2::{Digest, Sha256};
 use sluice_api::terraform::{FileLocation, TerraformSpec};
-use sluice_tf_runner::bundle::{Bundle, surroundings::Location};
+use sluice_tf_runner::{
+    bundle::{Bundle, surroundings::Location},
+    place::below,
+};
 
 /// Makes the whole artifact count where a path is made of variables, and a value that the stack is given may lead up.
 pub fn widen_by_values(closure: &mut Closure, bundle: &Bundle) {
     let files = bundle.surroundings.files.iter();
     let mut mapped = files.filter(|file| {
-        file.location == Location::Workspace
-            && (file.path.ends_with(".tfvars") || file.path.ends_with(".tfvars.json"))
+        file.location == Location::Workspace && has_ending(&file.path, &[".tfvars", ".tfvars.json"])
     });
     let given = [bundle.variables.as_bytes(), bundle.workspace.as_bytes()];
     if closure.given && (given.into_iter().any(leads_up) || mapped.any(|file| leads_up(&file.content.0))) {
@@ -41,9 +43,8 @@ fn count_all(closure: &mut Closure, artifact: &str, why: &str) {
 
 fn reason(spec: &TerraformSpec) -> Option<&'static str> {
     let mapped = spec.file_mappings.iter().any(|mapping| {
-        let is_configuration = [".tf", ".tofu", ".tf.json", ".tofu.json", "main.tf.tpl"]
-            .iter()
-            .any(|ending| mapping.path.ends_with(ending));
+        let endings = [".tf", ".tofu", ".tf.json", ".tofu.json", "main.tf.tpl"];
+        let is_configuration = has_ending(&mapping.path, &endings);
         mapping.location == FileLocation::Workspace && is_configuration
     });
     if mapped {
@@ -52,6 +53,13 @@ fn reason(spec: &TerraformSpec) -> Option<&'static str> {
     let backend = spec.backend_config.as_ref();
     let computed = backend.is_some_and(|config| config.custom_configuration.contains(['(', '$']));
     computed.then_some("backendConfig.customConfiguration holds an expression")
+}
+
+/// Whether the file that a mapped path leads to has one of these endings.
+fn has_ending(path: &str, endings: &[&str]) -> bool {
+    let file = below(path);
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    endings.iter().any(|ending| name.ends_with(ending))
 }
 
 #[cfg(test)]
@@ -81,6 +89,7 @@ mod tests {
     fn configuration_from_outside_makes_the_whole_artifact_count() {
         let file = |location: &str, path: &str| json!({ "fileMappings": [{ "location": location, "path": path, "secretRef": { "name": "f" } }] });
         assert!(widened(file("workspace", "a.tf")) && widened(file("workspace", "x/b.tofu.json")));
+        assert!(widened(file("workspace", "a.tf/.")) && widened(file("workspace", "../a.tf/x/..")));
         assert!(!widened(file("workspace", "key.pem")) && !widened(file("home", "a.tf")));
         let custom = |text: &str| json!({ "backendConfig": { "customConfiguration": text } });
         assert!(widened(custom("backend \"local\" { path = file(\"../x\") }")));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use sluice_runtime::artifact::{self, Limits, Wanted};
 use tokio_util::sync::CancellationToken;
@@ -50,12 +50,20 @@ pub(super) async fn fetch(
     Ok(())
 }
 
-/// The module directory of a path, which has to be there.
+/// The module directory of a path, which has to be there. Nothing is above the root, and the unpacked tree holds no links: the
+/// words of the path decide.
 pub(super) fn module_directory(root: &Path, path: &str) -> Result<PathBuf, RunError> {
-    let module = below(root, path).filter(|module| module.is_dir());
-    module.ok_or_else(|| RunError::Path {
-        path: path.to_owned(),
-    })
+    let relative = place::below(path);
+    let module = if relative.as_os_str().is_empty() {
+        root.to_owned()
+    } else {
+        root.join(relative)
+    };
+    Some(module)
+        .filter(|module| module.is_dir())
+        .ok_or_else(|| RunError::Path {
+            path: path.to_owned(),
+        })
 }
 
 /// The variable files as absolute paths; each has to be a file of the artifact.
@@ -69,21 +77,6 @@ pub(super) fn variable_files(root: &Path, bundle: &Bundle) -> Result<Vec<PathBuf
         found.ok_or_else(|| RunError::VariableFile { path: path.clone() })
     };
     bundle.variable_files.iter().map(resolve).collect()
-}
-
-/// Joins a path that does not lead out. The unpacked tree holds no links, so the words of the path decide.
-fn below(root: &Path, path: &str) -> Option<PathBuf> {
-    let relative = Path::new(path.trim_start_matches('/'));
-    let inside = relative
-        .components()
-        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    inside.then(|| {
-        if relative.as_os_str().is_empty() {
-            root.to_owned()
-        } else {
-            root.join(relative)
-        }
-    })
 }
 
 /// Writes the generated files into the module directory, in upstream's order: a mapped file may replace the generated
@@ -152,9 +145,17 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("infra/net")).unwrap();
         let module = |path| module_directory(dir.path(), path);
         assert_eq!(module("").unwrap(), dir.path());
-        assert_eq!(module("./infra/net").unwrap(), dir.path().join("./infra/net"));
-        assert_eq!(module("/infra").unwrap(), dir.path().join("infra"));
-        for path in ["../x", "infra/../..", "absent", "infra/net/../../.."] {
+        for path in [
+            "./infra/net",
+            "/infra/net",
+            "../infra/net",
+            "x/../infra/net",
+            "infra/../../infra/net/",
+        ] {
+            assert_eq!(module(path).unwrap(), dir.path().join("infra/net"), "{path}");
+        }
+        assert_eq!(module("infra/net/../../..").unwrap(), dir.path());
+        for path in ["../x", "absent", "infra/absent"] {
             assert!(matches!(module(path), Err(RunError::Path { .. })), "{path}");
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
-use std::path::{Component, Path};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -14,6 +14,7 @@ use super::error::RunError;
 use super::workdir::Home;
 use crate::bundle::Surroundings;
 use crate::bundle::surroundings::Location;
+use crate::place;
 
 /// The CLI's own variable for the place of its configuration.
 const CLI_CONFIG: &str = "TF_CLI_CONFIG_FILE";
@@ -72,7 +73,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Writes a file below `base`, and the folders on the way.
+/// Writes a file below `base`, and the folders on the way. `..` stays at `base`, as if it were the root of the file system.
 fn write_below(base: &Path, path: &str, bytes: &[u8]) -> Result<(), RunError> {
     let failed = |why: String| RunError::Mapped {
         path: path.to_owned(),
@@ -82,14 +83,8 @@ fn write_below(base: &Path, path: &str, bytes: &[u8]) -> Result<(), RunError> {
         Errno::LOOP | Errno::NOTDIR => failed("a link or a file is in the way".to_owned()),
         error => failed(std::io::Error::from(error).to_string()),
     };
-    let mut names = Vec::new();
-    for part in Path::new(path.trim_start_matches('/')).components() {
-        match part {
-            Component::Normal(name) => names.push(name),
-            Component::CurDir => {}
-            _ => return Err(failed("it leads out of its directory".to_owned())),
-        }
-    }
+    let clean = place::below(path);
+    let names: Vec<_> = clean.iter().collect();
     let Some((file, folders)) = names.split_last() else {
         return Err(failed("it names no file".to_owned()));
     };
@@ -136,12 +131,35 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_climbs_stays_below() {
+        let parent = tempfile::tempdir().unwrap();
+        let base = parent.path().join("base");
+        std::fs::create_dir(&base).unwrap();
+        for path in ["../x", "a/../../x", "/../../x", "none/../x"] {
+            write_below(&base, path, path.as_bytes()).unwrap();
+            assert_eq!(std::fs::read(base.join("x")).unwrap(), path.as_bytes());
+        }
+        assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(&base).unwrap().count(), 1);
+    }
+
+    #[test]
     fn nothing_is_written_through_a_link_or_outside() {
         let outside = tempfile::tempdir().unwrap();
         let dir = tempfile::tempdir().unwrap();
         symlink(outside.path(), dir.path().join("folder")).unwrap();
         symlink(outside.path().join("x"), dir.path().join("file")).unwrap();
-        for path in ["folder/x", "file", "../x", "a/../../x", "", "/", "."] {
+        for path in [
+            "folder/x",
+            "file",
+            "../folder/x",
+            "a/../file",
+            "",
+            "/",
+            ".",
+            "..",
+            "a/..",
+        ] {
             let refused = write_below(dir.path(), path, b"secret");
             assert!(matches!(refused, Err(RunError::Mapped { .. })), "{path}");
         }

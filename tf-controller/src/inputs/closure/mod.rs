@@ -50,9 +50,6 @@ pub struct Closure {
 /// Why there is no closure.
 #[derive(Debug, thiserror::Error)]
 pub enum ClosureError {
-    /// `spec.path` leads out of the artifact.
-    #[error("spec.path {0:?} leads out of the artifact")]
-    Escapes(String),
     /// `spec.path` is not in the artifact.
     #[error("terraform path not found: {0:?} is no directory of the artifact")]
     NoModule(String),
@@ -69,13 +66,13 @@ pub enum ClosureError {
 /// A module file that is a template: what the configuration is, is known when the stack runs.
 const TEMPLATE: &str = "main.tf.tpl";
 
-/// Reads the closure of the module at `module` of an artifact, with the variable files that the stack names. A variable
-/// file that is not there is the run's to report; that it is not counts.
+/// Reads the closure of the module at `module` of an artifact, with the variable files that the stack names. The root is above
+/// everything, as in upstream: `..` stays there. A variable file that is not there is the run's to report; that it is not counts.
 ///
 /// # Errors
 /// [`ClosureError`].
 pub fn read(tree: &Tree, module: &str, variable_files: &[String]) -> Result<Closure, ClosureError> {
-    let start = inside(Path::new(""), module).ok_or_else(|| ClosureError::Escapes(module.to_owned()))?;
+    let start = below(module);
     if !tree.root().join(&start).is_dir() {
         return Err(ClosureError::NoModule(module.to_owned()));
     }

@@ -406,12 +406,23 @@ fn modules_that_json_calls_are_read_like_any_other() {
 }
 
 #[test]
-fn a_path_out_of_the_artifact_is_refused() {
-    let dir = artifact(&[("a/main.tf", "")]);
+fn a_path_stays_in_the_artifact() {
+    let dir = artifact(&[("main.tf", ""), ("a/main.tf", ""), ("b/c.tf", "# c")]);
     let tree = Tree::read(dir.path()).unwrap();
-    assert!(matches!(read(&tree, "../x", &[]), Err(ClosureError::Escapes(_))));
-    assert!(matches!(read(&tree, "nope", &[]), Err(ClosureError::NoModule(_))));
-    assert!(read(&tree, "", &[]).is_ok());
+    let closure = |path| read(&tree, path, &[]).unwrap();
+    let plain = closure("a");
+    assert_eq!(plain.reads, ["a"]);
+    for path in ["./a", "/a/", "../a", "b/../a", "none/../a", "../../../b/../a/."] {
+        assert_eq!(closure(path), plain, "{path}");
+    }
+    assert_ne!(closure("a/../b").digest, plain.digest);
+    assert_eq!(closure(".."), closure(""));
+    for path in ["nope", "../nope", "a/main.tf"] {
+        assert!(
+            matches!(read(&tree, path, &[]), Err(ClosureError::NoModule(_))),
+            "{path}"
+        );
+    }
 }
 
 #[test]
