@@ -138,7 +138,7 @@ async fn outputs_have_aliases_types_labels_and_come_back_when_they_are_lost() {
     assert_eq!(keys().await, all);
     assert_eq!(
         world.value("out", "list__type").await.unwrap(),
-        r#"["tuple",["string","number"]]"#
+        "[\n      \"tuple\",\n      [\n        \"string\",\n        \"number\"\n      ]\n    ]"
     );
     let metadata = api.get("out").await.unwrap().metadata;
     assert_eq!(

@@ -83,7 +83,8 @@ pub enum OutputsError {
     },
 }
 
-/// The Secret's data: a text as it is, anything else as the CLI's own JSON, on one line, beside its type under `<key>__type`.
+/// The Secret's data: a text as it is, anything else as the CLI's own JSON, byte for byte, beside its type under `<key>__type`. So
+/// does upstream: what it wrote needs no write.
 ///
 /// # Errors
 /// When the selection names what is not there, or the outputs do not fit into a Secret.
@@ -107,34 +108,18 @@ pub(super) fn encode(
             put(&mut data, name, key.to_owned(), text.into_bytes())?;
             continue;
         }
-        put(&mut data, name, key.to_owned(), compact(output.value.get()))?;
-        put(
-            &mut data,
-            name,
-            format!("{key}__type"),
-            compact(output.type_.get()),
-        )?;
+        for (key, json) in [
+            (key.to_owned(), &output.value),
+            (format!("{key}__type"), &output.type_),
+        ] {
+            put(&mut data, name, key, json.get().as_bytes().to_vec())?;
+        }
     }
     let size = data.iter().map(|(key, value)| key.len() + value.0.len()).sum();
     if size > DATA_LIMIT {
         return Err(OutputsError::TooLarge { size });
     }
     Ok(data)
-}
-
-/// JSON without the white space between its tokens; numbers keep every digit.
-fn compact(json: &str) -> Vec<u8> {
-    let (mut in_text, mut escaped) = (false, false);
-    let mut keep = |byte: &u8| {
-        if in_text {
-            in_text = escaped || *byte != b'"';
-            escaped = !escaped && *byte == b'\\';
-            return true;
-        }
-        in_text = *byte == b'"';
-        !matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
-    };
-    json.bytes().filter(|byte| keep(byte)).collect()
 }
 
 fn put(
@@ -275,18 +260,20 @@ mod tests {
             .collect()
     }
 
+    /// What `output -json` answered, and what tofu-controller 0.16.5 wrote of it
+    /// (`tests/assets/tofu-controller-0.16.5/secrets.yaml`).
     #[test]
-    fn json_keeps_its_digits_and_lies_on_one_line() {
-        let text = "{\"n\":{\"type\":\"number\",\"value\":123456789012345678901234567890},\
-            \"l\":{\"type\":[\n\"list\", \"number\"],\"value\":[\n  0.1000\n]},\
-            \"m\":{\"type\":[\"map\",\"string\"],\"value\":{\n\"a \\\"b\" : \" \\\\\" ,\"c\": \"\\u003c d\"}}}";
+    fn json_is_written_as_the_cli_indents_it_with_every_digit() {
+        let text = "{\n  \"items\": {\n    \"sensitive\": false,\n    \"type\": [\n      \"tuple\",\n      [\n        \"string\",\n        \
+            \"string\"\n      ]\n    ],\n    \"value\": [\n      \"a\",\n      \"b\"\n    ]\n  },\n  \"n\": {\n    \"sensitive\": false,\n    \
+            \"type\": \"number\",\n    \"value\": 123456789012345678901234567890\n  }\n}\n";
         let outputs = crate::cli::output::parse(text.as_bytes()).unwrap();
         let data = encode(&outputs, &[]).unwrap();
         let text = |key: &str| String::from_utf8_lossy(&data[key].0).into_owned();
+        assert_eq!(text("items"), "[\n      \"a\",\n      \"b\"\n    ]");
+        let kind = "[\n      \"tuple\",\n      [\n        \"string\",\n        \"string\"\n      ]\n    ]";
+        assert_eq!(text("items__type"), kind);
         assert_eq!(text("n"), "123456789012345678901234567890");
-        assert_eq!(text("l"), "[0.1000]");
-        assert_eq!(text("l__type"), "[\"list\",\"number\"]");
-        assert_eq!(text("m"), "{\"a \\\"b\":\" \\\\\",\"c\":\"\\u003c d\"}");
     }
 
     #[test]

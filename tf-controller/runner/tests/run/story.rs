@@ -85,11 +85,15 @@ async fn a_plan_waits_and_exactly_it_is_applied() {
     assert_eq!(status(&applied).outputs, ["greeting", "list", "secret"]);
     assert!(status(&applied).attempted_apply);
     let written = world.secret("net-outputs").await.unwrap();
+    // As the CLI indents it, and tofu-controller writes it.
     assert_eq!(
         (written["greeting"].as_str(), written["items"].as_str()),
-        ("hi", r#"["a",1]"#)
+        ("hi", "[\n      \"a\",\n      1\n    ]")
     );
-    assert_eq!(written["items__type"], r#"["tuple",["string","number"]]"#);
+    assert_eq!(
+        written["items__type"],
+        "[\n      \"tuple\",\n      [\n        \"string\",\n        \"number\"\n      ]\n    ]"
+    );
     assert!(world.secret("tfstate-default-net").await.is_some());
 
     let again = world.run(Wish::apply(&planned).with(bundle.clone())).await;
