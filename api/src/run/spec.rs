@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TerraformRunStatus;
 use crate::interval::Interval;
-use crate::shape::is_false;
+use crate::shape::{is_false, is_zero};
 
 /// What one run is to do, fixed at its creation.
 #[expect(
@@ -45,6 +45,9 @@ pub struct TerraformRunSpec {
     /// SHA-256 of the run's bundle as it is stored: the runner takes no other.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bundle_digest: String,
+    /// How many Secrets the bundle lies in; one where that is left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bundle_secrets: i64,
     /// Bound on the run, counted from its start.
     pub deadline: Interval,
     /// Whether the plan destroys.

@@ -167,13 +167,15 @@ fn of_runner(stack: &Terraform, run: &str) -> Vec<GrantRule> {
     let (runs, stacks) = ("infra.sluice.dev", "infra.contrib.fluxcd.io");
     let siblings = run.rsplit_once('-').map_or(run, |(front, _)| front);
     let label = format!("{TERRAFORM_LABEL}={}", label_value(&name));
+    let first = bundle::secret_name(run);
+    let given = vec![format!("{first}-*"), first];
     let outputs = stack.spec.write_outputs_to_secret.iter();
     let mut rules = vec![
         rule(stacks, "terraforms", &["get"], vec![name.clone()]),
         rule(runs, "terraformruns", &["get"], vec![format!("{siblings}-*")]),
         list(runs, "terraformruns", label),
         rule(runs, "terraformruns/status", &["patch"], vec![run.to_owned()]),
-        rule("", "secrets", &["get"], vec![bundle::secret_name(run)]),
+        rule("", "secrets", &["get"], given),
         rule("", "secrets", &WRITE, stored(stack, &STORED)),
         rule("", "secrets", &WRITE, vec![FILES.to_owned()]),
         rule("", "configmaps", &WRITE, stored(stack, &["tfplan"])),

@@ -1,5 +1,5 @@
-//! The run bundle: everything a run needs beside the artifact, resolved by the controller and stored as one immutable Secret
-//! that the run owns. Decoding is strict and bounded; nothing of it is ever printed.
+//! The run bundle: everything a run needs beside the artifact, resolved by the controller and stored in immutable Secrets that
+//! the run owns, nearly always in one. Decoding is strict and bounded; nothing of it is ever printed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +12,11 @@ mod secret;
 pub mod surroundings;
 
 pub use aftermath::Aftermath;
-pub use secret::{prove, secret_name};
+pub use secret::{PIECE, Packed, prove, secret_name, secret_names};
 pub use surroundings::Surroundings;
 
-/// Largest bundle: a Secret holds 1 MiB, the rest is for its metadata.
-pub const LIMIT: usize = 1_000_000;
+/// Largest bundle, in bytes: 16 MiB. Values that come from Secrets may count twice, since they are also told as what is not shown.
+pub const LIMIT: usize = 16 * 1024 * 1024;
 /// The only version of the form so far.
 pub const VERSION: u32 = 1;
 
@@ -82,6 +82,9 @@ pub struct Bundle {
     /// Keys that stored plans are sealed with: the first for new plans, each for those that it sealed. None: not sealed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plan_keys: Vec<PlanKey>,
+    /// Keys that the files of an apply are sealed with, which all stacks of the namespace have: in the same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub file_keys: Vec<PlanKey>,
     /// Services that are asked before a plan is stored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub webhooks: Vec<Webhook>,
@@ -110,13 +113,13 @@ pub struct SelectedTool {
     pub version: String,
 }
 
-/// A key that plans of this stack are sealed with.
+/// A key that something of this stack is sealed with.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PlanKey {
-    /// What plans that it sealed call it.
+    /// What that is called where it stands.
     pub id: String,
-    /// 32 bytes in hex, derived for this stack alone.
+    /// 32 bytes in hex, derived for this stack or its namespace alone.
     pub key: String,
 }
 
@@ -258,8 +261,11 @@ pub enum ReadablePlan {
 /// Why a bundle cannot be stored or read. No text of the bundle is part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// It does not fit into a Secret.
-    #[error("the run bundle has {size} bytes, more than the {LIMIT} that fit")]
+    /// It is too large.
+    #[error(
+        "what the run is given (variables, environment, mapped files, configuration) has {size} bytes, more than the {LIMIT} \
+         that are stored; values that come from Secrets may count twice"
+    )]
     TooLarge {
         /// Its size.
         size: usize,
@@ -302,7 +308,7 @@ impl Bundle {
     /// The bytes that are stored.
     ///
     /// # Errors
-    /// When they do not fit into a Secret.
+    /// When they are more than [`LIMIT`].
     pub fn encode(&self) -> Result<Vec<u8>, BundleError> {
         let bytes = serde_json::to_vec(self).map_err(|error| BundleError::Malformed {
             line: error.line(),
@@ -338,10 +344,20 @@ impl Bundle {
         }
         let bundle: Self = serde_json::from_slice(bytes).map_err(malformed)?;
         bundle.key_bytes()?;
-        for key in &bundle.plan_keys {
+        for key in bundle.plan_keys.iter().chain(&bundle.file_keys) {
             key.bytes()?;
         }
         Ok(bundle)
+    }
+
+    /// The same without the keys of seals: a key does not lie in what it seals. The run that opens it is given its own.
+    #[must_use]
+    pub fn without_seal_keys(&self) -> Self {
+        Self {
+            plan_keys: Vec::new(),
+            file_keys: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// The key for digests of sensitive values.

@@ -75,17 +75,21 @@ pub(super) async fn drop_bundle(
         return Ok(());
     }
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &key.namespace);
-    match remove(&api, &bundle::secret_name(&name)).await {
-        Ok(()) => context.spent.note(key, name),
-        Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
-            tracing::warn!(
-                run = name,
-                status = status.message,
-                "the bundle of an ended run could not be deleted"
-            );
+    for secret in bundle::secret_names(run) {
+        match remove(&api, &secret).await {
+            Ok(()) => {}
+            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
+                tracing::warn!(
+                    run = name,
+                    status = status.message,
+                    "the bundle of an ended run could not be deleted"
+                );
+                return Ok(());
+            }
+            Err(error) => return Err(error),
         }
-        Err(error) => return Err(error),
     }
+    context.spent.note(key, name);
     Ok(())
 }
 

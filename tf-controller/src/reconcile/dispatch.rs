@@ -22,7 +22,7 @@ use sluice_api::{
     run::{Phase, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec},
     terraform::{Terraform, label_value, run_name},
 };
-use sluice_tf_runner::bundle::{self, Bundle};
+use sluice_tf_runner::bundle::{self, Bundle, BundleError, Packed};
 use std::collections::BTreeMap;
 
 /// Why a run could not be started or looked after. All are tried again.
@@ -72,8 +72,12 @@ pub(super) struct Order<'a> {
 pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<(), DispatchError> {
     let mut wanted = run_object(order, context);
     let bundle = bundle_of(&wanted, order.resolved, order.history, context).await?;
-    // One that does not fit has none: the run is made all the same, and ends with why.
-    wanted.spec.bundle_digest = bundle.digest().unwrap_or_default();
+    let packed = bundle.pack();
+    // One that is too large has none: the run is made all the same, and ends with why.
+    if let Ok(packed) = &packed {
+        wanted.spec.bundle_digest = packed.digest();
+        wanted.spec.bundle_secrets = packed.count();
+    }
     let run = create(&wanted, context).await?;
     let foreign = run.spec.terraform.uid != order.stack.uid().unwrap_or_default();
     let ended = run.status.as_ref().is_some_and(|status| status.phase.is_final());
@@ -81,7 +85,7 @@ pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<(), Di
         return Err(DispatchError::NameTaken(run.name_any()));
     }
     if run.spec.bundle_digest == wanted.spec.bundle_digest {
-        give(&run, &bundle, context).await?;
+        give(&run, packed, context).await?;
     }
     Ok(())
 }
@@ -141,6 +145,7 @@ fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
             run: run.clone(),
         }),
         bundle_digest: String::new(),
+        bundle_secrets: 0,
         lock_identifier: match new.action {
             RunAction::Unlock => order.history.lock.clone().unwrap_or_default(),
             _ => String::new(),
@@ -232,16 +237,12 @@ pub(super) async fn launch(
     context: &Context,
 ) -> Result<(), DispatchError> {
     let bundle = bundle_of(run, resolved, history, context).await?;
-    let same = bundle
-        .digest()
-        .is_ok_and(|digest| digest == run.spec.bundle_digest);
-    if same {
-        return give(run, &bundle, context).await;
+    let packed = bundle.pack();
+    let is_same = |packed: &Packed| packed.digest() == run.spec.bundle_digest;
+    if packed.as_ref().is_ok_and(is_same) {
+        return give(run, packed, context).await;
     }
-    let found = secrets(run, context)
-        .get_opt(&bundle::secret_name(&run.name_any()))
-        .await?;
-    if let Some(found) = found {
+    if let Some(found) = stored(run, context).await? {
         return begin_with(run, &found, context).await;
     }
     let text = "what it was to be given changed before it began";
@@ -264,37 +265,57 @@ fn secrets(run: &TerraformRun, context: &Context) -> Api<Secret> {
     Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default())
 }
 
+/// The Secrets of the bundle, in their order; none where one of them is not there.
+async fn stored(run: &TerraformRun, context: &Context) -> Result<Option<Vec<Secret>>, kube::Error> {
+    let (api, mut found) = (secrets(run, context), Vec::new());
+    for name in bundle::secret_names(run) {
+        let Some(secret) = api.get_opt(&name).await? else {
+            return Ok(None);
+        };
+        found.push(secret);
+    }
+    Ok(Some(found))
+}
+
 /// Stores the bundle and starts the runner; both are harmless when done already. What cannot be carried out ends the run:
 /// so it is told, counted and tried again like any failure.
-async fn give(run: &TerraformRun, bundle: &Bundle, context: &Context) -> Result<(), DispatchError> {
+async fn give(
+    run: &TerraformRun,
+    packed: Result<Packed, BundleError>,
+    context: &Context,
+) -> Result<(), DispatchError> {
     let runs = runs(run, context);
-    let secret = match bundle.to_secret(&run.name_any(), &run.uid().unwrap_or_default()) {
-        Ok(secret) => secret,
+    let packed = match packed {
+        Ok(packed) => packed,
         Err(error) => {
             let text = error.to_string();
             return end(&runs, run, Phase::Failed, "VarsGenerationFailed", &text, context).await;
         }
     };
-    let secrets = secrets(run, context);
-    match secrets.create(&PostParams::default(), &secret).await {
-        Ok(_) => begin(run, context).await,
-        Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            // Ours of before, or somebody's who knew the name.
-            match secrets.get_opt(&secret.name_any()).await? {
-                Some(found) => begin_with(run, &found, context).await,
-                None => Ok(()), // deleted in between: the next pass makes it
+    let (secrets, mut is_there) = (secrets(run, context), false);
+    for secret in packed.secrets(&run.name_any(), &run.uid().unwrap_or_default()) {
+        match secrets.create(&PostParams::default(), &secret).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_already_exists() => is_there = true,
+            Err(kube::Error::Api(status)) if is_refused(&status) => {
+                let text = format!("cannot store what the run is given: {}", status.message);
+                return end(&runs, run, Phase::Failed, "TFExecNewFailed", &text, context).await;
             }
+            Err(error) => return Err(error.into()),
         }
-        Err(kube::Error::Api(status)) if is_refused(&status) => {
-            let text = format!("cannot store what the run is given: {}", status.message);
-            end(&runs, run, Phase::Failed, "TFExecNewFailed", &text, context).await
-        }
-        Err(error) => Err(error.into()),
+    }
+    if !is_there {
+        return begin(run, context).await;
+    }
+    // Ours of before, or somebody's who knew the name.
+    match stored(run, context).await? {
+        Some(found) => begin_with(run, &found, context).await,
+        None => Ok(()), // deleted in between: the next pass makes it
     }
 }
 
 /// Starts the runner with the bundle that is there, if it is the run's own.
-async fn begin_with(run: &TerraformRun, found: &Secret, context: &Context) -> Result<(), DispatchError> {
+async fn begin_with(run: &TerraformRun, found: &[Secret], context: &Context) -> Result<(), DispatchError> {
     match bundle::prove(found, run) {
         Ok(()) => begin(run, context).await,
         Err(error) => {

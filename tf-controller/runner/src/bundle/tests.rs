@@ -41,6 +41,7 @@ fn bundle() -> Bundle {
         last_apply: None,
         key: "ab".repeat(32),
         plan_keys: vec![],
+        file_keys: vec![],
         webhooks: vec![],
         secrets: Vec::new(),
         reads: vec!["infra".into()],
@@ -51,11 +52,22 @@ fn bundle() -> Bundle {
 
 #[test]
 fn what_was_stored_is_read() {
-    let secret = bundle().to_secret("net-abcd-1", "r-1").unwrap();
+    let secret = one(&bundle());
     assert_eq!(secret.metadata.name.as_deref(), Some("net-abcd-1-bundle"));
     assert_eq!(secret.immutable, Some(true));
     assert_eq!(secret.metadata.owner_references.as_ref().unwrap()[0].uid, "r-1");
-    assert_eq!(Bundle::of_run(&secret, &run("r-1")).unwrap(), bundle());
+    assert_eq!(of_run(&secret, &run("r-1")).unwrap(), bundle());
+}
+
+/// The only Secret of a bundle.
+fn one(bundle: &Bundle) -> Secret {
+    let mut secrets = bundle.pack().unwrap().secrets("net-abcd-1", "r-1");
+    assert_eq!(secrets.len(), 1);
+    secrets.remove(0)
+}
+
+fn of_run(secret: &Secret, run: &TerraformRun) -> Result<Bundle, BundleError> {
+    Bundle::of_run(std::slice::from_ref(secret), run)
 }
 
 /// The run that the bundle was made for.
@@ -63,7 +75,7 @@ fn run(uid: &str) -> TerraformRun {
     serde_json::from_value(serde_json::json!({
         "metadata": { "name": "net-abcd-1", "uid": uid },
         "spec": { "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-            "bundleDigest": bundle().digest().unwrap(),
+            "bundleDigest": bundle().pack().unwrap().digest(),
             "source": { "kind": "GitRepository", "name": "x", "namespace": "team" },
             "terraform": { "name": "net", "uid": "u", "generation": 1 } }
     }))
@@ -73,10 +85,10 @@ fn run(uid: &str) -> TerraformRun {
 #[test]
 fn another_secret_than_the_runs_own_is_refused_before_it_is_read() {
     let foreign = |secret: &Secret, run: &TerraformRun| {
-        let refused = Bundle::of_run(secret, run).unwrap_err();
+        let refused = of_run(secret, run).unwrap_err();
         matches!(refused, BundleError::Foreign { name } if name == "net-abcd-1-bundle")
     };
-    let secret = bundle().to_secret("net-abcd-1", "r-1").unwrap();
+    let secret = one(&bundle());
     assert!(foreign(&secret, &run("r-2")), "of another run of that name");
     assert!(foreign(&secret, &run("")), "of a run that the API has not stored");
     let mut old = run("r-1");
@@ -84,13 +96,53 @@ fn another_secret_than_the_runs_own_is_refused_before_it_is_read() {
     assert!(foreign(&secret, &old), "of a run that names no digest");
     let mut forged = bundle();
     forged.variables = "{}".into();
-    assert!(foreign(
-        &forged.to_secret("net-abcd-1", "r-1").unwrap(),
-        &run("r-1")
-    ));
+    assert!(foreign(&one(&forged), &run("r-1")));
     let mut garbage = secret;
     garbage.data.as_mut().unwrap().get_mut("bundle").unwrap().0 = b"no JSON".to_vec();
     assert!(foreign(&garbage, &run("r-1")), "not even decoded");
+}
+
+#[test]
+fn a_large_bundle_lies_in_several_secrets_none_of_which_can_be_replaced() {
+    let mut large = bundle();
+    large.variables = "x".repeat(2 * PIECE);
+    let packed = large.pack().unwrap();
+    let mut run = run("r-1");
+    run.spec.bundle_digest = packed.digest();
+    run.spec.bundle_secrets = packed.count();
+    let secrets = packed.secrets("net-abcd-1", "r-1");
+    let names: Vec<_> = secrets
+        .iter()
+        .flat_map(|secret| secret.metadata.name.clone())
+        .collect();
+    assert_eq!(
+        names,
+        ["net-abcd-1-bundle", "net-abcd-1-bundle-1", "net-abcd-1-bundle-2"]
+    );
+    assert_eq!(secret_names(&run).collect::<Vec<_>>(), names);
+    assert_eq!(Bundle::of_run(&secrets, &run).unwrap(), large);
+    assert_eq!(bundle().pack().unwrap().count(), 0);
+    assert_eq!(secret_names(&self::run("r-1")).count(), 1);
+
+    let refused =
+        |secrets: &[Secret], run: &TerraformRun| Bundle::of_run(secrets, run).unwrap_err().to_string();
+    assert!(refused(&secrets[..2], &run).contains("net-abcd-1-bundle-2 holds no run bundle"));
+    for index in 0..3 {
+        let mut forged = secrets.clone();
+        forged[index].data.as_mut().unwrap().get_mut("bundle").unwrap().0[7] ^= 1;
+        assert!(refused(&forged, &run).contains("is not the bundle that the controller made"));
+        let mut foreign = secrets.clone();
+        foreign[index].metadata.owner_references = None;
+        assert!(refused(&foreign, &run).contains(&format!("{} is not the bundle", names[index])));
+    }
+    let swapped = [secrets[1].clone(), secrets[0].clone(), secrets[2].clone()];
+    assert!(refused(&swapped, &run).contains("is not the bundle"));
+    run.spec.bundle_secrets = i64::MAX;
+    assert_eq!(
+        secret_names(&run).count(),
+        LIMIT.div_ceil(PIECE),
+        "and no more are read"
+    );
 }
 
 #[test]
@@ -114,9 +166,13 @@ fn foreign_forms_are_refused() {
     ));
     let mut large = bundle();
     large.variables = "x".repeat(LIMIT);
-    assert!(matches!(large.encode(), Err(BundleError::TooLarge { .. })));
+    let refused = large.encode().unwrap_err().to_string();
+    assert!(
+        refused.contains("more than the 16777216 that are stored"),
+        "{refused}"
+    );
     assert!(matches!(
-        Bundle::of_run(&Secret::default(), &run("r-1")),
+        of_run(&Secret::default(), &run("r-1")),
         Err(BundleError::Missing { .. })
     ));
 }

@@ -51,13 +51,15 @@ pub(super) async fn approved_plan(
 /// The bundle of the run: the very bytes that its spec names, about exactly what the run was decided for.
 pub(super) async fn load_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, RunError> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.namespace);
-    let name = bundle::secret_name(&context.settings.run);
-    let secret = patiently(context.settings.patience, || api.get(&name)).await;
-    let secret = secret.map_err(|source| RunError::Api {
-        doing: "read the run's bundle",
-        source,
-    })?;
-    let bundle = Bundle::of_run(&secret, run)?;
+    let mut secrets = Vec::new();
+    for name in bundle::secret_names(run) {
+        let secret = patiently(context.settings.patience, || api.get(&name)).await;
+        secrets.push(secret.map_err(|source| RunError::Api {
+            doing: "read the run's bundle",
+            source,
+        })?);
+    }
+    let bundle = Bundle::of_run(&secrets, run)?;
     let spec = &run.spec;
     let about = [
         (bundle.stack.uid == spec.terraform.uid, "Terraform object"),

@@ -253,13 +253,14 @@ impl World {
         let bytes = self.artifacts.current.lock().unwrap().clone();
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(&bytes)));
         let bundle = self.bundle(&digest, &wish.bundle);
+        let packed = bundle.pack().unwrap();
         if let Some((id, ..)) = &wish.plan {
             self.approve(id).await;
         }
         let generation = self.wants_destroy(wish.destroy).await;
         let mut spec = json!({
             "action": wish.action, "attempt": 1, "deadline": deadline, "destroy": wish.destroy, "trigger": wish.trigger,
-            "inputsDigest": bundle.inputs_digest, "bundleDigest": bundle.digest().unwrap(),
+            "inputsDigest": bundle.inputs_digest, "bundleDigest": packed.digest(), "bundleSecrets": packed.count(),
             "source": { "kind": "GitRepository", "name": "source", "namespace": NAMESPACE, "digest": digest,
                         "revision": bundle.artifact.revision, "url": bundle.artifact.url },
             "terraform": { "name": STACK, "uid": self.uid, "generation": generation }
@@ -274,11 +275,10 @@ impl World {
         .unwrap();
         let runs: Api<TerraformRun> = Api::namespaced(self.client(), NAMESPACE);
         let made = runs.create(&PostParams::default(), &run).await.unwrap();
-        let secret = bundle.to_secret(&name, &made.uid().unwrap()).unwrap();
-        Api::namespaced(self.client(), NAMESPACE)
-            .create(&PostParams::default(), &secret)
-            .await
-            .unwrap();
+        let secrets: Api<Secret> = Api::namespaced(self.client(), NAMESPACE);
+        for secret in packed.secrets(&name, &made.uid().unwrap()) {
+            secrets.create(&PostParams::default(), &secret).await.unwrap();
+        }
         name
     }
 

@@ -108,6 +108,7 @@ pub(super) fn terraform_run(run: &Run) -> TerraformRun {
         inputs_digest: digest(run.inputs),
         lock_identifier: String::new(),
         bundle_digest: String::new(),
+        bundle_secrets: 0,
         plan: run.plan.as_ref().map(|(effect, from)| PlanSource {
             digest: String::new(),
             id: id(*effect),
