@@ -1,7 +1,9 @@
-//! Sealed chunks: AES-256-GCM under a key of the stack, each chunk bound to where it belongs.
+//! Sealed chunks: AES-256-GCM under a key of the stack or its namespace, each chunk bound to where it belongs.
 //!
-//! The key of what is sealed is derived (HKDF-SHA-256) from the stack's key and 32 random bytes that stand in an annotation, so
-//! that it encrypts this and nothing else; the nonce is then the chunk's index. The associated data names the form, what the chunks
+//! The key of what is sealed is derived (HKDF-SHA-256) from that key and 32 bytes that stand in an annotation, so
+//! that it encrypts this and nothing else; the nonce is then the chunk's index. The 32 bytes are random, or, for what stacks share, a
+//! MAC of the content: equal content gives equal chunks, so whoever seals it second finds them there, and whoever has no key learns
+//! that it is equal and nothing more. The associated data names the form, what the chunks
 //! belong to, index and count: a chunk in another place, or chunks of which one is missing, do not open. Pure but for the salt.
 
 use std::collections::BTreeMap;
@@ -10,6 +12,7 @@ use k8s_openapi::ByteString;
 use rand::RngCore;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, Salt};
+use ring::hmac;
 use sha2::{Digest as _, Sha256};
 
 use crate::bundle::PlanKey;
@@ -19,6 +22,8 @@ use crate::chunk::CHUNK;
 pub const SEALED_WITH: &str = "infra.sluice.dev/plan-sealed-with";
 /// Annotation: what makes the key of what is sealed one of its own, in hex.
 pub const SALT: &str = "infra.sluice.dev/plan-salt";
+/// Names the derivation of the key of the MAC.
+const CONTENT: &[u8] = b"sluice.sealed-content/1";
 /// Key of a sealed chunk in its Secret.
 const SEALED: &str = "sealed";
 
@@ -88,6 +93,26 @@ impl Seal {
     pub fn fresh(subject: Subject, key: &PlanKey) -> Result<Self, SealError> {
         let mut salt = [0; 32];
         rand::rng().fill_bytes(&mut salt);
+        Self::with(subject, key, salt)
+    }
+
+    /// For content that is stored once however often it is sealed.
+    ///
+    /// # Errors
+    /// When the key is none.
+    pub fn of_content(subject: Subject, key: &PlanKey, content: &[u8]) -> Result<Self, SealError> {
+        let bytes = key.bytes().map_err(|_| SealError::Malformed)?;
+        let derived = Salt::new(HKDF_SHA256, CONTENT).extract(&bytes);
+        let info = [subject.form.as_bytes()];
+        let mac = derived.expand(&info, hmac::HMAC_SHA256).map(hmac::Key::from);
+        let mut mac = hmac::Context::with_key(&mac.map_err(|_| SealError::Sealing)?);
+        // Its name stands beside it: the same key under another name must not take it for its own.
+        for part in [key.id.as_bytes(), content] {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        let mut salt = [0; 32];
+        salt.copy_from_slice(mac.sign().as_ref());
         Self::with(subject, key, salt)
     }
 

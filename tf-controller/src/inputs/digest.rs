@@ -26,6 +26,7 @@ const NOT_INPUTS: &[&str] = &[
     "lastApply",    // covered by the effect digest, which it makes single-use
     "key",          // the key of this digest
     "planKeys",     // how a plan is kept, which a rotation changes
+    "fileKeys",     // likewise
     "secrets",      // which of the values are not to be shown
     "reads",        // the closure's files count, not their list
     "kept",         // where they come from
@@ -81,7 +82,7 @@ mod tests {
             "variableFiles": ["a.tfvars"], "environment": { "A": "1" }, "options": { "planLock": true, "upgradeOnInit": true },
             "outputs": { "name": "out" }, "readablePlan": "human", "inputsDigest": "x", "lastApply": "net-1", "ignoredDrift": [{ "addresses": ["a.b"] }], "secrets": ["s"],
             "graceSeconds": 90, "surroundings": { "backendArguments": { "key": "a" } },
-            "planKeys": [{ "id": "a", "key": "ab".repeat(32) }],
+            "planKeys": [{ "id": "a", "key": "ab".repeat(32) }], "fileKeys": [{ "id": "a", "key": "cd".repeat(32) }],
             "reads": ["infra"], "kept": { "run": "net-1" }, "keepFiles": 1, "key": "ab".repeat(32) })
     }
 
@@ -162,6 +163,7 @@ mod tests {
             ("graceSeconds", json!(91)),
             ("lastApply", json!("net-2")),
             ("planKeys", json!([])),
+            ("fileKeys", json!([])),
             ("reads", json!(["infra", "other"])),
             ("kept", json!({ "run": "net-2" })),
             ("keepFiles", json!(2)),

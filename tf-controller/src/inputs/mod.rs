@@ -17,7 +17,7 @@ mod widen;
 
 pub use backend::{Backend, DefaultBackend, Named, Place, backend, default_suffix};
 pub use digest::digest;
-pub use plan_keys::{Holder, PlanKeyError, SecretPlace, plan_keys};
+pub use plan_keys::{Holder, PlanKeyError, SecretPlace, file_keys, plan_keys};
 pub use reads::{read, reads};
 pub use refused::{foreign_account, refused};
 pub use state_place::{former_state_place, state_place};

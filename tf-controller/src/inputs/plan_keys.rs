@@ -1,4 +1,5 @@
-//! The keys that stored plans are sealed with (pure): read from the Secret of `--plan-encryption-secret`, derived per stack.
+//! The keys that stored plans, and what was applied, are sealed with (pure): read from the Secret of `--plan-encryption-secret`,
+//! derived per stack, and per namespace for the files that its stacks share.
 //!
 //! A run is given keys of its own stack alone: whoever reads one stack's runs opens no other stack's plans, and nobody outside
 //! the controller's namespace holds what the Secret holds.
@@ -11,8 +12,10 @@ use std::{collections::BTreeMap, fmt};
 
 /// Bytes of a key.
 const LENGTH: usize = 32;
-/// Names the derivation.
+/// Names the derivation of the keys of a stack.
 const FORM: &[u8] = b"sluice.plan-key/1";
+/// Names the derivation of the keys of a namespace.
+const FILES_FORM: &[u8] = b"sluice.file-key/1";
 /// Most keys in the Secret: each goes into the bundle of each run.
 const MOST: usize = 16;
 
@@ -84,6 +87,22 @@ pub fn plan_keys(
     entries: &BTreeMap<String, Vec<u8>>,
     holder: Holder<'_>,
 ) -> Result<Vec<PlanKey>, PlanKeyError> {
+    derive(entries, FORM, &[holder.namespace, holder.name, holder.uid])
+}
+
+/// The keys for the files that stacks of a namespace share, in the same order.
+///
+/// # Errors
+/// When the entries are not all keys.
+pub fn file_keys(entries: &BTreeMap<String, Vec<u8>>, namespace: &str) -> Result<Vec<PlanKey>, PlanKeyError> {
+    derive(entries, FILES_FORM, &[namespace])
+}
+
+fn derive(
+    entries: &BTreeMap<String, Vec<u8>>,
+    form: &[u8],
+    words: &[&str],
+) -> Result<Vec<PlanKey>, PlanKeyError> {
     if entries.is_empty() {
         return Err(PlanKeyError::None);
     }
@@ -91,7 +110,7 @@ pub fn plan_keys(
         return Err(PlanKeyError::TooMany { found: entries.len() });
     }
     let derive = |(entry, bytes): (&String, &Vec<u8>)| {
-        let key = key(bytes).and_then(|key| derived(&key, holder));
+        let key = key(bytes).and_then(|key| derived(&key, form, words));
         let key = key.ok_or_else(|| PlanKeyError::NoKey { entry: entry.clone() })?;
         Ok(PlanKey {
             id: entry.clone(),
@@ -111,21 +130,22 @@ fn key(bytes: &[u8]) -> Option<[u8; LENGTH]> {
     decoded.try_into().ok()
 }
 
-fn derived(key: &[u8; LENGTH], holder: Holder<'_>) -> Option<[u8; LENGTH]> {
+fn derived(key: &[u8; LENGTH], form: &[u8], words: &[&str]) -> Option<[u8; LENGTH]> {
     struct Length;
     impl KeyType for Length {
         fn len(&self) -> usize {
             LENGTH
         }
     }
-    let info = [holder.namespace, holder.name, holder.uid].map(|word| {
+    let info = words.iter().map(|word| {
         let mut bytes = (word.len() as u64).to_be_bytes().to_vec();
         bytes.extend_from_slice(word.as_bytes());
         bytes
     });
-    let info = info.each_ref().map(Vec::as_slice);
+    let info: Vec<_> = info.collect();
+    let info: Vec<_> = info.iter().map(Vec::as_slice).collect();
     let mut out = [0; LENGTH];
-    let extracted = Salt::new(HKDF_SHA256, FORM).extract(key);
+    let extracted = Salt::new(HKDF_SHA256, form).extract(key);
     extracted
         .expand(&info, Length)
         .and_then(|okm| okm.fill(&mut out))
@@ -177,6 +197,20 @@ mod tests {
             ),
             first
         );
+    }
+
+    #[test]
+    fn stacks_of_a_namespace_share_the_keys_of_files_and_nobody_else_does() {
+        let entries = entries(&[("a", &[7; LENGTH])]);
+        let of = |namespace| file_keys(&entries, namespace).unwrap()[0].key.clone();
+        assert_eq!(of("team"), of("team"));
+        assert_ne!(of("team"), of("other"));
+        let named = Holder {
+            namespace: "team",
+            name: "",
+            uid: "",
+        };
+        assert_ne!(of("team"), plan_keys(&entries, named).unwrap()[0].key);
     }
 
     #[test]

@@ -101,5 +101,5 @@ async fn has_state(stack: &Terraform, context: &Context) -> Result<bool, kube::E
         return Ok(false);
     };
     let params = ListParams::default().labels(&selector);
-    Ok(!api.list(&params).await?.items.is_empty())
+    Ok(!api.list_metadata(&params).await?.items.is_empty())
 }

@@ -188,7 +188,7 @@ pub(super) async fn resolve(
     let backend = backend(stack, context);
     bundle.surroundings = surroundings(stack, &key, &backend, context).await?;
     bundle.backend = backend.file;
-    bundle.plan_keys = plan_keys::read(stack, context).await?;
+    plan_keys::read(stack, context).await?.give(&mut bundle);
     bundle.keep_files = stack
         .spec
         .destroys_on_deletion()
@@ -317,6 +317,7 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
         last_apply: None,
         key: String::new(),
         plan_keys: Vec::new(),
+        file_keys: Vec::new(),
         webhooks: inputs::webhooks(spec),
         secrets: Vec::new(),
         reads: Vec::new(),

@@ -1,7 +1,7 @@
 //! Deletion: from what is there, from what was applied last, or without anything; what stays and what goes.
 
 use crate::looks::condition;
-use crate::world::{DEADLINE, NAMESPACE, SOURCE, World};
+use crate::world::{NAMESPACE, SOURCE, World};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{ConfigMap, Namespace, Secret},
@@ -24,7 +24,7 @@ module "inner" {
 }
 "#;
 
-fn inner(file: &std::path::Path) -> String {
+pub(crate) fn inner(file: &std::path::Path) -> String {
     format!(
         r#"
 variable "size" {{}}
@@ -51,7 +51,7 @@ impl World {
     }
 
     /// Waits until the stack has applied this revision.
-    async fn applied(&self, name: &str, mark: &str) {
+    pub(crate) async fn applied(&self, name: &str, mark: &str) {
         let revision = format!("main@sha1:{}", mark.repeat(40));
         self.until(name, "applied", |stack| {
             let applied = stack
@@ -139,75 +139,6 @@ async fn one_good_apply_is_kept_and_a_failed_one_beside_it() {
     world.remove_source().await;
     world.delete("net").await;
     world.gone("net").await;
-}
-
-impl World {
-    /// Bytes of what is kept of applies in this namespace.
-    async fn kept_bytes(&self) -> usize {
-        let api: Api<Secret> = self.api();
-        let all = api.list(&ListParams::default()).await.unwrap().items;
-        let is_kept = |secret: &&Secret| {
-            ["tffiles-", "tfapplied-"]
-                .iter()
-                .any(|front| secret.name_any().starts_with(front))
-        };
-        let size = |secret: &Secret| {
-            secret
-                .data
-                .iter()
-                .flat_map(|data| data.values())
-                .map(|bytes| bytes.0.len())
-                .sum::<usize>()
-        };
-        all.iter().filter(is_kept).map(size).sum()
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_stacks_applied_is_kept_once_and_only_where_a_deletion_destroys() {
-    let world = World::new().await;
-    let told = world.path("told");
-    let mut seed = 1_u64;
-    let mut noise = |length: usize| -> String {
-        let mut next = || {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            char::from(b'!' + u8::try_from((seed >> 33) % 90).unwrap())
-        };
-        (0..length).map(|_| next()).collect()
-    };
-    let module = inner(&told);
-    for revision in ["a", "b"] {
-        let noise = noise(1_500_000);
-        let module =
-            format!("{module}resource \"terraform_data\" \"revision\" {{ input = \"{revision}\" }}\n");
-        let files = [("main.tf", module.as_str()), ("noise", noise.as_str())];
-        world.commit(revision, &files).await;
-        for name in ["one", "two", "three", "four", "kept"] {
-            if revision == "a" {
-                let spec = json!({ "vars": [{ "name": "size", "value": name }], "destroyResourcesOnDeletion": name != "kept" });
-                world.stack(name, spec).await;
-            }
-            world.applied(name, revision).await;
-        }
-        let bytes = world.kept_bytes().await;
-        assert!((1_200_000..1_500_000 + 5 * 20_000).contains(&bytes), "{bytes}");
-        assert_eq!(world.secrets("tffiles-").await.len(), 2, "two pieces");
-        assert_eq!(world.secrets("tfapplied-").await.len(), 4, "Retain keeps nothing");
-    }
-    world.remove_source().await;
-    for name in ["one", "two", "three", "four"] {
-        assert_eq!(world.secrets("tffiles-").await.len(), 2, "before {name}");
-        world.delete(name).await;
-        world.gone(name).await;
-        assert_eq!(std::fs::read_to_string(&told).unwrap().trim(), name);
-    }
-    let secrets: Api<Secret> = world.api();
-    for name in world.secrets("tffiles-").await {
-        let gone = kube::runtime::wait::await_condition(secrets.clone(), &name, |found: Option<&Secret>| {
-            found.is_none()
-        });
-        tokio::time::timeout(DEADLINE, gone).await.unwrap().unwrap();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,6 +23,8 @@ mod glass;
 mod guards;
 mod inputs;
 mod interruptions;
+mod kept;
+mod large_inputs;
 mod leaders;
 mod left;
 mod leftovers;

@@ -1,6 +1,6 @@
 //! What was applied last: the run bundle and the files that the stack reads, kept so that the stack can be destroyed when
-//! its source, ConfigMaps or Secrets are gone. The files lie in Secrets that stacks share ([`shared`]), or beside the bundle where both
-//! are sealed with the stack's own key. Immutable Secrets `tfapplied-<workspace>-<name>-<digest10>-<i>` that the
+//! its source, ConfigMaps or Secrets are gone. The files lie in Secrets that stacks share ([`shared`]); beside the bundle where a version
+//! before sealed both with the stack's own key. Immutable Secrets `tfapplied-<workspace>-<name>-<digest10>-<i>` that the
 //! Terraform owns, count and digest recorded in each and checked when they are read; sealed where plans are. Pure but for the
 //! salt of a seal; `run::kept` writes and reads.
 
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sluice_api::terraform::run_sequence;
 
-use crate::bundle::{Bundle, PlanKey, Stack};
+use crate::bundle::{self, Bundle, PlanKey, Stack};
 use crate::chunk::{self, ChunkError};
 use crate::plan::store::{RUN, object_name, piece, short_label};
 use crate::seal::{SALT, SEALED_WITH, Seal, SealError, Subject};
@@ -36,9 +36,9 @@ const SEALED_FORM: &str = "sluice.applied/1";
 #[cfg(test)]
 const FILES_LIMIT: u64 = 8 * 1024 * 1024;
 /// Largest inputs, once decompressed: a bundle and a lock file.
-const INPUTS_LIMIT: u64 = 4 * 1024 * 1024;
+const INPUTS_LIMIT: u64 = bundle::LIMIT as u64 + 4 * 1024 * 1024;
 /// Most Secrets of one apply.
-const CHUNK_LIMIT: usize = 16;
+const CHUNK_LIMIT: usize = 36;
 
 /// What one apply was made of.
 #[derive(Clone, PartialEq, Eq)]
@@ -64,6 +64,22 @@ pub struct Inputs {
     /// Digest of the files that lie in Secrets which stacks share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_files: Option<String>,
+    /// The mark of these Secrets where they are sealed; absent: it is that of the digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed_mark: Option<String>,
+}
+
+impl Inputs {
+    /// The mark of the Secrets that hold the files, if stacks share them.
+    #[must_use]
+    pub fn files_mark(&self) -> Option<&str> {
+        let digest = self.shared_files.as_deref()?;
+        Some(
+            self.sealed_mark
+                .as_deref()
+                .unwrap_or_else(|| shared::mark(digest)),
+        )
+    }
 }
 
 /// Why it cannot be kept or read.
@@ -151,8 +167,8 @@ pub fn encode(applied: &Applied, run: &str, key: Option<&PlanKey>) -> Result<Vec
     }
     marks.insert(RUN, run.to_owned());
     marks.insert(COUNT, pieces.len().to_string());
-    if let Some(digest) = &applied.inputs.shared_files {
-        marks.insert(FILES, shared::mark(digest).to_owned());
+    if let Some(mark) = applied.inputs.files_mark() {
+        marks.insert(FILES, mark.to_owned());
     }
     let secrets = pieces.into_iter().enumerate();
     Ok(secrets

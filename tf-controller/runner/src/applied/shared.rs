@@ -1,5 +1,6 @@
 //! The files that stacks applied, kept once in a namespace however many stacks applied the same: immutable Secrets
-//! `tffiles-<32 of the digest>-<i>` that each of these stacks owns, and that go with the last of them. The stack's own Secrets name
+//! `tffiles-<mark>-<i>` that each of these stacks owns, and that go with the last of them. The mark is made of the digest of the files, or,
+//! where they are sealed, of their MAC under a key of the namespace. The stack's own Secrets name
 //! the digest, by which the files are known to be the right ones. Pure; `run::shared_files` writes and reads.
 
 use std::collections::BTreeMap;
@@ -8,16 +9,40 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use sha2::{Digest as _, Sha256};
 
-use super::{COUNT, INDEX, held};
-use crate::bundle::Stack;
+use super::{COUNT, DIGEST, INDEX, Inputs, held};
+use crate::bundle::{PlanKey, Stack};
 use crate::chunk::{self, ChunkError};
 use crate::plan::store::piece;
+use crate::seal::{SALT, SEALED_WITH, Seal, SealError, Subject};
 
-/// Label: which files, by [`mark`].
+/// Label: which files, by their mark.
 pub const FILES_LABEL: &str = "infra.sluice.dev/applied-files";
+/// Names the form of what is sealed.
+const SEALED_FORM: &str = "sluice.files/1";
 /// Hex digits of a digest in a name and a label.
 const MARK: usize = 32;
 const KEY: &str = "files";
+
+/// Why files cannot be taken from their Secrets.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FilesError {
+    /// They are not whole, or not the ones that were kept.
+    #[error("is not whole: {0}")]
+    Broken(#[from] ChunkError),
+    /// They are sealed, and cannot be opened.
+    #[error(transparent)]
+    Sealed(#[from] SealError),
+}
+
+/// Files in the form in which they are kept.
+pub struct Kept {
+    /// SHA-256 of the files, in hex.
+    pub digest: String,
+    /// The mark of the Secrets, where they are sealed.
+    pub sealed_mark: Option<String>,
+    /// The Secrets, owned by one stack.
+    pub secrets: Vec<Secret>,
+}
 
 /// SHA-256 of the files, in hex.
 #[must_use]
@@ -31,90 +56,89 @@ pub fn mark(digest: &str) -> &str {
     digest.get(..MARK).unwrap_or(digest)
 }
 
-/// The label selector of files.
+/// The label selector of the files of a mark.
 #[must_use]
-pub fn selector(digest: &str) -> String {
-    format!("{FILES_LABEL}={}", mark(digest))
+pub fn selector(mark: &str) -> String {
+    format!("{FILES_LABEL}={mark}")
 }
 
-/// The Secrets that keep the files, owned by this stack.
-#[must_use]
-pub fn encode(files: &[u8], stack: &Stack) -> Vec<Secret> {
-    let digest = digest(files);
-    let pieces = chunk::pack(&[(KEY, files)]);
-    let count = pieces.len().to_string();
-    let secret = |(index, data): (usize, BTreeMap<String, ByteString>)| {
-        let name = format!("tffiles-{}-{index}", mark(&digest));
-        let labels = BTreeMap::from([(FILES_LABEL.to_owned(), mark(&digest).to_owned())]);
-        let annotations = BTreeMap::from([
-            (INDEX.to_owned(), index.to_string()),
-            (COUNT.to_owned(), count.clone()),
-        ]);
-        piece(stack, name, labels, annotations, data)
-    };
-    pieces.into_iter().enumerate().map(secret).collect()
-}
-
-/// The files of this digest out of the Secrets of [`selector`].
+/// What keeps the files, owned by this stack; sealed where there is a key of the namespace. Another stack that has the same files
+/// and the same key gets the same.
 ///
 /// # Errors
-/// When some are missing, or are not the ones that were kept.
-pub fn decode(secrets: &[Secret], wanted: &str) -> Result<Vec<u8>, ChunkError> {
+/// When they cannot be sealed.
+pub fn encode(files: &[u8], stack: &Stack, key: Option<&PlanKey>) -> Result<Kept, SealError> {
+    let digest = digest(files);
+    let (sealed_mark, pieces, marks) = match key {
+        None => (None, chunk::pack(&[(KEY, files)]), BTreeMap::new()),
+        Some(key) => {
+            let closed = Seal::of_content(subject(stack), key, files)?.close(files, &[])?;
+            let mut marks = BTreeMap::from(closed.marks);
+            let mark = mark(&marks[SALT]).to_owned();
+            marks.insert(DIGEST, closed.digest);
+            (Some(mark), closed.pieces, marks)
+        }
+    };
+    let label = sealed_mark.as_deref().unwrap_or_else(|| mark(&digest));
+    let count = pieces.len().to_string();
+    let secret = |(index, data): (usize, BTreeMap<String, ByteString>)| {
+        let name = format!("tffiles-{label}-{index}");
+        let labels = BTreeMap::from([(FILES_LABEL.to_owned(), label.to_owned())]);
+        let own = [(INDEX, index.to_string()), (COUNT, count.clone())];
+        let annotations = marks.clone().into_iter().chain(own);
+        let annotations = annotations.map(|(key, value)| (key.to_owned(), value));
+        piece(stack, name, labels, annotations.collect(), data)
+    };
+    let secrets = pieces.into_iter().enumerate().map(secret).collect();
+    Ok(Kept {
+        digest,
+        sealed_mark,
+        secrets,
+    })
+}
+
+/// The files of an apply out of the Secrets of [`selector`].
+///
+/// # Errors
+/// When some are missing, are not the ones that were kept, or are sealed with a key that is not there.
+pub fn decode(
+    secrets: &[Secret],
+    inputs: &Inputs,
+    stack: &Stack,
+    keys: &[PlanKey],
+) -> Result<Vec<u8>, FilesError> {
     let indexed = secrets.iter().filter_map(|secret| {
         let index: usize = held(&secret.metadata, INDEX).parse().ok()?;
         Some((index, secret.data.as_ref()?))
     });
     let pieces: BTreeMap<usize, _> = indexed.collect();
-    let count = secrets.first().map_or("", |secret| held(&secret.metadata, COUNT));
-    let count = count.parse().unwrap_or(1);
-    if pieces.len() < count {
+    let marked = |key| secrets.first().map_or("", |secret| held(&secret.metadata, key));
+    let wanted = marked(COUNT).parse().unwrap_or(1);
+    if pieces.len() < wanted {
         let found = pieces.len();
-        return Err(ChunkError::Incomplete { found, wanted: count });
+        return Err(ChunkError::Incomplete { found, wanted }.into());
     }
-    let files = chunk::joined(pieces.into_values(), KEY);
-    if digest(&files) == wanted {
+    let files = if inputs.sealed_mark.is_some() {
+        let seal = Seal::of_stored(subject(stack), marked(SEALED_WITH), marked(SALT), keys)?;
+        let pieces: Vec<_> = pieces.into_values().collect();
+        seal.open(&pieces, marked(DIGEST))?.0
+    } else {
+        chunk::joined(pieces.into_values(), KEY)
+    };
+    if inputs.shared_files.as_ref() == Some(&digest(&files)) {
         Ok(files)
     } else {
-        Err(ChunkError::Altered)
+        Err(ChunkError::Altered.into())
+    }
+}
+
+/// What is sealed is bound to the namespace, whose stacks share it.
+fn subject(stack: &Stack) -> Subject {
+    Subject {
+        form: SEALED_FORM,
+        words: vec![stack.namespace.clone()],
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stack(name: &str) -> Stack {
-        Stack {
-            namespace: "team".into(),
-            name: name.into(),
-            uid: name.into(),
-        }
-    }
-
-    #[test]
-    fn two_stacks_keep_the_same_files_in_the_same_secrets() {
-        let files: Vec<u8> = (0..2 * chunk::CHUNK + 5).map(|n| n.to_le_bytes()[1]).collect();
-        let [one, other] = ["net", "app"].map(|name| encode(&files, &stack(name)));
-        let names = |all: &[Secret]| -> Vec<_> { all.iter().map(|s| s.metadata.name.clone()).collect() };
-        assert_eq!((names(&one), one.len()), (names(&other), 3));
-        assert!(one.iter().zip(&other).all(|(one, other)| one.data == other.data));
-        let mut found = one.clone();
-        found.reverse();
-        assert_eq!(decode(&found, &digest(&files)), Ok(files.clone()));
-        assert_ne!(names(&encode(b"other", &stack("net"))), names(&one));
-    }
-
-    #[test]
-    fn other_files_than_those_that_were_kept_are_refused() {
-        let files = vec![7; chunk::CHUNK + 1];
-        let wanted = digest(&files);
-        let mut kept = encode(&files, &stack("net"));
-        let incomplete = |found, wanted| Err(ChunkError::Incomplete { found, wanted });
-        assert_eq!(decode(&kept[..1], &wanted), incomplete(1, 2));
-        assert_eq!(decode(&[], &wanted), incomplete(0, 1));
-        kept[1] = encode(b"forged", &stack("net")).remove(0);
-        assert!(decode(&kept, &wanted).is_err());
-        let forged = encode(b"forged", &stack("net"));
-        assert_eq!(decode(&forged, &wanted), Err(ChunkError::Altered));
-    }
-}
+mod tests;

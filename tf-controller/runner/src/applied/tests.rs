@@ -4,7 +4,7 @@ use std::io::Read as _;
 use super::*;
 use crate::bundle::{Artifact, Options, ReadablePlan, VERSION};
 
-fn bundle() -> Bundle {
+pub(super) fn bundle() -> Bundle {
     serde_json::from_value(serde_json::json!({ "version": VERSION,
         "stack": { "namespace": "team", "name": "net", "uid": "u-1" },
         "artifact": Artifact { url: "http://source/x.tar.gz".into(), digest: "sha256:00".into(), size: None, revision: "main@sha1:1".into() },
@@ -24,6 +24,7 @@ fn applied(files: Option<Vec<u8>>) -> Applied {
             provider_lock: Some("lock".into()),
             files_omitted: files.is_none(),
             shared_files: None,
+            sealed_mark: None,
         },
         files,
     }

@@ -39,6 +39,7 @@ pub(super) fn bundle_of_plan(stored: &PlanContext, now: &Bundle) -> Result<Bundl
         keep_files: now.keep_files,
         outputs: now.outputs.clone(),
         plan_keys: now.plan_keys.clone(),
+        file_keys: now.file_keys.clone(),
         aftermath: now.aftermath.clone(),
         tool: Some(stored.tool.clone()),
         ..stored.bundle.clone()

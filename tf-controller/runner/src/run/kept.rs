@@ -44,21 +44,21 @@ pub(super) async fn keep(
         );
     }
     let files_omitted = files.is_none();
-    // What is sealed with the stack's own key cannot be shared.
-    let shared_files = match files.take_if(|_| bundle.plan_keys.is_empty()) {
-        Some(files) => Some(shared_files::keep(context, &bundle.stack, &files).await?),
-        None => None,
-    };
+    // A controller of before gives no key that others of the namespace have too.
+    let may_share = bundle.plan_keys.is_empty() || !bundle.file_keys.is_empty();
+    let (mut shared_files, mut sealed_mark) = (None, None);
+    if let Some(files) = files.take_if(|_| may_share) {
+        let key = bundle.file_keys.first();
+        let (digest, mark) = shared_files::keep(context, &bundle.stack, &files, key).await?;
+        (shared_files, sealed_mark) = (Some(digest), mark);
+    }
     let applied = Applied {
         inputs: Inputs {
-            // A key does not lie in what it seals; the run that destroys is given its own.
-            bundle: Bundle {
-                plan_keys: Vec::new(),
-                ..bundle.clone()
-            },
+            bundle: bundle.without_seal_keys(),
             provider_lock: lock_file::read(&workspace.module)?,
             files_omitted,
             shared_files,
+            sealed_mark,
         },
         files,
     };
@@ -107,26 +107,24 @@ pub(super) async fn unpack(
     directory: &WorkDirectory,
     stop: &CancellationToken,
 ) -> Result<(), RunError> {
-    let params = ListParams::default().labels(&applied::selector(&bundle.stack));
-    let api = api(context, &bundle.stack);
-    let list = patiently(context.settings.patience, || api.list(&params)).await;
-    let list = list.map_err(|source| RunError::Api {
+    let secrets = read(context, bundle, &kept.run).await;
+    let secrets = secrets.map_err(|source| RunError::Api {
         doing: "read what was applied last",
         source,
     })?;
-    let applied = applied::prove(&list.items, &kept.run, &kept.digest)
-        .and_then(|()| applied::decode(&list.items, &bundle.stack, &kept.run, &bundle.plan_keys));
+    let applied = applied::prove(&secrets, &kept.run, &kept.digest)
+        .and_then(|()| applied::decode(&secrets, &bundle.stack, &kept.run, &bundle.plan_keys));
     let applied = applied.map_err(RunError::Kept)?;
     let omitted = || {
         RunError::Kept(AppliedError::FilesOmitted {
             run: kept.run.clone(),
         })
     };
-    let files = match (applied.files, &applied.inputs.shared_files) {
-        (Some(files), _) => files,
-        (None, Some(digest)) => shared_files::load(context, &bundle.stack, (digest, &kept.run)).await?,
-        (None, None) => return Err(omitted()),
+    let files = match applied.files {
+        Some(files) => Some(files),
+        None => shared_files::load(context, bundle, (&applied.inputs, &kept.run)).await?,
     };
+    let files = files.ok_or_else(omitted)?;
     let (root, stop) = (directory.root.clone(), stop.clone());
     let unpacked = tokio::task::spawn_blocking(move || {
         artifact::unpack(&files[..], &root, &artifact::Limits::default(), &stop)
@@ -139,6 +137,19 @@ pub(super) async fn unpack(
     };
     let module = module_directory(&directory.root, &bundle.path)?;
     lock_file::write(&module, &lock)
+}
+
+/// The Secrets of one run, of all that are kept of the stack.
+async fn read(context: &Context, bundle: &Bundle, run: &str) -> Result<Vec<Secret>, kube::Error> {
+    let (api, patience) = (api(context, &bundle.stack), context.settings.patience);
+    let params = ListParams::default().labels(&applied::selector(&bundle.stack));
+    let listed = patiently(patience, || api.list_metadata(&params)).await?;
+    let mut secrets = Vec::new();
+    for known in listed.iter().filter(|known| applied::run_of(*known) == run) {
+        let name = known.name_any();
+        secrets.extend(patiently(patience, || api.get_opt(&name)).await?);
+    }
+    Ok(secrets)
 }
 
 /// The files that the stack reads, out of the artifact as it was fetched: what the CLI and the run made does not count.

@@ -339,11 +339,7 @@ fn to_store(
     let files: Vec<MadeFile> = planned.made.files.clone();
     let tool = workspace.reporter.said().tool.unwrap_or_default();
     let context = PlanContext {
-        // A key does not lie in what it seals; the run that applies the plan is given its own.
-        bundle: Bundle {
-            plan_keys: Vec::new(),
-            ..bundle.clone()
-        },
+        bundle: bundle.without_seal_keys(),
         provider_lock: planned.provider_lock.clone(),
         files,
         files_omitted: !planned.made.omitted.is_empty(),

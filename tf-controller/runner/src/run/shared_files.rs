@@ -14,9 +14,9 @@ use serde_json::json;
 use super::context::Context;
 use super::error::RunError;
 use super::patience::{TIDYING, patiently};
-use crate::applied::AppliedError;
-use crate::applied::shared::{self, FILES_LABEL};
-use crate::bundle::Stack;
+use crate::applied::shared::{self, FILES_LABEL, FilesError};
+use crate::applied::{AppliedError, Inputs};
+use crate::bundle::{Bundle, PlanKey, Stack};
 use crate::plan::store::owner;
 
 /// How often a Secret is looked at again that another stack changes meanwhile.
@@ -26,17 +26,23 @@ fn api(context: &Context, stack: &Stack) -> Api<Secret> {
     Api::namespaced(context.client.clone(), &stack.namespace)
 }
 
-/// Keeps the files for this stack; gives their digest.
-pub(super) async fn keep(context: &Context, stack: &Stack, files: &[u8]) -> Result<String, RunError> {
+/// Keeps the files for this stack, sealed where there is a key; gives what tells them: their digest, and the mark of the seal.
+pub(super) async fn keep(
+    context: &Context,
+    stack: &Stack,
+    files: &[u8],
+    key: Option<&PlanKey>,
+) -> Result<(String, Option<String>), RunError> {
     let api = api(context, stack);
-    for secret in shared::encode(files, stack) {
+    let form = shared::encode(files, stack, key).map_err(|_| RunError::Kept(AppliedError::Packing))?;
+    for secret in form.secrets {
         let kept = one(&api, stack, &secret, context).await;
         kept.map_err(|source| RunError::Api {
             doing: "keep the files that are applied",
             source,
         })?;
     }
-    Ok(shared::digest(files))
+    Ok((form.digest, form.sealed_mark))
 }
 
 /// Makes the Secret, or becomes one of its owners. One that holds something else is replaced.
@@ -82,28 +88,33 @@ async fn one(
     Err(last.unwrap_or_else(changes_all_the_time))
 }
 
-/// The files of this digest.
+/// The files of an apply; none where it did not share them.
 pub(super) async fn load(
     context: &Context,
-    stack: &Stack,
-    (digest, run): (&str, &str),
-) -> Result<Vec<u8>, RunError> {
+    bundle: &Bundle,
+    (inputs, run): (&Inputs, &str),
+) -> Result<Option<Vec<u8>>, RunError> {
+    let Some(mark) = inputs.files_mark() else {
+        return Ok(None);
+    };
     let (api, params) = (
-        api(context, stack),
-        ListParams::default().labels(&shared::selector(digest)),
+        api(context, &bundle.stack),
+        ListParams::default().labels(&shared::selector(mark)),
     );
     let list = patiently(context.settings.patience, || api.list(&params)).await;
     let list = list.map_err(|source| RunError::Api {
         doing: "read the files that were applied last",
         source,
     })?;
-    let files = shared::decode(&list.items, digest);
-    files.map_err(|source| {
-        RunError::Kept(AppliedError::Broken {
-            run: run.to_owned(),
-            source,
+    let files = shared::decode(&list.items, inputs, &bundle.stack, &bundle.file_keys);
+    let failed = |source| {
+        let run = run.to_owned();
+        RunError::Kept(match source {
+            FilesError::Broken(source) => AppliedError::Broken { run, source },
+            FilesError::Sealed(source) => AppliedError::Sealed { run, source },
         })
-    })
+    };
+    files.map(Some).map_err(failed)
 }
 
 /// This stack needs no other files any more than those with these marks. What it alone owned goes.

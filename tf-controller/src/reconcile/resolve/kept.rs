@@ -4,7 +4,10 @@
 use super::{Context, ResolveError, Resolved, held, plan_keys, tool};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Time};
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PartialObjectMeta},
+};
 use sluice_api::{run::TerraformRun, source::Artifact, terraform::Terraform};
 use sluice_tf_runner::{
     applied::{self, AppliedError},
@@ -33,11 +36,9 @@ pub(in crate::reconcile) async fn resolve(
     let failed = |text: String| ResolveError::Kept { text };
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
     let params = ListParams::default().labels(&applied::selector_of(&stack.name_any()));
-    let list = api
-        .list(&params)
-        .await
-        .map_err(|error| failed(held::words(&error)))?;
-    let mut runs = applied::runs(&list.items, &stack.uid().unwrap_or_default());
+    let listed = api.list_metadata(&params).await;
+    let listed = listed.map_err(|error| failed(held::words(&error)))?.items;
+    let mut runs = applied::runs(&listed, &stack.uid().unwrap_or_default());
     if runs.is_empty() {
         return Ok(None);
     }
@@ -56,11 +57,13 @@ pub(in crate::reconcile) async fn resolve(
     let mut failure = None;
     for run in runs {
         let digest = recorded(ended, &run).unwrap_or_default();
-        let proved = applied::prove(&list.items, &run, digest);
-        let found = proved.and_then(|()| resolved(&list.items, (&of, &run), (&keys, digest), artifact));
+        let secrets = read(&api, &listed, &run).await;
+        let secrets = secrets.map_err(|error| failed(held::words(&error)))?;
+        let proved = applied::prove(&secrets, &run, digest);
+        let found = proved.and_then(|()| resolved(&secrets, (&of, &run), (&keys.plans, digest), artifact));
         match found {
             Ok(mut resolved) => {
-                resolved.bundle.plan_keys = keys;
+                keys.give(&mut resolved.bundle);
                 // What the spec says now, where that is installed; the version of then may be gone.
                 if let Ok(Some(selected)) = tool::selected(stack, context).await {
                     resolved.bundle.selected_tool = Some(selected);
@@ -71,6 +74,19 @@ pub(in crate::reconcile) async fn resolve(
         }
     }
     Err(failed(failure.map(|error| error.to_string()).unwrap_or_default()))
+}
+
+/// The Secrets of one run, out of what is listed.
+async fn read(
+    api: &Api<Secret>,
+    listed: &[PartialObjectMeta<Secret>],
+    run: &str,
+) -> Result<Vec<Secret>, kube::Error> {
+    let mut secrets = Vec::new();
+    for known in listed.iter().filter(|known| applied::run_of(*known) == run) {
+        secrets.extend(api.get_opt(&known.name_any()).await?);
+    }
+    Ok(secrets)
 }
 
 fn resolved(

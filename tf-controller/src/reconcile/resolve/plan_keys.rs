@@ -1,16 +1,33 @@
 //! Reads the Secret of `--plan-encryption-secret` for one stack.
 
 use super::{Context, ResolveError, held};
-use crate::inputs::{Holder, plan_keys};
+use crate::inputs::{Holder, file_keys, plan_keys};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use sluice_api::terraform::Terraform;
-use sluice_tf_runner::bundle::PlanKey;
+use sluice_tf_runner::bundle::{Bundle, PlanKey};
 
-/// The keys that this stack's plans are sealed with; none when the controller was given no Secret.
-pub(super) async fn read(stack: &Terraform, context: &Context) -> Result<Vec<PlanKey>, ResolveError> {
+/// What is sealed with keys of the Secret. No keys: nothing is sealed.
+#[derive(Default)]
+pub(super) struct SealKeys {
+    /// For the stack's plans and inputs.
+    pub(super) plans: Vec<PlanKey>,
+    /// For the files that it shares with others of its namespace.
+    files: Vec<PlanKey>,
+}
+
+impl SealKeys {
+    /// Gives them to a run.
+    pub(super) fn give(self, bundle: &mut Bundle) {
+        bundle.plan_keys = self.plans;
+        bundle.file_keys = self.files;
+    }
+}
+
+/// The keys of this stack; none when the controller was given no Secret.
+pub(super) async fn read(stack: &Terraform, context: &Context) -> Result<SealKeys, ResolveError> {
     let Some(place) = &context.plan_encryption else {
-        return Ok(Vec::new());
+        return Ok(SealKeys::default());
     };
     let failed = |text: String| ResolveError::PlanKeys {
         name: place.to_string(),
@@ -33,5 +50,9 @@ pub(super) async fn read(stack: &Terraform, context: &Context) -> Result<Vec<Pla
         name: &name,
         uid: &stack.uid().unwrap_or_default(),
     };
-    plan_keys(&entries, holder).map_err(|error| failed(error.to_string()))
+    let keys = plan_keys(&entries, holder).and_then(|plans| {
+        let files = file_keys(&entries, &namespace)?;
+        Ok(SealKeys { plans, files })
+    });
+    keys.map_err(|error| failed(error.to_string()))
 }

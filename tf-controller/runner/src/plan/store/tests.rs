@@ -47,6 +47,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         last_apply: None,
         key: "ab".repeat(32),
         plan_keys: vec![],
+        file_keys: vec![],
         webhooks: vec![],
         secrets: Vec::new(),
         reads: vec![],
