@@ -113,7 +113,7 @@ fn a_large_bundle_lies_in_several_secrets_none_of_which_can_be_replaced() {
     let secrets = packed.secrets("net-abcd-1", "r-1");
     let names: Vec<_> = secrets
         .iter()
-        .flat_map(|secret| secret.metadata.name.clone())
+        .filter_map(|secret| secret.metadata.name.clone())
         .collect();
     assert_eq!(
         names,

@@ -36,7 +36,7 @@ fn inputs(kept: &Kept) -> Inputs {
 fn names(kept: &Kept) -> Vec<String> {
     kept.secrets
         .iter()
-        .flat_map(|s| s.metadata.name.clone())
+        .filter_map(|s| s.metadata.name.clone())
         .collect()
 }
 
