@@ -26,7 +26,8 @@ use sluice_runtime::{
     telemetry::Encoding,
     watch::{Scope, Settings},
 };
-use sluice_tf_controller::executor::{ExecutorError, ProcessExecutor, ProcessOptions};
+use sluice_tf_controller::args::PROVIDER_CACHE_MAX_BYTES;
+use sluice_tf_controller::executor::{ExecutorError, ProcessExecutor, ProcessOptions, provider_cache};
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 /// Passes over stacks at once; they never wait for runs.
@@ -265,8 +266,11 @@ async fn start_sources(
 fn process(place: &Place, access: RunAccess, tools: Option<PathBuf>) -> ProcessOptions {
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("sluice"));
     let own = std::env::vars().filter(|(name, _)| !name.starts_with("KUBERNETES_"));
+    let providers = place.runs().join("providers");
+    let mut command = vec![program.display().to_string(), "tf-runner".to_owned()];
+    command.extend(provider_cache(&providers, PROVIDER_CACHE_MAX_BYTES));
     ProcessOptions {
-        command: vec![program.display().to_string(), "tf-runner".to_owned()],
+        command,
         root: place.runs(),
         tools,
         environment: own.collect(),

@@ -18,7 +18,7 @@ use sluice_tf_controller::{
     Options,
     args::{Args, ExecutorKind},
     definitions,
-    executor::{ProcessExecutor, ProcessOptions, passed_on},
+    executor::{ProcessExecutor, ProcessOptions, passed_on, provider_cache},
     inputs::{DefaultBackend, Place, SecretPlace},
     run,
 };
@@ -203,11 +203,15 @@ fn process(args: &Args) -> Result<ProcessOptions, Failed> {
         environment.insert("KUBECONFIG".to_owned(), path.clone());
         environment.insert("KUBE_CONFIG_PATH".to_owned(), path);
     }
+    let shared = || args.work_root.join("providers");
+    let providers = args.provider_cache_dir.clone().unwrap_or_else(shared);
+    let mut command = vec![
+        program.display().to_string(),
+        format!("--http-retry={}", args.http_retry),
+    ];
+    command.extend(provider_cache(&providers, args.provider_cache_max_bytes));
     Ok(ProcessOptions {
-        command: vec![
-            program.display().to_string(),
-            format!("--http-retry={}", args.http_retry),
-        ],
+        command,
         root: args.work_root.clone(),
         tools: tools(args)?,
         environment,

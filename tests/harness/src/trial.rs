@@ -1,6 +1,8 @@
 //! The suites' own provider (`tests/assets/trial`) and a folder that is its world: resources are files in it, so that a
 //! test sees them, changes them behind the state's back, and says how each step is to go.
 
+mod mirror;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::gobuild::{self, BuildError, Tool};
+
+pub use mirror::Mirror;
 
 /// Where the provider says that it comes from.
 const SOURCE: &str = "sluice.test/sluice/trial";
@@ -21,6 +25,9 @@ pub enum TrialError {
     /// It cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// No certificate for the mirror.
+    #[error(transparent)]
+    Certificate(#[from] crate::tls::CertificateError),
     /// A folder cannot be made or written.
     #[error("the trial provider's folder: {0}")]
     Folder(#[from] io::Error),
@@ -61,6 +68,14 @@ impl Trial {
         fs::create_dir_all(&place)?;
         let file = place.join(format!("terraform-provider-trial_v{version}"));
         fs::copy(&self.program, file).map(drop)
+    }
+
+    /// Serves the provider as a network mirror, for the CLI to download it.
+    ///
+    /// # Errors
+    /// No port, no certificate, or the program cannot be read.
+    pub async fn mirror(&self) -> Result<Mirror, TrialError> {
+        Mirror::serve(fs::read(&self.program)?).await
     }
 
     /// A lock file that names a version, for a module that has one beside it.

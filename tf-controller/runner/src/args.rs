@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluice_runtime::artifact::Fetcher;
 use sluice_runtime::{client, http, shutdown};
 
-use crate::run::{ClaimError, Context, Ending, Identity, Pod, Settings, execute};
+use crate::run::{ClaimError, Context, Ending, Identity, Pod, ProviderCacheSettings, Settings, execute};
 
 /// Arguments of one run.
 #[derive(clap::Args, Clone, Debug)]
@@ -28,6 +28,12 @@ pub struct RunnerArgs {
     /// Directory of the installed versions of the CLI: <name>/<version>/<name>.
     #[arg(long)]
     pub tools_dir: Option<PathBuf>,
+    /// Directory of the packages of providers that runs share; without it each run downloads its own.
+    #[arg(long)]
+    pub provider_cache_dir: Option<PathBuf>,
+    /// Most bytes of them; beyond that the least recently used go. 0: none are kept.
+    #[arg(long, default_value_t = 0)]
+    pub provider_cache_max_bytes: u64,
     /// Run in a session of its own, as a child process of a controller that may end before.
     #[arg(long)]
     pub process: bool,
@@ -122,6 +128,14 @@ pub async fn run(args: &RunnerArgs) -> Result<Ending, StartError> {
     Ok(execute(&context, signals.token()).await?)
 }
 
+fn provider_cache(args: &RunnerArgs) -> Option<ProviderCacheSettings> {
+    let directory = args.provider_cache_dir.clone()?;
+    (args.provider_cache_max_bytes > 0).then_some(ProviderCacheSettings {
+        directory,
+        max_bytes: args.provider_cache_max_bytes,
+    })
+}
+
 async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -166,6 +180,7 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
             work_root: args.work_root.clone(),
             lock_file: args.lock_file.clone(),
             tools: args.tools_dir.clone(),
+            providers: provider_cache(args),
             grace: Duration::from_secs(args.grace_seconds),
             patience: Duration::from_secs(args.patience_seconds),
             heartbeat: Duration::from_secs(args.heartbeat_seconds.max(1)),

@@ -12,6 +12,7 @@ pub mod cli;
 pub mod place;
 pub mod plan;
 pub mod process_lock;
+mod providers;
 mod removal;
 pub mod run;
 pub mod scan;

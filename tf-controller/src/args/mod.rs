@@ -14,6 +14,9 @@ use std::{path::PathBuf, time::Duration};
 /// Default of `--destroy-files-limit`, in bytes.
 pub const DESTROY_FILES_LIMIT: u64 = 8 * 1024 * 1024;
 
+/// Default of `--provider-cache-max-bytes`.
+pub const PROVIDER_CACHE_MAX_BYTES: u64 = 5 * 1024 * 1024 * 1024;
+
 /// Plans and applies Terraform objects.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tf-controller", version)]
@@ -42,6 +45,12 @@ pub struct Args {
     /// Directory of the installed versions of the CLI, for stacks with spec.tool: <DIR>/<name>/<version>/<name>.
     #[arg(long, value_name = "DIR")]
     pub tools_dir: Option<PathBuf>,
+    /// Directory of the packages of providers that runs share. Default: providers below --work-root.
+    #[arg(long, value_name = "DIR")]
+    pub provider_cache_dir: Option<PathBuf>,
+    /// Most bytes of these packages, unpacked; beyond them the least recently used go. 0: each run downloads its own.
+    #[arg(long, default_value_t = PROVIDER_CACHE_MAX_BYTES, value_name = "BYTES")]
+    pub provider_cache_max_bytes: u64,
     /// Kubeconfig; default: KUBECONFIG, then the pod's own.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,

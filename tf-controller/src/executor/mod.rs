@@ -11,7 +11,16 @@ pub use process::{ProcessExecutor, ProcessOptions};
 use futures::future::BoxFuture;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_runner::args::Access;
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
+
+/// The arguments of a runner that shares the packages of providers with others.
+#[must_use]
+pub fn provider_cache(directory: &Path, max_bytes: u64) -> [String; 2] {
+    [
+        format!("--provider-cache-dir={}", directory.display()),
+        format!("--provider-cache-max-bytes={max_bytes}"),
+    ]
+}
 
 /// One run, as an executor needs to know it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -326,6 +326,7 @@ async fn mapped_files_and_the_clis_configuration_are_where_they_belong() {
         "machine\n600\nkey\nown.tfrc\ndisable_checkpoint = true\n600\n"
     );
     assert_eq!(world.value("out", "extra").await.as_deref(), Some("mapped"));
+    world.at_rest().await;
     let left = std::fs::read_dir(world.path("runs").join("work")).unwrap();
     let homes = left.filter(|entry| {
         entry

@@ -4,6 +4,7 @@ use crate::world::{DEADLINE, World};
 use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::{Api, ResourceExt, api::ListParams, runtime::wait::await_condition};
 use sluice_api::{run::TerraformRun, terraform::Terraform};
+use sluice_tf_runner::process_lock::is_locked;
 use std::{io::Read, path::Path, time::Duration};
 
 impl World {
@@ -91,6 +92,24 @@ impl World {
             "{name} was to be: {what}\n{:#?}\n{runs:#?}",
             stack.map(|s| s.status)
         );
+    }
+
+    /// Waits until no runner is left: they clear their directories after their end is on record.
+    pub(crate) async fn at_rest(&self) {
+        let runs = self.path(&self.site.root).join("runs");
+        let works = || {
+            let files = std::fs::read_dir(&runs)
+                .unwrap()
+                .map(|entry| entry.unwrap().path());
+            let mut locks = files.filter(|file| file.extension().is_some_and(|ending| ending == "lock"));
+            locks.any(|lock| is_locked(&lock).unwrap())
+        };
+        let waiting = async {
+            while works() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, waiting).await.unwrap();
     }
 
     /// The runs of a stack, oldest first.

@@ -38,6 +38,7 @@ mod repeats;
 mod requests;
 mod secrecy;
 mod service;
+mod shared_providers;
 mod stops;
 mod storms;
 mod successors;

@@ -8,6 +8,15 @@ use sluice_runtime::artifact::Fetcher;
 
 use super::identity::Identity;
 
+/// The cache of providers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderCacheSettings {
+    /// Its directory, which is made when something comes in.
+    pub directory: PathBuf,
+    /// Most bytes of all unpacked packages; beyond them the least recently used go.
+    pub max_bytes: u64,
+}
+
 /// Settings of one runner process.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -21,6 +30,8 @@ pub struct Settings {
     pub lock_file: Option<PathBuf>,
     /// Directory of the installed versions of the CLI, for stacks that select one.
     pub tools: Option<PathBuf>,
+    /// The packages of providers that runs share; absent: each run downloads its own.
+    pub providers: Option<ProviderCacheSettings>,
     /// From the interrupt of the CLI to its kill.
     pub grace: Duration,
     /// How long the API may be away before a run gives up on it.
@@ -43,6 +54,7 @@ impl Settings {
             work_root: None,
             lock_file: None,
             tools: None,
+            providers: None,
             grace: Duration::from_secs(60),
             patience: Duration::from_secs(600),
             webhook_certificates: PathBuf::from("/etc/certs"),

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,12 +24,14 @@ use super::report::Reporter;
 use super::steps::{Success, in_workspace};
 use super::workdir::{self, Places, Tenant, WorkDirectory};
 use super::workspace::Workspace;
-use super::{apply, brought, errored, given, kept, prepare, remembered, surroundings};
+use super::{apply, brought, errored, given, kept, prepare, providers, remembered, surroundings};
 use crate::bundle::Bundle;
 use crate::cli::process::Limits;
 use crate::cli::text::{TEXT_LIMIT, bounded};
 use crate::cli::tool;
+use crate::plan::store::StoredPlan;
 use crate::process_lock::ProcessLock;
+use crate::providers::{LockedProvider, ProviderCache};
 
 /// How long a held run lock is waited for: whoever asks whether the run lives holds it for a moment.
 const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -61,13 +64,16 @@ pub async fn execute(context: &Context, stop: CancellationToken) -> Result<Endin
         deadline,
         grace: context.settings.grace,
     };
-    let outcome = carry_out(context, &run, &reporter, (limits, alive.clone())).await;
-    let ending = conclude(&reporter, outcome);
+    let carried = carry_out(context, &run, &reporter, (limits, alive.clone())).await;
+    let ending = conclude(&reporter, carried.outcome);
     if let Err(error) = reporter.flush(context.settings.patience).await {
         tracing::error!(
             error = &error as &dyn std::error::Error,
             "the end of the run is not on record"
         );
+    }
+    if let Some(left) = carried.left {
+        left.tidy(providers::cache(context)).await;
     }
     drop(alive);
     Ok(ending)
@@ -122,12 +128,59 @@ fn conclude(reporter: &Reporter, outcome: Result<Success, RunError>) -> Ending {
     }
 }
 
-async fn carry_out(
+/// A run as it was carried out.
+struct Carried {
+    outcome: Result<Success, RunError>,
+    /// What it leaves on disk, if it came so far.
+    left: Option<Remains>,
+}
+
+/// What a run leaves on disk. It is put in order once the end of the run is on record: nobody waits for that.
+struct Remains {
+    directory: WorkDirectory,
+    /// The directory stays as it is, for a person or for the next run.
+    is_kept: bool,
+    /// Packages of providers, with the place of each.
+    providers: Vec<(LockedProvider, PathBuf)>,
+}
+
+impl Remains {
+    async fn tidy(self, cache: Option<ProviderCache>) {
+        let work = tokio::task::spawn_blocking(move || {
+            if let Some(cache) = cache {
+                providers::keep(&cache, &self.providers);
+            }
+            if self.is_kept {
+                return Ok(());
+            }
+            self.directory.leave()
+        });
+        // The next run clears it or fails of it; how this one ended must not be forgotten over it.
+        match work.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the working directory is left as it is"
+            ),
+            Err(error) => tracing::warn!(%error, "the working directory is left as it is"),
+        }
+    }
+}
+
+/// What a run takes before it prepares its directory.
+struct Taken {
+    bundle: Bundle,
+    stored: Option<StoredPlan>,
+    directory: WorkDirectory,
+    limits: Limits,
+}
+
+async fn take(
     context: &Context,
     run: &TerraformRun,
     reporter: &Reporter,
     (mut limits, alive): (Limits, Option<Arc<ProcessLock>>),
-) -> Result<Success, RunError> {
+) -> Result<Taken, RunError> {
     reporter.say(|status| {
         status.phase = Phase::Preparing;
         // No command has gone yet.
@@ -152,8 +205,37 @@ async fn carry_out(
     let directory = workdir::take(&places, held, settings.directory_wait, &limits.stop).await?;
     reporter.say(|status| status.log_path = directory.logs.display().to_string());
     errored::rescue(context, reporter, &bundle.stack, &directory).await?;
-    let keep_directory = Cell::new(false);
-    let outcome = match prepared(context, &bundle, &directory, limits, reporter).await {
+    Ok(Taken {
+        bundle,
+        stored,
+        directory,
+        limits,
+    })
+}
+
+async fn carry_out(
+    context: &Context,
+    run: &TerraformRun,
+    reporter: &Reporter,
+    given: (Limits, Option<Arc<ProcessLock>>),
+) -> Carried {
+    let taken = match take(context, run, reporter, given).await {
+        Ok(taken) => taken,
+        Err(error) => {
+            return Carried {
+                outcome: Err(error),
+                left: None,
+            };
+        }
+    };
+    let Taken {
+        bundle,
+        stored,
+        directory,
+        limits,
+    } = taken;
+    let (keep_directory, stop) = (Cell::new(false), limits.stop.clone());
+    let (outcome, installed) = match prepared(context, &bundle, &directory, limits, reporter).await {
         Ok(workspace) => {
             let done = in_workspace(
                 context,
@@ -163,24 +245,28 @@ async fn carry_out(
                 stored.as_ref(),
                 &keep_directory,
             );
-            match done.await {
+            let outcome = match done.await {
                 Err(error) => Err(remembered::learn(&workspace, error).await),
                 done => done,
-            }
+            };
+            (outcome, providers::installed(&workspace))
         }
         // What was written before it failed is no less secret.
-        Err(error) => Err(error),
+        Err(error) => (Err(error), Vec::new()),
     };
-    if !keep_directory.get()
-        && let Err(error) = directory.clear()
-    {
-        // The next run clears it or fails of it; how this one ended must not be forgotten over it.
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "the working directory is left as it is"
-        );
+    Carried {
+        outcome,
+        left: Some(Remains {
+            directory,
+            is_kept: keep_directory.get(),
+            // Whoever stops a run waits for its end.
+            providers: if stop.is_cancelled() {
+                Vec::new()
+            } else {
+                installed
+            },
+        }),
     }
-    outcome
 }
 
 /// The name by which a state lock of this run's CLI is known. The stack may set the variables that the name is taken from: then it

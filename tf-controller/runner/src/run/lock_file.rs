@@ -13,7 +13,7 @@ use super::workdir::failed;
 const FILE: &str = ".terraform.lock.hcl";
 /// Largest that is read; one of a hundred providers has some hundred kilobytes, and what is
 /// kept of an apply holds it beside the bundle.
-const LIMIT: u64 = 2 * 1024 * 1024;
+pub(super) const LIMIT: u64 = 2 * 1024 * 1024;
 
 /// Its text; `None` where there is no such file.
 pub(super) fn read(module: &Path) -> Result<Option<String>, RunError> {
@@ -30,6 +30,19 @@ pub(super) fn read(module: &Path) -> Result<Option<String>, RunError> {
 /// Puts it into the module.
 pub(super) fn write(module: &Path, text: &str) -> Result<(), RunError> {
     write_private(&module.join(FILE), text.as_bytes())
+}
+
+/// Makes it as it was before `init`.
+pub(super) fn restore(module: &Path, text: Option<&str>) -> Result<(), RunError> {
+    match text {
+        Some(text) => write(module, text),
+        None => match std::fs::remove_file(module.join(FILE)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(failed("remove .terraform.lock.hcl", error))
+            }
+            _ => Ok(()),
+        },
+    }
 }
 
 #[cfg(test)]

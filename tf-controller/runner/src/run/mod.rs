@@ -28,7 +28,9 @@ mod outputs;
 mod patience;
 mod plan;
 mod pod;
+mod predicted_lock;
 mod prepare;
+mod providers;
 mod release;
 mod remembered;
 mod rendered;
@@ -49,7 +51,7 @@ mod workdir;
 mod workspace;
 
 pub use claim::ClaimError;
-pub use context::{Context, Settings};
+pub use context::{Context, ProviderCacheSettings, Settings};
 pub use error::RunError;
 pub use errored::{recorders as errored_state_recorders, selector as errored_state_selector};
 pub use execute::{Ending, execute};

@@ -12,8 +12,8 @@ use super::error::{RunError, Step};
 use super::errored::Belongs;
 use super::workspace::Workspace;
 use super::{
-    apply, brought, errored, gate, glass, kept, lasting, module_reads, plan, release, standing, unlock,
-    version, webhook,
+    apply, brought, errored, gate, glass, kept, lasting, module_reads, plan, providers, release, standing,
+    unlock, version, webhook,
 };
 use crate::bundle::Bundle;
 use crate::cli::argv;
@@ -73,7 +73,7 @@ pub(super) async fn in_workspace(
         }
         Action::Plan | Action::Apply | Action::PlanAndApply => {}
     }
-    let initializing = unlock::retrying(context, workspace, Step::Init, &init, &[0]);
+    let initializing = providers::init(context, bundle, workspace, &init, stored.is_some());
     let telling = async {
         if first {
             return Ok(());

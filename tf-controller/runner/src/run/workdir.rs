@@ -3,6 +3,7 @@
 //! The lock ([`ProcessLock`]) is held by the runner, and by the CLI even when the runner has been killed: the next run of the stack
 //! waits for it. What a provisioner left running holds nothing.
 
+mod aside;
 mod removal;
 
 use std::fs::DirBuilder;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::aside::{Unremovable, beginning_with, forget_trash};
 use super::error::RunError;
 use crate::process_lock::ProcessLock;
 use crate::removal::remove_tree;
@@ -40,9 +42,13 @@ pub(super) struct WorkDirectory {
     pub(super) home: Home,
     /// The file by which a person gets into a break-the-glass session.
     pub(super) door: PathBuf,
+    /// What `init` made of the module's lock file at the last run.
+    pub(super) predicted_lock: PathBuf,
     /// The locks that its commands hold when the runner is killed: the directory's, and the run's where it has one.
     pub(super) locks: Vec<Arc<ProcessLock>>,
     tenant: PathBuf,
+    /// How the names begin of what is being removed.
+    trash: PathBuf,
     /// Where what cannot be removed is put.
     unremovable: Unremovable,
 }
@@ -93,8 +99,10 @@ pub(super) struct Places {
     home: Home,
     tenant: PathBuf,
     door: PathBuf,
+    predicted_lock: PathBuf,
     /// How the names of scratch directories begin. `_` is in no name: this is no other stack's.
     scratch: String,
+    trash: String,
     unremovable: Unremovable,
     parent: PathBuf,
 }
@@ -121,11 +129,10 @@ impl Places {
                 Some(_) => beside("break-glass"),
                 None => parent.join(".break-glass"),
             },
+            predicted_lock: beside("providers"),
             scratch: format!(".{base}_run-"),
-            unremovable: Unremovable {
-                parent: parent.clone(),
-                prefix: format!(".{base}_aside-"),
-            },
+            trash: format!(".{base}_trash-"),
+            unremovable: Unremovable::new(&parent, format!(".{base}_aside-")),
             parent: parent.clone(),
         }
     }
@@ -145,6 +152,7 @@ pub(super) async fn take(
     private_directory(&logs)?;
     forget_old_logs(&places.logs);
     forget_scratch(places)?;
+    forget_trash(&places.parent, &places.trash, &places.unremovable);
     forget_door(places)?;
     let scratch = tempfile::Builder::new()
         .prefix(&places.scratch)
@@ -157,7 +165,9 @@ pub(super) async fn take(
         home: places.home.clone(),
         tenant: places.tenant.clone(),
         door: places.door.clone(),
+        predicted_lock: places.predicted_lock.clone(),
         locks: [lock].into_iter().chain(alive).collect(),
+        trash: places.parent.join(&places.trash),
         unremovable: places.unremovable.clone(),
     })
 }
@@ -183,6 +193,27 @@ impl WorkDirectory {
         self.unremovable.remove(&self.root)?;
         private_directory(&self.root)
     }
+
+    /// Clears the directory at the end of its run. It is emptied by rename, so that the next run need not wait for the removal.
+    pub(super) fn leave(self) -> Result<(), RunError> {
+        let mut trash = Vec::new();
+        for path in [Some(&self.root), self.home.own.then_some(&self.home.path)]
+            .into_iter()
+            .flatten()
+        {
+            let mut aside = self.trash.clone().into_os_string();
+            aside.push(uuid::Uuid::new_v4().simple().to_string());
+            match std::fs::rename(path, &aside) {
+                Ok(()) => trash.push(PathBuf::from(aside)),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed(&format!("empty {}", path.display()), error)),
+            }
+        }
+        private_directory(&self.root)?;
+        let unremovable = self.unremovable.clone();
+        drop(self);
+        trash.iter().try_for_each(|path| unremovable.remove(path))
+    }
 }
 
 /// A session that was killed left its door open: what it holds of the environment goes with it.
@@ -193,46 +224,6 @@ fn forget_door(places: &Places) -> Result<(), RunError> {
         }
         _ => Ok(()),
     }
-}
-
-/// Where what cannot be removed is put, so that it stands in no run's way: files of another user that a container left, for instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Unremovable {
-    parent: PathBuf,
-    /// How the names begin.
-    prefix: String,
-}
-
-impl Unremovable {
-    /// Removes a directory; puts it aside where that cannot be done.
-    fn remove(&self, path: &Path) -> Result<(), RunError> {
-        let Err(error) = remove_tree(path) else {
-            return Ok(());
-        };
-        let aside = self
-            .parent
-            .join(format!("{}{}", self.prefix, uuid::Uuid::new_v4().simple()));
-        std::fs::rename(path, &aside)
-            .map_err(|_| failed(&format!("remove {}", path.display()), error_again(&error)))?;
-        tracing::warn!(%error, aside = %aside.display(), "a directory cannot be removed and is put aside");
-        Ok(())
-    }
-
-    /// What was put aside goes, if it can be removed by now.
-    fn try_again(&self) {
-        for path in beginning_with(&self.parent, &self.prefix).unwrap_or_default() {
-            if let Err(error) = remove_tree(&path) {
-                tracing::warn!(%error, path = %path.display(), "a directory that was put aside cannot be removed");
-            }
-        }
-    }
-}
-
-/// The paths in a directory whose names begin so.
-fn beginning_with(parent: &Path, prefix: &str) -> std::io::Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(parent)?.filter_map(Result::ok);
-    let wanted = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
-    Ok(wanted.map(|entry| entry.path()).collect())
 }
 
 /// Waits for the lock of a path.
@@ -283,11 +274,6 @@ fn forget_old_logs(logs: &Path) {
     }
 }
 
-/// The same error once more, for its message.
-fn error_again(error: &std::io::Error) -> std::io::Error {
-    std::io::Error::new(error.kind(), error.to_string())
-}
-
 pub(super) fn failed(doing: &str, source: std::io::Error) -> RunError {
     RunError::Directory {
         doing: doing.to_owned(),
@@ -310,21 +296,6 @@ mod tests {
         assert!(matches!(second, Err(RunError::Busy { .. })), "{second:?}");
         drop(held);
         assert!(lock(&path, SHORT, &stop).await.is_ok());
-    }
-
-    #[test]
-    fn what_cannot_be_removed_is_put_aside_and_goes_later() {
-        let dir = tempfile::tempdir().unwrap();
-        let places = Places::of(Some(dir.path()), "team", "net");
-        // No name is this long: whatever is asked of it fails, as it does for the files of another user.
-        let unremovable = dir.path().join("x".repeat(300));
-        assert!(places.unremovable.remove(&unremovable).is_err());
-        std::fs::create_dir_all(places.root.join("a/b")).unwrap();
-        places.unremovable.remove(&places.root).unwrap();
-        let aside = dir.path().join(format!("{}1", places.unremovable.prefix));
-        std::fs::create_dir_all(aside.join("a")).unwrap();
-        places.unremovable.try_again();
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::cli::process::{Ended, Invocation, Limits, Stopped, run, tail};
 use crate::cli::text::presentable;
 use crate::cli::tool::Tool;
 use crate::cli::{answer, argv};
+use crate::providers::LockedProvider;
 
 /// The CLI in its directory.
 pub(super) struct Workspace<'a> {
@@ -33,6 +34,8 @@ pub(super) struct Workspace<'a> {
     pub(super) reporter: &'a Reporter,
     /// The state locks that commands of this run left behind.
     pub(super) left: RefCell<Left>,
+    /// The providers that `init` chose, as the lock file named them before any code of the module ran.
+    pub(super) providers: RefCell<Vec<LockedProvider>>,
     count: Cell<u32>,
 }
 
@@ -56,6 +59,7 @@ impl<'a> Workspace<'a> {
             limits,
             reporter,
             left: RefCell::new(left),
+            providers: RefCell::new(Vec::new()),
             count: Cell::new(0),
         }
     }

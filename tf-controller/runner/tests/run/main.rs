@@ -16,6 +16,7 @@ mod glass;
 mod interruptions;
 mod locks;
 mod plans;
+mod providers;
 mod quotes;
 mod silence;
 mod sizes;

@@ -127,6 +127,7 @@ pub(super) async fn nothing_found(
         seen: BTreeSet::new(),
     };
     world.event_of(SEEN).await;
+    world.at_rest().await;
     search.look_at_objects(world).await;
     search.look_at_readable_plans(world).await;
     search.look_at_files(world.dir.path());

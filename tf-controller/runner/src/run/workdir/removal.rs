@@ -11,7 +11,17 @@ use crate::removal::remove_tree;
 use crate::run::errored;
 
 /// What the names of a stack's hidden files end in.
-const SUFFIXES: [&str; 6] = ["lock", CLI_SUFFIX, "logs", "home", "tenant", "break-glass"];
+const SUFFIXES: [&str; 7] = [
+    "lock",
+    CLI_SUFFIX,
+    "logs",
+    "home",
+    "tenant",
+    "break-glass",
+    "providers",
+];
+/// What the names of its directories go on with that are in use for a time.
+const PASSING: [&str; 3] = ["run-", "aside-", "trash-"];
 
 /// What became of the wish to remove a stack's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +57,7 @@ fn stack_of(file: &str) -> Option<(String, String)> {
     let hidden = file.strip_prefix('.');
     let (namespace, rest) = hidden.unwrap_or(file).split_once('_')?;
     let name = match (hidden, rest.split_once('_')) {
-        (Some(_), Some((name, more))) if more.starts_with("run-") || more.starts_with("aside-") => name,
+        (Some(_), Some((name, more))) if PASSING.iter().any(|passing| more.starts_with(passing)) => name,
         (Some(_), None) => {
             let (name, end) = rest.rsplit_once('.')?;
             SUFFIXES.contains(&end).then_some(name)?
@@ -85,13 +95,14 @@ pub fn remove(
         return Ok(Removal::HoldsState(state));
     }
     places.unremovable.try_again();
-    let scratch = beginning_with(&places.parent, &places.scratch)?;
+    let mut scratch = beginning_with(&places.parent, &places.scratch)?;
+    scratch.extend(beginning_with(&places.parent, &places.trash)?);
     let others = [&places.root, &places.home.path, &places.logs];
     for directory in others.into_iter().chain(&scratch) {
         let removed = places.unremovable.remove(directory);
         removed.map_err(io::Error::other)?;
     }
-    for file in [&places.tenant, &places.door] {
+    for file in [&places.tenant, &places.door, &places.predicted_lock] {
         remove_tree(file)?;
     }
     lock.remove(&places.lock)?;
@@ -130,6 +141,7 @@ mod tests {
                 places.home.path.join("go"),
                 places.logs.join("net-1"),
                 root.join(format!("{}1", places.scratch)),
+                root.join(format!("{}1", places.trash)),
                 root.join(format!("{}1", places.unremovable.prefix)),
             ] {
                 std::fs::create_dir_all(directory).unwrap();
@@ -141,6 +153,7 @@ mod tests {
             let tenant = serde_json::json!({ "path": "x/../infra", "workspace": "default", "place": "here" });
             std::fs::write(&places.tenant, tenant.to_string()).unwrap();
             std::fs::write(&places.door, "x").unwrap();
+            std::fs::write(&places.predicted_lock, "x").unwrap();
             drop(ProcessLock::take(&places.lock).unwrap());
             places
         })

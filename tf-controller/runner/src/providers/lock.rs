@@ -1,0 +1,144 @@
+//! What a dependency lock file says of providers (pure). The CLI writes one setting on a line; what stands in another form is not
+//! found here, and is then downloaded.
+
+use std::path::PathBuf;
+
+/// Most providers of one lock file that are looked at.
+const PROVIDERS: usize = 1000;
+/// Most digests of one provider that are looked at: there is one for each platform.
+const HASHES: usize = 100;
+
+/// One provider of a lock file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LockedProvider {
+    /// Source address: host, namespace and type with slashes between them.
+    pub(crate) source: String,
+    /// Its version.
+    pub(crate) version: String,
+    /// Digests of unpacked packages, one for each platform: `h1:` and base64.
+    pub(crate) hashes: Vec<String>,
+}
+
+impl LockedProvider {
+    /// Where `init` installs the package of this machine's platform, below the module directory. `None`: the names are not those
+    /// of a provider.
+    pub(crate) fn place(&self) -> Option<PathBuf> {
+        let parts: Vec<&str> = self.source.split('/').collect();
+        let usual = parts.len() == 3
+            && parts
+                .iter()
+                .chain([&self.version.as_str()])
+                .all(|part| is_name(part));
+        usual.then(|| {
+            let mut place = PathBuf::from(DIRECTORY);
+            place.extend(parts);
+            place.join(&self.version).join(platform())
+        })
+    }
+}
+
+/// Where `init` installs providers, below the module directory.
+pub(crate) const DIRECTORY: &str = ".terraform/providers";
+
+fn is_name(part: &str) -> bool {
+    let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+:".contains(&byte);
+    !part.starts_with('.') && (1..=128).contains(&part.len()) && part.bytes().all(usual)
+}
+
+/// The CLI's name of this machine's platform.
+pub(super) fn platform() -> String {
+    let os = match std::env::consts::OS {
+        "macos" => "darwin",
+        os => os,
+    };
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        architecture => architecture,
+    };
+    format!("{os}_{architecture}")
+}
+
+/// The providers that a lock file names.
+pub(crate) fn parse(text: &str) -> Vec<LockedProvider> {
+    let mut found: Vec<LockedProvider> = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(source) = line.strip_prefix("provider ").and_then(quoted) {
+            if found.len() >= PROVIDERS {
+                break;
+            }
+            found.push(LockedProvider {
+                source: source.to_owned(),
+                ..LockedProvider::default()
+            });
+        } else if let Some(provider) = found.last_mut() {
+            let version = line.strip_prefix("version").map(str::trim_start);
+            if let Some(version) = version.and_then(|rest| rest.strip_prefix('=')).and_then(quoted) {
+                version.clone_into(&mut provider.version);
+            } else {
+                let texts = line.split('"').skip(1).step_by(2);
+                let hashes = texts.filter(|text| text.starts_with("h1:")).map(str::to_owned);
+                let room = HASHES.saturating_sub(provider.hashes.len());
+                provider.hashes.extend(hashes.take(room));
+            }
+        }
+    }
+    found
+}
+
+/// The first text in quotation marks.
+fn quoted(text: &str) -> Option<&str> {
+    text.split('"').nth(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCK: &str = r#"# This file is maintained automatically by "tofu init".
+# Manual edits may be lost in future updates.
+
+provider "registry.opentofu.org/hashicorp/random" {
+  version     = "3.6.0"
+  constraints = "~> 3.0"
+  hashes = [
+    "h1:I8MBeauYA8J8yheLJ8oSMWqB0kovn16dF/wKZ1QTdkk=",
+    "h1:p6WG1IPHnqx1fnJVKNjv733FBaArIugqy58HRZnpPCk=",
+    "zh:486a1c921eab5c51a480f2eb0ad85173f207c9b7bb215f3893e58bc38d3b7c75",
+  ]
+}
+
+provider "sluice.test:8443/sluice/trial" {
+  version = "1.0.0"
+}
+"#;
+
+    #[test]
+    fn providers_are_read_with_the_digests_of_unpacked_packages() {
+        let [random, trial] = parse(LOCK).try_into().unwrap();
+        assert_eq!((random.version.as_str(), random.hashes.len()), ("3.6.0", 2));
+        let place = random.place().unwrap();
+        let start = ".terraform/providers/registry.opentofu.org/hashicorp/random/3.6.0/";
+        assert!(place.display().to_string().starts_with(start), "{place:?}");
+        assert_eq!(trial.hashes, Vec::<String>::new());
+        assert!(trial.place().is_some());
+        assert_eq!(parse("hashes = [\"h1:x\"]\n"), []);
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_have_no_place() {
+        for (source, version) in [
+            ("../../etc", "1.0.0"),
+            ("a/../b", "1.0.0"),
+            ("a/b/c", "../1"),
+            ("a/b/c", ""),
+            ("a/b", "1.0.0"),
+            ("a/b/c/d", "1.0.0"),
+            ("/b/c", "1.0.0"),
+        ] {
+            let text = format!("provider \"{source}\" {{\n  version = \"{version}\"\n}}\n");
+            assert_eq!(parse(&text)[0].place(), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! An unpacked package of a provider: copied file by file, and digested as the lock file does (`h1:`, Go's `dirhash.Hash1`).
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, BufRead as _, BufReader, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
+
+/// Most files and folders of one package.
+const ENTRIES: usize = 10_000;
+
+/// The files below a folder, by their paths in it, and their bytes together.
+struct Listing {
+    folders: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+    bytes: u64,
+}
+
+/// Lists a package. It holds files and folders and nothing else.
+fn list(root: &Path) -> io::Result<Listing> {
+    let mut listing = Listing {
+        folders: Vec::new(),
+        files: Vec::new(),
+        bytes: 0,
+    };
+    let mut open = vec![PathBuf::new()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(root.join(&folder))? {
+            let entry = entry?;
+            let (kind, path) = (entry.file_type()?, folder.join(entry.file_name()));
+            if kind.is_dir() {
+                open.push(path.clone());
+                listing.folders.push(path);
+            } else if kind.is_file() {
+                listing.bytes += entry.metadata()?.len();
+                listing.files.push(path);
+            } else {
+                return Err(invalid("something in it is neither a file nor a folder"));
+            }
+            if listing.files.len() + listing.folders.len() > ENTRIES {
+                return Err(invalid("it has too many files"));
+            }
+        }
+    }
+    // A folder comes before what is in it.
+    listing.folders.sort();
+    Ok(listing)
+}
+
+/// The bytes of all files of a package.
+///
+/// # Errors
+/// It is no package, or cannot be read.
+pub(super) fn size(root: &Path) -> io::Result<u64> {
+    list(root).map(|listing| listing.bytes)
+}
+
+/// Copies a package to a place where nothing is. The copy shares no file with the original, though it may share blocks where the
+/// file system has such copies.
+///
+/// # Errors
+/// It is no package, or cannot be copied. What was copied so far stays.
+pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let listing = list(from)?;
+    if let Some(parent) = to.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    let make = |path: &Path| DirBuilder::new().mode(0o700).create(path);
+    make(to)?;
+    for folder in &listing.folders {
+        make(&to.join(folder))?;
+    }
+    for file in &listing.files {
+        let copy = to.join(file);
+        fs::copy(from.join(file), &copy)?;
+        // Modes are no part of the digest: what came with the original counts for nothing.
+        fs::set_permissions(&copy, Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// The digest of a package in the form of lock files.
+///
+/// # Errors
+/// It is no package, or cannot be read.
+pub(super) fn digest(root: &Path) -> io::Result<String> {
+    let mut names = Vec::new();
+    for file in list(root)?.files {
+        let name = file.to_str().filter(|name| !name.contains('\n'));
+        let name = name.ok_or_else(|| invalid("a name in it cannot be part of a digest"))?;
+        names.push(name.to_owned());
+    }
+    names.sort_unstable();
+    let mut whole = Sha256::new();
+    for name in names {
+        let line = format!("{}  {name}\n", hex::encode(content(&root.join(&name))?));
+        whole.update(line);
+    }
+    Ok(format!("h1:{}", STANDARD.encode(whole.finalize())))
+}
+
+/// The digest of a file, of which no more is in memory than a piece.
+fn content(path: &Path) -> io::Result<[u8; 32]> {
+    let mut file = BufReader::with_capacity(256 * 1024, File::open(path)?);
+    let mut hash = Sha256::new();
+    loop {
+        let piece = file.fill_buf()?;
+        let length = piece.len();
+        if length == 0 {
+            return Ok(hash.finalize().into());
+        }
+        hash.update(piece);
+        file.consume(length);
+    }
+}
+
+fn invalid(why: &'static str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn the_digest_is_that_of_gos_dirhash() {
+        // `dirhash.HashDir` of golang.org/x/mod says so of these two files.
+        let dir = package(&[
+            ("terraform-provider-x_v1.0.0", "program"),
+            ("docs/LICENSE", "free"),
+        ]);
+        let lines = format!(
+            "{}  docs/LICENSE\n{}  terraform-provider-x_v1.0.0\n",
+            hex::encode(Sha256::digest("free")),
+            hex::encode(Sha256::digest("program"))
+        );
+        let wanted = format!("h1:{}", STANDARD.encode(Sha256::digest(lines)));
+        assert_eq!(digest(dir.path()).unwrap(), wanted);
+        assert_eq!(size(dir.path()).unwrap(), 11);
+    }
+
+    #[test]
+    fn a_copy_is_whole_can_be_run_and_shares_no_file() {
+        let dir = package(&[("a/b/c", "text"), ("d", "more")]);
+        let other = tempfile::tempdir().unwrap();
+        let to = other.path().join("x/y");
+        copy(dir.path(), &to).unwrap();
+        assert_eq!(digest(&to).unwrap(), digest(dir.path()).unwrap());
+        assert_eq!(
+            fs::metadata(to.join("d")).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        fs::write(to.join("d"), "changed").unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("d")).unwrap(), "more");
+        assert!(copy(dir.path(), &to).is_err(), "something is there");
+    }
+
+    #[test]
+    fn links_are_no_part_of_a_package() {
+        let dir = package(&[("d", "more")]);
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join("link")).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        for error in [
+            copy(dir.path(), &other.path().join("x")).unwrap_err(),
+            digest(dir.path()).map(drop).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::InvalidData);
+        }
+    }
+}
