@@ -56,7 +56,7 @@ pub(super) async fn in_workspace(
     };
     let first = version::comes_first(bundle, run.spec.action);
     if first {
-        version::tell(bundle, workspace).await?;
+        version::tell(context, bundle, workspace).await?;
     }
     match run.spec.action {
         Action::Unlock => {
@@ -78,7 +78,7 @@ pub(super) async fn in_workspace(
         if first {
             return Ok(());
         }
-        version::tell(bundle, workspace).await
+        version::tell(context, bundle, workspace).await
     };
     let (told, initialized) = tokio::join!(telling, initializing);
     told?;

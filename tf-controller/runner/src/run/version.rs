@@ -1,14 +1,20 @@
 //! Which version the CLI says that it is: on record for every run, and proof where `spec.tool` chose it.
 
+use std::path::PathBuf;
+
 use sluice_api::run::{Action, Tool};
 
+use super::context::Context;
 use super::error::{RunError, Step};
 use super::within;
 use super::workdir::failed;
 use super::workspace::Workspace;
 use crate::bundle::Bundle;
+use crate::cli::known_version::KnownVersions;
 use crate::cli::tool;
 
+/// Below the directory of the working directories. No stack's name begins so and has no `_`.
+const KNOWN: &str = ".versions";
 /// Largest answer that is read.
 const LIMIT: u64 = 1024 * 1024;
 
@@ -18,20 +24,47 @@ pub(super) const fn comes_first(bundle: &Bundle, action: Action) -> bool {
     bundle.selected_tool.is_some() || matches!(action, Action::Unlock | Action::BreakTheGlass)
 }
 
-/// Asks the CLI for its version, in the module's directory: the program may be one that chooses by what it finds there.
-pub(super) async fn tell(bundle: &Bundle, workspace: &Workspace<'_>) -> Result<(), RunError> {
-    let answer = workspace
-        .capture(Step::Version, &["version".to_owned(), "-json".to_owned()])
-        .await?;
-    let answer = within::read(&answer, LIMIT).map_err(|source| failed("read the version", source))?;
-    let version = tool::version(&workspace.tool, &answer)?;
+/// Says which version the CLI is. One that may choose its version by what it finds is asked, in the module's directory.
+pub(super) async fn tell(
+    context: &Context,
+    bundle: &Bundle,
+    workspace: &Workspace<'_>,
+) -> Result<(), RunError> {
+    let root = context.settings.work_root.as_ref();
+    let known = root.map(|root| KnownVersions::new(root.join(KNOWN)));
+    let before = known.as_ref().and_then(|known| known.of(&workspace.tool.path));
+    let is_known = before.is_some();
+    let version = match before {
+        Some(version) => version,
+        None => asked(workspace).await?,
+    };
     if let Some(wanted) = &bundle.selected_tool {
         tool::prove(&workspace.tool, &version, wanted)?;
     }
     let tool = Tool {
         name: workspace.tool.name.clone(),
-        version,
+        version: version.clone(),
     };
     workspace.reporter.say(|status| status.tool = Some(tool));
+    if let Some(known) = known.filter(|_| !is_known) {
+        note(known, workspace.tool.path.clone(), version);
+    }
     Ok(())
+}
+
+async fn asked(workspace: &Workspace<'_>) -> Result<String, RunError> {
+    let answer = workspace
+        .capture(Step::Version, &["version".to_owned(), "-json".to_owned()])
+        .await?;
+    let answer = within::read(&answer, LIMIT).map_err(|source| failed("read the version", source))?;
+    Ok(tool::version(&workspace.tool, &answer)?)
+}
+
+/// Notes the version for later runs, beside this one.
+fn note(known: KnownVersions, program: PathBuf, version: String) {
+    drop(tokio::task::spawn_blocking(move || {
+        if let Err(error) = known.note(&program, &version) {
+            tracing::debug!(%error, "the next run asks for the version again");
+        }
+    }));
 }

@@ -22,4 +22,5 @@ mod silence;
 mod sizes;
 mod story;
 mod users;
+mod versions;
 mod world;
