@@ -125,7 +125,7 @@ pub async fn run(args: &RunnerArgs) -> Result<Ending, StartError> {
     }
     let signals = shutdown::on_signals().map_err(StartError::Signals)?;
     let context = context(args).await?;
-    Ok(execute(&context, signals.token()).await?)
+    Ok(Box::pin(execute(&context, signals.token())).await?)
 }
 
 fn provider_cache(args: &RunnerArgs) -> Option<ProviderCacheSettings> {
