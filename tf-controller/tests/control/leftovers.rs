@@ -83,6 +83,7 @@ async fn the_directories_of_a_stack_go_with_it_or_when_a_controller_finds_it_gon
     world.stack_files_gone("moved").await;
     // Gone while no controller watches, and one with a state that is nowhere else.
     world.stop().await;
+    world.at_rest().await;
     let module = world.path("runs").join("work/team_holds");
     std::fs::create_dir_all(&module).unwrap();
     std::fs::write(module.join("errored.tfstate"), "{}").unwrap();
