@@ -9,8 +9,8 @@ use crate::{
 };
 use futures::{StreamExt, TryStreamExt};
 use kube::{
-    Api,
-    api::DynamicObject,
+    Api, ResourceExt,
+    api::{DynamicObject, ListParams},
     runtime::{WatchStreamExt, watcher},
 };
 use sluice_harness::{git::Repository, sample::Numbers};
@@ -115,6 +115,14 @@ async fn tell(story: &Story, repository: &Repository) -> Result<(), Failed> {
     telling::assert_applied_once(story).await
 }
 
+/// The runs as they are, for whoever looks for the fault.
+async fn runs(story: &Story) -> String {
+    let runs = story.runs_api().list(&ListParams::default()).await;
+    let runs = runs.map(|list| list.items).unwrap_or_default();
+    let line = |run: &DynamicObject| format!("{}: {}", run.name_any(), run.data["status"]);
+    runs.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn kills_of_the_controllers_lose_nothing_and_repeat_nothing() {
     if without_cluster() {
@@ -150,7 +158,9 @@ fn kills_of_the_controllers_lose_nothing_and_repeat_nothing() {
             told.cancel();
             ended
         });
-        ended.unwrap_or_else(|error| panic!("{error}\n{}", world.logs()));
+        if let Err(error) = ended {
+            panic!("{error}\n{}\n{}", runs(&story).await, world.logs());
+        }
         eprintln!("{} changes with the kills", *changes.borrow());
         assert_inside(inside, 2 * KILLS);
         let ended = telling::end(&story).await;
@@ -188,7 +198,9 @@ fn kills_of_sluice_up_lose_nothing_and_repeat_nothing() {
             told.cancel();
             ended
         });
-        ended.unwrap_or_else(|error| panic!("{error}\n{}", setup.log()));
+        if let Err(error) = ended {
+            panic!("{error}\n{}\n{}", runs(&story).await, setup.log());
+        }
         eprintln!("{} changes with the kills", *changes.borrow());
         assert_inside(inside, KILLS);
         let ended = telling::end(&story).await;

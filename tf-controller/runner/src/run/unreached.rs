@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use kube::api::{Api, ListParams};
+use kube::Api;
 use sluice_api::run::{Action, TerraformRun};
-use sluice_api::terraform::Terraform;
 use tokio::time::Instant;
 
 use super::context::Context;
@@ -90,11 +89,14 @@ fn is_out_of_reach(text: &str) -> bool {
 
 /// Waits until the API answers, and at least so long; `false` when the run has to end before.
 async fn is_back(context: &Context, workspace: &Workspace<'_>, wait: Duration) -> bool {
-    let api: Api<Terraform> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &context.settings.namespace);
     let until = Instant::now() + wait;
-    let one = ListParams::default().limit(1);
     let answers = async {
-        let answer = patiently(context.settings.patience, || api.list_metadata(&one)).await;
+        // The run itself: limited credentials open nothing that is not its own.
+        let answer = patiently(context.settings.patience, || {
+            api.get_metadata(&context.settings.run)
+        })
+        .await;
         tokio::time::sleep_until(until).await;
         answer.is_ok()
     };
