@@ -10,7 +10,7 @@ use crate::{
     grant::{Asked, Grant},
     meta,
     resource::{Family, Resource},
-    store::{Key, State, Write},
+    store::{Key, View, Write},
 };
 
 /// A request on objects.
@@ -119,12 +119,12 @@ impl Call {
     /// Runs a write, or only its decision when the request is a dry run.
     pub(crate) async fn commit<F>(&self, key: Key, decide: F) -> Result<Arc<Value>, StatusError>
     where
-        F: FnOnce(&State) -> Result<Write, StatusError> + Send + 'static,
+        F: FnOnce(&View<'_>) -> Result<Write, StatusError> + Send + 'static,
     {
         if !self.query.dry_run {
             return self.api.store.write(key, decide).await;
         }
-        match decide(&self.api.store.read())? {
+        match decide(&View::of(&self.api.store.read()))? {
             Write::Put(object) | Write::Remove(object) => Ok(Arc::new(object)),
             Write::Keep(object) => Ok(object),
         }

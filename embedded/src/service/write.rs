@@ -14,7 +14,7 @@ use crate::{
     admit::{self, Part},
     meta,
     resource::{Family, Resource},
-    store::{Key, State, Write},
+    store::{Key, View, Write},
 };
 
 /// Tries of `generateName` before the client is told that names run out.
@@ -87,7 +87,7 @@ async fn insert(call: &Call, object: Value) -> Result<Arc<Value>, StatusError> {
 }
 
 fn check_namespace(
-    state: &State,
+    state: &View<'_>,
     resource: &Resource,
     namespace: &Key,
     name: &str,

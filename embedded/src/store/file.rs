@@ -1,7 +1,7 @@
 //! The file store: one redb table of objects, two numbers. A commit is synced before it returns.
 //!
 //! redb answers every call after an I/O error with an error. So the file is opened again after one, and what it holds then
-//! tells whether the write that failed is in it.
+//! tells whether the commit that failed is in it.
 
 use std::{
     collections::BTreeMap,
@@ -48,8 +48,8 @@ pub(super) struct File {
     /// `None` after an error, until the file is open again.
     database: Option<Database>,
     reserve: Reserve,
-    /// A write that failed and may be in the file all the same.
-    unsettled: Option<Record>,
+    /// A commit that failed and may be in the file all the same.
+    unsettled: Vec<Record>,
     /// Why there is no database, and when it was last tried.
     failure: Option<(String, Instant)>,
 }
@@ -91,7 +91,7 @@ impl File {
             open,
             database: Some(database),
             reserve: Reserve::of(path),
-            unsettled: None,
+            unsettled: Vec::new(),
             failure: None,
         };
         Ok((file, State::restore(objects, contents.revision)))
@@ -106,11 +106,11 @@ impl File {
         }
     }
 
-    /// Opens the file again after an error, and takes the reserve back. Returns the write whose outcome was not known and
-    /// that is in the file.
-    pub(super) fn recover(&mut self) -> Result<Option<Record>, StoreError> {
+    /// Opens the file again after an error, and takes the reserve back. Returns the commit whose outcome was not known, if it
+    /// is in the file.
+    pub(super) fn recover(&mut self) -> Result<Vec<Record>, StoreError> {
         if self.database.is_some() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         if let Some((why, since)) = &self.failure
             && since.elapsed() < PAUSE
@@ -130,7 +130,7 @@ impl File {
         }
     }
 
-    fn reopen(&mut self) -> Result<Option<Record>, StoreError> {
+    pub(super) fn reopen(&mut self) -> Result<Vec<Record>, StoreError> {
         // Closed before it is opened: one process, one handle.
         self.database = None;
         let opened = (self.open)(false).and_then(|database| {
@@ -143,7 +143,9 @@ impl File {
             Ok((database, revision)) => {
                 self.database = Some(database);
                 self.failure = None;
-                Ok(self.unsettled.take().filter(|record| record.revision == revision))
+                let unsettled = std::mem::take(&mut self.unsettled);
+                let stored = unsettled.last().is_some_and(|record| record.revision == revision);
+                Ok(if stored { unsettled } else { Vec::new() })
             }
             Err(error) => {
                 self.failure = Some((error.to_string(), Instant::now()));
@@ -152,25 +154,25 @@ impl File {
         }
     }
 
-    /// Writes one change and the number of its version in one transaction. After an error the file is opened again, on a
+    /// Writes changes and the number of the last version in one transaction. After an error the file is opened again, on a
     /// full disk with the space of the reserve, and the write is tried once more.
-    pub(super) fn persist(&mut self, record: &Record) -> Result<(), StoreError> {
-        let Err(error) = self.try_persist(record) else {
+    pub(super) fn persist(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        let Err(error) = self.try_persist(records) else {
             return Ok(());
         };
         tracing::error!(
             error = &error as &dyn std::error::Error,
             "the store is opened again"
         );
-        self.unsettled = Some(record.clone());
+        self.unsettled = records.to_vec();
         if disk::is_full(&error) {
             self.reserve.release();
         }
-        if self.reopen()?.is_some() {
+        if !self.reopen()?.is_empty() {
             return Ok(()); // the error came after the commit
         }
-        self.try_persist(record).map_err(|source| {
-            self.unsettled = Some(record.clone());
+        self.try_persist(records).map_err(|source| {
+            self.unsettled = records.to_vec();
             self.database = None;
             let error = database_error(&self.path, source);
             self.failure = Some((error.to_string(), Instant::now()));
@@ -178,26 +180,28 @@ impl File {
         })
     }
 
-    fn try_persist(&self, record: &Record) -> Result<(), redb::Error> {
+    fn try_persist(&self, records: &[Record]) -> Result<(), redb::Error> {
         let Some(database) = &self.database else {
             return Err(redb::Error::DatabaseClosed);
         };
-        let text = record.key.to_string();
         let transaction = database.begin_write()?;
         {
             let mut objects = transaction.open_table(OBJECTS)?;
-            match record.verb {
-                Verb::Put => {
-                    let bytes = record.object.to_string().into_bytes();
-                    objects.insert(text.as_str(), bytes.as_slice())?;
-                }
-                Verb::Remove => {
-                    objects.remove(text.as_str())?;
+            for record in records {
+                let key = record.key.to_string();
+                match record.verb {
+                    Verb::Put => {
+                        let bytes = record.object.to_string().into_bytes();
+                        objects.insert(key.as_str(), bytes.as_slice())?;
+                    }
+                    Verb::Remove => {
+                        objects.remove(key.as_str())?;
+                    }
                 }
             }
-            transaction
-                .open_table(NUMBERS)?
-                .insert(REVISION, record.revision)?;
+            if let Some(last) = records.last() {
+                transaction.open_table(NUMBERS)?.insert(REVISION, last.revision)?;
+            }
         }
         transaction.commit()?;
         Ok(())
@@ -322,5 +326,7 @@ pub(super) fn decode(text: &str, bytes: &[u8]) -> Result<(Key, Value), String> {
     Ok((Key::new(resource, namespace, name), object))
 }
 
+#[cfg(test)]
+pub(super) mod faulty;
 #[cfg(test)]
 mod tests;

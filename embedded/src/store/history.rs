@@ -68,7 +68,7 @@ impl Change {
 }
 
 /// About how many bytes a value takes in memory.
-fn weight(value: &Value) -> usize {
+pub(super) fn weight(value: &Value) -> usize {
     const NODE: usize = size_of::<Value>();
     NODE + match value {
         Value::String(text) => text.len(),

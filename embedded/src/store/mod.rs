@@ -1,8 +1,10 @@
-//! Where objects live. A write is one transaction: check, number, persist, publish, in that order, one at a time.
+//! Where objects live. A write is one transaction: check, number, persist, publish, in that order. Those that wait at the same
+//! time share one commit of the file.
 //!
 //! All objects are held in memory and answered from there; a file store persists each change before it is published,
 //! so nothing is ever answered that a crash could take back.
 
+mod commit;
 mod disk;
 mod file;
 mod history;
@@ -17,13 +19,17 @@ use std::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-use self::file::{File, Record};
 pub use self::inspect::{BadRecord, Inspection, discard, inspect};
+use self::{
+    commit::Queue,
+    file::{File, Record},
+};
 pub(crate) use self::{
+    commit::View,
     history::{Change, Gone, Verb},
     state::{Key, State},
 };
-use crate::{meta, service::StatusError};
+use crate::service::StatusError;
 
 /// Changes that a watch may lag behind before it is told to list again.
 const WINDOW: usize = 10_000;
@@ -33,8 +39,10 @@ const WINDOW_BYTES: usize = 32 << 20;
 /// Where the server keeps its objects.
 #[derive(Debug)]
 pub struct Store {
-    /// Held for the whole of a write, so that writes are ordered.
+    /// Held for the whole of a commit, so that writes are ordered.
     writer: Mutex<Option<File>>,
+    /// Writes that wait for the next commit. Held for a moment, also under the writer's lock.
+    queue: Mutex<Queue>,
     /// Held for writing only while a change is published: a sync of the disk never delays a reader.
     state: RwLock<State>,
     /// The newest version, for those who wait for the next.
@@ -178,6 +186,7 @@ impl Store {
             health: watch::Sender::new(health),
             durable: file.is_some(),
             writer: Mutex::new(file),
+            queue: Mutex::default(),
             state: RwLock::new(state),
             newest,
         }
@@ -192,22 +201,6 @@ impl Store {
     /// Tells of each new version.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
-    }
-
-    /// Runs one write. `decide` sees the newest state, and nothing changes between its look and the publication.
-    ///
-    /// The work goes on when the caller is dropped: a write is either persisted and published, or neither.
-    pub(crate) async fn write<F>(self: &Arc<Self>, key: Key, decide: F) -> Result<Arc<Value>, StatusError>
-    where
-        F: FnOnce(&State) -> Result<Write, StatusError> + Send + 'static,
-    {
-        if !self.durable {
-            return self.write_now(&key, decide);
-        }
-        let store = self.clone();
-        tokio::task::spawn_blocking(move || store.write_now(&key, decide))
-            .await
-            .map_err(|error| StatusError::internal(format!("the write ended early: {error}")))?
     }
 
     /// How the store takes writes, now and later.
@@ -229,53 +222,11 @@ impl Store {
         }
     }
 
-    /// [`Store::write`], on this thread.
-    pub(crate) fn write_now<F>(&self, key: &Key, decide: F) -> Result<Arc<Value>, StatusError>
-    where
-        F: FnOnce(&State) -> Result<Write, StatusError>,
-    {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = &mut *writer {
-            self.recover(file)?;
-        }
-        let (decision, revision, exists) = {
-            let state = self.read();
-            (decide(&state)?, state.revision() + 1, state.get(key).is_some())
-        };
-        let (verb, mut object) = match decision {
-            Write::Keep(object) => return Ok(object),
-            Write::Put(object) => (Verb::Put, object),
-            Write::Remove(object) => (Verb::Remove, object),
-        };
-        meta::set(&mut object, "resourceVersion", revision.to_string().into());
-        let record = Record {
-            key: key.clone(),
-            verb,
-            object: Arc::new(object),
-            revision,
-        };
-        if let Some(file) = &mut *writer {
-            if !exists && file.health() == StorageHealth::OnReserve && !is_vital(key) {
-                return Err(StatusError::no_space(&key.resource));
-            }
-            let outcome = file.persist(&record);
-            self.report(file);
-            outcome.map_err(|error| refused(&error))?;
-        }
-        let object = record.object.clone();
-        // Under the writer's lock: versions are announced in order.
-        self.publish(record);
-        drop(writer);
-        Ok(object)
-    }
-
-    /// Opens the file again if it has to be, and shows the write that turns out to be in it.
+    /// Opens the file again if it has to be, and shows the writes that turn out to be in it.
     fn recover(&self, file: &mut File) -> Result<(), StatusError> {
         let outcome = file.recover();
         self.report(file);
-        if let Some(record) = outcome.map_err(|error| refused(&error))? {
-            self.publish(record);
-        }
+        self.publish(outcome.map_err(|error| refused(&error))?);
         Ok(())
     }
 
@@ -288,24 +239,17 @@ impl Store {
         });
     }
 
-    fn publish(&self, record: Record) {
-        let Record {
-            key,
-            verb,
-            object,
-            revision,
-        } = record;
-        self.state
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .publish(key, verb, object, revision);
-        self.newest.send_replace(revision);
+    fn publish(&self, records: Vec<Record>) {
+        let Some(newest) = records.last().map(|record| record.revision) else {
+            return;
+        };
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        for record in records {
+            state.publish(record.key, record.verb, record.object, record.revision);
+        }
+        drop(state);
+        self.newest.send_replace(newest);
     }
-}
-
-/// What an apply in flight has to store: its state, what is left of it, and its lock.
-fn is_vital(key: &Key) -> bool {
-    matches!(key.resource.as_str(), "secrets" | "leases.coordination.k8s.io")
 }
 
 fn refused(error: &StoreError) -> StatusError {

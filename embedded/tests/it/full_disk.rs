@@ -2,6 +2,7 @@
 
 use std::{path::Path, process::Stdio, time::Duration};
 
+use futures::StreamExt;
 use serde_json::{Value, json};
 use sluice_embedded::{StorageHealth, Store};
 use tokio::process::Command;
@@ -69,9 +70,14 @@ async fn inside(disk: &Path) {
     let filler = disk.join("filler");
     drop(std::fs::write(&filler, vec![1_u8; 64 << 20]).unwrap_err());
     let (mut stored, mut refused) = (vec!["first".to_owned()], Vec::new());
-    for number in 0..60 {
-        let name = format!("s{number}");
-        let answer = call(&client, "POST", SECRETS, Some(&secret(&name))).await;
+    // Several at a time: they share commits, and those that fail must not take with them what was answered.
+    let mut answers = futures::stream::iter(0..60)
+        .map(|number| {
+            let (client, name) = (client.clone(), format!("s{number}"));
+            async move { (call(&client, "POST", SECRETS, Some(&secret(&name))).await, name) }
+        })
+        .buffer_unordered(6);
+    while let Some((answer, name)) = answers.next().await {
         if answer.code == 201 {
             stored.push(name);
         } else {
@@ -79,6 +85,7 @@ async fn inside(disk: &Path) {
             refused.push(name);
         }
     }
+    drop(answers);
     assert!(stored.len() > 10, "the reserve took {}", stored.len());
     assert!(!refused.is_empty(), "the disk is full at last");
     assert_ne!(*health.borrow(), StorageHealth::Writable);

@@ -11,5 +11,6 @@ mod kubectl;
 mod reply;
 mod restart;
 mod socket;
+mod speed;
 mod terraform;
 mod watch;

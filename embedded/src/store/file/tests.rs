@@ -1,79 +1,16 @@
 //! What the file survives: errors of the disk, damage, other hands.
 
 use std::{
-    fs, io,
+    fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::Ordering,
 };
 
-use redb::StorageBackend;
 use serde_json::json;
 
+use super::faulty::faulty;
 use super::*;
 use crate::store::{Write, inspect};
-
-/// A file whose writes or syncs fail while a switch is on.
-#[derive(Debug)]
-struct FaultyFile {
-    file: FileBackend,
-    faults: Arc<Faults>,
-}
-
-/// The switches.
-#[derive(Debug, Default)]
-struct Faults {
-    write: AtomicBool,
-    sync: AtomicBool,
-}
-
-fn full_if(switch: &AtomicBool) -> io::Result<()> {
-    if switch.load(Ordering::SeqCst) {
-        Err(io::ErrorKind::StorageFull.into())
-    } else {
-        Ok(())
-    }
-}
-
-impl StorageBackend for FaultyFile {
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        full_if(&self.faults.write)?;
-        self.file.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data()?;
-        full_if(&self.faults.sync)
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        full_if(&self.faults.write)?;
-        self.file.write(offset, data)
-    }
-
-    fn close(&self) -> io::Result<()> {
-        self.file.close()
-    }
-}
-
-fn faulty(path: &Path) -> (File, Arc<Faults>) {
-    create(path).unwrap();
-    let faults = Arc::new(Faults::default());
-    let (at, switches) = (path.to_owned(), faults.clone());
-    let open: Open = Box::new(move |checked| {
-        let file = FileBackend::new(disk::open_private(&at)?).unwrap();
-        let faults = switches.clone();
-        open_backend(&at, FaultyFile { file, faults }, checked)
-    });
-    (File::open_with(path, open).unwrap().0, faults)
-}
 
 fn record(name: &str, revision: u64) -> Record {
     Record {
@@ -93,7 +30,7 @@ fn names(path: &Path) -> Vec<String> {
 }
 
 /// The next attempt, as after a pause.
-fn recover_now(file: &mut File) -> Result<Option<Record>, StoreError> {
+fn recover_now(file: &mut File) -> Result<Vec<Record>, StoreError> {
     file.reopen()
 }
 
@@ -101,21 +38,21 @@ fn recover_now(file: &mut File) -> Result<Option<Record>, StoreError> {
 fn a_full_disk_is_survived_without_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("objects.redb");
-    let (mut file, faults) = faulty(&path);
-    file.persist(&record("a", 2)).unwrap();
+    let (mut file, _, faults) = faulty(&path);
+    file.persist(&[record("a", 2)]).unwrap();
     assert_eq!(file.health(), StorageHealth::Writable);
     faults.write.store(true, Ordering::SeqCst);
-    file.persist(&record("b", 3)).unwrap_err();
+    file.persist(&[record("b", 3)]).unwrap_err();
     assert!(matches!(file.health(), StorageHealth::Failing(_)));
     assert!(!file.reserve.is_held(), "the reserve is tried");
     assert!(file.recover().is_err(), "not tried again at once");
     faults.write.store(false, Ordering::SeqCst);
     assert!(
-        recover_now(&mut file).unwrap().is_none(),
+        recover_now(&mut file).unwrap().is_empty(),
         "what failed is not in the file"
     );
     assert_eq!(file.health(), StorageHealth::OnReserve);
-    file.persist(&record("c", 3)).unwrap();
+    file.persist(&[record("c", 3)]).unwrap();
     file.restore_reserve();
     assert_eq!(file.health(), StorageHealth::Writable);
     drop(file);
@@ -126,15 +63,40 @@ fn a_full_disk_is_survived_without_a_restart() {
 fn a_write_whose_sync_fails_is_settled_by_what_the_file_holds() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("objects.redb");
-    let (mut file, faults) = faulty(&path);
+    let (mut file, _, faults) = faulty(&path);
     faults.sync.store(true, Ordering::SeqCst);
-    let outcome = file.persist(&record("a", 2));
+    let outcome = file.persist(&[record("a", 2)]);
     faults.sync.store(false, Ordering::SeqCst);
-    let known = outcome.is_ok() || recover_now(&mut file).unwrap().is_some();
-    file.persist(&record("b", if known { 3 } else { 2 })).unwrap();
+    let known = outcome.is_ok() || !recover_now(&mut file).unwrap().is_empty();
+    file.persist(&[record("b", if known { 3 } else { 2 })]).unwrap();
     drop(file);
     let expected: &[&str] = if known { &["a", "b"] } else { &["b"] };
     assert_eq!(names(&path), expected);
+}
+
+#[test]
+fn a_crash_between_any_two_writes_leaves_whole_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, images) = (dir.path().join("objects.redb"), dir.path().join("images"));
+    let (mut file, _, faults) = faulty(&path);
+    file.persist(&[record("a", 2)]).unwrap();
+    fs::create_dir(&images).unwrap();
+    *faults.images.lock().unwrap() = Some(images.clone());
+    file.persist(&[record("b", 3), record("c", 4), record("d", 5)])
+        .unwrap();
+    *faults.images.lock().unwrap() = None;
+    let mut met = BTreeMap::new();
+    for image in fs::read_dir(&images).unwrap() {
+        let image = image.unwrap().path();
+        let (file, state) = File::open(&image).unwrap();
+        let found = state.list("secrets", "default");
+        assert_eq!(state.revision(), 1 + found.len() as u64, "{}", image.display());
+        drop(file);
+        *met.entry(names(&image).join("")).or_insert(0) += 1;
+        fs::remove_file(disk::beside(&image, "reserve")).unwrap();
+    }
+    let met: Vec<_> = met.keys().map(String::as_str).collect();
+    assert_eq!(met, ["a", "abcd"], "nothing of the commit, or all of it");
 }
 
 #[test]
@@ -189,7 +151,7 @@ fn filled(path: &Path) {
     for (name, revision) in [("a", 2), ("b", 3), ("c", 4)] {
         let mut record = record(name, revision);
         record.object = Arc::new(json!({"metadata": {"name": name}, "data": {"x": name.repeat(20_000)}}));
-        file.persist(&record).unwrap();
+        file.persist(&[record]).unwrap();
     }
 }
 
