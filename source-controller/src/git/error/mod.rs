@@ -2,6 +2,7 @@
 
 mod protocol;
 mod read;
+mod ssh;
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use sluice_runtime::failure::{Class, Failure};
 use super::address::AddressError;
 use super::credentials::CredentialsError;
 use super::protocol::advertisement::AdvertisementError;
-use super::ssh::{IdentityError, KnownHostsError, Refusal};
 use sluice_runtime::semver::ConstraintError;
 
 pub(super) use protocol::ProtocolError;
 pub use read::ReadError;
+pub use ssh::{AuthMethodError, HandshakeError};
 
 /// Why a commit could not be found out or fetched. Messages name host, ref and limit, and never a secret.
 #[derive(Debug, thiserror::Error)]
@@ -337,65 +338,6 @@ impl Failure for CredentialsError {
             | Self::NotText(_) => "AuthenticationFailed",
         }
     }
-}
-
-/// What of a Secret cannot be used for ssh.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AuthMethodError {
-    /// The private key.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// The known hosts.
-    #[error(transparent)]
-    KnownHosts(#[from] KnownHostsError),
-    /// A proxy that does not carry ssh.
-    #[error("ssh goes through socks5 proxies only, and {0} is none")]
-    Proxy(String),
-}
-
-/// Why an ssh connection was given up before any command.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HandshakeError {
-    /// The host is not the one it should be.
-    #[error(transparent)]
-    HostKey(#[from] Refusal),
-    /// The host has no key of a type that may be shown.
-    #[error(
-        "no common algorithm for host key; the host has: {theirs}; offered: {ours}; known_hosts expects {expected}"
-    )]
-    HostKeyAlgorithm {
-        /// What the host has.
-        theirs: String,
-        /// What it was offered.
-        ours: String,
-        /// What the known hosts have for it.
-        expected: String,
-    },
-    /// Nothing that both sides understand.
-    #[error("no common algorithm for {kind}; the host has: {theirs}; offered: {ours}")]
-    Algorithm {
-        /// What for.
-        kind: &'static str,
-        /// What the host has.
-        theirs: String,
-        /// What it was offered.
-        ours: String,
-    },
-    /// The key is not authorized.
-    #[error(
-        "ssh: unable to authenticate as '{user}', attempted methods [publickey] with {key}; the host accepts: {methods}"
-    )]
-    Unauthorized {
-        /// The user at the server.
-        user: String,
-        /// Type and fingerprint of the key.
-        key: String,
-        /// Methods with which one may go on.
-        methods: String,
-    },
-    /// The other side breaks the protocol.
-    #[error("ssh: {0}")]
-    Protocol(String),
 }
 
 /// The beginning of a server's error page, if it had one to show.
