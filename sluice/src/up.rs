@@ -255,7 +255,8 @@ async fn start_sources(
         "--health-addr=0".into(),
     ];
     // Variables that steer a controller on a cluster do not steer this one.
-    let options: sluice_source_controller::Options = args::parse(flags, |_| None)?;
+    let mut options: sluice_source_controller::Options = args::parse(flags, |_| None)?;
+    options.storage.artifact_token = Some(place.artifact_token(&Generator::from_system())?.into());
     let running = sluice_source_controller::run(options, client.clone(), stop.clone()).await?;
     place.keep_port(ARTIFACTS, running.artifacts.port())?;
     Ok(running)

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_runtime::args::{Common, duration};
+use sluice_runtime::redact::Secret;
 
 use crate::archive::Algorithm;
 use crate::git::ssh::{Algorithms, HostKeyAlgorithm, KeyExchange};
@@ -62,6 +63,14 @@ pub struct StorageOptions {
     /// Address of the file server as consumers reach it; empty: derived from --storage-addr.
     #[arg(long, env = "STORAGE_ADV_ADDR", default_value = "")]
     pub storage_adv_addr: String,
+    /// Names besides the advertised one under which the file server answers, comma-separated; `*`: any. Empty: any, except
+    /// that a server on loopback answers only for loopback names and the advertised one.
+    #[arg(long, value_delimiter = ',')]
+    pub storage_allowed_hosts: Vec<String>,
+    /// What the URLs of artifacts carry, so that only readers of the API can fetch them. It is no flag: all users of a
+    /// machine can read the arguments of its programs.
+    #[arg(skip)]
+    pub artifact_token: Option<Secret<String>>,
     /// Name of this machine, advertised if the file server binds 0.0.0.0.
     #[arg(long, env = "HOSTNAME", default_value = "", hide = true)]
     pub hostname: String,

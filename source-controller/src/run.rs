@@ -29,7 +29,7 @@ use crate::identity::{Environment, TokenSettings, Tokens};
 use crate::options::{Gate, Options, StorageOptions};
 use crate::reconcile::{Bounds, Context, GitRepositories, Memory, Network, Places, watch};
 use crate::server;
-use crate::storage::{AddressError, LocalDirectory, Retention, StorageError, is_full};
+use crate::storage::{AddressError, AdvertisedAddress, LocalDirectory, Retention, StorageError, is_full};
 use crate::sweep::Sweep;
 
 use listeners::{Around, Artifacts};
@@ -163,10 +163,10 @@ pub async fn run_with(
     let turn = turn(&options, &client, &shared, &metrics, &stop).await?;
     let listener = Artifacts::open(&options.storage).await?;
     let artifacts = listener.address()?;
-    let storage = LocalDirectory::open(
-        &options.storage.storage_path,
-        listener.advertised(&options.storage)?,
-    )?;
+    let advertised = listener.advertised(&options.storage)?;
+    let admission = listener.admission(&options.storage, &advertised)?;
+    let advertised = AdvertisedAddress::new(advertised, options.storage.artifact_token.clone());
+    let storage = LocalDirectory::open(&options.storage.storage_path, advertised)?;
     let disk = Disk {
         storage,
         mirrors: Arc::new(mirrors(&options.storage, options.git.room())?),
@@ -180,7 +180,7 @@ pub async fn run_with(
         storage: disk.storage.clone(),
         mirrors: disk.mirrors,
     };
-    tasks.spawn(server::serve(listener.0, disk.storage, stop.clone()));
+    tasks.spawn(server::serve(listener.0, disk.storage, admission, stop.clone()));
     tasks.spawn(sweep.run(stop.clone()));
     let (done, lost) = (Token::new(), Token::new());
     tasks.spawn(keep(turn, done.clone(), lost.clone()));

@@ -1,5 +1,6 @@
 //! Where `sluice up` keeps things: the state directory, or a temporary one that goes with the program.
 
+use sluice_runtime::random::Random;
 use std::{
     fs::{self, File},
     io,
@@ -124,6 +125,26 @@ impl Place {
     pub(super) fn keep_port(&self, what: &str, port: u16) -> Result<(), PlaceError> {
         let file = self.port_file(what);
         fs::write(&file, port.to_string()).map_err(unusable(&file))
+    }
+
+    /// What the URLs of artifacts carry, so that other users of the machine cannot fetch them: 32 hexadecimal digits. It is
+    /// that of the last life of this state, for runs that outlive a program that was killed, or a new one.
+    pub(super) fn artifact_token(&self, random: &dyn Random) -> Result<String, PlaceError> {
+        let path = self.root.join("artifacts.token");
+        let held = fs::read_to_string(&path).unwrap_or_default();
+        if held.len() == 32 && held.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Ok(held);
+        }
+        let token = format!("{:016x}{:016x}", random.bits(), random.bits());
+        let file = fs::OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&path);
+        file.and_then(|mut file| io::Write::write_all(&mut file, token.as_bytes()))
+            .map_err(unusable(&path))?;
+        Ok(token)
     }
 
     fn port_file(&self, what: &str) -> PathBuf {
@@ -282,6 +303,21 @@ mod tests {
         drop(taken);
         assert_eq!(place.port("api"), port);
         assert_eq!(place.port("artifacts"), 0);
+    }
+
+    #[test]
+    fn the_token_of_artifacts_is_kept_and_is_drawn_again_where_it_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::open(Some(dir.path())).unwrap();
+        let random = sluice_runtime::random::Generator::seeded(1);
+        let token = place.artifact_token(&random).unwrap();
+        assert_eq!(token.len(), 32);
+        let file = dir.path().join("artifacts.token");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(place.artifact_token(&random).unwrap(), token);
+        fs::write(&file, "half").unwrap();
+        let next = place.artifact_token(&random).unwrap();
+        assert!(next.len() == 32 && next != token, "{next}");
     }
 
     #[test]

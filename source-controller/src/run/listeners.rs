@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{StartError, hostname};
 use crate::options::StorageOptions;
+use crate::server::Admission;
 use crate::storage::{AddressError, advertised};
 
 /// Metrics and probes: served by every instance, leading or not.
@@ -73,6 +74,20 @@ impl Artifacts {
             None => options.storage_addr.clone(),
         };
         Ok(advertised(&options.storage_adv_addr, &bind, &hostname(options))?)
+    }
+
+    /// Which requests the file server answers.
+    pub(super) fn admission(
+        &self,
+        options: &StorageOptions,
+        advertised: &str,
+    ) -> Result<Admission, StartError> {
+        Ok(Admission::new(
+            self.address()?,
+            advertised,
+            &options.storage_allowed_hosts,
+            options.artifact_token.clone(),
+        ))
     }
 }
 

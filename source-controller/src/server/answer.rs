@@ -15,6 +15,7 @@ use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use jiff::Timestamp;
 use sluice_runtime::serve::Place;
 
+use super::admission::Admission;
 use super::condition::{self, Facts, Part};
 use super::downloads::{Download, Downloads};
 use super::file;
@@ -25,6 +26,7 @@ type Body = UnsyncBoxBody<Bytes, io::Error>;
 /// What is served, and to how many at once.
 pub(super) struct Files {
     pub(super) storage: LocalDirectory,
+    pub(super) admission: Admission,
     pub(super) downloads: Downloads,
 }
 
@@ -47,7 +49,14 @@ impl Files {
             // Probes of deployments ask for it. It lists nothing.
             return plain(StatusCode::OK, "");
         }
-        let Some(path) = file::requested(request.uri().path()) else {
+        if !self.admission.knows_host(request) {
+            return plain(
+                StatusCode::MISDIRECTED_REQUEST,
+                "421 this server is not known by the requested name; --storage-allowed-hosts names more\n",
+            );
+        }
+        let path = file::requested(request.uri().path());
+        let Some(path) = path.filter(|_| self.admission.knows_token(request)) else {
             return not_found();
         };
         let Some(mut download) = self.downloads.begin(client).await else {

@@ -1,11 +1,13 @@
 //! The file server: what consumers fetch artifacts from. Plain HTTP/1.1, no authentication, read only.
 //!
 //! It serves the published artifacts of a [`LocalDirectory`] and nothing else: no lock, no unfinished file, no link, no
-//! listing. A file is never changed in place, so an open one can be streamed whatever happens to its name.
+//! listing. A file is never changed in place, so an open one can be streamed whatever happens to its name. On loopback it
+//! answers only requests that name it (`admission.rs`).
 //!
 //! Clients that do not read cost nobody else: what they ask for ends when they stand still, one address has a share of
 //! the downloads only, and connections are accepted beyond the downloads, so that probes are always answered.
 
+mod admission;
 mod answer;
 mod condition;
 mod downloads;
@@ -26,6 +28,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
 use crate::storage::LocalDirectory;
+pub(crate) use admission::Admission;
 use answer::Files;
 use downloads::Downloads;
 use stall::StallLimit;
@@ -43,13 +46,20 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `stop`, then lets running answers end, for five seconds at most.
-pub async fn serve(listener: TcpListener, storage: LocalDirectory, stop: Token) {
-    serve_within(listener, storage, stop, STALL_LIMIT).await;
+pub(crate) async fn serve(listener: TcpListener, storage: LocalDirectory, admission: Admission, stop: Token) {
+    serve_within(listener, storage, admission, stop, STALL_LIMIT).await;
 }
 
-async fn serve_within(listener: TcpListener, storage: LocalDirectory, stop: Token, stall: Duration) {
+async fn serve_within(
+    listener: TcpListener,
+    storage: LocalDirectory,
+    admission: Admission,
+    stop: Token,
+    stall: Duration,
+) {
     let files = Arc::new(Files {
         storage,
+        admission,
         downloads: Downloads::new(),
     });
     let places = Connections::new(CONNECTIONS);

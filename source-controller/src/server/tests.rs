@@ -8,9 +8,9 @@ use sluice_runtime::shutdown::Token;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{downloads, serve_within};
+use super::{Admission, downloads, serve_within};
 use crate::archive::{Algorithm, Hasher};
-use crate::storage::{LocalDirectory, ObjectDirectory, Storage};
+use crate::storage::{AdvertisedAddress, LocalDirectory, ObjectDirectory, Storage};
 
 const COMMIT: &str = "b8e362c206e3d0cbb7ed22ced771a0056455a2fb";
 const LIMIT: Duration = Duration::from_secs(20);
@@ -30,6 +30,15 @@ impl Served {
 
     /// With another limit for clients that read nothing.
     async fn within(content: &[u8], stall: Duration) -> Self {
+        Self::for_some(content, stall, |_| Admission::default()).await
+    }
+
+    /// With a choice of who is answered, made for the address of the server.
+    async fn for_some(
+        content: &[u8],
+        stall: Duration,
+        admission: impl FnOnce(std::net::SocketAddr) -> Admission,
+    ) -> Self {
         let root = tempfile::tempdir().unwrap();
         let storage = LocalDirectory::open(root.path(), "sc").unwrap();
         let path = ObjectDirectory::git_repository("ns", "n")
@@ -43,7 +52,13 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = Token::new();
-        let running = tokio::spawn(serve_within(listener, storage, stop.clone(), stall));
+        let running = tokio::spawn(serve_within(
+            listener,
+            storage,
+            admission(address),
+            stop.clone(),
+            stall,
+        ));
         Self {
             root,
             address,
@@ -55,10 +70,14 @@ impl Served {
 
     /// Sends a request and reads the answer to its end: head and body.
     async fn ask(&self, method: &str, path: &str, headers: &str) -> (String, Vec<u8>) {
+        self.ask_as("sc", method, path, headers).await
+    }
+
+    async fn ask_as(&self, host: &str, method: &str, path: &str, headers: &str) -> (String, Vec<u8>) {
         let exchange = async {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
             let request =
-                format!("{method} {path} HTTP/1.1\r\nhost: sc\r\nconnection: close\r\n{headers}\r\n");
+                format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{headers}\r\n");
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut answer = Vec::new();
             stream.read_to_end(&mut answer).await.unwrap();
@@ -169,6 +188,58 @@ async fn nothing_but_artifacts_is_served() {
     let (head, body) = served.ask("GET", "/missing", "").await;
     assert!(head.contains("content-type: text/plain"), "{head}");
     assert_eq!(body, b"404 page not found\n");
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_gets_no_artifact_from_a_server_on_loopback() {
+    let admission = |address| Admission::new(address, &address.to_string(), &[], None);
+    let served = Served::for_some(b"content", LIMIT, admission).await;
+    let of =
+        |(head, body): (String, Vec<u8>)| (head.split(' ').nth(1).unwrap().parse::<u16>().unwrap(), body);
+    for host in [served.address.to_string(), "localhost".to_owned()] {
+        let answer = of(served.ask_as(&host, "GET", &artifact(), "").await);
+        assert_eq!(answer, (200, b"content".to_vec()), "{host}");
+    }
+    let rebound = format!("attacker.example:{}", served.address.port());
+    let (status, body) = of(served.ask_as(&rebound, "GET", &artifact(), "").await);
+    assert_eq!(status, 421);
+    assert!(
+        String::from_utf8(body)
+            .unwrap()
+            .contains("--storage-allowed-hosts")
+    );
+    assert_eq!(
+        of(served.ask_as(&rebound, "HEAD", "/", "").await).0,
+        200,
+        "a probe"
+    );
+}
+
+#[tokio::test]
+async fn without_its_token_an_artifact_is_not_there() {
+    let token = sluice_runtime::redact::Secret::new("0a1b2c".to_owned());
+    let admission = |address| Admission::new(address, "127.0.0.1", &[], Some(token.clone()));
+    let served = Served::for_some(b"content", LIMIT, admission).await;
+    let address = AdvertisedAddress::new(served.address.to_string(), Some(token.clone()));
+    let storage = LocalDirectory::open(served.root.path(), address).unwrap();
+    let path = ObjectDirectory::git_repository("ns", "n")
+        .unwrap()
+        .artifact(COMMIT)
+        .unwrap();
+    let url = storage.url(&path);
+    let (_, known) = url.split_once(&served.address.to_string()).unwrap();
+    let status = async |path: &str| {
+        let (head, _) = served.ask_as("localhost", "GET", path, "").await;
+        head.split(' ').nth(1).unwrap().parse::<u16>().unwrap()
+    };
+    assert_eq!(status(known).await, 200);
+    for path in [
+        artifact(),
+        format!("{}?token=", artifact()),
+        known.replace("0a1b2c", "0a1b2d"),
+    ] {
+        assert_eq!(status(&path).await, 404, "{path}");
+    }
 }
 
 #[tokio::test]

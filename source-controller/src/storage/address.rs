@@ -1,5 +1,7 @@
 //! The address under which consumers reach the file server.
 
+use sluice_runtime::redact::Secret;
+
 use super::ArtifactPath;
 
 /// An address that cannot be advertised.
@@ -29,14 +31,44 @@ pub fn advertised(adv_addr: &str, bind: &str, hostname: &str) -> Result<String, 
     })
 }
 
-/// `http://<address>/<path>`; an address that already has a scheme is used as it is.
-pub(super) fn url(address: &str, path: &ArtifactPath) -> String {
-    let scheme = if address.starts_with("http://") || address.starts_with("https://") {
-        ""
-    } else {
-        "http://"
-    };
-    format!("{scheme}{}/{path}", address.trim_end_matches('/'))
+/// The parameter of an artifact's URL that holds the token. Messages mask the values of parameters.
+pub(crate) const TOKEN_PARAMETER: &str = "token";
+
+/// Where consumers fetch artifacts, and what their URLs carry.
+#[derive(Clone, Debug)]
+pub struct AdvertisedAddress {
+    address: String,
+    token: Option<Secret<String>>,
+}
+
+impl AdvertisedAddress {
+    /// The address, `host[:port]` or with a scheme; and the token that the URL of each artifact carries, if any.
+    #[must_use]
+    pub const fn new(address: String, token: Option<Secret<String>>) -> Self {
+        Self { address, token }
+    }
+
+    /// `http://<address>/<path>`, with the token if there is one; an address that already has a scheme is used as it is.
+    pub(super) fn url(&self, path: &ArtifactPath) -> String {
+        let address = self.address.trim_end_matches('/');
+        let has_scheme = address.starts_with("http://") || address.starts_with("https://");
+        let scheme = if has_scheme { "" } else { "http://" };
+        let token = self.token.as_ref().map(Secret::expose);
+        let query = token.map(|token| format!("?{TOKEN_PARAMETER}={token}"));
+        format!("{scheme}{address}/{path}{}", query.unwrap_or_default())
+    }
+}
+
+impl From<String> for AdvertisedAddress {
+    fn from(address: String) -> Self {
+        Self::new(address, None)
+    }
+}
+
+impl From<&str> for AdvertisedAddress {
+    fn from(address: &str) -> Self {
+        Self::new(address.to_owned(), None)
+    }
 }
 
 #[cfg(test)]
@@ -78,7 +110,10 @@ mod tests {
             ("https://host/", "https://host/gitrepository/ns/n/ab.tar.gz"),
             ("http://host:1", "http://host:1/gitrepository/ns/n/ab.tar.gz"),
         ] {
-            assert_eq!(url(address, &path), wanted);
+            assert_eq!(AdvertisedAddress::from(address).url(&path), wanted);
         }
+        let wanted = "http://host:1/gitrepository/ns/n/ab.tar.gz?token=0a";
+        let with_token = AdvertisedAddress::new("host:1".into(), Some("0a".to_owned().into()));
+        assert_eq!(with_token.url(&path), wanted);
     }
 }

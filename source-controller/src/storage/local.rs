@@ -11,11 +11,12 @@ use jiff::Timestamp;
 use rustix::fs::OFlags;
 use sluice_api::digest::Digest;
 
+use super::address::AdvertisedAddress;
 use super::draft::LocalDraft;
 use super::path::KIND;
 use super::step::reached;
 use super::verify::Memory;
-use super::{ArtifactPath, Draft, ObjectDirectory, Storage, StorageError, Verdict, address, open_below};
+use super::{ArtifactPath, Draft, ObjectDirectory, Storage, StorageError, Verdict, open_below};
 use crate::archive::{Algorithm, Hasher};
 
 const DIRECTORY_MODE: u32 = 0o700;
@@ -26,7 +27,7 @@ const LOCK_SUFFIX: &str = ".lock";
 #[derive(Clone, Debug)]
 pub struct LocalDirectory {
     root: PathBuf,
-    address: String,
+    address: AdvertisedAddress,
     memory: Arc<Memory>,
 }
 
@@ -41,7 +42,10 @@ impl LocalDirectory {
     ///
     /// # Errors
     /// `root` does not exist or is no directory.
-    pub fn open(root: impl Into<PathBuf>, address: impl Into<String>) -> Result<Self, StorageError> {
+    pub fn open(
+        root: impl Into<PathBuf>,
+        address: impl Into<AdvertisedAddress>,
+    ) -> Result<Self, StorageError> {
         let root = root.into();
         let found = fs::metadata(&root).and_then(|found| {
             if found.is_dir() {
@@ -345,7 +349,7 @@ impl Storage for LocalDirectory {
     }
 
     fn url(&self, path: &ArtifactPath) -> String {
-        address::url(&self.address, path)
+        self.address.url(path)
     }
 }
 

@@ -19,7 +19,8 @@ use jiff::Timestamp;
 use sluice_api::digest::Digest;
 use sluice_runtime::failure::{Class, Failure};
 
-pub use address::{AddressError, advertised};
+pub(crate) use address::TOKEN_PARAMETER;
+pub use address::{AddressError, AdvertisedAddress, advertised};
 pub use local::LocalDirectory;
 pub(crate) use open::open_below;
 pub use path::{ArtifactPath, ObjectDirectory, UnsafePart};
