@@ -49,11 +49,12 @@ impl<'a> View<'a> {
 }
 
 type Outcome = Result<Arc<Value>, StatusError>;
+type Decide<'a> = Box<dyn FnOnce(&View<'_>) -> Result<Write, StatusError> + Send + 'a>;
 
 /// A write that waits for a commit.
 pub(super) struct Transaction<'a> {
     key: Key,
-    decide: Box<dyn FnOnce(&View<'_>) -> Result<Write, StatusError> + Send + 'a>,
+    decide: Decide<'a>,
     answer: oneshot::Sender<Outcome>,
 }
 

@@ -25,7 +25,7 @@ impl World {
         Self { dir, store, faults }
     }
 
-    fn send(&self, name: &'static str, decide: Decide) -> JoinHandle<Outcome> {
+    fn send(&self, name: &'static str, decide: Decide<'static>) -> JoinHandle<Outcome> {
         let store = self.store.clone();
         tokio::spawn(async move { store.write(key(name), decide).await })
     }
@@ -42,7 +42,7 @@ impl World {
     /// Closes the gate and sends one write, which gets as far as that, and others that queue behind it in this order.
     async fn behind<const N: usize>(
         &self,
-        writes: [(&'static str, Decide); N],
+        writes: [(&'static str, Decide<'static>); N],
     ) -> (JoinHandle<Outcome>, Vec<JoinHandle<Outcome>>) {
         self.faults.gate.close();
         let before = self.syncs();
@@ -96,10 +96,8 @@ async fn outcome(write: JoinHandle<Outcome>) -> Outcome {
     tokio::time::timeout(LIMIT, write).await.unwrap().unwrap()
 }
 
-type Decide = Box<dyn FnOnce(&View<'_>) -> Result<Write, StatusError> + Send>;
-
 /// A write that creates the object, or is refused where it exists.
-fn create(name: &'static str) -> Decide {
+fn create(name: &'static str) -> Decide<'static> {
     Box::new(move |view| match view.get(&key(name)) {
         Some(_) => Err(StatusError::bad_request("exists")),
         None => Ok(Write::Put(object(name))),
@@ -134,11 +132,11 @@ async fn writes_that_wait_share_a_commit_and_are_shown_after_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_sees_those_before_it_and_fails_alone() {
     let world = World::new();
-    let remove: Decide = Box::new(|view| match view.get(&key("a")) {
+    let remove: Decide<'static> = Box::new(|view| match view.get(&key("a")) {
         Some(held) => Ok(Write::Remove(Value::clone(held))),
         None => Err(StatusError::bad_request("absent")),
     });
-    let faulty: Decide = Box::new(|_| panic!("a fault of this write"));
+    let faulty: Decide<'static> = Box::new(|_| panic!("a fault of this write"));
     let (first, writes) = world
         .behind([
             ("a", create("a")),

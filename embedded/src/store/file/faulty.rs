@@ -4,7 +4,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Condvar, Mutex,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -92,7 +92,8 @@ impl StorageBackend for FaultyFile {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         full_if(&self.faults.write)?;
         self.file.write(offset, data)?;
-        if let Some(images) = &*self.faults.images.lock().unwrap() {
+        let images = self.faults.images.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(images) = &*images {
             let number = self.faults.copies.fetch_add(1, Ordering::SeqCst);
             std::fs::copy(&self.path, images.join(format!("{number}.redb")))?;
         }
