@@ -20,6 +20,9 @@ use crate::{
 /// As kube-apiserver.
 const LIMIT: usize = 3 * 1024 * 1024;
 
+/// Bytes of a body that an error quotes.
+const QUOTED: usize = 30;
+
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 
@@ -45,24 +48,56 @@ where
 
 /// A body as a value, from JSON or YAML.
 pub(super) fn value(bytes: &[u8], content_type: &str) -> Result<Value, StatusError> {
-    match media_type(content_type) {
-        "" | "application/json" => serde_json::from_slice(bytes).map_err(|error| unreadable(&error)),
-        "application/vnd.kubernetes.protobuf" => protobuf::decode(bytes).map_err(|error| match error {
-            ProtobufError::Malformed(_) => StatusError::bad_request(error.to_string()),
-            _ => StatusError::unsupported_media_type(&format!("{error}: "), &ACCEPTED),
-        }),
-        "application/yaml" => serde_yaml_ng::from_slice(bytes).map_err(|error| unreadable(&error)),
-        _ => Err(StatusError::unsupported_media_type(
-            "",
-            &["application/json", "application/yaml"],
-        )),
-    }
+    decode(bytes, content_type).map_err(|error| match error {
+        Undecodable::Text(why) => {
+            StatusError::bad_request(format!("the object provided is unrecognized: {why}"))
+        }
+        Undecodable::Refused(error) => error,
+    })
 }
 
-fn unreadable(error: &dyn std::fmt::Display) -> StatusError {
+/// A body that is no value.
+enum Undecodable {
+    /// What the parser says.
+    Text(String),
+    Refused(StatusError),
+}
+
+fn decode(bytes: &[u8], content_type: &str) -> Result<Value, Undecodable> {
+    let refused = match media_type(content_type) {
+        "" | "application/json" => return serde_json::from_slice(bytes).map_err(|error| no_json(&error)),
+        "application/yaml" => return serde_yaml_ng::from_slice(bytes).map_err(|error| no_json(&error)),
+        "application/vnd.kubernetes.protobuf" => match protobuf::decode(bytes) {
+            Ok(value) => return Ok(value),
+            Err(error @ ProtobufError::Malformed(_)) => StatusError::bad_request(error.to_string()),
+            Err(error) => StatusError::unsupported_media_type(&format!("{error}: "), &ACCEPTED),
+        },
+        _ => StatusError::unsupported_media_type("", &ACCEPTED),
+    };
+    Err(Undecodable::Refused(refused))
+}
+
+fn no_json(error: &dyn std::fmt::Display) -> Undecodable {
+    Undecodable::Text(format!("couldn't get version/kind; json parse error: {error}"))
+}
+
+/// 400 for a body that is no object of the kind; `shown` is what is quoted of it.
+fn unrecognized(resource: &Resource, why: &str, shown: &str) -> StatusError {
     StatusError::bad_request(format!(
-        "the object provided is unrecognized: couldn't get version/kind; json parse error: {error}"
+        "the object provided is unrecognized (must be of type {}): {why} ({shown})",
+        resource.kind
     ))
+}
+
+/// The beginning of a body, as kube-apiserver quotes it: as text where it looks like JSON, else in hexadecimal digits.
+fn beginning(bytes: &[u8]) -> String {
+    let front = bytes.get(..QUOTED).unwrap_or(bytes);
+    let more = if front.len() < bytes.len() { " ..." } else { "" };
+    match front {
+        [] => "<empty>".to_owned(),
+        [b'{', ..] => format!("{}{more}", String::from_utf8_lossy(front)),
+        _ => format!("{}{more}", hex::encode(front)),
+    }
 }
 
 /// Texts about the fields that a JSON body gives more than once.
@@ -85,8 +120,12 @@ pub(super) fn object(
     validation: FieldValidation,
     warnings: &Warnings,
 ) -> Result<Value, StatusError> {
-    let mut object = value(bytes, content_type)?;
-    check_kind(resource, &mut object)?;
+    let decoded = decode(bytes, content_type).map_err(|error| match error {
+        Undecodable::Text(why) => unrecognized(resource, &why, &beginning(bytes)),
+        Undecodable::Refused(error) => error,
+    });
+    let mut object = decoded?;
+    check_kind(resource, &mut object, &beginning(bytes))?;
     let refused = |why: String| {
         StatusError::bad_request(format!(
             "{kind} in version {:?} cannot be handled as a {kind}: {why}",
@@ -111,7 +150,8 @@ pub(super) fn patched(
     warnings: &Warnings,
 ) -> Result<Value, StatusError> {
     let whole = object.clone();
-    check_kind(resource, &mut object).map_err(|error| StatusError::invalid_patch(&whole, error.message()))?;
+    check_kind(resource, &mut object, &whole.to_string())
+        .map_err(|error| StatusError::invalid_patch(&whole, error.message()))?;
     let formed = admit::form(resource, &mut object);
     let dropped = formed.map_err(|why| StatusError::invalid_patch(&whole, &why))?;
     match strict_error(faults, &dropped, validation, warnings) {
@@ -142,9 +182,11 @@ fn strict_error(
     }
 }
 
-fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), StatusError> {
+/// `shown` is what an error quotes of the body.
+fn check_kind(resource: &Resource, object: &mut Value, shown: &str) -> Result<(), StatusError> {
     let Some(fields) = object.as_object_mut() else {
-        return Err(unreadable(&"json: cannot unmarshal into Go value of type struct"));
+        let why = "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct";
+        return Err(unrecognized(resource, why, shown));
     };
     let wanted = resource.api_version();
     if resource.family != Family::Custom {
@@ -159,10 +201,8 @@ fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), StatusError
     let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));
     if kind.is_empty() {
-        return Err(StatusError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{object}' ({object})",
-            resource.kind
-        )));
+        let why = format!("Object 'Kind' is missing in '{object}'");
+        return Err(unrecognized(resource, &why, shown));
     }
     if version != wanted {
         return Err(StatusError::bad_request(format!(

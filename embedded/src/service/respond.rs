@@ -164,11 +164,14 @@ pub(super) fn json(code: StatusCode, value: &Value) -> Response<ResponseBody> {
 
 /// A plain text.
 pub(super) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> {
-    response(
-        code,
-        Full::new(text.into()).boxed_unsync(),
-        "text/plain; charset=utf-8",
-    )
+    let body = Full::new(text.into()).boxed_unsync();
+    let mut response = response(code, body, "text/plain; charset=utf-8");
+    let headers = response.headers_mut();
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    response
 }
 
 fn encode(encoding: Encoding, value: &impl Serialize) -> Encoded {

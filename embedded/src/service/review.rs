@@ -6,7 +6,10 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Call, Cause, Reply, StatusError, body, negotiate::media_type};
-use crate::grant::{Asked, Grant};
+use crate::{
+    grant::{Asked, Grant},
+    meta,
+};
 
 /// Answers a review; nothing is stored.
 pub(super) fn answer(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Reply, StatusError> {
@@ -24,7 +27,9 @@ pub(super) fn answer(call: &Call, bytes: &Bytes, content_type: &str) -> Result<R
     let mut answer = json!({
         "kind": call.resource.kind, "apiVersion": call.resource.api_version(), "metadata": {},
     });
-    if call.resource.kind != "SelfSubjectReview" {
+    if call.resource.kind == "SelfSubjectReview" {
+        meta::set(&mut answer, "creationTimestamp", meta::now().into());
+    } else {
         answer["spec"] = if spec.is_null() { json!({}) } else { spec.clone() };
     }
     answer["status"] = match (call.resource.kind.as_str(), call.grant.as_deref()) {
