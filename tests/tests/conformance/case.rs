@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::known::Known;
+
 /// One conversation with a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
@@ -9,8 +11,8 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// The conversation.
     pub(crate) steps: Vec<Step>,
-    /// Why the answers are known to differ, if they are.
-    pub(crate) differs: Option<&'static str>,
+    /// In what the answers are known to differ, if they are, and why.
+    pub(crate) differs: Option<&'static Known>,
 }
 
 /// One step. In paths and bodies `{ns}` is the case's namespace, `{rv:N}` and `{uid:N}` are resourceVersion and uid in

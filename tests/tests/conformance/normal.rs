@@ -1,6 +1,6 @@
 //! Takes out of an answer what two servers cannot have in common: identities, versions, times, random names.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use serde_json::{Map, Value, json};
 
@@ -8,16 +8,41 @@ use crate::side::Answer;
 
 /// The longest value that a difference shows.
 const SHOWN: usize = 600;
+/// What stands for a value that is not there.
+pub(crate) const ABSENT: &str = "(absent)";
 
 /// The answer as one value that can be compared.
 pub(crate) fn value(answer: &Answer) -> Value {
     let mut body = answer.body.clone();
     normalise(&mut body);
-    json!({ "status": answer.status, "warnings": answer.warnings, "body": body })
+    json!({ "status": answer.status, "headers": answer.headers, "body": body })
 }
 
-/// Where two values differ: the path, then the one and the other.
-pub(crate) fn differences(path: &str, one: Option<&Value>, other: Option<&Value>) -> Vec<String> {
+/// Where two answers differ.
+#[derive(Clone, Debug)]
+pub(crate) struct Difference {
+    /// The number of the step and the way to the value.
+    pub(crate) path: String,
+    /// The real server's value; text as it is, anything else as JSON.
+    pub(crate) real: String,
+    /// The embedded API's.
+    pub(crate) embedded: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let short = |text: &str| text.chars().take(SHOWN).collect::<String>();
+        let (real, embedded) = (short(&self.real), short(&self.embedded));
+        write!(
+            f,
+            "   {}\n      real     {real}\n      embedded {embedded}",
+            self.path
+        )
+    }
+}
+
+/// Where two values differ, as deep as both have the same shape.
+pub(crate) fn differences(path: &str, one: Option<&Value>, other: Option<&Value>) -> Vec<Difference> {
     match (one, other) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
@@ -32,19 +57,19 @@ pub(crate) fn differences(path: &str, one: Option<&Value>, other: Option<&Value>
                 .collect()
         }
         _ if one == other => Vec::new(),
-        _ => {
-            let short = |value: Option<&Value>| {
-                value.map_or_else(
-                    || "(absent)".into(),
-                    |value| value.to_string().chars().take(SHOWN).collect::<String>(),
-                )
-            };
-            vec![format!(
-                "   {path}\n      real     {}\n      embedded {}",
-                short(one),
-                short(other)
-            )]
-        }
+        _ => vec![Difference {
+            path: path.to_owned(),
+            real: text(one),
+            embedded: text(other),
+        }],
+    }
+}
+
+fn text(value: Option<&Value>) -> String {
+    match value {
+        None => ABSENT.to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
     }
 }
 
@@ -159,7 +184,7 @@ fn a_difference_is_named_by_its_path() {
     let found = differences("answer", Some(&one), Some(&other));
     assert_eq!(found.len(), 2);
     assert!(
-        found[0].contains("answer.a[1].b") && found[1].contains("(absent)"),
+        found[0].path == "answer.a[1].b" && found[0].embedded == "y" && found[1].real == ABSENT,
         "{found:?}"
     );
     assert!(differences("answer", Some(&one), Some(&one)).is_empty());
@@ -175,8 +200,8 @@ fn only_what_cannot_be_equal_is_taken_out() {
     });
     let answer = Answer {
         status: 200,
-        warnings: Vec::new(),
         body,
+        ..Answer::default()
     };
     let text = value(&answer).to_string();
     for part in [

@@ -1,6 +1,6 @@
 //! One of the two servers, and the steps of a case taken on it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, io, time::Duration};
 
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
@@ -16,12 +16,53 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A server, seen through a client.
 pub(crate) struct Side(pub(crate) Client);
 
-/// What a step brought: status, warnings and body, or what was watched.
-#[derive(Clone, Debug)]
+/// What a step brought: status, headers and body, or what was watched.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    pub(crate) warnings: Vec<String>,
+    /// Values by name, of the headers that are compared.
+    pub(crate) headers: BTreeMap<String, Vec<String>>,
     pub(crate) body: Value,
+}
+
+/// Headers that are not compared: what they say has no counterpart on the other side, or depends on the way between.
+const NOT_COMPARED: [(&str, &str); 7] = [
+    (
+        "audit-id",
+        "the identity of a request in the audit log, which the embedded API has not",
+    ),
+    ("date", "the time"),
+    (
+        "content-length",
+        "the length of a body with identities and times; whole bodies are compared",
+    ),
+    (
+        "transfer-encoding",
+        "how the connection frames the body, which a client in process has not",
+    ),
+    (
+        "content-encoding",
+        "answers are compressed by size, where the connection asks for it",
+    ),
+    (
+        "x-kubernetes-pf-flowschema-uid",
+        "priority and fairness, which the embedded API has not",
+    ),
+    (
+        "x-kubernetes-pf-prioritylevel-uid",
+        "priority and fairness, which the embedded API has not",
+    ),
+];
+
+fn headers_of(headers: &http::HeaderMap) -> BTreeMap<String, Vec<String>> {
+    let mut compared: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in headers {
+        if NOT_COMPARED.iter().all(|(left_out, _)| name != left_out) {
+            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+            compared.entry(name.to_string()).or_default().push(value);
+        }
+    }
+    compared
 }
 
 impl Side {
@@ -58,9 +99,8 @@ impl Side {
                 Step::SameVersion(one, other) => {
                     let same = version(earlier, *one) == version(earlier, *other);
                     Ok(Answer {
-                        status: 0,
-                        warnings: Vec::new(),
                         body: json!({ "sameVersion": same }),
+                        ..Answer::default()
                     })
                 }
             }
@@ -88,56 +128,38 @@ impl Side {
             .send(request)
             .await
             .map_err(|error| format!("{method} {path}: {error}"))?;
-        let status = response.status().as_u16();
-        let warnings = response.headers().get_all("warning").iter();
-        let warnings = warnings
-            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-            .collect();
-        let bytes = response
-            .into_body()
-            .collect()
-            .await
-            .map_err(|error| error.to_string())?
-            .to_bytes();
-        let text = || Value::String(String::from_utf8_lossy(&bytes).trim().to_owned());
-        let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
+        let (status, headers) = (response.status().as_u16(), headers_of(response.headers()));
+        let body = body_of(response).await?;
         Ok(Answer {
             status,
-            warnings,
+            headers,
             body,
         })
     }
 
     async fn watch(&self, path: &str, events: usize) -> Result<Answer, String> {
         let request = http::Request::get(path)
-            .body(Vec::new())
+            .body(Body::empty())
             .map_err(|error| error.to_string())?;
-        match self.0.request_stream(request).await {
-            Ok(stream) => {
-                let lines = stream
-                    .lines()
-                    .map_ok(|line| serde_json::from_str(&line).unwrap_or(Value::String(line)));
-                let seen: Vec<Value> = lines
-                    .take(events)
-                    .try_collect()
-                    .await
-                    .map_err(|error| format!("{path}: {error}"))?;
-                Ok(Answer {
-                    status: 200,
-                    warnings: Vec::new(),
-                    body: Value::Array(seen),
-                })
-            }
-            Err(kube::Error::Api(refused)) => {
-                let body = serde_json::to_value(&refused).map_err(|error| error.to_string())?;
-                Ok(Answer {
-                    status: refused.code,
-                    warnings: Vec::new(),
-                    body,
-                })
-            }
-            Err(error) => Err(format!("{path}: {error}")),
-        }
+        let sent = self.0.send(request).await;
+        let response = sent.map_err(|error| format!("{path}: {error}"))?;
+        let (status, headers) = (response.status().as_u16(), headers_of(response.headers()));
+        let body = if response.status().is_success() {
+            let frames = response.into_body().into_data_stream().map_err(io::Error::other);
+            let lines = frames
+                .into_async_read()
+                .lines()
+                .map_ok(|line| serde_json::from_str(&line).unwrap_or(Value::String(line)));
+            let seen: Result<Vec<Value>, _> = lines.take(events).try_collect().await;
+            Value::Array(seen.map_err(|error| format!("{path}: {error}"))?)
+        } else {
+            body_of(response).await?
+        };
+        Ok(Answer {
+            status,
+            headers,
+            body,
+        })
     }
 
     async fn caught_up(&self, path: &str, items: usize) -> Result<Answer, String> {
@@ -160,6 +182,14 @@ impl Side {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
+}
+
+/// The body as JSON, or as text where it is none.
+async fn body_of(response: http::Response<Body>) -> Result<Value, String> {
+    let collected = response.into_body().collect().await;
+    let bytes = collected.map_err(|error| error.to_string())?.to_bytes();
+    let text = || Value::String(String::from_utf8_lossy(&bytes).trim().to_owned());
+    Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
 }
 
 fn version(earlier: &[Answer], number: usize) -> &str {
