@@ -22,6 +22,7 @@ pub struct Setup {
     folder: PathBuf,
     state: bool,
     program: Option<PathBuf>,
+    tells: bool,
 }
 
 impl Setup {
@@ -32,6 +33,7 @@ impl Setup {
             folder: folder.to_owned(),
             state: true,
             program: None,
+            tells: false,
         }
     }
 
@@ -46,6 +48,18 @@ impl Setup {
     #[must_use]
     pub fn forgetful(self) -> Self {
         Self { state: false, ..self }
+    }
+
+    /// With the story among what it prints.
+    #[must_use]
+    pub fn telling(self) -> Self {
+        Self { tells: true, ..self }
+    }
+
+    /// The directory of `--state`.
+    #[must_use]
+    pub fn state_folder(&self) -> PathBuf {
+        self.folder.join("state")
     }
 
     /// Where its manifests are.
@@ -82,10 +96,12 @@ impl Setup {
         let text = |path: PathBuf| path.display().to_string();
         let mut words = vec!["up".to_owned(), "-f".to_owned(), text(self.manifests())];
         if self.state {
-            words.extend(["--state".to_owned(), text(self.folder.join("state"))]);
+            words.extend(["--state".to_owned(), text(self.state_folder())]);
         }
         words.extend(["--kubeconfig-out".to_owned(), text(self.kubeconfig())]);
-        words.push("--quiet".to_owned());
+        if !self.tells {
+            words.push("--quiet".to_owned());
+        }
         words
     }
 
