@@ -36,10 +36,11 @@ const STORY: &str = "the story";
 const RUNS: &str = "a runner's log";
 const FILES: &str = "a file";
 /// Where the text that may be seen is.
-const ALWAYS: [&str; 7] = [
+const ALWAYS: [&str; 8] = [
     LOG,
     STORY,
     RUNS,
+    FILES,
     "Event",
     "GitRepository",
     "Terraform",
@@ -94,7 +95,9 @@ impl Search {
                 self.look_at_files(&path, hidden);
             } else if path.is_file() {
                 let is_log = path.extension().is_some_and(|extension| extension == "log");
-                let bytes = std::fs::read(&path).unwrap_or_default();
+                // Names are searched as well. The log of a run is named like the run, and says little where nothing goes wrong.
+                let content = std::fs::read(&path).unwrap_or_default();
+                let bytes = [name.as_bytes(), b"\n", &content].concat();
                 let kind = if is_log { RUNS } else { FILES };
                 self.look(kind, &path.display().to_string(), &bytes, hidden);
             }
