@@ -83,7 +83,7 @@ impl Search {
         }
     }
 
-    /// Every file but that of the objects, which holds the Secrets, and those of the credentials themselves.
+    /// Every file but that of the objects, which holds the Secrets, those of the credentials themselves, and providers as they came.
     fn look_at_files(&mut self, folder: &Path, hidden: &[&str]) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -91,7 +91,7 @@ impl Search {
             if path.is_symlink() || name.starts_with("objects.redb") || name == "artifacts.token" {
                 continue;
             }
-            if path.is_dir() && name != "api" {
+            if path.is_dir() && !matches!(name.as_str(), "api" | "providers") {
                 self.look_at_files(&path, hidden);
             } else if path.is_file() {
                 let is_log = path.extension().is_some_and(|extension| extension == "log");
