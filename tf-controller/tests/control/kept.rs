@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::json;
 use sluice_tf_controller::inputs::SecretPlace;
+use std::time::Duration;
 
 /// Letters by chance: what is compressed of them stays large.
 struct Noise(u64);
@@ -35,6 +36,29 @@ impl World {
         world
     }
 
+    /// Waits until there are so many Secrets of files: what nobody owns any more goes by itself.
+    async fn files_are(&self, count: usize, when: &str) {
+        let looking = async {
+            while self.secrets("tffiles-").await.len() != count {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let found = tokio::time::timeout(DEADLINE, looking).await;
+        assert!(found.is_ok(), "{when}: {:?}", self.secrets("tffiles-").await);
+    }
+
+    /// Names and versions of the Secrets that hold files.
+    async fn versions(&self) -> Vec<(String, Option<String>)> {
+        let api: Api<Secret> = self.api();
+        let all = api.list(&ListParams::default()).await.unwrap().items;
+        let files = all
+            .iter()
+            .filter(|secret| secret.name_any().starts_with("tffiles-") && secret.data.is_some());
+        files
+            .map(|secret| (secret.name_any(), secret.resource_version()))
+            .collect()
+    }
+
     /// Bytes of the Secrets of this namespace whose names begin so.
     async fn bytes_in(&self, beginning: &str) -> usize {
         let api: Api<Secret> = self.api();
@@ -60,7 +84,7 @@ async fn what_stacks_applied_is_kept_once_where_it_is_sealed() {
 async fn kept_once(sealed: bool) {
     let world = World::sealing(sealed).await;
     let told = world.path("told");
-    let (module, mut noise) = (inner(&told), Noise(1));
+    let (module, mut noise, mut versions) = (inner(&told), Noise(1), Vec::new());
     for revision in ["a", "b"] {
         let noise = noise.letters(1_500_000);
         let module =
@@ -73,30 +97,32 @@ async fn kept_once(sealed: bool) {
                 world.stack(name, spec).await;
             }
             world.applied(name, revision).await;
+            // Each write of a Secret is a copy in the history of the API server's database.
+            let now = world.versions().await;
+            assert!(
+                name == "one" || revision == "b" || now == versions,
+                "{name}: {now:?} after {versions:?}"
+            );
+            versions = now;
         }
         let bytes = world.bytes_in("tffiles-").await + world.bytes_in("tfapplied-").await;
         assert!((1_200_000..1_500_000 + 5 * 20_000).contains(&bytes), "{bytes}");
-        assert_eq!(world.secrets("tffiles-").await.len(), 2, "two pieces");
+        world.files_are(3, "two pieces and their holder").await;
         assert_eq!(world.secrets("tfapplied-").await.len(), 4, "Retain keeps nothing");
     }
     let api: Api<Secret> = world.api();
-    for name in world.secrets("tffiles-").await {
+    for (name, _) in world.versions().await {
         let data = api.get(&name).await.unwrap().data.unwrap();
         assert_eq!(data.contains_key("sealed"), sealed, "{name}");
     }
     world.remove_source().await;
     for name in ["one", "two", "three", "four"] {
-        assert_eq!(world.secrets("tffiles-").await.len(), 2, "before {name}");
+        world.files_are(3, name).await;
         world.delete(name).await;
         world.gone(name).await;
         assert_eq!(std::fs::read_to_string(&told).unwrap().trim(), name);
     }
-    for name in world.secrets("tffiles-").await {
-        let gone = kube::runtime::wait::await_condition(api.clone(), &name, |found: Option<&Secret>| {
-            found.is_none()
-        });
-        tokio::time::timeout(DEADLINE, gone).await.unwrap().unwrap();
-    }
+    world.files_are(0, "no stack is left").await;
 }
 
 /// Whatever the number of stacks, the files are there once: so a few of them tell what 200 cost.

@@ -1,5 +1,6 @@
 //! The files that stacks applied, kept once in a namespace however many stacks applied the same: immutable Secrets
-//! `tffiles-<mark>-<i>` that each of these stacks owns, and that go with the last of them. The mark is made of the digest of the files, or,
+//! `tffiles-<mark>-<i>`, and a small one `tffiles-<mark>` that owns them and that each of these stacks owns: another stack writes the
+//! small one alone, and the last that goes takes all with it. The mark is made of the digest of the files, or,
 //! where they are sealed, of their MAC under a key of the namespace. The stack's own Secrets name
 //! the digest, by which the files are known to be the right ones. Pure; `run::shared_files` writes and reads.
 
@@ -7,6 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use sha2::{Digest as _, Sha256};
 
 use super::{COUNT, DIGEST, INDEX, Inputs, held};
@@ -40,8 +42,10 @@ pub struct Kept {
     pub digest: String,
     /// The mark of the Secrets, where they are sealed.
     pub sealed_mark: Option<String>,
-    /// The Secrets, owned by one stack.
-    pub secrets: Vec<Secret>,
+    /// The Secret that owns the others, owned by one stack.
+    pub holder: Secret,
+    /// The Secrets with the files, without an owner.
+    pub pieces: Vec<Secret>,
 }
 
 /// SHA-256 of the files, in hex.
@@ -87,13 +91,18 @@ pub fn encode(files: &[u8], stack: &Stack, key: Option<&PlanKey>) -> Result<Kept
         let own = [(INDEX, index.to_string()), (COUNT, count.clone())];
         let annotations = marks.clone().into_iter().chain(own);
         let annotations = annotations.map(|(key, value)| (key.to_owned(), value));
-        piece(stack, name, labels, annotations.collect(), data)
+        let mut secret = piece(stack, name, labels, annotations.collect(), data);
+        secret.metadata.owner_references = None;
+        secret
     };
     let secrets = pieces.into_iter().enumerate().map(secret).collect();
+    let labels = BTreeMap::from([(FILES_LABEL.to_owned(), label.to_owned())]);
+    let name = format!("tffiles-{label}");
     Ok(Kept {
+        holder: piece(stack, name, labels, BTreeMap::new(), BTreeMap::new()),
         digest,
         sealed_mark,
-        secrets,
+        pieces: secrets,
     })
 }
 
@@ -109,26 +118,40 @@ pub fn decode(
 ) -> Result<Vec<u8>, FilesError> {
     let indexed = secrets.iter().filter_map(|secret| {
         let index: usize = held(&secret.metadata, INDEX).parse().ok()?;
-        Some((index, secret.data.as_ref()?))
+        Some((index, (secret, secret.data.as_ref()?)))
     });
     let pieces: BTreeMap<usize, _> = indexed.collect();
-    let marked = |key| secrets.first().map_or("", |secret| held(&secret.metadata, key));
+    let first = pieces.values().next().map(|(secret, _)| &secret.metadata);
+    let marked = |key| first.map_or("", |metadata| held(metadata, key));
     let wanted = marked(COUNT).parse().unwrap_or(1);
     if pieces.len() < wanted {
         let found = pieces.len();
         return Err(ChunkError::Incomplete { found, wanted }.into());
     }
+    let pieces = pieces.into_values().map(|(_, data)| data);
     let files = if inputs.sealed_mark.is_some() {
         let seal = Seal::of_stored(subject(stack), marked(SEALED_WITH), marked(SALT), keys)?;
-        let pieces: Vec<_> = pieces.into_values().collect();
+        let pieces: Vec<_> = pieces.collect();
         seal.open(&pieces, marked(DIGEST))?.0
     } else {
-        chunk::joined(pieces.into_values(), KEY)
+        chunk::joined(pieces, KEY)
     };
     if inputs.shared_files.as_ref() == Some(&digest(&files)) {
         Ok(files)
     } else {
         Err(ChunkError::Altered.into())
+    }
+}
+
+/// The reference by which a holder that the API has stored owns the files.
+#[must_use]
+pub fn owned_by(name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Secret".to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        ..OwnerReference::default()
     }
 }
 

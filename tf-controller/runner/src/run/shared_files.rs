@@ -35,54 +35,95 @@ pub(super) async fn keep(
 ) -> Result<(String, Option<String>), RunError> {
     let api = api(context, stack);
     let form = shared::encode(files, stack, key).map_err(|_| RunError::Kept(AppliedError::Packing))?;
-    for secret in form.secrets {
-        let kept = one(&api, stack, &secret, context).await;
-        kept.map_err(|source| RunError::Api {
-            doing: "keep the files that are applied",
-            source,
-        })?;
+    let failed = |source| RunError::Api {
+        doing: "keep the files that are applied",
+        source,
+    };
+    let holder = hold(&api, stack, &form.holder, context).await.map_err(failed)?;
+    for mut secret in form.pieces {
+        secret.metadata.owner_references = Some(vec![holder.reference.clone()]);
+        place(&api, &holder, &secret, context).await.map_err(failed)?;
     }
     Ok((form.digest, form.sealed_mark))
 }
 
-/// Makes the Secret, or becomes one of its owners. One that holds something else is replaced.
-async fn one(
+/// The Secret that owns the files, with this stack among its owners.
+struct Holder {
+    /// How it owns the files.
+    reference: OwnerReference,
+    /// The stack was one of its owners before: what lies there was looked at then.
+    is_known: bool,
+}
+
+/// Makes the holder, or becomes one of its owners.
+async fn hold(
     api: &Api<Secret>,
     stack: &Stack,
     secret: &Secret,
     context: &Context,
-) -> Result<(), kube::Error> {
+) -> Result<Holder, kube::Error> {
     let (name, patience) = (secret.name_any(), context.settings.patience);
-    let params = PostParams::default();
-    let mut last = None;
+    let (params, mut last) = (PostParams::default(), None);
     for _ in 0..CONFLICTS {
-        match patiently(patience, || api.create(&params, secret)).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            created => return created.map(drop),
-        }
-        let Some(known) = patiently(patience, || api.get_metadata_opt(&name)).await? else {
+        let Some(found) = patiently(patience, || api.get_metadata_opt(&name)).await? else {
+            match patiently(patience, || api.create(&params, secret)).await {
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+                made => return made.map(|made| holder(&name, made.uid(), false)),
+            }
             continue;
         };
-        if is_owned_by(known.owner_references(), stack) {
+        if is_owned_by(found.owner_references(), &stack.uid) {
+            return Ok(holder(&name, found.uid(), true));
+        }
+        let mut owners = found.owner_references().to_vec();
+        owners.push(owner(stack));
+        match own(api, &name, found.resource_version(), &owners).await {
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
+                last = Some(kube::Error::Api(status));
+            }
+            owned => return owned.map(|()| holder(&name, found.uid(), false)),
+        }
+    }
+    Err(last.unwrap_or_else(changes_all_the_time))
+}
+
+fn holder(name: &str, uid: Option<String>, is_known: bool) -> Holder {
+    let reference = shared::owned_by(name, &uid.unwrap_or_default());
+    Holder { reference, is_known }
+}
+
+/// Makes a Secret with files, unless it is there. One that holds something else, or that goes with another holder, is replaced.
+async fn place(
+    api: &Api<Secret>,
+    holder: &Holder,
+    secret: &Secret,
+    context: &Context,
+) -> Result<(), kube::Error> {
+    let (name, patience) = (secret.name_any(), context.settings.patience);
+    let is_held = |owners: &[OwnerReference]| is_owned_by(owners, &holder.reference.uid);
+    let (params, mut last) = (PostParams::default(), None);
+    for _ in 0..CONFLICTS {
+        let Some(known) = patiently(patience, || api.get_metadata_opt(&name)).await? else {
+            match patiently(patience, || api.create(&params, secret)).await {
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+                made => return made.map(drop),
+            }
+            continue;
+        };
+        if holder.is_known && is_held(known.owner_references()) {
             return Ok(());
         }
         let Some(found) = patiently(patience, || api.get_opt(&name)).await? else {
             continue;
         };
-        let changed = if found.data == secret.data {
-            let mut owners = found.owner_references().to_vec();
-            owners.push(owner(stack));
-            own(api, &name, found.resource_version(), &owners).await
-        } else {
-            remove(api, &name, found.resource_version()).await
-        };
-        match changed {
+        if found.data == secret.data && is_held(found.owner_references()) {
+            return Ok(());
+        }
+        match remove(api, &name, found.resource_version()).await {
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
                 last = Some(kube::Error::Api(status));
             }
-            Err(error) => return Err(error),
-            Ok(()) if found.data == secret.data => return Ok(()),
-            Ok(()) => {}
+            removed => removed?,
         }
     }
     Err(last.unwrap_or_else(changes_all_the_time))
@@ -117,7 +158,7 @@ pub(super) async fn load(
     files.map(Some).map_err(failed)
 }
 
-/// This stack needs no other files any more than those with these marks. What it alone owned goes.
+/// This stack needs no other files any more than those with these marks. What it alone owned goes, and what that owned.
 pub(super) async fn keep_only(context: &Context, stack: &Stack, marks: &BTreeSet<String>) {
     let (api, params) = (api(context, stack), ListParams::default().labels(FILES_LABEL));
     let listed = match patiently(TIDYING, || api.list_metadata(&params)).await {
@@ -126,7 +167,9 @@ pub(super) async fn keep_only(context: &Context, stack: &Stack, marks: &BTreeSet
     };
     for secret in listed {
         let mark = secret.labels().get(FILES_LABEL);
-        if mark.is_some_and(|mark| marks.contains(mark)) || !is_owned_by(secret.owner_references(), stack) {
+        if mark.is_some_and(|mark| marks.contains(mark))
+            || !is_owned_by(secret.owner_references(), &stack.uid)
+        {
             continue;
         }
         if let Err(error) = release(&api, stack, secret).await {
@@ -179,8 +222,8 @@ fn stays(error: &kube::Error) {
     );
 }
 
-fn is_owned_by(owners: &[OwnerReference], stack: &Stack) -> bool {
-    owners.iter().any(|owner| owner.uid == stack.uid)
+fn is_owned_by(owners: &[OwnerReference], uid: &str) -> bool {
+    owners.iter().any(|owner| owner.uid == uid)
 }
 
 /// Writes the owners of this version.

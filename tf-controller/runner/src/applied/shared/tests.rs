@@ -34,7 +34,7 @@ fn inputs(kept: &Kept) -> Inputs {
 }
 
 fn names(kept: &Kept) -> Vec<String> {
-    kept.secrets
+    kept.pieces
         .iter()
         .filter_map(|s| s.metadata.name.clone())
         .collect()
@@ -46,8 +46,8 @@ fn two_stacks_keep_the_same_files_in_the_same_secrets() {
     let (old, new) = (key("old", "01"), key("new", "02"));
     for key in [None, Some(&old)] {
         let [one, other] = ["net", "app"].map(|name| kept(&files, name, key));
-        assert_eq!((names(&one), one.secrets.len()), (names(&other), 3));
-        for (one, other) in one.secrets.iter().zip(&other.secrets) {
+        assert_eq!((names(&one), one.pieces.len()), (names(&other), 3));
+        for (one, other) in one.pieces.iter().zip(&other.pieces) {
             assert_eq!(
                 (&one.data, &one.metadata.annotations),
                 (&other.data, &other.metadata.annotations)
@@ -59,7 +59,8 @@ fn two_stacks_keep_the_same_files_in_the_same_secrets() {
                 .iter()
                 .all(|name| name.starts_with(&format!("tffiles-{mark}-")))
         );
-        let mut found = one.secrets.clone();
+        let mut found = one.pieces.clone();
+        found.push(one.holder.clone());
         found.reverse();
         let keys = [new.clone(), old.clone()];
         assert_eq!(
@@ -79,9 +80,9 @@ fn the_names_of_sealed_files_tell_nothing_of_them_and_each_key_has_its_own() {
         .map(|key| kept(files, "net", Some(key)))
         .collect();
     for sealed in &all {
-        let text = format!("{:?}", sealed.secrets);
+        let text = format!("{:?}", sealed.pieces);
         assert!(!text.contains(&plain.digest[..8]), "{text}");
-        let bytes = &sealed.secrets[0].data.as_ref().unwrap()["sealed"].0;
+        let bytes = &sealed.pieces[0].data.as_ref().unwrap()["sealed"].0;
         assert!(!bytes.windows(files.len()).any(|part| part == files));
     }
     all.push(plain);
@@ -95,10 +96,10 @@ fn other_files_than_those_that_were_kept_are_refused() {
     let one = kept(&files, "net", None);
     let read = |secrets: &[Secret]| decode(secrets, &inputs(&one), &stack("net"), &[]);
     let incomplete = |found, wanted| Err(ChunkError::Incomplete { found, wanted }.into());
-    assert_eq!(read(&one.secrets[..1]), incomplete(1, 2));
+    assert_eq!(read(&one.pieces[..1]), incomplete(1, 2));
     assert_eq!(read(&[]), incomplete(0, 1));
-    let forged = kept(b"forged", "net", None).secrets;
-    let mixed = [one.secrets[0].clone(), forged[0].clone()];
+    let forged = kept(b"forged", "net", None).pieces;
+    let mixed = [one.pieces[0].clone(), forged[0].clone()];
     assert!(read(&mixed).is_err());
     assert_eq!(read(&forged), Err(ChunkError::Altered.into()));
 }
@@ -110,10 +111,10 @@ fn sealed_files_open_with_their_key_in_their_namespace_only() {
     let read = |secrets: &[Secret], key: &PlanKey, of: &Stack| {
         decode(secrets, &inputs(&one), of, std::slice::from_ref(key))
     };
-    assert_eq!(read(&one.secrets, &own, &stack("app")), Ok(files));
+    assert_eq!(read(&one.pieces, &own, &stack("app")), Ok(files));
     let missing = SealError::KeyMissing { key: "a".into() };
     assert_eq!(
-        read(&one.secrets, &key("b", "01"), &stack("net")),
+        read(&one.pieces, &key("b", "01"), &stack("net")),
         Err(missing.into())
     );
     let elsewhere = Stack {
@@ -121,10 +122,10 @@ fn sealed_files_open_with_their_key_in_their_namespace_only() {
         ..stack("net")
     };
     let refused = [
-        read(&one.secrets, &key("a", "02"), &stack("net")),
-        read(&one.secrets, &own, &elsewhere),
-        read(&kept(b"forged", "net", None).secrets, &own, &stack("net")),
-        read(&kept(b"forged", "net", Some(&own)).secrets, &own, &stack("net")),
+        read(&one.pieces, &key("a", "02"), &stack("net")),
+        read(&one.pieces, &own, &elsewhere),
+        read(&kept(b"forged", "net", None).pieces, &own, &stack("net")),
+        read(&kept(b"forged", "net", Some(&own)).pieces, &own, &stack("net")),
     ];
     assert!(refused.iter().all(Result::is_err), "{refused:?}");
 }
