@@ -142,7 +142,7 @@ async fn one_of_two_runners_gets_the_run() {
     let (first, second) = tokio::join!(execute(&one, stop.clone()), execute(&two, stop));
     let taken = [first.is_ok(), second.is_ok()].iter().filter(|won| **won).count();
     assert_eq!(taken, 1);
-    let late = execute(&world.context(&name), CancellationToken::new()).await;
+    let late = Box::pin(execute(&world.context(&name), CancellationToken::new())).await;
     assert!(matches!(late, Err(ClaimError::Taken { .. })));
 }
 
