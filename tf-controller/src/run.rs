@@ -38,6 +38,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 const AGAIN: Duration = Duration::from_secs(1);
 /// Time between looks for stacks that were called to their turn and never came.
 const PASS_BY: Duration = Duration::from_secs(10);
+/// How long a pass that a run's own word calls may take, before the end of its runner calls one.
+const HEARD: Duration = Duration::from_millis(500);
+/// Runners that end at once and are waited for so; others wait behind them.
+const UNHEARD: usize = 256;
 /// How long passes wait for the first list of sources.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -113,7 +117,11 @@ pub async fn run<E: Executor + 'static>(
     let (context, turns) = context(&options, client.clone(), executor, &stacks, &stop)?;
     take_stock(&context, &scope, &client, &stop).await;
     // Runs do not carry the labels by which stacks are chosen.
-    let (owners, changed_runs) = runs::changed(client.clone(), scope.namespace.as_ref());
+    let changed_runs = runs::changed(
+        client.clone(),
+        scope.namespace.as_ref(),
+        Arc::clone(&context.runs),
+    );
     let foreign = sources::of_others(&client, elsewhere.namespace.as_ref(), &stacks);
     let (git, listed_sources) = readers_of_sources(&client, &elsewhere, stacks.clone());
     let (secrets, listed_secrets) =
@@ -123,11 +131,7 @@ pub async fn run<E: Executor + 'static>(
     let listed = async move {
         future::join3(listed_sources, listed_secrets, listed_configs).await;
     };
-    let gone = stream::unfold(
-        ended,
-        |mut ended| async move { Some((ended.recv().await?, ended)) },
-    )
-    .filter_map(move |run| std::future::ready(owners.of(&key_of(&run))));
+    let gone = gone(ended, Arc::clone(&context));
     watch
         .trigger(changed_runs)
         .trigger(git)
@@ -218,6 +222,7 @@ fn context(
         spent: Spent::default(),
         pulses: Pulses::new(options.run_silence),
         following: Following::default(),
+        runs: Arc::default(),
         tools: options.tools.clone(),
         artifacts: Artifacts::new(fetcher, options.scratch.clone(), stop.clone())?,
         places,
@@ -354,6 +359,27 @@ fn behind(stacks: &Objects<Terraform>, known: &Known, source: &GitRepository) ->
         artifact,
     );
     in_order(keys, stacks)
+}
+
+/// The stacks of runners that ended. Most tell the end of their run themselves, and nothing is left to do: they are given time to be
+/// heard.
+fn gone(ended: UnboundedReceiver<RunRef>, context: Arc<Context>) -> impl Stream<Item = ObjectKey> + Send {
+    let ended = stream::unfold(
+        ended,
+        |mut ended| async move { Some((ended.recv().await?, ended)) },
+    );
+    let unheard = move |run: RunRef| {
+        let context = Arc::clone(&context);
+        async move {
+            tokio::time::sleep(HEARD).await;
+            let stack = context.runs.of(&key_of(&run))?;
+            (!context.spent.is(&stack, &run.name)).then_some(stack)
+        }
+    };
+    ended
+        .map(unheard)
+        .buffer_unordered(UNHEARD)
+        .filter_map(std::future::ready)
 }
 
 fn key_of(run: &RunRef) -> ObjectKey {

@@ -16,22 +16,43 @@ use std::{
 
 type Run = PartialObjectMeta<TerraformRun>;
 
-/// The stacks of runs, by the runs' keys.
+impl Seen {
+    fn of(run: &Run) -> Option<Self> {
+        Some(Self {
+            stack: stack_of(run)?,
+            version: run.resource_version(),
+        })
+    }
+}
+
+/// The stacks of runs, by the runs' keys, and which version of each run was heard of.
 #[derive(Default)]
 pub(crate) struct Owners(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
-    stacks: HashMap<ObjectKey, ObjectKey>,
+    runs: HashMap<ObjectKey, Seen>,
     /// What a list has told so far that is under way.
-    listed: HashMap<ObjectKey, ObjectKey>,
+    listed: HashMap<ObjectKey, Seen>,
+}
+
+/// A run.
+struct Seen {
+    stack: ObjectKey,
+    version: Option<String>,
 }
 
 impl Owners {
     /// The stack of a run.
     pub(crate) fn of(&self, run: &ObjectKey) -> Option<ObjectKey> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.stacks.get(run).cloned()
+        known.runs.get(run).map(|seen| seen.stack.clone())
+    }
+
+    /// The newest version of a run that the watch has told of.
+    pub(crate) fn version(&self, run: &ObjectKey) -> Option<String> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.runs.get(run)?.version.clone()
     }
 
     /// The stack of the run that appeared, changed or went.
@@ -39,19 +60,21 @@ impl Owners {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Init => known.listed.clear(),
-            Event::InitDone => known.stacks = std::mem::take(&mut known.listed),
+            Event::InitDone => known.runs = std::mem::take(&mut known.listed),
             Event::InitApply(run) => {
-                let stack = stack_of(&run)?;
-                known.listed.insert(ObjectKey::of(&run), stack.clone());
+                let seen = Seen::of(&run)?;
+                let stack = seen.stack.clone();
+                known.listed.insert(ObjectKey::of(&run), seen);
                 return Some(stack);
             }
             Event::Apply(run) => {
-                let stack = stack_of(&run)?;
-                known.stacks.insert(ObjectKey::of(&run), stack.clone());
+                let seen = Seen::of(&run)?;
+                let stack = seen.stack.clone();
+                known.runs.insert(ObjectKey::of(&run), seen);
                 return Some(stack);
             }
             Event::Delete(run) => {
-                known.stacks.remove(&ObjectKey::of(&run));
+                known.runs.remove(&ObjectKey::of(&run));
                 return stack_of(&run);
             }
         }
@@ -70,21 +93,19 @@ fn stack_of(run: &Run) -> Option<ObjectKey> {
     })
 }
 
-/// The stacks of runs that appear, change or go, and whose runs there are.
+/// The stacks of runs that appear, change or go; what is heard of the runs is noted in `owners`.
 pub(crate) fn changed(
     client: Client,
     namespace: Option<&String>,
-) -> (Arc<Owners>, impl Stream<Item = ObjectKey> + Send + 'static) {
+    owners: Arc<Owners>,
+) -> impl Stream<Item = ObjectKey> + Send + 'static {
     let api: Api<Run> = match namespace {
         Some(namespace) => Api::namespaced(client, namespace),
         None => Api::all(client),
     };
-    let owners = Arc::new(Owners::default());
-    let known = Arc::clone(&owners);
-    let stacks = watcher(api, watcher::Config::default())
+    watcher(api, watcher::Config::default())
         .default_backoff()
-        .filter_map(move |event| std::future::ready(event.map_or_else(away, |event| known.see(event))));
-    (owners, stacks)
+        .filter_map(move |event| std::future::ready(event.map_or_else(away, |event| owners.see(event))))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as the stream gives it")]

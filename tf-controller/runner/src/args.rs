@@ -50,6 +50,9 @@ pub struct RunnerArgs {
     /// Seconds between two signs of life in the run's status.
     #[arg(long, default_value_t = 10)]
     pub heartbeat_seconds: u64,
+    /// Seconds that a step lasts before the run's status says so by a write of its own.
+    #[arg(long, default_value_t = 1)]
+    pub step_seconds: u64,
     /// Seconds from the interrupt of the CLI to its kill.
     #[arg(long, default_value_t = 60)]
     pub grace_seconds: u64,
@@ -184,6 +187,7 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
             grace: Duration::from_secs(args.grace_seconds),
             patience: Duration::from_secs(args.patience_seconds),
             heartbeat: Duration::from_secs(args.heartbeat_seconds.max(1)),
+            step: Duration::from_secs(args.step_seconds),
             ..Settings::new(&args.namespace, &args.run)
         },
         environment,

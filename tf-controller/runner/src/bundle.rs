@@ -100,6 +100,9 @@ pub struct Bundle {
     /// What an earlier run applied takes the place of the artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
+    /// Nothing is stored of the stack yet: it has no earlier run, and no other program planned it. Then nothing old is looked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nothing_stored: bool,
 }
 
 /// The program that `spec.tool` selects.

@@ -15,22 +15,23 @@ const FORM: &[u8] = b"sluice inputs v2";
 
 /// Members of the bundle that no plan depends on.
 const NOT_INPUTS: &[&str] = &[
-    "version",      // of the form, not of what it holds
-    "stack",        // the same for all plans of a stack
-    "artifact",     // which bytes the closure was read from; the closure itself counts
-    "aftermath",    // what is done once the apply is over
-    "tool",         // what earlier runs used: a consequence of them
-    "inputsDigest", // this digest
-    "graceSeconds", // how long an interrupted CLI may take
-    "ignoredDrift", // what is said of a check; no plan and no apply does anything else for it
-    "lastApply",    // covered by the effect digest, which it makes single-use
-    "key",          // the key of this digest
-    "planKeys",     // how a plan is kept, which a rotation changes
-    "fileKeys",     // likewise
-    "secrets",      // which of the values are not to be shown
-    "reads",        // the closure's files count, not their list
-    "kept",         // where they come from
-    "keepFiles",    // what a deletion may need
+    "version",       // of the form, not of what it holds
+    "stack",         // the same for all plans of a stack
+    "artifact",      // which bytes the closure was read from; the closure itself counts
+    "aftermath",     // what is done once the apply is over
+    "tool",          // what earlier runs used: a consequence of them
+    "inputsDigest",  // this digest
+    "graceSeconds",  // how long an interrupted CLI may take
+    "ignoredDrift",  // what is said of a check; no plan and no apply does anything else for it
+    "lastApply",     // covered by the effect digest, which it makes single-use
+    "key",           // the key of this digest
+    "planKeys",      // how a plan is kept, which a rotation changes
+    "fileKeys",      // likewise
+    "secrets",       // which of the values are not to be shown
+    "reads",         // the closure's files count, not their list
+    "kept",          // where they come from
+    "keepFiles",     // what a deletion may need
+    "nothingStored", // what a run need not look for
 ];
 
 /// The digest, keyed so that it tells nothing of the values.
@@ -83,7 +84,8 @@ mod tests {
             "outputs": { "name": "out" }, "readablePlan": "human", "inputsDigest": "x", "lastApply": "net-1", "ignoredDrift": [{ "addresses": ["a.b"] }], "secrets": ["s"],
             "graceSeconds": 90, "surroundings": { "backendArguments": { "key": "a" } },
             "planKeys": [{ "id": "a", "key": "ab".repeat(32) }], "fileKeys": [{ "id": "a", "key": "cd".repeat(32) }],
-            "reads": ["infra"], "kept": { "run": "net-1" }, "keepFiles": 1, "key": "ab".repeat(32) })
+            "reads": ["infra"], "kept": { "run": "net-1" }, "keepFiles": 1, "nothingStored": true,
+            "key": "ab".repeat(32) })
     }
 
     fn of(bundle: &Value) -> String {
@@ -167,6 +169,7 @@ mod tests {
             ("reads", json!(["infra", "other"])),
             ("kept", json!({ "run": "net-2" })),
             ("keepFiles", json!(2)),
+            ("nothingStored", json!(false)),
             ("key", json!("cd".repeat(32))),
         ];
         for (name, value) in ignored {

@@ -13,7 +13,7 @@ use crate::{
 };
 use jiff::Timestamp;
 use kube::ResourceExt;
-use sluice_api::terraform::Terraform;
+use sluice_api::{run::TerraformRun, terraform::Terraform};
 use sluice_runtime::{schedule::ObjectKey, watch::Next};
 use std::time::Duration;
 
@@ -21,6 +21,29 @@ use std::time::Duration;
 pub(super) const LOOK: Duration = Duration::from_secs(10);
 /// How soon a stack that waits for a place is looked at if nobody calls it: a safeguard, places are announced.
 const PLACE: Duration = Duration::from_secs(600);
+
+/// What came of a step.
+pub(super) struct Done {
+    /// When to look again.
+    pub(super) next: Next,
+    /// The run that was started.
+    pub(super) started: Option<TerraformRun>,
+}
+
+impl Done {
+    fn started(run: TerraformRun) -> Self {
+        Self {
+            next: Next::After(LOOK),
+            started: Some(run),
+        }
+    }
+}
+
+impl From<Next> for Done {
+    fn from(next: Next) -> Self {
+        Self { next, started: None }
+    }
+}
 
 /// Does what was decided. A start for which there is no place waits for one.
 pub(super) async fn carry_out(
@@ -30,7 +53,7 @@ pub(super) async fn carry_out(
     resolved: Option<&Resolved>,
     step: &mut Step,
     context: &Context,
-) -> Result<Next, PassError> {
+) -> Result<Done, PassError> {
     let failed = |error: DispatchError| PassError::Dispatch {
         stack: stack.name_any(),
         text: error.to_string(),
@@ -43,7 +66,7 @@ pub(super) async fn carry_out(
                 new.action == RunAction::BreakTheGlass || context.places.take(&key, Rank::of(new.trigger));
             if !placed {
                 *step = Step::Wait;
-                return Ok(Next::After(PLACE));
+                return Ok(Next::After(PLACE).into());
             }
             let order = Order {
                 stack,
@@ -54,17 +77,19 @@ pub(super) async fn carry_out(
                 request: facts.request.as_deref(),
             };
             match dispatch::start(&order, context).await {
-                Ok(()) => Ok(Next::After(LOOK)),
+                Ok(run) => Ok(Done::started(run)),
                 Err(error) => {
                     // It is needed by others until the next try. Should a run be there all the same, that one follows it.
                     context.places.free(&key);
                     let why = error.refusal().ok_or_else(|| failed(error))?;
                     *step = Step::NotMade(why);
-                    Ok(Next::After(pause(facts)))
+                    Ok(Next::After(pause(facts)).into())
                 }
             }
         }
-        (Step::Start(_), None) | (Step::Release | Step::Wait | Step::NotMade(_), _) => Ok(Next::OnChange),
+        (Step::Start(_), None) | (Step::Release | Step::Wait | Step::NotMade(_), _) => {
+            Ok(Next::OnChange.into())
+        }
         (Step::Follow, resolved) => {
             let running = facts.history.active.as_ref();
             if running.is_some_and(|run| run.action == RunAction::BreakTheGlass) {
@@ -82,11 +107,11 @@ pub(super) async fn carry_out(
                     .await
                     .map_err(failed)?;
             }
-            Ok(Next::After(LOOK))
+            Ok(Next::After(LOOK).into())
         }
         (Step::Rest(rest), _) => {
             context.places.free(&key);
-            Ok(after_rest(rest, facts))
+            Ok(after_rest(rest, facts).into())
         }
     }
 }

@@ -39,7 +39,8 @@ where
 pub(crate) struct Spent(Mutex<HashMap<ObjectKey, String>>);
 
 impl Spent {
-    fn is(&self, stack: &ObjectKey, run: &str) -> bool {
+    /// Whether this is the newest run of the stack, and nothing of its end is left to do but to tell it.
+    pub(crate) fn is(&self, stack: &ObjectKey, run: &str) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(stack).is_some_and(|known| known == run)
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Context,
-    history::{fact, is_drift_check},
+    history::{fact, is_drift_check, sequence},
     resolve::{self, Resolved},
 };
 use crate::{
@@ -68,8 +68,8 @@ pub(super) struct Order<'a> {
 }
 
 /// Makes the run, then its bundle, then starts it. A run of that name that is there already was made by another controller
-/// a moment ago: it is adopted, and started from here only if it was made of the same bundle.
-pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<(), DispatchError> {
+/// a moment ago: it is adopted, and started from here only if it was made of the same bundle. Gives the run.
+pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {
     let mut wanted = run_object(order, context);
     let bundle = bundle_of(&wanted, order.resolved, order.history, context).await?;
     let packed = bundle.pack();
@@ -87,7 +87,7 @@ pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<(), Di
     if run.spec.bundle_digest == wanted.spec.bundle_digest {
         give(&run, packed, context).await?;
     }
-    Ok(())
+    Ok(run)
 }
 
 async fn create(run: &TerraformRun, context: &Context) -> Result<TerraformRun, DispatchError> {
@@ -218,6 +218,7 @@ async fn bundle_of(
         },
         ..resolved.bundle.clone()
     };
+    bundle.nothing_stored &= sequence(run) == 1;
     let checks = bundle.aftermath.checks_digest();
     let healthy = |health: &Health| health.passed && health.checks == checks;
     bundle.aftermath.health_due = !history.health.as_ref().is_some_and(healthy);
@@ -284,13 +285,9 @@ async fn give(
     packed: Result<Packed, BundleError>,
     context: &Context,
 ) -> Result<(), DispatchError> {
-    let runs = runs(run, context);
     let packed = match packed {
         Ok(packed) => packed,
-        Err(error) => {
-            let text = error.to_string();
-            return end(&runs, run, Phase::Failed, "VarsGenerationFailed", &text, context).await;
-        }
+        Err(error) => return fail(run, "VarsGenerationFailed", &error.to_string(), context).await,
     };
     let (secrets, mut is_there) = (secrets(run, context), false);
     for secret in packed.secrets(&run.name_any(), &run.uid().unwrap_or_default()) {
@@ -299,7 +296,7 @@ async fn give(
             Err(kube::Error::Api(status)) if status.is_already_exists() => is_there = true,
             Err(kube::Error::Api(status)) if is_refused(&status) => {
                 let text = format!("cannot store what the run is given: {}", status.message);
-                return end(&runs, run, Phase::Failed, "TFExecNewFailed", &text, context).await;
+                return fail(run, "TFExecNewFailed", &text, context).await;
             }
             Err(error) => return Err(error.into()),
         }
@@ -320,15 +317,7 @@ async fn begin_with(run: &TerraformRun, found: &[Secret], context: &Context) -> 
         Ok(()) => begin(run, context).await,
         Err(error) => {
             let text = format!("{error}; delete the Secret");
-            end(
-                &runs(run, context),
-                run,
-                Phase::Failed,
-                "TFExecNewFailed",
-                &text,
-                context,
-            )
-            .await
+            fail(run, "TFExecNewFailed", &text, context).await
         }
     }
 }
@@ -336,19 +325,19 @@ async fn begin_with(run: &TerraformRun, found: &[Secret], context: &Context) -> 
 async fn begin(run: &TerraformRun, context: &Context) -> Result<(), DispatchError> {
     match context.executor.start(reference(run)).await {
         Ok(()) => Ok(()),
-        Err(error) => {
-            let text = error.to_string();
-            end(
-                &runs(run, context),
-                run,
-                Phase::Failed,
-                "TFExecNewFailed",
-                &text,
-                context,
-            )
-            .await
-        }
+        Err(error) => fail(run, "TFExecNewFailed", &error.to_string(), context).await,
     }
+}
+
+/// Ends a run that cannot begin.
+async fn fail(
+    run: &TerraformRun,
+    reason: &str,
+    message: &str,
+    context: &Context,
+) -> Result<(), DispatchError> {
+    let api = runs(run, context);
+    end(&api, run, Phase::Failed, reason, message, context).await
 }
 
 /// Ends a run in the name of its runner, which is not there; a runner that reports meanwhile wins.

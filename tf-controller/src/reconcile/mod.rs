@@ -21,6 +21,7 @@ mod takeover;
 pub(crate) use cleanup::{Spent, forget_stack};
 pub(crate) use dependencies::{in_order, neighbours, version};
 pub(crate) use following::Following;
+use following::{Followed, Look};
 pub(crate) use pulse::Pulses;
 pub use resolve::Artifacts;
 
@@ -28,6 +29,7 @@ use crate::{
     decide::{Facts, Inputs, Phase, Refused, Step, decide},
     executor::Executor,
     inputs,
+    runs::Owners,
     schedule::Places,
 };
 use carry_out::carry_out;
@@ -44,12 +46,11 @@ use sluice_api::{
     interval::Interval,
     reference::CrossNamespace,
     run::TerraformRun,
-    terraform::{FINALIZER, Terraform},
+    terraform::Terraform,
 };
 use sluice_runtime::{
     clock::Clock,
     event::Recorder,
-    finalizer,
     schedule::ObjectKey,
     status::{Applied, WriteError},
     watch::{Next, Objects, Reconciler},
@@ -74,6 +75,8 @@ pub struct Context {
     pub(crate) pulses: Pulses,
     /// The runs that are followed.
     pub(crate) following: Following,
+    /// The runs as their watch tells of them.
+    pub(crate) runs: Arc<Owners>,
     /// Unpacked artifacts.
     pub artifacts: Artifacts,
     /// The places for runs.
@@ -152,49 +155,78 @@ impl Reconciler<Terraform> for Stacks {
 }
 
 async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
-    // A look that fails tells nothing: then everything is read.
-    if following::goes_on(stack, context).await.unwrap_or(false) {
-        return Ok(Next::After(carry_out::LOOK));
-    }
     let api: Api<Terraform> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
-    // Not as the watch last told: after a write that it has not told yet, what was written would pass for the truth.
-    let fresh = api.get_opt(&stack.name_any()).await;
-    let Some(fresh) = fresh.map_err(|source| unread(stack, source))? else {
+    match following::look(stack, context).await {
+        Ok(Look::Same) => return Ok(Next::After(carry_out::LOOK)),
+        Ok(Look::News(news)) => {
+            let Followed {
+                versions,
+                stack,
+                runs,
+                ..
+            } = *news;
+            let observed = Observed::at_work(runs);
+            return Box::pin(decide_and_report(&api, (&stack, versions), observed, context)).await;
+        }
+        // A look that fails tells nothing: then everything is read.
+        Ok(Look::Unknown) | Err(_) => {}
+    }
+    let mut versions = vec![stack.resource_version()];
+    let Some(stack) = observe::newest(&api, stack, &mut versions).await? else {
         return Ok(Next::OnChange);
-    };
-    let stack = match finalizer::ensure(&api, &fresh, FINALIZER).await? {
-        Applied::Unchanged(stack) | Applied::Written(stack) => stack,
-        Applied::Gone => return Ok(Next::OnChange),
     };
     let observed = observe(&stack, context)
         .await
         .map_err(|source| unread(&stack, source))?;
-    let mut facts = gather(&stack, &observed, context.clock.now());
-    facts.refused = facts.refused.or_else(|| refused_account(&stack, context));
+    Box::pin(decide_and_report(&api, (&stack, versions), observed, context)).await
+}
+
+/// Decides on what was seen, does what was decided, and tells it.
+async fn decide_and_report(
+    api: &Api<Terraform>,
+    (stack, mut versions): (&Terraform, Vec<Option<String>>),
+    observed: Observed,
+    context: &Context,
+) -> Result<Next, PassError> {
+    let mut facts = gather(stack, &observed, context.clock.now());
+    facts.refused = facts.refused.or_else(|| refused_account(stack, context));
     facts.phase = Some(Phase::of(&stack.uid().unwrap_or_default(), context.since));
-    let resolved = resolve_inputs(&stack, &observed, &mut facts, context).await;
-    takeover::take_over(&stack, &observed.runs, &mut facts);
-    facts.approval = approval_of(&stack, &observed.runs, &facts);
-    facts.policy.glass = glass(&stack, &observed, context.glass.is_some());
-    let decided = decided(&stack, &mut facts, context).await;
+    let resolved = resolve_inputs(stack, &observed, &mut facts, context).await;
+    takeover::take_over(stack, &observed.runs, &mut facts);
+    facts.approval = approval_of(stack, &observed.runs, &facts);
+    facts.policy.glass = glass(stack, &observed, context.glass.is_some());
+    let decided = decided(stack, &mut facts, context).await;
     if decided.is_err() && facts.history.active.is_none() {
         // Who fails at each pass must not keep the place of a run that has ended.
-        context.places.give_back(&ObjectKey::of(&stack));
+        context.places.give_back(&ObjectKey::of(stack));
     }
     let mut step = decided?;
-    let dropped = cleanup::drop_bundle(&stack, &observed.runs, context).await;
-    dropped.map_err(|source| unread(&stack, source))?;
-    let next = carry_out(&stack, &observed, &facts, resolved.as_ref(), &mut step, context).await?;
+    let dropped = cleanup::drop_bundle(stack, &observed.runs, context).await;
+    dropped.map_err(|source| unread(stack, source))?;
+    let done = carry_out(stack, &observed, &facts, resolved.as_ref(), &mut step, context).await?;
     if step == Step::Release {
-        context.spent.forget(&stack);
-        return release::release(&api, &stack, &observed.runs, context).await;
+        context.spent.forget(stack);
+        return release::release(api, stack, &observed.runs, context).await;
     }
-    let written = write(&api, &stack, &observed, &facts, &step, context).await?;
-    match (followed(&observed, &facts), written) {
-        (Some(run), Some(stack)) => context.following.note(&stack, run),
-        _ => context.following.forget(&stack),
+    let written = write(api, stack, &observed, &facts, &step, context).await?;
+    let run = followed(&observed, &facts)
+        .or(done.started.as_ref())
+        .map(ResourceExt::name_any);
+    match (run, written) {
+        (Some(run), Some(stack)) => {
+            versions.push(stack.resource_version());
+            let mut runs = observed.runs;
+            runs.extend(done.started);
+            context.following.note(Followed {
+                versions,
+                stack,
+                runs,
+                run,
+            });
+        }
+        _ => context.following.forget(stack),
     }
-    Ok(next)
+    Ok(done.next)
 }
 
 /// The run in progress, if a runner has claimed it: then nothing is to be decided until it says something new.

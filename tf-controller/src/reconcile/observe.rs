@@ -1,10 +1,11 @@
 //! Looks: the source and the runs of a stack, read fresh, because decisions on a stale cache start things twice.
 
 use super::{
-    Context,
+    Context, PassError,
     history::in_order,
     report::{phase, succeeded},
     resolve::words,
+    unread,
 };
 use crate::{
     decide::SourceFact,
@@ -21,8 +22,9 @@ use sluice_api::{
     reference::{self, ObjectName},
     run::{Phase, TerraformRun},
     source::{Artifact, GROUP, GitRepository},
-    terraform::{SourceKind, Terraform, label_value},
+    terraform::{FINALIZER, SourceKind, Terraform, label_value},
 };
+use sluice_runtime::finalizer;
 use sluice_tf_runner::cli::text::bounded;
 
 /// Longest error of a run that does not decode: it may quote what stands in the run.
@@ -42,6 +44,42 @@ pub(super) struct Observed {
     pub(super) outputs_gone: bool,
 }
 
+impl Observed {
+    /// A run is at work: whatever becomes of source and inputs, it is followed.
+    pub(super) fn at_work(runs: Vec<TerraformRun>) -> Self {
+        Self {
+            source: SourceFact::NotRead,
+            artifact: None,
+            runs,
+            unreadable: None,
+            outputs_gone: false,
+        }
+    }
+}
+
+/// The stack as the API has it, with our finalizer; nothing where it is gone. Not as the watch last told: after a write that it has
+/// not told yet, what was written would pass for the truth. Before the first write, that of the finalizer tells.
+pub(super) async fn newest(
+    api: &Api<Terraform>,
+    stack: &Terraform,
+    versions: &mut Vec<Option<String>>,
+) -> Result<Option<Terraform>, PassError> {
+    let is_new = stack.metadata.deletion_timestamp.is_none() && !finalizer::is_held(stack, FINALIZER);
+    let fresh = if is_new {
+        stack.clone()
+    } else {
+        let fresh = api.get_opt(&stack.name_any()).await;
+        let Some(fresh) = fresh.map_err(|source| unread(stack, source))? else {
+            return Ok(None);
+        };
+        fresh
+    };
+    versions.push(fresh.resource_version());
+    let held = finalizer::ensure(api, &fresh, FINALIZER).await?.object();
+    versions.extend(held.as_ref().map(ResourceExt::resource_version));
+    Ok(held)
+}
+
 /// The runs in progress that a runner has claimed: whatever becomes of source and inputs, they are followed.
 pub(super) fn claimed(runs: &[TerraformRun]) -> impl Iterator<Item = &TerraformRun> {
     let is_claimed = |run: &&TerraformRun| {
@@ -56,11 +94,8 @@ pub(super) async fn observe(stack: &Terraform, context: &Context) -> Result<Obse
     let (runs, unreadable) = runs(stack, context).await?;
     if claimed(&runs).next().is_some() {
         return Ok(Observed {
-            source: SourceFact::NotRead,
-            artifact: None,
-            runs,
             unreadable,
-            outputs_gone: false,
+            ..Observed::at_work(runs)
         });
     }
     let (source, artifact) = match source(stack, context).await {

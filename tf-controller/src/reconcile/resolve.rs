@@ -208,6 +208,13 @@ pub(super) async fn resolve(
     })
 }
 
+/// Whether nobody has planned the stack yet, as far as its status tells.
+fn is_unplanned(stack: &Terraform) -> bool {
+    stack.status.as_ref().is_none_or(|status| {
+        status.plan.is_none() && status.last_planned_revision.is_empty() && status.last_plan_at.is_none()
+    })
+}
+
 /// What of the artifact the stack reads; empty: all of it.
 fn reads(closure: &Closure, bundle: &Bundle) -> Vec<String> {
     if closure.wide.is_some() || closure.reads.is_empty() {
@@ -323,6 +330,7 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
         reads: Vec::new(),
         kept: None,
         keep_files: None,
+        nothing_stored: is_unplanned(stack),
     }
 }
 

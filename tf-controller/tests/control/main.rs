@@ -50,6 +50,7 @@ mod voids;
 mod watches;
 mod webhooks;
 mod world;
+mod writes;
 
 /// The runner program: this test binary, started by the process executor with the runner's arguments behind `--`.
 /// A plain test run has none of them and nothing to do here.

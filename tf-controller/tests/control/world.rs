@@ -160,19 +160,21 @@ impl World {
         self.start_with(executor, ended, runs).await;
     }
 
+    /// The command of the runner that is this test binary.
+    pub(crate) fn own_runner(&self) -> Vec<String> {
+        let this = std::env::current_exe().unwrap().display().to_string();
+        [&this, "as_runner", "--exact", "--nocapture", "--"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
     /// Where the runs of the next controller are carried out.
     pub(crate) fn executor(&self) -> (Arc<ProcessExecutor>, UnboundedReceiver<RunRef>) {
         let root = self.dir.path().join(&self.site.root);
-        let this = std::env::current_exe().unwrap().display().to_string();
-        let own = || {
-            [&this, "as_runner", "--exact", "--nocapture", "--"]
-                .map(str::to_owned)
-                .to_vec()
-        };
         let path = sluice_harness::cli::search_path().unwrap();
         let api = self.kubeconfig.display().to_string();
         let process = ProcessOptions {
-            command: self.runner.clone().unwrap_or_else(own),
+            command: self.runner.clone().unwrap_or_else(|| self.own_runner()),
             root,
             tools: self.tools.clone(),
             environment: [

@@ -46,6 +46,7 @@ fn bundle() -> Bundle {
         secrets: Vec::new(),
         reads: vec!["infra".into()],
         kept: None,
+        nothing_stored: false,
         keep_files: None,
     }
 }

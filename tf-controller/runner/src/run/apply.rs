@@ -189,7 +189,7 @@ async fn read_outputs(
         .and_then(|file| output::names_said(file).ok());
     match names.flatten() {
         Some(names) => {
-            workspace.reporter.say(|status| status.outputs = names);
+            workspace.reporter.note(|status| status.outputs = names);
             Ok(Outputs::default())
         }
         None => write_outputs(context, bundle, workspace).await,
@@ -203,7 +203,7 @@ async fn write_outputs(
 ) -> Result<Outputs, RunError> {
     workspace
         .reporter
-        .say(|status| status.phase = Phase::WritingOutputs);
+        .say_soon(|status| status.phase = Phase::WritingOutputs);
     let file = workspace.capture_object(Step::Output, &argv::output()).await?;
     let file = File::open(file).map_err(|source| failed("read the outputs", source))?;
     let found = output::parse(file)?;
@@ -214,12 +214,12 @@ async fn write_outputs(
     }
     workspace
         .reporter
-        .say(|status| status.outputs = found.keys().cloned().collect());
+        .note(|status| status.outputs = found.keys().cloned().collect());
     let target = bundle.outputs.as_ref().filter(|_| !found.is_empty());
     if let Some(target) = target {
         let data = outputs::encode(&found, &target.outputs)?;
         let changed = outputs::write(context, target, &bundle.stack, &data).await?;
-        workspace.reporter.say(|status| status.outputs_written = changed);
+        workspace.reporter.note(|status| status.outputs_written = changed);
     }
     Ok(Outputs {
         written: target.is_some(),

@@ -71,6 +71,8 @@ pub(super) async fn claim(api: &Api<TerraformRun>, context: &Context) -> Result<
             phase: Phase::Claimed,
             claim: Some(context.identity.claim()),
             started_at: Some(Time(jiff::Timestamp::now())),
+            // No command has gone yet.
+            may_have_locked: Some(Vec::new()),
             ..TerraformRunStatus::default()
         };
         let patch =

@@ -40,6 +40,8 @@ pub struct Settings {
     pub webhook_certificates: PathBuf,
     /// Between two signs of life.
     pub heartbeat: Duration,
+    /// How long a step lasts before it is written: quick ones are written together.
+    pub step: Duration,
     /// How long a run waits for the stack's directory while the CLI of an earlier run still works in it.
     pub directory_wait: Duration,
 }
@@ -59,6 +61,7 @@ impl Settings {
             patience: Duration::from_secs(600),
             webhook_certificates: PathBuf::from("/etc/certs"),
             heartbeat: Duration::from_secs(10),
+            step: Duration::from_secs(1),
             directory_wait: Duration::from_secs(600),
         }
     }

@@ -20,7 +20,7 @@ use super::context::Context;
 use super::error::RunError;
 use super::identity::lock_holder;
 use super::left::Left;
-use super::report::Reporter;
+use super::report::{Reporter, Times};
 use super::steps::{Success, in_workspace};
 use super::workdir::{self, Places, Tenant, WorkDirectory};
 use super::workspace::Workspace;
@@ -57,7 +57,11 @@ pub async fn execute(context: &Context, stop: CancellationToken) -> Result<Endin
     let run = claim(&api, context).await?;
     // Also whoever ends the run in our place stops it.
     let stop = stop.child_token();
-    let reporter = Reporter::start(api, &run, context.settings.heartbeat, stop.clone());
+    let times = Times {
+        heartbeat: context.settings.heartbeat,
+        step: context.settings.step,
+    };
+    let reporter = Reporter::start(api, &run, times, stop.clone());
     let deadline = Instant::now() + run.spec.deadline.to_duration();
     let limits = Limits {
         stop,
@@ -181,11 +185,7 @@ async fn take(
     reporter: &Reporter,
     (mut limits, alive): (Limits, Option<Arc<ProcessLock>>),
 ) -> Result<Taken, RunError> {
-    reporter.say(|status| {
-        status.phase = Phase::Preparing;
-        // No command has gone yet.
-        status.may_have_locked = Some(Vec::new());
-    });
+    reporter.note(|status| status.phase = Phase::Preparing);
     let mut bundle = given::load_bundle(context, run).await?;
     let asked = Duration::from_secs(bundle.grace_seconds.unwrap_or(0).into());
     limits.grace = limits.grace.max(asked);
@@ -203,7 +203,7 @@ async fn take(
     );
     let held = (settings.run.as_str(), alive);
     let directory = workdir::take(&places, held, settings.directory_wait, &limits.stop).await?;
-    reporter.say(|status| status.log_path = directory.logs.display().to_string());
+    reporter.note(|status| status.log_path = directory.logs.display().to_string());
     errored::rescue(context, reporter, &bundle.stack, &directory).await?;
     Ok(Taken {
         bundle,

@@ -47,7 +47,7 @@ pub(super) async fn holds(
         _ => None,
     };
     if let Some(held) = held {
-        reporter.say(|status| status.held = held);
+        reporter.note(|status| status.held = held);
     }
     Ok(match gate {
         Gate::Apply => None,

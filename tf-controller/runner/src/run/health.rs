@@ -78,7 +78,7 @@ pub(super) async fn check(
     }
     workspace
         .reporter
-        .say(|status| status.phase = Phase::CheckingHealth);
+        .say_soon(|status| status.phase = Phase::CheckingHealth);
     let selection = bundle.outputs.as_ref().map(|target| target.outputs.as_slice());
     let data = texts(found, selection.unwrap_or_default())?;
     let shown = texts(&without_secrets(found), selection.unwrap_or_default())?;
@@ -98,7 +98,7 @@ pub(super) async fn check(
             break;
         }
     }
-    workspace.reporter.say(|status| {
+    workspace.reporter.say_soon(|status| {
         status.health = Some(Health {
             checks: bundle.aftermath.checks_digest(),
             passed: outcome.is_ok(),

@@ -82,7 +82,7 @@ pub(super) async fn tell(workspace: &Workspace<'_>) -> Result<(), RunError> {
         .map_err(|error| failed("read the state", std::io::Error::other(error)))??;
     workspace
         .reporter
-        .say(|status| status.inventory = Some(inventory));
+        .note(|status| status.inventory = Some(inventory));
     Ok(())
 }
 

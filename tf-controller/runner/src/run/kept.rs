@@ -68,7 +68,7 @@ pub(super) async fn keep(
     let secrets = applied::encode(&applied, &run, bundle.plan_keys.first()).map_err(RunError::Kept)?;
     // Written before the apply begins, with the word that it does.
     let digest = applied::digest_of(&secrets);
-    workspace.reporter.say(|status| status.applied_digest = digest);
+    workspace.reporter.note(|status| status.applied_digest = digest);
     for secret in secrets {
         match patiently(context.settings.patience, || api.create(&params, &secret)).await {
             // Its name comes from its content: one that is there is right, or nothing is taken from it.
@@ -78,6 +78,9 @@ pub(super) async fn keep(
                 source,
             })?),
         }
+    }
+    if bundle.nothing_stored {
+        return Ok(());
     }
     let held = listed(context, &bundle.stack).await;
     let oldest = applied::runs(&held, &bundle.stack.uid).pop();
@@ -90,6 +93,9 @@ pub(super) async fn keep(
 
 /// After an apply that ended well only what it was made of is kept, and nothing where a deletion destroys nothing.
 pub(super) async fn settle(context: &Context, bundle: &Bundle, run: &TerraformRun) {
+    if bundle.nothing_stored {
+        return;
+    }
     let (held, run) = (listed(context, &bundle.stack).await, run.name_any());
     if !held.is_empty() {
         sweep(context, &bundle.stack, &held, |of| {

@@ -44,7 +44,9 @@ pub(super) async fn note(workspace: &Workspace<'_>) -> Result<(), RunError> {
     let found = found
         .await
         .map_err(|error| failed("read the modules", std::io::Error::other(error)))?;
-    workspace.reporter.say(|status| status.module_reads = Some(found));
+    workspace
+        .reporter
+        .note(|status| status.module_reads = Some(found));
     Ok(())
 }
 

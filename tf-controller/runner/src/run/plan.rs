@@ -181,7 +181,8 @@ pub(super) fn argv_options(bundle: &Bundle) -> argv::Options {
     }
 }
 
-/// Stores the plan, then says what it holds; old plans go once the status has moved on.
+/// Stores the plan, lets older ones go, and says what it holds. No approval of an older one counts any more once this run is
+/// claimed: after a run that did not tell its end another plan is made.
 pub(super) async fn keep(
     context: &Context,
     bundle: &Bundle,
@@ -215,8 +216,12 @@ pub(super) async fn keep(
     }
     let secrets = workspace.reporter.secrets().clone();
     publish_readable(context, bundle, planned, (&human, &secrets), &name).await?;
+    if !bundle.nothing_stored {
+        let json_stays = bundle.readable_plan == ReadablePlan::Json && planned.json.is_none();
+        stored::forget(context, run, &name, json_stays).await;
+    }
     let summary = summary::summarize(&planned.document);
-    workspace.reporter.say(|status| {
+    workspace.reporter.say_soon(|status| {
         status.has_changes = Some(planned.has_changes);
         if planned.has_changes {
             status.effect_digest = planned.digest.to_string();
@@ -234,10 +239,6 @@ pub(super) async fn keep(
         status.changes_omitted = summary.omitted;
         status.human_plan = readable::excerpt(&human, RunStatusLimit::HUMAN_PLAN);
     });
-    if workspace.reporter.flush(context.settings.patience).await.is_ok() {
-        let keep = planned.has_changes.then_some(name.run.as_str());
-        stored::forget(context, &bundle.stack, &bundle.workspace, keep).await;
-    }
     Ok(())
 }
 
@@ -290,7 +291,7 @@ async fn publish_readable(
         let unpacked = |source| failed("make what storeReadablePlan: json stores", source);
         json = readable::secrets(&packed.map_err(unpacked)?, &effect.map_err(unpacked)?, name);
     }
-    stored::show(context, form, &maps, &json, name).await
+    stored::show(context, &maps, &json, name).await
 }
 
 /// The plan's JSON as people may see it: the CLI's own shows sensitive values. The state in it also tells of what no change
@@ -339,7 +340,10 @@ fn to_store(
     let files: Vec<MadeFile> = planned.made.files.clone();
     let tool = workspace.reporter.said().tool.unwrap_or_default();
     let context = PlanContext {
-        bundle: bundle.without_seal_keys(),
+        bundle: Bundle {
+            nothing_stored: false,
+            ..bundle.without_seal_keys()
+        },
         provider_lock: planned.provider_lock.clone(),
         files,
         files_omitted: !planned.made.omitted.is_empty(),

@@ -31,13 +31,13 @@ pub(super) async fn carry_out(
             what: "the id of a lock",
         });
     }
-    workspace.reporter.say(|status| status.lock = None);
+    workspace.reporter.note(|status| status.lock = None);
     if let Err(error) = by_command(context, bundle, workspace, id, init).await {
         // A state that does not exist yet is locked while it is made, at init: the CLI cannot release such a lock.
         if !lease(context, id).await {
             return Err(error);
         }
-        workspace.reporter.say(|status| status.lock = None);
+        workspace.reporter.note(|status| status.lock = None);
     }
     let message = format!("Terraform Force Unlock with Lock Identifier: {id}");
     Ok(Success::new("ForceUnlock", &message))

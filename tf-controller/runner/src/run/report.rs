@@ -1,6 +1,9 @@
 //! What a run has to say, written to its status as merge patches by a task of its own: the run goes on while the API is away,
 //! and what it said meanwhile is written when it is back. A run that has nothing to say says now and then that it lives.
 //!
+//! A write is for a reader. What must be on record before an effect is written at once ([`Reporter::say`], [`Reporter::flush`]), a step
+//! once it has lasted for a while ([`Reporter::say_soon`]), and what only the record needs with the next write ([`Reporter::note`]).
+//!
 //! Each write names the version that it changes. Whoever ends the run in our place, since it was not heard of, is never written
 //! over: the run hears of it at its next write, starts no apply any more, and is told to stop.
 
@@ -15,6 +18,7 @@ use serde_json::{Value, json};
 use sluice_api::run::{RunStatusLimit, RunStep, TerraformRun, TerraformRunStatus};
 use sluice_runtime::status::difference;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::fit::{can_shrink, fitted, is_too_large};
@@ -30,11 +34,35 @@ const CONFLICTS: u32 = 5;
 /// Longest single write.
 const ATTEMPT: Duration = Duration::from_secs(30);
 
+/// When something is written that has time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// Between two signs of life.
+    pub(super) heartbeat: Duration,
+    /// How long a step lasts before it is written.
+    pub(super) step: Duration,
+}
+
 /// The status as it should stand, with a count of its changes.
 #[derive(Clone, Debug)]
 struct Wanted {
     version: u64,
+    /// The newest change that is written at once.
+    at_once: u64,
+    /// The newest change that is written soon.
+    soon: u64,
     status: TerraformRunStatus,
+}
+
+impl Wanted {
+    /// Makes a change, and gives its number.
+    fn change(&mut self, change: impl FnOnce(&mut TerraformRunStatus), secrets: &Secrets) -> u64 {
+        self.version += 1;
+        change(&mut self.status);
+        note_step(&mut self.status);
+        hide(secrets, &mut self.status);
+        self.version
+    }
 }
 
 /// How far writing has come.
@@ -65,17 +93,18 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    /// Starts writing to the run as it was claimed, with a sign of life each `heartbeat`. `stop` is called when somebody else
-    /// has ended the run.
+    /// Starts writing to the run as it was claimed, at these times. `stop` is called when somebody else has ended the run.
     pub(super) fn start(
         api: Api<TerraformRun>,
         run: &TerraformRun,
-        heartbeat: Duration,
+        times: Times,
         stop: CancellationToken,
     ) -> Self {
         let held = run.status.clone().unwrap_or_default();
         let (wanted, changes) = watch::channel(Wanted {
             version: 0,
+            at_once: 0,
+            soon: 0,
             status: held.clone(),
         });
         let (done, written) = watch::channel(Written::UpTo(0));
@@ -86,7 +115,7 @@ impl Reporter {
             held,
             refusals: 0,
         };
-        tokio::spawn(write(pen, changes, done, heartbeat, stop));
+        tokio::spawn(write(pen, changes, done, times, stop));
         Self {
             wanted,
             written,
@@ -99,13 +128,22 @@ impl Reporter {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the status; it is written soon.
+    /// Changes the status; it is written at once.
     pub(super) fn say(&self, change: impl FnOnce(&mut TerraformRunStatus)) {
+        self.wanted
+            .send_modify(|wanted| wanted.at_once = wanted.change(change, &self.secrets()));
+    }
+
+    /// Changes the status; it is written with the next write, at the latest when it has stood for [`Times::step`].
+    pub(super) fn say_soon(&self, change: impl FnOnce(&mut TerraformRunStatus)) {
+        self.wanted
+            .send_modify(|wanted| wanted.soon = wanted.change(change, &self.secrets()));
+    }
+
+    /// Changes the status; it is written with the next write, at the latest with the next sign of life.
+    pub(super) fn note(&self, change: impl FnOnce(&mut TerraformRunStatus)) {
         self.wanted.send_modify(|wanted| {
-            wanted.version += 1;
-            change(&mut wanted.status);
-            note_step(&mut wanted.status);
-            hide(&self.secrets(), &mut wanted.status);
+            wanted.change(change, &self.secrets());
         });
     }
 
@@ -114,11 +152,12 @@ impl Reporter {
         self.wanted.borrow().status.clone()
     }
 
-    /// Waits until everything said so far is written.
+    /// Writes everything said so far, and waits until that is done.
     ///
     /// # Errors
     /// When that does not happen in time.
     pub(super) async fn flush(&self, within: Duration) -> Result<(), ReportError> {
+        self.wanted.send_modify(|wanted| wanted.at_once = wanted.version);
         let version = self.wanted.borrow().version;
         let mut written = self.written.clone();
         let done = |state: &Written| match state {
@@ -173,22 +212,14 @@ async fn write(
     mut pen: Pen,
     mut changes: watch::Receiver<Wanted>,
     done: watch::Sender<Written>,
-    heartbeat: Duration,
+    times: Times,
     stop: CancellationToken,
 ) {
-    loop {
-        let has_ended = pen.held.phase.is_final();
-        let is_sign_of_life = tokio::select! {
-            news = changes.changed() => {
-                if news.is_err() {
-                    return;
-                }
-                false
-            }
-            () = tokio::time::sleep(heartbeat), if !has_ended => true,
-        };
+    let mut written = 0;
+    while let Some(is_sign_of_life) = due(&pen, &mut changes, written, times).await {
         match insist(&mut pen, &mut changes, is_sign_of_life).await {
             Ok(version) => {
+                written = version;
                 done.send_replace(Written::UpTo(version));
             }
             Err(error) => {
@@ -202,6 +233,31 @@ async fn write(
                 }
                 return;
             }
+        }
+    }
+}
+
+/// Waits for the next write, and tells whether it says that the run lives, whatever else it says; nothing when nobody wants anything
+/// any more.
+async fn due(pen: &Pen, changes: &mut watch::Receiver<Wanted>, written: u64, times: Times) -> Option<bool> {
+    let has_ended = pen.held.phase.is_final();
+    let beat = Instant::now() + times.heartbeat;
+    let mut soon = None;
+    loop {
+        {
+            let wanted = changes.borrow_and_update();
+            if wanted.at_once > written {
+                return Some(false);
+            }
+            if wanted.soon > written {
+                soon.get_or_insert_with(|| Instant::now() + times.step);
+            }
+        }
+        let is_step = soon.is_some_and(|soon| soon <= beat);
+        let until = soon.unwrap_or(beat).min(beat);
+        tokio::select! {
+            news = changes.changed() => news.ok()?,
+            () = tokio::time::sleep_until(until), if !has_ended || soon.is_some() => return Some(!is_step),
         }
     }
 }

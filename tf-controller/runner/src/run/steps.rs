@@ -42,9 +42,10 @@ pub(super) async fn in_workspace(
     stored: Option<&StoredPlan>,
     keep_directory: &Cell<bool>,
 ) -> Result<Success, RunError> {
+    // To a reader of the stack this is the same step as the one before.
     workspace
         .reporter
-        .say(|status| status.phase = Phase::Initializing);
+        .note(|status| status.phase = Phase::Initializing);
     if let Some(stored) = stored {
         apply::restore(workspace, stored)?;
     }
@@ -137,7 +138,9 @@ async fn plan_and_maybe_apply(
     run: &TerraformRun,
     keep_directory: &Cell<bool>,
 ) -> Result<Success, RunError> {
-    workspace.reporter.say(|status| status.phase = Phase::Planning);
+    workspace
+        .reporter
+        .say_soon(|status| status.phase = Phase::Planning);
     let file = Path::new(argv::PLAN_FILE);
     let planned = plan::make(context, bundle, workspace, run.spec.destroy, file).await?;
     if planned.has_changes {
@@ -192,7 +195,11 @@ async fn apply_and_write(
     let applied = apply::apply(context, bundle, workspace, run).await;
     keep_left_state(context, bundle, workspace, keep_directory).await?;
     let applied = applied?;
-    workspace.reporter.say(|status| status.applied = true);
+    workspace.reporter.say_soon(|status| status.applied = true);
+    if bundle.keep_files.is_some() {
+        // What goes now is kept of the last apply that is on record.
+        drop(workspace.reporter.flush(context.settings.patience).await);
+    }
     if run.spec.destroy {
         apply::list_state(bundle, workspace, true).await;
         return Ok(Success::new(

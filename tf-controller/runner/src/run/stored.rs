@@ -2,16 +2,17 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use kube::api::{Api, ListParams, PartialObjectMeta, PostParams};
+use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sluice_api::run::TerraformRun;
 use std::fmt::Debug;
 
 use super::context::Context;
 use super::error::RunError;
 use super::patience::{TIDYING, patiently, remove};
-use crate::bundle::{PlanKey, ReadablePlan, Stack};
+use crate::bundle::{PlanKey, Stack};
 use crate::plan::store::{self, PlanName, StoredPlan};
 
 fn secrets(context: &Context, stack: &Stack) -> Api<Secret> {
@@ -71,19 +72,61 @@ pub(super) async fn load(
     store::decode(&chunks, name, keys).map_err(RunError::Load)
 }
 
-/// Removes all stored plans of a stack, of whatever workspace, but the one that `keep` made. Failures are only logged: the next plan tries again.
-pub(super) async fn forget(context: &Context, stack: &Stack, workspace: &str, keep: Option<&str>) {
-    let selector = store::selector_of_all(&stack.name);
-    sweep(&secrets(context, stack), &selector, stack, |metadata| {
-        let annotations = metadata.annotations.as_ref();
-        annotations
-            .and_then(|all| all.get(store::RUN))
-            .map(String::as_str)
-            == keep
-            && keep.is_some()
+/// Which of the objects that are stored of a stack's plans are older than those of a run.
+struct Older<'a> {
+    run: &'a TerraformRun,
+    name: String,
+}
+
+impl<'a> Older<'a> {
+    fn than(run: &'a TerraformRun) -> Self {
+        Self {
+            name: run.name_any(),
+            run,
+        }
+    }
+
+    /// Whether the run is the first that is known of its stack. What is there may be another program's, or of runs that somebody
+    /// deleted.
+    fn is_first(&self) -> bool {
+        number(&self.name) == Some(1)
+    }
+
+    /// Whether an object goes. By the numbers of the runs: should the API have been away for so long that another run follows already,
+    /// what that one stores stays.
+    fn holds(&self, object: &ObjectMeta) -> bool {
+        let made_by = object.annotations.as_ref().and_then(|all| all.get(store::RUN));
+        let made_by = made_by.map_or("", String::as_str);
+        let is_of_earlier = number(made_by).is_none_or(|made_by| Some(made_by) < number(&self.name));
+        let is_from_before = object.creation_timestamp < self.run.metadata.creation_timestamp;
+        made_by != self.name && (is_of_earlier || self.is_first() && is_from_before)
+    }
+}
+
+/// The number at the end of a run's name.
+fn number(run: &str) -> Option<u64> {
+    run.rsplit('-').next()?.parse().ok()
+}
+
+/// Removes what earlier runs stored of plans of the stack, of whatever workspace, and their readable forms. `json_stays`: no new JSON
+/// takes the place of the one that is there. Failures are only logged: the next plan tries again.
+pub(super) async fn forget(context: &Context, run: &TerraformRun, name: &PlanName, json_stays: bool) {
+    let (older, stack) = (Older::than(run), &name.stack);
+    let (secrets, json) = (secrets(context, stack), format!("{}.json", stack.name));
+    let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &stack.namespace);
+    sweep(&maps, &store::selector_of_all(&stack.name), stack, |map| {
+        !older.holds(map)
     })
     .await;
-    forget_unlabelled(&secrets(context, stack), stack, workspace).await;
+    let selector = store::selector_of_any(&[&stack.name, &json]);
+    sweep(&secrets, &selector, stack, |secret| {
+        let is_json = store::is_labelled(secret, &json);
+        !older.holds(secret) || is_json && json_stays
+    })
+    .await;
+    if older.is_first() {
+        forget_unlabelled(&secrets, stack, &name.workspace).await;
+    }
 }
 
 /// Removes the plan that an old tofu-controller stored under the fixed name, without labels.
@@ -108,16 +151,14 @@ fn is_owned(metadata: &ObjectMeta, stack: &Stack) -> bool {
     owners.any(|owner| owner.uid == stack.uid)
 }
 
-/// Writes the readable form that is asked for and removes the others.
+/// Writes the readable form that is asked for.
 pub(super) async fn show(
     context: &Context,
-    form: ReadablePlan,
     maps: &[ConfigMap],
     json: &[Secret],
     name: &PlanName,
 ) -> Result<(), RunError> {
-    let namespace = &name.stack.namespace;
-    let map_api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
+    let map_api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &name.stack.namespace);
     let secret_api = secrets(context, &name.stack);
     for map in maps {
         put(context, &map_api, map).await?;
@@ -125,31 +166,7 @@ pub(super) async fn show(
     for secret in json {
         put(context, &secret_api, secret).await?;
     }
-    let (map_names, json_names) = (names(maps), names(json));
-    let kept =
-        |held: &[String], object: Option<&str>| object.is_some_and(|name| held.iter().any(|own| own == name));
-    let selector = store::selector_of_all(&name.stack.name);
-    if form != ReadablePlan::Human || !maps.is_empty() {
-        sweep(&map_api, &selector, &name.stack, |map| {
-            kept(&map_names, map.name.as_deref())
-        })
-        .await;
-    }
-    let selector = store::selector_of_all(&format!("{}.json", name.stack.name));
-    if form != ReadablePlan::Json || !json.is_empty() {
-        sweep(&secret_api, &selector, &name.stack, |secret| {
-            kept(&json_names, secret.name.as_deref())
-        })
-        .await;
-    }
     Ok(())
-}
-
-fn names<K: Resource>(objects: &[K]) -> Vec<String> {
-    objects
-        .iter()
-        .filter_map(|object| object.meta().name.clone())
-        .collect()
 }
 
 /// Creates or replaces an object under a fixed name.
@@ -198,5 +215,45 @@ where
                 "an old plan stays for now"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn run(number: u32) -> TerraformRun {
+        let spec = json!({ "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
+            "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+            "terraform": { "name": "net", "uid": "u", "generation": 1 } });
+        let metadata =
+            json!({ "name": format!("net-u-{number}"), "creationTimestamp": "2026-01-02T00:00:00Z" });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    }
+
+    fn goes(of: &str, day: u8, run: &TerraformRun) -> bool {
+        let annotations = if of.is_empty() {
+            json!({})
+        } else {
+            json!({ store::RUN: of })
+        };
+        let created = format!("2026-01-{day:02}T00:00:00Z");
+        let object = json!({ "annotations": annotations, "creationTimestamp": created });
+        Older::than(run).holds(&serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn what_earlier_runs_stored_goes_and_what_a_later_one_stores_stays() {
+        let third = run(3);
+        assert!(goes("net-u-2", 1, &third) && goes("", 1, &third) && goes("another-program", 1, &third));
+        assert!(!goes("net-u-3", 3, &third) && !goes("net-u-4", 3, &third) && !goes("net-u-10", 3, &third));
+    }
+
+    #[test]
+    fn of_the_first_run_that_is_known_all_that_was_there_before_goes() {
+        let first = run(1);
+        assert!(goes("net-u-7", 1, &first), "somebody deleted that run");
+        assert!(!goes("net-u-1", 3, &first) && !goes("net-u-2", 3, &first));
     }
 }

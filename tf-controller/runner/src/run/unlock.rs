@@ -33,7 +33,7 @@ pub(super) async fn retrying(
     codes: &[i32],
 ) -> Result<Ended, RunError> {
     workspace.left.borrow_mut().forget_somebodys();
-    workspace.reporter.say(|status| status.lock = None);
+    workspace.reporter.note(|status| status.lock = None);
     let first = workspace.expect(step, words, codes).await;
     let Err(error @ RunError::Command { .. }) = first else {
         return first;
@@ -52,7 +52,7 @@ pub(super) async fn retrying(
         return Err(error);
     }
     workspace.left.borrow_mut().forget_somebodys();
-    workspace.reporter.say(|status| status.lock = None);
+    workspace.reporter.note(|status| status.lock = None);
     workspace.expect(step, words, codes).await
 }
 

@@ -45,7 +45,7 @@ pub(super) async fn tell(
         name: workspace.tool.name.clone(),
         version: version.clone(),
     };
-    workspace.reporter.say(|status| status.tool = Some(tool));
+    workspace.reporter.note(|status| status.tool = Some(tool));
     if let Some(known) = known.filter(|_| !is_known) {
         note(known, workspace.tool.path.clone(), version);
     }

@@ -118,7 +118,7 @@ impl<'a> Workspace<'a> {
     ) -> Result<PathBuf, RunError> {
         let (stdout, code) = (self.scratch_file(), self.reporter.said().exit_code);
         let looked = self.attempt(step, words, &[0], stdout, limits).await;
-        self.reporter.say(|status| status.exit_code = code);
+        self.reporter.note(|status| status.exit_code = code);
         Ok(looked?.stdout)
     }
 
@@ -205,7 +205,7 @@ impl<'a> Workspace<'a> {
 
     fn note(&self, step: Step, ended: &Ended) {
         let peak = i64::try_from(ended.peak_memory).unwrap_or(i64::MAX);
-        self.reporter.say(|status| {
+        self.reporter.note(|status| {
             if step != Step::Version {
                 // It runs beside another command, whose exit code is the one that counts.
                 status.exit_code = ended.code;

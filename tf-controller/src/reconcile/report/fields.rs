@@ -122,7 +122,9 @@ pub(super) fn outcome(report: &Report<'_>, status: &mut TerraformStatus) {
                 .clone_from(&run.spec.source.revision);
         }
     }
-    if let (true, Some(revision)) = (report.is_unchanged(), report.revision()) {
+    // A run that begins is of the revision that the source has now.
+    let is_attempted = report.is_unchanged() || matches!(report.step, Step::Start(_));
+    if let (true, Some(revision)) = (is_attempted, report.revision()) {
         revision.clone_into(&mut status.last_attempted_revision);
     }
     if let Some(time) = history.last_success {

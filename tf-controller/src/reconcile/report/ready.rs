@@ -87,6 +87,9 @@ fn stalled(ready: Verdict<Kind>) -> Told {
 
 /// The verdicts of this pass.
 pub(super) fn told(report: &Report<'_>) -> Told {
+    if let Some(ready) = during_a_check(report) {
+        return done(ready);
+    }
     match report.step {
         Step::Start(run) => {
             if run.trigger == Trigger::Drift {
@@ -109,6 +112,26 @@ pub(super) fn told(report: &Report<'_>) -> Told {
         Step::Follow => going(following(report)),
         Step::Rest(rest) => resting(report, rest),
     }
+}
+
+/// `Ready` as it stands, while a stack that is as wanted is looked at because its interval has passed. Most such checks find nothing:
+/// nobody who waits for the stack has to wait for them.
+fn during_a_check(report: &Report<'_>) -> Option<Verdict<Kind>> {
+    let is_check = |action, trigger| action == Action::Plan && trigger == Trigger::Interval;
+    let checks = match report.step {
+        Step::Start(run) => is_check(run.action, run.trigger),
+        Step::Follow => {
+            let active = report.facts.history.active.as_ref();
+            active.is_some_and(|run| is_check(run.action, run.trigger))
+        }
+        Step::Wait | Step::NotMade(_) | Step::Release | Step::Rest(_) => false,
+    };
+    let held = report
+        .stack
+        .status
+        .as_ref()
+        .filter(|_| checks && !report.facts.deleting)?;
+    Verdict::carried(Kind::Ready, &held.conditions).filter(|ready| ready.truth == Truth::True)
 }
 
 /// The phase of the run in progress, in upstream's words.

@@ -2,7 +2,7 @@
 //! which the embedded API does not have.
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, header::USER_AGENT};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -23,7 +23,7 @@ struct Held {
     refused: BTreeSet<String>,
     /// By name: the pods that there are.
     pods: BTreeMap<String, Value>,
-    /// What was asked for, as method and address.
+    /// What was asked for, as method and address; behind `cli ` what the CLI asked for.
     asked: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ impl Door {
         path
     }
 
-    /// What was asked for so far, as method and address.
+    /// What was asked for so far, as method and address; behind `cli ` what the CLI asked for.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.held().asked.clone()
     }
@@ -114,7 +114,16 @@ impl Door {
             .and_then(|rest| rest.split_once('/'))
             .ok_or_else(|| Failed::other("nobody comes"))?;
         head.uri = format!("/{rest}").parse().map_err(Failed::other)?;
-        self.held().asked.push(format!("{} {}", head.method, head.uri));
+        let agent = head.headers.get(USER_AGENT);
+        let agent = agent.map_or("", |agent| agent.to_str().unwrap_or_default());
+        let by = if agent.contains("Terraform") || agent.contains("OpenTofu") {
+            "cli "
+        } else {
+            ""
+        };
+        self.held()
+            .asked
+            .push(format!("{by}{} {}", head.method, head.uri));
         let path = head.uri.path();
         if head.method != Method::GET && path.ends_with(super::LEASE) && self.held().refused.contains(who) {
             return Ok(answer(

@@ -28,6 +28,20 @@ pub fn selector_of_all(stack: &str) -> String {
     format!("{}={}", annotation::PLAN_NAME, short_label(stack))
 }
 
+/// The label selector of what is stored of plans under any of these names.
+#[must_use]
+pub fn selector_of_any(names: &[&str]) -> String {
+    let labels: Vec<_> = names.iter().map(|name| short_label(name)).collect();
+    format!("{} in ({})", annotation::PLAN_NAME, labels.join(","))
+}
+
+/// Whether an object is stored under this name.
+#[must_use]
+pub fn is_labelled(metadata: &ObjectMeta, name: &str) -> bool {
+    let labels = metadata.labels.as_ref();
+    labels.and_then(|all| all.get(annotation::PLAN_NAME)) == Some(&short_label(name))
+}
+
 /// The label selector of a stack's plan Secrets.
 #[must_use]
 pub fn selector(stack: &str, workspace: &str) -> String {

@@ -21,7 +21,8 @@ use crate::seal::{SALT, SEALED_WITH, Seal, SealError, Subject, digest};
 use marks::held;
 pub use marks::{CHUNKS, DIGEST, RUN};
 pub use marks::{
-    annotations, base_name, is_of, labels, object_name, owner, piece, selector, selector_of_all, short_label,
+    annotations, base_name, is_labelled, is_of, labels, object_name, owner, piece, selector, selector_of_all,
+    selector_of_any, short_label,
 };
 
 /// Names the form of a sealed plan.

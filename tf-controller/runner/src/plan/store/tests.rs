@@ -52,6 +52,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         secrets: Vec::new(),
         reads: vec![],
         kept: None,
+        nothing_stored: false,
         keep_files: None,
     };
     let files = vec![MadeFile::new("out/x.zip".into(), 0o644, b"zip")];
