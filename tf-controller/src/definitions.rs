@@ -123,12 +123,21 @@ async fn compare(
             return Err(DefinitionError::Unreadable { name, source });
         }
     };
-    let missing = missing(wanted, &installed);
+    let mut missing = missing(wanted, &installed);
+    missing.retain(|field| is_read(field));
     if missing.is_empty() {
         return Ok(());
     }
     let fields = few(&missing);
     Err(DefinitionError::Older { name, fields })
+}
+
+/// Whether a field has an effect. Of a runner's pod the environment is read and nothing else, and what a pod may have follows the
+/// version of Kubernetes with which a definition was made.
+fn is_read(field: &str) -> bool {
+    field
+        .strip_prefix("spec.runnerPodTemplate.spec.")
+        .is_none_or(|field| field.starts_with("env"))
 }
 
 /// The first of the fields, and how many more there are.

@@ -15,6 +15,7 @@ mod crash;
 mod features;
 mod manifests;
 mod migration;
+mod pages;
 mod secrecy;
 mod telling;
 mod up;

@@ -1,7 +1,7 @@
 //! What tofu-controller 0.16 leaves: its definition, its Deployment and Lease, and stacks with all that it made for them. Two are
 //! as they should be (one of them written as v1alpha1, on top of the other), one is behind its source, and one waits for an approval.
 
-use super::{Site, upstream};
+use super::Site;
 use k8s_openapi::ByteString;
 use kube::{
     ResourceExt,
@@ -37,28 +37,9 @@ pub(crate) fn plan_id(revision: &str) -> String {
     format!("plan-main-{}", &hash[..10])
 }
 
-/// Its definition: ours, without our fields.
+/// Its definition, as its release has it but for the descriptions.
 pub(crate) fn definition() -> Value {
-    let text = include_str!("../../../../config/crd/bases/infra.contrib.fluxcd.io_terraforms.yaml");
-    let mut crd: Value = serde_yaml_ng::from_str(text).unwrap();
-    for version in crd["spec"]["versions"].as_array_mut().unwrap() {
-        let older = version["name"] == "v1alpha1";
-        let root = version.pointer_mut("/schema/openAPIV3Schema/properties").unwrap();
-        for path in upstream::NOT_ITS {
-            let (part, field) = path.split_once('.').unwrap();
-            let fields = root[part]["properties"].as_object_mut().unwrap();
-            assert_eq!(fields.remove(field).is_some(), !older, "{path}");
-        }
-        root["spec"]
-            .as_object_mut()
-            .unwrap()
-            .remove("x-kubernetes-validations");
-        assert!(
-            !root.to_string().contains("Sluice"),
-            "a field more than are listed"
-        );
-    }
-    crd
+    serde_yaml_ng::from_str(include_str!("../../../assets/tofu-controller-0.16.5/crd.yaml")).unwrap()
 }
 
 /// The arguments that its chart gives it.

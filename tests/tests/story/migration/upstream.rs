@@ -4,7 +4,7 @@
 use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
-use std::io::Read as _;
+use std::{collections::BTreeSet, io::Read as _};
 
 /// The fields of Sluice that tofu-controller's definition does not have.
 pub(crate) const NOT_ITS: [&str; 7] = [
@@ -138,5 +138,53 @@ pub(crate) fn assert_is_at_home(object: &Value) {
             .map(|(key, _)| key)
             .collect();
         assert!(!ours.iter().any(|key| key.contains("sluice")), "{ours:?}");
+    }
+}
+
+/// The fields of a version of a definition, by their paths.
+fn fields(definition: &Value, version: &str) -> BTreeSet<String> {
+    fn walk(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            walk(field, &path, found);
+            found.insert(path);
+        }
+        for below in ["items", "additionalProperties"] {
+            if schema[below].is_object() {
+                walk(&schema[below], path, found);
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    let versions = definition["spec"]["versions"].as_array().unwrap();
+    let version = versions.iter().find(|one| one["name"] == version).unwrap();
+    walk(&version["schema"]["openAPIV3Schema"], "", &mut found);
+    found
+}
+
+/// What is compared is the definition of the release. Pods are described by the version of Kubernetes that each was made with.
+#[test]
+fn the_two_definitions_differ_in_our_fields_and_in_what_pods_are() {
+    let ours = include_str!("../../../../config/crd/bases/infra.contrib.fluxcd.io_terraforms.yaml");
+    let (ours, theirs) = (serde_yaml_ng::from_str(ours).unwrap(), super::left::definition());
+    for version in ["v1alpha1", "v1alpha2"] {
+        let (ours, theirs) = (fields(&ours, version), fields(&theirs, version));
+        assert!(theirs.len() > 700, "{}", theirs.len());
+        let pods = |field: &&String| field.starts_with(".spec.runnerPodTemplate.spec.volumes.");
+        let missing: Vec<_> = theirs.difference(&ours).filter(|field| !pods(field)).collect();
+        assert!(missing.is_empty(), "{version}: {missing:?}");
+        let own: BTreeSet<_> = ours.difference(&theirs).filter(|field| !pods(field)).collect();
+        // Of a field with fields of its own, the field.
+        let own: BTreeSet<_> = own
+            .into_iter()
+            .map(|field| field.splitn(4, '.').skip(1).take(2).collect::<Vec<_>>().join("."))
+            .collect();
+        let wanted: BTreeSet<_> = NOT_ITS.iter().map(|field| (*field).to_owned()).collect();
+        let wanted = if version == "v1alpha1" {
+            BTreeSet::new()
+        } else {
+            wanted
+        };
+        assert_eq!(own, wanted, "{version}");
     }
 }
