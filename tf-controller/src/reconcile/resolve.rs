@@ -25,7 +25,7 @@ use kube::{Client, ResourceExt};
 use sluice_api::{
     interval::Interval,
     source::Artifact,
-    terraform::{KeySource, ReadablePlan, Terraform},
+    terraform::{IgnoredDrift, KeySource, ReadablePlan, Terraform, TerraformSpec},
 };
 use sluice_runtime::{
     artifact::{FetchError, UnpackError},
@@ -269,6 +269,15 @@ fn artifact_of(artifact: &Artifact) -> bundle::Artifact {
     }
 }
 
+/// What is not called drift. Where drift is not looked for, nothing is to be taken from it.
+fn ignored_drift(spec: &TerraformSpec) -> Vec<IgnoredDrift> {
+    if spec.disable_drift_detection {
+        Vec::new()
+    } else {
+        spec.ignore_drift.clone()
+    }
+}
+
 fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundle {
     let spec = &stack.spec;
     let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
@@ -314,12 +323,7 @@ fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundl
             ReadablePlan::Json => bundle::ReadablePlan::Json,
             ReadablePlan::Human => bundle::ReadablePlan::Human,
         },
-        // Where drift is not looked for, nothing is to be taken from it.
-        ignored_drift: if spec.disable_drift_detection {
-            Vec::new()
-        } else {
-            spec.ignore_drift.clone()
-        },
+        ignored_drift: ignored_drift(spec),
         inputs_digest: String::new(),
         last_apply: None,
         key: String::new(),
