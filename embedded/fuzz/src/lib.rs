@@ -20,6 +20,9 @@ fn runtime() -> &'static Runtime {
     RUNTIME.get_or_init(|| Builder::new_current_thread().enable_all().build().expect("a runtime"))
 }
 
+/// What kube-apiserver answers, with 500 and as plain text, to a creation that carries a version.
+const WITH_VERSION: &[u8] = b"resourceVersion should not be set";
+
 /// Sends a request to the API, which answers it, with no error of its own and with JSON, whatever the body is.
 pub fn send(method: &str, path: &str, content: &str, body: &[u8]) {
     static DESK: Mutex<Option<Desk>> = Mutex::new(None);
@@ -35,8 +38,11 @@ pub fn send(method: &str, path: &str, content: &str, body: &[u8]) {
         let request = request.body(Body::from(body.to_vec())).expect("a request");
         let answer = desk.api.client().send(request).await.expect("an answer");
         let status = answer.status();
-        assert!(status.as_u16() < 500, "{status}");
         let text = answer.into_body().collect().await.expect("a whole answer").to_bytes();
+        if status.as_u16() == 500 && text.starts_with(WITH_VERSION) {
+            return;
+        }
+        assert!(status.as_u16() < 500, "{status}");
         let parsed = serde_json::from_slice::<serde_json::Value>(&text);
         assert!(parsed.is_ok(), "{}", String::from_utf8_lossy(&text));
     });

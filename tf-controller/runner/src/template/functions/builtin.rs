@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 /// Most arguments of `printf`.
 const PRINTF_ARGUMENTS: usize = 64;
-/// Longest that the library pads a verb to.
-const PADDING: usize = 65_536;
+/// Largest width and precision of a verb. The library panics from 65,535 on, as the standard library counts digits in 16 bits.
+const PADDING: usize = 65_000;
 
 /// Names and functions.
 pub(super) const TABLE: Table = &[
@@ -75,6 +75,9 @@ fn printf(args: &Args<'_>) -> Result<Value, Fault> {
     if values.len() > PRINTF_ARGUMENTS {
         return Err(Fault::new(format!("more than {PRINTF_ARGUMENTS} arguments")));
     }
+    if largest_number(format, &values) > PADDING {
+        return Err(Fault::new(format!("a width or precision above {PADDING}")));
+    }
     let largest = values.iter().skip(1).map(|v| display(v).len()).max().unwrap_or(0);
     let verbs = format.bytes().filter(|byte| *byte == b'%').count();
     let padded = format.bytes().any(|byte| byte.is_ascii_digit() || byte == b'*');
@@ -95,6 +98,45 @@ fn printf(args: &Args<'_>) -> Result<Value, Fault> {
         .execute_to_string(&Value::List(values.into()))
         .map_err(failed)?;
     Ok(string(text))
+}
+
+/// The largest width or precision that the verbs ask for, in the format or by an argument (`*`).
+fn largest_number(format: &str, values: &[Value]) -> usize {
+    let (mut largest, mut next) = (0, 1);
+    let mut rest = format.as_bytes();
+    while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
+        rest = &rest[at + 1..];
+        let flags = rest.iter().take_while(|byte| b"+-# 0".contains(byte)).count();
+        rest = &rest[flags..];
+        for part in 0..2 {
+            match rest {
+                [b'.', after @ ..] if part == 1 => rest = after,
+                _ if part == 1 => break,
+                _ => {}
+            }
+            if let [b'*', after @ ..] = rest {
+                rest = after;
+                if let Some(Value::Int(number)) = values.get(next) {
+                    largest = largest.max(usize::try_from(number.unsigned_abs()).unwrap_or(usize::MAX));
+                }
+                next += 1;
+            } else {
+                let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                let number = rest[..digits].iter().fold(0_usize, |number, digit| {
+                    number
+                        .saturating_mul(10)
+                        .saturating_add(usize::from(*digit - b'0'))
+                });
+                largest = largest.max(number);
+                rest = &rest[digits..];
+            }
+        }
+        if let [verb, after @ ..] = rest {
+            next += usize::from(*verb != b'%');
+            rest = after;
+        }
+    }
+    largest
 }
 
 /// Replaces arguments of `%v` by their texts, where each verb takes the next argument.
