@@ -1,6 +1,10 @@
 //! What a stack asks of the API: every request of controller, runner and CLI, counted at a door in front of it.
 
-use crate::{leaders::door::Door, looks::condition, world::World};
+use crate::{
+    leaders::door::Door,
+    looks::condition,
+    world::{NAMESPACE, World},
+};
 use kube::ResourceExt as _;
 use serde_json::json;
 
@@ -45,6 +49,25 @@ async fn a_pass_that_follows_reads_nothing_but_its_run() {
     let of_run = format!("/terraformruns/{run}");
     let others: Vec<_> = asked.iter().filter(|asked| !asked.contains(&of_run)).collect();
     assert!(!asked.is_empty() && others.is_empty(), "{others:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_meets_a_lock_reads_the_runs_of_its_own_stack_only() {
+    let (world, door) = counted().await;
+    crate::locks::hold(&world, "net").await;
+    let module = "resource \"terraform_data\" \"it\" { input = 1 }";
+    world.commit("a", &[("main.tf", module)]).await;
+    world.stack("net", json!({ "retryInterval": "1h" })).await;
+    world.ready("net", "False").await;
+    let lists = |asked: &String| {
+        asked.starts_with("GET") && asked.contains("/terraformruns?") && !asked.contains("watch=")
+    };
+    let in_namespace = format!("/namespaces/{NAMESPACE}/");
+    let asked = door.asked().into_iter().filter(lists);
+    let asked: Vec<_> = asked.filter(|asked| asked.contains(&in_namespace)).collect();
+    let own = |asked: &&String| asked.contains("labelSelector=") && asked.contains("net");
+    assert!(asked.len() > 1, "the controller's and the runner's: {asked:#?}");
+    assert!(asked.iter().all(|asked| own(&asked)), "{asked:#?}");
 }
 
 /// Waits until the run says once more that it lives.

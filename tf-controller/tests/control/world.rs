@@ -161,7 +161,7 @@ impl World {
     }
 
     /// The command of the runner that is this test binary.
-    pub(crate) fn own_runner(&self) -> Vec<String> {
+    pub(crate) fn own_runner() -> Vec<String> {
         let this = std::env::current_exe().unwrap().display().to_string();
         [&this, "as_runner", "--exact", "--nocapture", "--"]
             .map(str::to_owned)
@@ -174,7 +174,7 @@ impl World {
         let path = sluice_harness::cli::search_path().unwrap();
         let api = self.kubeconfig.display().to_string();
         let process = ProcessOptions {
-            command: self.runner.clone().unwrap_or_else(|| self.own_runner()),
+            command: self.runner.clone().unwrap_or_else(Self::own_runner),
             root,
             tools: self.tools.clone(),
             environment: [

@@ -14,7 +14,7 @@ async fn counted() -> (World, Door) {
     let mut world = World::without_controller().await;
     let door = Door::open(world.client.clone()).await;
     // However busy the machine is: no step counts as slow, and no sign of life is due.
-    let runner = world.own_runner().into_iter();
+    let runner = World::own_runner().into_iter();
     let slow = ["--step-seconds", "600", "--heartbeat-seconds", "600"].map(str::to_owned);
     world.runner = Some(runner.chain(slow).collect());
     world.kubeconfig = door.way(world.dir.path(), "all");
