@@ -172,7 +172,15 @@ async fn served(
 pub(crate) struct Known(Mutex<HashMap<ObjectKey, String>>);
 
 impl Known {
-    /// The stacks that read this source and have not tried its artifact: another revision, or other bytes of the same one.
+    /// Notes the digest; gives whether it is another than the one before, or the first.
+    fn learn(&self, source: &ObjectKey, digest: &str) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = all.insert(source.clone(), digest.to_owned());
+        before.is_none_or(|before| before != digest)
+    }
+
+    /// The stacks that read this source and have not tried its artifact: another revision, or other bytes of the same one. What is
+    /// seen for the first time may have been published since a stack read it, so that calls them all.
     pub(crate) fn behind(
         &self,
         stacks: &Objects<Terraform>,
@@ -180,12 +188,7 @@ impl Known {
         source: &ObjectKey,
         artifact: &Artifact,
     ) -> Vec<ObjectKey> {
-        let before = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(source.clone(), artifact.digest.clone());
-        let other = before.is_some_and(|before| before != artifact.digest);
+        let other = self.learn(source, &artifact.digest);
         stacks.keys(|stack| {
             let wanted = &stack.spec.source_ref;
             let own = stack.namespace().unwrap_or_default();
@@ -220,4 +223,23 @@ fn behind(
         name: source.name_any(),
     };
     known.behind(stacks, kind, &key, &artifact)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_seen_first_or_are_other_ones_call_the_readers() {
+        let (known, source) = (
+            Known::default(),
+            ObjectKey {
+                namespace: "team".to_owned(),
+                name: "code".to_owned(),
+            },
+        );
+        let digests = ["sha256:1", "sha256:1", "sha256:2", "sha256:2", "sha256:1"];
+        let called = digests.map(|digest| known.learn(&source, digest));
+        assert_eq!(called, [true, false, true, false, true]);
+    }
 }
