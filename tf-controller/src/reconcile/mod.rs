@@ -55,7 +55,11 @@ use sluice_runtime::{
     status::{Applied, WriteError},
     watch::{Next, Objects, Reconciler},
 };
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 /// What passes need of the world.
 pub struct Context {
@@ -108,6 +112,8 @@ pub struct Context {
 /// Reconciles Terraform objects.
 pub struct Stacks {
     context: Arc<Context>,
+    /// The stacks that had a pass here: of no other one anything is removed.
+    seen: Mutex<HashSet<ObjectKey>>,
 }
 
 /// Why a pass could not report. What it found wrong with the stack stands in its status.
@@ -137,8 +143,13 @@ pub enum PassError {
 impl Stacks {
     /// A reconciler in this context.
     #[must_use]
-    pub const fn new(context: Arc<Context>) -> Self {
-        Self { context }
+    pub fn new(context: Arc<Context>) -> Self {
+        let seen = Mutex::default();
+        Self { context, seen }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashSet<ObjectKey>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -146,11 +157,14 @@ impl Reconciler<Terraform> for Stacks {
     type Error = PassError;
 
     async fn reconcile(&self, stack: Arc<Terraform>) -> Result<Next, PassError> {
+        self.seen().insert(ObjectKey::of(&*stack));
         Box::pin(pass(&stack, &self.context)).await
     }
 
     fn gone(&self, key: &ObjectKey) {
-        cleanup::forget_stack(&self.context, key.clone());
+        if self.seen().remove(key) {
+            cleanup::forget_stack(&self.context, key.clone());
+        }
     }
 }
 
