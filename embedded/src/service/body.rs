@@ -81,7 +81,7 @@ fn no_json(error: &dyn std::fmt::Display) -> Undecodable {
     Undecodable::Text(format!("couldn't get version/kind; json parse error: {error}"))
 }
 
-/// 400 for a body that is no object of the kind; `shown` is what is quoted of it.
+/// 400 for a body that does not decode as an object of the kind. `shown` is the part of it that the message quotes.
 fn unrecognized(resource: &Resource, why: &str, shown: &str) -> StatusError {
     StatusError::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({shown})",

@@ -48,7 +48,7 @@ pub(super) fn answer(call: &Call, bytes: &Bytes, content_type: &str) -> Result<R
     Ok(Reply::Plain(StatusCode::CREATED, answer))
 }
 
-/// Whether a grant allows what the spec of a review asks for. Paths that are no objects are open to whoever has a credential.
+/// Whether a grant allows what the spec of a review asks for. Every credential opens the paths that are not objects.
 fn may(grant: &Grant, spec: &Value) -> bool {
     let attributes = &spec["resourceAttributes"];
     if !attributes.is_object() {

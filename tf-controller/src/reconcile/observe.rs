@@ -57,8 +57,8 @@ impl Observed {
     }
 }
 
-/// The stack as the API has it, with our finalizer; nothing where it is gone. Not as the watch last told: after a write that it has
-/// not told yet, what was written would pass for the truth. Before the first write, that of the finalizer tells.
+/// The stack as the API has it, with our finalizer; `None` where it is gone. Read live: the cache may lag behind our own write. A stack
+/// without the finalizer has no such write yet, so the cached one is taken; the write of the finalizer carries its version.
 pub(super) async fn newest(
     api: &Api<Terraform>,
     stack: &Terraform,

@@ -1,4 +1,4 @@
-//! Commits that several writes share, on a file whose disk waits or fails when it is told to.
+//! Commits that several writes share, on a file whose disk a test can make wait or fail.
 
 use std::{sync::atomic::Ordering, time::Duration};
 

@@ -10,3 +10,4 @@ mod package;
 
 pub(crate) use cache::ProviderCache;
 pub(crate) use lock::{DIRECTORY, LockedProvider, parse};
+pub(crate) use package::file_digest;

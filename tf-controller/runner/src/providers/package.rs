@@ -96,14 +96,17 @@ pub(super) fn digest(root: &Path) -> io::Result<String> {
     names.sort_unstable();
     let mut whole = Sha256::new();
     for name in names {
-        let line = format!("{}  {name}\n", hex::encode(content(&root.join(&name))?));
+        let line = format!("{}  {name}\n", hex::encode(file_digest(&root.join(&name))?));
         whole.update(line);
     }
     Ok(format!("h1:{}", STANDARD.encode(whole.finalize())))
 }
 
-/// The digest of a file, of which no more is in memory than a piece.
-fn content(path: &Path) -> io::Result<[u8; 32]> {
+/// SHA-256 of a file. No more than 256 KiB of it are in memory at once.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn file_digest(path: &Path) -> io::Result<[u8; 32]> {
     let mut file = BufReader::with_capacity(256 * 1024, File::open(path)?);
     let mut hash = Sha256::new();
     loop {

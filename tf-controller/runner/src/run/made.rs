@@ -10,6 +10,7 @@ use super::error::RunError;
 use super::workdir::failed;
 use crate::cli::argv::PLAN_FILE;
 use crate::plan::store::{MadeFile, OmittedFile};
+use crate::providers::file_digest;
 
 /// Most bytes of made files that are stored with a plan.
 const LIMIT: u64 = 8 * 1024 * 1024;
@@ -116,7 +117,7 @@ pub(super) fn made(root: &Path, before: &Snapshot, after: &Snapshot) -> Result<M
 fn omitted<'p>(root: &Path, changed: impl Iterator<Item = &'p Path>) -> std::io::Result<Vec<OmittedFile>> {
     let (mut named, mut rest) = (Vec::new(), None::<Sha256>);
     for path in changed {
-        let content = content(path)?;
+        let content = file_digest(path)?;
         let relative = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
         if named.len() < NAMED {
             named.push(OmittedFile {
@@ -136,22 +137,6 @@ fn omitted<'p>(root: &Path, changed: impl Iterator<Item = &'p Path>) -> std::io:
         sha256: hex::encode(rest.finalize()),
     }));
     Ok(named)
-}
-
-/// The digest of a file, of which no more is in memory than a piece.
-fn content(path: &Path) -> std::io::Result<[u8; 32]> {
-    use std::io::BufRead;
-    let mut file = std::io::BufReader::with_capacity(64 * 1024, std::fs::File::open(path)?);
-    let mut hash = Sha256::new();
-    loop {
-        let piece = file.fill_buf()?;
-        let length = piece.len();
-        if length == 0 {
-            return Ok(hash.finalize().into());
-        }
-        hash.update(piece);
-        file.consume(length);
-    }
 }
 
 /// What of the files that had to be left out is not the same when it is made again.

@@ -86,6 +86,17 @@ fn own(world: &World) -> String {
     world.context("any").identity.who
 }
 
+/// The next run takes the lock that was left, and applies.
+async fn assert_next_applies(world: &World, wish: Wish) {
+    let next = world.run(wish).await;
+    assert_eq!(
+        ending(&next),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        next.status
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_the_apply_did_not_hear_of_is_its_own() {
     let world = World::new("auto").await;
@@ -243,13 +254,7 @@ async fn a_lock_that_a_crash_left_is_released_by_the_next_run() {
         .run(&world, Wish::plan_and_apply(), "default", &own(&world))
         .await;
     assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
-    let next = world.run(Wish::plan_and_apply()).await;
-    assert_eq!(
-        ending(&next),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        next.status
-    );
+    assert_next_applies(&world, Wish::plan_and_apply()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -260,13 +265,7 @@ async fn a_lock_that_was_left_while_a_workspace_was_made_is_released_by_the_next
     let cli = Unheard::at(&world, "workspace\\ new");
     let run = cli.run(&world, blue(), "blue", &own(&world)).await;
     assert_eq!(ending(&run), "Failed SelectWorkspaceFailed", "{:?}", run.status);
-    let next = world.run(blue()).await;
-    assert_eq!(
-        ending(&next),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        next.status
-    );
+    assert_next_applies(&world, blue()).await;
 }
 
 /// `init` makes the first state under a lock. It shows the backend's request as it is, without a word on the lock.
@@ -281,13 +280,7 @@ async fn a_lock_that_was_left_while_the_state_was_initialised_is_released_by_the
         .run(&world, Wish::plan_and_apply(), "default", &own(&world))
         .await;
     assert_eq!(ending(&run), "Failed TFExecInitFailed", "{:?}", run.status);
-    let next = world.run(Wish::plan_and_apply()).await;
-    assert_eq!(
-        ending(&next),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        next.status
-    );
+    assert_next_applies(&world, Wish::plan_and_apply()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
