@@ -42,10 +42,10 @@ pub struct TerraformRunSpec {
     pub approved_by: String,
     /// Which try this is, counted from 1.
     pub attempt: i32,
-    /// SHA-256 of the run's bundle as it is stored: the runner takes no other.
+    /// SHA-256 of the run's bundle: the runner takes no other.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bundle_digest: String,
-    /// How many Secrets the bundle lies in; one where that is left out.
+    /// How many Secrets the bundle lies in; left out where the controller hands it to the runner.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bundle_secrets: i64,
     /// Bound on the run, counted from its start.

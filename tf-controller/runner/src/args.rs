@@ -40,10 +40,9 @@ pub struct RunnerArgs {
     /// The pod that the run works in, as `namespace/name/uid`. Default: `POD_NAME` and `POD_UID`, in the run's namespace.
     #[arg(long)]
     pub pod: Option<Pod>,
-    /// Read the ways to the API from standard input, as JSON: `run`, a kubeconfig for this program, and `backend`, one for the
-    /// CLI's kubernetes backend. The environment is then the CLI's alone.
+    /// Read the run's bundle and its access to the API from standard input, as JSON.
     #[arg(long)]
-    pub access_stdin: bool,
+    pub input_stdin: bool,
     /// Where the file locks of this run are seen.
     #[arg(long, default_value = "")]
     pub site: String,
@@ -67,7 +66,19 @@ pub struct RunnerArgs {
     pub http_retry: u32,
 }
 
-/// The ways to the API that one run is given, where the environment is not to tell of any.
+/// What a controller hands to the runner that it starts: one JSON object on standard input.
+#[derive(Default, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunInput {
+    /// How the API is reached. Absent: the environment says so, as in a pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<Access>,
+    /// JSON of the run's bundle. Absent: it lies in the Secrets that the run names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<String>,
+}
+
+/// How one run reaches the API. The environment is then the CLI's alone.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 pub struct Access {
     /// Kubeconfig of the runner, as text.
@@ -82,15 +93,15 @@ impl std::fmt::Debug for Access {
     }
 }
 
-/// Most bytes that are read from standard input.
-const ACCESS_LIMIT: u64 = 1024 * 1024;
+/// Most bytes that are read from standard input: JSON in JSON doubles at most, and the access has its own place.
+const INPUT_LIMIT: u64 = 2 * crate::bundle::LIMIT as u64 + 1024 * 1024;
 
-impl Access {
+impl RunInput {
     fn of_stdin() -> Result<Self, StartError> {
-        let text = std::io::read_to_string(std::io::stdin().take(ACCESS_LIMIT));
+        let text = std::io::read_to_string(std::io::stdin().take(INPUT_LIMIT));
         let text = text.map_err(StartError::Input)?;
-        // What does not parse may hold a token: where it does not is not told.
-        serde_json::from_str(&text).map_err(|_| StartError::Access)
+        // What does not parse may hold a token: the error does not say where it fails.
+        serde_json::from_str(&text).map_err(|_| StartError::Malformed)
     }
 }
 
@@ -101,11 +112,11 @@ pub enum StartError {
     #[error(transparent)]
     Client(#[from] client::ClientError),
     /// Standard input cannot be read.
-    #[error("cannot read the ways to the API from standard input: {0}")]
+    #[error("cannot read standard input: {0}")]
     Input(#[source] std::io::Error),
-    /// It does not say how the API is reached.
-    #[error("standard input is not the JSON that --access-stdin asks for")]
-    Access,
+    /// It is not a [`RunInput`].
+    #[error("standard input is not the JSON that --input-stdin asks for")]
+    Malformed,
     /// No HTTP client can be made.
     #[error(transparent)]
     Http(#[from] http::TlsError),
@@ -151,7 +162,8 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
             .filter(|path| path.is_file())
     };
     let in_pod = given("KUBERNETES_SERVICE_HOST").is_some();
-    let access = args.access_stdin.then(Access::of_stdin).transpose()?;
+    let input = args.input_stdin.then(RunInput::of_stdin).transpose()?;
+    let RunInput { access, bundle } = input.unwrap_or_default();
     let kubeconfig = match access {
         Some(_) => None,
         None => named.or_else(|| if in_pod { None } else { usual() }),
@@ -175,6 +187,7 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
         fetcher,
         kubeconfig,
         backend_kubeconfig: access.map(|access| access.backend),
+        bundle,
         identity: Identity {
             site: args.site.clone(),
             ..Identity::of_this_process(pod, &environment)

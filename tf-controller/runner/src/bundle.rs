@@ -1,5 +1,5 @@
-//! The run bundle: everything a run needs beside the artifact, resolved by the controller and stored in immutable Secrets that
-//! the run owns, nearly always in one. Decoding is strict and bounded; nothing of it is ever printed.
+//! The run bundle: everything a run needs beside the artifact, resolved by the controller. The executor hands it to the runner,
+//! or the controller stores it in immutable Secrets that the run owns. Decoding is strict and bounded; nothing of it is printed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -273,6 +273,14 @@ pub enum BundleError {
         /// Its size.
         size: usize,
     },
+    /// The runner was handed none.
+    #[error("the runner was given no bundle, and the run names no Secrets that hold one")]
+    NotGiven,
+    /// The runner was handed that of another run.
+    #[error(
+        "the bundle that the runner was given is not the one that the controller made for this run; nothing of it was used"
+    )]
+    OfAnotherRun,
     /// The Secret holds no bundle.
     #[error("the Secret {name} holds no run bundle")]
     Missing {
@@ -308,19 +316,19 @@ pub enum BundleError {
 }
 
 impl Bundle {
-    /// The bytes that are stored.
+    /// Its JSON.
     ///
     /// # Errors
-    /// When they are more than [`LIMIT`].
-    pub fn encode(&self) -> Result<Vec<u8>, BundleError> {
-        let bytes = serde_json::to_vec(self).map_err(|error| BundleError::Malformed {
+    /// When it is longer than [`LIMIT`].
+    pub fn encode(&self) -> Result<String, BundleError> {
+        let text = serde_json::to_string(self).map_err(|error| BundleError::Malformed {
             line: error.line(),
             column: error.column(),
         })?;
-        if bytes.len() > LIMIT {
-            return Err(BundleError::TooLarge { size: bytes.len() });
+        if text.len() > LIMIT {
+            return Err(BundleError::TooLarge { size: text.len() });
         }
-        Ok(bytes)
+        Ok(text)
     }
 
     /// Reads stored bytes; unknown members and other versions are refused.

@@ -10,7 +10,7 @@ pub use process::{ProcessExecutor, ProcessOptions};
 
 use futures::future::BoxFuture;
 use sluice_runtime::schedule::ObjectKey;
-use sluice_tf_runner::args::Access;
+use sluice_tf_runner::{args::Access, bundle::Packed};
 use std::{path::Path, sync::Arc};
 
 /// The arguments of a runner that shares the packages of providers with others.
@@ -63,9 +63,9 @@ pub enum ExecutorError {
         /// Where the runner's log is.
         log: String,
     },
-    /// The run cannot be given its way to the API.
+    /// The runner cannot be given what it reads from standard input.
     #[error("cannot give run {run} its way to the API: {text}")]
-    Access {
+    Input {
         /// The run.
         run: String,
         /// Why.
@@ -92,8 +92,13 @@ pub type IsGone = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Starts runs and tells whether they live.
 pub trait Executor: Send + Sync {
-    /// Starts the runner of a run. Starting one twice is harmless: the run is claimed by one of them only.
-    fn start(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>>;
+    /// Whether this executor hands the bundle of a run to its runner itself. Otherwise the controller stores it in Secrets before
+    /// the start, as for runners on another machine.
+    fn hands_over_bundles(&self) -> bool;
+
+    /// Starts the runner of a run, with the run's bundle unless that is stored in Secrets. Starting one twice is harmless: the run
+    /// is claimed by one of them only.
+    fn start(&self, run: RunRef, bundle: Option<Packed>) -> BoxFuture<'_, Result<(), ExecutorError>>;
 
     /// Whether the runner of a run is there. `site` is what its claim says, empty where nobody has claimed it.
     fn liveness(&self, run: RunRef, site: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>>;

@@ -10,7 +10,7 @@ mod starts;
 use super::{Credentials, Executor, ExecutorError, IsGone, Liveness, RunRef, site::site};
 use futures::future::{BoxFuture, FutureExt};
 use sluice_runtime::schedule::ObjectKey;
-use sluice_tf_runner::{process_lock::is_locked, run::Pod};
+use sluice_tf_runner::{args::RunInput, bundle::Packed, process_lock::is_locked, run::Pod};
 use starts::{Again, Starts};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -105,21 +105,21 @@ impl ProcessExecutor {
         self.options.root.join("work")
     }
 
-    async fn access(&self, run: &RunRef) -> Result<Option<Vec<u8>>, ExecutorError> {
-        let Some(credentials) = &self.options.credentials else {
-            return Ok(None);
-        };
-        let failed = |text| ExecutorError::Access {
+    /// What the runner reads from standard input.
+    async fn input(&self, run: &RunRef, bundle: Option<Packed>) -> Result<Vec<u8>, ExecutorError> {
+        let failed = |text| ExecutorError::Input {
             run: run.name.clone(),
             text,
         };
-        let access = credentials.access(run.clone()).await.map_err(failed)?;
-        serde_json::to_vec(&access)
-            .map(Some)
-            .map_err(|error| failed(error.to_string()))
+        let access = match &self.options.credentials {
+            Some(credentials) => Some(credentials.access(run.clone()).await.map_err(failed)?),
+            None => None,
+        };
+        let bundle = bundle.map(Packed::into_text);
+        serde_json::to_vec(&RunInput { access, bundle }).map_err(|error| failed(error.to_string()))
     }
 
-    fn spawn(&self, run: RunRef, access: Option<Vec<u8>>) -> Result<(), ExecutorError> {
+    fn spawn(&self, run: RunRef, input: Vec<u8>) -> Result<(), ExecutorError> {
         let program = self.options.command.first().cloned().unwrap_or_default();
         let failed = |source| ExecutorError::Start {
             program: program.clone(),
@@ -151,8 +151,8 @@ impl ProcessExecutor {
             )
             .env_clear()
             .envs(&self.options.environment)
-            .args(access.iter().map(|_| "--access-stdin"))
-            .stdin(access.as_ref().map_or_else(Stdio::null, |_| Stdio::piped()))
+            .arg("--input-stdin")
+            .stdin(Stdio::piped())
             .stdout(log.try_clone().map_err(failed)?)
             .stderr(log)
             .process_group(0) // the terminal's Ctrl-C is for the controller
@@ -161,12 +161,12 @@ impl ProcessExecutor {
         self.children.send_modify(|children| {
             children.insert(run.clone(), child.id());
         });
-        let (input, name) = (child.stdin.take().zip(access), run.name.clone());
+        let (pipe, name) = (child.stdin.take(), run.name.clone());
         tokio::spawn(async move {
-            if let Some((mut pipe, access)) = input
-                && let Err(error) = pipe.write_all(&access).await
+            if let Some(mut pipe) = pipe
+                && let Err(error) = pipe.write_all(&input).await
             {
-                tracing::warn!(run = name, %error, "the runner ended before it was told its way to the API");
+                tracing::warn!(run = name, %error, "the runner ended before it read its input");
             }
         });
         let (children, ended) = (self.children.clone(), self.ended.clone());
@@ -264,11 +264,16 @@ impl ProcessExecutor {
 }
 
 impl Executor for ProcessExecutor {
-    fn start(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
+    /// By standard input: nobody else can read or replace it, and nothing of it is stored.
+    fn hands_over_bundles(&self) -> bool {
+        true
+    }
+
+    fn start(&self, run: RunRef, bundle: Option<Packed>) -> BoxFuture<'_, Result<(), ExecutorError>> {
         async move {
             if !self.is_ours(&run) && self.may_start(&run)? {
-                let access = self.access(&run).await?;
-                self.spawn(run, access)?;
+                let input = self.input(&run, bundle).await?;
+                self.spawn(run, input)?;
             }
             Ok(())
         }

@@ -1,4 +1,4 @@
-//! Makes the run that was decided on, then its bundle, and starts it.
+//! Makes the run that was decided on, and starts it with its bundle.
 
 use super::{
     Context,
@@ -67,7 +67,7 @@ pub(super) struct Order<'a> {
     pub(super) request: Option<&'a str>,
 }
 
-/// Makes the run, then its bundle, then starts it. A run of that name that is there already was made by another controller
+/// Makes the run, stores its bundle where the executor does not hand it over, and starts it. A run of that name that is there already was made by another controller
 /// a moment ago: it is adopted, and started from here only if it was made of the same bundle. Gives the run.
 pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {
     let mut wanted = run_object(order, context);
@@ -76,7 +76,9 @@ pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<Terraf
     // One that is too large has none: the run is made all the same, and ends with why.
     if let Ok(packed) = &packed {
         wanted.spec.bundle_digest = packed.digest();
-        wanted.spec.bundle_secrets = packed.count();
+        if !context.executor.hands_over_bundles() {
+            wanted.spec.bundle_secrets = packed.count();
+        }
     }
     let run = create(&wanted, context).await?;
     let foreign = run.spec.terraform.uid != order.stack.uid().unwrap_or_default();
@@ -229,8 +231,8 @@ async fn bundle_of(
     Ok(bundle)
 }
 
-/// Starts a run that was made and not started, if what it was made of can still be had: the bundle that is there, or the same
-/// once more.
+/// Starts a run that was made and not started, if its bundle can still be had: the same is made again, or the one in Secrets is
+/// read.
 pub(super) async fn launch(
     run: &TerraformRun,
     resolved: &Resolved,
@@ -243,7 +245,9 @@ pub(super) async fn launch(
     if packed.as_ref().is_ok_and(is_same) {
         return give(run, packed, context).await;
     }
-    if let Some(found) = stored(run, context).await? {
+    if run.spec.bundle_secrets > 0
+        && let Some(found) = stored(run, context).await?
+    {
         return begin_with(run, &found, context).await;
     }
     let text = "what it was to be given changed before it began";
@@ -278,8 +282,8 @@ async fn stored(run: &TerraformRun, context: &Context) -> Result<Option<Vec<Secr
     Ok(Some(found))
 }
 
-/// Stores the bundle and starts the runner; both are harmless when done already. What cannot be carried out ends the run:
-/// so it is told, counted and tried again like any failure.
+/// Starts the runner with the bundle, which is stored first where the run says so. Both are harmless when done already. What
+/// cannot be carried out ends the run: so it is reported, counted and tried again like any failure.
 async fn give(
     run: &TerraformRun,
     packed: Result<Packed, BundleError>,
@@ -289,6 +293,9 @@ async fn give(
         Ok(packed) => packed,
         Err(error) => return fail(run, "VarsGenerationFailed", &error.to_string(), context).await,
     };
+    if run.spec.bundle_secrets == 0 {
+        return begin(run, Some(packed), context).await;
+    }
     let (secrets, mut is_there) = (secrets(run, context), false);
     for secret in packed.secrets(&run.name_any(), &run.uid().unwrap_or_default()) {
         match secrets.create(&PostParams::default(), &secret).await {
@@ -302,7 +309,7 @@ async fn give(
         }
     }
     if !is_there {
-        return begin(run, context).await;
+        return begin(run, None, context).await;
     }
     // Ours of before, or somebody's who knew the name.
     match stored(run, context).await? {
@@ -314,7 +321,7 @@ async fn give(
 /// Starts the runner with the bundle that is there, if it is the run's own.
 async fn begin_with(run: &TerraformRun, found: &[Secret], context: &Context) -> Result<(), DispatchError> {
     match bundle::prove(found, run) {
-        Ok(()) => begin(run, context).await,
+        Ok(()) => begin(run, None, context).await,
         Err(error) => {
             let text = format!("{error}; delete the Secret");
             fail(run, "TFExecNewFailed", &text, context).await
@@ -322,8 +329,8 @@ async fn begin_with(run: &TerraformRun, found: &[Secret], context: &Context) -> 
     }
 }
 
-async fn begin(run: &TerraformRun, context: &Context) -> Result<(), DispatchError> {
-    match context.executor.start(reference(run)).await {
+async fn begin(run: &TerraformRun, bundle: Option<Packed>, context: &Context) -> Result<(), DispatchError> {
+    match context.executor.start(reference(run), bundle).await {
         Ok(()) => Ok(()),
         Err(error) => fail(run, "TFExecNewFailed", &error.to_string(), context).await,
     }

@@ -1,6 +1,8 @@
-//! An executor without processes: it counts the runs that it is given and says at once that they succeeded, as their
-//! runner would. For questions of who runs, not of what is run.
+//! Executors of tests. [`Double`] has no processes: it counts the runs that it is given and says at once that they succeeded, as
+//! their runner would. For questions of who runs, not of what is run. [`StoredBundles`] starts real processes that read their
+//! bundles out of Secrets, as runners on another machine have to.
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::{
     Api, Client,
@@ -9,7 +11,8 @@ use kube::{
 use serde_json::json;
 use sluice_api::run::TerraformRun;
 use sluice_runtime::schedule::ObjectKey;
-use sluice_tf_controller::executor::{Executor, ExecutorError, IsGone, Liveness, RunRef};
+use sluice_tf_controller::executor::{Executor, ExecutorError, IsGone, Liveness, ProcessExecutor, RunRef};
+use sluice_tf_runner::bundle::Packed;
 use std::{
     collections::BTreeSet,
     sync::{
@@ -103,7 +106,11 @@ impl Double {
 }
 
 impl Executor for Double {
-    fn start(&self, run: RunRef) -> futures::future::BoxFuture<'_, Result<(), ExecutorError>> {
+    fn hands_over_bundles(&self) -> bool {
+        false
+    }
+
+    fn start(&self, run: RunRef, _: Option<Packed>) -> BoxFuture<'_, Result<(), ExecutorError>> {
         self.0.started.lock().unwrap().push(run.name.clone());
         let this = self.clone();
         Box::pin(async move {
@@ -112,25 +119,55 @@ impl Executor for Double {
         })
     }
 
-    fn liveness(
-        &self,
-        _: RunRef,
-        _: String,
-    ) -> futures::future::BoxFuture<'_, Result<Liveness, ExecutorError>> {
+    fn liveness(&self, _: RunRef, _: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
         Box::pin(async { Ok(Liveness::Alive) })
     }
 
-    fn forget(&self, run: RunRef) -> futures::future::BoxFuture<'_, Result<(), ExecutorError>> {
+    fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
         self.0.forgotten.lock().unwrap().push(run.name);
         Box::pin(async { Ok(()) })
     }
 
-    fn kept(&self) -> futures::future::BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
+    fn kept(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
     fn forget_stack(&self, _: ObjectKey, _: IsGone) {}
 
-    fn kept_stacks(&self) -> futures::future::BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
+    fn kept_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
         Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+/// Processes whose bundles the controller stores.
+pub(crate) struct StoredBundles(pub(crate) Arc<ProcessExecutor>);
+
+impl Executor for StoredBundles {
+    fn hands_over_bundles(&self) -> bool {
+        false
+    }
+
+    fn start(&self, run: RunRef, bundle: Option<Packed>) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        assert!(bundle.is_none(), "the bundle of {} is stored", run.name);
+        self.0.start(run, bundle)
+    }
+
+    fn liveness(&self, run: RunRef, site: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+        self.0.liveness(run, site)
+    }
+
+    fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        self.0.forget(run)
+    }
+
+    fn kept(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
+        self.0.kept()
+    }
+
+    fn forget_stack(&self, stack: ObjectKey, is_gone: IsGone) {
+        self.0.forget_stack(stack, is_gone);
+    }
+
+    fn kept_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
+        self.0.kept_stacks()
     }
 }

@@ -37,15 +37,31 @@ impl World {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_that_is_there_before_its_run_is_told_and_not_used() {
-    let mut world = World::without_controller().await;
+/// A stack without a controller, and a Secret that has the name of its first run's bundle.
+async fn with_forged_bundle() -> World {
+    let world = World::without_controller().await;
     world.commit("a", &[("main.tf", SIMPLE)]).await;
     world.stack("net", json!({})).await;
     let run = run_name("net", &world.uid("net").await, 1);
     let forged = json!({ "metadata": { "name": secret_name(&run) }, "stringData": { "bundle": "{}" } });
     world.put(serde_json::from_value(forged).unwrap()).await;
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_that_is_handed_over_is_not_read_from_a_secret() {
+    let mut world = with_forged_bundle().await;
     world.start(4).await;
+    world.ready("net", "True TerraformAppliedSucceed").await;
+    insta::assert_snapshot!(world.history("net").await, @"1 PlanAndApply Revision 1: Succeeded TerraformAppliedSucceed +1 ~0 -0");
+    assert_eq!(world.runs("net").await[0].spec.bundle_secrets, 0);
+    assert_eq!(world.secrets("net-").await.len(), 1, "the forged one alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_that_is_there_before_its_run_is_told_and_not_used() {
+    let mut world = with_forged_bundle().await;
+    world.start_with_stored_bundles().await;
     world.ready("net", "True TerraformAppliedSucceed").await;
     insta::assert_snapshot!(world.history("net").await, @"
     1 PlanAndApply Revision 1: Failed TFExecNewFailed

@@ -1,5 +1,5 @@
-//! Inputs that no single Secret holds: the bundle of a run lies in several, and is used only if all of them are what the
-//! controller made.
+//! Inputs that no single Secret holds: the bundle of a run is handed over whole, or lies in several Secrets and is used only if all
+//! of them are what the controller made.
 
 use crate::world::World;
 use k8s_openapi::api::core::v1::Secret;
@@ -38,17 +38,25 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inputs_of_several_secrets_are_applied_and_destroyed_without_their_source() {
-    let world = World::new().await;
-    let spec = world.large().await;
-    world.stack("net", spec).await;
-    world.ready("net", "True TerraformOutputsWritten").await;
-    assert_eq!(world.value("out", "length").await.as_deref(), Some("2700000"));
-    assert_eq!(world.runs("net").await[0].spec.bundle_secrets, 3);
-    assert_eq!(world.bundles().await, Vec::<String>::new());
-    world.remove_source().await;
-    world.delete("net").await;
-    world.gone("net").await;
-    assert_eq!(world.bundles().await, Vec::<String>::new());
+    for is_stored in [false, true] {
+        let mut world = World::without_controller().await;
+        let spec = world.large().await;
+        world.stack("net", spec).await;
+        if is_stored {
+            world.start_with_stored_bundles().await;
+        } else {
+            world.start(4).await;
+        }
+        world.ready("net", "True TerraformOutputsWritten").await;
+        assert_eq!(world.value("out", "length").await.as_deref(), Some("2700000"));
+        let secrets = if is_stored { 3 } else { 0 };
+        assert_eq!(world.runs("net").await[0].spec.bundle_secrets, secrets);
+        assert_eq!(world.bundles().await, Vec::<String>::new());
+        world.remove_source().await;
+        world.delete("net").await;
+        world.gone("net").await;
+        assert_eq!(world.bundles().await, Vec::<String>::new());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +73,7 @@ async fn a_part_of_a_bundle_that_is_there_before_its_run_is_told_and_not_used() 
         .create(&PostParams::default(), &serde_json::from_value(forged).unwrap())
         .await
         .unwrap();
-    world.start(4).await;
+    world.start_with_stored_bundles().await;
     world.ready("net", "True TerraformOutputsWritten").await;
     insta::assert_snapshot!(world.history("net").await, @r"
     1 PlanAndApply Revision 1: Failed TFExecNewFailed

@@ -1,6 +1,9 @@
 //! A small world for stacks: an API served over TLS, an artifact server, a controller that can be stopped and started.
 
-use crate::artifacts::{Artifacts, digest, pack};
+use crate::{
+    artifacts::{Artifacts, digest, pack},
+    double::StoredBundles,
+};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
     Api, Client,
@@ -158,6 +161,12 @@ impl World {
     pub(crate) async fn start(&mut self, runs: u16) {
         let (executor, ended) = self.executor();
         self.start_with(executor, ended, runs).await;
+    }
+
+    /// Starts a controller that stores the bundles of its runs in Secrets.
+    pub(crate) async fn start_with_stored_bundles(&mut self) {
+        let (executor, ended) = self.executor();
+        self.start_with(Arc::new(StoredBundles(executor)), ended, 4).await;
     }
 
     /// The command of the runner that is this test binary.

@@ -7,6 +7,6 @@ use sluice_tf_runner::bundle::Bundle;
 fuzz_target!(|data: &[u8]| {
     let Ok(bundle) = Bundle::decode(data) else { return };
     if let Ok(again) = bundle.encode() {
-        assert!(Bundle::decode(&again).is_ok_and(|again| again == bundle));
+        assert!(Bundle::decode(again.as_bytes()).is_ok_and(|again| again == bundle));
     }
 });

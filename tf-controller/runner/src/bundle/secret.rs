@@ -32,35 +32,39 @@ fn piece_name(run: &str, index: usize) -> String {
     }
 }
 
-/// The names of the Secrets that a run's bundle lies in, in their order, as many as its spec says.
+/// The names of the Secrets that a run's bundle lies in, in their order, as many as its spec says. None where the executor hands
+/// the bundle to the runner.
 pub fn secret_names(run: &TerraformRun) -> impl Iterator<Item = String> {
     let most = LIMIT.div_ceil(PIECE);
-    let count = usize::try_from(run.spec.bundle_secrets)
-        .unwrap_or(0)
-        .clamp(1, most);
+    let count = usize::try_from(run.spec.bundle_secrets).unwrap_or(0).min(most);
     let name = run.metadata.name.clone().unwrap_or_default();
     (0..count).map(move |index| piece_name(&name, index))
 }
 
-/// The bytes of a bundle, as they are stored.
+/// A bundle as JSON: what its digest is about, what is handed to the runner or stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Packed {
     namespace: String,
-    bytes: Vec<u8>,
+    text: String,
 }
 
 impl Packed {
     /// What a run names in its `spec.bundleDigest`: `sha256:` and its hex digits.
     #[must_use]
     pub fn digest(&self) -> String {
-        digest(&self.bytes)
+        digest(self.text.as_bytes())
     }
 
-    /// What a run names in its `spec.bundleSecrets`: in how many Secrets they lie; 0 for one.
+    /// The JSON.
+    #[must_use]
+    pub fn into_text(self) -> String {
+        self.text
+    }
+
+    /// What a run names in its `spec.bundleSecrets` if the bundle is stored: in how many Secrets it lies.
     #[must_use]
     pub fn count(&self) -> i64 {
-        let pieces = self.bytes.len().div_ceil(PIECE);
-        i64::try_from(pieces).ok().filter(|count| *count > 1).unwrap_or(0)
+        i64::try_from(self.text.len().div_ceil(PIECE)).unwrap_or(i64::MAX)
     }
 
     /// The immutable Secrets that the run owns, in their order.
@@ -86,18 +90,35 @@ impl Packed {
             data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(piece.to_vec()))])),
             ..Secret::default()
         };
-        self.bytes.chunks(PIECE).enumerate().map(secret).collect()
+        self.text
+            .as_bytes()
+            .chunks(PIECE)
+            .enumerate()
+            .map(secret)
+            .collect()
     }
 }
 
 impl Bundle {
-    /// What is stored of it.
+    /// Its JSON.
     ///
     /// # Errors
     /// When it is larger than [`LIMIT`].
     pub fn pack(&self) -> Result<Packed, BundleError> {
-        let (namespace, bytes) = (self.stack.namespace.clone(), self.encode()?);
-        Ok(Packed { namespace, bytes })
+        let (namespace, text) = (self.stack.namespace.clone(), self.encode()?);
+        Ok(Packed { namespace, text })
+    }
+
+    /// Reads the bundle that a runner was handed. Nothing of it is decoded before its digest is found to be the run's.
+    ///
+    /// # Errors
+    /// When there is none, it is not the run's, or no valid bundle.
+    pub fn of_input(text: Option<&str>, run: &TerraformRun) -> Result<Self, BundleError> {
+        let text = text.ok_or(BundleError::NotGiven)?;
+        if digest(text.as_bytes()) != run.spec.bundle_digest {
+            return Err(BundleError::OfAnotherRun);
+        }
+        Self::decode(text.as_bytes())
     }
 
     /// Reads the bundle of a run out of its Secrets, which are in their order. Nothing of it is looked at before its digest is

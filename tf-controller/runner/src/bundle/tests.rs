@@ -76,11 +76,36 @@ fn run(uid: &str) -> TerraformRun {
     serde_json::from_value(serde_json::json!({
         "metadata": { "name": "net-abcd-1", "uid": uid },
         "spec": { "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-            "bundleDigest": bundle().pack().unwrap().digest(),
+            "bundleDigest": bundle().pack().unwrap().digest(), "bundleSecrets": 1,
             "source": { "kind": "GitRepository", "name": "x", "namespace": "team" },
             "terraform": { "name": "net", "uid": "u", "generation": 1 } }
     }))
     .unwrap()
+}
+
+#[test]
+fn a_bundle_that_is_handed_over_counts_only_for_its_run() {
+    let mut run = run("r-1");
+    run.spec.bundle_secrets = 0;
+    assert_eq!(secret_names(&run).count(), 0);
+    let own = bundle().pack().unwrap().into_text();
+    assert_eq!(Bundle::of_input(Some(&own), &run).unwrap(), bundle());
+    let mut other = bundle();
+    other.variables = "{}".into();
+    let other = other.pack().unwrap().into_text();
+    for text in [other.as_str(), "no JSON", ""] {
+        let refused = Bundle::of_input(Some(text), &run);
+        assert!(
+            matches!(refused, Err(BundleError::OfAnotherRun)),
+            "not even decoded"
+        );
+    }
+    assert!(matches!(Bundle::of_input(None, &run), Err(BundleError::NotGiven)));
+    run.spec.bundle_digest.clear();
+    assert!(
+        Bundle::of_input(Some(&own), &run).is_err(),
+        "of a run that names no digest"
+    );
 }
 
 #[test]
@@ -122,7 +147,7 @@ fn a_large_bundle_lies_in_several_secrets_none_of_which_can_be_replaced() {
     );
     assert_eq!(secret_names(&run).collect::<Vec<_>>(), names);
     assert_eq!(Bundle::of_run(&secrets, &run).unwrap(), large);
-    assert_eq!(bundle().pack().unwrap().count(), 0);
+    assert_eq!(bundle().pack().unwrap().count(), 1);
     assert_eq!(secret_names(&self::run("r-1")).count(), 1);
 
     let refused =
@@ -162,7 +187,7 @@ fn foreign_forms_are_refused() {
     let mut short = bundle();
     short.key = "ab".into();
     assert!(matches!(
-        Bundle::decode(&short.encode().unwrap()),
+        Bundle::decode(&short.encode().unwrap().as_bytes()),
         Err(BundleError::BadKey)
     ));
     let mut large = bundle();

@@ -81,6 +81,8 @@ pub struct Context {
     /// Text of a kubeconfig that is good for the CLI's kubernetes backend and for nothing else. With it, nothing in the environment
     /// of the CLI leads to the API of the run.
     pub backend_kubeconfig: Option<String>,
+    /// The run's bundle as JSON, if the executor handed it over.
+    pub bundle: Option<String>,
     /// Who claims the run.
     pub identity: Identity,
     /// Settings.

@@ -50,16 +50,11 @@ pub(super) async fn approved_plan(
 
 /// The bundle of the run: the very bytes that its spec names, about exactly what the run was decided for.
 pub(super) async fn load_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, RunError> {
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.namespace);
-    let mut secrets = Vec::new();
-    for name in bundle::secret_names(run) {
-        let secret = patiently(context.settings.patience, || api.get(&name)).await;
-        secrets.push(secret.map_err(|source| RunError::Api {
-            doing: "read the run's bundle",
-            source,
-        })?);
-    }
-    let bundle = Bundle::of_run(&secrets, run)?;
+    let bundle = if run.spec.bundle_secrets == 0 {
+        Bundle::of_input(context.bundle.as_deref(), run)?
+    } else {
+        stored_bundle(context, run).await?
+    };
     let spec = &run.spec;
     let about = [
         (bundle.stack.uid == spec.terraform.uid, "Terraform object"),
@@ -74,4 +69,18 @@ pub(super) async fn load_bundle(context: &Context, run: &TerraformRun) -> Result
             "the bundle is about another {what} than the run: it changed in between"
         ))),
     }
+}
+
+/// The bundle out of the run's Secrets.
+async fn stored_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, RunError> {
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let mut secrets = Vec::new();
+    for name in bundle::secret_names(run) {
+        let secret = patiently(context.settings.patience, || api.get(&name)).await;
+        secrets.push(secret.map_err(|source| RunError::Api {
+            doing: "read the run's bundle",
+            source,
+        })?);
+    }
+    Ok(Bundle::of_run(&secrets, run)?)
 }

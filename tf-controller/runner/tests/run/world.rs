@@ -319,6 +319,7 @@ impl World {
             environment,
             kubeconfig: Some(self.kubeconfig.clone()),
             backend_kubeconfig: None,
+            bundle: None,
             settings: Settings {
                 work_root: Some(self.dir.path().join("work")),
                 directory_wait: Duration::from_secs(20),
