@@ -55,7 +55,12 @@ async fn a_bundle_that_is_handed_over_is_not_read_from_a_secret() {
     world.ready("net", "True TerraformAppliedSucceed").await;
     insta::assert_snapshot!(world.history("net").await, @"1 PlanAndApply Revision 1: Succeeded TerraformAppliedSucceed +1 ~0 -0");
     assert_eq!(world.runs("net").await[0].spec.bundle_secrets, 0);
-    assert_eq!(world.secrets("net-").await.len(), 1, "the forged one alone");
+    let run = world.runs("net").await[0].name_any();
+    assert_eq!(
+        world.secrets(&run).await,
+        [secret_name(&run)],
+        "the forged one alone"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -98,9 +98,9 @@ async fn a_plan_an_approved_apply_and_a_look_write_little() {
     world.until("net", "looked at again", looked).await;
     let looks = Count::of(&door, "later looks").await;
     let runs = world.runs("net").await.len() - runs;
-    assert!(plan.writes() <= 12, "{}", plan.writes());
-    assert!(apply.writes() <= 10, "{}", apply.writes());
-    assert!(looks.writes() <= 6 * runs, "{} of {runs}", looks.writes());
+    assert!(plan.writes() <= 9, "{}", plan.writes());
+    assert!(apply.writes() <= 8, "{}", apply.writes());
+    assert!(looks.writes() <= 4 * runs, "{} of {runs}", looks.writes());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,5 +109,8 @@ async fn a_first_apply_asks_little() {
     world.stack("net", json!({})).await;
     world.ready("net", "True").await;
     let apply = Count::of(&door, "first apply").await;
-    assert!(apply.requests() <= 54, "{}", apply.requests());
+    let of_the_cli = apply.sum(|line| line.starts_with("cli "));
+    assert!(apply.requests() - of_the_cli <= 24, "{}", apply.requests());
+    // The CLI asks 25 to 27 times.
+    assert!(apply.requests() <= 51, "{}", apply.requests());
 }

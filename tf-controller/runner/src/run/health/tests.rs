@@ -81,6 +81,7 @@ fn context() -> Context {
         environment: BTreeMap::new(),
         kubeconfig: None,
         backend_kubeconfig: None,
+        bundle: None,
         identity: super::super::Identity::of_this_process(None, &BTreeMap::new()),
         settings: super::super::Settings::new("team", "net-1"),
     }
