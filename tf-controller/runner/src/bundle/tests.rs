@@ -187,7 +187,7 @@ fn foreign_forms_are_refused() {
     let mut short = bundle();
     short.key = "ab".into();
     assert!(matches!(
-        Bundle::decode(&short.encode().unwrap().as_bytes()),
+        Bundle::decode(short.encode().unwrap().as_bytes()),
         Err(BundleError::BadKey)
     ));
     let mut large = bundle();
