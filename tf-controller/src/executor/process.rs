@@ -264,7 +264,7 @@ impl ProcessExecutor {
 }
 
 impl Executor for ProcessExecutor {
-    /// By standard input: nobody else can read or replace it, and nothing of it is stored.
+    /// By standard input: no other process can read or replace the bundle, and nothing of it is stored.
     fn hands_over_bundles(&self) -> bool {
         true
     }
