@@ -18,7 +18,6 @@ use sluice_tf_controller::{
 use sluice_tf_runner::{
     applied,
     args::Access,
-    bundle,
     plan::store::{object_name, selector_of_all},
     run::errored_state_selector,
 };
@@ -161,21 +160,18 @@ fn stored(stack: &Terraform, kinds: &[&str]) -> Vec<String> {
     names
 }
 
-/// The run, what it was given, and what it stores.
+/// The run, and what it stores. Its bundle is handed to it.
 fn of_runner(stack: &Terraform, run: &str) -> Vec<GrantRule> {
     let name = stack.name_any();
     let (runs, stacks) = ("infra.sluice.dev", "infra.contrib.fluxcd.io");
     let siblings = run.rsplit_once('-').map_or(run, |(front, _)| front);
     let label = format!("{TERRAFORM_LABEL}={}", label_value(&name));
-    let first = bundle::secret_name(run);
-    let given = vec![format!("{first}-*"), first];
     let outputs = stack.spec.write_outputs_to_secret.iter();
     let mut rules = vec![
         rule(stacks, "terraforms", &["get"], vec![name.clone()]),
         rule(runs, "terraformruns", &["get"], vec![format!("{siblings}-*")]),
         list(runs, "terraformruns", label),
         rule(runs, "terraformruns/status", &["patch"], vec![run.to_owned()]),
-        rule("", "secrets", &["get"], given),
         rule("", "secrets", &WRITE, stored(stack, &STORED)),
         rule("", "secrets", &WRITE, vec![FILES.to_owned()]),
         rule("", "configmaps", &WRITE, stored(stack, &["tfplan"])),
@@ -291,6 +287,7 @@ mod tests {
                 Value::Null,
             ),
             (run, "GET", format!("{secrets}/tfstate-default-net"), Value::Null),
+            (run, "GET", format!("{secrets}/net-0a-1-bundle"), Value::Null),
             (run, "GET", format!("{secrets}/net-0a-2-bundle"), Value::Null),
             (
                 run,

@@ -67,8 +67,9 @@ pub(super) struct Order<'a> {
     pub(super) request: Option<&'a str>,
 }
 
-/// Makes the run, stores its bundle where the executor does not hand it over, and starts it. A run of that name that is there already was made by another controller
-/// a moment ago: it is adopted, and started from here only if it was made of the same bundle. Gives the run.
+/// Makes the run, stores its bundle where the executor does not hand it over, and starts it. A run of that name that is there
+/// already was made by another controller a moment ago: it is adopted, and started from here only if it was made of the same
+/// bundle. Returns the run.
 pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {
     let mut wanted = run_object(order, context);
     let bundle = bundle_of(&wanted, order.resolved, order.history, context).await?;
