@@ -11,12 +11,12 @@ help: ## List the verbs
 
 .PHONY: demo
 demo: ## One Git push becomes an applied stack, shown step by step (KEEP=1 leaves it up)
-	$(CARGO) build --locked --workspace --bins
+	$(CARGO) build --locked -p sluice -p sluice-tests --bin sluice --bin demo
 	$(TARGET)/debug/demo $(if $(KEEP),--keep)
 
 .PHONY: bench
 bench: ## Passes of a source and runs against the same by hand, unchanged and idle stacks (STACKS=200 IDLE=1500, AGAINST=another build of sluice; release build)
-	$(CARGO) build --locked --release --workspace --bins
+	$(CARGO) build --locked --release -p sluice -p sluice-tests --bin sluice --bin bench
 	$(TARGET)/release/bench --stacks $(or $(STACKS),200) --idle $(or $(IDLE),1500) $(if $(AGAINST),--against $(AGAINST))
 
 # What was skipped, said in the last lines of whatever asked for tests. Under CI a test that cannot run fails by itself.
@@ -34,7 +34,7 @@ endef
 
 # Every test that a page names has run, and every file and vector is what its program makes.
 define every-claim
-	$(TARGET)/debug/compatibility $(TARGET)/test.log docs/compatibility*.md docs/security.md
+	$(TARGET)/debug/compatibility $(TARGET)/test.log docs/contributing/compatibility*.md docs/security.md
 endef
 
 .PHONY: test
@@ -64,7 +64,7 @@ test-terraform: build tools ## The tests that start a CLI, with the Terraform on
 	grep -q 'whenever_the_real_cli_yields.* ok$$' $(TARGET)/test-terraform.log || { echo "== The closure was not asked: is its test called otherwise now?"; exit 1; }
 
 .PHONY: vectors
-vectors: ## The examples of docs/plan-id.md, and the vectors that Go made, are what their programs make now
+vectors: ## The examples of docs/reference/plan-id.md, and the vectors that Go made, are what their programs make now
 	@sh tests/vectors.sh
 
 .PHONY: doctor
@@ -85,6 +85,18 @@ audit: $(DENY) ## Dependencies against deny.toml: licences, versions, sources; a
 	@said=$$($(DENY) --locked fetch db 2>&1) || { echo "$$said" | tail -3; \
 	  echo "== Skipped: advisories: the RustSec database (github.com/RustSec/advisory-db) cannot be fetched from here"; exit 0; }; \
 	  $(DENY) --locked check --disable-fetch advisories
+
+# Installed once, from the registry, as cargo-deny is.
+MDBOOK_VERSION := 0.5.4
+MDBOOK_HOME := $(abspath $(TARGET))/tools/mdbook-$(MDBOOK_VERSION)
+MDBOOK := $(MDBOOK_HOME)/bin/mdbook
+
+$(MDBOOK):
+	$(CARGO) install mdbook --version $(MDBOOK_VERSION) --locked --debug --no-default-features --features search --root $(MDBOOK_HOME)
+
+.PHONY: docs
+docs: $(MDBOOK) ## Build the documentation site into target/book
+	$(MDBOOK) build --dest-dir $(abspath $(TARGET))/book
 
 .PHONY: nightly
 nightly: tools audit ## What takes long: all that make audit checks, and the real CLI asked about all 500 trees of the closure's soundness suite

@@ -1,29 +1,29 @@
 #!/bin/sh
-# Vectors that other programs made are made again and compared: Go's templates with sprig, Masterminds' versions, the schema
-# packages of kube-apiserver, net/url, and the reference program of docs/plan-id.md.
+# Generates the test vectors of other programs again and compares them: Go's templates with sprig, Masterminds' versions, the schema
+# packages of kube-apiserver, net/url, and the reference program of docs/reference/plan-id.md.
 set -eu
 cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# The flags of the other Go builds, so that their cache is found.
+# The flags of the other Go builds, to use their cache.
 export GOFLAGS="-trimpath -buildvcs=false -mod=readonly"
 
-# again NAME FOLDER FILE [ARGUMENT...]: runs the folder's program in a copy of it. `-` as the first argument: it writes FILE itself.
-again() {
+# check NAME FOLDER FILE [ARGUMENT...]: runs the program in a copy of the folder. With `-` as the first argument it writes FILE itself.
+check() {
   name=$1 folder=$2 file=$3
   shift 3
   cp -r "$folder" "$scratch/$name"
   (
     cd "$scratch/$name"
     rm "$file"
-    if [ "${1:-}" = - ]; then go run .; else go run . "$@" > made && mv made "$file"; fi
+    if [ "${1:-}" = - ]; then go run .; else go run . "$@" > generated && mv generated "$file"; fi
   )
   diff -u "$folder/$file" "$scratch/$name/$file"
-  echo "$name: $folder/$file is what Go makes"
+  echo "$name: $folder/$file is up to date"
 }
 
-python3 docs/plan-id.py --check docs/plan-id-vectors.json
-again semver runtime/tests/semver vectors.txt
-again sprig tests/assets/sprig vectors.jsonl -
-again schema embedded/tests/vectors expected.json cases.json
-again urls source-controller/tests/urls vectors.jsonl
+python3 docs/reference/plan-id.py --check docs/reference/plan-id-vectors.json
+check semver runtime/tests/semver vectors.txt
+check sprig tests/assets/sprig vectors.jsonl -
+check schema embedded/tests/vectors expected.json cases.json
+check urls source-controller/tests/urls vectors.jsonl

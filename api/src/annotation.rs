@@ -1,29 +1,29 @@
-//! Keys of annotations and labels that people and controllers talk through.
+//! Keys of annotations and labels in the API of Flux, tofu-controller and Sluice.
 
 use std::collections::BTreeMap;
 
-/// Asks for a reconciliation: a new value queues the object, and is echoed in `status.lastHandledReconcileAt`.
+/// Requests a reconciliation: a new value queues the object and is copied to `status.lastHandledReconcileAt`.
 pub const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
 
-/// Annotations with this prefix are copied to every event of the object.
-pub const EVENT_PREFIX: &str = "event.toolkit.fluxcd.io/";
+/// Prefix of the annotations that are copied to every event of the object.
+const EVENT_PREFIX: &str = "event.toolkit.fluxcd.io/";
 
-/// The part of an event annotation's key behind the group: the revision that the event speaks of.
+/// Name part of an event annotation's key: the revision that the event is about.
 pub const EVENT_REVISION: &str = "revision";
 
-/// The part of an event annotation's key behind the group: the digest that the event speaks of.
+/// Name part of an event annotation's key: the digest that the event is about.
 pub const EVENT_DIGEST: &str = "digest";
 
-/// Event annotation of Sluice's own: how many files a new artifact holds. Receivers of Flux drop what they do not know.
+/// Sluice's own event annotation: number of files in a new artifact. Flux's receivers ignore unknown annotations.
 pub const EVENT_FILES: &str = "infra.sluice.dev/files";
 
-/// Label that ties a run, and the Secret with the object's own key, to their Terraform object.
+/// Label on runs, and on the Secret with the object's key: the Terraform object that they belong to.
 pub const TERRAFORM_LABEL: &str = "infra.sluice.dev/terraform";
 
-/// Asks for one break-the-glass session.
+/// Requests one break-the-glass session.
 pub const BREAK_THE_GLASS: &str = "break-the-glass.tf-controller/requestedAt";
 
-/// Label on a Secret that allows outputs to be written to it although another owner made it.
+/// Label on a Secret that another owner created: allows Sluice to write outputs to it.
 pub const ADOPT_LABEL: &str = "infra.contrib.fluxcd.io/adopt";
 
 /// Label on stored plans: the shortened plan name.
@@ -45,9 +45,9 @@ pub const PLAN_CHUNK: &str = "infra.contrib.fluxcd.io/plan-chunk";
 pub const PLAN_HASH: &str = "infra.contrib.fluxcd.io/plan-hash";
 
 /// Annotation on stored plans: the plan id.
-pub const SAVED_PLAN: &str = "savedPlan";
+pub const PLAN_ID: &str = "savedPlan";
 
-/// The value of a reconcile request, where there is one.
+/// Returns the value of a reconcile request; `None` for an absent or empty annotation.
 #[must_use]
 pub fn requested_at(annotations: &BTreeMap<String, String>) -> Option<&str> {
     annotations
@@ -56,20 +56,14 @@ pub fn requested_at(annotations: &BTreeMap<String, String>) -> Option<&str> {
         .filter(|token| !token.is_empty())
 }
 
-/// Whether a request is there that status does not show as handled.
-#[must_use]
-pub fn is_requested(annotations: &BTreeMap<String, String>, last_handled: Option<&str>) -> bool {
-    requested_at(annotations).is_some_and(|token| Some(token) != last_handled)
-}
-
-/// The annotations that go with every event of an object.
-pub fn for_events(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+/// Returns the annotations that are copied to every event of an object.
+pub fn event_annotations(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     let own = annotations.range(EVENT_PREFIX.to_owned()..);
     own.map(|(key, value)| (key.as_str(), value.as_str()))
         .take_while(|(key, _)| key.starts_with(EVENT_PREFIX))
 }
 
-/// The key of an event annotation in a group, e.g. `source.toolkit.fluxcd.io/revision`.
+/// Formats the key of an event annotation, e.g. `source.toolkit.fluxcd.io/revision`.
 #[must_use]
 pub fn event_key(group: &str, name: &str) -> String {
     format!("{group}/{name}")
@@ -87,17 +81,15 @@ mod tests {
     }
 
     #[test]
-    fn a_request_counts_until_status_echoes_it() {
-        let asked = annotations(&[(REQUESTED_AT, "one")]);
-        assert!(is_requested(&asked, None));
-        assert!(is_requested(&asked, Some("zero")));
-        assert!(!is_requested(&asked, Some("one")));
-        assert!(!is_requested(&annotations(&[]), Some("one")));
-        assert!(!is_requested(&annotations(&[(REQUESTED_AT, "")]), None));
+    fn an_empty_request_is_ignored() {
+        let one = annotations(&[(REQUESTED_AT, "one")]);
+        assert_eq!(requested_at(&one), Some("one"));
+        assert_eq!(requested_at(&annotations(&[])), None);
+        assert_eq!(requested_at(&annotations(&[(REQUESTED_AT, "")])), None);
     }
 
     #[test]
-    fn only_annotations_for_events_go_with_events() {
+    fn only_annotations_with_the_event_prefix_are_copied() {
         let all = annotations(&[
             ("event.toolkit.fluxcd.io", "no"),
             ("event.toolkit.fluxcd.io/a", "1"),
@@ -105,9 +97,9 @@ mod tests {
             ("event.toolkit.fluxcd.iox/c", "no"),
             ("z", "no"),
         ]);
-        let kept: Vec<_> = for_events(&all).collect();
+        let copied: Vec<_> = event_annotations(&all).collect();
         assert_eq!(
-            kept,
+            copied,
             [
                 ("event.toolkit.fluxcd.io/a", "1"),
                 ("event.toolkit.fluxcd.io/b", "2")

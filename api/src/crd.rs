@@ -1,5 +1,5 @@
-//! The CustomResourceDefinitions, made from the types and brought to the form that Flux users know: what upstream's
-//! schema accepts is accepted, nothing is nullable, and each definition is small enough for `kubectl apply`.
+//! The CustomResourceDefinitions, generated from the types. They accept whatever upstream's schema accepts, contain no
+//! nullable fields, and are small enough for `kubectl apply`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
@@ -11,21 +11,21 @@ use crate::run::TerraformRun;
 use crate::source::GitRepository;
 use crate::terraform::{Terraform, v1alpha1};
 
-/// The definitions of all kinds, every version merged.
+/// Returns the definitions of all kinds with all their versions.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    let repository = finished(GitRepository::crd(), Some(-1));
-    let terraform = with_v1alpha1(finished(Terraform::crd(), Some(-1)));
-    let run = finished(TerraformRun::crd(), None);
+    let repository = finalize(GitRepository::crd(), Some(-1));
+    let terraform = with_v1alpha1(finalize(Terraform::crd(), Some(-1)));
+    let run = finalize(TerraformRun::crd(), None);
     vec![repository, terraform, run]
 }
 
-/// Brings a derived definition into its final form.
-fn finished(mut crd: CustomResourceDefinition, observed: Option<i64>) -> CustomResourceDefinition {
+/// Post-processes a derived definition.
+fn finalize(mut crd: CustomResourceDefinition, observed: Option<i64>) -> CustomResourceDefinition {
     crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
     for version in &mut crd.spec.versions {
         let Some(root) = root(version) else { continue };
-        plain(root);
+        remove_nullable(root);
         root_fields(root);
         if let Some(conditions) = at(root, "status.conditions") {
             condition_rules(conditions);
@@ -36,11 +36,11 @@ fn finished(mut crd: CustomResourceDefinition, observed: Option<i64>) -> CustomR
                 .into_iter()
                 .flatten()
             {
-                undescribed(field.1, true);
+                strip_descriptions(field.1, true);
             }
             if let Some(items) = at(root, path).and_then(items) {
                 for field in items.properties.iter_mut().flatten() {
-                    undescribed(field.1, true);
+                    strip_descriptions(field.1, true);
                 }
             }
         }
@@ -51,25 +51,25 @@ fn finished(mut crd: CustomResourceDefinition, observed: Option<i64>) -> CustomR
     crd
 }
 
-/// Adds the served, deprecated version: the stored one without the fields that it never had.
+/// Adds the served, deprecated version v1alpha1.
 fn with_v1alpha1(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
-    let older: Vec<_> = crd.spec.versions.iter().cloned().map(older).collect();
+    let older: Vec<_> = crd.spec.versions.iter().cloned().map(to_v1alpha1).collect();
     crd.spec.versions.splice(0..0, older);
     crd
 }
 
-/// v1alpha1, from v1alpha2.
-fn older(mut version: CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
+/// Derives v1alpha1 from v1alpha2 by removing the fields that v1alpha1 does not have.
+fn to_v1alpha1(mut version: CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
     v1alpha1::VERSION.clone_into(&mut version.name);
     version.storage = false;
     version.deprecated = Some(true);
     version.deprecation_warning = Some(v1alpha1::DEPRECATION.to_owned());
     if let Some(root) = root(&mut version) {
-        for path in v1alpha1::ABSENT {
+        for path in v1alpha1::ABSENT_FIELDS {
             remove(root, path);
         }
         if let Some(spec) = at(root, "spec") {
-            // They speak of fields that this version does not have.
+            // The rules refer to fields that this version does not have.
             spec.x_kubernetes_validations = None;
         }
         if let Some(status) = at(root, "status") {
@@ -79,18 +79,18 @@ fn older(mut version: CustomResourceDefinitionVersion) -> CustomResourceDefiniti
     version
 }
 
-/// The schema of a version.
+/// Returns the schema of a version.
 fn root(version: &mut CustomResourceDefinitionVersion) -> Option<&mut JSONSchemaProps> {
     version.schema.as_mut()?.open_api_v3_schema.as_mut()
 }
 
-/// The schema at a dotted path of object fields.
+/// Returns the schema at a dotted path of object fields.
 fn at<'a>(root: &'a mut JSONSchemaProps, path: &str) -> Option<&'a mut JSONSchemaProps> {
     path.split('.')
         .try_fold(root, |schema, name| schema.properties.as_mut()?.get_mut(name))
 }
 
-/// The schema of a list's items.
+/// Returns the schema of a list's items.
 fn items(schema: &mut JSONSchemaProps) -> Option<&mut JSONSchemaProps> {
     match schema.items.as_mut()? {
         JSONSchemaPropsOrArray::Schema(items) => Some(items),
@@ -117,7 +117,7 @@ fn remove(root: &mut JSONSchemaProps, path: &str) {
 }
 
 /// Applies a change to every schema directly below this one.
-fn below(schema: &mut JSONSchemaProps, change: &mut dyn FnMut(&mut JSONSchemaProps)) {
+fn for_each_child(schema: &mut JSONSchemaProps, change: &mut dyn FnMut(&mut JSONSchemaProps)) {
     schema
         .properties
         .iter_mut()
@@ -133,21 +133,21 @@ fn below(schema: &mut JSONSchemaProps, change: &mut dyn FnMut(&mut JSONSchemaPro
     }
 }
 
-/// Takes away what the derive adds and upstream's generator does not: `nullable`.
-fn plain(schema: &mut JSONSchemaProps) {
+/// Removes `nullable`, which the derive adds and upstream's generator does not.
+fn remove_nullable(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
-    below(schema, &mut plain);
+    for_each_child(schema, &mut remove_nullable);
 }
 
-/// Cuts descriptions: those of nested pod fields alone would be larger than what `kubectl apply` can carry.
-fn undescribed(schema: &mut JSONSchemaProps, keep_own: bool) {
+/// Removes descriptions: those of nested pod fields alone exceed the size limit of `kubectl apply`.
+fn strip_descriptions(schema: &mut JSONSchemaProps, keep_own: bool) {
     if !keep_own {
         schema.description = None;
     }
-    below(schema, &mut |child| undescribed(child, false));
+    for_each_child(schema, &mut |child| strip_descriptions(child, false));
 }
 
-/// The fields that every object has, as `kubectl explain` shows them.
+/// Adds the root fields of every object, as `kubectl explain` shows them.
 fn root_fields(root: &mut JSONSchemaProps) {
     let field = |type_: &str, description: Option<&str>| JSONSchemaProps {
         type_: Some(type_.to_owned()),
@@ -166,7 +166,7 @@ fn root_fields(root: &mut JSONSchemaProps) {
     fields.insert("metadata".into(), field("object", None));
 }
 
-/// The rules that the API conventions have for conditions, as upstream's generator writes them.
+/// Adds the validation rules of the Kubernetes API conventions for conditions, as upstream's generator writes them.
 fn condition_rules(conditions: &mut JSONSchemaProps) {
     let Some(condition) = items(conditions) else {
         return;

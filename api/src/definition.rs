@@ -1,24 +1,27 @@
-//! Does the definition in a cluster declare what ours does? An older one prunes the fields that it does not know without a
-//! word, and a guard rail that is pruned guards nothing.
+//! Compares the installed CustomResourceDefinition with ours. An older definition silently prunes unknown fields, so a
+//! pruned guard rail would have no effect.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps, JSONSchemaPropsOrArray,
     JSONSchemaPropsOrBool,
 };
 
-/// The paths of the fields that the wanted definition declares in its stored version and the installed one does not, sorted.
-/// A field that is missing stands for all below it; `[]` are the elements of a list, `.*` the values of a map or what a
-/// free-form field holds.
+/// Returns the sorted paths of the fields that the required definition declares in its stored version and the installed one
+/// does not. A missing field implies all fields below it; `[]` denotes the elements of a list, `.*` the values of a map or
+/// the content of a free-form field.
 #[must_use]
-pub fn missing(wanted: &CustomResourceDefinition, installed: &CustomResourceDefinition) -> Vec<String> {
+pub fn missing_fields(
+    required: &CustomResourceDefinition,
+    installed: &CustomResourceDefinition,
+) -> Vec<String> {
     let mut paths = Vec::new();
-    for version in wanted.spec.versions.iter().filter(|version| version.storage) {
-        let held = installed
+    for version in required.spec.versions.iter().filter(|version| version.storage) {
+        let found = installed
             .spec
             .versions
             .iter()
-            .find(|held| held.name == version.name && held.served);
-        match (schema(version), held.map(schema)) {
+            .find(|found| found.name == version.name && found.served);
+        match (schema(version), found.map(schema)) {
             (_, None) => paths.push(format!("version {}", version.name)),
             (Some(ours), Some(Some(theirs))) => compare("", ours, theirs, &mut paths),
             (Some(_), Some(None)) => paths.push(format!("the schema of {}", version.name)),
@@ -33,7 +36,7 @@ fn schema(version: &CustomResourceDefinitionVersion) -> Option<&JSONSchemaProps>
     version.schema.as_ref()?.open_api_v3_schema.as_ref()
 }
 
-/// Both schemas at one path, ours first.
+/// Compares both schemas at one path, ours first.
 fn compare(path: &str, ours: &JSONSchemaProps, theirs: &JSONSchemaProps, paths: &mut Vec<String>) {
     let free = |schema: &JSONSchemaProps| schema.x_kubernetes_preserve_unknown_fields == Some(true);
     if free(theirs) {
@@ -50,21 +53,21 @@ fn compare(path: &str, ours: &JSONSchemaProps, theirs: &JSONSchemaProps, paths: 
             format!("{path}.{name}")
         };
         match theirs.properties.as_ref().and_then(|fields| fields.get(name)) {
-            Some(held) => compare(&below, field, held, paths),
+            Some(found) => compare(&below, field, found, paths),
             None => paths.push(below),
         }
     }
     if let Some(JSONSchemaPropsOrArray::Schema(element)) = &ours.items {
         let below = format!("{path}[]");
         match &theirs.items {
-            Some(JSONSchemaPropsOrArray::Schema(held)) => compare(&below, element, held, paths),
+            Some(JSONSchemaPropsOrArray::Schema(found)) => compare(&below, element, found, paths),
             _ => paths.push(below),
         }
     }
     if let Some(JSONSchemaPropsOrBool::Schema(value)) = &ours.additional_properties {
         let below = format!("{path}.*");
         match &theirs.additional_properties {
-            Some(JSONSchemaPropsOrBool::Schema(held)) => compare(&below, value, held, paths),
+            Some(JSONSchemaPropsOrBool::Schema(found)) => compare(&below, value, found, paths),
             Some(JSONSchemaPropsOrBool::Bool(true)) => {}
             _ => paths.push(below),
         }
@@ -84,7 +87,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Ours, changed at a pointer below the schema of v1alpha2.
+    /// Our definition with a change to v1alpha2.
     fn changed(change: impl Fn(&mut Value)) -> CustomResourceDefinition {
         let mut value = serde_json::to_value(ours()).unwrap();
         let versions = value["spec"]["versions"].as_array_mut().unwrap();
@@ -102,15 +105,15 @@ mod tests {
             .unwrap();
         assert!(
             parent.as_object_mut().unwrap().remove(field).is_some(),
-            "{field} is there to be removed"
+            "{field} exists before the removal"
         );
     }
 
     #[test]
-    fn every_field_that_is_not_declared_is_named() {
-        assert_eq!(missing(&ours(), &ours()), Vec::<String>::new());
+    fn all_missing_fields_are_listed() {
+        assert_eq!(missing_fields(&ours(), &ours()), Vec::<String>::new());
         let hold = changed(|stored| remove(stored, "/spec/properties/autoApply/properties", "hold"));
-        assert_eq!(missing(&ours(), &hold), ["spec.autoApply.hold"]);
+        assert_eq!(missing_fields(&ours(), &hold), ["spec.autoApply.hold"]);
         let two = changed(|stored| {
             remove(stored, "/spec/properties", "autoApply");
             remove(
@@ -120,7 +123,7 @@ mod tests {
             );
         });
         assert_eq!(
-            missing(&ours(), &two),
+            missing_fields(&ours(), &two),
             ["spec.autoApply", "spec.ignoreDrift[].attributes"]
         );
         let values = changed(|stored| {
@@ -130,21 +133,21 @@ mod tests {
                 "x-kubernetes-preserve-unknown-fields",
             );
         });
-        assert_eq!(missing(&ours(), &values), ["spec.values.*"]);
-        // More fields than ours, and free-form ones, prune nothing.
+        assert_eq!(missing_fields(&ours(), &values), ["spec.values.*"]);
+        // Additional and free-form fields prune nothing.
         let more = changed(|stored| {
             *stored
                 .pointer_mut("/schema/openAPIV3Schema/properties/spec/properties/autoApply")
                 .unwrap() = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
         });
-        assert_eq!(missing(&ours(), &more), Vec::<String>::new());
+        assert_eq!(missing_fields(&ours(), &more), Vec::<String>::new());
     }
 
     #[test]
-    fn the_stored_version_has_to_be_served() {
-        let gone = changed(|stored| stored["served"] = json!(false));
-        assert_eq!(missing(&ours(), &gone), ["version v1alpha2"]);
+    fn the_stored_version_must_be_served() {
+        let unserved = changed(|stored| stored["served"] = json!(false));
+        assert_eq!(missing_fields(&ours(), &unserved), ["version v1alpha2"]);
         let bare = changed(|stored| stored["schema"] = json!({}));
-        assert_eq!(missing(&ours(), &bare), ["the schema of v1alpha2"]);
+        assert_eq!(missing_fields(&ours(), &bare), ["the schema of v1alpha2"]);
     }
 }

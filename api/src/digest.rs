@@ -1,12 +1,12 @@
-//! Checksums with their algorithm: `sha256:<64 hex digits>` and its kin.
+//! Digests with their algorithm, e.g. `sha256:<64 hex digits>`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest text that is looked at: `sha512:` and 128 digits.
-const LONGEST: usize = 135;
+/// Maximum length of a digest: `sha512:` and 128 digits.
+const MAX_LENGTH: usize = 135;
 
 /// A known digest algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,10 +24,10 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every algorithm.
+    /// All algorithms.
     pub const ALL: [Self; 5] = [Self::Sha1, Self::Sha256, Self::Sha384, Self::Sha512, Self::Blake3];
 
-    /// The name before the colon.
+    /// Returns the name before the colon.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Algorithm {
         }
     }
 
-    /// Number of hex digits of a digest.
+    /// Returns the number of hex digits of a digest.
     #[must_use]
     pub const fn digits(self) -> usize {
         match self {
@@ -74,28 +74,28 @@ pub struct Digest {
     hex: String,
 }
 
-/// Why a text is no [`Digest`].
+/// A text is not a valid [`Digest`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
     /// Longer than any known digest.
-    #[error("a digest has at most {LONGEST} characters")]
+    #[error("a digest has at most {MAX_LENGTH} characters")]
     TooLong,
-    /// There is no colon.
+    /// The colon is missing.
     #[error("a digest has the form <algorithm>:<hex digits>")]
-    NoAlgorithm,
+    MissingAlgorithm,
     /// The algorithm is not one of sha1, sha256, sha384, sha512, blake3.
-    #[error("digest algorithm {0:?} is not known")]
+    #[error("unknown digest algorithm {0:?}")]
     UnknownAlgorithm(String),
-    /// The digits are not as many as the algorithm gives, or not lowercase hex.
+    /// The number of digits does not match the algorithm, or they are not lowercase hex.
     #[error("a {0} digest has {len} lowercase hex digits", len = .0.digits())]
-    WrongDigits(Algorithm),
+    InvalidDigits(Algorithm),
 }
 
 impl Digest {
-    /// A digest from its algorithm and hex digits.
+    /// Creates a digest from its algorithm and hex digits.
     ///
     /// # Errors
-    /// When the digits are not lowercase hex or not as many as the algorithm gives.
+    /// The number of digits does not match the algorithm, or they are not lowercase hex.
     pub fn new(algorithm: Algorithm, hex: impl Into<String>) -> Result<Self, DigestError> {
         let hex = hex.into();
         let good =
@@ -103,11 +103,11 @@ impl Digest {
         if good {
             Ok(Self { algorithm, hex })
         } else {
-            Err(DigestError::WrongDigits(algorithm))
+            Err(DigestError::InvalidDigits(algorithm))
         }
     }
 
-    /// The digest of these 32 bytes of SHA-256 output.
+    /// Creates a digest from 32 bytes of SHA-256 output.
     #[must_use]
     pub fn sha256(output: [u8; 32]) -> Self {
         Self {
@@ -139,10 +139,10 @@ impl FromStr for Digest {
     type Err = DigestError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_LENGTH {
             return Err(DigestError::TooLong);
         }
-        let (algorithm, hex) = text.split_once(':').ok_or(DigestError::NoAlgorithm)?;
+        let (algorithm, hex) = text.split_once(':').ok_or(DigestError::MissingAlgorithm)?;
         Self::new(algorithm.parse()?, hex)
     }
 }
@@ -167,7 +167,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_algorithm_is_read_and_printed() {
+    fn every_algorithm_is_parsed_and_printed() {
         for algorithm in Algorithm::ALL {
             let text = format!("{algorithm}:{}", "0a".repeat(algorithm.digits() / 2));
             let digest: Digest = text.parse().unwrap();
@@ -178,11 +178,11 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_refused_by_name() {
-        let wrong = |algorithm| Err(DigestError::WrongDigits(algorithm));
+    fn other_forms_are_rejected() {
+        let wrong = |algorithm| Err(DigestError::InvalidDigits(algorithm));
         for (text, error) in [
-            (String::new(), Err(DigestError::NoAlgorithm)),
-            ("a".repeat(64), Err(DigestError::NoAlgorithm)),
+            (String::new(), Err(DigestError::MissingAlgorithm)),
+            ("a".repeat(64), Err(DigestError::MissingAlgorithm)),
             (
                 format!("md5:{}", "a".repeat(32)),
                 Err(DigestError::UnknownAlgorithm("md5".into())),

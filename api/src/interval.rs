@@ -1,5 +1,5 @@
-//! A length of time as Go writes it (`1h30m`, `90s`, `1.5h`): read without ever panicking, bounded, and printed
-//! back exactly as its author wrote it, so that writing an object never edits the user's text.
+//! Durations in Go's notation (`1h30m`, `90s`, `1.5h`): parsing is bounded and never panics, and printing returns the
+//! original text, so that writing an object never changes what the user wrote.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,15 +9,18 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// The longest text that is looked at; Go's own longest canonical form has 25 characters.
-const LONGEST: usize = 256;
+/// Maximum length of a text; Go's longest canonical form has 25 characters.
+const MAX_LENGTH: usize = 256;
 
-/// The largest number of nanoseconds that Go's `time.Duration` holds (292 years): longer texts are read as this.
-const LIMIT: u128 = i64::MAX as u128;
+/// Maximum of Go's `time.Duration` in nanoseconds (292 years): longer durations are read as this.
+pub const MAX_NANOSECONDS: u64 = i64::MAX.unsigned_abs();
 
-/// A length of time in Go's notation, e.g. `1h30m`. Grammar: Go `time.ParseDuration`.
+/// Bound of intermediate results, above [`MAX_NANOSECONDS`].
+const LIMIT: u128 = u64::MAX as u128;
+
+/// A duration in Go's notation, e.g. `1h30m`. Grammar: Go `time.ParseDuration`.
 ///
-/// Two intervals are equal when their texts are; compare [`Interval::to_duration`] for equal lengths.
+/// Equality compares the texts; compare [`Interval::to_duration`] for equal durations.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Interval {
@@ -25,49 +28,50 @@ pub struct Interval {
     length: Duration,
 }
 
-/// Why a text is no [`Interval`].
+/// A text is not a valid duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IntervalError {
     /// The text has more than 256 bytes.
-    #[error("a duration has at most {LONGEST} characters")]
+    #[error("a duration has at most {MAX_LENGTH} characters")]
     TooLong,
-    /// A number is missing where one must stand.
+    /// A number is missing.
     #[error("invalid duration {0:?}: a number is missing")]
-    NoNumber(String),
-    /// A number without unit, or with an unknown one.
+    MissingNumber(String),
+    /// A number has no unit or an unknown one.
     #[error("invalid duration {0:?}: each number needs a unit out of ns, us, ms, s, m, h")]
-    NoUnit(String),
+    InvalidUnit(String),
 }
 
 impl Interval {
-    /// Reads a text in Go's notation. Lengths beyond 292 years are read as 292 years.
+    /// Parses a text in Go's notation. Durations beyond 292 years are read as 292 years.
     ///
     /// # Errors
-    /// When the text does not follow the grammar of Go's `time.ParseDuration`.
+    /// The text does not match the grammar of Go's `time.ParseDuration`, or has more than 256 bytes.
     pub fn parse(text: &str) -> Result<Self, IntervalError> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_LENGTH {
             return Err(IntervalError::TooLong);
         }
-        let length = length(text)?;
+        let (negative, nanos) = parse_go_duration(text)?;
+        let nanos = if negative { 0 } else { nanos.min(MAX_NANOSECONDS) };
         Ok(Self {
             text: text.to_owned(),
-            length,
+            length: Duration::from_nanos(nanos),
         })
     }
 
-    /// The length; a negative one (Go allows the sign) counts as zero.
+    /// Returns the duration; zero for a negative one, which Go allows.
     #[must_use]
     pub const fn to_duration(&self) -> Duration {
         self.length
     }
 
-    /// The text as it was written.
+    /// Returns the original text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// An interval of whole seconds, e.g. for defaults.
+    /// Creates an interval of whole seconds, e.g. for defaults.
     #[must_use]
     pub fn from_secs(seconds: u32) -> Self {
         Self {
@@ -77,73 +81,75 @@ impl Interval {
     }
 }
 
-/// Adds up the terms of a duration text.
-fn length(text: &str) -> Result<Duration, IntervalError> {
+/// Parses a text in the grammar of Go's `time.ParseDuration`: the sign and the nanoseconds, which saturate at `u64::MAX`.
+///
+/// # Errors
+/// The text does not match the grammar.
+pub fn parse_go_duration(text: &str) -> Result<(bool, u64), IntervalError> {
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
-        return Ok(Duration::ZERO);
+        return Ok((negative, 0));
     }
     if rest.is_empty() {
-        return Err(IntervalError::NoNumber(text.to_owned()));
+        return Err(IntervalError::MissingNumber(text.to_owned()));
     }
     let mut nanos: u128 = 0;
     while !rest.is_empty() {
-        let (term, after) = term(rest).map_err(|why| why(text.to_owned()))?;
+        let (term, after) = term(rest).map_err(|error| error(text.to_owned()))?;
         nanos = nanos.saturating_add(term).min(LIMIT);
         rest = after;
     }
-    let nanos = if negative { 0 } else { nanos };
-    Ok(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    Ok((negative, u64::try_from(nanos).unwrap_or(u64::MAX)))
 }
 
-/// Makes an error of the whole text, which a term does not know.
-type Why = fn(String) -> IntervalError;
+/// Builds the error from the whole text, which [`term`] does not have.
+type ErrorFn = fn(String) -> IntervalError;
 
-/// Reads one number with its unit: nanoseconds, and what follows.
-fn term(text: &str) -> Result<(u128, &str), Why> {
+/// Parses one number with its unit; returns the nanoseconds and the rest.
+fn term(text: &str) -> Result<(u128, &str), ErrorFn> {
     let (whole, rest) = digits(text);
     let (fraction, rest) = rest.strip_prefix('.').map_or(("", rest), digits);
     if whole.is_empty() && fraction.is_empty() {
-        return Err(IntervalError::NoNumber);
+        return Err(IntervalError::MissingNumber);
     }
     let end = rest
         .find(|c: char| c == '.' || c.is_ascii_digit())
         .unwrap_or(rest.len());
     let (unit, rest) = rest.split_at(end);
-    let unit = nanoseconds(unit).ok_or(IntervalError::NoUnit as Why)?;
+    let unit = nanoseconds(unit).ok_or(IntervalError::InvalidUnit as ErrorFn)?;
     Ok((
         value(whole)
             .saturating_mul(unit)
-            .saturating_add(part(fraction, unit)),
+            .saturating_add(fraction_nanoseconds(fraction, unit)),
         rest,
     ))
 }
 
-/// Splits leading ASCII digits off.
+/// Splits off leading ASCII digits.
 fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// The value of digits; more than fit are cut at the limit.
+/// Returns the value of the digits, bounded by `LIMIT`.
 fn value(digits: &str) -> u128 {
     digits.bytes().fold(0, |sum: u128, digit| {
         (sum * 10 + u128::from(digit - b'0')).min(LIMIT)
     })
 }
 
-/// Nanoseconds of the digits behind the point; the ones after the 18th are below a nanosecond and ignored.
-fn part(digits: &str, unit: u128) -> u128 {
-    let kept = &digits[..digits.len().min(18)];
-    let scale = kept.bytes().fold(1u128, |scale, _| scale * 10);
-    value(kept) * unit / scale
+/// Returns the nanoseconds of the digits after the point; digits after the 18th are below a nanosecond.
+fn fraction_nanoseconds(digits: &str, unit: u128) -> u128 {
+    let significant = &digits[..digits.len().min(18)];
+    let scale = significant.bytes().fold(1u128, |scale, _| scale * 10);
+    value(significant) * unit / scale
 }
 
-/// Nanoseconds in a unit.
+/// Returns the nanoseconds of a unit.
 fn nanoseconds(unit: &str) -> Option<u128> {
     Some(match unit {
         "ns" => 1,
-        // Go takes both micro signs: U+00B5 and the Greek letter U+03BC.
+        // Go accepts both micro signs: U+00B5 and the Greek letter U+03BC.
         "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
@@ -227,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_refuses_is_refused() {
+    fn texts_that_go_rejects_are_rejected() {
         for text in [
             "", "1", "s", ".s", "1x", "1d", "1 s", "--1s", "-", "+", "1s1", "5m 3s", "\u{b5}s", "1h-5m",
         ] {
@@ -237,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_digits_are_bounded_at_292_years() {
+    fn large_numbers_are_bounded_at_292_years() {
         let limit = Duration::from_nanos(u64::try_from(i64::MAX).unwrap());
         for text in [
             "9999999999999999h",
@@ -250,12 +256,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "\\PC{0,64}") {
+        fn no_text_panics(text in "\\PC{0,64}") {
             let _ = Interval::parse(&text);
         }
 
         #[test]
-        fn near_misses_do_not_panic_either(text in "[-+]?([0-9]{0,40}(\\.[0-9]{0,40})?(ns|us|ms|s|m|h|d)?){0,3}") {
+        fn almost_valid_texts_do_not_panic(text in "[-+]?([0-9]{0,40}(\\.[0-9]{0,40})?(ns|us|ms|s|m|h|d)?){0,3}") {
             if let Ok(interval) = Interval::parse(&text) {
                 prop_assert_eq!(interval.as_str(), text.as_str());
                 prop_assert!(interval.to_duration() <= Duration::from_nanos(i64::MAX as u64));

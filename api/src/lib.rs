@@ -1,4 +1,4 @@
-//! Types and pure rules of Sluice: no client, no async runtime, no clock.
+//! API types and pure rules of Sluice, without a client, an async runtime or a clock.
 
 pub mod annotation;
 pub mod condition;
@@ -9,7 +9,7 @@ pub mod interval;
 pub mod reference;
 pub mod revision;
 pub mod run;
-mod shape;
+mod serialization;
 pub mod source;
 pub mod terraform;
 

@@ -1,20 +1,20 @@
-//! Who may refer to whom: references stay in their namespace unless the administrator allowed otherwise.
+//! References between objects, which stay in their namespace unless the administrator allows cross-namespace references.
 
-/// Whether objects may refer to objects of other namespaces. Denied unless a flag says otherwise.
+/// Whether objects may refer to objects of other namespaces. The default is `Denied`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CrossNamespace {
-    /// References stay in their namespace.
+    /// References must stay in their namespace.
     #[default]
     Denied,
-    /// References may lead to any namespace.
+    /// References may point to any namespace.
     Allowed,
 }
 
 impl CrossNamespace {
-    /// The policy that two flags give: `--allow-cross-namespace-refs` wins whenever it is supplied, otherwise
-    /// `--no-cross-namespace-refs` counts, and without both nothing is allowed.
+    /// Returns the policy of the two flags: `--allow-cross-namespace-refs` wins when it is set, then
+    /// `--no-cross-namespace-refs`; without both, cross-namespace references are denied.
     #[must_use]
-    pub const fn of_flags(allow: Option<bool>, no: Option<bool>) -> Self {
+    pub const fn from_flags(allow: Option<bool>, no: Option<bool>) -> Self {
         match (allow, no) {
             (Some(true), _) | (None, Some(false)) => Self::Allowed,
             (Some(false), _) | (None, Some(true) | None) => Self::Denied,
@@ -22,7 +22,7 @@ impl CrossNamespace {
     }
 }
 
-/// An object's full name.
+/// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectName {
     /// Its namespace.
@@ -37,15 +37,15 @@ impl std::fmt::Display for ObjectName {
     }
 }
 
-/// A reference that leads out of its namespace although that is not allowed.
+/// A cross-namespace reference that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot access {0}, cross-namespace references have been disabled")]
 pub struct AccessDenied(pub ObjectName);
 
-/// What a reference leads to, seen from an object's own namespace; an empty namespace means that one.
+/// Resolves a reference from the namespace `own`; an empty `namespace` means `own`.
 ///
 /// # Errors
-/// When it leads to another namespace and the policy denies that.
+/// The target is in another namespace and the policy denies that.
 pub fn resolve(
     own: &str,
     namespace: &str,
@@ -82,7 +82,7 @@ mod tests {
             (Some(false), Some(true), Denied),
             (Some(false), Some(false), Denied),
         ] {
-            assert_eq!(CrossNamespace::of_flags(allow, no), policy, "{allow:?} {no:?}");
+            assert_eq!(CrossNamespace::from_flags(allow, no), policy, "{allow:?} {no:?}");
         }
     }
 

@@ -1,10 +1,10 @@
-//! Names of states: `main@sha1:<commit>` and every older form that still stands in statuses.
+//! Revisions of artifacts: `main@sha1:<commit>`, and the legacy forms that existing statuses still contain.
 
 use std::fmt;
 
-/// A revision, taken apart. Any text can be read: what has no recognisable hash is kept whole.
+/// A parsed revision. Parsing never fails: text without a recognizable hash becomes a reference.
 ///
-/// | written | read as |
+/// | text | parsed as |
 /// |---|---|
 /// | `main@sha1:<hash>` | reference `main`, algorithm `sha1`, hash |
 /// | `sha1:<hash>` | no reference |
@@ -17,7 +17,7 @@ pub struct Revision {
     checksum: Option<Checksum>,
 }
 
-/// The part behind the `@`.
+/// The part after the `@`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Checksum {
     algorithm: String,
@@ -25,20 +25,21 @@ struct Checksum {
 }
 
 impl Revision {
-    /// Reads a revision; never fails.
+    /// Parses a revision; never fails.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         if text.contains(':') {
-            Self::parse_new(text)
+            Self::parse_current(text)
         } else {
             Self::parse_legacy(text)
         }
     }
 
-    /// The revision of a Git commit under a reference, by Flux's rule: the full reference when the user named it
-    /// (`spec.ref.name`); otherwise without its first two components (`refs/heads/`), and none when nothing is left.
+    /// Returns the revision of a Git commit, by Flux's rule: with the full reference when the user set `spec.ref.name`,
+    /// otherwise with the reference without its first two components (`refs/heads/`), or without a reference if that is
+    /// empty.
     #[must_use]
-    pub fn of_commit(reference: &str, named: bool, hash: &str) -> Self {
+    pub fn from_commit(reference: &str, named: bool, hash: &str) -> Self {
         let shown = if named {
             Some(reference)
         } else {
@@ -54,36 +55,26 @@ impl Revision {
         }
     }
 
-    /// The reference, e.g. `main`, `v1.0.0` or `refs/pull/1/head`.
+    /// Returns the reference, e.g. `main`, `v1.0.0` or `refs/pull/1/head`.
     #[must_use]
     pub fn reference(&self) -> Option<&str> {
         self.reference.as_deref()
     }
 
-    /// The algorithm of the hash, e.g. `sha1`.
+    /// Returns the algorithm of the hash, e.g. `sha1`.
     #[must_use]
     pub fn algorithm(&self) -> Option<&str> {
         self.checksum.as_ref().map(|sum| sum.algorithm.as_str())
     }
 
-    /// The hash: the commit of a Git repository, the digest of an OCI artifact.
+    /// Returns the hash: the commit of a Git repository or the digest of an OCI artifact.
     #[must_use]
     pub fn hash(&self) -> Option<&str> {
         self.checksum.as_ref().map(|sum| sum.hash.as_str())
     }
 
-    /// At most the first `length` characters of the hash.
-    #[must_use]
-    pub fn short_hash(&self, length: usize) -> Option<&str> {
-        self.hash().map(|hash| {
-            hash.char_indices()
-                .nth(length)
-                .map_or(hash, |(end, _)| &hash[..end])
-        })
-    }
-
-    /// The form with an algorithm: `[<reference>@]<algorithm>:<hash>`. The last `@` divides, for a reference may hold one.
-    fn parse_new(text: &str) -> Self {
+    /// Parses `[<reference>@]<algorithm>:<hash>`. The last `@` is the separator, because a reference may contain one.
+    fn parse_current(text: &str) -> Self {
         let (reference, sum) = match text.rsplit_once('@') {
             Some((reference, sum)) if sum.contains(':') => (Some(reference), sum),
             _ => (None, text),
@@ -98,7 +89,7 @@ impl Revision {
         }
     }
 
-    /// The forms without one: `<reference>/<hash>` and `<hash>`.
+    /// Parses the legacy forms `<reference>/<hash>` and `<hash>`.
     fn parse_legacy(text: &str) -> Self {
         let (reference, last) = text
             .rsplit_once('/')
@@ -119,7 +110,7 @@ impl Revision {
     }
 }
 
-/// Legacy revisions do not say their algorithm: the number of digits does.
+/// Infers the algorithm of a legacy revision from the number of digits.
 fn algorithm_by_length(hash: &str) -> Option<&'static str> {
     let hex = hash.bytes().all(|byte| byte.is_ascii_hexdigit());
     match hash.len() {
@@ -132,7 +123,7 @@ fn algorithm_by_length(hash: &str) -> Option<&'static str> {
 }
 
 impl fmt::Display for Revision {
-    /// The new form, whatever form was read.
+    /// Writes the current form, whatever form was parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.reference, &self.checksum) {
             (Some(reference), Some(sum)) => write!(f, "{reference}@{}:{}", sum.algorithm, sum.hash),
@@ -151,7 +142,7 @@ mod tests {
     const HASH: &str = "b8e362c206e3d0cbb7ed22ced771a0056455a2fb";
 
     #[test]
-    fn every_form_is_read() {
+    fn every_form_is_parsed() {
         for (text, reference, algorithm, hash) in [
             (
                 format!("main@sha1:{HASH}"),
@@ -202,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn legacy_forms_are_rewritten_and_new_ones_kept() {
+    fn legacy_forms_are_converted_and_current_ones_kept() {
         for (text, new) in [
             (format!("main/{HASH}"), format!("main@sha1:{HASH}")),
             (format!("HEAD/{HASH}"), format!("sha1:{HASH}")),
@@ -215,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_named_as_flux_names_it() {
+    fn a_commit_has_fluxs_revision() {
         for (reference, named, revision) in [
             ("refs/heads/master", false, format!("master@sha1:{HASH}")),
             ("refs/heads/feature/x", false, format!("feature/x@sha1:{HASH}")),
@@ -229,19 +220,11 @@ mod tests {
                 format!("refs/pull/420/head@sha1:{HASH}"),
             ),
         ] {
-            assert_eq!(Revision::of_commit(reference, named, HASH).to_string(), revision);
+            assert_eq!(
+                Revision::from_commit(reference, named, HASH).to_string(),
+                revision
+            );
         }
-    }
-
-    #[test]
-    fn a_short_hash_never_cuts_inside_a_character() {
-        assert_eq!(
-            Revision::parse(&format!("main@sha1:{HASH}")).short_hash(10),
-            Some("b8e362c206")
-        );
-        assert_eq!(Revision::parse("main@sha1:abc").short_hash(10), Some("abc"));
-        assert_eq!(Revision::parse("main@sha1:äöü").short_hash(2), Some("äö"));
-        assert_eq!(Revision::parse("main").short_hash(10), None);
     }
 
     proptest! {

@@ -1,9 +1,9 @@
-//! Serves the definitions in the YAML files named after a state directory, until interrupted:
+//! Serves the definitions of YAML files until interrupted. The arguments are a state directory and the files:
 //! `cargo run -p sluice-embedded --example serve -- STATE_DIR crd.yaml ...`, then `kubectl --kubeconfig STATE_DIR/kubeconfig`.
 
 use std::{error::Error, io::Write, path::PathBuf};
 
-use sluice_embedded::{Server, Store};
+use sluice_embedded::{ApiServer, Store};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for path in arguments {
         crds.push(serde_yaml_ng::from_str(&std::fs::read_to_string(path)?)?);
     }
-    let embedded = Server::builder()
+    let embedded = ApiServer::builder()
         .crds(crds)
         .store(Store::file(dir.join("objects.redb"))?)
         .build()?;

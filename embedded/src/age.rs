@@ -1,35 +1,35 @@
-//! Ages as `kubectl get` shows them: the rules of apimachinery's `duration.HumanDuration`.
+//! Ages in the format of `kubectl get`: apimachinery's `duration.HumanDuration`.
 
 use jiff::Timestamp;
 
-/// The age of `since` at `now`, as a table cell. What does not parse is `<invalid>`.
-pub(crate) fn age(since: &str, now: Timestamp) -> String {
+/// Formats the time from `since` to `now` as a table cell; `<invalid>` if `since` does not parse.
+pub(crate) fn format_age(since: &str, now: Timestamp) -> String {
     since.parse::<Timestamp>().map_or_else(
         |_| "<invalid>".into(),
-        |then| human(now.as_second() - then.as_second()),
+        |since_time| human_duration(now.as_second() - since_time.as_second()),
     )
 }
 
-/// A number of seconds in at most two units, coarser as it grows.
-fn human(seconds: i64) -> String {
+/// Formats seconds with at most two units; the precision decreases with the length.
+fn human_duration(seconds: i64) -> String {
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let days = hours / 24;
     match () {
         () if seconds < -1 => "<invalid>".into(),
         () if seconds < 0 => "0s".into(),
         () if seconds < 120 => format!("{seconds}s"),
-        () if minutes < 10 => pair(minutes, 'm', seconds % 60, 's'),
+        () if minutes < 10 => two_units(minutes, 'm', seconds % 60, 's'),
         () if minutes < 180 => format!("{minutes}m"),
-        () if hours < 8 => pair(hours, 'h', minutes % 60, 'm'),
+        () if hours < 8 => two_units(hours, 'h', minutes % 60, 'm'),
         () if hours < 48 => format!("{hours}h"),
-        () if hours < 192 => pair(days, 'd', hours % 24, 'h'),
+        () if hours < 192 => two_units(days, 'd', hours % 24, 'h'),
         () if days < 365 * 2 => format!("{days}d"),
-        () if days < 365 * 8 => pair(days / 365, 'y', days % 365, 'd'),
+        () if days < 365 * 8 => two_units(days / 365, 'y', days % 365, 'd'),
         () => format!("{}y", days / 365),
     }
 }
 
-fn pair(large: i64, large_unit: char, small: i64, small_unit: char) -> String {
+fn two_units(large: i64, large_unit: char, small: i64, small_unit: char) -> String {
     if small == 0 {
         format!("{large}{large_unit}")
     } else {
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_read_as_kubectl_prints_them() {
+    fn ages_have_the_format_of_kubectl() {
         for (seconds, text) in [
             (-5, "<invalid>"),
             (-1, "0s"),
@@ -64,12 +64,12 @@ mod tests {
             (731 * 86400, "2y1d"),
             (8 * 365 * 86400, "8y"),
         ] {
-            assert_eq!(human(seconds), text, "{seconds}");
+            assert_eq!(human_duration(seconds), text, "{seconds}");
         }
     }
 
     #[test]
-    fn a_time_that_is_none_is_marked() {
-        assert_eq!(age("yesterday", Timestamp::UNIX_EPOCH), "<invalid>");
+    fn an_invalid_time_is_marked() {
+        assert_eq!(format_age("yesterday", Timestamp::UNIX_EPOCH), "<invalid>");
     }
 }

@@ -1,7 +1,7 @@
-//! What a cluster's controller-manager does and users rely on: dependents follow their owners, namespaces empty and go.
+//! Garbage collection and namespace deletion, as in a cluster's controller-manager.
 //!
-//! After a change the objects that it can matter to are looked at, at the start all of them, and the steps that are due are
-//! taken, each guarded by the uid it was decided for. [`steps`] is pure.
+//! After each change, and once for all objects at the start, the collector determines the due steps of the affected objects
+//! and executes them. Each step is guarded by the uid of its object. [`Snapshot::steps`] is pure.
 
 use std::{
     collections::BTreeSet,
@@ -13,11 +13,11 @@ use serde_json::Value;
 use crate::{
     meta,
     resource::{Family, Registry},
-    service::{Api, FOREGROUND, ORPHAN, Propagation, decide_deletion, settle},
-    store::{Change, Key, State, Verb, Write},
+    service::{Api, FOREGROUND, ORPHAN, PropagationPolicy, decide_deletion, decide_write},
+    store::{Change, ChangeType, Key, State, Write},
 };
 
-/// One thing to do with the object of a uid.
+/// A due action for the object with this uid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
     key: Key,
@@ -25,105 +25,109 @@ struct Step {
     action: Action,
 }
 
-/// What to do.
+/// An action on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Action {
-    /// Delete it: its owners are gone or wait for it, or its namespace goes.
-    Delete(Option<Propagation>),
-    /// Remove it from the store: its namespace goes, and its kind is not served any more.
+    /// Delete it: its owners are absent or wait for it, or its namespace is deleted.
+    Delete(Option<PropagationPolicy>),
+    /// Remove it from the store: its namespace is deleted and its kind is no longer served.
     Remove,
-    /// Take these owners out of its references.
-    Disown(Vec<String>),
-    /// No owner waits for it any more: one of its own dependents waits for that owner.
-    Unblock,
-    /// What this finalizer stands for is done.
-    Release(&'static str),
-    /// The namespace is empty.
-    FinishNamespace,
+    /// Remove the owner references with these uids.
+    RemoveOwners(Vec<String>),
+    /// Clear `blockOwnerDeletion` of all owner references: one of its dependents waits for its own dependents.
+    ClearBlockOwnerDeletion,
+    /// Remove this finalizer: its work is done.
+    RemoveFinalizer(&'static str),
+    /// Remove the spec finalizers of an empty namespace.
+    FinalizeNamespace,
 }
 
-/// Runs until the server is dropped or stopped.
+/// Runs until the server is stopped or dropped.
 pub(crate) async fn run(api: Weak<Api>) {
-    let Some((mut newest, stop)) = api.upgrade().map(|api| (api.store.subscribe(), api.stop.clone())) else {
+    let Some((mut revisions, stop)) = api.upgrade().map(|api| (api.store.subscribe(), api.stop.clone()))
+    else {
         return;
     };
-    let mut seen = 0;
+    let mut observed = 0;
     loop {
         {
-            // Held only while working: the task must not keep the server alive.
+            // Upgraded only while working: the task must not keep the server alive.
             let Some(api) = api.upgrade() else { return };
-            newest.borrow_and_update();
-            let (due, revision) = look(&api, seen);
+            revisions.borrow_and_update();
+            let (steps, revision) = due_steps(&api, observed);
             let mut done = true;
-            for step in due {
-                done &= take(&api, step).await;
+            for step in steps {
+                done &= execute(&api, step).await;
             }
-            // What failed is looked for again at the next change, whatever it is.
-            seen = if done { revision } else { 0 };
+            // After a failure the next change triggers a scan of all objects.
+            observed = if done { revision } else { 0 };
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = newest.changed() => if changed.is_err() { return },
+            changed = revisions.changed() => if changed.is_err() { return },
         }
     }
 }
 
-/// The steps that are due after the changes since `seen`.
-fn look(api: &Api, seen: u64) -> (Vec<Step>, u64) {
+/// Returns the steps that are due after the changes since `observed`, and the revision of the examined state.
+fn due_steps(api: &Api, observed: u64) -> (Vec<Step>, u64) {
     let state = api.store.read();
-    let view = View {
+    let snapshot = Snapshot {
         state: &state,
         registry: &api.registry,
-        namespaces: namespaces(&api.registry),
+        namespace_resource: namespace_resource(&api.registry),
     };
-    let candidates: BTreeSet<Key> = match state.changes_since(seen) {
-        Ok(changes) => changes.iter().flat_map(|change| view.touched(change)).collect(),
+    let candidates: BTreeSet<Key> = match state.changes_since(observed) {
+        Ok(changes) => changes
+            .iter()
+            .flat_map(|change| snapshot.affected(change))
+            .collect(),
         Err(_) => state.keys().cloned().collect(),
     };
-    let due = candidates.iter().flat_map(|key| view.steps(key)).collect();
-    (due, state.revision())
+    let steps = candidates.iter().flat_map(|key| snapshot.steps(key)).collect();
+    (steps, state.revision())
 }
 
-/// What the store calls namespaces.
-fn namespaces(registry: &Registry) -> String {
+/// Returns the group resource of namespaces.
+fn namespace_resource(registry: &Registry) -> String {
     registry
         .by_family(Family::Namespace)
-        .map(|resource| resource.id())
+        .map(|resource| resource.group_resource())
         .unwrap_or_default()
 }
 
-/// A state, to decide in.
-struct View<'a> {
+/// One state of the store, with the registry.
+struct Snapshot<'a> {
     state: &'a State,
     registry: &'a Registry,
-    namespaces: String,
+    namespace_resource: String,
 }
 
-impl View<'_> {
-    /// The objects whose steps a change can have made due.
-    fn touched(&self, change: &Change) -> Vec<Key> {
+impl Snapshot<'_> {
+    /// Returns the objects whose due steps a change can affect.
+    fn affected(&self, change: &Change) -> Vec<Key> {
         let owners = |object: &Arc<Value>| object["metadata"]["ownerReferences"].clone();
-        let removed = change.verb == Verb::Remove;
+        let removed = change.kind == ChangeType::Remove;
         let deleting = meta::is_deleting(&change.object);
-        let namespace = Key::new(self.namespaces.clone(), "", &change.key.namespace);
-        let in_going = self.is_deleting(&namespace);
+        let namespace = Key::new(self.namespace_resource.clone(), "", &change.key.namespace);
+        let in_terminating_namespace = self.is_deleting(&namespace);
         let same_owners = owners(&change.object) == change.before.as_ref().map_or(Value::Null, owners);
-        if !removed && !deleting && !in_going && same_owners {
+        if !removed && !deleting && !in_terminating_namespace && same_owners {
             return Vec::new();
         }
-        let mut touched = vec![change.key.clone(), namespace];
-        touched.extend(self.state.dependents(meta::uid(&change.object)).cloned());
-        // Those that wait for it, before and after.
+        let mut affected = vec![change.key.clone(), namespace];
+        affected.extend(self.state.dependents(meta::uid(&change.object)).cloned());
+        // The owners before and after the change.
         for object in change.before.iter().chain([&change.object]) {
             let uids = meta::owners(object)
                 .iter()
                 .filter_map(|owner| owner["uid"].as_str());
-            touched.extend(uids.filter_map(|uid| self.state.place(uid)).cloned());
+            affected.extend(uids.filter_map(|uid| self.state.key_by_uid(uid)).cloned());
         }
-        if deleting && change.key.resource == self.namespaces {
-            touched.extend(self.state.in_namespace(&change.key.name));
+        if deleting && change.key.resource == self.namespace_resource {
+            affected.extend(self.state.keys_in_namespace(&change.key.name));
         }
-        touched
+        affected
     }
 
     fn is_deleting(&self, key: &Key) -> bool {
@@ -132,7 +136,7 @@ impl View<'_> {
             .is_some_and(|object| meta::is_deleting(object))
     }
 
-    /// What is due for one object.
+    /// Returns the due steps of one object.
     fn steps(&self, key: &Key) -> Vec<Step> {
         let Some(object) = self.state.get(key) else {
             return Vec::new();
@@ -143,13 +147,16 @@ impl View<'_> {
             action,
         };
         let deleting = meta::is_deleting(object);
-        if deleting && key.resource == self.namespaces {
-            let waits = object["spec"]["finalizers"][0].is_string();
-            let empty = waits && self.state.in_namespace(&key.name).is_empty();
-            return empty.then(|| step(Action::FinishNamespace)).into_iter().collect();
+        if deleting && key.resource == self.namespace_resource {
+            let has_finalizer = object["spec"]["finalizers"][0].is_string();
+            let empty = has_finalizer && self.state.keys_in_namespace(&key.name).is_empty();
+            return empty
+                .then(|| step(Action::FinalizeNamespace))
+                .into_iter()
+                .collect();
         }
-        if self.is_deleting(&Key::new(self.namespaces.clone(), "", &key.namespace)) {
-            if self.registry.by_id(&key.resource).is_none() {
+        if self.is_deleting(&Key::new(self.namespace_resource.clone(), "", &key.namespace)) {
+            if self.registry.by_group_resource(&key.resource).is_none() {
                 return vec![step(Action::Remove)];
             }
             if !deleting {
@@ -157,35 +164,35 @@ impl View<'_> {
             }
         }
         if !deleting {
-            return self.orphaned(object).into_iter().map(step).collect();
+            return self.owner_actions(object).into_iter().map(step).collect();
         }
         let finalizers = meta::finalizers(object);
         if finalizers.contains(&ORPHAN) {
-            let mut due = self.disown_dependents(meta::uid(object));
-            due.push(step(Action::Release(ORPHAN)));
-            return due;
+            let mut steps = self.orphan_dependents(meta::uid(object));
+            steps.push(step(Action::RemoveFinalizer(ORPHAN)));
+            return steps;
         }
-        if finalizers.contains(&FOREGROUND) && !self.is_blocked(meta::uid(object)) {
-            return vec![step(Action::Release(FOREGROUND))];
+        if finalizers.contains(&FOREGROUND) && !self.has_blocking_dependents(meta::uid(object)) {
+            return vec![step(Action::RemoveFinalizer(FOREGROUND))];
         }
         Vec::new()
     }
 
-    /// Lets the dependents of an object go that wants to leave them behind.
-    fn disown_dependents(&self, uid: &str) -> Vec<Step> {
+    /// Removes an orphaning owner from the owner references of its dependents.
+    fn orphan_dependents(&self, uid: &str) -> Vec<Step> {
         let dependents = self.state.dependents(uid);
         dependents
             .filter_map(|key| Some((key, self.state.get(key)?)))
             .map(|(key, object)| Step {
                 key: key.clone(),
                 uid: meta::uid(object).to_owned(),
-                action: Action::Disown(vec![uid.to_owned()]),
+                action: Action::RemoveOwners(vec![uid.to_owned()]),
             })
             .collect()
     }
 
-    /// Whether a dependent is there that its owner has to wait for.
-    fn is_blocked(&self, uid: &str) -> bool {
+    /// Whether a dependent blocks the deletion of its owner.
+    fn has_blocking_dependents(&self, uid: &str) -> bool {
         self.state.dependents(uid).any(|key| {
             let references = self.state.get(key).map_or(&[][..], |object| meta::owners(object));
             references
@@ -194,43 +201,43 @@ impl View<'_> {
         })
     }
 
-    /// An object without living owners goes; one with some lets go of the others. Owners of kinds that are not served
-    /// cannot be looked up and count as living.
-    fn orphaned(&self, object: &Value) -> Vec<Action> {
+    /// Returns the actions that follow from the owners of an object: without a solid owner it is deleted, otherwise the references
+    /// to all other owners are removed. Owners of kinds that are not served cannot be looked up and count as solid.
+    fn owner_actions(&self, object: &Value) -> Vec<Action> {
         let owners = meta::owners(object);
-        let (mut living, mut waiting, mut others) = (0, 0, Vec::new());
+        let (mut solid, mut waiting, mut dangling) = (0, 0, Vec::new());
         for owner in owners {
             let text = |field: &str| owner[field].as_str().unwrap_or("");
-            let place = self.state.place(text("uid"));
+            let key = self.state.key_by_uid(text("uid"));
             let version = text("apiVersion");
             let group = version.split_once('/').map_or("", |(group, _)| group);
-            match place {
+            match key {
                 Some(key) if self.waits_for_dependents(key) => {
                     waiting += 1;
-                    others.push(text("uid").to_owned());
+                    dangling.push(text("uid").to_owned());
                 }
                 None if self.registry.by_kind(group, text("kind")).is_some() => {
-                    others.push(text("uid").to_owned());
+                    dangling.push(text("uid").to_owned());
                 }
-                _ => living += 1,
+                _ => solid += 1,
             }
         }
-        if others.is_empty() {
+        if dangling.is_empty() {
             return Vec::new();
         }
-        if living > 0 {
-            return vec![Action::Disown(others)];
+        if solid > 0 {
+            return vec![Action::RemoveOwners(dangling)];
         }
         let mut dependents = self.state.dependents(meta::uid(object)).peekable();
         if waiting == 0 || dependents.peek().is_none() {
             return vec![Action::Delete(None)];
         }
-        let mut due = Vec::new();
+        let mut steps = Vec::new();
         if dependents.any(|key| self.waits_for_dependents(key)) {
-            due.push(Action::Unblock); // a circle
+            steps.push(Action::ClearBlockOwnerDeletion); // a cycle
         }
-        due.push(Action::Delete(Some(Propagation::Foreground)));
-        due
+        steps.push(Action::Delete(Some(PropagationPolicy::Foreground)));
+        steps
     }
 
     fn waits_for_dependents(&self, key: &Key) -> bool {
@@ -240,69 +247,69 @@ impl View<'_> {
     }
 }
 
-/// Takes one step; false when the store refused.
-async fn take(api: &Api, step: Step) -> bool {
-    let resource = api.registry.by_id(&step.key.resource).cloned();
+/// Executes one step; returns false if the write failed.
+async fn execute(api: &Api, step: Step) -> bool {
+    let resource = api.registry.by_group_resource(&step.key.resource).cloned();
     let key = step.key.clone();
     let outcome = api.store.write(key, move |state| {
         let Some(object) = state.get(&step.key) else {
-            return Ok(Write::Keep(Arc::default()));
+            return Ok(Write::Unchanged(Arc::default()));
         };
         if meta::uid(object) != step.uid {
-            return Ok(Write::Keep(object.clone()));
+            return Ok(Write::Unchanged(object.clone()));
         }
         let Some(resource) = resource else {
             return Ok(match step.action {
                 Action::Remove => Write::Remove(Value::clone(object)),
-                _ => Write::Keep(object.clone()),
+                _ => Write::Unchanged(object.clone()),
             });
         };
         if let Action::Delete(propagation) = step.action {
             return Ok(decide_deletion(&resource, object, propagation));
         }
-        Ok(settle(&resource, changed(object, step.action), object))
+        Ok(decide_write(&resource, apply(object, step.action), object))
     });
     match outcome.await {
         Ok(_) => true,
         Err(error) => {
             tracing::warn!(
                 error = error.message(),
-                "garbage collection will try again at the next change"
+                "garbage collection failed, retrying at the next change"
             );
             false
         }
     }
 }
 
-/// The object after a step that changes it.
-fn changed(object: &Arc<Value>, action: Action) -> Value {
-    let mut changed = Value::clone(object);
+/// Returns the object after an action that modifies it.
+fn apply(object: &Arc<Value>, action: Action) -> Value {
+    let mut updated = Value::clone(object);
     let or_null = |list: Vec<Value>| if list.is_empty() { Value::Null } else { list.into() };
     match action {
-        Action::Disown(gone) => {
+        Action::RemoveOwners(uids) => {
             let mut owners = meta::owners(object).to_vec();
-            owners.retain(|owner| !gone.iter().any(|uid| owner["uid"] == uid.as_str()));
-            meta::set(&mut changed, "ownerReferences", or_null(owners));
+            owners.retain(|owner| !uids.iter().any(|uid| owner["uid"] == uid.as_str()));
+            meta::set(&mut updated, "ownerReferences", or_null(owners));
         }
-        Action::Unblock => {
+        Action::ClearBlockOwnerDeletion => {
             let mut owners = meta::owners(object).to_vec();
             for owner in &mut owners {
                 owner["blockOwnerDeletion"] = false.into();
             }
-            meta::set(&mut changed, "ownerReferences", owners.into());
+            meta::set(&mut updated, "ownerReferences", owners.into());
         }
-        Action::Release(finalizer) => {
-            let kept = meta::finalizers(object)
+        Action::RemoveFinalizer(finalizer) => {
+            let remaining = meta::finalizers(object)
                 .into_iter()
                 .filter(|name| *name != finalizer);
             meta::set(
-                &mut changed,
+                &mut updated,
                 "finalizers",
-                or_null(kept.map(Value::from).collect()),
+                or_null(remaining.map(Value::from).collect()),
             );
         }
-        Action::FinishNamespace => changed["spec"] = Value::Object(serde_json::Map::new()),
+        Action::FinalizeNamespace => updated["spec"] = Value::Object(serde_json::Map::new()),
         Action::Delete(_) | Action::Remove => {}
     }
-    changed
+    updated
 }

@@ -1,15 +1,15 @@
-//! What a limited credential is good for: rules as those of a Role, but with patterns for names and with lists that are narrowed
-//! to a label selector. Pure.
+//! Grants: the permissions of a limited credential. The rules are those of a Role, plus name patterns and a label selector
+//! that restricts lists. Pure.
 
 use serde::{Deserialize, Serialize};
 
-/// The rules of one credential, all in one namespace. What no rule allows is refused.
+/// The rules of one credential, all in one namespace. Requests that no rule allows are forbidden.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// The namespace.
+    /// Namespace of all rules.
     pub namespace: String,
-    /// What may be done in it.
+    /// Allowed requests.
     pub rules: Vec<GrantRule>,
 }
 
@@ -19,21 +19,21 @@ pub struct Grant {
 pub struct GrantRule {
     /// API group, empty for core.
     pub group: String,
-    /// Name in paths, a subresource behind a slash: `secrets`, `terraformruns/status`.
+    /// Resource name as in paths, with the subresource after a slash: `secrets`, `terraformruns/status`.
     pub resource: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
     pub verbs: Vec<String>,
-    /// Names of the objects; a `*` at the end stands for any rest. Without any name only lists and watches are allowed.
+    /// Object names; a trailing `*` matches any suffix. Without names only lists and watches are allowed.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Label selector that lists and watches are narrowed to; empty: they are not.
+    /// Label selector that restricts lists and watches; empty for no restriction.
     #[serde(default)]
     pub selector: String,
 }
 
-/// What a request asks for.
+/// The attributes of a request that authorization checks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ResourceAttributes<'a> {
     pub(crate) verb: &'a str,
     pub(crate) group: &'a str,
     /// With the subresource.
@@ -46,53 +46,53 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Grant {
-    /// Whether the request is allowed: with the label selector that it is answered with.
-    pub(crate) fn allows(&self, asked: Asked<'_>) -> Option<String> {
-        if asked.namespace != self.namespace {
+    /// Authorizes a request: returns its label selector with the restriction of the rule, or `None` if it is forbidden.
+    pub(crate) fn allows(&self, attributes: ResourceAttributes<'_>) -> Option<String> {
+        if attributes.namespace != self.namespace {
             return None;
         }
-        let mut rules = self.rules.iter().filter(|rule| rule.is_about(asked));
-        if !asked.name.is_empty() {
+        let mut rules = self.rules.iter().filter(|rule| rule.matches(attributes));
+        if !attributes.name.is_empty() {
             return rules
-                .any(|rule| rule.names.iter().any(|name| matches(name, asked.name)))
-                .then(|| asked.selector.to_owned());
+                .any(|rule| rule.names.iter().any(|name| matches_name(name, attributes.name)))
+                .then(|| attributes.selector.to_owned());
         }
-        if !matches!(asked.verb, "list" | "watch") {
+        if !matches!(attributes.verb, "list" | "watch") {
             return None;
         }
         let lists: Vec<_> = rules.collect();
-        let contained = |rule: &&&GrantRule| {
-            asked
+        let is_implied = |rule: &&&GrantRule| {
+            attributes
                 .selector
                 .split(',')
                 .any(|part| implies(part, &rule.selector))
         };
-        let rule = lists.iter().find(contained).or_else(|| lists.first())?;
-        Some(narrowed(asked.selector, &rule.selector))
+        let rule = lists.iter().find(is_implied).or_else(|| lists.first())?;
+        Some(join_selectors(attributes.selector, &rule.selector))
     }
 }
 
 impl GrantRule {
-    fn is_about(&self, asked: Asked<'_>) -> bool {
-        self.group == asked.group
-            && self.resource == asked.resource
-            && self.verbs.iter().any(|verb| verb == asked.verb)
+    fn matches(&self, attributes: ResourceAttributes<'_>) -> bool {
+        self.group == attributes.group
+            && self.resource == attributes.resource
+            && self.verbs.iter().any(|verb| verb == attributes.verb)
     }
 }
 
-fn matches(pattern: &str, name: &str) -> bool {
+fn matches_name(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
-        Some(front) => name.starts_with(front),
+        Some(prefix) => name.starts_with(prefix),
         None => pattern == name,
     }
 }
 
-/// Whether what matches `part` matches `whole`: the same, or a value for a label of which any would do.
+/// Whether objects that match `part` also match `whole`: they are equal, or `part` requires a value for the label `whole`.
 fn implies(part: &str, whole: &str) -> bool {
     part == whole || part.split_once('=').is_some_and(|(key, _)| key == whole)
 }
 
-fn narrowed(selector: &str, to: &str) -> String {
+fn join_selectors(selector: &str, to: &str) -> String {
     let parts = [selector, to].into_iter().filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join(",")
 }
@@ -126,10 +126,10 @@ mod tests {
         }
     }
 
-    fn asked(verb: &str, resource: &str, name: &str, selector: &str) -> Option<String> {
+    fn allows(verb: &str, resource: &str, name: &str, selector: &str) -> Option<String> {
         let namespace = "team";
         let group = "";
-        grant().allows(Asked {
+        grant().allows(ResourceAttributes {
             verb,
             group,
             resource,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_rule_names_is_allowed() {
+    fn only_requests_that_match_a_rule_are_allowed() {
         for (verb, resource, name, allowed) in [
             ("get", "secrets", "tfstate-default-net", true),
             ("create", "secrets", "tfplan-default-net-0a-0", true),
@@ -154,12 +154,12 @@ mod tests {
             ("patch", "runs", "net-1", false),
         ] {
             assert_eq!(
-                asked(verb, resource, name, "").is_some(),
+                allows(verb, resource, name, "").is_some(),
                 allowed,
                 "{verb} {resource} {name}"
             );
         }
-        let elsewhere = Asked {
+        let other_namespace = ResourceAttributes {
             verb: "get",
             group: "",
             resource: "secrets",
@@ -167,37 +167,37 @@ mod tests {
             name: "tfstate-default-net",
             selector: "",
         };
-        assert_eq!(grant().allows(elsewhere), None);
+        assert_eq!(grant().allows(other_namespace), None);
         assert_eq!(
-            grant().allows(Asked {
+            grant().allows(ResourceAttributes {
                 namespace: "",
                 name: "",
                 verb: "list",
-                ..elsewhere
+                ..other_namespace
             }),
             None
         );
         assert_eq!(
-            grant().allows(Asked {
+            grant().allows(ResourceAttributes {
                 namespace: "team",
                 group: "apps",
-                ..elsewhere
+                ..other_namespace
             }),
             None
         );
     }
 
     #[test]
-    fn lists_are_narrowed() {
-        let list = |selector| asked("list", "secrets", "", selector).unwrap();
+    fn lists_are_restricted_to_the_selector() {
+        let list = |selector| allows("list", "secrets", "", selector).unwrap();
         assert_eq!(list(""), "suffix=net");
         assert_eq!(list("tfstate=true"), "tfstate=true,suffix=net");
         assert_eq!(list("plan=net"), "plan=net,plan=net");
         assert_eq!(list("plan=other"), "plan=other,suffix=net");
         assert_eq!(list("files=0a"), "files=0a,files");
         assert_eq!(list("files!=0a"), "files!=0a,suffix=net");
-        // A list of one name is a list.
-        assert_eq!(asked("list", "secrets", "other", ""), None);
-        assert_eq!(asked("watch", "secrets", "", ""), None);
+        // A list that selects one name is still a list.
+        assert_eq!(allows("list", "secrets", "other", ""), None);
+        assert_eq!(allows("watch", "secrets", "", ""), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The subset of Kubernetes JSONPath that printer columns use: `.a.b`, `['a']`, `[0]`, `[*]`, `[?(@.a=="b")]`.
+//! The subset of Kubernetes' JSONPath that printer columns use: `.a.b`, `['a']`, `[0]`, `[*]`, `[?(@.a=="b")]`.
 
 use serde_json::Value;
 
@@ -10,56 +10,56 @@ pub(crate) struct Path(Vec<Step>);
 enum Step {
     Field(String),
     Index(i64),
-    Every,
-    Where {
+    Wildcard,
+    Filter {
         path: Vec<String>,
         equal: bool,
         value: Value,
     },
 }
 
-/// A path that does not parse.
+/// The error of a path that does not parse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("JSONPath {path:?}: {why}")]
+#[error("JSONPath {path:?}: {reason}")]
 pub(crate) struct PathError {
     path: String,
-    why: &'static str,
+    reason: &'static str,
 }
 
 impl Path {
-    /// Parses a path that starts at the object.
+    /// Parses a path relative to the object root.
     pub(crate) fn parse(path: &str) -> Result<Self, PathError> {
-        parse(path).map(Self).map_err(|why| PathError {
+        parse(path).map(Self).map_err(|reason| PathError {
             path: path.into(),
-            why,
+            reason,
         })
     }
 
-    /// Every value that the path reaches.
+    /// Returns all values that the path reaches.
     pub(crate) fn find<'a>(&self, object: &'a Value) -> Vec<&'a Value> {
         let mut found = vec![object];
         for step in &self.0 {
-            found = found.into_iter().flat_map(|value| step.follow(value)).collect();
+            found = found.into_iter().flat_map(|value| step.apply(value)).collect();
         }
         found
     }
 }
 
 impl Step {
-    fn follow<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+    fn apply<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         match self {
             Self::Field(name) => value.get(name).into_iter().collect(),
             Self::Index(index) => item(value, *index).into_iter().collect(),
-            Self::Every => children(value),
-            Self::Where {
+            Self::Wildcard => children(value),
+            Self::Filter {
                 path,
                 equal,
-                value: wanted,
+                value: expected,
             } => children(value)
                 .into_iter()
                 .filter(|child| {
-                    let held = path.iter().try_fold(*child, |at, name| at.get(name));
-                    held.is_some_and(|held| (held == wanted) == *equal)
+                    let actual = path.iter().try_fold(*child, |at, name| at.get(name));
+                    actual.is_some_and(|actual| (actual == expected) == *equal)
                 })
                 .collect(),
         }
@@ -68,12 +68,12 @@ impl Step {
 
 fn item(value: &Value, index: i64) -> Option<&Value> {
     let list = value.as_array()?;
-    let place = if index < 0 {
+    let position = if index < 0 {
         index + i64::try_from(list.len()).ok()?
     } else {
         index
     };
-    list.get(usize::try_from(place).ok()?)
+    list.get(usize::try_from(position).ok()?)
 }
 
 fn children(value: &Value) -> Vec<&Value> {
@@ -92,16 +92,16 @@ fn parse(text: &str) -> Result<Vec<Step>, &'static str> {
     }
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix('[') {
-            let (inside, after) = bracket(after)?;
-            steps.push(subscript(inside)?);
+            let (inside, after) = split_bracket(after)?;
+            steps.push(parse_subscript(inside)?);
             rest = after;
         } else {
             let after = rest.strip_prefix('.').ok_or("expected a dot or a bracket")?;
-            let (name, after) = field(after);
+            let (name, after) = split_field(after);
             match name.as_str() {
                 "" if after.starts_with('[') || (after.is_empty() && steps.is_empty()) => {}
                 "" => return Err("a field has no name"),
-                "*" => steps.push(Step::Every),
+                "*" => steps.push(Step::Wildcard),
                 _ => steps.push(Step::Field(name)),
             }
             rest = after;
@@ -110,8 +110,8 @@ fn parse(text: &str) -> Result<Vec<Step>, &'static str> {
     Ok(steps)
 }
 
-/// A field name, `\.` being a dot in it, and what follows.
-fn field(text: &str) -> (String, &str) {
+/// Splits off a field name, in which `\.` is a literal dot.
+fn split_field(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut characters = text.char_indices();
     while let Some((at, character)) = characters.next() {
@@ -124,8 +124,8 @@ fn field(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// The text up to the bracket that closes, quotes respected, and what follows.
-fn bracket(text: &str) -> Result<(&str, &str), &'static str> {
+/// Splits at the closing bracket, ignoring brackets in quotes.
+fn split_bracket(text: &str) -> Result<(&str, &str), &'static str> {
     let mut quote = None;
     for (at, character) in text.char_indices() {
         match (quote, character) {
@@ -138,15 +138,15 @@ fn bracket(text: &str) -> Result<(&str, &str), &'static str> {
     Err("a bracket is not closed")
 }
 
-fn subscript(text: &str) -> Result<Step, &'static str> {
+fn parse_subscript(text: &str) -> Result<Step, &'static str> {
     let text = text.trim();
     if let Some(condition) = text.strip_prefix("?(").and_then(|rest| rest.strip_suffix(')')) {
-        return filter(condition);
+        return parse_filter(condition);
     }
     if text == "*" {
-        return Ok(Step::Every);
+        return Ok(Step::Wildcard);
     }
-    if let Some(name) = quoted(text) {
+    if let Some(name) = unquote(text) {
         return Ok(Step::Field(name.into()));
     }
     text.parse()
@@ -154,7 +154,7 @@ fn subscript(text: &str) -> Result<Step, &'static str> {
         .map_err(|_| "a subscript is neither a number, a name nor a filter")
 }
 
-fn filter(condition: &str) -> Result<Step, &'static str> {
+fn parse_filter(condition: &str) -> Result<Step, &'static str> {
     let (left, equal, right) = match (condition.split_once("=="), condition.split_once("!=")) {
         (Some((left, right)), _) => (left, true, right),
         (None, Some((left, right))) => (left, false, right),
@@ -165,18 +165,18 @@ fn filter(condition: &str) -> Result<Step, &'static str> {
         .strip_prefix("@.")
         .ok_or("the left side of a filter must start with @.")?;
     let right = right.trim();
-    let value = match quoted(right) {
+    let value = match unquote(right) {
         Some(text) => text.into(),
-        None => serde_json::from_str(right).map_err(|_| "the right side of a filter is no literal")?,
+        None => serde_json::from_str(right).map_err(|_| "the right side of a filter is not a literal")?,
     };
-    Ok(Step::Where {
+    Ok(Step::Filter {
         path: path.split('.').map(str::to_owned).collect(),
         equal,
         value,
     })
 }
 
-fn quoted(text: &str) -> Option<&str> {
+fn unquote(text: &str) -> Option<&str> {
     ['"', '\'']
         .iter()
         .find_map(|quote| text.strip_prefix(*quote)?.strip_suffix(*quote))
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn invalid_paths_are_rejected() {
         for path in ["", "spec", ".a[", ".a[x]", ".a[?(@.b)]", ".a..b", ".a[?(b==1)]"] {
             assert!(Path::parse(path).is_err(), "{path}");
         }

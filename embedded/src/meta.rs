@@ -1,50 +1,50 @@
-//! Reading and writing an object's metadata where it lies in JSON.
+//! Access to an object's metadata in JSON.
 
 use serde_json::{Map, Value};
 
-/// A string field of the metadata, empty when absent.
+/// Returns a string field of the metadata; empty if absent.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or("")
 }
 
-/// `metadata.name`.
+/// Returns `metadata.name`.
 pub(crate) fn name(object: &Value) -> &str {
     text(object, "name")
 }
 
-/// `metadata.namespace`, empty for cluster-scoped objects.
+/// Returns `metadata.namespace`; empty for cluster-scoped objects.
 pub(crate) fn namespace(object: &Value) -> &str {
     text(object, "namespace")
 }
 
-/// `metadata.uid`.
+/// Returns `metadata.uid`.
 pub(crate) fn uid(object: &Value) -> &str {
     text(object, "uid")
 }
 
-/// `metadata.resourceVersion`.
+/// Returns `metadata.resourceVersion`.
 pub(crate) fn resource_version(object: &Value) -> &str {
     text(object, "resourceVersion")
 }
 
-/// Whether deletion was asked for.
+/// Whether the object has a deletion timestamp.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }
 
-/// `metadata.finalizers`.
+/// Returns `metadata.finalizers`.
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     strings(&object["metadata"]["finalizers"])
 }
 
-/// The strings of an array; nothing when it is none.
+/// Returns the strings of an array; empty for any other value.
 pub(crate) fn strings(value: &Value) -> Vec<&str> {
     value
         .as_array()
         .map_or_else(Vec::new, |list| list.iter().filter_map(Value::as_str).collect())
 }
 
-/// `metadata.ownerReferences`.
+/// Returns `metadata.ownerReferences`.
 pub(crate) fn owners(object: &Value) -> &[Value] {
     object["metadata"]["ownerReferences"]
         .as_array()
@@ -61,7 +61,7 @@ pub(crate) fn set(object: &mut Value, field: &str, value: Value) {
     }
 }
 
-/// The metadata map, made when absent. `None` for what is no object.
+/// Returns the metadata map, created if absent; `None` if the value is not an object.
 pub(crate) fn fields_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
     let root = object.as_object_mut()?;
     let metadata = root
@@ -73,7 +73,7 @@ pub(crate) fn fields_mut(object: &mut Value) -> Option<&mut Map<String, Value>> 
     metadata.as_object_mut()
 }
 
-/// The time in the form of meta/v1 `Time`: RFC 3339, whole seconds, UTC.
+/// Returns the current time in the format of meta/v1 `Time`: RFC 3339, whole seconds, UTC.
 pub(crate) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,4 +1,4 @@
-//! Blocking work off the reactor: a bounded number of jobs at once, each limited in time and told to stop.
+//! Blocking jobs on threads, with limits on concurrency and time, and cancellation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// Why a job gave no result.
+/// A job returned no result.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
-    /// It took longer than it may; it was told to stop.
+    /// The job exceeded its time limit and was cancelled.
     #[error("not done within {0:?}")]
     TimedOut(Duration),
     /// The caller's stop token was cancelled.
@@ -27,7 +27,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool for `jobs` jobs at once, at least one.
+    /// Creates a pool for at most `jobs` concurrent jobs, at least one.
     #[must_use]
     pub fn new(jobs: usize) -> Self {
         Self {
@@ -35,13 +35,12 @@ impl Pool {
         }
     }
 
-    /// Runs `work` on a thread, once there is room. `work` is given a token that is cancelled when the time is up,
-    /// when `stop` is cancelled, or when the caller goes away; it has to look at it, because a thread cannot be
-    /// ended from outside. Its place in the pool is free again only when it has really returned. Waiting for a place
-    /// counts towards `limit`.
+    /// Runs `work` on a thread when a slot is free. `work` must check its token, because a thread cannot be stopped from
+    /// outside; the token is cancelled after `limit`, when `stop` is cancelled, or when the caller drops the future. The
+    /// slot becomes free when `work` returns. Waiting for a slot counts towards `limit`.
     ///
     /// # Errors
-    /// The time is up, the token was cancelled, or the job panicked.
+    /// The time limit was exceeded, `stop` was cancelled, or the job panicked.
     pub async fn run<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -69,7 +68,7 @@ impl Pool {
     }
 }
 
-/// What a panicked task said.
+/// Returns the message of a panicked task.
 pub(crate) fn panic_text(error: tokio::task::JoinError) -> String {
     match error.try_into_panic() {
         Ok(payload) => payload
@@ -89,7 +88,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     #[tokio::test]
-    async fn a_job_gives_its_result() {
+    async fn a_job_returns_its_result() {
         let pool = Pool::new(1);
         assert_eq!(
             pool.run(LONG, &CancellationToken::new(), |_| 6 * 7)
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_late_job_is_told_to_stop_and_keeps_its_place_until_it_has() {
+    async fn a_late_job_is_cancelled_and_keeps_its_slot_until_it_returns() {
         let pool = Pool::new(1);
         let (told, was_told) = mpsc::channel();
         let (go, gone) = mpsc::channel::<()>();
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_an_error_and_frees_its_place() {
+    async fn a_panic_is_an_error_and_frees_the_slot() {
         let pool = Pool::new(1);
         let stop = CancellationToken::new();
         let error = pool

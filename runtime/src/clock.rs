@@ -1,17 +1,18 @@
-//! The wall clock, injected: code that decides by time is given the time.
+//! The wall clock as a dependency, so that tests control the time.
 
+use crate::sync::lock;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Tells the time.
+/// A source of the current time.
 pub trait Clock: Send + Sync {
-    /// The current time.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -21,12 +22,12 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved, for tests.
+/// A clock for tests that changes only on request.
 #[derive(Debug)]
 pub struct ManualClock(Mutex<Timestamp>);
 
 impl ManualClock {
-    /// A clock that shows `start`.
+    /// Creates a clock that shows `start`.
     #[must_use]
     pub const fn new(start: Timestamp) -> Self {
         Self(Mutex::new(start))
@@ -35,7 +36,7 @@ impl ManualClock {
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         let mut now = lock(&self.0);
-        // Beyond the year 9999 the clock stays where it is.
+        // The clock stops at the year 9999.
         *now = now.checked_add(by).unwrap_or(*now);
     }
 
@@ -50,18 +51,12 @@ impl Clock for ManualClock {
         *lock(&self.0)
     }
 }
-
-/// Locks a mutex whose content is valid at each moment, so that a panic elsewhere does not spread.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_moves_only_when_told() {
+    fn a_manual_clock_moves_only_on_request() {
         let clock = ManualClock::new(Timestamp::UNIX_EPOCH);
         assert_eq!(clock.now(), clock.now());
         clock.advance(Duration::from_secs(90));

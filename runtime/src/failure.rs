@@ -1,30 +1,29 @@
-//! How a failed phase is classed: the class decides when to look again, the reason is what users match on.
+//! Classification of failures: the class decides when to retry, the reason is part of the API.
 
 use std::time::Duration;
 
-/// What can be done about a failure.
+/// When a failed operation is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Another attempt may succeed: retry with the object's back-off.
+    /// A retry may succeed: retry with the object's back-off.
     Transient,
-    /// Something else must become ready first: look again after this long, back-off reset.
+    /// A dependency is not ready: retry after this time and reset the back-off.
     Waiting(Duration),
-    /// Only an edit of this object can help: set `Stalled`, await a change.
+    /// A retry cannot succeed: set `Stalled` and wait for a change of the object.
     Terminal,
 }
 
-/// An error of a phase, classed. Implementations `match` exhaustively, so that a new variant does not compile until
-/// somebody has decided about it.
+/// A classified error. Implementations `match` exhaustively, so that each new variant must be classified.
 pub trait Failure: std::error::Error {
-    /// When another attempt makes sense.
+    /// Returns when to retry.
     fn class(&self) -> Class;
 
-    /// The reason shown in conditions and events: one `CamelCase` word, part of the public interface.
+    /// Returns the `CamelCase` reason for conditions and events, which is part of the API.
     fn reason(&self) -> &'static str;
 }
 
-/// The error with all its causes in one line, `outer: inner: innermost`. Parts that already contain their cause
-/// are not repeated.
+/// Formats an error with all its causes in one line: `outer: inner: innermost`. Causes that their parent's text contains are
+/// not repeated.
 #[must_use]
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
@@ -49,7 +48,7 @@ mod tests {
     struct Outer(#[source] std::io::Error);
 
     #[test]
-    fn a_chain_names_each_cause_once() {
+    fn a_chain_contains_each_cause_once() {
         assert_eq!(
             chain(&Outer(std::io::Error::other("disk on fire"))),
             "cannot read the file: disk on fire"

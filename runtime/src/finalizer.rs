@@ -1,4 +1,4 @@
-//! Adding and removing this controller's finalizer, safely next to other writers of the list.
+//! Adds and removes a controller's finalizer, safely with other writers of the list.
 
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::status::{Applied, Part, WriteError, write};
 
-/// Makes sure that the object carries the finalizer, unless it is being deleted (the API forbids new ones then).
+/// Adds the finalizer, unless the object is being deleted, when the API rejects new finalizers.
 ///
 /// # Errors
 /// As [`crate::status::apply`].
@@ -26,12 +26,11 @@ where
     .await
 }
 
-/// Makes sure that the object does not carry the finalizer; an object that goes with it is [`Applied::Gone`] or its
-/// last form.
+/// Removes the finalizer. If that deletes the object, the result is [`Applied::Gone`] or the object's last version.
 ///
 /// # Errors
 /// As [`crate::status::apply`].
-pub async fn release<K>(api: &Api<K>, object: &K, finalizer: &str) -> Result<Applied<K>, WriteError>
+pub async fn remove<K>(api: &Api<K>, object: &K, finalizer: &str) -> Result<Applied<K>, WriteError>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
@@ -50,8 +49,8 @@ where
     .await
 }
 
-/// Whether the object carries the finalizer.
-pub fn is_held<K: Resource>(object: &K, finalizer: &str) -> bool {
+/// Returns whether the object has the finalizer.
+pub fn is_present<K: Resource>(object: &K, finalizer: &str) -> bool {
     object
         .meta()
         .finalizers

@@ -1,10 +1,10 @@
-//! What every controller needs around a pipeline of phases.
+//! The infrastructure of a controller.
 //!
-//! Read in the order in which a controller uses it: [`args`] and [`telemetry`] at start, [`client`] and [`http`] to
-//! reach others, [`watch`] to be called for objects, [`pages`] to list many of them, [`failure`] and [`schedule`] to say
-//! what a pass came to, [`status`], [`finalizer`] and [`event`] to report it, [`artifact`] to consume what a source
-//! produced. [`leader`] lets one of several replicas work. [`semver`] judges version constraints as Flux users write them.
-//! Nothing here knows a kind of ours: kinds are type parameters.
+//! In the order in which a controller uses it: [`args`] and [`telemetry`] at start, [`client`] and [`http`] for connections,
+//! [`watch`] for reconciliations, [`paging`] for long lists, [`failure`] and [`schedule`] for their results, [`status`],
+//! [`finalizer`] and [`event`] for reports, [`artifact`] to consume the artifacts of sources. [`leader`] elects one of several
+//! replicas, [`manager`] wires these parts into a program, and [`semver`] evaluates version constraints.
+//! The crate depends on no kind of Sluice: kinds are type parameters.
 
 pub mod args;
 pub mod artifact;
@@ -16,8 +16,9 @@ pub mod failure;
 pub mod finalizer;
 pub mod http;
 pub mod leader;
+pub mod manager;
 pub mod metrics;
-pub mod pages;
+pub mod paging;
 pub mod probes;
 pub mod random;
 pub mod redact;
@@ -26,5 +27,6 @@ pub mod semver;
 pub mod serve;
 pub mod shutdown;
 pub mod status;
+pub mod sync;
 pub mod telemetry;
 pub mod watch;

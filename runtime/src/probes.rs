@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz`: alive is who answers, ready is who has said so. Who is not may say why.
+//! The probes `/healthz` and `/readyz`. Readiness is set explicitly, and may carry the reason why a program is not ready.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -8,13 +8,13 @@ use tokio::net::TcpListener;
 use crate::serve::{Page, serve};
 use crate::shutdown::Token;
 
-/// Whether the program is ready, and what hinders it if it is not; cheap to clone.
+/// Whether the program is ready, or the reason why not; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<RwLock<State>>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// Nothing was said yet.
+    /// Not set yet.
     #[default]
     Starting,
     Ready,
@@ -22,17 +22,17 @@ enum State {
 }
 
 impl Readiness {
-    /// Says that the program can do its work.
+    /// Marks the program as ready.
     pub fn set(&self) {
         self.put(State::Ready);
     }
 
-    /// Says what keeps the program from its work, for whoever asks: no secrets.
+    /// Marks the program as not ready. The probe shows the reason, which must not contain secrets.
     pub fn hinder(&self, why: &str) {
         self.put(State::Hindered(why.to_owned()));
     }
 
-    /// Whether it can do its work.
+    /// Returns whether the program is ready.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.state() == State::Ready
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_is_who_has_said_so() {
+    fn readiness_is_set_explicitly() {
         let ready = Readiness::default();
         let status = |path: &str| ready.page(path).map(|page| page.status.as_u16());
         assert_eq!(

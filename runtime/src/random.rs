@@ -1,33 +1,33 @@
-//! Randomness, injected: jitter and ids are drawn here, so that a test can repeat a run by its seed.
+//! Randomness as a dependency, so that tests can reproduce jitter and ids by a seed.
 
 use std::sync::Mutex;
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::clock::lock;
+use crate::sync::lock;
 
 /// A source of random numbers.
 pub trait Random: Send + Sync {
-    /// A number of `0.0 ..= 1.0`, evenly spread.
+    /// Returns a uniformly distributed number in `0.0 ..= 1.0`.
     fn unit(&self) -> f64;
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     fn bits(&self) -> u64;
 }
 
-/// A generator behind a lock; cryptographically strong when made by [`Generator::from_system`].
+/// A thread-safe generator; cryptographically secure if created by [`Generator::from_system`].
 #[derive(Debug)]
 pub struct Generator(Mutex<StdRng>);
 
 impl Generator {
-    /// Seeded by the operating system.
+    /// Creates a generator seeded by the operating system.
     #[must_use]
     pub fn from_system() -> Self {
         Self(Mutex::new(StdRng::from_os_rng()))
     }
 
-    /// Seeded by a number: the same seed gives the same draws.
+    /// Creates a deterministic generator from a seed.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self(Mutex::new(StdRng::seed_from_u64(seed)))
@@ -44,7 +44,7 @@ impl Random for Generator {
     }
 }
 
-/// A random UUID (version 4) in its usual text form, for the `reconcileID` of a pass.
+/// Returns a random UUID (version 4), e.g. for the `reconcileID` of log lines.
 #[must_use]
 pub fn uuid(random: &dyn Random) -> String {
     let (high, low) = (random.bits(), random.bits());
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_draws() {
+    fn equal_seeds_give_equal_numbers() {
         let (a, b) = (Generator::seeded(7), Generator::seeded(7));
         for _ in 0..100 {
             let drawn = a.unit();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_has_version_and_variant_in_place() {
+    fn a_uuid_has_version_and_variant() {
         let random = Generator::seeded(1);
         for _ in 0..50 {
             let id = uuid(&random);

@@ -1,20 +1,20 @@
-//! Values that must not be printed: URLs with credentials, and secrets.
+//! Redaction of URLs with credentials and of secrets.
 
 use std::fmt;
 
-/// A URL whose printed form shows no credentials: `https://user:***@host/path`, and no query values.
+/// A URL that prints without credentials and query values, e.g. `https://user:***@host/path`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct MaskedUrl(String);
 
 impl MaskedUrl {
-    /// Masks a text that should be a URL. A text that does not parse is masked by its looks, so that a typo in the
-    /// URL does not print the password.
+    /// Masks a text that should be a URL. A text that does not parse is masked by patterns, so that a typo does not print the
+    /// password.
     #[must_use]
     pub fn new(text: &str) -> Self {
         url::Url::parse(text).map_or_else(|_| Self(mask_text(text)), |url| Self(mask_url(url)))
     }
 
-    /// The masked text.
+    /// Returns the masked text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -43,14 +43,14 @@ const MASK: &str = "***";
 
 fn mask_url(mut url: url::Url) -> String {
     if url.cannot_be_a_base() {
-        // `user:password@host` reads as a URL with the scheme `user`.
+        // `user:password@host` parses as a URL with the scheme `user`.
         return mask_text(url.as_str());
     }
     if url.password().is_some() && url.set_password(Some(MASK)).is_err() {
         return mask_text(url.as_str());
     }
     if url.query().is_some() {
-        // Presigned URLs and tokens live in the values; the names help to recognise the URL.
+        // Query values contain signatures and tokens; the names help to recognize the URL.
         let names: Vec<String> = url.query_pairs().map(|(name, _)| name.into_owned()).collect();
         url.query_pairs_mut()
             .clear()
@@ -60,7 +60,7 @@ fn mask_url(mut url: url::Url) -> String {
     url.into()
 }
 
-/// `a:b@c` becomes `a:***@c`, `x?y` becomes `x?***`.
+/// Masks `a:b@c` as `a:***@c` and `x?y` as `x?***`.
 fn mask_text(text: &str) -> String {
     let text = text
         .split_once('?')
@@ -77,7 +77,7 @@ fn mask_text(text: &str) -> String {
     format!("{scheme}{user}@{rest}")
 }
 
-/// A value that is never printed: `Debug` shows only that it is there, `Display` does not exist.
+/// A value that is never printed: `Debug` hides it, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret<T>(T);
 
@@ -87,7 +87,7 @@ impl<T> Secret<T> {
         Self(value)
     }
 
-    /// The value, for the one place that needs it.
+    /// Returns the value.
     pub const fn expose(&self) -> &T {
         &self.0
     }
@@ -164,7 +164,7 @@ mod tests {
         }
 
         #[test]
-        fn the_password_is_gone(password in "[A-Z0-9!$&'()*+,;=._~-]{6,20}", host in "[a-z]{1,8}( [a-z]{1,3})?") {
+        fn the_password_is_masked(password in "[A-Z0-9!$&'()*+,;=._~-]{6,20}", host in "[a-z]{1,8}( [a-z]{1,3})?") {
             let url = format!("https://user:{password}@{host}/path");
             prop_assert!(!MaskedUrl::new(&url).as_str().contains(&password));
         }

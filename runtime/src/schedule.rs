@@ -1,4 +1,4 @@
-//! When an object is looked at again: its interval with jitter, or its own exponential back-off.
+//! Scheduling of objects: intervals with jitter, and exponential back-off per object.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use kube::Resource;
 
-use crate::clock::lock;
 use crate::random::Random;
+use crate::sync::lock;
 
-/// Names one object of a kind.
+/// Namespace and name of an object of a known kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
     /// Its namespace; empty for a cluster-scoped object.
@@ -19,7 +19,7 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// The key of an object that was read from the API.
+    /// Returns the key of an object that was read from the API.
     pub fn of<K: Resource>(object: &K) -> Self {
         let meta = object.meta();
         Self {
@@ -35,7 +35,7 @@ impl std::fmt::Display for ObjectKey {
     }
 }
 
-/// The regular timer of objects.
+/// The regular timer of objects, with jitter.
 #[derive(Clone)]
 pub struct Schedule {
     jitter_percent: u8,
@@ -43,7 +43,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A timer with a jitter of ± `jitter_percent` of the interval; values above 99 count as 99.
+    /// Creates a timer with a jitter of ± `jitter_percent` of the interval; values above 99 count as 99.
     #[must_use]
     pub fn new(jitter_percent: u8, random: Arc<dyn Random>) -> Self {
         Self {
@@ -52,8 +52,8 @@ impl Schedule {
         }
     }
 
-    /// When to look again after a pass that succeeded or found nothing to do: the interval, spread evenly over
-    /// ± the jitter, so that objects made together do not stay together. An interval of zero means no timer.
+    /// Returns the time until the next reconciliation: the interval, spread uniformly over ± the jitter, so that objects
+    /// that were created together drift apart. An interval of zero means no timer.
     #[must_use]
     pub fn after(&self, interval: Duration) -> Option<Duration> {
         if interval.is_zero() {
@@ -82,7 +82,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A back-off between these two delays.
+    /// Creates a back-off between these two delays.
     #[must_use]
     pub fn new(min: Duration, max: Duration) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl Backoff {
         }
     }
 
-    /// Counts one more failure of the object and says how long to wait.
+    /// Counts a failure of the object and returns the delay before the next attempt.
     pub fn fail(&self, key: &ObjectKey) -> Duration {
         let mut failures = lock(&self.failures);
         let count = failures.entry(key.clone()).or_insert(0);
@@ -101,18 +101,18 @@ impl Backoff {
         delay
     }
 
-    /// Forgets the object's failures: it succeeded, waits for something else, or is gone.
+    /// Resets the object's failures.
     pub fn reset(&self, key: &ObjectKey) {
         lock(&self.failures).remove(key);
     }
 
-    /// How many failures in a row the object has had.
+    /// Returns the number of consecutive failures of the object.
     #[must_use]
     pub fn failures(&self, key: &ObjectKey) -> u32 {
         lock(&self.failures).get(key).copied().unwrap_or(0)
     }
 
-    /// The delay after `n` earlier failures. The exponent is clamped: whatever `n`, nothing overflows.
+    /// Returns the delay after `n` earlier failures; never overflows.
     #[must_use]
     pub fn delay(&self, n: u32) -> Duration {
         self.min
@@ -122,7 +122,7 @@ impl Backoff {
 }
 
 impl Default for Backoff {
-    /// Flux's values: 750 ms doubling up to 15 min.
+    /// Returns Flux's defaults: 750 ms, doubled up to 15 min.
     fn default() -> Self {
         Self::new(Duration::from_millis(750), Duration::from_secs(15 * 60))
     }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_stays_in_its_band_and_uses_it() {
+    fn jitter_stays_in_its_range_and_uses_it() {
         let schedule = Schedule::new(5, Arc::new(Generator::seeded(3)));
         let drawn: Vec<_> = (0..500)
             .filter_map(|_| schedule.after(Duration::from_secs(100)))

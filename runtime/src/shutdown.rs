@@ -1,5 +1,5 @@
-//! From signals to one stop token. The first SIGTERM or SIGINT cancels it; what further ones mean is the program's
-//! choice, so each is also counted.
+//! Shutdown on signals. The first SIGTERM or SIGINT cancels the stop token; further signals are counted, and the program
+//! decides about them.
 
 use std::sync::Arc;
 
@@ -7,39 +7,39 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The process-wide stop token. Children made from it stop with it.
+/// The process-wide stop token. Child tokens are cancelled with it.
 pub type Token = CancellationToken;
 
-/// What [`on_signals`] gives: the token, and the count of signals for programs that grow more urgent.
+/// The stop token, and the number of signals received.
 #[derive(Clone, Debug)]
 pub struct Signals {
     stop: Token,
     count: watch::Receiver<u32>,
-    // Keeps the count alive when the listening task has gone with its runtime.
+    // Keeps the channel open after the listening task ends with its runtime.
     _count: Arc<watch::Sender<u32>>,
 }
 
 impl Signals {
-    /// Cancelled by the first signal.
+    /// Returns the token that the first signal cancels.
     #[must_use]
     pub fn token(&self) -> Token {
         self.stop.clone()
     }
 
-    /// Waits until `n` signals have come, those of the past included.
+    /// Waits until `n` signals have been received in total.
     pub async fn reached(&self, n: u32) {
         let mut count = self.count.clone();
         if count.wait_for(|seen| *seen >= n).await.is_err() {
-            // The sender lives as long as `self`; without it there is nothing to wait for.
+            // `self` owns a sender, so the channel is open.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Listens for SIGTERM and SIGINT from now on.
+/// Starts listening for SIGTERM and SIGINT.
 ///
 /// # Errors
-/// The operating system refuses a signal handler.
+/// The operating system rejects a signal handler.
 pub fn on_signals() -> std::io::Result<Signals> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (sender, count) = watch::channel(0);
@@ -82,9 +82,9 @@ mod tests {
         assert!(status.success());
     }
 
-    // One test for both signals: they reach the whole process, so that two tests would count each other's.
+    // One test for both signals: signals reach the whole process, so two tests would interfere.
     #[tokio::test]
-    async fn the_first_signal_stops_and_the_second_is_told_apart() {
+    async fn the_first_signal_stops_and_further_signals_are_counted() {
         let signals = on_signals().unwrap();
         let limit = Duration::from_secs(30);
         assert!(!signals.token().is_cancelled());

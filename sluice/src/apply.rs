@@ -1,6 +1,6 @@
-//! Puts the user's manifests into the API: made where they are missing, changed by a three-way merge where they are there, so
-//! that a field that is taken out of a manifest is taken out of the object. A field that the API does not know is refused, as
-//! `kubectl` does: dropped without a word, a misspelt guard rail would guard nothing.
+//! Applies the user's manifests: creates missing objects and updates existing ones by a three-way merge, so that removing a field
+//! from a manifest removes it from the object. Unknown fields are refused as by `kubectl`: silently dropping a misspelt
+//! guard rail would disable it.
 
 use crate::{
     manifests::{Manifest, Problem},
@@ -15,13 +15,13 @@ use kube::{
 };
 use serde_json::Value;
 
-/// Applies one after the other; what is refused is named and the others go on. Namespaces that manifests name are made.
+/// Applies the manifests in order; a refused one becomes a problem and does not stop the others. Creates their namespaces.
 pub async fn apply(client: &Client, manifests: Vec<Manifest>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for manifest in manifests {
-        let place = manifest.place.clone();
-        if let Err(what) = apply_one(client, manifest).await {
-            problems.push(Problem { place, what });
+        let location = manifest.location.clone();
+        if let Err(message) = apply_one(client, manifest).await {
+            problems.push(Problem { location, message });
         }
     }
     problems
@@ -35,52 +35,52 @@ async fn apply_one(client: &Client, manifest: Manifest) -> Result<(), String> {
     if let Some(fields) = manifest.as_object_mut() {
         fields.remove("status");
     }
-    let wanted = three_way::annotated(&manifest);
-    let Some(current) = api.get_opt(&name).await.map_err(told)? else {
-        return create(client, &api, &wanted).await;
+    let desired = three_way::annotated(&manifest);
+    let Some(current) = api.get_opt(&name).await.map_err(api_message)? else {
+        return create(client, &api, &desired).await;
     };
     let mut current = serde_json::to_value(&current).map_err(|error| error.to_string())?;
-    // What the request's path says; the API may leave it out.
+    // The request's path implies these fields; the API may omit them.
     for field in ["apiVersion", "kind"] {
         current[field] = manifest[field].clone();
     }
-    let Some(body) = three_way::patch(&three_way::last_applied(&current), &wanted, &current) else {
+    let Some(body) = three_way::patch(&three_way::last_applied(&current), &desired, &current) else {
         return Ok(());
     };
     let patch: Patch<Value> = Patch::Merge(body);
     api.patch(&name, &PatchParams::default().validation_strict(), &patch)
         .await
         .map(drop)
-        .map_err(told)
+        .map_err(api_message)
 }
 
-/// Makes an object, strictly: the client's own way of creating cannot ask for that.
+/// Creates an object with strict field validation, which the client's `create` does not support.
 async fn create(client: &Client, api: &Api<DynamicObject>, body: &Value) -> Result<(), String> {
     let bytes = serde_json::to_vec(body).map_err(|error| error.to_string())?;
     let mut request = Request::new(api.resource_url())
         .create(&PostParams::default(), bytes)
         .map_err(|error| error.to_string())?;
-    let address = format!("{}&fieldValidation=Strict", request.uri());
-    *request.uri_mut() = address.replace("?&", "?").parse().map_err(|_| address)?;
-    let made: Result<Value, _> = client.request(request).await;
-    made.map(drop).map_err(told)
+    let uri = format!("{}&fieldValidation=Strict", request.uri());
+    *request.uri_mut() = uri.replace("?&", "?").parse().map_err(|_| uri)?;
+    let created: Result<Value, _> = client.request(request).await;
+    created.map(drop).map_err(api_message)
 }
 
-/// What the API says of a refusal.
-fn told(error: kube::Error) -> String {
+/// Returns the API's message.
+fn api_message(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,
         other => other.to_string(),
     }
 }
 
-/// The place of an object, in the namespace that it names or `default`.
+/// Returns the API of an object's kind, in its namespace or `default`.
 async fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>, String> {
     let types = object.types.clone().unwrap_or_default();
     let gvk = GroupVersionKind::try_from(&types).map_err(|error| format!("apiVersion: {error}"))?;
     let (resource, capabilities): (ApiResource, _) = pinned_kind(client, &gvk).await.map_err(|_| {
         format!(
-            "kind: no {:?} in {:?} is served here",
+            "kind: {:?} in {:?} is not served here",
             types.kind, types.api_version
         )
     })?;
@@ -94,8 +94,8 @@ async fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObjec
 
 async fn ensure_namespace(client: &Client, name: &str) -> Result<(), String> {
     let api: Api<Namespace> = Api::all(client.clone());
-    let told = |error: kube::Error| format!("metadata.namespace: {error}");
-    if api.get_opt(name).await.map_err(told)?.is_some() {
+    let api_message = |error: kube::Error| format!("metadata.namespace: {error}");
+    if api.get_opt(name).await.map_err(api_message)?.is_some() {
         return Ok(());
     }
     let metadata = ObjectMeta {
@@ -109,5 +109,5 @@ async fn ensure_namespace(client: &Client, name: &str) -> Result<(), String> {
     api.create(&PostParams::default(), &namespace)
         .await
         .map(drop)
-        .map_err(told)
+        .map_err(api_message)
 }

@@ -1,4 +1,4 @@
-//! The sluice program: up, everything in one process, without a cluster.
+//! The `sluice` program: `sluice up` runs everything in one process, without a cluster.
 
 pub mod apply;
 pub mod manifests;

@@ -1,16 +1,26 @@
-//! The program.
+//! The program. Under the name of a controller or of the runner it is that program: images link those names to it.
 
 use clap::{Parser, Subcommand};
 use sluice::{
     state::{StateArgs, state},
     up::{UpArgs, up},
 };
-use sluice_runtime::telemetry::{self, Encoding, Level};
+use sluice_runtime::{
+    args,
+    failure::chain,
+    http, manager,
+    telemetry::{self, Encoding, Level},
+};
 use sluice_tf_runner::{
-    args::{self, RunnerArgs},
+    args::{self as runner, RunnerArgs},
     run::Ending,
 };
-use std::process::ExitCode;
+use std::{
+    ffi::{OsStr, OsString},
+    io::IsTerminal as _,
+    path::Path,
+    process::ExitCode,
+};
 
 /// GitOps for Terraform and OpenTofu.
 #[derive(Parser)]
@@ -26,56 +36,126 @@ enum Command {
     Up(UpArgs),
     /// Check or export the objects of a state directory while no `up` runs on it.
     State(StateArgs),
-    /// Carry out one run; started by `up`.
-    #[command(hide = true)]
-    TfRunner(RunnerArgs),
+    /// Run the source controller on a cluster; its flags are those of Flux.
+    #[command(disable_help_flag = true)]
+    SourceController(Flags),
+    /// Run the tf-controller on a cluster; its flags are those of tofu-controller.
+    #[command(disable_help_flag = true)]
+    TfController(Flags),
+    /// Carry out one TerraformRun; started by `up` and by the tf-controller.
+    #[command(hide = true, version)]
+    TfRunner(RunnerProgram),
+}
+
+/// Flags in Go's form, which the controller parses itself.
+#[derive(clap::Args)]
+struct Flags {
+    /// Flags of the controller; `--help` lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAG")]
+    flags: Vec<OsString>,
+}
+
+impl Flags {
+    /// Parses the flags and the environment as a program of this name does; ends the process on bad flags and on `--help`.
+    fn parse<P: Parser>(self, program: &str) -> P {
+        let arguments = std::iter::once(OsString::from(program)).chain(self.flags);
+        args::parse(arguments, |name| std::env::var_os(name)).unwrap_or_else(|error| error.exit())
+    }
+}
+
+#[derive(clap::Args)]
+struct RunnerProgram {
+    #[command(flatten)]
+    runner: RunnerArgs,
+    /// Form of the log. Default: console on a terminal, JSON elsewhere.
+    #[arg(long, value_enum)]
+    log_encoding: Option<Encoding>,
+    /// Least severe entry of the log. Default: error on a terminal, info elsewhere.
+    #[arg(long, value_enum)]
+    log_level: Option<Level>,
+}
+
+/// The subcommand that the program's own name stands for: images link the names of Flux, tofu-controller and Sluice to the program.
+fn linked_command(program: &OsStr) -> Option<&'static str> {
+    match Path::new(program).file_name()?.to_str()? {
+        "source-controller" => Some("source-controller"),
+        "tf-controller" | "tofu-controller" => Some("tf-controller"),
+        "tf-runner" => Some("tf-runner"),
+        _ => None,
+    }
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
-    sluice_runtime::http::install_crypto();
-    match cli.command {
-        Command::State(args) => match state(&args) {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => ExitCode::FAILURE,
-            Err(error) => {
-                eprintln!("sluice state: {}", sluice_runtime::failure::chain(&error));
-                ExitCode::from(2)
-            }
-        },
-        Command::Up(args) => match up(args).await {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("sluice up: {}", sluice_runtime::failure::chain(&error));
-                ExitCode::FAILURE
-            }
-        },
-        Command::TfRunner(args) => run_one(&args).await,
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    if let Some(command) = arguments.first().and_then(|program| linked_command(program)) {
+        arguments.insert(1, command.into());
+    }
+    match Cli::parse_from(arguments).command {
+        Command::Up(args) => start_up(args).await,
+        Command::State(args) => check_state(&args),
+        Command::SourceController(flags) => {
+            let options: sluice_source_controller::Options = flags.parse("source-controller");
+            let logging = options.common.logging;
+            let work = Box::pin(sluice_source_controller::run_program(options));
+            manager::run("source-controller", logging, work).await
+        }
+        Command::TfController(flags) => {
+            let args: sluice_tf_controller::args::Args = flags.parse("tf-controller");
+            let logging = args.common.logging;
+            let work = Box::pin(sluice_tf_controller::run_program(args));
+            manager::run("tf-controller", logging, work).await
+        }
+        Command::TfRunner(program) => carry_out(program).await,
     }
 }
 
-/// The log of a run is complete and for programs; a person at a terminal sees what went wrong.
-fn start_log() {
-    use std::io::IsTerminal;
+async fn start_up(args: UpArgs) -> ExitCode {
+    http::install_crypto();
+    match up(args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice up: {}", chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Exit code 0: no fault was found; 1: a fault was found; 2: the state could not be read.
+fn check_state(args: &StateArgs) -> ExitCode {
+    match state(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("sluice state: {}", chain(&error));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Exit code 0: the run succeeded; 1: it failed, and its status says why; 2: it was superseded; 3: it could not begin, or another
+/// runner has claimed it.
+async fn carry_out(program: RunnerProgram) -> ExitCode {
+    http::install_crypto();
     let (encoding, level) = if std::io::stderr().is_terminal() {
         (Encoding::Console, Level::Error)
     } else {
         (Encoding::Json, Level::Info)
     };
+    let (encoding, level) = (
+        program.log_encoding.unwrap_or(encoding),
+        program.log_level.unwrap_or(level),
+    );
     if let Err(error) = telemetry::install(encoding, level) {
-        eprintln!("sluice: no log: {error}");
+        eprintln!("tf-runner: no log: {error}");
     }
-}
-
-async fn run_one(args: &RunnerArgs) -> ExitCode {
-    start_log();
-    match args::run(args).await {
+    match runner::run(&program.runner).await {
         Ok(Ending::Succeeded) => ExitCode::SUCCESS,
         Ok(Ending::Failed) => ExitCode::from(1),
         Ok(Ending::Superseded) => ExitCode::from(2),
         Err(error) => {
-            eprintln!("sluice tf-runner: {}", sluice_runtime::failure::chain(&error));
+            tracing::error!(error = &error as &dyn std::error::Error, "the run did not begin");
+            eprintln!("tf-runner: {}", chain(&error));
             ExitCode::from(3)
         }
     }

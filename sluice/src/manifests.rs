@@ -1,4 +1,4 @@
-//! The user's manifests: read from a directory, document by document. A bad document is named and the others go on.
+//! Reads the user's manifests from a directory, document by document. A bad document does not stop the others.
 
 use kube::api::DynamicObject;
 use serde::Deserialize;
@@ -7,21 +7,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A larger file is no manifest.
-const LARGEST_FILE: u64 = 4 << 20;
-/// How deep folders are entered.
-const DEEPEST: usize = 16;
+/// Maximum size of a file in bytes.
+const MAX_FILE_SIZE: u64 = 4 << 20;
+/// Maximum depth of nested folders.
+const MAX_DEPTH: usize = 16;
 
-/// Where a manifest stands.
+/// The location of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The file, relative to the directory that was given.
+pub struct Location {
+    /// The file, relative to the directory that is read.
     pub file: PathBuf,
     /// The document in the file, from 1.
     pub document: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, document {}", self.file.display(), self.document)
     }
@@ -30,40 +30,40 @@ impl fmt::Display for Place {
 /// One object to apply.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    /// Where it stands.
-    pub place: Place,
-    /// What it says.
+    /// Its location.
+    pub location: Location,
+    /// Its content.
     pub object: DynamicObject,
 }
 
 /// A document that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it stands.
-    pub place: Place,
-    /// The field, where one is to blame, and what is wrong.
-    pub what: String,
+    /// Its location.
+    pub location: Location,
+    /// The error, preceded by the field if there is one.
+    pub message: String,
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)
+        write!(f, "{}: {}", self.location, self.message)
     }
 }
 
-/// What a directory holds.
+/// The content of a directory.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
     /// The usable documents, in the order of file names and documents.
     pub manifests: Vec<Manifest>,
-    /// The others.
+    /// The unusable documents.
     pub problems: Vec<Problem>,
 }
 
-/// Reads every `.yaml`, `.yml` and `.json` file below `root` (a single file is taken as well).
+/// Reads every `.yaml`, `.yml` and `.json` file below `root`, which may also be a single file.
 ///
 /// # Errors
-/// When `root` cannot be read. A file inside that cannot be read is a [`Problem`].
+/// When `root` cannot be read. An unreadable file inside is a [`Problem`].
 pub fn load(root: &Path) -> std::io::Result<Loaded> {
     let mut loaded = Loaded::default();
     if std::fs::metadata(root)?.is_file() {
@@ -81,7 +81,7 @@ pub fn load(root: &Path) -> std::io::Result<Loaded> {
 }
 
 fn list(root: &Path, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Ok(());
     }
     for entry in std::fs::read_dir(folder)? {
@@ -98,7 +98,7 @@ fn list(root: &Path, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> s
     Ok(())
 }
 
-/// `kustomization.yaml` is an instruction to another program, not an object.
+/// Whether the file contains objects; `kustomization.yaml` is input of another program.
 fn is_manifest(path: &Path) -> bool {
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
     let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
@@ -107,23 +107,23 @@ fn is_manifest(path: &Path) -> bool {
 
 fn read_file(path: &Path, file: PathBuf, loaded: &mut Loaded) {
     let size = std::fs::metadata(path).map_or(0, |m| m.len());
-    let text = if size > LARGEST_FILE {
+    let text = if size > MAX_FILE_SIZE {
         Err(format!(
-            "the file has {size} bytes; a manifest has at most {LARGEST_FILE}"
+            "the file has {size} bytes; the maximum is {MAX_FILE_SIZE}"
         ))
     } else {
         std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))
     };
     match text {
         Ok(text) => read_documents(&text, &file, loaded),
-        Err(what) => loaded.problems.push(Problem {
-            place: Place { file, document: 1 },
-            what,
+        Err(message) => loaded.problems.push(Problem {
+            location: Location { file, document: 1 },
+            message,
         }),
     }
 }
 
-/// Splits by `---` lines first, so that a syntax error in one document leaves the others readable.
+/// Splits at `---` lines before parsing, so that a syntax error affects only its document.
 fn read_documents(text: &str, file: &Path, loaded: &mut Loaded) {
     let mut document = 0;
     for part in split(text) {
@@ -134,15 +134,15 @@ fn read_documents(text: &str, file: &Path, loaded: &mut Loaded) {
             continue;
         }
         document += 1;
-        let place = Place {
+        let location = Location {
             file: file.to_owned(),
             document,
         };
         match serde_yaml_ng::from_str::<serde_json::Value>(&part) {
-            Ok(value) => take(value, &place, loaded),
+            Ok(value) => add_value(value, &location, loaded),
             Err(error) => loaded.problems.push(Problem {
-                place,
-                what: format!("is no YAML: {error}"),
+                location,
+                message: format!("invalid YAML: {error}"),
             }),
         }
     }
@@ -161,21 +161,21 @@ fn split(text: &str) -> Vec<String> {
     parts
 }
 
-fn take(value: serde_json::Value, place: &Place, loaded: &mut Loaded) {
+fn add_value(value: serde_json::Value, location: &Location, loaded: &mut Loaded) {
     let is_list = value.get("kind").and_then(|k| k.as_str()) == Some("List");
     if let (true, Some(items)) = (is_list, value.get("items").and_then(|i| i.as_array())) {
         for item in items {
-            take_object(item.clone(), place, loaded);
+            add_object(item.clone(), location, loaded);
         }
         return;
     }
-    take_object(value, place, loaded);
+    add_object(value, location, loaded);
 }
 
-fn take_object(value: serde_json::Value, place: &Place, loaded: &mut Loaded) {
-    let problem = |what: &str| Problem {
-        place: place.clone(),
-        what: what.to_owned(),
+fn add_object(value: serde_json::Value, location: &Location, loaded: &mut Loaded) {
+    let problem = |message: &str| Problem {
+        location: location.clone(),
+        message: message.to_owned(),
     };
     for field in ["apiVersion", "kind"] {
         if value
@@ -185,7 +185,7 @@ fn take_object(value: serde_json::Value, place: &Place, loaded: &mut Loaded) {
         {
             loaded
                 .problems
-                .push(problem(&format!("{field}: is missing or no text")));
+                .push(problem(&format!("{field}: missing or not a string")));
             return;
         }
     }
@@ -196,12 +196,12 @@ fn take_object(value: serde_json::Value, place: &Place, loaded: &mut Loaded) {
     {
         loaded
             .problems
-            .push(problem("metadata.name: is missing or no text"));
+            .push(problem("metadata.name: missing or not a string"));
         return;
     }
     match DynamicObject::deserialize(value) {
         Ok(object) => loaded.manifests.push(Manifest {
-            place: place.clone(),
+            location: location.clone(),
             object,
         }),
         Err(error) => loaded.problems.push(problem(&format!("metadata: {error}"))),
@@ -213,13 +213,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn told(text: &str) -> (Vec<String>, Vec<String>) {
+    fn read(text: &str) -> (Vec<String>, Vec<String>) {
         let mut loaded = Loaded::default();
         read_documents(text, Path::new("a.yaml"), &mut loaded);
         let name = |m: &Manifest| {
             format!(
                 "{} {}",
-                m.place,
+                m.location,
                 m.object.metadata.name.clone().unwrap_or_default()
             )
         };
@@ -230,27 +230,34 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_document_leaves_the_others() {
+    fn a_bad_document_does_not_affect_the_others() {
         let text = "# nothing\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\na: [\n---\nkind: Secret\n---\n\
                     apiVersion: v1\nkind: Secret\nmetadata: {name: 3}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: b}\n";
-        let (good, bad) = told(text);
+        let (good, bad) = read(text);
         assert_eq!(good, ["a.yaml, document 1 a", "a.yaml, document 5 b"]);
         assert_eq!(bad.len(), 3);
-        assert!(bad[0].starts_with("a.yaml, document 2: is no YAML"), "{}", bad[0]);
-        assert_eq!(bad[1], "a.yaml, document 3: apiVersion: is missing or no text");
-        assert_eq!(bad[2], "a.yaml, document 4: metadata.name: is missing or no text");
+        assert!(
+            bad[0].starts_with("a.yaml, document 2: invalid YAML"),
+            "{}",
+            bad[0]
+        );
+        assert_eq!(bad[1], "a.yaml, document 3: apiVersion: missing or not a string");
+        assert_eq!(
+            bad[2],
+            "a.yaml, document 4: metadata.name: missing or not a string"
+        );
     }
 
     #[test]
-    fn a_list_is_its_items() {
+    fn a_list_yields_its_items() {
         let text = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n- {kind: x}\n";
-        let (good, bad) = told(text);
+        let (good, bad) = read(text);
         assert_eq!(good, ["a.yaml, document 1 a"]);
-        assert_eq!(bad, ["a.yaml, document 1: apiVersion: is missing or no text"]);
+        assert_eq!(bad, ["a.yaml, document 1: apiVersion: missing or not a string"]);
     }
 
     #[test]
-    fn folders_are_read_in_order_and_other_files_are_left() {
+    fn folders_are_read_in_order_and_other_files_are_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let object = |name: &str| format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\n");
         std::fs::create_dir(dir.path().join("b")).unwrap();
@@ -271,7 +278,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "\\PC{0,400}") {
-            told(&text);
+            read(&text);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! `sluice state`: a look at a state directory that no program has open, and the way out of damage.
+//! `sluice state`: inspects a state directory that no program uses, and repairs a damaged one.
 
-use crate::up::{Place, PlaceError};
+use crate::up::{StateDir, StateDirError};
 use serde_json::{Value, json};
 use sluice_embedded::{Inspection, StoreError, discard, inspect};
 use std::{
@@ -20,55 +20,55 @@ pub struct StateArgs {
 
 #[derive(clap::Subcommand, Clone, Debug)]
 enum StateCommand {
-    /// Check every page and every record of the objects; the exit code is 1 where something is wrong.
+    /// Check every page and every record of the objects; the exit code is 1 if something is wrong.
     Check(CheckArgs),
-    /// Write the objects as one JSON List, of a damaged store as many as can be read.
+    /// Write the objects as one JSON List; a damaged store yields all readable ones.
     Export(ExportArgs),
 }
 
 #[derive(clap::Args, Clone, Debug)]
 struct CheckArgs {
-    /// The directory that `sluice up --state` keeps.
+    /// The directory of `sluice up --state`.
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
-    /// Remove this record, of which a check says that it is no object.
+    /// Remove this record, which a check reports as invalid.
     #[arg(long, value_name = "KEY")]
     discard: Option<String>,
 }
 
 #[derive(clap::Args, Clone, Debug)]
 struct ExportArgs {
-    /// The directory that `sluice up --state` keeps.
+    /// The directory of `sluice up --state`.
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
-    /// Write here (mode 0600) and not to standard output. The file must not exist: Secrets are in clear.
+    /// Write to this file (mode 0600) instead of standard output. It must not exist: the list contains Secrets in clear text.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// Why a state directory cannot be looked at.
+/// Why a state directory cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The directory cannot be used.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    StateDir(#[from] StateDirError),
     /// The objects cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The record that should be discarded is an object or is not there.
-    #[error("--discard {0}: no record of this name that is no object; objects are deleted with kubectl")]
+    /// The record to discard is valid or does not exist.
+    #[error("--discard {0}: there is no invalid record with this key; delete objects with kubectl")]
     NoBadRecord(String),
     /// The output cannot be written.
     #[error("cannot write {path}: {source}")]
     Output {
-        /// Where to.
+        /// The path.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// Runs the command. True when nothing is wrong with the objects.
+/// Runs the command. Returns whether the objects are intact.
 ///
 /// # Errors
 /// [`StateError`].
@@ -77,8 +77,8 @@ pub fn state(args: &StateArgs) -> Result<bool, StateError> {
         StateCommand::Check(check) => &check.state,
         StateCommand::Export(export) => &export.state,
     };
-    let place = Place::existing(directory)?;
-    let path = place.store();
+    let state_dir = StateDir::open_existing(directory)?;
+    let path = state_dir.store_path();
     if let StateCommand::Check(CheckArgs {
         discard: Some(key), ..
     }) = &args.command
@@ -87,20 +87,20 @@ pub fn state(args: &StateArgs) -> Result<bool, StateError> {
         return Err(StateError::NoBadRecord(key.clone()));
     }
     let inspection = inspect(&path)?;
-    let sound = inspection.damage.is_none() && inspection.bad_records.is_empty();
+    let intact = inspection.damage.is_none() && inspection.bad_records.is_empty();
     match &args.command {
         StateCommand::Check(_) => print(&report(&path, &inspection))?,
         StateCommand::Export(export) => {
-            if !sound {
+            if !intact {
                 eprintln!("{}", report(&path, &inspection).trim_end());
             }
             write_list(&inspection, export.out.as_deref())?;
         }
     }
-    Ok(sound)
+    Ok(intact)
 }
 
-/// What a check says.
+/// Returns the report of a check.
 fn report(path: &Path, inspection: &Inspection) -> String {
     let format = inspection.format.unwrap_or(0);
     let mut lines = vec![format!(
@@ -111,21 +111,21 @@ fn report(path: &Path, inspection: &Inspection) -> String {
     )];
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for object in &inspection.objects {
-        let word = |field: &str| object[field].as_str().unwrap_or("?").to_owned();
+        let text = |field: &str| object[field].as_str().unwrap_or("?").to_owned();
         *kinds
-            .entry(format!("{} {}", word("apiVersion"), word("kind")))
+            .entry(format!("{} {}", text("apiVersion"), text("kind")))
             .or_default() += 1;
     }
     for (kind, count) in kinds {
         lines.push(format!("  {count:>6}  {kind}"));
     }
     for record in &inspection.bad_records {
-        lines.push(format!("no object: {}: {}", record.key, record.why));
+        lines.push(format!("invalid record: {}: {}", record.key, record.reason));
     }
     if let Some(why) = &inspection.damage {
         lines.push(format!("damaged: {why}"));
         lines.push(
-            "What could be read may be wrong. Restore a copy of the directory, or start with an export."
+            "Readable objects may be wrong. Restore a backup of the directory, or start with an export."
                 .into(),
         );
     }
@@ -163,23 +163,27 @@ fn print(text: &str) -> Result<(), StateError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_embedded::{Server, Store};
+    use sluice_embedded::{ApiServer, Store};
     use std::os::unix::fs::PermissionsExt;
 
-    fn args(words: &[&str], state: &Path) -> StateArgs {
+    fn args(arguments: &[&str], state: &Path) -> StateArgs {
         #[derive(clap::Parser)]
         struct Cli {
             #[command(flatten)]
             state: StateArgs,
         }
         let state = state.display().to_string();
-        let words = ["state"].iter().chain(words).copied().chain(["--state", &state]);
-        <Cli as clap::Parser>::try_parse_from(words).unwrap().state
+        let arguments = ["state"]
+            .iter()
+            .chain(arguments)
+            .copied()
+            .chain(["--state", &state]);
+        <Cli as clap::Parser>::try_parse_from(arguments).unwrap().state
     }
 
-    /// A state directory with the objects that every server has.
-    fn filled(dir: &Path) {
-        let embedded = Server::builder()
+    /// Creates a state directory with the objects that every server has.
+    fn create_state(dir: &Path) {
+        let embedded = ApiServer::builder()
             .store(Store::file(dir.join("objects.redb")).unwrap())
             .build()
             .unwrap();
@@ -189,9 +193,9 @@ mod tests {
     #[test]
     fn a_state_is_checked_and_exported() {
         let dir = tempfile::tempdir().unwrap();
-        // The server's tasks end with the runtime, and the store with them.
+        // The server's tasks, and with them the store, end with the runtime.
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(async { filled(dir.path()) });
+        runtime.block_on(async { create_state(dir.path()) });
         drop(runtime);
         assert!(state(&args(&["check"], dir.path())).unwrap());
         let out = dir.path().join("export.json");
@@ -209,24 +213,24 @@ mod tests {
         let again = state(&args(&["export", "--out", &text], dir.path()));
         assert!(
             matches!(again, Err(StateError::Output { .. })),
-            "nothing is overwritten"
+            "an existing file is not overwritten"
         );
         let refused = state(&args(&["check", "--discard", "namespaces//default"], dir.path()));
         assert!(matches!(refused, Err(StateError::NoBadRecord(_))));
     }
 
     #[test]
-    fn a_report_names_what_is_wrong() {
+    fn a_report_names_each_problem() {
         let inspection = Inspection {
             bad_records: vec![sluice_embedded::BadRecord {
                 key: "secrets/default/a".into(),
-                why: "EOF".into(),
+                reason: "EOF".into(),
             }],
             damage: Some("checksum".into()),
             ..Inspection::default()
         };
         let text = report(Path::new("objects.redb"), &inspection);
-        assert!(text.contains("no object: secrets/default/a: EOF"), "{text}");
+        assert!(text.contains("invalid record: secrets/default/a: EOF"), "{text}");
         assert!(text.contains("damaged: checksum"), "{text}");
     }
 }

@@ -1,13 +1,13 @@
-//! What a manifest changes in an object: fields that it sets, and fields that it set before and does not set now. As
-//! `kubectl apply` without `--server-side`, whose annotation is shared, so that both can work on the same objects. Pure.
+//! Three-way merge of a manifest: sets its fields and removes fields that only the previous manifest had. Same as `kubectl
+//! apply` without `--server-side`, whose annotation it shares, so that both can manage the same objects. Pure.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Map, Value};
 
-/// Where the manifest that was applied last is kept.
+/// The annotation with the last applied manifest.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The manifest with itself in the annotation.
+/// Returns the manifest with itself in the annotation.
 #[must_use]
 pub fn annotated(manifest: &Value) -> Value {
     let mut plain = manifest.clone();
@@ -23,7 +23,7 @@ pub fn annotated(manifest: &Value) -> Value {
     annotated
 }
 
-/// The manifest that was applied last to an object; null where there is none or it cannot be read.
+/// Returns the manifest that was last applied to an object; null if it is absent or invalid.
 #[must_use]
 pub fn last_applied(object: &Value) -> Value {
     object["metadata"]["annotations"][LAST_APPLIED]
@@ -32,13 +32,13 @@ pub fn last_applied(object: &Value) -> Value {
         .unwrap_or_default()
 }
 
-/// The merge patch (RFC 7396) that takes `current` to `wanted`: what differs is set, what `original` had and `wanted` has
-/// not is removed, all else is left to its writers. `None` when there is nothing to do.
+/// Returns the merge patch (RFC 7396) from `current` to `desired`: sets differing fields, removes fields of `original` that `desired`
+/// lacks, and keeps all others. `None` if nothing changes.
 #[must_use]
-pub fn patch(original: &Value, wanted: &Value, current: &Value) -> Option<Value> {
-    let (original, wanted) = (without_string_data(original), without_string_data(wanted));
-    let mut patch = changes(&wanted, current).unwrap_or_default();
-    if let Some(removed) = removals(&original, &wanted, current) {
+pub fn patch(original: &Value, desired: &Value, current: &Value) -> Option<Value> {
+    let (original, desired) = (without_string_data(original), without_string_data(desired));
+    let mut patch = changes(&desired, current).unwrap_or_default();
+    if let Some(removed) = removals(&original, &desired, current) {
         merge(&mut patch, removed);
     }
     (!patch.is_null()).then_some(patch)
@@ -48,7 +48,7 @@ fn annotations_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
     object.pointer_mut("/metadata/annotations")?.as_object_mut()
 }
 
-/// A Secret's texts where the API keeps them: it never shows `stringData`.
+/// Moves a Secret's `stringData` to `data`: the API never returns `stringData`.
 fn without_string_data(object: &Value) -> Value {
     let mut object = object.clone();
     if object["kind"] == "Secret" && object["apiVersion"] == "v1" {
@@ -65,35 +65,35 @@ fn without_string_data(object: &Value) -> Value {
     object
 }
 
-/// What `wanted` has otherwise than `current`. A null wants nothing.
-fn changes(wanted: &Value, current: &Value) -> Option<Value> {
-    match (wanted, current) {
+/// Returns the fields of `desired` that differ from `current`. Null means no value.
+fn changes(desired: &Value, current: &Value) -> Option<Value> {
+    match (desired, current) {
         (Value::Null, _) => None,
-        (Value::Object(wanted), Value::Object(current)) => {
-            let changed: Map<String, Value> = wanted
+        (Value::Object(desired), Value::Object(current)) => {
+            let changed: Map<String, Value> = desired
                 .iter()
                 .filter_map(|(key, value)| {
-                    let held = current.get(key).unwrap_or(&Value::Null);
-                    Some((key.clone(), changes(value, held)?))
+                    let current_value = current.get(key).unwrap_or(&Value::Null);
+                    Some((key.clone(), changes(value, current_value)?))
                 })
                 .collect();
             (!changed.is_empty()).then_some(Value::Object(changed))
         }
-        _ => (wanted != current).then(|| wanted.clone()),
+        _ => (desired != current).then(|| desired.clone()),
     }
 }
 
-/// Nulls where `original` has a field, `wanted` has none and `current` still has it.
-fn removals(original: &Value, wanted: &Value, current: &Value) -> Option<Value> {
+/// Returns nulls for fields that `original` and `current` have and `desired` lacks.
+fn removals(original: &Value, desired: &Value, current: &Value) -> Option<Value> {
     let (original, current) = (original.as_object()?, current.as_object()?);
     let removed: Map<String, Value> = original
         .iter()
         .filter(|(_, value)| !value.is_null())
         .filter_map(|(key, value)| {
-            let held = current.get(key)?;
-            match wanted.get(key).unwrap_or(&Value::Null) {
+            let current_value = current.get(key)?;
+            match desired.get(key).unwrap_or(&Value::Null) {
                 Value::Null => Some((key.clone(), Value::Null)),
-                kept => Some((key.clone(), removals(value, kept, held)?)),
+                desired => Some((key.clone(), removals(value, desired, current_value)?)),
             }
         })
         .collect();
@@ -105,7 +105,7 @@ fn merge(patch: &mut Value, other: Value) {
         (Value::Object(patch), Value::Object(other)) => {
             for (key, value) in other {
                 match patch.get_mut(&key) {
-                    Some(held) => merge(held, value),
+                    Some(existing) => merge(existing, value),
                     None => drop(patch.insert(key, value)),
                 }
             }
@@ -120,23 +120,23 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_patch_sets_removes_and_leaves() {
+    fn a_patch_sets_removes_and_keeps_fields() {
         let original = json!({"spec": {"a": 1, "gone": true, "deep": {"x": 1, "y": 2}}});
-        let wanted = json!({"spec": {"a": 2, "deep": {"x": 1}, "new": [1]}});
+        let desired = json!({"spec": {"a": 2, "deep": {"x": 1}, "new": [1]}});
         let current = json!({"spec": {"a": 1, "gone": true, "deep": {"x": 1, "y": 2, "z": 3}, "foreign": 1}});
         assert_eq!(
-            patch(&original, &wanted, &current),
+            patch(&original, &desired, &current),
             Some(json!({"spec": {"a": 2, "gone": null, "deep": {"y": null}, "new": [1]}}))
         );
     }
 
     #[test]
-    fn nothing_to_do_is_no_patch() {
-        let wanted = json!({"spec": {"a": 1, "b": null}});
+    fn unchanged_objects_need_no_patch() {
+        let desired = json!({"spec": {"a": 1, "b": null}});
         let current = json!({"spec": {"a": 1, "c": 2}});
-        assert_eq!(patch(&Value::Null, &wanted, &current), None);
+        assert_eq!(patch(&Value::Null, &desired, &current), None);
         assert_eq!(
-            patch(&json!({"spec": {"d": 1}}), &wanted, &current),
+            patch(&json!({"spec": {"d": 1}}), &desired, &current),
             None,
             "what is gone already"
         );

@@ -1,4 +1,4 @@
-//! Manifests against the API: what is taken out of a file is taken out of the object.
+//! Applying manifests: a field removed from a file is removed from the object.
 
 #![expect(clippy::unwrap_used, reason = "this crate is tests")]
 
@@ -9,22 +9,22 @@ use kube::{
 use serde_json::{Value, json};
 use sluice::{
     apply::apply,
-    manifests::{Manifest, Place},
+    manifests::{Location, Manifest},
     three_way::LAST_APPLIED,
 };
-use sluice_embedded::Server;
+use sluice_embedded::ApiServer;
 
 fn client() -> Client {
-    Server::builder()
+    ApiServer::builder()
         .crds(sluice_api::crds())
         .build()
         .unwrap()
         .client()
 }
 
-async fn put(client: &Client, manifest: &Value) {
+async fn apply_manifest(client: &Client, manifest: &Value) {
     let manifest = Manifest {
-        place: Place {
+        location: Location {
             file: "a.yaml".into(),
             document: 1,
         },
@@ -38,7 +38,7 @@ fn stack(spec: &Value) -> Value {
         "metadata": {"name": "a", "namespace": "default"}, "spec": spec})
 }
 
-fn guarded() -> Value {
+fn guarded_spec() -> Value {
     json!({"interval": "1m", "path": "./", "approvePlan": "auto", "destroyResourcesOnDeletion": true,
         "sourceRef": {"kind": "GitRepository", "name": "a"}})
 }
@@ -53,19 +53,19 @@ async fn read(client: &Client) -> Value {
 }
 
 #[tokio::test]
-async fn a_field_that_is_taken_out_of_the_file_is_removed() {
+async fn a_field_removed_from_the_file_is_removed_from_the_object() {
     let client = client();
-    put(&client, &stack(&guarded())).await;
+    apply_manifest(&client, &stack(&guarded_spec())).await;
     let before = read(&client).await;
     assert_eq!(before["spec"]["approvePlan"], "auto");
-    let mut spec = guarded();
+    let mut spec = guarded_spec();
     spec.as_object_mut().unwrap().remove("approvePlan");
     spec.as_object_mut().unwrap().remove("destroyResourcesOnDeletion");
-    put(&client, &stack(&spec)).await;
+    apply_manifest(&client, &stack(&spec)).await;
     let after = read(&client).await;
     assert_ne!(after["spec"]["approvePlan"], "auto", "{after}");
     assert_ne!(after["spec"]["destroyResourcesOnDeletion"], true, "{after}");
-    put(&client, &stack(&spec)).await;
+    apply_manifest(&client, &stack(&spec)).await;
     let again = read(&client).await;
     assert_eq!(
         again["metadata"]["resourceVersion"],
@@ -74,11 +74,11 @@ async fn a_field_that_is_taken_out_of_the_file_is_removed() {
 }
 
 #[tokio::test]
-async fn what_others_wrote_stays_and_kubectl_s_annotation_is_taken_over() {
+async fn fields_of_other_writers_stay_and_the_annotation_of_kubectl_is_used() {
     let client = client();
-    put(&client, &stack(&guarded())).await;
-    // As `kubectl apply` leaves it, of a manifest with one more field, and as `kubectl annotate` and `suspend` do.
-    let mut manifest = stack(&guarded());
+    apply_manifest(&client, &stack(&guarded_spec())).await;
+    // The result of `kubectl apply` of a manifest with one more field, of `kubectl annotate` and of suspending.
+    let mut manifest = stack(&guarded_spec());
     manifest["spec"]["retryInterval"] = "20s".into();
     let patch = json!({
         "metadata": {"annotations": {LAST_APPLIED: format!("{manifest}\n"), "example.dev/by": "me"}},
@@ -88,7 +88,7 @@ async fn what_others_wrote_stays_and_kubectl_s_annotation_is_taken_over() {
         .patch("a", &PatchParams::default(), &Patch::Merge(patch))
         .await
         .unwrap();
-    put(&client, &stack(&guarded())).await;
+    apply_manifest(&client, &stack(&guarded_spec())).await;
     let after = read(&client).await;
     assert!(after["spec"]["retryInterval"].is_null(), "{after}");
     assert_eq!(after["spec"]["suspend"], true);

@@ -1,10 +1,10 @@
-//! The source controller: Git revisions become served artifacts.
+//! The source controller: fetches Git revisions and serves them as artifacts.
 //!
-//! Read along a push: [`reconcile`] knows the order of a pass; [`git`] looks the head up and fetches the commit;
-//! [`identity`] is who asks, [`signature`] who vouches; [`submodule`] says what belongs at its gitlinks; [`tree`] says
-//! what a work tree would hold; [`ignore`] says what stays out; [`archive`] packs the rest; [`storage`] keeps the file and
-//! [`server`] hands it out.
-//! [`run()`] puts them together, for the program of this crate as for others that bring their own client.
+//! The modules, in the order of a reconciliation: [`reconcile`] defines its phases; [`git`] looks up the head and
+//! fetches the commit; [`identity`] obtains provider tokens; [`signature`] verifies signatures; [`submodule`] parses
+//! `.gitmodules`; [`tree`] describes the files of a checkout; [`ignore`] excludes some of them; [`archive`] packs the
+//! others; [`storage`] stores the archive and [`server`] serves it. [`run()`] starts the controller, for the program of
+//! this crate and for programs with their own client.
 
 pub mod archive;
 pub mod git;
@@ -18,8 +18,8 @@ pub mod storage;
 pub mod submodule;
 pub mod tree;
 
+mod garbage;
 mod run;
-mod sweep;
 
 pub use options::Options;
-pub use run::{End, Running, StartError, run, run_with};
+pub use run::{Running, StartError, run, run_program, run_with};

@@ -11,28 +11,29 @@ use std::time::Duration;
 
 use kube::Client;
 use sluice_api::source::GitRepository;
-use sluice_runtime::args::proxies;
+use sluice_runtime::args::proxy_environment;
 use sluice_runtime::blocking::Pool;
-use sluice_runtime::clock::{Clock, SystemClock};
-use sluice_runtime::event::{Poster, PosterError, Recorder, Reporter};
+use sluice_runtime::client;
+use sluice_runtime::event::{PosterError, Recorder};
 use sluice_runtime::http::{EnvironmentError, Route};
-use sluice_runtime::leader::{self, BadTimes, Turn};
+use sluice_runtime::leader::{self, ElectionTimingError, Leadership};
+use sluice_runtime::manager::{self, Endpoints, Instance, ListenError, ProgramError};
 use sluice_runtime::metrics::Metrics;
-use sluice_runtime::random::{Generator, Random};
+use sluice_runtime::probes::Readiness;
 use sluice_runtime::schedule::Schedule;
-use sluice_runtime::shutdown::Token;
-use sluice_runtime::watch::{Objects, Scope, Settings};
+use sluice_runtime::shutdown::{self, Token};
+use sluice_runtime::watch::ObjectCache;
 use tokio::task::JoinSet;
 
-use crate::git::{Mirrors, Room, Transport, TransportError};
+use crate::garbage::GarbageCollector;
+use crate::git::{DiskBudget, Mirrors, Transport, TransportError};
 use crate::identity::{Environment, TokenSettings, Tokens};
-use crate::options::{Gate, Options, StorageOptions};
-use crate::reconcile::{Bounds, Context, GitRepositories, Memory, Network, Places, watch};
+use crate::options::{CONCURRENT, Gate, Options, StorageOptions};
+use crate::reconcile::{Context, GitRepositories, Network, ObjectTracker, SlotLimits, Slots, watch};
 use crate::server;
 use crate::storage::{AddressError, AdvertisedAddress, LocalDirectory, Retention, StorageError, is_full};
-use crate::sweep::Sweep;
 
-use listeners::{Around, Artifacts};
+use listeners::Artifacts;
 
 /// The Lease of an instance that watches all objects.
 const LEASE: &str = "source-controller-leader-election";
@@ -52,21 +53,13 @@ pub enum StartError {
     Flags(String),
     /// Times of leader election that do not go together.
     #[error(transparent)]
-    Times(#[from] BadTimes),
+    Times(#[from] ElectionTimingError),
     /// Stopped while another instance led: no fault.
     #[error("stopped before it led")]
     Stopped,
     /// A port is taken, or an address not this machine's.
-    #[error("cannot listen on {address} ({flag})")]
-    Listen {
-        /// The flag that names the address.
-        flag: &'static str,
-        /// The address.
-        address: String,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The advertised address cannot be derived.
     #[error(transparent)]
     Address(#[from] AddressError),
@@ -101,30 +94,21 @@ pub struct Running {
     lost: Token,
 }
 
-/// How the controller ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It was stopped, and has finished.
-    Stopped,
-    /// Another instance may lead by now: it was dropped as it was, and the process must end at once.
-    LeaseLost,
-}
-
 impl Running {
     /// Waits for the end of all parts. A part that ends on its own stops the others.
-    pub async fn ended(mut self) -> End {
+    pub async fn ended(mut self) -> leader::LeadershipEnd {
         loop {
             let ended = tokio::select! {
                 // The part that keeps the Lease says so before it ends.
                 biased;
                 () = self.lost.cancelled() => {
                     self.tasks.abort_all();
-                    return End::LeaseLost;
+                    return leader::LeadershipEnd::Lost;
                 }
                 ended = self.tasks.join_next() => ended,
             };
             match ended {
-                None => return End::Stopped,
+                None => return leader::LeadershipEnd::Released,
                 Some(Ok(())) => {}
                 Some(Err(error)) => tracing::error!(
                     error = &error as &dyn std::error::Error,
@@ -134,6 +118,26 @@ impl Running {
             self.stop.cancel();
         }
     }
+}
+
+/// The program `source-controller`: runs until a signal, with the API of the usual configuration.
+///
+/// # Errors
+/// The API cannot be reached, or as [`run_with`].
+pub async fn run_program(options: Options) -> Result<leader::LeadershipEnd, ProgramError> {
+    let signals = shutdown::on_signals()?;
+    let metrics = Metrics::new();
+    let settings = client::Settings {
+        metrics: metrics.clone(),
+        ..client::Settings::default()
+    };
+    let client = client::build(&settings).await?;
+    let running = match run_with(options, client, metrics, signals.token()).await {
+        Err(StartError::Stopped) => return Ok(leader::LeadershipEnd::Released),
+        running => running?,
+    };
+    tracing::info!(artifacts = %running.artifacts, "source-controller started");
+    Ok(running.ended().await)
 }
 
 /// Starts the controller with a client that exists already. It runs in the background until `stop`.
@@ -155,12 +159,21 @@ pub async fn run_with(
     stop: Token,
 ) -> Result<Running, StartError> {
     say_what_has_no_effect(&options);
-    let shared = Shared::new(&options, &client, &metrics)?;
-    let tokens = tokens(&options, &client, &shared.clock, &metrics)?;
-    let around = Around::open(&options.common.addresses).await?;
-    let (metrics_address, health) = around.addresses()?;
-    let mut tasks = around.serve(&metrics, &stop);
-    let turn = turn(&options, &client, &shared, &metrics, &stop).await?;
+    let names = ("source-controller", LEASE);
+    let host = hostname(&options.storage);
+    let instance = Instance::new(names, &options.common, host, client.clone(), metrics);
+    let recorder = instance.recorder()?;
+    let tokens = tokens(&options, &instance)?;
+    let endpoints = Endpoints::open(&options.common.addresses).await?;
+    let (metrics_address, health) = endpoints.addresses();
+    let readiness = Readiness::default();
+    // As Flux: who may have traffic is told by the file server, which only the leader opens.
+    readiness.set();
+    let mut tasks = endpoints.serve(&instance.metrics, &readiness, &stop);
+    let turn = match instance.acquire_leadership(&stop).await? {
+        Leadership::Stopped => return Err(StartError::Stopped),
+        turn => turn,
+    };
     let listener = Artifacts::open(&options.storage).await?;
     let artifacts = listener.address()?;
     let advertised = listener.advertised(&options.storage)?;
@@ -171,25 +184,30 @@ pub async fn run_with(
         storage,
         mirrors: Arc::new(mirrors(&options.storage, options.git.room())?),
     };
-    let settings = settings(&options, &metrics, &shared);
+    let passes = options
+        .common
+        .concurrency
+        .concurrent
+        .saturating_mul(PASSES_PER_WORKER);
+    let settings = instance.watch_settings("gitrepository", passes, recorder.clone());
     let watch = watch(client.clone(), settings);
     let seen = watch.objects();
-    let context = context(&options, &client, &shared, tokens, &disk, seen, &stop)?;
-    let sweep = Sweep {
+    let context = context(&options, &instance, recorder.clone(), tokens, &disk, seen, &stop)?;
+    let garbage_collector = GarbageCollector {
         client: client.clone(),
         storage: disk.storage.clone(),
         mirrors: disk.mirrors,
     };
     tasks.spawn(server::serve(listener.0, disk.storage, admission, stop.clone()));
-    tasks.spawn(sweep.run(stop.clone()));
+    tasks.spawn(garbage_collector.run(stop.clone()));
     let (done, lost) = (Token::new(), Token::new());
     tasks.spawn(keep(turn, done.clone(), lost.clone()));
-    let watch = watch.resume(context.places.granted());
+    let watch = watch.resume(context.slots.granted());
     let passes = watch.run(GitRepositories::new(Arc::new(context)), stop.clone());
     tasks.spawn(async move {
         passes.await;
         done.cancel();
-        shared.recorder.close(LAST_EVENTS).await;
+        recorder.close(LAST_EVENTS).await;
     });
     Ok(Running {
         artifacts,
@@ -201,51 +219,9 @@ pub async fn run_with(
     })
 }
 
-/// What the parts of the program share.
-struct Shared {
-    clock: Arc<dyn Clock>,
-    random: Arc<dyn Random>,
-    recorder: Recorder,
-}
-
-impl Shared {
-    fn new(options: &Options, client: &Client, metrics: &Metrics) -> Result<Self, PosterError> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        Ok(Self {
-            recorder: recorder(options, client, &clock, metrics)?,
-            random: Arc::new(Generator::from_system()),
-            clock,
-        })
-    }
-}
-
-/// Waits until this instance may work.
-async fn turn(
-    options: &Options,
-    client: &Client,
-    shared: &Shared,
-    metrics: &Metrics,
-    stop: &Token,
-) -> Result<Turn, StartError> {
-    let program = leader::Program {
-        lease: LEASE,
-        flags: &options.common.leader_election,
-        scope: &options.common.scope,
-        host: &hostname(&options.storage),
-        client,
-        clock: &shared.clock,
-        random: &shared.random,
-        metrics,
-    };
-    match program.turn(stop).await? {
-        Turn::Never => Err(StartError::Stopped),
-        turn => Ok(turn),
-    }
-}
-
 /// Keeps the turn until the work is done, or says that it is lost.
-async fn keep(turn: Turn, done: Token, lost: Token) {
-    if turn.keep(&done).await == leader::Ended::Lost {
+async fn keep(turn: Leadership, done: Token, lost: Token) {
+    if turn.hold(&done).await == leader::LeadershipEnd::Lost {
         lost.cancel();
     }
 }
@@ -258,67 +234,56 @@ struct Disk {
 
 fn context(
     options: &Options,
-    client: &Client,
-    shared: &Shared,
+    instance: &Instance<'_, CONCURRENT>,
+    recorder: Recorder,
     tokens: Arc<Tokens>,
     disk: &Disk,
-    seen: Objects<GitRepository>,
+    seen: ObjectCache<GitRepository>,
     stop: &Token,
 ) -> Result<Context, StartError> {
     let concurrent = options.common.concurrency.concurrent;
     let workers = usize::from(concurrent.saturating_mul(PASSES_PER_WORKER));
     Ok(Context {
-        client: client.clone(),
-        clock: Arc::clone(&shared.clock),
+        client: instance.client.clone(),
+        clock: Arc::clone(&instance.clock),
         repositories: Arc::new(seen),
         dependency_wait: options.common.retry.requeue_dependency,
-        origin: Arc::new(Network::new(Arc::clone(&disk.mirrors), Arc::clone(&shared.clock))),
+        origin: Arc::new(Network::new(
+            Arc::clone(&disk.mirrors),
+            Arc::clone(&instance.clock),
+        )),
         storage: Arc::new(disk.storage.clone()),
-        recorder: shared.recorder.clone(),
+        recorder,
         schedule: Schedule::new(
             options.common.retry.interval_jitter_percentage,
-            Arc::clone(&shared.random),
+            Arc::clone(&instance.random),
         ),
-        transport: Transport::on(Route::Environment(Arc::new(proxies()?)), options.ssh.algorithms())?,
+        transport: Transport::with_route(
+            Route::Environment(Arc::new(proxy_environment()?)),
+            options.ssh.algorithms(),
+        )?,
         tokens,
         limits: options.git.limits(),
-        times: options.times.times(),
+        durations: options.durations.durations(),
         retention: Retention {
             ttl: options.storage.artifact_retention_ttl,
             records: usize::try_from(options.storage.artifact_retention_records).unwrap_or(usize::MAX),
         },
         algorithm: options.storage.artifact_digest_algo,
-        looks: Pool::new(workers),
+        blocking_pool: Pool::new(workers),
         // As many again for namespaces that would wait for another one.
         packing: Pool::new(usize::from(concurrent).saturating_mul(2)),
-        places: Places::new(Bounds::of(workers, usize::from(concurrent))),
-        memory: Memory::default(),
+        slots: Slots::new(SlotLimits::of(workers, usize::from(concurrent))),
+        tracker: ObjectTracker::default(),
         stop: stop.clone(),
     })
 }
 
-/// Takes the events of all passes: for Kubernetes, and for a receiver where there is one.
-fn recorder(
-    options: &Options,
-    client: &Client,
-    clock: &Arc<dyn Clock>,
-    metrics: &Metrics,
-) -> Result<Recorder, PosterError> {
-    let reporter = Reporter {
-        component: "source-controller".to_owned(),
-        instance: hostname(&options.storage),
-        trace: options.common.addresses.trace_events,
-    };
-    let address = &options.common.addresses.events_addr;
-    let poster = Poster::for_address(address, reporter.clone(), Arc::clone(clock), metrics)?;
-    Ok(Recorder::start(client.clone(), reporter, Arc::clone(clock)).posting(poster))
-}
-
 /// Opens the mirrors beside the artifacts; where that cannot be written (a volume that is read-only, or full), in the
 /// system's directory for temporary files: what is stored can then be served on, and remotes be watched.
-fn mirrors(options: &StorageOptions, room: Room) -> Result<Mirrors, StartError> {
+fn mirrors(options: &StorageOptions, room: DiskBudget) -> Result<Mirrors, StartError> {
     let beside = options.storage_path.join(MIRRORS);
-    match Mirrors::within(&beside, room) {
+    match Mirrors::with_budget(&beside, room) {
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem || is_full(&error) => {
             // A directory of its own, which nobody else can have prepared.
             let temporary = tempfile::Builder::new()
@@ -330,50 +295,25 @@ fn mirrors(options: &StorageOptions, room: Room) -> Result<Mirrors, StartError> 
                 directory = %temporary.display(),
                 "--storage-path cannot be written: mirrors are kept elsewhere, new artifacts cannot be stored"
             );
-            Mirrors::within(&temporary, room).map_err(StartError::Mirrors)
+            Mirrors::with_budget(&temporary, room).map_err(StartError::Mirrors)
         }
         opened => opened.map_err(StartError::Mirrors),
     }
 }
 
-fn settings(options: &Options, metrics: &Metrics, shared: &Shared) -> Settings {
-    let scope = &options.common.scope;
-    Settings {
-        controller: "gitrepository",
-        scope: Scope {
-            namespace: scope.namespace().map(str::to_owned),
-            labels: scope.labels().map(str::to_owned),
-        },
-        concurrent: options
-            .common
-            .concurrency
-            .concurrent
-            .saturating_mul(PASSES_PER_WORKER),
-        backoff: Arc::new(options.common.retry.backoff()),
-        metrics: metrics.clone(),
-        recorder: shared.recorder.clone(),
-        random: Arc::clone(&shared.random),
-    }
-}
-
 /// Who lends credentials.
-fn tokens(
-    options: &Options,
-    client: &Client,
-    clock: &Arc<dyn Clock>,
-    metrics: &Metrics,
-) -> Result<Arc<Tokens>, StartError> {
+fn tokens(options: &Options, instance: &Instance<'_, CONCURRENT>) -> Result<Arc<Tokens>, StartError> {
     let settings = TokenSettings {
-        client: client.clone(),
-        clock: Arc::clone(clock),
-        environment: Environment::of_process(),
-        rules: options
+        client: instance.client.clone(),
+        clock: Arc::clone(&instance.clock),
+        environment: Environment::from_process(),
+        policy: options
             .identity
-            .rules(&options.gates)
+            .policy(&options.gates)
             .map_err(StartError::Flags)?,
         cache: options.identity.cache(),
     };
-    let tokens = Tokens::new(settings, metrics).map_err(TransportError::from)?;
+    let tokens = Tokens::new(settings, &instance.metrics).map_err(TransportError::from)?;
     Ok(Arc::new(tokens))
 }
 
@@ -387,8 +327,9 @@ fn say_what_has_no_effect(options: &Options) {
 }
 
 fn hostname(options: &StorageOptions) -> String {
-    if !options.hostname.is_empty() {
-        return options.hostname.clone();
+    if options.hostname.is_empty() {
+        manager::hostname()
+    } else {
+        options.hostname.clone()
     }
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! Several instances of the controller on one API: replicas of which one leads, and shards that share the objects.
+//! Tests of several instances on one API: replicas with a leader, and shards.
 
 #![expect(
     clippy::unwrap_used,
@@ -14,17 +14,18 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use serde_json::json;
 use sluice_api::source::GitRepository;
-use sluice_embedded::{Embedded, Server, Store};
+use sluice_embedded::{ApiServer, Store};
 use sluice_harness::git::{GitServer, Repository};
+use sluice_runtime::leader::LeadershipEnd;
 use sluice_runtime::shutdown::Token;
-use sluice_source_controller::{End, Options, Running, StartError, run};
+use sluice_source_controller::{Options, Running, StartError, run};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 const LIMIT: Duration = Duration::from_secs(50);
 const LEASE: &str = "source-controller-leader-election";
-/// Leader election in seconds instead of half a minute.
+/// Short leader election periods.
 const QUICK: [&str; 4] = [
     "--enable-leader-election",
     "--leader-election-lease-duration=2s",
@@ -32,15 +33,15 @@ const QUICK: [&str; 4] = [
     "--leader-election-retry-period=100ms",
 ];
 
-fn api() -> Embedded {
-    Server::builder()
+fn api() -> ApiServer {
+    ApiServer::builder()
         .crds(sluice_api::crds())
         .store(Store::memory())
         .build()
         .unwrap()
 }
 
-/// One instance of the controller, which may still wait for its turn.
+/// An instance of the controller, which may still wait for leadership.
 struct Instance {
     stop: Token,
     started: JoinHandle<Result<Running, StartError>>,
@@ -88,14 +89,14 @@ fn free_address() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-/// The status of `GET /<path>`; none if nobody listens.
+/// Returns the status of `GET /<path>`; `None` if nothing listens.
 async fn status(address: &str, path: &str) -> Option<u16> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     let request = format!("GET /{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;
-    let mut answer = String::new();
-    soon(stream.read_to_string(&mut answer)).await.ok()?;
-    answer.split(' ').nth(1)?.parse().ok()
+    let mut response = String::new();
+    soon(stream.read_to_string(&mut response)).await.ok()?;
+    response.split(' ').nth(1)?.parse().ok()
 }
 
 async fn create(client: &Client, name: &str, labels: serde_json::Value, url: &str) {
@@ -109,18 +110,18 @@ async fn create(client: &Client, name: &str, labels: serde_json::Value, url: &st
     objects.create(&PostParams::default(), &object).await.unwrap();
 }
 
-/// Waits for the artifact of an object, and gives the address it is served at.
+/// Waits for the artifact of an object; returns the address in its URL.
 async fn served_at(client: &Client, name: &str) -> String {
     let objects: Api<GitRepository> = Api::namespaced(client.clone(), "default");
     let url = |object: &GitRepository| Some(object.status.as_ref()?.artifact.as_ref()?.url.clone());
-    let there = |object: Option<&GitRepository>| object.and_then(url).is_some();
-    let object = soon(await_condition(objects, name, there)).await.unwrap();
+    let has_artifact = |object: Option<&GitRepository>| object.and_then(url).is_some();
+    let object = soon(await_condition(objects, name, has_artifact)).await.unwrap();
     let url = url(&object.unwrap()).unwrap();
     url.split('/').nth(2).unwrap().to_owned()
 }
 
 #[tokio::test]
-async fn only_the_leader_listens_for_consumers_and_the_next_one_follows_its_end() {
+async fn only_the_leader_serves_artifacts_until_its_successor_takes_over() {
     let api = api();
     let client = api.client();
     let mut first = start(&client, &QUICK);
@@ -152,12 +153,12 @@ async fn only_the_leader_listens_for_consumers_and_the_next_one_follows_its_end(
     assert!(!second.started.is_finished());
 
     first.stop.cancel();
-    assert_eq!(soon(running.ended()).await, End::Stopped);
+    assert_eq!(soon(running.ended()).await, LeadershipEnd::Released);
     let running = second.running().await;
     assert_eq!(running.artifacts.to_string(), storage);
     assert_eq!(status(&storage, "").await, Some(200));
     second.stop.cancel();
-    assert_eq!(soon(running.ended()).await, End::Stopped);
+    assert_eq!(soon(running.ended()).await, LeadershipEnd::Released);
     let leases: Api<Lease> = Api::namespaced(client, "default");
     let spec = leases.get(LEASE).await.unwrap().spec.unwrap();
     assert_eq!(
@@ -166,18 +167,18 @@ async fn only_the_leader_listens_for_consumers_and_the_next_one_follows_its_end(
     );
 }
 
-/// The page at an address.
+/// Returns the page at an address.
 async fn page(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET /{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    soon(stream.read_to_string(&mut answer)).await.unwrap();
-    answer
+    let mut response = String::new();
+    soon(stream.read_to_string(&mut response)).await.unwrap();
+    response
 }
 
 #[tokio::test]
-async fn the_metrics_of_a_running_controller_tell_of_its_queue_its_passes_and_its_lead() {
+async fn metrics_cover_queue_reconciliations_and_leadership() {
     let api = api();
     let client = api.client();
     let flags: Vec<&str> = QUICK.into_iter().chain(["--metrics-addr=127.0.0.1:0"]).collect();
@@ -189,7 +190,7 @@ async fn the_metrics_of_a_running_controller_tell_of_its_queue_its_passes_and_it
     served_at(&client, "app").await;
     let metrics = running.metrics.unwrap().to_string();
     let queue = "{name=\"gitrepository\",controller=\"gitrepository\"} ";
-    let some = [
+    let expected = [
         format!("workqueue_adds_total{queue}"),
         format!("workqueue_work_duration_seconds_count{queue}"),
         format!("workqueue_queue_duration_seconds_count{queue}"),
@@ -197,7 +198,7 @@ async fn the_metrics_of_a_running_controller_tell_of_its_queue_its_passes_and_it
             .into(),
         format!("leader_election_master_status{{name=\"{LEASE}\"}} "),
     ];
-    // The pass that wrote the status ends a little later.
+    // The reconciliation that wrote the status ends slightly later.
     soon(async {
         loop {
             let text = page(&metrics, "metrics").await;
@@ -205,7 +206,7 @@ async fn the_metrics_of_a_running_controller_tell_of_its_queue_its_passes_and_it
                 let value = text.lines().find_map(|line| line.strip_prefix(start.as_str()));
                 value.is_some_and(|value| value.parse::<f64>().unwrap() > 0.0)
             };
-            if some.iter().all(positive) {
+            if expected.iter().all(positive) {
                 return;
             }
             tokio::task::yield_now().await;
@@ -218,11 +219,11 @@ async fn the_metrics_of_a_running_controller_tell_of_its_queue_its_passes_and_it
             .starts_with("HTTP/1.1 404")
     );
     instance.stop.cancel();
-    assert_eq!(soon(running.ended()).await, End::Stopped);
+    assert_eq!(soon(running.ended()).await, LeadershipEnd::Released);
 }
 
 #[tokio::test]
-async fn a_lost_lease_ends_the_controller_and_not_in_order() {
+async fn a_lost_lease_ends_the_controller_at_once() {
     let api = api();
     let client = api.client();
     let mut instance = start(&client, &QUICK);
@@ -233,12 +234,12 @@ async fn a_lost_lease_ends_the_controller_and_not_in_order() {
         .patch(LEASE, &PatchParams::default(), &patch)
         .await
         .unwrap();
-    assert_eq!(soon(running.ended()).await, End::LeaseLost);
+    assert_eq!(soon(running.ended()).await, LeadershipEnd::Lost);
     assert!(!instance.stop.is_cancelled());
 }
 
 #[tokio::test]
-async fn one_that_is_stopped_while_it_waits_ends_in_order() {
+async fn an_instance_stopped_while_waiting_for_leadership_ends_gracefully() {
     let api = api();
     let client = api.client();
     let mut first = start(&client, &QUICK);
@@ -251,7 +252,7 @@ async fn one_that_is_stopped_while_it_waits_ends_in_order() {
 }
 
 #[tokio::test]
-async fn shards_handle_their_own_objects_each_under_its_own_lease() {
+async fn each_shard_handles_its_own_objects_with_its_own_lease() {
     let api = api();
     let client = api.client();
     let (server, repository) = (GitServer::start().await.unwrap(), Repository::create().unwrap());
@@ -267,7 +268,7 @@ async fn shards_handle_their_own_objects_each_under_its_own_lease() {
         let selector = format!("--watch-label-selector={selector}");
         let flags: Vec<&str> = QUICK.into_iter().chain([&*selector]).collect();
         let mut instance = start(&client, &flags);
-        // All lead at once: each has a Lease of its own.
+        // All are leaders, since each has its own Lease.
         let running = instance.running().await;
         instances.push((instance, running));
     }
@@ -298,12 +299,12 @@ async fn shards_handle_their_own_objects_each_under_its_own_lease() {
     assert!(names.contains(&format!("{LEASE}-73fdc1be")), "{names:?}");
     for (instance, running) in instances {
         instance.stop.cancel();
-        assert_eq!(soon(running.ended()).await, End::Stopped);
+        assert_eq!(soon(running.ended()).await, LeadershipEnd::Released);
     }
 }
 
 #[tokio::test]
-async fn an_instance_of_one_namespace_leaves_others_alone() {
+async fn an_instance_of_one_namespace_ignores_others() {
     let api = api();
     let client = api.client();
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
@@ -321,12 +322,12 @@ async fn an_instance_of_one_namespace_leaves_others_alone() {
     );
     let running = team.running().await;
     create(&client, "app", json!({}), &url).await;
-    // One that names no namespace sees all of them, as the object's artifact shows.
+    // An instance without a namespace watches all of them.
     let mut all = start(&client, &["--watch-all-namespaces=false", "--runtime-namespace="]);
     let everywhere = all.running().await;
     assert_eq!(served_at(&client, "app").await, everywhere.artifacts.to_string());
     for (instance, running) in [(team, running), (all, everywhere)] {
         instance.stop.cancel();
-        assert_eq!(soon(running.ended()).await, End::Stopped);
+        assert_eq!(soon(running.ended()).await, LeadershipEnd::Released);
     }
 }

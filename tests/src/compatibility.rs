@@ -1,67 +1,67 @@
-//! The tables of `docs/compatibility*.md` and `docs/security.md` against what the tests printed: every test that a row names
-//! exists, ran and passed.
+//! Compares the tables of `docs/contributing/compatibility*.md` and `docs/security.md` with the output of the tests: every test in a row
+//! must exist, run and pass.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a row claims.
+/// The claim of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// We do what upstream's case asks for.
+    /// Behaves as upstream's case expects.
     Passes,
-    /// We do something else, on purpose; the test shows what.
+    /// Differs on purpose; the test shows how.
     Differs,
-    /// Not built yet.
+    /// Not implemented.
     NotYet,
-    /// There is nothing here that the case could be about.
+    /// Has no counterpart here.
     DoesNotApply,
 }
 
-/// One row of the table.
+/// One row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Line in the document, from 1.
     pub line: usize,
-    /// Upstream's test and its case.
+    /// Upstream's test and case.
     pub case: String,
-    /// Tests of ours: `<test binary>::<path of the test>`.
+    /// Our tests: `<test binary>::<path of the test>`.
     pub tests: Vec<String>,
-    /// What is claimed.
+    /// The claim.
     pub claim: Claim,
 }
 
-/// Something in the table that is not so.
+/// A false or malformed row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Line in the document, from 1; 0 for the document as a whole.
     pub line: usize,
-    /// What.
-    pub what: String,
+    /// The error.
+    pub message: String,
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.what)
+        write!(f, "line {}: {}", self.line, self.message)
     }
 }
 
 /// The columns of tables of cases.
 const CASES: &[&str] = &["Row", "Case", "Test", "Result"];
-/// The columns of tables of promises.
-const PROMISES: &[&str] = &["Sentence", "Shown by"];
+/// The columns of tables of guarantees.
+const GUARANTEES: &[&str] = &["Statement", "Shown by"];
 
-/// Reads every table with the columns Row, Case, Test, Result, and every one with the columns Sentence, Shown by. A row names
-/// its tests in backquotes. A case begins its result with `passes`, `differs`, `not yet` or `does not apply`; a promise is
-/// shown by one test at least.
+/// Reads the tables with the columns Row, Case, Test, Result and those with the columns Statement, Shown by. A row names its
+/// tests in backquotes. The result of a case begins with `passes`, `differs`, `not yet` or `does not apply`; a guarantee needs at
+/// least one test.
 ///
 /// # Errors
-/// A row that cannot be read, or a document without any.
+/// A malformed row, or a document without a table.
 pub fn rows(document: &str) -> Result<Vec<Row>, Problem> {
     let mut rows = Vec::new();
     let mut within = None;
     for (line, text) in (1..).zip(document.lines()) {
         let cells = cells(text);
-        if let Some(columns) = [CASES, PROMISES].into_iter().find(|columns| cells == **columns) {
+        if let Some(columns) = [CASES, GUARANTEES].into_iter().find(|columns| cells == **columns) {
             within = Some(columns);
         } else if !text.starts_with('|') {
             within = None;
@@ -69,18 +69,18 @@ pub fn rows(document: &str) -> Result<Vec<Row>, Problem> {
             rows.push(if columns == CASES {
                 case(line, &cells)?
             } else {
-                promise(line, &cells)?
+                guarantee(line, &cells)?
             });
         }
     }
     if rows.is_empty() {
-        let what = "no table with the columns Row, Case, Test, Result or Sentence, Shown by".to_owned();
-        return Err(Problem { line: 0, what });
+        let message = "no table with the columns Row, Case, Test, Result or Statement, Shown by".to_owned();
+        return Err(Problem { line: 0, message });
     }
     Ok(rows)
 }
 
-/// The cells of a table's line; `\\|` within a cell is no border.
+/// Splits a table line into cells; `\\|` within a cell is not a border.
 fn cells(line: &str) -> Vec<String> {
     let line = line.replace("\\|", "\u{1}");
     let inner = line.trim().trim_start_matches('|').trim_end_matches('|');
@@ -90,20 +90,20 @@ fn cells(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// What stands in backquotes.
+/// Returns the texts in backquotes.
 fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-fn promise(line: usize, cells: &[String]) -> Result<Row, Problem> {
+fn guarantee(line: usize, cells: &[String]) -> Result<Row, Problem> {
     let [sentence, shown] = cells else {
-        let what = "a row has two cells".to_owned();
-        return Err(Problem { line, what });
+        let message = "the row must have two cells".to_owned();
+        return Err(Problem { line, message });
     };
     let tests = quoted(shown);
     if tests.is_empty() {
-        let what = "the sentence is shown by no test".to_owned();
-        return Err(Problem { line, what });
+        let message = "the row names no test".to_owned();
+        return Err(Problem { line, message });
     }
     Ok(Row {
         line,
@@ -114,12 +114,12 @@ fn promise(line: usize, cells: &[String]) -> Result<Row, Problem> {
 }
 
 fn case(line: usize, cells: &[String]) -> Result<Row, Problem> {
-    let problem = |what: &str| Problem {
+    let problem = |message: &str| Problem {
         line,
-        what: what.to_owned(),
+        message: message.to_owned(),
     };
     let [name, case, test, result] = cells else {
-        return Err(problem("a row has four cells"));
+        return Err(problem("the row must have four cells"));
     };
     let claims = [
         ("passes", Claim::Passes),
@@ -128,15 +128,16 @@ fn case(line: usize, cells: &[String]) -> Result<Row, Problem> {
         ("does not apply", Claim::DoesNotApply),
     ];
     let claim = claims.iter().find(|(word, _)| result.starts_with(word));
-    let (_, claim) = claim
-        .ok_or_else(|| problem("the result begins with none of: passes, differs, not yet, does not apply"))?;
+    let (_, claim) = claim.ok_or_else(|| {
+        problem("the result must begin with one of: passes, differs, not yet, does not apply")
+    })?;
     let tests = quoted(test);
     let shown = matches!(claim, Claim::Passes | Claim::Differs);
     if shown == tests.is_empty() {
         return Err(problem(if shown {
             "the row names no test"
         } else {
-            "the row names a test that it does not need"
+            "the row must not name a test"
         }));
     }
     Ok(Row {
@@ -147,7 +148,7 @@ fn case(line: usize, cells: &[String]) -> Result<Row, Problem> {
     })
 }
 
-/// What cargo and the test binaries printed: each test as `<test binary>::<path>`, and its outcome.
+/// Parses the output of cargo and the test binaries: the outcome of each test, by `<test binary>::<path>`.
 #[must_use]
 pub fn outcomes(log: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
@@ -170,16 +171,19 @@ pub fn outcomes(log: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// What is wrong with the rows, given what ran.
+/// Returns the rows whose tests did not run or pass.
 #[must_use]
 pub fn problems(rows: &[Row], outcomes: &BTreeMap<String, String>) -> Vec<Problem> {
     let problem = |row: &Row, test: &String| {
-        let what = match outcomes.get(test).map(String::as_str) {
+        let message = match outcomes.get(test).map(String::as_str) {
             Some("ok") => return None,
             Some(outcome) => format!("{}: {test} ended with: {outcome}", row.case),
-            None => format!("{}: {test} is no test that ran", row.case),
+            None => format!("{}: {test} did not run", row.case),
         };
-        Some(Problem { line: row.line, what })
+        Some(Problem {
+            line: row.line,
+            message,
+        })
     };
     rows.iter()
         .flat_map(|row| row.tests.iter().filter_map(move |test| problem(row, test)))
@@ -217,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_stands_when_all_its_tests_ran_and_passed() {
+    fn a_row_is_correct_if_all_its_tests_ran_and_passed() {
         for row in [
             "| x | y | `sluice_api::digest::tests::a` | passes |",
             "| x | y | `sluice_api::digest::tests::a`, `served::churn::c` | differs: [why](differences.md) |",
@@ -229,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn a_row_falls_when_a_test_failed_was_ignored_or_is_not_there() {
-        for (row, wanted) in [
+    fn a_row_is_wrong_if_a_test_failed_was_ignored_or_does_not_exist() {
+        for (row, expected) in [
             (
                 "| x | y | `sluice_api::digest::tests::b` | passes |",
                 "line 5: x: y: sluice_api::digest::tests::b ended with: FAILED",
@@ -241,27 +245,27 @@ mod tests {
             ),
             (
                 "| x | y | `served::churn::e` | passes |",
-                "line 5: x: y: served::churn::e is no test that ran",
+                "line 5: x: y: served::churn::e did not run",
             ),
             ("| x | y | | passes |", "line 5: the row names no test"),
             (
                 "| x | y | `served::churn::c` | not yet |",
-                "line 5: the row names a test that it does not need",
+                "line 5: the row must not name a test",
             ),
             (
                 "| x | y | `served::churn::c` | perhaps |",
-                "line 5: the result begins with none of: passes, differs, not yet, does not apply",
+                "line 5: the result must begin with one of: passes, differs, not yet, does not apply",
             ),
-            ("| x | y |", "line 5: a row has four cells"),
+            ("| x | y |", "line 5: the row must have four cells"),
         ] {
-            assert_eq!(verdict(row), wanted, "{row}");
+            assert_eq!(verdict(row), expected, "{row}");
         }
     }
 
     #[test]
-    fn a_promise_is_shown_by_a_test_that_passed() {
+    fn a_guarantee_needs_a_test_that_passed() {
         let verdict = |row: &str| {
-            let page = format!("| Sentence | Shown by |\n|---|---|\n{row}\n");
+            let page = format!("| Statement | Shown by |\n|---|---|\n{row}\n");
             rows(&page).map_or_else(
                 |problem| problem.to_string(),
                 |rows| {
@@ -273,15 +277,12 @@ mod tests {
             )
         };
         assert_eq!(verdict("| `a` is kept | `served::churn::c` |"), "");
-        assert_eq!(
-            verdict("| a | by hand |"),
-            "line 3: the sentence is shown by no test"
-        );
+        assert_eq!(verdict("| a | by hand |"), "line 3: the row names no test");
         assert_eq!(
             verdict("| a | `served::churn::c`, `served::churn::e` |"),
-            "line 3: a: served::churn::e is no test that ran"
+            "line 3: a: served::churn::e did not run"
         );
-        assert_eq!(verdict("| a | b | c |"), "line 3: a row has two cells");
+        assert_eq!(verdict("| a | b | c |"), "line 3: the row must have two cells");
     }
 
     #[test]

@@ -1,25 +1,27 @@
-//! Harness and suites: real git, real kube-apiserver, real CLI.
+//! The end-to-end suites, the demo and the benchmark: real git, a real kube-apiserver, the real CLI.
 
 pub mod compatibility;
+#[cfg(test)]
+mod links;
 pub mod program;
-pub mod story;
+pub mod scenario;
 
 use std::path::PathBuf;
 
-/// What ends a demo or a test.
-pub type Failed = Box<dyn std::error::Error + Send + Sync>;
+/// The error of a demo or test.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A program of this workspace, which cargo puts beside the other programs and above the tests.
+/// Returns the path of a program of this workspace; cargo puts programs into one folder, and tests into `deps` below it.
 ///
 /// # Errors
 /// When it is not built.
-pub fn binary(name: &str) -> Result<PathBuf, Failed> {
+pub fn binary(name: &str) -> Result<PathBuf, BoxError> {
     let own = std::env::current_exe()?;
-    let beside = own.parent().unwrap_or(&own);
-    let folder = if beside.ends_with("deps") {
-        beside.parent().unwrap_or(beside)
+    let folder_of_program = own.parent().unwrap_or(&own);
+    let folder = if folder_of_program.ends_with("deps") {
+        folder_of_program.parent().unwrap_or(folder_of_program)
     } else {
-        beside
+        folder_of_program
     };
     let program = folder.join(name);
     if program.is_file() {

@@ -1,6 +1,6 @@
-//! `sluice up` as a child process: of the demo, and of the suites.
+//! `sluice up` as a child process of the demo and the suites.
 
-use crate::{Failed, binary};
+use crate::{BoxError, binary};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -13,56 +13,59 @@ use std::{
 };
 use tokio::process::{Child, Command};
 
-/// How long the program may take to serve, and to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of start and shutdown.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the program is started with. Everything lies in one folder, so that it can be started on the same state again.
+/// The options of the program. All files are in one folder, so that it can be restarted on the same state.
 #[derive(Clone, Debug)]
 pub struct Setup {
     folder: PathBuf,
     state: bool,
     program: Option<PathBuf>,
-    tells: bool,
+    progress: bool,
 }
 
 impl Setup {
-    /// Files below `folder`.
+    /// Creates options with all files below `folder`.
     #[must_use]
     pub fn new(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
             state: true,
             program: None,
-            tells: false,
+            progress: false,
         }
     }
 
-    /// With another build of the program.
+    /// Uses another build of the program.
     #[must_use]
     pub fn program(self, program: &Path) -> Self {
         let program = Some(program.to_owned());
         Self { program, ..self }
     }
 
-    /// Without `--state`.
+    /// Omits `--state`.
     #[must_use]
-    pub fn forgetful(self) -> Self {
+    pub fn without_state(self) -> Self {
         Self { state: false, ..self }
     }
 
-    /// With the story among what it prints.
+    /// Prints progress to the log.
     #[must_use]
-    pub fn telling(self) -> Self {
-        Self { tells: true, ..self }
+    pub fn with_progress(self) -> Self {
+        Self {
+            progress: true,
+            ..self
+        }
     }
 
-    /// The directory of `--state`.
+    /// Returns the directory of `--state`.
     #[must_use]
     pub fn state_folder(&self) -> PathBuf {
         self.folder.join("state")
     }
 
-    /// Where its manifests are.
+    /// Returns the directory of the manifests.
     #[must_use]
     pub fn manifests(&self) -> PathBuf {
         self.folder.join("manifests")
@@ -72,7 +75,7 @@ impl Setup {
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn write(&self, manifests: &[(&str, Value)]) -> Result<(), Failed> {
+    pub fn write(&self, manifests: &[(&str, Value)]) -> Result<(), BoxError> {
         std::fs::create_dir_all(self.manifests())?;
         for (file, manifest) in manifests {
             std::fs::write(self.manifests().join(file), serde_yaml_ng::to_string(manifest)?)?;
@@ -80,36 +83,36 @@ impl Setup {
         Ok(())
     }
 
-    /// The kubeconfig that it writes.
+    /// Returns the path of the kubeconfig that the program writes.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
     }
 
-    /// All that its starts have printed so far.
+    /// Returns the output of all starts so far.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("sluice.log")).unwrap_or_default()
     }
 
     fn arguments(&self) -> Vec<String> {
-        let text = |path: PathBuf| path.display().to_string();
-        let mut words = vec!["up".to_owned(), "-f".to_owned(), text(self.manifests())];
+        let path_text = |path: PathBuf| path.display().to_string();
+        let mut arguments = vec!["up".to_owned(), "-f".to_owned(), path_text(self.manifests())];
         if self.state {
-            words.extend(["--state".to_owned(), text(self.state_folder())]);
+            arguments.extend(["--state".to_owned(), path_text(self.state_folder())]);
         }
-        words.extend(["--kubeconfig-out".to_owned(), text(self.kubeconfig())]);
-        if !self.tells {
-            words.push("--quiet".to_owned());
+        arguments.extend(["--kubeconfig-out".to_owned(), path_text(self.kubeconfig())]);
+        if !self.progress {
+            arguments.push("--quiet".to_owned());
         }
-        words
+        arguments
     }
 
-    /// The process, without waiting for anything.
+    /// Starts the process without waiting.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn spawn(&self) -> Result<Child, Failed> {
+    pub fn spawn(&self) -> Result<Child, BoxError> {
         let program = self.program.clone().map_or_else(|| binary("sluice"), Ok)?;
         let log = self.folder.join("sluice.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(log)?;
@@ -119,7 +122,7 @@ impl Setup {
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
-            .process_group(0) // a Ctrl-C is for who started it: that one ends it in order
+            .process_group(0) // Ctrl-C goes to the parent, which ends the program in order
             .kill_on_drop(true)
             .spawn();
         child.map_err(|error| format!("cannot start {}: {error}", program.display()).into())
@@ -134,11 +137,11 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it and waits until its API serves.
+    /// Starts the program and waits until its API is served.
     ///
     /// # Errors
-    /// When it cannot be started, or ends, or does not serve in time.
-    pub async fn start(setup: Setup) -> Result<Self, Failed> {
+    /// When it cannot be started, ends, or does not serve in time.
+    pub async fn start(setup: Setup) -> Result<Self, BoxError> {
         let mut child = setup.spawn()?;
         let client = connect(&setup.kubeconfig(), &mut child)
             .await
@@ -146,31 +149,31 @@ impl Program {
         Ok(Self { setup, child, client })
     }
 
-    /// A client for its API.
+    /// Returns a client of its API.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Its process id, while it runs.
+    /// Returns the process id while it runs.
     #[must_use]
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// The command line, as a user would type it.
+    /// Returns the command line as a user would type it.
     #[must_use]
     pub fn command(&self) -> String {
         format!("sluice {}", self.setup.arguments().join(" "))
     }
 
-    /// The kubeconfig that it wrote.
+    /// Returns the path of its kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.setup.kubeconfig()
     }
 
-    /// The last lines of its log.
+    /// Returns the last lines of its log.
     #[must_use]
     pub fn log_tail(&self) -> String {
         let log = self.setup.log();
@@ -178,20 +181,20 @@ impl Program {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// Kills it where it stands (SIGKILL) and starts it again on the same state.
+    /// Kills it (SIGKILL) and starts it again on the same state.
     ///
     /// # Errors
     /// As [`Program::start`].
-    pub async fn kill_and_start(mut self) -> Result<Self, Failed> {
+    pub async fn kill_and_start(mut self) -> Result<Self, BoxError> {
         self.child.kill().await?;
         Self::start(self.setup.clone()).await
     }
 
-    /// Asks it to end, as Ctrl-C does, and waits until it has.
+    /// Ends it by SIGINT, as Ctrl-C does, and waits.
     ///
     /// # Errors
-    /// When it does not end in time, or with another code than 0.
-    pub async fn end(mut self) -> Result<(), Failed> {
+    /// When it does not end in time, or with another exit code than 0.
+    pub async fn end(mut self) -> Result<(), BoxError> {
         let status = interrupt(&mut self.child).await?;
         if status.success() {
             Ok(())
@@ -201,27 +204,27 @@ impl Program {
     }
 }
 
-/// SIGINT, then waits for the end.
-async fn interrupt(child: &mut Child) -> Result<ExitStatus, Failed> {
+/// Sends SIGINT and waits for the end.
+async fn interrupt(child: &mut Child) -> Result<ExitStatus, BoxError> {
     let id = child
         .id()
         .and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
     if let Some(id) = id {
         rustix::process::kill_process(id, rustix::process::Signal::INT)?;
     }
-    Ok(tokio::time::timeout(PATIENCE, child.wait())
+    Ok(tokio::time::timeout(TIMEOUT, child.wait())
         .await
         .map_err(|_| "sluice did not end")??)
 }
 
-/// Waits for the kubeconfig and for an API that answers.
-async fn connect(kubeconfig: &Path, child: &mut Child) -> Result<Client, Failed> {
+/// Waits for the kubeconfig and for an API that responds.
+async fn connect(kubeconfig: &Path, child: &mut Child) -> Result<Client, BoxError> {
     let mut tick = tokio::time::interval(Duration::from_millis(50));
     let serving = async {
         loop {
             tick.tick().await;
             if let Some(status) = child.try_wait()? {
-                return Err(Failed::from(format!("sluice up ended with {status}")));
+                return Err(BoxError::from(format!("sluice up ended with {status}")));
             }
             let Ok(read) = Kubeconfig::read_from(kubeconfig) else {
                 continue;
@@ -233,7 +236,7 @@ async fn connect(kubeconfig: &Path, child: &mut Child) -> Result<Client, Failed>
             }
         }
     };
-    tokio::time::timeout(PATIENCE, serving)
+    tokio::time::timeout(TIMEOUT, serving)
         .await
         .map_err(|_| "sluice up did not serve in time")?
 }

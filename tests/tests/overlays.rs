@@ -1,8 +1,8 @@
-//! What `kubectl kustomize` makes of each overlay in `config`, and of one that a user builds on it.
+//! Checks the objects that `kubectl kustomize` builds from each overlay in `config`, and from a user's overlay based on it.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test says what failed by failing; clippy exempts only the test functions themselves"
+    reason = "tests fail by panicking; clippy exempts only the test functions themselves"
 )]
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 const OVERLAYS: [&str; 3] = ["standalone", "with-flux", "replace-flux"];
-/// Kinds that no namespace holds.
+/// Cluster-scoped kinds.
 const CLUSTER_WIDE: [&str; 4] = [
     "Namespace",
     "CustomResourceDefinition",
@@ -27,7 +27,7 @@ fn config() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../config")
 }
 
-/// The objects that a folder is built to.
+/// Builds the objects of a folder.
 fn build(folder: &Path) -> Vec<Value> {
     let kubectl = sluice_harness::cli::kubectl().unwrap();
     let output = Command::new(kubectl)
@@ -35,8 +35,8 @@ fn build(folder: &Path) -> Vec<Value> {
         .arg(folder)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", folder.display());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", folder.display());
     serde_yaml_ng::Deserializer::from_slice(&output.stdout)
         .map(|object| Value::deserialize(object).unwrap())
         .collect()
@@ -53,7 +53,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// `Kind name` of each object.
+/// Returns `Kind name` of each object.
 fn names(objects: &[Value]) -> BTreeSet<String> {
     let name = |object| format!("{} {}", text(object, "/kind"), text(object, "/metadata/name"));
     objects.iter().map(name).collect()
@@ -65,7 +65,7 @@ fn find<'a>(objects: &'a [Value], name: &str) -> &'a Value {
     objects.iter().find(is_it).unwrap()
 }
 
-/// Everything is in this namespace, the subjects of bindings too.
+/// Asserts that all objects, and the subjects of bindings, are in this namespace.
 fn assert_namespace(objects: &[Value], namespace: &str, overlay: &str) {
     let accounts: Vec<&str> = objects
         .iter()
@@ -75,15 +75,15 @@ fn assert_namespace(objects: &[Value], namespace: &str, overlay: &str) {
     let mut subjects = 0;
     for object in objects {
         let kind = text(object, "/kind");
-        let held = text(object, "/metadata/namespace");
-        let wanted = if CLUSTER_WIDE.contains(&kind) {
+        let actual_namespace = text(object, "/metadata/namespace");
+        let expected = if CLUSTER_WIDE.contains(&kind) {
             ""
         } else {
             namespace
         };
         assert_eq!(
-            held,
-            wanted,
+            actual_namespace,
+            expected,
             "{overlay}: {kind} {}",
             text(object, "/metadata/name")
         );
@@ -97,29 +97,29 @@ fn assert_namespace(objects: &[Value], namespace: &str, overlay: &str) {
 }
 
 #[test]
-fn an_overlay_with_another_namespace_moves_the_subjects_of_bindings_too() {
+fn an_overlay_with_another_namespace_also_changes_the_subjects_of_bindings() {
     for name in OVERLAYS {
         assert_namespace(&overlay(name), "flux-system", name);
         let folder = tempfile::tempdir().unwrap();
         symlink(config(), folder.path().join("config")).unwrap();
-        let own = folder.path().join("own");
-        fs::create_dir(&own).unwrap();
-        let kustomization = json!({ "namespace": "elsewhere", "namePrefix": "my-", "resources": [format!("../config/overlays/{name}")] });
-        fs::write(own.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-        assert_namespace(&build(&own), "elsewhere", name);
+        let overlay_dir = folder.path().join("own");
+        fs::create_dir(&overlay_dir).unwrap();
+        let kustomization = json!({ "namespace": "other", "namePrefix": "my-", "resources": [format!("../config/overlays/{name}")] });
+        fs::write(overlay_dir.join("kustomization.yaml"), kustomization.to_string()).unwrap();
+        assert_namespace(&build(&overlay_dir), "other", name);
     }
 }
 
-/// `kubectl delete -k` of an overlay takes neither the namespace, with everything that others have in it, nor the
-/// definitions, and with them all objects.
+/// `kubectl delete -k` of an overlay must keep the namespace, which may contain other objects, and the definitions, whose deletion
+/// would delete all objects.
 #[test]
-fn namespace_and_definitions_are_apart_from_the_controllers() {
+fn namespace_and_definitions_are_separate_from_the_controllers() {
     let terraform = [
         "CustomResourceDefinition terraformruns.infra.sluice.dev",
         "CustomResourceDefinition terraforms.infra.contrib.fluxcd.io",
     ];
     let source = ["CustomResourceDefinition gitrepositories.source.toolkit.fluxcd.io"];
-    for (name, wanted) in [
+    for (name, expected) in [
         (
             "standalone",
             [&["Namespace flux-system"][..], &terraform, &source].concat(),
@@ -128,23 +128,23 @@ fn namespace_and_definitions_are_apart_from_the_controllers() {
         ("replace-flux", [&terraform[..], &source].concat()),
     ] {
         let objects = overlay(name);
-        let lasting = |kind: &str| matches!(kind, "Namespace" | "CustomResourceDefinition");
+        let is_setup = |kind: &str| matches!(kind, "Namespace" | "CustomResourceDefinition");
         assert!(
-            !objects.iter().any(|object| lasting(text(object, "/kind"))),
+            !objects.iter().any(|object| is_setup(text(object, "/kind"))),
             "{name}"
         );
         let setup = build(&config().join("overlays").join(name).join("setup"));
         assert_eq!(
             names(&setup),
-            wanted.into_iter().map(str::to_owned).collect(),
+            expected.into_iter().map(str::to_owned).collect(),
             "{name}"
         );
     }
 }
 
-/// Flux's Deployment of source-controller selects its pods by `app` alone.
+/// Flux's Deployment of source-controller selects its pods by `app` only.
 #[test]
-fn fluxs_source_controller_is_replaced_only_where_the_overlay_says_so() {
+fn only_replace_flux_replaces_the_source_controller_of_flux() {
     let with_flux = names(&overlay("with-flux"));
     assert!(
         !with_flux.iter().any(|name| name.contains("source-controller")),
@@ -163,12 +163,12 @@ fn fluxs_source_controller_is_replaced_only_where_the_overlay_says_so() {
     };
     let flux = json!({ "app": "source-controller" });
     assert_eq!(selector("replace-flux"), flux);
-    // A selector cannot be changed: the API server refuses the Deployment where Flux's is there.
+    // Selectors are immutable: the API server refuses the Deployment if Flux's exists.
     assert_ne!(selector("standalone"), flux);
 }
 
 #[test]
-fn images_have_no_registry_that_anybody_could_own() {
+fn images_have_an_unresolvable_registry() {
     for name in OVERLAYS {
         let objects = overlay(name);
         let deployments = objects
@@ -176,14 +176,14 @@ fn images_have_no_registry_that_anybody_could_own() {
             .filter(|object| text(object, "/kind") == "Deployment");
         for deployment in deployments {
             let image = text(deployment, "/spec/template/spec/containers/0/image");
-            // RFC 6761, section 6.4: no resolver finds a host of this domain.
+            // RFC 6761, section 6.4: no resolver finds a host in this domain.
             let host = image.split('/').next().unwrap();
             assert!(host.ends_with(".invalid"), "{name}: {image}");
         }
     }
 }
 
-/// Each pod is behind a policy, and a policy opens only ports that the pod has.
+/// Each pod has a policy, and a policy opens only ports of its pod.
 #[test]
 fn network_policies_open_artifacts_to_the_namespace_and_metrics_to_all() {
     for name in OVERLAYS {
@@ -203,33 +203,33 @@ fn network_policies_open_artifacts_to_the_namespace_and_metrics_to_all() {
             let ports = deployment
                 .pointer("/spec/template/spec/containers/0/ports")
                 .unwrap();
-            let known = |port: &Value| {
+            let is_declared = |port: &Value| {
                 ports
                     .as_array()
                     .unwrap()
                     .iter()
-                    .any(|known| known["name"] == *port)
+                    .any(|declared| declared["name"] == *port)
             };
             let mut opened = Vec::new();
             for rule in policy["spec"]["ingress"].as_array().unwrap() {
                 for port in rule["ports"].as_array().unwrap() {
-                    assert!(known(&port["port"]), "{name}: {port}");
+                    assert!(is_declared(&port["port"]), "{name}: {port}");
                     opened.push((text(port, "/port").to_owned(), rule["from"].clone()));
                 }
             }
             let everywhere = ("http-prom".to_owned(), json!([{ "namespaceSelector": {} }]));
             let own = ("http".to_owned(), json!([{ "podSelector": {} }]));
-            let wanted = if app == "source-controller" {
+            let expected = if app == "source-controller" {
                 vec![own, everywhere]
             } else {
                 vec![everywhere]
             };
-            assert_eq!(opened, wanted, "{name}: {app}");
+            assert_eq!(opened, expected, "{name}: {app}");
         }
     }
 }
 
-/// The verbs that a role gives on a resource.
+/// Returns the verbs of a role on a resource.
 fn verbs<'a>(objects: &'a [Value], role: &str, resource: &str) -> BTreeSet<&'a str> {
     let rules = find(objects, role)["rules"].as_array().unwrap();
     let about = |rule: &&Value| rule["resources"].as_array().unwrap().contains(&json!(resource));
@@ -241,7 +241,7 @@ fn verbs<'a>(objects: &'a [Value], role: &str, resource: &str) -> BTreeSet<&'a s
 }
 
 #[test]
-fn controllers_may_do_what_they_do_and_people_read_by_default_only() {
+fn controllers_have_minimal_permissions_and_users_may_read_by_default() {
     let objects = overlay("standalone");
     let set = |verbs: &[&'static str]| verbs.iter().copied().collect::<BTreeSet<_>>();
     let (sources, stacks) = (
@@ -277,7 +277,7 @@ fn controllers_may_do_what_they_do_and_people_read_by_default_only() {
     assert_eq!(
         labels("ClusterRole sluice-view"),
         3,
-        "part of view, edit and admin"
+        "aggregated to view, edit and admin"
     );
-    assert_eq!(labels("ClusterRole sluice-edit"), 0, "part of nothing");
+    assert_eq!(labels("ClusterRole sluice-edit"), 0, "not aggregated");
 }

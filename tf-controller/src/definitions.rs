@@ -1,42 +1,42 @@
-//! Before anything is done: do the definitions in the cluster declare every field that this program knows? An older one
-//! prunes fields silently, and a `hold` that is pruned is a delete that is applied.
+//! The start check: do the definitions in the cluster declare every field that this program knows? An older one
+//! prunes fields silently, and a pruned `hold` applies deletes.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
-use sluice_api::definition::missing;
+use sluice_api::definition::missing_fields;
 use sluice_runtime::{probes::Readiness, shutdown::Token};
 use std::time::Duration;
 
-/// Time between looks while a definition is not as needed.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Time between checks while a definition is not usable.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Groups of the kinds that this controller writes.
 const GROUPS: [&str; 2] = [sluice_api::terraform::GROUP, sluice_api::run::GROUP];
-/// Missing fields that a message names.
-const NAMED: usize = 20;
+/// Missing fields that a message lists.
+const MAX_LISTED_FIELDS: usize = 20;
 
-/// The definitions that cannot be relied on, all of them.
+/// All definitions that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-pub struct Unreliable(pub Vec<DefinitionError>);
+pub struct UnusableDefinitions(pub Vec<DefinitionError>);
 
-/// Why a definition cannot be relied on.
+/// Why a definition cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionError {
-    /// There is none.
+    /// It is not installed.
     #[error("the definition {name} is not installed; {advice}", advice = advice(name))]
-    Absent {
+    NotInstalled {
         /// Name of the definition.
         name: String,
     },
     /// It is older than this program.
     #[error(
-        "the definition {name} does not declare {fields}, which would be dropped without a word; {advice}",
+        "the definition {name} does not declare {fields}, which would be dropped silently; {advice}",
         advice = advice(name)
     )]
-    Older {
+    Outdated {
         /// Name of the definition.
         name: String,
-        /// What it lacks.
+        /// The missing fields.
         fields: String,
     },
     /// It cannot be read.
@@ -52,20 +52,20 @@ pub enum DefinitionError {
     },
 }
 
-/// What to do about a definition.
+/// Returns how to correct a definition.
 fn advice(name: &str) -> String {
     let (plural, group) = name.split_once('.').unwrap_or((name, ""));
-    // By force: whoever installed the older one still counts as the owner of its fields.
+    // Force conflicts: the installer of the older one still owns its fields.
     format!(
         "apply the one of this version: kubectl apply --server-side --force-conflicts -f \
          config/crd/bases/{group}_{plural}.yaml"
     )
 }
 
-/// Waits until the definitions are as needed, then says that the program is ready. What is wrong is what `/readyz` answers,
-/// and is logged when it is found and when it changes.
+/// Waits until the definitions are usable, then sets the program ready. `/readyz` returns the current errors; they
+/// are logged when they change.
 pub async fn wait(client: &Client, ready: &Readiness, stop: &Token) {
-    let mut told = String::new();
+    let mut logged = String::new();
     loop {
         match check(client).await {
             Ok(()) => {
@@ -75,80 +75,80 @@ pub async fn wait(client: &Client, ready: &Readiness, stop: &Token) {
             Err(error) => {
                 let text = error.to_string();
                 ready.hinder(&text);
-                if text != told {
+                if text != logged {
                     tracing::error!(error = text, "not ready");
-                    told = text;
+                    logged = text;
                 }
             }
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(AGAIN) => {}
+            () = tokio::time::sleep(RETRY_INTERVAL) => {}
         }
     }
 }
 
-/// Looks at the installed definitions once.
+/// Checks the installed definitions once.
 ///
 /// # Errors
-/// [`Unreliable`] with what is wrong with each that cannot be relied on.
-pub async fn check(client: &Client) -> Result<(), Unreliable> {
+/// [`UnusableDefinitions`] with the error of each.
+pub async fn check(client: &Client) -> Result<(), UnusableDefinitions> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let ours = sluice_api::crds();
-    let mut faults = Vec::new();
-    for wanted in ours
+    let mut errors = Vec::new();
+    for required in ours
         .iter()
         .filter(|crd| GROUPS.contains(&crd.spec.group.as_str()))
     {
-        faults.extend(compare(&api, wanted).await.err());
+        errors.extend(compare(&api, required).await.err());
     }
-    if faults.is_empty() {
+    if errors.is_empty() {
         Ok(())
     } else {
-        Err(Unreliable(faults))
+        Err(UnusableDefinitions(errors))
     }
 }
 
-/// Looks at the installed one of this name.
+/// Compares the installed definition of this name.
 async fn compare(
     api: &Api<CustomResourceDefinition>,
-    wanted: &CustomResourceDefinition,
+    required: &CustomResourceDefinition,
 ) -> Result<(), DefinitionError> {
-    let name = wanted.metadata.name.clone().unwrap_or_default();
+    let name = required.metadata.name.clone().unwrap_or_default();
     let installed = match api.get_opt(&name).await {
         Ok(Some(installed)) => installed,
-        Ok(None) => return Err(DefinitionError::Absent { name }),
+        Ok(None) => return Err(DefinitionError::NotInstalled { name }),
         Err(error) => {
             let source = Box::new(error);
             return Err(DefinitionError::Unreadable { name, source });
         }
     };
-    let mut missing = missing(wanted, &installed);
+    let mut missing = missing_fields(required, &installed);
     missing.retain(|field| is_read(field));
     if missing.is_empty() {
         return Ok(());
     }
-    let fields = few(&missing);
-    Err(DefinitionError::Older { name, fields })
+    let fields = list_fields(&missing);
+    Err(DefinitionError::Outdated { name, fields })
 }
 
-/// Whether a field has an effect. Of a runner's pod the environment is read and nothing else, and what a pod may have follows the
-/// version of Kubernetes with which a definition was made.
+/// Returns whether a field has an effect. Of a runner's pod only the environment is read, and the other fields of a
+/// pod depend on the Kubernetes version that a definition was generated from.
 fn is_read(field: &str) -> bool {
     field
         .strip_prefix("spec.runnerPodTemplate.spec.")
         .is_none_or(|field| field.starts_with("env"))
 }
 
-/// The first of the fields, and how many more there are.
-fn few(fields: &[String]) -> String {
+/// Lists the first fields, and the number of the others.
+fn list_fields(fields: &[String]) -> String {
     let first = fields
         .iter()
-        .take(NAMED)
+        .take(MAX_LISTED_FIELDS)
         .map(String::as_str)
         .collect::<Vec<_>>()
         .join(", ");
-    match fields.len().saturating_sub(NAMED) {
+    match fields.len().saturating_sub(MAX_LISTED_FIELDS) {
         0 => first,
         more => format!("{first} and {more} more"),
     }

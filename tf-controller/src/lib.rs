@@ -11,8 +11,10 @@ pub mod inputs;
 pub mod reconcile;
 pub mod schedule;
 
+mod program;
 mod run;
 mod runs;
 mod sources;
 
+pub use program::run_program;
 pub use run::{Options, RunError, run};

@@ -1,18 +1,18 @@
-//! The controller as a whole: its watches, wired to its passes.
+//! The controller as a whole: connects its watches with its reconciler.
 
 use crate::{
     definitions,
     executor::{Executor, RunRef},
     inputs::{DefaultBackend, Place, SecretPlace, reads},
     reconcile::{
-        Artifacts, Context, Following, Pulses, Spent, Stacks, forget_stack, in_order, neighbours, stack_of,
-        version,
+        ActiveRuns, Artifacts, Context, DeletedBundles, HeartbeatTracker, TerraformReconciler,
+        dependency_order, forget_stack, related_stacks, relevant_version, stack_of,
     },
     runs,
-    schedule::{Limits, Places},
-    sources::{self, Known},
+    schedule::{Limits, RunSlots},
+    sources::{self, ArtifactDigests},
 };
-use futures::{Stream, StreamExt, channel::mpsc::UnboundedReceiver as Turns, future, stream};
+use futures::{Stream, StreamExt, channel::mpsc::UnboundedReceiver as Grants, future, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use sluice_api::{
@@ -25,61 +25,61 @@ use sluice_api::{
 use sluice_runtime::{
     artifact::Fetcher,
     clock::{Clock, SystemClock},
-    http, pages,
+    http, paging,
     probes::Readiness,
     schedule::ObjectKey,
     shutdown::Token,
-    watch::{Changes, Kind, Objects, Related, Scope, Settings, Watch},
+    watch::{Kind, MetadataWatch, ObjectCache, Scope, SecondaryWatch, Settings, Watch},
 };
 use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// Time between looks for an API that is away at the start.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Time between looks for stacks that were called to their turn and never came.
-const PASS_BY: Duration = Duration::from_secs(10);
-/// How long a pass that a run's own word calls may take, before the end of its runner calls one.
-const HEARD: Duration = Duration::from_millis(500);
-/// Runners that end at once and are waited for so; others wait behind them.
-const UNHEARD: usize = 256;
-/// How long passes wait for the first list of sources.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time between attempts to reach the API at the start.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between checks for expired grants.
+const GRANT_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// How long the report of an ended run may take before the end of its runner triggers a reconciliation.
+const REPORT_DELAY: Duration = Duration::from_millis(500);
+/// Ended runners whose reports are awaited at once; others wait.
+const MAX_PENDING_ENDS: usize = 256;
+/// How long reconciliations wait for the first list of sources.
+const SOURCE_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the controller is told.
+/// The options of the controller.
 pub struct Options {
-    /// How its watch runs: name, scope, passes at once, recorder, metrics.
+    /// How its watch runs: name, scope, concurrency, recorder, metrics.
     pub settings: Settings,
     /// Scratch directory for artifacts.
     pub scratch: PathBuf,
-    /// Directory of the installed versions of the CLI, as the runners are told too; none: only what is on PATH.
+    /// Directory of the installed versions of the CLI, the same as for runners; `None`: only PATH.
     pub tools: Option<PathBuf>,
-    /// Runs at once.
+    /// Maximum number of concurrent runs.
     pub runs: u16,
-    /// Runs of one namespace at once; 0: as many as there are.
+    /// Maximum number of concurrent runs per namespace; 0: no limit.
     pub runs_per_namespace: u16,
-    /// Whether references may leave their namespace.
+    /// Whether cross-namespace references are allowed.
     pub cross_namespace: CrossNamespace,
-    /// Whether stacks that name a ServiceAccount of their own are carried out with the rights of this process.
+    /// Whether stacks with `spec.serviceAccountName` run with the rights of this process.
     pub ignore_account: bool,
-    /// Bound on a run.
+    /// Deadline of a run.
     pub run_deadline: Interval,
-    /// How long a run that works elsewhere may give no sign of life before it counts as lost.
+    /// How long a run without visible process lock may send no heartbeat before it counts as lost.
     pub run_silence: Duration,
-    /// The Secret with the keys that stored plans are sealed with; none: they are not.
+    /// The Secret with the keys that seal stored plans; `None`: they are not sealed.
     pub plan_encryption: Option<SecretPlace>,
-    /// Longest session of a person in a stack's directory; `None`: sessions are not allowed.
-    pub glass: Option<Interval>,
-    /// Most bytes of files, compressed, that are kept of what a stack applied, for a destroy without its source.
+    /// Longest break-glass session; `None`: sessions are not allowed.
+    pub break_glass_limit: Option<Interval>,
+    /// Maximum compressed size in bytes of the files that are stored with the last applied record.
     pub destroy_files_limit: u64,
     /// Where the CLI runs.
-    pub place: Place,
-    /// The backend of stacks that say nothing of one.
+    pub cli_location: Place,
+    /// The backend of stacks that configure none.
     pub default_backend: DefaultBackend,
-    /// Retries of an artifact download, of which a pass makes two at most.
+    /// Retries of an artifact download, of which a reconciliation makes at most two.
     pub http_retry: u32,
-    /// Host that replaces the one of artifact URLs.
+    /// Host that replaces that of artifact URLs.
     pub artifact_host: Option<String>,
-    /// Set once the definitions in the cluster are found to keep every field; before that nothing is done.
+    /// Set once the definitions in the cluster are found to keep every field; nothing is done before.
     pub ready: Readiness,
 }
 
@@ -89,12 +89,12 @@ pub enum RunError {
     /// The scratch directory cannot be used.
     #[error("cannot use the scratch directory: {0}")]
     Scratch(#[from] std::io::Error),
-    /// No TLS.
+    /// TLS is not available.
     #[error(transparent)]
     Tls(#[from] http::TlsError),
 }
 
-/// Runs the controller until `stop`. Runs in progress are left alone: the next controller finds them.
+/// Runs the controller until `stop`. Active runs continue: the next controller finds them.
 ///
 /// # Errors
 /// [`RunError`], before anything was watched.
@@ -106,91 +106,96 @@ pub async fn run<E: Executor + 'static>(
 ) -> Result<(), RunError> {
     definitions::wait(&client, &options.ready, &stop).await;
     let scope = options.settings.scope.clone();
-    let watch = Watch::<Terraform>::new(client.clone(), options.settings.clone()).relate(version, neighbours);
+    let watch = Watch::<Terraform>::new(client.clone(), options.settings.clone())
+        .requeue_dependents(relevant_version, related_stacks);
     let denied = options.cross_namespace == CrossNamespace::Denied;
-    let elsewhere = Scope {
+    let reference_scope = Scope {
         labels: None,
-        // Where references may leave their namespace, so may what a stack waits for.
+        // Cross-namespace references need watches of all namespaces.
         namespace: scope.namespace.clone().filter(|_| denied),
     };
     let stacks = watch.objects();
-    let (context, turns) = context(&options, client.clone(), executor, &stacks, &stop)?;
-    take_stock(&context, &scope, &client, &stop).await;
-    // Runs do not carry the labels by which stacks are chosen.
-    let changed_runs = runs::changed(
+    let (context, grants) = context(&options, client.clone(), executor, &stacks, &stop)?;
+    restore_active_runs(&context, &scope, &client, &stop).await;
+    // Runs lack the labels that select stacks.
+    let changed_runs = runs::changed_stacks(
         client.clone(),
         scope.namespace.as_ref(),
-        Arc::clone(&context.runs),
+        Arc::clone(&context.run_owners),
     );
-    let foreign = sources::of_others(&client, elsewhere.namespace.as_ref(), &stacks);
-    let (git, listed_sources) = readers_of_sources(&client, &elsewhere, stacks.clone());
+    let other_sources = sources::changes_of_other_kinds(&client, reference_scope.namespace.as_ref(), &stacks);
+    let (git, listed_sources) = source_consumers(&client, &reference_scope, stacks.clone());
     let (secrets, listed_secrets) =
-        readers_of::<Secret>(&client, &elsewhere, KeySource::Secret, stacks.clone());
+        reference_consumers::<Secret>(&client, &reference_scope, KeySource::Secret, stacks.clone());
     let (configs, listed_configs) =
-        readers_of::<ConfigMap>(&client, &elsewhere, KeySource::ConfigMap, stacks);
+        reference_consumers::<ConfigMap>(&client, &reference_scope, KeySource::ConfigMap, stacks);
     let listed = async move {
         future::join3(listed_sources, listed_secrets, listed_configs).await;
     };
-    let gone = gone(ended, Arc::clone(&context));
+    let ended = stacks_of_ended_runners(ended, Arc::clone(&context));
     watch
         .trigger(changed_runs)
         .trigger(git)
-        .trigger(foreign)
+        .trigger(other_sources)
         .trigger(secrets)
         .trigger(configs)
-        .trigger(gone)
-        .trigger(with_passing_by(turns, Arc::clone(&context)))
-        .after(listed)
-        .run(Stacks::new(context), stop)
+        .trigger(ended)
+        .trigger(with_grant_expiry(grants, Arc::clone(&context)))
+        .begin_after(listed)
+        .run(TerraformReconciler::new(context), stop)
         .await;
     Ok(())
 }
 
-/// The stacks whose turn to run has come.
-fn with_passing_by(turns: Turns<ObjectKey>, context: Arc<Context>) -> impl Stream<Item = ObjectKey> + Send {
-    let passing_by = stream::unfold(context, |context| async move {
-        tokio::time::sleep(PASS_BY).await;
-        // Before the first list nobody is there.
+/// Returns the stacks with a grant, and expires old grants.
+fn with_grant_expiry(
+    grants: Grants<ObjectKey>,
+    context: Arc<Context>,
+) -> impl Stream<Item = ObjectKey> + Send {
+    let expiry = stream::unfold(context, |context| async move {
+        tokio::time::sleep(GRANT_CHECK_INTERVAL).await;
+        // The cache is empty before the first list.
         context.stacks.ready().await;
-        context.places.take_back(|stack| context.stacks.has(stack));
-        context.places.pass_by();
+        context.run_slots.reclaim(|stack| context.stacks.contains(stack));
+        context.run_slots.expire_grants();
         Some((stream::empty(), context))
     });
-    stream::select(turns, passing_by.flatten())
+    stream::select(grants, expiry.flatten())
 }
 
-/// The stacks that a change of a source concerns; and the end of the first list of sources, or of the patience for it.
-fn readers_of_sources(
+/// Returns the stacks that a change of a source concerns; and the end of the first list of sources, or of its timeout.
+fn source_consumers(
     client: &Client,
     scope: &Scope,
-    stacks: Objects<Terraform>,
+    stacks: ObjectCache<Terraform>,
 ) -> (
     impl Stream<Item = ObjectKey> + Send + 'static,
     impl Future<Output = ()> + Send + 'static,
 ) {
-    let sources = Related::<GitRepository>::new(client.clone(), scope.clone());
-    let (seen, known) = (sources.objects(), Known::default());
-    let readers = sources.keys(move |source| behind(&stacks, &known, &source));
+    let sources = SecondaryWatch::<GitRepository>::new(client.clone(), scope.clone());
+    let (seen, known) = (sources.objects(), ArtifactDigests::default());
+    let readers = sources.keys(move |source| outdated_consumers(&stacks, &known, &source));
     let listed = async move {
-        // Late is late: passes begin, and what the list holds calls for them.
-        drop(tokio::time::timeout(PATIENCE, seen.ready()).await);
+        // After the timeout reconciliations start, and the list triggers them again.
+        drop(tokio::time::timeout(SOURCE_LIST_TIMEOUT, seen.ready()).await);
     };
     (readers, listed)
 }
 
-/// The stacks that read a Secret or ConfigMap that changes, appears or goes; and the end of the first list, which is no
-/// change. The content is never asked for here: a pass reads it, and its digest tells whether anything is run.
-fn readers_of<K: Kind>(
+/// Returns the stacks that read a Secret or ConfigMap that changes, appears or is deleted; and the end of the first
+/// list, which counts as no change. The content is not read here: a reconciliation reads it, and the inputs digest
+/// shows whether a run is needed.
+fn reference_consumers<K: Kind>(
     client: &Client,
     scope: &Scope,
     kind: KeySource,
-    stacks: Objects<Terraform>,
+    stacks: ObjectCache<Terraform>,
 ) -> (
     impl Stream<Item = ObjectKey> + Send + 'static,
     impl Future<Output = ()> + Send + 'static,
 ) {
-    let (changed, listed) = Changes::<K>::new(client.clone(), scope.clone())
-        .and_deletions()
+    let (changed, listed) = MetadataWatch::<K>::new(client.clone(), scope.clone())
+        .with_deletions()
         .keys();
     let readers = changed.flat_map(move |object| {
         stream::iter(stacks.keys(|stack| !stack.spec.suspend && reads(stack, kind, &object)))
@@ -202,16 +207,16 @@ fn context(
     options: &Options,
     client: Client,
     executor: Arc<dyn Executor>,
-    stacks: &Objects<Terraform>,
+    stacks: &ObjectCache<Terraform>,
     stop: &Token,
-) -> Result<(Arc<Context>, Turns<ObjectKey>), RunError> {
-    let (places, turns) = Places::new(Limits {
+) -> Result<(Arc<Context>, Grants<ObjectKey>), RunError> {
+    let (run_slots, grants) = RunSlots::new(Limits {
         runs: options.runs,
         per_namespace: options.runs_per_namespace,
     });
     let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
     fetcher.host.clone_from(&options.artifact_host);
-    // A pass must not wait long: the stack is looked at again.
+    // A reconciliation must not wait long: it is retried.
     fetcher.retries = options.http_retry.min(2);
     fetcher.min_wait = Duration::from_millis(500);
     let context = Context {
@@ -219,106 +224,106 @@ fn context(
         clock: Arc::new(SystemClock),
         executor,
         recorder: options.settings.recorder.clone(),
-        spent: Spent::default(),
-        pulses: Pulses::new(options.run_silence),
-        following: Following::default(),
-        runs: Arc::default(),
-        tools: options.tools.clone(),
+        deleted_bundles: DeletedBundles::default(),
+        heartbeats: HeartbeatTracker::new(options.run_silence),
+        active_runs: ActiveRuns::default(),
+        run_owners: Arc::default(),
+        tools_dir: options.tools.clone(),
         artifacts: Artifacts::new(fetcher, options.scratch.clone(), stop.clone())?,
-        places,
-        since: SystemClock.now(),
+        run_slots,
+        started_at: SystemClock.now(),
         cross_namespace: options.cross_namespace,
-        glass: options.glass.clone(),
+        break_glass_limit: options.break_glass_limit.clone(),
         ignore_account: options.ignore_account,
         run_deadline: options.run_deadline.clone(),
         destroy_files_limit: options.destroy_files_limit,
         plan_encryption: options.plan_encryption.clone(),
-        place: options.place,
+        cli_location: options.cli_location,
         stacks: stacks.clone(),
-        watched: options.settings.scope.namespace.clone(),
+        watched_namespace: options.settings.scope.namespace.clone(),
         default_backend: options.default_backend,
     };
-    Ok((Arc::new(context), turns))
+    Ok((Arc::new(context), grants))
 }
 
-/// Counts the runs in progress before the first pass may start another one; as long as the API is away, nothing starts. What the
-/// executor still keeps of runs that are gone goes.
-async fn take_stock(context: &Arc<Context>, scope: &Scope, client: &Client, stop: &Token) {
+/// Takes a slot for each active run before the first reconciliation may start another; nothing starts while the API
+/// is away. Also removes what the executor stores for deleted runs.
+async fn restore_active_runs(context: &Arc<Context>, scope: &Scope, client: &Client, stop: &Token) {
     let api: Api<DeserializeGuard<TerraformRun>> = match &scope.namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let seen = |run: &RunRef| scope.namespace.as_ref().is_none_or(|only| *only == run.namespace);
+    let is_watched = |run: &RunRef| scope.namespace.as_ref().is_none_or(|only| *only == run.namespace);
     loop {
-        // Looked at before the list: a run has its object before anything is kept of it.
-        let kept = context.executor.kept().await.unwrap_or_else(|error| {
+        // Before the list: a run has its object before anything is stored for it.
+        let stored = context.executor.kept().await.unwrap_or_else(|error| {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "what is kept of old runs is not known"
+                "cannot list the files of old runs"
             );
             Vec::new()
         });
-        let mut gone: HashSet<RunRef> = kept.into_iter().filter(seen).collect();
-        let mut working = Vec::new();
-        let listed = pages::each(&api, |run: DeserializeGuard<TerraformRun>| {
-            gone.remove(&reference(&run));
-            working.extend(run.0.ok().filter(is_in_progress).map(|run| stack_of(&run)));
+        let mut gone: HashSet<RunRef> = stored.into_iter().filter(is_watched).collect();
+        let mut active = Vec::new();
+        let listed = paging::for_each(&api, |run: DeserializeGuard<TerraformRun>| {
+            gone.remove(&run_ref(&run));
+            active.extend(run.0.ok().filter(is_in_progress).map(|run| stack_of(&run)));
         });
         match listed.await {
             Ok(()) => {
-                forget(context, gone).await;
+                forget_runs(context, gone).await;
                 forget_stacks(context, scope, client).await;
-                for stack in &working {
-                    context.places.hold(stack);
+                for stack in &active {
+                    context.run_slots.occupy(stack);
                 }
                 return;
             }
-            Err(error) => tracing::warn!(%error, "the runs in progress are not known yet"),
+            Err(error) => tracing::warn!(%error, "cannot list the active runs yet"),
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(AGAIN) => {}
+            () = tokio::time::sleep(RETRY_INTERVAL) => {}
         }
     }
 }
 
-fn reference(run: &DeserializeGuard<TerraformRun>) -> RunRef {
+fn run_ref(run: &DeserializeGuard<TerraformRun>) -> RunRef {
     RunRef {
         namespace: run.namespace().unwrap_or_default(),
         name: run.name_any(),
     }
 }
 
-/// Removes what is kept of runs that this controller would see, and that are not there.
-async fn forget(context: &Context, gone: HashSet<RunRef>) {
+/// Removes what is stored for watched runs that do not exist.
+async fn forget_runs(context: &Context, gone: HashSet<RunRef>) {
     for run in gone {
-        tracing::info!(run = run.name, "what was kept of a run that is gone is removed");
+        tracing::info!(run = run.name, "removing the files of a deleted run");
         if let Err(error) = context.executor.forget(run).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "files of an old run stay for now"
+                "cannot remove the files of an old run"
             );
         }
     }
 }
 
-/// Removes what is kept of stacks that are nowhere: with other labels they may be another controller's. Should the API not tell,
-/// the next start will.
+/// Removes what is stored for stacks that do not exist under any labels: another controller may select them. If the
+/// API does not answer, the next start does it.
 async fn forget_stacks(context: &Arc<Context>, scope: &Scope, client: &Client) {
-    let kept = context.executor.kept_stacks().await.unwrap_or_else(|error| {
+    let stored = context.executor.kept_stacks().await.unwrap_or_else(|error| {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
-            "what is kept of old stacks is not known"
+            "cannot list the files of old stacks"
         );
         Vec::new()
     });
-    let seen = |stack: &ObjectKey| {
+    let is_watched = |stack: &ObjectKey| {
         scope
             .namespace
             .as_ref()
             .is_none_or(|only| *only == stack.namespace)
     };
-    let mut gone: HashSet<ObjectKey> = kept.into_iter().filter(seen).collect();
+    let mut gone: HashSet<ObjectKey> = stored.into_iter().filter(is_watched).collect();
     if gone.is_empty() {
         return;
     }
@@ -326,15 +331,15 @@ async fn forget_stacks(context: &Arc<Context>, scope: &Scope, client: &Client) {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let listed = pages::each(&api, |stack: DeserializeGuard<Terraform>| {
+    let listed = paging::for_each(&api, |stack: DeserializeGuard<Terraform>| {
         gone.remove(&ObjectKey::of(&stack));
     });
     if let Err(error) = listed.await {
-        tracing::warn!(%error, "which stacks are gone is not known");
+        tracing::warn!(%error, "cannot list the stacks to find deleted ones");
         return;
     }
     for stack in gone {
-        tracing::info!(%stack, "what was kept of a stack that is gone is removed");
+        tracing::info!(%stack, "removing the files of a deleted stack");
         forget_stack(context, stack);
     }
 }
@@ -346,39 +351,46 @@ fn is_in_progress(run: &TerraformRun) -> bool {
         && run.spec.action != Action::BreakTheGlass
 }
 
-/// The stacks that are behind this source, each behind those that it builds on.
-fn behind(stacks: &Objects<Terraform>, known: &Known, source: &GitRepository) -> Vec<ObjectKey> {
+/// Returns the stacks that are outdated by this source, each after its dependencies.
+fn outdated_consumers(
+    stacks: &ObjectCache<Terraform>,
+    known: &ArtifactDigests,
+    source: &GitRepository,
+) -> Vec<ObjectKey> {
     let artifact = source.status.as_ref().and_then(|status| status.artifact.as_ref());
     let Some(artifact) = artifact else {
         return Vec::new();
     };
-    let keys = known.behind(
+    let keys = known.outdated_consumers(
         stacks,
         SourceKind::GitRepository,
         &ObjectKey::of(source),
         artifact,
     );
-    in_order(keys, stacks)
+    dependency_order(keys, stacks)
 }
 
-/// The stacks of runners that ended. Most tell the end of their run themselves, and nothing is left to do: they are given time to be
-/// heard.
-fn gone(ended: UnboundedReceiver<RunRef>, context: Arc<Context>) -> impl Stream<Item = ObjectKey> + Send {
+/// Returns the stacks of runners that ended. Most report the end of their run themselves and leave nothing to do:
+/// their report gets some time to arrive.
+fn stacks_of_ended_runners(
+    ended: UnboundedReceiver<RunRef>,
+    context: Arc<Context>,
+) -> impl Stream<Item = ObjectKey> + Send {
     let ended = stream::unfold(
         ended,
         |mut ended| async move { Some((ended.recv().await?, ended)) },
     );
-    let unheard = move |run: RunRef| {
+    let unreported = move |run: RunRef| {
         let context = Arc::clone(&context);
         async move {
-            tokio::time::sleep(HEARD).await;
-            let stack = context.runs.of(&key_of(&run))?;
-            (!context.spent.is(&stack, &run.name)).then_some(stack)
+            tokio::time::sleep(REPORT_DELAY).await;
+            let stack = context.run_owners.stack_of(&key_of(&run))?;
+            (!context.deleted_bundles.contains(&stack, &run.name)).then_some(stack)
         }
     };
     ended
-        .map(unheard)
-        .buffer_unordered(UNHEARD)
+        .map(unreported)
+        .buffer_unordered(MAX_PENDING_ENDS)
         .filter_map(std::future::ready)
 }
 

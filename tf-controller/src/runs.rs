@@ -1,5 +1,5 @@
-//! The runs, as a watch tells of them: which stack each belongs to. Nothing else is kept, since their status holds plans and lists
-//! of resources, and there are some twenty of each stack.
+//! The watch of runs: an index of which stack each belongs to. Nothing else is stored, since their status holds plans
+//! and lists of resources, and a stack has some twenty of them.
 
 use futures::{Stream, StreamExt as _};
 use kube::{
@@ -9,14 +9,15 @@ use kube::{
 };
 use sluice_api::{run::TerraformRun, terraform::GROUP};
 use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::sync::lock;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 type Run = PartialObjectMeta<TerraformRun>;
 
-impl Seen {
+impl IndexedRun {
     fn of(run: &Run) -> Option<Self> {
         Some(Self {
             stack: stack_of(run)?,
@@ -25,56 +26,56 @@ impl Seen {
     }
 }
 
-/// The stacks of runs, by the runs' keys, and which version of each run was heard of.
+/// The stacks of runs by the runs' keys, and the observed version of each run.
 #[derive(Default)]
-pub(crate) struct Owners(Mutex<Known>);
+pub(crate) struct RunOwners(Mutex<OwnerIndex>);
 
 #[derive(Default)]
-struct Known {
-    runs: HashMap<ObjectKey, Seen>,
-    /// What a list has told so far that is under way.
-    listed: HashMap<ObjectKey, Seen>,
+struct OwnerIndex {
+    runs: HashMap<ObjectKey, IndexedRun>,
+    /// The entries of a list in progress.
+    listed: HashMap<ObjectKey, IndexedRun>,
 }
 
-/// A run.
-struct Seen {
+/// A run in the index.
+struct IndexedRun {
     stack: ObjectKey,
     version: Option<String>,
 }
 
-impl Owners {
-    /// The stack of a run.
-    pub(crate) fn of(&self, run: &ObjectKey) -> Option<ObjectKey> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.runs.get(run).map(|seen| seen.stack.clone())
+impl RunOwners {
+    /// Returns the stack of a run.
+    pub(crate) fn stack_of(&self, run: &ObjectKey) -> Option<ObjectKey> {
+        let index = lock(&self.0);
+        index.runs.get(run).map(|entry| entry.stack.clone())
     }
 
-    /// The newest version of a run that the watch has told of.
+    /// Returns the newest version of a run that the watch has observed.
     pub(crate) fn version(&self, run: &ObjectKey) -> Option<String> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.runs.get(run)?.version.clone()
+        let index = lock(&self.0);
+        index.runs.get(run)?.version.clone()
     }
 
-    /// The stack of the run that appeared, changed or went.
-    fn see(&self, event: Event<Run>) -> Option<ObjectKey> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Applies an event; returns the stack of the run.
+    fn apply(&self, event: Event<Run>) -> Option<ObjectKey> {
+        let mut index = lock(&self.0);
         match event {
-            Event::Init => known.listed.clear(),
-            Event::InitDone => known.runs = std::mem::take(&mut known.listed),
+            Event::Init => index.listed.clear(),
+            Event::InitDone => index.runs = std::mem::take(&mut index.listed),
             Event::InitApply(run) => {
-                let seen = Seen::of(&run)?;
-                let stack = seen.stack.clone();
-                known.listed.insert(ObjectKey::of(&run), seen);
+                let entry = IndexedRun::of(&run)?;
+                let stack = entry.stack.clone();
+                index.listed.insert(ObjectKey::of(&run), entry);
                 return Some(stack);
             }
             Event::Apply(run) => {
-                let seen = Seen::of(&run)?;
-                let stack = seen.stack.clone();
-                known.runs.insert(ObjectKey::of(&run), seen);
+                let entry = IndexedRun::of(&run)?;
+                let stack = entry.stack.clone();
+                index.runs.insert(ObjectKey::of(&run), entry);
                 return Some(stack);
             }
             Event::Delete(run) => {
-                known.runs.remove(&ObjectKey::of(&run));
+                index.runs.remove(&ObjectKey::of(&run));
                 return stack_of(&run);
             }
         }
@@ -82,7 +83,7 @@ impl Owners {
     }
 }
 
-/// The stack that owns a run.
+/// Returns the stack that owns a run.
 fn stack_of(run: &Run) -> Option<ObjectKey> {
     let is_stack = |api_version: &str, kind: &str| kind == "Terraform" && api_version.starts_with(GROUP);
     let owners = run.owner_references().iter();
@@ -93,11 +94,11 @@ fn stack_of(run: &Run) -> Option<ObjectKey> {
     })
 }
 
-/// The stacks of runs that appear, change or go; what is heard of the runs is noted in `owners`.
-pub(crate) fn changed(
+/// Returns the stacks of runs that appear, change or are deleted; updates the index in `owners`.
+pub(crate) fn changed_stacks(
     client: Client,
     namespace: Option<&String>,
-    owners: Arc<Owners>,
+    owners: Arc<RunOwners>,
 ) -> impl Stream<Item = ObjectKey> + Send + 'static {
     let api: Api<Run> = match namespace {
         Some(namespace) => Api::namespaced(client, namespace),
@@ -105,11 +106,13 @@ pub(crate) fn changed(
     };
     watcher(api, watcher::Config::default())
         .default_backoff()
-        .filter_map(move |event| std::future::ready(event.map_or_else(away, |event| owners.see(event))))
+        .filter_map(move |event| {
+            std::future::ready(event.map_or_else(log_watch_error, |event| owners.apply(event)))
+        })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as the stream gives it")]
-fn away(error: watcher::Error) -> Option<ObjectKey> {
+fn log_watch_error(error: watcher::Error) -> Option<ObjectKey> {
     tracing::warn!(
         error = &error as &dyn std::error::Error,
         kind = "TerraformRun",
@@ -138,25 +141,25 @@ mod tests {
     }
 
     #[test]
-    fn each_run_calls_its_stack_and_is_known_until_it_is_gone() {
-        let owners = Owners::default();
-        assert_eq!(owners.see(Event::Init), None);
-        assert_eq!(owners.see(Event::InitApply(run("a-1", "a"))), Some(key("a")));
-        assert_eq!(owners.of(&key("a-1")), None, "the list is not complete");
-        assert_eq!(owners.see(Event::InitDone), None);
-        assert_eq!(owners.see(Event::Apply(run("b-1", "b"))), Some(key("b")));
+    fn each_run_triggers_its_stack_and_is_indexed_until_it_is_deleted() {
+        let owners = RunOwners::default();
+        assert_eq!(owners.apply(Event::Init), None);
+        assert_eq!(owners.apply(Event::InitApply(run("a-1", "a"))), Some(key("a")));
+        assert_eq!(owners.stack_of(&key("a-1")), None, "the list is not complete");
+        assert_eq!(owners.apply(Event::InitDone), None);
+        assert_eq!(owners.apply(Event::Apply(run("b-1", "b"))), Some(key("b")));
         assert_eq!(
-            (owners.of(&key("a-1")), owners.of(&key("b-1"))),
+            (owners.stack_of(&key("a-1")), owners.stack_of(&key("b-1"))),
             (Some(key("a")), Some(key("b")))
         );
-        assert_eq!(owners.see(Event::Delete(run("a-1", "a"))), Some(key("a")));
-        assert_eq!(owners.of(&key("a-1")), None);
-        // A list after a gap tells what went meanwhile.
+        assert_eq!(owners.apply(Event::Delete(run("a-1", "a"))), Some(key("a")));
+        assert_eq!(owners.stack_of(&key("a-1")), None);
+        // A list after a gap shows what was deleted meanwhile.
         for event in [Event::Init, Event::InitApply(run("c-1", "c")), Event::InitDone] {
-            owners.see(event);
+            owners.apply(event);
         }
         assert_eq!(
-            (owners.of(&key("b-1")), owners.of(&key("c-1"))),
+            (owners.stack_of(&key("b-1")), owners.stack_of(&key("c-1"))),
             (None, Some(key("c")))
         );
     }

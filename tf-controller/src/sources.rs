@@ -1,6 +1,5 @@
-//! Sources of other controllers: buckets and OCI repositories. Only the artifact in their status is read, so they are plain
-//! objects here, of whichever version is served; where their definition is not installed, nobody minds until a stack
-//! names one.
+//! Buckets and OCI repositories. Only the artifact in their status is read, so they are dynamic objects of whichever
+//! version is served. If their definition is not installed, nothing fails until a stack names one.
 
 use futures::{Stream, StreamExt as _, stream};
 use kube::{
@@ -13,24 +12,25 @@ use sluice_api::{
     source::{Artifact, GROUP},
     terraform::{SourceKind, Terraform},
 };
-use sluice_runtime::{schedule::ObjectKey, watch::Objects};
+use sluice_runtime::sync::lock;
+use sluice_runtime::{schedule::ObjectKey, watch::ObjectCache};
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 /// Versions of the group, the newest first.
 const VERSIONS: [&str; 2] = ["v1", "v1beta2"];
-/// Time between looks for a stack that names such a source, and for the definition that is then needed.
-const LOOK: Duration = Duration::from_secs(5);
+/// Time between checks for a stack that names such a source, and for its definition.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What was found under a name.
-pub(crate) enum Found {
+/// The result of reading a source.
+pub(crate) enum SourceLookup {
     /// The artifact of its status, if it has one.
-    Source(Option<Artifact>),
+    Found(Option<Artifact>),
     /// No such object.
-    Nothing,
+    NotFound,
     /// The API serves no such kind.
     NotServed,
 }
@@ -38,15 +38,15 @@ pub(crate) enum Found {
 /// Why a source cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
-    /// The API said no.
+    /// The API rejected the request.
     #[error(transparent)]
     Api(#[from] kube::Error),
     /// The artifact has another form.
-    #[error("its status.artifact is not understood: {0}")]
+    #[error("cannot parse its status.artifact: {0}")]
     Artifact(serde_json::Error),
 }
 
-/// The plural of a kind, as addresses have it.
+/// Returns the plural of a kind for URLs.
 const fn plural(kind: SourceKind) -> &'static str {
     match kind {
         SourceKind::GitRepository => "gitrepositories",
@@ -65,26 +65,26 @@ pub(crate) async fn find(
     client: &Client,
     kind: SourceKind,
     target: &ObjectName,
-) -> Result<Found, SourceError> {
+) -> Result<SourceLookup, SourceError> {
     for version in VERSIONS {
         let resource = resource(kind, version);
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &target.namespace, &resource);
         match api.get(&target.name).await {
-            Ok(object) => return artifact(&object).map(Found::Source),
+            Ok(object) => return artifact(&object).map(SourceLookup::Found),
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                // Only the answer about an object names it; the other is about the address.
+                // Only a 404 for an object names it; the other is for the path.
                 if status
                     .details
                     .as_ref()
                     .is_some_and(|details| details.name == target.name)
                 {
-                    return Ok(Found::Nothing);
+                    return Ok(SourceLookup::NotFound);
                 }
             }
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(Found::NotServed)
+    Ok(SourceLookup::NotServed)
 }
 
 fn artifact(object: &DynamicObject) -> Result<Option<Artifact>, SourceError> {
@@ -96,61 +96,60 @@ fn artifact(object: &DynamicObject) -> Result<Option<Artifact>, SourceError> {
     parsed.transpose().map_err(SourceError::Artifact)
 }
 
-/// The stacks that a change of a source of another controller concerns.
-pub(crate) fn of_others(
+/// Returns the stacks that a change of a `Bucket` or `OCIRepository` concerns.
+pub(crate) fn changes_of_other_kinds(
     client: &Client,
     namespace: Option<&String>,
-    stacks: &Objects<Terraform>,
+    stacks: &ObjectCache<Terraform>,
 ) -> impl Stream<Item = ObjectKey> + Send + 'static {
-    let of = |kind| changed(client.clone(), namespace.cloned(), kind, stacks.clone());
+    let of = |kind| changes_of_kind(client.clone(), namespace.cloned(), kind, stacks.clone());
     stream::select_all([
         of(SourceKind::Bucket).boxed(),
         of(SourceKind::OCIRepository).boxed(),
     ])
 }
 
-/// The stacks that a change of a source of this kind concerns. The watch begins once a stack names one and the kind is
-/// served; its first list calls whoever is behind.
-fn changed(
+/// Returns the stacks that a change of a source of this kind concerns. The watch starts once a stack names one and
+/// the kind is served; its first list triggers outdated stacks.
+fn changes_of_kind(
     client: Client,
     namespace: Option<String>,
     kind: SourceKind,
-    stacks: Objects<Terraform>,
+    stacks: ObjectCache<Terraform>,
 ) -> impl Stream<Item = ObjectKey> + Send + 'static {
-    let (readers, known) = (stacks.clone(), Arc::new(Known::default()));
-    stream::once(async move { served(&client, namespace.as_deref(), kind, &stacks).await }).flat_map(
-        move |api| {
-            let (readers, known) = (readers.clone(), Arc::clone(&known));
+    let (consumers, digests) = (stacks.clone(), Arc::new(ArtifactDigests::default()));
+    stream::once(async move { wait_until_served(&client, namespace.as_deref(), kind, &stacks).await })
+        .flat_map(move |api| {
+            let (consumers, digests) = (consumers.clone(), Arc::clone(&digests));
             watcher(api, watcher::Config::default())
                 .default_backoff()
                 .touched_objects()
                 .flat_map(move |seen| {
-                    let called = |source| behind(&readers, &known, kind, &source);
-                    stream::iter(seen.map_or_else(away, called))
+                    let called = |source| outdated_consumers(&consumers, &digests, kind, &source);
+                    stream::iter(seen.map_or_else(log_watch_error, called))
                 })
-        },
-    )
+        })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as the stream gives it")]
-fn away(error: watcher::Error) -> Vec<ObjectKey> {
+fn log_watch_error(error: watcher::Error) -> Vec<ObjectKey> {
     tracing::debug!(
         error = &error as &dyn std::error::Error,
-        "a watch of sources failed and goes on"
+        "a watch of sources failed and restarts"
     );
     Vec::new()
 }
 
-/// Waits until the kind is wanted and there.
-async fn served(
+/// Waits until the kind is referenced and served.
+async fn wait_until_served(
     client: &Client,
     namespace: Option<&str>,
     kind: SourceKind,
-    stacks: &Objects<Terraform>,
+    stacks: &ObjectCache<Terraform>,
 ) -> Api<DynamicObject> {
     loop {
-        let wanted = !stacks.keys(|stack| stack.spec.source_ref.kind == kind).is_empty();
-        for version in VERSIONS.iter().filter(|_| wanted) {
+        let is_referenced = !stacks.keys(|stack| stack.spec.source_ref.kind == kind).is_empty();
+        for version in VERSIONS.iter().filter(|_| is_referenced) {
             let resource = resource(kind, version);
             let api: Api<DynamicObject> = match namespace {
                 Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
@@ -163,55 +162,55 @@ async fn served(
                 }
             }
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
-/// The digest of each source's artifact of one kind, as last seen.
+/// The last observed artifact digest of each source of one kind.
 #[derive(Default)]
-pub(crate) struct Known(Mutex<HashMap<ObjectKey, String>>);
+pub(crate) struct ArtifactDigests(Mutex<HashMap<ObjectKey, String>>);
 
-impl Known {
-    /// Notes the digest; gives whether it is another than the one before, or the first.
-    fn learn(&self, source: &ObjectKey, digest: &str) -> bool {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+impl ArtifactDigests {
+    /// Stores the digest; returns whether it is new or has changed.
+    fn update(&self, source: &ObjectKey, digest: &str) -> bool {
+        let mut all = lock(&self.0);
         let before = all.insert(source.clone(), digest.to_owned());
         before.is_none_or(|before| before != digest)
     }
 
-    /// The stacks that read this source and have not tried its artifact: another revision, or other bytes of the same one. What is
-    /// seen for the first time may have been published since a stack read it, so that calls them all.
-    pub(crate) fn behind(
+    /// Returns the stacks that read this source and have not tried its artifact: another revision, or other bytes of the same one.
+    /// The first observed digest triggers all of them, since it may have been published after a stack read it.
+    pub(crate) fn outdated_consumers(
         &self,
-        stacks: &Objects<Terraform>,
+        stacks: &ObjectCache<Terraform>,
         kind: SourceKind,
         source: &ObjectKey,
         artifact: &Artifact,
     ) -> Vec<ObjectKey> {
-        let other = self.learn(source, &artifact.digest);
+        let has_changed = self.update(source, &artifact.digest);
         stacks.keys(|stack| {
-            let wanted = &stack.spec.source_ref;
+            let source_ref = &stack.spec.source_ref;
             let own = stack.namespace().unwrap_or_default();
-            let from = if wanted.namespace.is_empty() {
+            let from = if source_ref.namespace.is_empty() {
                 &own
             } else {
-                &wanted.namespace
+                &source_ref.namespace
             };
             let tried = stack
                 .status
                 .as_ref()
                 .is_some_and(|status| status.last_attempted_revision == artifact.revision);
-            wanted.kind == kind
-                && wanted.name == source.name
+            source_ref.kind == kind
+                && source_ref.name == source.name
                 && *from == source.namespace
-                && (other || !tried)
+                && (has_changed || !tried)
         })
     }
 }
 
-fn behind(
-    stacks: &Objects<Terraform>,
-    known: &Known,
+fn outdated_consumers(
+    stacks: &ObjectCache<Terraform>,
+    digests: &ArtifactDigests,
     kind: SourceKind,
     source: &DynamicObject,
 ) -> Vec<ObjectKey> {
@@ -222,7 +221,7 @@ fn behind(
         namespace: source.namespace().unwrap_or_default(),
         name: source.name_any(),
     };
-    known.behind(stacks, kind, &key, &artifact)
+    digests.outdated_consumers(stacks, kind, &key, &artifact)
 }
 
 #[cfg(test)]
@@ -230,16 +229,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_seen_first_or_are_other_ones_call_the_readers() {
+    fn new_or_changed_bytes_trigger_the_consumers() {
         let (known, source) = (
-            Known::default(),
+            ArtifactDigests::default(),
             ObjectKey {
                 namespace: "team".to_owned(),
                 name: "code".to_owned(),
             },
         );
         let digests = ["sha256:1", "sha256:1", "sha256:2", "sha256:2", "sha256:1"];
-        let called = digests.map(|digest| known.learn(&source, digest));
+        let called = digests.map(|digest| known.update(&source, digest));
         assert_eq!(called, [true, false, true, false, true]);
     }
 }

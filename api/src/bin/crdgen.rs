@@ -1,4 +1,4 @@
-//! Writes the CustomResourceDefinitions, one file each, from the types; with `--check` it only compares.
+//! Generates one file per CustomResourceDefinition from the types; `--check` only compares.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ struct Args {
     check: bool,
 }
 
-/// Why the files could not be written or compared.
+/// The files could not be written or compared.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("{path}: {source}", path = .path.display())]
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes, or compares, every file: what differs, a line each.
+/// Writes or compares all files; returns one line per difference.
 fn run(args: &Args) -> Result<Vec<String>, Error> {
     let mut differences = Vec::new();
     for crd in sluice_api::crds() {
@@ -66,7 +66,7 @@ fn run(args: &Args) -> Result<Vec<String>, Error> {
     Ok(differences)
 }
 
-/// The text of a definition's file.
+/// Returns the content of a definition's file.
 fn yaml(crd: &CustomResourceDefinition) -> Result<String, Error> {
     let name = || crd.metadata.name.clone().unwrap_or_default();
     let body = serde_yaml_ng::to_string(crd).map_err(|source| Error::Yaml { name: name(), source })?;
@@ -76,7 +76,7 @@ fn yaml(crd: &CustomResourceDefinition) -> Result<String, Error> {
     ))
 }
 
-/// A line of YAML, its key and its value quoted where YAML 1.1, which kubectl reads, would take the bare word for a boolean.
+/// Quotes key and value of a YAML line where YAML 1.1, which kubectl reads, would parse a boolean.
 fn quoted(line: &str) -> String {
     let boolean = |word: &str| {
         ["y", "n", "yes", "no", "on", "off"]
@@ -101,7 +101,7 @@ fn quoted(line: &str) -> String {
     }
 }
 
-/// How a file differs from what it should be: the first line that does.
+/// Describes the first difference of a file from its expected content.
 fn difference(path: &Path, wanted: &str) -> Option<String> {
     let shown = path.display();
     let found = match fs::read_to_string(path) {

@@ -1,10 +1,11 @@
-//! Conditions: a closed vocabulary per controller, and the pure function that turns this pass's verdicts into the list
-//! that status shows. The time is given, so equal input gives equal output and an unchanged status is not written.
+//! Conditions: one closed set of types per controller, and the pure merge of a reconciliation's updates into
+//! `status.conditions`. The caller passes the time, so equal input gives equal output and an unchanged status is not
+//! written.
 
 mod source;
 mod terraform;
 
-pub use source::{SourceCondition, summarise};
+pub use source::{SourceCondition, ready_condition};
 pub use terraform::TerraformCondition;
 
 use std::borrow::Cow;
@@ -13,28 +14,28 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// Which status of a condition is the good one.
+/// Which status of a condition is the healthy one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Polarity {
-    /// `True` is good; shown with any status.
+    /// `True` is healthy; shown with any status.
     Normal,
-    /// `True` is bad; shown only while `True`.
+    /// `True` is unhealthy; shown only while `True`.
     Abnormal,
 }
 
 /// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Truth {
-    /// It holds.
+pub enum ConditionStatus {
+    /// The condition is true.
     True,
-    /// It does not.
+    /// The condition is false.
     False,
-    /// It is not known yet.
+    /// Not known yet.
     Unknown,
 }
 
-impl Truth {
-    /// The spelling in the API.
+impl ConditionStatus {
+    /// Returns the value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -44,7 +45,7 @@ impl Truth {
         }
     }
 
-    /// Reads the spelling in the API; anything unknown is `Unknown`.
+    /// Parses the value in the API; any other text is `Unknown`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         match text {
@@ -55,19 +56,19 @@ impl Truth {
     }
 }
 
-/// How long a condition's message may be.
+/// Maximum length of a condition's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Limit {
-    /// At most this many bytes, the closing `...` included.
+pub enum MessageLimit {
+    /// Bytes, including the closing `...`.
     Bytes(usize),
-    /// At most this many characters, and then `...`.
+    /// Characters, followed by `...`.
     Characters(usize),
 }
 
-impl Limit {
-    /// The message, cut where it is too long; never inside a character.
+impl MessageLimit {
+    /// Truncates a message that is too long, on a character boundary.
     #[must_use]
-    pub fn cut(self, message: &str) -> Cow<'_, str> {
+    pub fn truncate(self, message: &str) -> Cow<'_, str> {
         let end = match self {
             Self::Bytes(most) if message.len() > most => (0..=most.saturating_sub(3))
                 .rev()
@@ -82,67 +83,74 @@ impl Limit {
 }
 
 /// The condition types that a controller owns.
-pub trait Vocabulary: Copy + PartialEq + 'static {
-    /// Every type of the vocabulary.
+pub trait ConditionType: Copy + PartialEq + 'static {
+    /// All types that the controller owns.
     const OWNED: &'static [Self];
-    /// How long messages may be.
-    const LIMIT: Limit;
-    /// The type's name in the API.
+    /// Maximum length of a message.
+    const MESSAGE_LIMIT: MessageLimit;
+    /// Returns the type's name in the API.
     fn as_str(self) -> &'static str;
-    /// Which status is the good one.
+    /// Returns which status is the healthy one.
     fn polarity(self) -> Polarity;
 }
 
-/// What a pass says about one condition type.
+/// The new value of one condition, as a reconciliation reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict<K> {
+pub struct ConditionUpdate<K> {
     /// The condition type.
     pub kind: K,
     /// Its status.
-    pub truth: Truth,
-    /// Its reason: a word in CamelCase.
+    pub status: ConditionStatus,
+    /// Its reason in CamelCase.
     pub reason: String,
-    /// Its message, of any length.
+    /// Its message; truncated when it is merged.
     pub message: String,
-    /// The generation it was made for, when it is carried over from an earlier pass; `None`: this pass's.
-    pub carried: Option<Option<i64>>,
+    /// The `observedGeneration` of a condition that is retained from an earlier reconciliation; `None`: the current one.
+    pub retained_generation: Option<Option<i64>>,
 }
 
-impl<K: Vocabulary> Verdict<K> {
-    /// A verdict of this pass.
-    pub fn new(kind: K, truth: Truth, reason: impl Into<String>, message: impl Into<String>) -> Self {
+impl<K: ConditionType> ConditionUpdate<K> {
+    /// Creates an update of the current reconciliation.
+    pub fn new(
+        kind: K,
+        status: ConditionStatus,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
             kind,
-            truth,
+            status,
             reason: reason.into(),
             message: message.into(),
-            carried: None,
+            retained_generation: None,
         }
     }
 
-    /// The held condition of this type, as it is: its generation stays that of the pass that set it.
+    /// Retains the existing condition of this type unchanged, including its `observedGeneration`.
     #[must_use]
-    pub fn carried(kind: K, held: &[Condition]) -> Option<Self> {
-        let found = held.iter().find(|condition| condition.type_ == kind.as_str())?;
+    pub fn retained(kind: K, existing: &[Condition]) -> Option<Self> {
+        let found = existing
+            .iter()
+            .find(|condition| condition.type_ == kind.as_str())?;
         Some(Self {
             kind,
-            truth: Truth::parse(&found.status),
+            status: ConditionStatus::parse(&found.status),
             reason: found.reason.clone(),
             message: found.message.clone(),
-            carried: Some(found.observed_generation),
+            retained_generation: Some(found.observed_generation),
         })
     }
 
-    /// Whether status shows it.
+    /// Whether status shows this condition.
     fn is_shown(&self) -> bool {
-        self.truth == Truth::True || self.kind.polarity() == Polarity::Normal
+        self.status == ConditionStatus::True || self.kind.polarity() == Polarity::Normal
     }
 
-    /// The condition, with the transition time of an equal one that is held.
-    fn settled(&self, held: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
-        let message = K::LIMIT.cut(&self.message);
-        let status = self.truth.as_str();
-        let same = held.iter().find(|c| {
+    /// Builds the condition; keeps the transition time of an existing condition with equal status, reason and message.
+    fn to_condition(&self, existing: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
+        let message = K::MESSAGE_LIMIT.truncate(&self.message);
+        let status = self.status.as_str();
+        let same = existing.iter().find(|c| {
             c.type_ == self.kind.as_str()
                 && c.status == status
                 && c.reason == self.reason
@@ -153,44 +161,42 @@ impl<K: Vocabulary> Verdict<K> {
             status: status.to_owned(),
             reason: self.reason.clone(),
             last_transition_time: same.map_or_else(|| whole_seconds(now), |c| c.last_transition_time.clone()),
-            observed_generation: self.carried.unwrap_or(generation),
+            observed_generation: self.retained_generation.unwrap_or(generation),
             message: message.into_owned(),
         }
     }
 }
 
-/// A time as the API keeps it: without a fraction, so that what is compared is what was written.
+/// Truncates to whole seconds, the precision that the API stores, so that comparisons see stored values.
 fn whole_seconds(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// The conditions of an object after a pass.
+/// Merges updates into the conditions of an object.
 ///
-/// Owned types without a verdict disappear, as do abnormal ones that are not `True`; of two verdicts on one type the
-/// last counts. Foreign conditions are kept. Order: `Stalled`, `Reconciling`, `Ready`, then newer generations first,
-/// then by type. The transition time changes with status, reason or message.
+/// Removes owned types without an update and abnormal conditions that are not `True`. The last of several updates of one
+/// type wins. Foreign conditions are kept. Order: `Stalled`, `Reconciling`, `Ready`, then newer generations first, then by
+/// type. The transition time changes with status, reason or message.
 #[must_use]
-pub fn settle<K: Vocabulary>(
-    held: &[Condition],
-    verdicts: &[Verdict<K>],
+pub fn merge_conditions<K: ConditionType>(
+    existing: &[Condition],
+    updates: &[ConditionUpdate<K>],
     generation: Option<i64>,
     now: Timestamp,
 ) -> Vec<Condition> {
     let owned = |c: &&Condition| K::OWNED.iter().any(|kind| kind.as_str() == c.type_);
-    let mut conditions: Vec<_> = held.iter().filter(|c| !owned(c)).cloned().collect();
-    for (index, verdict) in verdicts.iter().enumerate() {
-        let last = !verdicts[index + 1..]
-            .iter()
-            .any(|later| later.kind == verdict.kind);
-        if last && verdict.is_shown() {
-            conditions.push(verdict.settled(held, generation, now));
+    let mut conditions: Vec<_> = existing.iter().filter(|c| !owned(c)).cloned().collect();
+    for (index, update) in updates.iter().enumerate() {
+        let last = !updates[index + 1..].iter().any(|later| later.kind == update.kind);
+        if last && update.is_shown() {
+            conditions.push(update.to_condition(existing, generation, now));
         }
     }
     conditions.sort_by_cached_key(|c| (rank(&c.type_), Reverse(c.observed_generation), c.type_.clone()));
     conditions
 }
 
-/// The three types that tools look at first stand first.
+/// Sorts the three types that kstatus and kubectl read first to the front.
 fn rank(kind: &str) -> u8 {
     match kind {
         "Stalled" => 0,
@@ -200,10 +206,10 @@ fn rank(kind: &str) -> u8 {
     }
 }
 
-/// The held condition of a type.
+/// Returns the existing condition of a type.
 #[must_use]
-pub fn find<K: Vocabulary>(held: &[Condition], kind: K) -> Option<&Condition> {
-    held.iter().find(|condition| condition.type_ == kind.as_str())
+pub fn find<K: ConditionType>(existing: &[Condition], kind: K) -> Option<&Condition> {
+    existing.iter().find(|condition| condition.type_ == kind.as_str())
 }
 
 #[cfg(test)]

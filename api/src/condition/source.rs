@@ -1,32 +1,32 @@
-//! The vocabulary of the source controller, and how `Ready` follows from the rest.
+//! Condition types of the source controller, and the rule that derives `Ready` from the others.
 
-use super::{Limit, Polarity, Truth, Verdict, Vocabulary};
+use super::{ConditionStatus, ConditionType, ConditionUpdate, MessageLimit, Polarity};
 
 /// The condition types of source objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SourceCondition {
-    /// The object is what its spec asks for.
+    /// The object matches its spec.
     Ready,
-    /// Work is going on, or is tried again.
+    /// A reconciliation is in progress or will be retried.
     Reconciling,
-    /// Only an edit can help.
+    /// The reconciliation cannot succeed until a user changes something.
     Stalled,
     /// The source could not be fetched.
     FetchFailed,
-    /// An included artifact is missing.
+    /// An included artifact is not available.
     IncludeUnavailable,
-    /// The storage could not be read or written.
+    /// Artifact storage could not be read or written.
     StorageOperationFailed,
-    /// The stored artifact is not the newest.
+    /// The stored artifact is not the latest.
     ArtifactOutdated,
     /// The artifact is in storage.
     ArtifactInStorage,
-    /// The signature is good.
+    /// The signature is valid.
     SourceVerified,
 }
 
 impl SourceCondition {
-    /// The types that `Ready` is computed from, first ones first.
+    /// The types that `Ready` is derived from, highest priority first.
     const PRIORITY: [Self; 8] = [
         Self::StorageOperationFailed,
         Self::FetchFailed,
@@ -39,7 +39,7 @@ impl SourceCondition {
     ];
 }
 
-impl Vocabulary for SourceCondition {
+impl ConditionType for SourceCondition {
     const OWNED: &'static [Self] = &[
         Self::Ready,
         Self::Reconciling,
@@ -51,7 +51,7 @@ impl Vocabulary for SourceCondition {
         Self::ArtifactInStorage,
         Self::SourceVerified,
     ];
-    const LIMIT: Limit = Limit::Bytes(32768);
+    const MESSAGE_LIMIT: MessageLimit = MessageLimit::Bytes(32768);
 
     fn as_str(self) -> &'static str {
         match self {
@@ -80,39 +80,42 @@ impl Vocabulary for SourceCondition {
     }
 }
 
-/// `Ready` at the end of a pass, from the other verdicts; `None` when none of them bears on it, and `Ready` stays.
+/// Derives `Ready` from the other updates; `None` when no update affects it, so that the existing `Ready` stays.
 ///
-/// A bad condition speaks before a good one, and among equals the first in the order of priority. A signature that is
-/// `False` has the last word.
+/// An unhealthy condition wins over a healthy one; among equals the order of priority decides. `SourceVerified=False`
+/// always wins.
 #[must_use]
-pub fn summarise(verdicts: &[Verdict<SourceCondition>]) -> Option<Verdict<SourceCondition>> {
+pub fn ready_condition(
+    updates: &[ConditionUpdate<SourceCondition>],
+) -> Option<ConditionUpdate<SourceCondition>> {
     let in_order = || {
-        let last = |kind| verdicts.iter().rev().find(move |verdict| verdict.kind == kind);
+        let last = |kind| updates.iter().rev().find(move |update| update.kind == kind);
         SourceCondition::PRIORITY.into_iter().filter_map(last)
     };
-    let unsigned = in_order().find(|v| v.kind == SourceCondition::SourceVerified && v.truth == Truth::False);
+    let unsigned =
+        in_order().find(|v| v.kind == SourceCondition::SourceVerified && v.status == ConditionStatus::False);
     // `min_by_key` takes the first of equals.
-    let voice = unsigned.or_else(|| in_order().min_by_key(|verdict| group(verdict)))?;
-    let truth = match group(voice) {
-        0 | 1 => Truth::False,
-        2 | 3 => Truth::True,
-        _ => Truth::Unknown,
+    let voice = unsigned.or_else(|| in_order().min_by_key(|update| group(update)))?;
+    let status = match group(voice) {
+        0 | 1 => ConditionStatus::False,
+        2 | 3 => ConditionStatus::True,
+        _ => ConditionStatus::Unknown,
     };
-    Some(Verdict::new(
+    Some(ConditionUpdate::new(
         SourceCondition::Ready,
-        truth,
+        status,
         voice.reason.clone(),
         voice.message.clone(),
     ))
 }
 
-/// How loudly a verdict speaks; 0 is loudest.
-fn group(verdict: &Verdict<SourceCondition>) -> u8 {
-    match (verdict.kind.polarity(), verdict.truth) {
-        (Polarity::Abnormal, Truth::True) => 0,
-        (Polarity::Normal, Truth::False) => 1,
-        (Polarity::Normal, Truth::True) => 2,
-        (Polarity::Abnormal, Truth::False) => 3,
-        (_, Truth::Unknown) => 4,
+/// Returns the precedence of an update for `Ready`; 0 is the highest.
+fn group(update: &ConditionUpdate<SourceCondition>) -> u8 {
+    match (update.kind.polarity(), update.status) {
+        (Polarity::Abnormal, ConditionStatus::True) => 0,
+        (Polarity::Normal, ConditionStatus::False) => 1,
+        (Polarity::Normal, ConditionStatus::True) => 2,
+        (Polarity::Abnormal, ConditionStatus::False) => 3,
+        (_, ConditionStatus::Unknown) => 4,
     }
 }

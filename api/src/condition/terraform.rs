@@ -1,29 +1,29 @@
-//! The vocabulary of the apply controller.
+//! Condition types of the Terraform controller.
 
-use super::{Limit, Polarity, Vocabulary};
+use super::{ConditionType, MessageLimit, Polarity};
 
 /// The condition types of Terraform objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TerraformCondition {
-    /// The stack is what its source and spec ask for.
+    /// The stack matches its source and spec.
     Ready,
-    /// Work is going on, or is tried again.
+    /// A reconciliation is in progress or will be retried.
     Reconciling,
-    /// Only an edit can help.
+    /// The reconciliation cannot succeed until a user changes something.
     Stalled,
-    /// What became of the last apply.
+    /// Result of the last apply.
     Apply,
-    /// What became of the last plan.
+    /// Result of the last plan.
     Plan,
-    /// What became of the health checks.
+    /// Result of the health checks.
     HealthCheck,
-    /// What became of the outputs.
+    /// Result of writing the outputs.
     Output,
-    /// Whether the state is locked by another.
+    /// Whether another process holds the state lock.
     StateLocked,
 }
 
-impl Vocabulary for TerraformCondition {
+impl ConditionType for TerraformCondition {
     const OWNED: &'static [Self] = &[
         Self::Ready,
         Self::Reconciling,
@@ -34,7 +34,7 @@ impl Vocabulary for TerraformCondition {
         Self::Output,
         Self::StateLocked,
     ];
-    const LIMIT: Limit = Limit::Characters(20_000);
+    const MESSAGE_LIMIT: MessageLimit = MessageLimit::Characters(20_000);
 
     fn as_str(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Vocabulary for TerraformCondition {
     fn polarity(self) -> Polarity {
         match self {
             Self::Reconciling | Self::Stalled => Polarity::Abnormal,
-            // A released lock is shown as False until the next plan, so StateLocked is not taken as abnormal.
+            // A released lock is shown as False until the next plan, so StateLocked is not abnormal.
             Self::Ready | Self::Apply | Self::Plan | Self::HealthCheck | Self::Output | Self::StateLocked => {
                 Polarity::Normal
             }

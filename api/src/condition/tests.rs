@@ -1,4 +1,4 @@
-//! Tables of the rules of conditions.
+//! Tests of the rules of conditions.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,8 +9,8 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn verdict(kind: S, truth: Truth, reason: &str) -> Verdict<S> {
-    Verdict::new(kind, truth, reason, format!("about {reason}"))
+fn update(kind: S, status: ConditionStatus, reason: &str) -> ConditionUpdate<S> {
+    ConditionUpdate::new(kind, status, reason, format!("about {reason}"))
 }
 
 fn types(conditions: &[Condition]) -> Vec<&str> {
@@ -19,73 +19,86 @@ fn types(conditions: &[Condition]) -> Vec<&str> {
 
 #[test]
 fn the_transition_time_changes_with_status_reason_or_message_only() {
-    let first = settle(
+    let first = merge_conditions(
         &[],
-        &[Verdict::new(S::Ready, Truth::True, "Succeeded", "a")],
+        &[ConditionUpdate::new(
+            S::Ready,
+            ConditionStatus::True,
+            "Succeeded",
+            "a",
+        )],
         Some(1),
         at(10),
     );
-    let since = |truth, reason: &str, message: &str, generation| {
-        let next = settle(
+    let since = |status, reason: &str, message: &str, generation| {
+        let next = merge_conditions(
             &first,
-            &[Verdict::new(S::Ready, truth, reason, message)],
+            &[ConditionUpdate::new(S::Ready, status, reason, message)],
             Some(generation),
             at(20),
         );
         assert_eq!(next[0].observed_generation, Some(generation));
         next[0].last_transition_time.0.as_second()
     };
-    assert_eq!(since(Truth::True, "Succeeded", "a", 1), 10);
-    assert_eq!(since(Truth::True, "Succeeded", "a", 2), 10);
-    assert_eq!(since(Truth::False, "Succeeded", "a", 1), 20);
-    assert_eq!(since(Truth::True, "Progressing", "a", 1), 20);
-    assert_eq!(since(Truth::True, "Succeeded", "b", 1), 20);
+    assert_eq!(since(ConditionStatus::True, "Succeeded", "a", 1), 10);
+    assert_eq!(since(ConditionStatus::True, "Succeeded", "a", 2), 10);
+    assert_eq!(since(ConditionStatus::False, "Succeeded", "a", 1), 20);
+    assert_eq!(since(ConditionStatus::True, "Progressing", "a", 1), 20);
+    assert_eq!(since(ConditionStatus::True, "Succeeded", "b", 1), 20);
 }
 
 #[test]
 fn owned_types_disappear_and_foreign_ones_stay() {
-    let mut held = settle(&[], &[verdict(S::FetchFailed, Truth::True, "x")], Some(1), at(1));
-    held.push(Condition {
+    let mut existing = merge_conditions(
+        &[],
+        &[update(S::FetchFailed, ConditionStatus::True, "x")],
+        Some(1),
+        at(1),
+    );
+    existing.push(Condition {
         type_: "example.com/Mine".into(),
-        ..held[0].clone()
+        ..existing[0].clone()
     });
-    let after = settle(
-        &held,
-        &[verdict(S::Ready, Truth::True, "Succeeded")],
+    let after = merge_conditions(
+        &existing,
+        &[update(S::Ready, ConditionStatus::True, "Succeeded")],
         Some(2),
         at(2),
     );
     assert_eq!(types(&after), ["Ready", "example.com/Mine"]);
-    assert_eq!(after[1], held[1]);
+    assert_eq!(after[1], existing[1]);
 }
 
 #[test]
 fn an_abnormal_condition_is_shown_only_while_true() {
-    let verdicts = [
-        verdict(S::Stalled, Truth::False, "x"),
-        verdict(S::FetchFailed, Truth::Unknown, "x"),
-        verdict(S::SourceVerified, Truth::False, "x"),
+    let updates = [
+        update(S::Stalled, ConditionStatus::False, "x"),
+        update(S::FetchFailed, ConditionStatus::Unknown, "x"),
+        update(S::SourceVerified, ConditionStatus::False, "x"),
     ];
-    assert_eq!(types(&settle(&[], &verdicts, None, at(1))), ["SourceVerified"]);
+    assert_eq!(
+        types(&merge_conditions(&[], &updates, None, at(1))),
+        ["SourceVerified"]
+    );
 }
 
 #[test]
 fn the_order_is_stalled_reconciling_ready_then_newest_then_name() {
-    let held = settle(
+    let existing = merge_conditions(
         &[],
-        &[verdict(S::SourceVerified, Truth::True, "x")],
+        &[update(S::SourceVerified, ConditionStatus::True, "x")],
         Some(1),
         at(1),
     );
-    let verdicts = [
-        verdict(S::FetchFailed, Truth::True, "x"),
-        verdict(S::ArtifactInStorage, Truth::True, "x"),
-        Verdict::carried(S::SourceVerified, &held).unwrap(),
-        verdict(S::Ready, Truth::False, "x"),
-        verdict(S::Reconciling, Truth::True, "x"),
-        verdict(S::Stalled, Truth::True, "x"),
+    let updates = [
+        update(S::FetchFailed, ConditionStatus::True, "x"),
+        update(S::ArtifactInStorage, ConditionStatus::True, "x"),
+        ConditionUpdate::retained(S::SourceVerified, &existing).unwrap(),
+        update(S::Ready, ConditionStatus::False, "x"),
+        update(S::Reconciling, ConditionStatus::True, "x"),
+        update(S::Stalled, ConditionStatus::True, "x"),
     ];
-    let all = settle(&held, &verdicts, Some(2), at(2));
+    let all = merge_conditions(&existing, &updates, Some(2), at(2));
     let wanted = [
         "Stalled",
         "Reconciling",
@@ -96,53 +109,69 @@ fn the_order_is_stalled_reconciling_ready_then_newest_then_name() {
     ];
     assert_eq!(types(&all), wanted);
     assert_eq!(
-        all[5], held[0],
+        all[5], existing[0],
         "a condition that is carried over is left as it was"
     );
 }
 
 #[test]
-fn of_two_verdicts_the_last_counts() {
-    let verdicts = [
-        verdict(S::Ready, Truth::Unknown, "Progressing"),
-        verdict(S::Ready, Truth::True, "Succeeded"),
+fn the_last_of_two_updates_wins() {
+    let updates = [
+        update(S::Ready, ConditionStatus::Unknown, "Progressing"),
+        update(S::Ready, ConditionStatus::True, "Succeeded"),
     ];
-    let all = settle(&[], &verdicts, Some(1), at(1));
+    let all = merge_conditions(&[], &updates, Some(1), at(1));
     assert_eq!((all.len(), all[0].reason.as_str()), (1, "Succeeded"));
 }
 
 #[test]
-fn long_messages_are_cut() {
-    assert_eq!(Limit::Bytes(10).cut("1234567890"), "1234567890");
-    assert_eq!(Limit::Bytes(10).cut("12345678901"), "1234567...");
-    assert_eq!(Limit::Bytes(10).cut("123456\u{e4}8901"), "123456...");
-    assert_eq!(Limit::Characters(3).cut("äöü"), "äöü");
-    assert_eq!(Limit::Characters(3).cut("äöüß"), "äöü...");
+fn long_messages_are_truncated() {
+    assert_eq!(MessageLimit::Bytes(10).truncate("1234567890"), "1234567890");
+    assert_eq!(MessageLimit::Bytes(10).truncate("12345678901"), "1234567...");
+    assert_eq!(MessageLimit::Bytes(10).truncate("123456\u{e4}8901"), "123456...");
+    assert_eq!(MessageLimit::Characters(3).truncate("äöü"), "äöü");
+    assert_eq!(MessageLimit::Characters(3).truncate("äöüß"), "äöü...");
     let long = "x".repeat(40_000);
-    let source = settle(
+    let source = merge_conditions(
         &[],
-        &[Verdict::new(S::Ready, Truth::False, "x", long.clone())],
+        &[ConditionUpdate::new(
+            S::Ready,
+            ConditionStatus::False,
+            "x",
+            long.clone(),
+        )],
         None,
         at(1),
     );
     assert_eq!(source[0].message.len(), 32768);
-    let again = settle(
+    let again = merge_conditions(
         &source,
-        &[Verdict::new(S::Ready, Truth::False, "x", long.clone())],
+        &[ConditionUpdate::new(
+            S::Ready,
+            ConditionStatus::False,
+            "x",
+            long.clone(),
+        )],
         None,
         at(2),
     );
     assert_eq!(source, again, "a cut message counts as unchanged");
-    let stack = Verdict::new(TerraformCondition::Ready, Truth::False, "x", long);
-    assert_eq!(settle(&[], &[stack], None, at(1))[0].message.len(), 20_003);
+    let stack = ConditionUpdate::new(TerraformCondition::Ready, ConditionStatus::False, "x", long);
+    assert_eq!(
+        merge_conditions(&[], &[stack], None, at(1))[0].message.len(),
+        20_003
+    );
 }
 
-/// The verdicts of a pass, and the status and reason that Ready takes.
-type Row<'a> = (&'a [(S, Truth, &'a str)], Option<(Truth, &'a str)>);
+/// Updates, and the expected status and reason of Ready.
+type Row<'a> = (
+    &'a [(S, ConditionStatus, &'a str)],
+    Option<(ConditionStatus, &'a str)>,
+);
 
 #[test]
-fn ready_follows_from_the_loudest_condition() {
-    use Truth::{False, True, Unknown};
+fn ready_is_derived_by_priority() {
+    use ConditionStatus::{False, True, Unknown};
     let retry = (S::Reconciling, True, "ProgressingWithRetry");
     let stored = (S::ArtifactInStorage, True, "Succeeded");
     let fetch = (S::FetchFailed, True, "GitOperationFailed");
@@ -168,13 +197,13 @@ fn ready_follows_from_the_loudest_condition() {
         (&[unknown, no_failure], Some((True, "None"))),
     ];
     for (given, wanted) in table {
-        let verdicts: Vec<_> = given
+        let updates: Vec<_> = given
             .iter()
-            .map(|(kind, truth, reason)| verdict(*kind, *truth, reason))
+            .map(|(kind, status, reason)| update(*kind, *status, reason))
             .collect();
-        let ready = summarise(&verdicts);
+        let ready = ready_condition(&updates);
         assert_eq!(
-            ready.as_ref().map(|r| (r.truth, r.reason.as_str())),
+            ready.as_ref().map(|r| (r.status, r.reason.as_str())),
             *wanted,
             "{given:?}"
         );
@@ -185,14 +214,14 @@ fn ready_follows_from_the_loudest_condition() {
 proptest! {
     #[test]
     fn a_cut_message_is_within_its_limit(message in "\\PC{0,60}", most in 3usize..50) {
-        prop_assert!(Limit::Bytes(most).cut(&message).len() <= most.max(3));
-        prop_assert!(Limit::Characters(most).cut(&message).chars().count() <= most + 3);
+        prop_assert!(MessageLimit::Bytes(most).truncate(&message).len() <= most.max(3));
+        prop_assert!(MessageLimit::Characters(most).truncate(&message).chars().count() <= most + 3);
     }
 
     #[test]
-    fn settling_twice_changes_nothing(reasons in proptest::collection::vec("[A-Z][a-z]{0,5}", 9), now in 0i64..1000) {
-        let verdicts: Vec<_> = S::OWNED.iter().zip(&reasons).map(|(kind, reason)| verdict(*kind, Truth::True, reason)).collect();
-        let once = settle(&[], &verdicts, Some(3), at(now));
-        prop_assert_eq!(settle(&once, &verdicts, Some(3), at(now + 5)), once);
+    fn merging_twice_changes_nothing(reasons in proptest::collection::vec("[A-Z][a-z]{0,5}", 9), now in 0i64..1000) {
+        let updates: Vec<_> = S::OWNED.iter().zip(&reasons).map(|(kind, reason)| update(*kind, ConditionStatus::True, reason)).collect();
+        let once = merge_conditions(&[], &updates, Some(3), at(now));
+        prop_assert_eq!(merge_conditions(&once, &updates, Some(3), at(now + 5)), once);
     }
 }

@@ -1,44 +1,44 @@
-//! What a plan does, by class: what the guard rails decide on, and how drift is ranked. No values, sensitive or not.
+//! The effects of a plan by class, for the guard rails and for drift. Contains no values.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shape::is_zero;
+use crate::serialization::is_zero;
 
-/// Counts of a plan's effects. Each touched resource counts once, in the class of its most far-reaching change.
+/// Counts of a plan's effects. Each affected resource counts once, in the class of its most severe change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanEffects {
-    /// Resources that are made.
+    /// Resources that are created.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub creates: i64,
     /// Resources that are destroyed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub deletes: i64,
-    /// Resources that leave the state and stay in the world.
+    /// Resources that are removed from the state without being destroyed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub forgets: i64,
-    /// Of all these, effects that ignoreDrift tells to ignore.
+    /// Number of these effects that ignoreDrift ignores.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ignored: i64,
-    /// Resources that are imported and otherwise left as they are.
+    /// Resources that are imported without other changes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub imports: i64,
-    /// Resources that get another address and are otherwise left as they are.
+    /// Resources that get another address without other changes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub moves: i64,
-    /// Effects of a kind that this version does not know.
+    /// Effects of unknown kinds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub others: i64,
     /// Outputs that change.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub outputs: i64,
-    /// Resources that are destroyed and made anew, in either order.
+    /// Resources that are destroyed and created again, in either order.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub replaces: i64,
-    /// Types of the touched resources, sorted.
+    /// Types of the affected resources, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<String>,
     /// Number of types beyond those listed.
@@ -50,12 +50,12 @@ pub struct PlanEffects {
 }
 
 impl PlanEffects {
-    /// Most types that are listed.
-    pub const TYPES: usize = 200;
+    /// Maximum number of listed types.
+    pub const MAX_TYPES: usize = 200;
 
-    /// How many resources the plan touches; effects of unknown kinds count too, outputs do not.
+    /// Returns the number of affected resources, including effects of unknown kinds, without outputs.
     #[must_use]
-    pub fn touched(&self) -> i64 {
+    pub(crate) fn affected_resources(&self) -> i64 {
         let counts = [
             self.creates,
             self.deletes,
@@ -70,7 +70,7 @@ impl PlanEffects {
     }
 }
 
-/// As drift is told: `1 delete, 2 replace, 3 in-place`, the worst first; `output-only` where no resource is touched.
+/// Formats drift: `1 delete, 2 replace, 3 in-place`, most severe first; `output-only` if no resource is affected.
 impl fmt::Display for PlanEffects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let classes = [
@@ -83,15 +83,15 @@ impl fmt::Display for PlanEffects {
             (self.imports, "import"),
             (self.moves, "move"),
         ];
-        let mut told: Vec<_> = classes
+        let mut parts: Vec<_> = classes
             .into_iter()
             .filter(|(count, _)| *count != 0)
             .map(|(count, class)| format!("{count} {class}"))
             .collect();
-        if told.is_empty() && self.outputs != 0 {
-            told.push(format!("{} output-only", self.outputs));
+        if parts.is_empty() && self.outputs != 0 {
+            parts.push(format!("{} output-only", self.outputs));
         }
-        f.write_str(&told.join(", "))?;
+        f.write_str(&parts.join(", "))?;
         if self.ignored != 0 {
             write!(f, "; {} of them ignored", self.ignored)?;
         }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_told_the_worst_first() {
+    fn classes_are_listed_most_severe_first() {
         let mut effects = PlanEffects {
             updates: 2,
             deletes: 1,
@@ -119,7 +119,7 @@ mod tests {
             ..PlanEffects::default()
         };
         assert_eq!(
-            (outputs.to_string().as_str(), outputs.touched()),
+            (outputs.to_string().as_str(), outputs.affected_resources()),
             ("4 output-only", 0)
         );
         assert_eq!(PlanEffects::default().to_string(), "");

@@ -1,88 +1,95 @@
-//! The policy gate of a run that plans and applies in one go: asked after the plan is stored, before anything changes.
-//! Pure; the runner reads the Terraform object afresh and calls it.
+//! The policy gate of a run, evaluated after the plan is stored and before anything changes. Pure; the runner passes the
+//! current Terraform object.
 
 use super::{Action, TerraformRunSpec, TerraformRunStatus, Trigger};
-use crate::terraform::approval::{Approval, Made, judge};
-use crate::terraform::guard::Held;
+use crate::terraform::approval::{CandidatePlan, PlanApproval, evaluate};
+use crate::terraform::guard::AutoApplyHold;
 use crate::terraform::{Terraform, TerraformSpec};
 
-/// What the run does next.
+/// The next step of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// It applies the plan.
+    /// Apply the plan.
     Apply,
-    /// It ends here, and the plan waits.
-    Hold(Hold),
+    /// End the run; the plan stays pending.
+    Wait(WaitReason),
 }
 
-/// Why a plan is not applied by the run that made it.
+/// Why a run does not apply the plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Hold {
-    /// The run was only to plan.
-    #[error("the run was only to plan")]
-    NotAsked,
-    /// The Terraform object is gone, or another one of the same name stands in its place.
+pub enum WaitReason {
+    /// The run only plans.
+    #[error("the run only plans")]
+    PlanOnlyRun,
+    /// The Terraform object was deleted, or replaced by another one of the same name.
     #[error("the Terraform object is gone")]
-    Gone,
-    /// The Terraform object was edited since the run was decided.
+    ObjectGone,
+    /// The spec changed after the run was started.
     #[error("the spec was changed to generation {now} since the run was decided for generation {planned}")]
-    Edited {
-        /// The generation that the run was decided for.
+    SpecChanged {
+        /// Generation that the run was started for.
         planned: i64,
-        /// The generation now.
+        /// Current generation.
         now: i64,
     },
-    /// The Terraform object was suspended.
+    /// The Terraform object is suspended.
     #[error("the object is suspended")]
     Suspended,
-    /// The Terraform object is being deleted, and this run is not its destroy; or the other way round.
+    /// The Terraform object is being deleted and the run is not its destroy run, or the reverse.
     #[error("the deletion of the object changed what is to be done")]
     Deleting,
     /// The guard rails hold the plan.
     #[error("held: {0}")]
-    Held(Held),
+    OnHold(AutoApplyHold),
     /// The plan waits for approval.
     #[error("the plan waits for approval")]
-    NotApproved(Approval),
+    NotApproved(PlanApproval),
 }
 
-/// Whether a run that plans and applies goes on to apply its plan, which has changes.
+/// Decides whether a run that plans and applies may apply its plan, which has changes.
 #[must_use]
-pub fn gate(run: &TerraformRunSpec, terraform: Option<&Terraform>, made: Made<'_>) -> Gate {
-    match standing(run, terraform) {
-        Err(hold) => Gate::Hold(hold),
-        // Asking for the destroy was the approval: `destroyResourcesOnDeletion` and the deletion itself.
+pub fn check_new_plan(
+    run: &TerraformRunSpec,
+    terraform: Option<&Terraform>,
+    plan: CandidatePlan<'_>,
+) -> Gate {
+    match current_spec(run, terraform) {
+        Err(hold) => Gate::Wait(hold),
+        // `destroyResourcesOnDeletion` and the deletion are the approval.
         Ok(_) if run.trigger == Trigger::Deletion => Gate::Apply,
-        Ok(spec) => match judge(spec, made) {
+        Ok(spec) => match evaluate(spec, plan) {
             approval if approval.applies() => Gate::Apply,
-            Approval::Held(held) => Gate::Hold(Hold::Held(held)),
-            approval => Gate::Hold(Hold::NotApproved(approval)),
+            PlanApproval::OnHold(held) => Gate::Wait(WaitReason::OnHold(held)),
+            approval => Gate::Wait(WaitReason::NotApproved(approval)),
         },
     }
 }
 
-/// The spec, when the run still is what the object asks for.
-fn standing<'a>(run: &TerraformRunSpec, terraform: Option<&'a Terraform>) -> Result<&'a TerraformSpec, Hold> {
+/// Returns the current spec if the run still matches the object.
+fn current_spec<'a>(
+    run: &TerraformRunSpec,
+    terraform: Option<&'a Terraform>,
+) -> Result<&'a TerraformSpec, WaitReason> {
     if run.action != Action::PlanAndApply {
-        return Err(Hold::NotAsked);
+        return Err(WaitReason::PlanOnlyRun);
     }
-    let same = |found: &&Terraform| found.metadata.uid.as_deref() == Some(run.terraform.uid.as_str());
-    let found = terraform.filter(same).ok_or(Hold::Gone)?;
+    let is_same = |found: &&Terraform| found.metadata.uid.as_deref() == Some(run.terraform.uid.as_str());
+    let found = terraform.filter(is_same).ok_or(WaitReason::ObjectGone)?;
     let now = found.metadata.generation.unwrap_or_default();
     let deleting = found.metadata.deletion_timestamp.is_some();
     let destroys_on_deletion = run.destroy && found.spec.destroys_on_deletion();
     match run.trigger {
-        _ if found.spec.suspend => Err(Hold::Suspended),
-        // The API server raises the generation when a deletion begins, so generations are not compared here.
+        _ if found.spec.suspend => Err(WaitReason::Suspended),
+        // The API server increments the generation when a deletion starts, so generations are not compared here.
         Trigger::Deletion if deleting && destroys_on_deletion => Ok(&found.spec),
-        Trigger::Deletion => Err(Hold::Deleting),
-        _ if deleting => Err(Hold::Deleting),
-        _ if now != run.terraform.generation => Err(Hold::Edited {
+        Trigger::Deletion => Err(WaitReason::Deleting),
+        _ if deleting => Err(WaitReason::Deleting),
+        _ if now != run.terraform.generation => Err(WaitReason::SpecChanged {
             planned: run.terraform.generation,
             now,
         }),
-        // A run that destroys is never let through by an object that no longer asks for it, nor the reverse.
-        _ if run.destroy != found.spec.destroy => Err(Hold::Edited {
+        // A destroy run requires `destroy` in the current spec, and other runs its absence.
+        _ if run.destroy != found.spec.destroy => Err(WaitReason::SpecChanged {
             planned: run.terraform.generation,
             now,
         }),
@@ -90,48 +97,47 @@ fn standing<'a>(run: &TerraformRunSpec, terraform: Option<&'a Terraform>) -> Res
     }
 }
 
-/// Whether a run that applies a stored plan still may: the object as it is now approves that plan, guard rails included, and was
-/// not edited since the decision: what is applied is never made of inputs that are no longer the spec's.
-/// `plan` is what the run that made the plan says of it.
+/// Checks whether a run may still apply a stored plan: the current object approves the plan, including the guard rails, and
+/// the spec has not changed since the run was started. `plan` is the status of the run that created the plan.
 ///
 /// # Errors
-/// Why not: the object that the decision was made on is an older one.
-pub fn stands(
+/// Why the run may not apply the plan.
+pub fn check_stored_plan(
     run: &TerraformRunSpec,
     terraform: Option<&Terraform>,
     plan: Option<&TerraformRunStatus>,
-) -> Result<(), Hold> {
-    let same = |found: &&Terraform| found.metadata.uid.as_deref() == Some(run.terraform.uid.as_str());
-    let found = terraform.filter(same).ok_or(Hold::Gone)?;
+) -> Result<(), WaitReason> {
+    let is_same = |found: &&Terraform| found.metadata.uid.as_deref() == Some(run.terraform.uid.as_str());
+    let found = terraform.filter(is_same).ok_or(WaitReason::ObjectGone)?;
     if found.metadata.deletion_timestamp.is_some() {
-        return Err(Hold::Deleting);
+        return Err(WaitReason::Deleting);
     }
     if found.spec.suspend {
-        return Err(Hold::Suspended);
+        return Err(WaitReason::Suspended);
     }
     if run.destroy != found.spec.destroy {
-        return Err(Hold::Edited {
+        return Err(WaitReason::SpecChanged {
             planned: run.terraform.generation,
             now: found.metadata.generation.unwrap_or_default(),
         });
     }
-    let made = Made {
+    let candidate = CandidatePlan {
         id: run.plan.as_ref().map_or("", |plan| plan.id.as_str()),
         effects: plan.and_then(|plan| plan.effects.as_ref()),
         entries: plan
             .map(|plan| plan.change_entries.as_slice())
             .unwrap_or_default(),
     };
-    match judge(&found.spec, made) {
-        approval if approval.applies() => unedited(run, found),
-        Approval::Held(held) => Err(Hold::Held(held)),
-        approval => Err(Hold::NotApproved(approval)),
+    match evaluate(&found.spec, candidate) {
+        approval if approval.applies() => check_generation(run, found),
+        PlanApproval::OnHold(held) => Err(WaitReason::OnHold(held)),
+        approval => Err(WaitReason::NotApproved(approval)),
     }
 }
 
-/// Whether the spec is the one that the run was decided for. Any edit may have changed what the plan was made of, which only the
-/// controller can tell: it looks at the new spec, and where its inputs are the plan's, the plan is applied by the next run.
-fn unedited(run: &TerraformRunSpec, found: &Terraform) -> Result<(), Hold> {
+/// Checks that the generation is the one that the run was started for. Only the controller can tell whether an edit changed the
+/// inputs of the plan; if not, the next run applies it.
+fn check_generation(run: &TerraformRunSpec, found: &Terraform) -> Result<(), WaitReason> {
     let (planned, now) = (
         run.terraform.generation,
         found.metadata.generation.unwrap_or_default(),
@@ -139,7 +145,7 @@ fn unedited(run: &TerraformRunSpec, found: &Terraform) -> Result<(), Hold> {
     if planned == now {
         Ok(())
     } else {
-        Err(Hold::Edited { planned, now })
+        Err(WaitReason::SpecChanged { planned, now })
     }
 }
 
@@ -175,12 +181,12 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    fn asked(run: &TerraformRunSpec, terraform: Option<&Terraform>) -> Gate {
+    fn decide(run: &TerraformRunSpec, terraform: Option<&Terraform>) -> Gate {
         let id = format!("plan-main-b8e362c206-{EFFECT}");
-        gate(
+        check_new_plan(
             run,
             terraform,
-            Made {
+            CandidatePlan {
                 id: &id,
                 effects: Some(&PlanEffects {
                     updates: 1,
@@ -192,48 +198,66 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_of_the_object_as_it_is_now_decides() {
-        let edited = Gate::Hold(Hold::Edited { planned: 3, now: 4 });
-        let waits = |approval| Gate::Hold(Hold::NotApproved(approval));
+    fn the_current_policy_decides() {
+        let edited = Gate::Wait(WaitReason::SpecChanged { planned: 3, now: 4 });
+        let waits = |approval| Gate::Wait(WaitReason::NotApproved(approval));
         for (change, wanted) in [
             (vec![], Gate::Apply),
-            (vec![("/spec/approvePlan", json!(""))], waits(Approval::Wait)),
+            (
+                vec![("/spec/approvePlan", json!(""))],
+                waits(PlanApproval::Pending),
+            ),
             (
                 vec![("/spec/approvePlan", json!("disable"))],
-                waits(Approval::Disabled),
+                waits(PlanApproval::Disabled),
             ),
             (vec![("/spec/approvePlan", json!(EFFECT))], Gate::Apply),
-            (vec![("/spec/planOnly", json!(true))], waits(Approval::PlanOnly)),
+            (
+                vec![("/spec/planOnly", json!(true))],
+                waits(PlanApproval::PlanOnly),
+            ),
             (
                 vec![("/spec/approvePlan", json!("")), ("/spec/force", json!(true))],
                 Gate::Apply,
             ),
-            (vec![("/spec/suspend", json!(true))], Gate::Hold(Hold::Suspended)),
+            (
+                vec![("/spec/suspend", json!(true))],
+                Gate::Wait(WaitReason::Suspended),
+            ),
             (vec![("/metadata/generation", json!(4))], edited),
-            (vec![("/metadata/uid", json!("u2"))], Gate::Hold(Hold::Gone)),
+            (
+                vec![("/metadata/uid", json!("u2"))],
+                Gate::Wait(WaitReason::ObjectGone),
+            ),
             (
                 vec![("/spec/destroy", json!(true))],
-                Gate::Hold(Hold::Edited { planned: 3, now: 3 }),
+                Gate::Wait(WaitReason::SpecChanged { planned: 3, now: 3 }),
             ),
             (
                 vec![("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"))],
-                Gate::Hold(Hold::Deleting),
+                Gate::Wait(WaitReason::Deleting),
             ),
         ] {
             assert_eq!(
-                asked(&run("Revision", &[]), Some(&terraform(&change))),
+                decide(&run("Revision", &[]), Some(&terraform(&change))),
                 wanted,
                 "{change:?}"
             );
         }
-        assert_eq!(asked(&run("Revision", &[]), None), Gate::Hold(Hold::Gone));
+        assert_eq!(
+            decide(&run("Revision", &[]), None),
+            Gate::Wait(WaitReason::ObjectGone)
+        );
     }
 
     #[test]
     fn a_run_that_only_plans_never_applies() {
         for action in ["Plan", "Apply", "Unlock"] {
             let run = run("Revision", &[("action", json!(action))]);
-            assert_eq!(asked(&run, Some(&terraform(&[]))), Gate::Hold(Hold::NotAsked));
+            assert_eq!(
+                decide(&run, Some(&terraform(&[]))),
+                Gate::Wait(WaitReason::PlanOnlyRun)
+            );
         }
     }
 
@@ -242,14 +266,14 @@ mod tests {
         let held = |policy: Value| {
             let stack = terraform(&[("/spec/autoApply", policy)]);
             matches!(
-                asked(&run("Revision", &[]), Some(&stack)),
-                Gate::Hold(Hold::Held(_))
+                decide(&run("Revision", &[]), Some(&stack)),
+                Gate::Wait(WaitReason::OnHold(_))
             )
         };
         assert!(held(json!({ "hold": ["update"] })));
         assert!(held(json!({ "maxChanges": 0 })));
         assert!(!held(json!({ "hold": ["delete"] })));
-        // Asking for the destroy of a deleted object is its approval.
+        // The deletion with destroyResourcesOnDeletion is the approval.
         let gone = ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
         let stack = terraform(&[
             gone,
@@ -257,13 +281,13 @@ mod tests {
             ("/spec/autoApply", json!({ "maxChanges": 0 })),
         ]);
         assert_eq!(
-            asked(&run("Deletion", &[("destroy", json!(true))]), Some(&stack)),
+            decide(&run("Deletion", &[("destroy", json!(true))]), Some(&stack)),
             Gate::Apply
         );
     }
 
     #[test]
-    fn a_deletion_destroys_only_what_was_asked_to_be_destroyed() {
+    fn a_deletion_destroys_only_with_destroy_resources_on_deletion() {
         let gone = ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
         let consent = ("/spec/destroyResourcesOnDeletion", json!(true));
         let manual = ("/spec/approvePlan", json!(""));
@@ -271,20 +295,20 @@ mod tests {
         let later = ("/metadata/generation", json!(4));
         for (change, wanted) in [
             (vec![gone.clone(), consent.clone(), manual, later], Gate::Apply),
-            (vec![gone.clone()], Gate::Hold(Hold::Deleting)),
-            (vec![consent.clone()], Gate::Hold(Hold::Deleting)),
+            (vec![gone.clone()], Gate::Wait(WaitReason::Deleting)),
+            (vec![consent.clone()], Gate::Wait(WaitReason::Deleting)),
         ] {
-            assert_eq!(asked(&destroy, Some(&terraform(&change))), wanted, "{change:?}");
+            assert_eq!(decide(&destroy, Some(&terraform(&change))), wanted, "{change:?}");
         }
         let no_destroy = run("Deletion", &[]);
         assert_eq!(
-            asked(&no_destroy, Some(&terraform(&[gone, consent]))),
-            Gate::Hold(Hold::Deleting)
+            decide(&no_destroy, Some(&terraform(&[gone, consent]))),
+            Gate::Wait(WaitReason::Deleting)
         );
     }
 
     #[test]
-    fn a_stored_plan_is_not_applied_with_inputs_that_are_no_longer_the_specs() {
+    fn a_stored_plan_is_not_applied_after_a_change_of_the_spec() {
         let id = format!("plan-main-b8e362c206-{EFFECT}");
         let vars = [
             ("/spec/vars", json!([{ "name": "size", "value": 2 }])),
@@ -300,16 +324,16 @@ mod tests {
                 ],
             );
             let approved = ("/spec/approvePlan", json!(approve));
-            let asked = |change: &[(&str, Value)]| stands(&apply, Some(&terraform(change)), None);
+            let check = |change: &[(&str, Value)]| check_stored_plan(&apply, Some(&terraform(change)), None);
             assert_eq!(
-                asked(std::slice::from_ref(&approved)),
+                check(std::slice::from_ref(&approved)),
                 Ok(()),
                 "{trigger} {approve}"
             );
             let [edit, generation] = vars.clone();
-            let edited = Err(Hold::Edited { planned: 3, now: 4 });
+            let edited = Err(WaitReason::SpecChanged { planned: 3, now: 4 });
             assert_eq!(
-                asked(&[approved, edit, generation]),
+                check(&[approved, edit, generation]),
                 edited,
                 "{trigger} {approve}"
             );
@@ -317,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_plan_is_applied_only_while_its_approval_stands() {
+    fn a_stored_plan_is_applied_only_while_it_is_approved() {
         let id = format!("plan-main-b8e362c206-{EFFECT}");
         let apply = run(
             "Approval",
@@ -331,7 +355,7 @@ mod tests {
         let allows = |change: &[(&str, Value)]| {
             let mut all = vec![("/spec/approvePlan", json!(id))];
             all.extend_from_slice(change);
-            stands(&apply, Some(&terraform(&all)), Some(&plan)).is_ok()
+            check_stored_plan(&apply, Some(&terraform(&all)), Some(&plan)).is_ok()
         };
         assert!(allows(&[]));
         assert!(allows(&[("/spec/approvePlan", json!("auto"))]));
@@ -350,7 +374,7 @@ mod tests {
         ] {
             assert!(!allows(std::slice::from_ref(&change)), "{change:?}");
         }
-        assert!(stands(&apply, None, Some(&plan)).is_err());
+        assert!(check_stored_plan(&apply, None, Some(&plan)).is_err());
         // A guard rail that was put up since the decision takes the word from auto, and not from a person.
         let (auto, held) = (
             ("/spec/approvePlan", json!("auto")),
@@ -361,9 +385,9 @@ mod tests {
             auto.clone(),
             ("/spec/autoApply", json!({ "hold": ["create"] }))
         ]));
-        let unknown = stands(&apply, Some(&terraform(&[auto, held])), None);
+        let unknown = check_stored_plan(&apply, Some(&terraform(&[auto, held])), None);
         assert!(
-            matches!(unknown, Err(Hold::Held(_))),
+            matches!(unknown, Err(WaitReason::OnHold(_))),
             "what it does is not on record"
         );
     }

@@ -9,8 +9,8 @@ mod status;
 pub use effects::PlanEffects;
 pub use spec::{Action, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec, Trigger};
 pub use status::{
-    Change, ChangeSummary, Claim, Health, LockInfo, ModuleReads, Phase, RunSpan, RunStatusLimit, RunStep,
-    TerraformRunStatus, Tool,
+    Change, ChangeSummary, Claim, ErroredState, Health, LockInfo, LockWindow, ModuleReads, Phase,
+    RunStatusLimit, RunStep, TerraformRunStatus, Tool,
 };
 
 /// The API group of runs.

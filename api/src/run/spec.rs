@@ -1,4 +1,4 @@
-//! What a run is to do. Nothing of it changes after creation.
+//! The spec of a run, which is immutable.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::TerraformRunStatus;
 use crate::interval::Interval;
-use crate::shape::{is_false, is_zero};
+use crate::serialization::{is_false, is_zero};
 
-/// What one run is to do, fixed at its creation.
+/// The work of one run; immutable.
 #[expect(
     clippy::duplicated_attributes,
-    reason = "each printer column repeats the words of the one before"
+    reason = "printer columns repeat the same attributes"
 )]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -35,59 +35,59 @@ use crate::shape::{is_false, is_zero};
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{ "message": "spec is immutable", "rule": "self == oldSelf" }]))]
 pub struct TerraformRunSpec {
-    /// What is done.
+    /// Action of the run.
     pub action: Action,
-    /// Who approved the plan, as far as it is known.
+    /// Who approved the plan, if known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub approved_by: String,
-    /// Which try this is, counted from 1.
+    /// Number of the attempt, from 1.
     pub attempt: i32,
-    /// SHA-256 of the run's bundle: the runner takes no other.
+    /// SHA-256 of the run's bundle; the runner rejects any other bundle.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bundle_digest: String,
-    /// How many Secrets the bundle lies in; left out where the controller hands it to the runner.
+    /// Number of Secrets that contain the bundle; absent if the controller passes it to the runner directly.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bundle_secrets: i64,
-    /// Bound on the run, counted from its start.
+    /// Timeout of the run from its start.
     pub deadline: Interval,
-    /// Whether the plan destroys.
+    /// Whether the run destroys the resources.
     #[serde(default, skip_serializing_if = "is_false")]
     pub destroy: bool,
-    /// Digest of everything that the run reads.
+    /// Digest of all inputs of the run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub inputs_digest: String,
-    /// The state lock that an Unlock releases.
+    /// Id of the state lock that an Unlock run releases.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub lock_identifier: String,
-    /// The stored plan that is applied.
+    /// The stored plan to apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSource>,
-    /// The artifact that is run.
+    /// The artifact of the run.
     pub source: RunSource,
-    /// The object that this run belongs to.
+    /// The Terraform object of the run.
     pub terraform: TerraformIdentity,
     /// Why the run was started.
     pub trigger: Trigger,
 }
 
-/// What a run does.
+/// The action of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum Action {
-    /// Makes a plan and stores it.
+    /// Creates a plan and stores it.
     Plan,
     /// Applies a stored plan.
     Apply,
-    /// Makes a plan, stores it, and applies it where the policy allows.
+    /// Creates a plan, stores it, and applies it if the policy allows.
     PlanAndApply,
-    /// Breaks a lock of the state.
+    /// Releases a state lock by force.
     Unlock,
-    /// Prepares the directory for a person to work in.
+    /// Opens a break-the-glass session in the working directory.
     BreakTheGlass,
 }
 
 impl Action {
-    /// The spelling in the API.
+    /// Returns the value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -99,7 +99,7 @@ impl Action {
         }
     }
 
-    /// Whether such a run may change the stack's resources.
+    /// Returns whether the run may change resources.
     #[must_use]
     pub const fn applies(self) -> bool {
         matches!(self, Self::Apply | Self::PlanAndApply)
@@ -114,24 +114,24 @@ pub enum Trigger {
     Revision,
     /// The Terraform object or one of its inputs changed.
     Spec,
-    /// The interval is over: a look for drift.
+    /// The interval elapsed: drift detection.
     Interval,
-    /// Drift was found.
+    /// Drift was detected.
     Drift,
     /// A plan was approved.
     Approval,
-    /// Somebody asked for it.
+    /// A reconciliation was requested.
     Request,
     /// The Terraform object is being deleted.
     Deletion,
-    /// The run before failed.
+    /// The previous run failed.
     Retry,
-    /// The Secret that outputs are written to is gone.
+    /// The outputs Secret was deleted.
     Repair,
 }
 
 impl Trigger {
-    /// The spelling in the API.
+    /// Returns the value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -152,7 +152,7 @@ impl Trigger {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TerraformIdentity {
-    /// Its generation when the run was decided.
+    /// Its generation when the run was created.
     pub generation: i64,
     /// Its name.
     pub name: String,
@@ -160,7 +160,7 @@ pub struct TerraformIdentity {
     pub uid: String,
 }
 
-/// The artifact that a run works on.
+/// The artifact of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunSource {
@@ -176,10 +176,10 @@ pub struct RunSource {
     /// Revision of the artifact.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub revision: String,
-    /// Bytes of the artifact.
+    /// Size of the artifact in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<i64>,
-    /// Address of the artifact.
+    /// URL of the artifact.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
 }
@@ -188,11 +188,11 @@ pub struct RunSource {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanSource {
-    /// Digest of its Secrets, as the run that made it recorded it: no other plan is applied.
+    /// Digest of its Secrets, as recorded by the run that created it; no other plan is applied.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
     /// Id of the plan.
     pub id: String,
-    /// Name of the run that made it.
+    /// Name of the run that created it.
     pub run: String,
 }

@@ -1,19 +1,19 @@
-//! What became of a run.
+//! The status of a run.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PlanEffects;
-use crate::shape::{is_false, is_zero};
+use crate::serialization::{is_false, is_zero};
 use crate::terraform::ResourceInventory;
 
-/// Bounds on the parts of a run's status, so that no run makes its object too large to be stored.
+/// Limits of a run's status, which keep the object small enough to be stored.
 #[derive(Clone, Copy, Debug)]
 pub struct RunStatusLimit;
 
 impl RunStatusLimit {
-    /// Entries of `changeEntries`; the rest is counted in `changesOmitted`.
+    /// Entries of `changeEntries`; further ones are counted in `changesOmitted`.
     pub const CHANGES: usize = 200;
     /// Bytes of `humanPlan`.
     pub const HUMAN_PLAN: usize = 64 * 1024;
@@ -23,111 +23,111 @@ impl RunStatusLimit {
     pub const INVENTORY_TEXT: usize = 256;
     /// Entries of `steps`.
     pub const STEPS: usize = 32;
-    /// Entries of `mayHaveLocked`; where there are more, none is on record.
-    pub const MAY_HAVE_LOCKED: usize = 32;
+    /// Entries of `possibleLockWindows`; if there are more, none is recorded.
+    pub const LOCK_WINDOWS: usize = 32;
 }
 
 /// The observed state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TerraformRunStatus {
-    /// Whether the CLI's apply ended well, whatever came after it.
+    /// Whether the CLI's apply succeeded, regardless of later steps.
     #[serde(default, skip_serializing_if = "is_false")]
     pub applied: bool,
-    /// Digest of the Secrets that keep what this run applied, for a destroy without its source.
+    /// Digest of the Secrets with the files that this run applied, for a destroy without a source.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub applied_digest: String,
-    /// Whether the CLI's apply was started: from then on resources may have changed.
+    /// Whether the CLI's apply was started, so that resources may have changed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub attempted_apply: bool,
-    /// What the plan changes, address by address.
+    /// Changes of the plan by address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub change_entries: Vec<Change>,
-    /// The counts in short, e.g. +2 ~1 -0.
+    /// Summary of the counts, e.g. +2 ~1 -0.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub changes: String,
     /// Number of changes beyond those listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub changes_omitted: i64,
-    /// Who carries the run out.
+    /// The runner that executes the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
     /// Digest of the plan's effect: 40 hex digits.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub effect_digest: String,
-    /// What the plan does, by class.
+    /// Effects of the plan by class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effects: Option<PlanEffects>,
-    /// Digests of the states that the CLI could not write and that this run kept in Secrets.
+    /// States that the CLI could not write and that this run stored in Secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub errored_state_digests: Vec<String>,
+    pub errored_states: Vec<ErroredState>,
     /// Exit code of the CLI's last command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// When the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
-    /// Whether the plan changes anything. Absent: there is no plan yet.
+    /// Whether the plan has changes. Absent: there is no plan yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub has_changes: Option<bool>,
-    /// What the health checks came to. Absent: none were made.
+    /// Result of the health checks. Absent: none were executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
-    /// When the runner last said that it lives. It says so every few seconds until the run has ended.
+    /// Last heartbeat of the runner, which renews it every few seconds until the run ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_at: Option<MicroTime>,
-    /// Why the plan waits for an approval although plans are applied by themselves: what autoApply holds of it.
+    /// Why autoApply holds the plan, so that it needs an approval although plans are applied automatically.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub held: String,
+    pub auto_apply_hold: String,
     /// The plan as text, without sensitive values.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub human_plan: String,
-    /// The resources in the state, where they are wanted. Absent: they were not read.
+    /// Resources in the state, if requested. Absent: they were not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory: Option<ResourceInventory>,
-    /// The state lock that was met or taken.
+    /// The state lock that was encountered or acquired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<LockInfo>,
     /// `user@host` as the CLI of this run writes it into a state lock. Absent: as `claim.process` has it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub lock_holder: String,
-    /// Where the log is.
+    /// Path of the log.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_path: String,
-    /// When commands went that may have left the state lock behind. Absent: not on record, any time of the run counts.
+    /// Times when commands ran that may have left the state locked. Absent: not recorded; any time of the run counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub may_have_locked: Option<Vec<RunSpan>>,
-    /// The outcome in words.
+    pub possible_lock_windows: Option<Vec<LockWindow>>,
+    /// Message about the result.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What the modules that init downloaded may read of the artifact. Absent: init has not ended well.
+    /// What the downloaded modules may read of the artifact. Absent: init has not succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module_reads: Option<ModuleReads>,
     /// Names of the outputs, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
-    /// Whether the Secret of the outputs was changed.
+    /// Whether the outputs Secret was changed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub outputs_written: bool,
-    /// Most memory that the CLI held.
+    /// Peak memory of the CLI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<i64>,
-    /// How far the run is.
+    /// Phase of the run.
     #[serde(default)]
     pub phase: Phase,
-    /// Digest of the Secrets that hold the plan, when it has changes.
+    /// Digest of the Secrets with the plan, if it has changes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub plan_digest: String,
-    /// Id of the plan, when it has changes.
+    /// Id of the plan, if it has changes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub plan_id: String,
-    /// The outcome in one word, e.g. TFExecPlanFailed.
+    /// Reason of the result, e.g. TFExecPlanFailed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// When the run was claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    /// The phases that the run went through, in order.
+    /// The phases of the run, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<RunStep>,
     /// The plan's counts.
@@ -136,16 +136,30 @@ pub struct TerraformRunStatus {
     /// The CLI that was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<Tool>,
+    /// The CLI workspace of the plan. Empty: planning did not start.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub workspace: String,
+}
+
+/// A state that the CLI could not write to its backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ErroredState {
+    /// `sha256:` and hex digits, over the packed state, its workspace and its backend.
+    pub digest: String,
+    /// The CLI workspace of the state.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub workspace: String,
 }
 
 /// What downloaded modules may read of the artifact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModuleReads {
-    /// The module, its file and what stands there.
+    /// The module, its file and the expression.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// They may read files outside of the stack's directory: each commit counts for the stack.
+    /// They may read files outside the stack's directory, so that each commit affects the stack.
     #[serde(default)]
     pub whole_artifact: bool,
 }
@@ -154,37 +168,37 @@ pub struct ModuleReads {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum Phase {
-    /// Nobody has taken it.
+    /// No runner has claimed the run.
     #[default]
     Pending,
-    /// A runner has taken it.
+    /// A runner has claimed the run.
     Claimed,
-    /// The artifact is fetched and the inputs are written.
+    /// The runner fetches the artifact and writes the inputs.
     Preparing,
-    /// The CLI initialises.
+    /// The CLI runs init.
     Initializing,
-    /// The CLI plans.
+    /// The CLI runs plan.
     Planning,
-    /// The CLI applies.
+    /// The CLI runs apply.
     Applying,
-    /// The outputs are written.
+    /// The runner writes the outputs.
     WritingOutputs,
-    /// The health checks are made.
+    /// The runner executes the health checks.
     CheckingHealth,
-    /// A person may work in the directory.
+    /// A break-the-glass session is open.
     BreakingTheGlass,
-    /// Ended well.
+    /// The run succeeded.
     Succeeded,
-    /// Ended in an error.
+    /// The run failed.
     Failed,
-    /// Not carried out, because its inputs changed before it began.
+    /// The inputs changed before the run began.
     Superseded,
-    /// Its runner is gone without a report.
+    /// The runner disappeared without a report.
     Lost,
 }
 
 impl Phase {
-    /// Whether the run has ended.
+    /// Returns whether the run has ended.
     #[must_use]
     pub const fn is_final(self) -> bool {
         matches!(
@@ -193,7 +207,7 @@ impl Phase {
         )
     }
 
-    /// The spelling in the API.
+    /// Returns the value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -214,7 +228,7 @@ impl Phase {
     }
 }
 
-/// A phase of a run and its beginning; it ends where the next one begins, the last one with the run.
+/// A phase of a run with its start; it ends with the start of the next phase or with the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunStep {
@@ -224,28 +238,28 @@ pub struct RunStep {
     pub since: MicroTime,
 }
 
-/// A part of a run's time.
+/// A time span in which a command may have left the state locked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RunSpan {
+pub struct LockWindow {
     /// When it began.
     pub from: MicroTime,
     /// When it ended.
     pub to: MicroTime,
 }
 
-/// What health checks came to.
+/// Result of the health checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Health {
-    /// Digest of the checks that were made.
+    /// Digest of the executed checks.
     pub checks: String,
     /// Whether all passed.
     #[serde(default)]
     pub passed: bool,
 }
 
-/// Who carries a run out. Written once, by compare-and-swap.
+/// The runner that executes a run. Written once by compare-and-swap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Claim {
@@ -263,9 +277,9 @@ pub struct Claim {
     /// Host and id of the process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub process: String,
-    /// The directory and the machine whose file locks tell whether the process lives.
+    /// The directory and the machine whose file locks show whether the process is alive.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub site: String,
+    pub lock_domain: String,
 }
 
 /// The CLI that a run used.
@@ -297,7 +311,7 @@ pub struct ChangeSummary {
 }
 
 impl ChangeSummary {
-    /// The text of the printer column: `+2 ~1 -0`, with `>n` for imports and `=n` for moves where there are any.
+    /// Formats the printer column: `+2 ~1 -0`, with `>n` for imports and `=n` for moves if there are any.
     #[must_use]
     pub fn short(&self) -> String {
         let Self {
@@ -325,25 +339,25 @@ impl ChangeSummary {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// What is done: create, update, delete, replace, import, move or forget.
+    /// Action: create, update, delete, replace, import, move or forget.
     pub action: String,
     /// Address of the resource.
     pub address: String,
 }
 
-/// A lock of the state, as the CLI tells it.
+/// A state lock, as the CLI reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LockInfo {
-    /// When it was taken, as the CLI wrote it.
+    /// When it was acquired, as written by the CLI.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub created: String,
     /// Its id.
     pub id: String,
-    /// The operation that took it.
+    /// The operation that acquired it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub operation: String,
-    /// The holder, as the CLI wrote it.
+    /// The holder, as written by the CLI.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub who: String,
 }

@@ -1,4 +1,4 @@
-//! The hand-over between source and consumers: one archive, its address and its checksum.
+//! The artifact of a source: an archive with its address and digest.
 
 use std::collections::BTreeMap;
 
@@ -9,39 +9,39 @@ use serde::{Deserialize, Serialize};
 use crate::digest::{Digest, DigestError};
 use crate::revision::Revision;
 
-/// The output of a source: a checksummed `tar.gz` that the source controller serves over HTTP.
+/// The output of a source: a `tar.gz` with a digest, served by the source controller over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Artifact {
     /// Digest of the compressed file, as `<algorithm>:<hex>`.
     #[schemars(extend("pattern" = r"^[a-z0-9]+(?:[.+_-][a-z0-9]+)*:[a-zA-Z0-9=_-]+$"))]
     pub digest: String,
-    /// When this artifact was archived.
+    /// Time when the artifact was created.
     pub last_update_time: Time,
-    /// Annotations of the source's own kind; unset for Git.
+    /// Annotations that depend on the kind of source; unset for Git.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
     /// Path of the file below the storage root.
     pub path: String,
-    /// What the source's origin called this state, e.g. `main@sha1:<commit>`.
+    /// The revision of the source, e.g. `main@sha1:<commit>`.
     pub revision: String,
-    /// Number of bytes of the compressed file.
+    /// Size of the compressed file in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<i64>,
-    /// Where the file can be fetched.
+    /// URL of the file.
     pub url: String,
 }
 
 impl Artifact {
-    /// The digest, parsed.
+    /// Parses the digest.
     ///
     /// # Errors
-    /// When the text is of another form, or names an algorithm that is not known.
+    /// The text is not a digest or has an unknown algorithm.
     pub fn checksum(&self) -> Result<Digest, DigestError> {
         self.digest.parse()
     }
 
-    /// The revision, parsed; legacy forms are rewritten.
+    /// Parses the revision; converts legacy forms.
     #[must_use]
     pub fn parsed_revision(&self) -> Revision {
         Revision::parse(&self.revision)

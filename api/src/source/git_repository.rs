@@ -1,4 +1,4 @@
-//! `GitRepository` v1: field for field the schema of Flux's source-controller 1.9.
+//! `GitRepository` v1: the schema of Flux's source-controller 1.9.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Artifact, LocalReference};
 use crate::interval::Interval;
-use crate::shape::is_false;
+use crate::serialization::is_false;
 
-/// The desired state of a Git repository: which ref to follow, how often, and what of it becomes the artifact.
+/// The desired state of a Git repository: the ref to follow, the interval, and the content of the artifact.
 #[expect(
     clippy::duplicated_attributes,
-    reason = "each printer column repeats the words of the one before"
+    reason = "printer columns repeat the same attributes"
 )]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -48,19 +48,19 @@ use crate::shape::is_false;
     "rule": "!has(self.serviceAccountName) || (has(self.provider) && (self.provider == 'azure' || self.provider == 'aws'))"
 }]))]
 pub struct GitRepositorySpec {
-    /// Patterns, in the notation of .gitignore, of what is left out of the artifact. Absent: the default patterns.
+    /// Patterns in .gitignore syntax of files excluded from the artifact. Absent: the default patterns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore: Option<String>,
     /// Other GitRepository objects whose artifacts are merged into this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<GitInclude>,
-    /// How often the remote is asked for news. A small jitter is added.
+    /// Interval at which the remote is polled. A small jitter is added.
     #[schemars(extend("pattern" = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
     pub interval: Interval,
-    /// Who provides the credentials. Absent means generic.
+    /// Provider of the credentials. Absent: generic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<Provider>,
-    /// Secret that holds the address and credentials of a proxy.
+    /// Secret with the address and credentials of a proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_secret_ref: Option<LocalReference>,
     /// Whether submodules are fetched as well.
@@ -69,19 +69,19 @@ pub struct GitRepositorySpec {
     /// What to check out. Absent: the branch master.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<GitReference>,
-    /// Secret that holds the credentials for the repository.
+    /// Secret with the credentials for the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalReference>,
-    /// ServiceAccount whose identity is used towards the provider.
+    /// ServiceAccount that authenticates to the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
-    /// Only paths that begin with one of these are checked out.
+    /// Path prefixes to check out. Absent: all paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sparse_checkout: Vec<String>,
     /// While true, the object is not reconciled.
     #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
-    /// Bound on each remote Git operation.
+    /// Timeout of each remote Git operation.
     #[serde(default = "one_minute")]
     #[schemars(extend("pattern" = r"^([0-9]+(\.[0-9]+)?(ms|s|m))+$"))]
     pub timeout: Interval,
@@ -94,7 +94,7 @@ pub struct GitRepositorySpec {
 }
 
 impl GitRepositorySpec {
-    /// A spec with every default in place.
+    /// Creates a spec with default values.
     #[must_use]
     pub fn new(url: impl Into<String>, interval: Interval) -> Self {
         Self {
@@ -126,17 +126,17 @@ fn one_minute() -> Interval {
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum Provider {
-    /// Credentials stand in the Secret.
+    /// Credentials from the Secret.
     Generic,
-    /// AWS CodeCommit, by workload identity.
+    /// AWS CodeCommit with workload identity.
     Aws,
-    /// Azure DevOps, by workload identity.
+    /// Azure DevOps with workload identity.
     Azure,
     /// A GitHub App.
     Github,
 }
 
-/// Which state of the repository is wanted. Where several are set: commit, then name, tag, semver, branch.
+/// The Git reference to check out. Precedence: commit, name, tag, semver, branch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitReference {
@@ -149,7 +149,7 @@ pub struct GitReference {
     /// Full name of a Git reference, e.g. refs/pull/420/head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The newest tag that this range of versions admits.
+    /// The highest tag that matches this version range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub semver: Option<String>,
     /// This tag.
@@ -172,7 +172,7 @@ pub struct GitVerification {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum VerificationMode {
-    /// The commit; an older spelling of `HEAD`.
+    /// The commit; the former spelling of `HEAD`.
     #[serde(rename = "head")]
     LegacyHead,
     /// The commit that is checked out.
@@ -181,15 +181,15 @@ pub enum VerificationMode {
     Head,
     /// The tag that is checked out.
     Tag,
-    /// The tag and the commit that it names.
+    /// The tag and the commit that it points to.
     #[serde(rename = "TagAndHEAD")]
     TagAndHead,
 }
 
 impl VerificationMode {
-    /// The spelling that is recorded in status.
+    /// Returns the value for `status.sourceVerificationMode`.
     #[must_use]
-    pub const fn recorded(self) -> &'static str {
+    pub const fn status_value(self) -> &'static str {
         match self {
             Self::LegacyHead | Self::Head => "HEAD",
             Self::Tag => "Tag",
@@ -202,24 +202,24 @@ impl VerificationMode {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitInclude {
-    /// Directory in the other artifact that is taken. Absent: all of it.
+    /// Directory in the included artifact to copy. Absent: its root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_path: Option<String>,
     /// The GitRepository whose artifact is included.
     pub repository: LocalReference,
-    /// Directory it is put to. Absent: the name of the repository.
+    /// Target directory. Absent: the name of the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_path: Option<String>,
 }
 
 impl GitInclude {
-    /// The directory that is taken; empty means the root.
+    /// Returns the directory to copy; empty for the root.
     #[must_use]
     pub fn source_path(&self) -> &str {
         self.from_path.as_deref().unwrap_or_default()
     }
 
-    /// The directory it is put to.
+    /// Returns the target directory.
     #[must_use]
     pub fn target_path(&self) -> &str {
         self.to_path
@@ -233,37 +233,37 @@ impl GitInclude {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitRepositoryStatus {
-    /// The last stored artifact.
+    /// The latest stored artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<Artifact>,
-    /// What is true of the object now.
+    /// Conditions of the object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Digest of all fields that shape the artifact's content. Sluice's addition; tells why a pass was skipped.
+    /// Digest of all fields that affect the artifact's content. Sluice's addition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_config_checksum: Option<String>,
-    /// The artifacts that were merged into this one, in the order of spec.include.
+    /// Artifacts included in this one, in the order of spec.include.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub included_artifacts: Vec<Artifact>,
-    /// The reconcile request that was handled last.
+    /// The last reconcile request that was handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,
-    /// The generation that was handled last.
+    /// The last generation that was reconciled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The ignore patterns that the artifact was made with.
+    /// Ignore patterns of the current artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_ignore: Option<String>,
-    /// The includes that the artifact was made with.
+    /// Includes of the current artifact.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed_include: Vec<GitInclude>,
-    /// Whether the artifact was made with submodules.
+    /// Whether the current artifact contains submodules.
     #[serde(default, skip_serializing_if = "is_false")]
     pub observed_recurse_submodules: bool,
-    /// The sparse paths that the artifact was made with.
+    /// Sparse checkout paths of the current artifact.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed_sparse_checkout: Vec<String>,
-    /// What was verified last.
+    /// The verification mode of the last verification.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_verification_mode: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! The group `source.toolkit.fluxcd.io`: what a Git repository is asked to be (spec), what it is seen to be (status),
-//! and the artifact that every consumer reads. The schema is Flux's; additions of Sluice are marked as such.
+//! The API group `source.toolkit.fluxcd.io`: spec and status of a Git repository, and the artifact that consumers read. The
+//! schema is Flux's; Sluice's additions are marked.
 
 mod artifact;
 mod git_repository;
@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 /// The API group of all source kinds.
 pub const GROUP: &str = "source.toolkit.fluxcd.io";
 
-/// The finalizer that the source controller puts on its objects.
+/// The finalizer that the source controller adds to its objects.
 pub const FINALIZER: &str = "finalizers.fluxcd.io";
 
-/// Names an object in the same namespace.
+/// A reference to an object in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalReference {

@@ -1,4 +1,4 @@
-//! What a run is given: variables, backend, cloud, files.
+//! Inputs of a run: variables, backend, cloud, files.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::EnvVarSource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shape::{any_json, is_false};
+use crate::serialization::{any_json, is_false};
 
 /// The generated backend. Present without fields is not the same as absent: the defaults differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -15,7 +15,7 @@ pub struct BackendConfig {
     /// Path of a kubeconfig for the kubernetes backend.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub config_path: String,
-    /// Text inside the terraform block, taken as it is; it wins over the other fields.
+    /// Content of the terraform block; takes precedence over the other fields.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub custom_configuration: String,
     /// No backend file is generated.
@@ -32,7 +32,7 @@ pub struct BackendConfig {
     pub secret_suffix: String,
 }
 
-/// HCP Terraform or Terraform Enterprise; when present, the generated backend is off.
+/// HCP Terraform or Terraform Enterprise; disables the generated backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cloud {
@@ -44,7 +44,7 @@ pub struct Cloud {
     /// Token for the service.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub token: String,
-    /// The workspaces that are used.
+    /// The workspaces to use.
     pub workspaces: CloudWorkspaces,
 }
 
@@ -60,7 +60,7 @@ pub struct CloudWorkspaces {
     pub tags: Vec<String>,
 }
 
-/// The kinds of object that hold keys and values.
+/// Kinds of objects with keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum KeySource {
@@ -74,7 +74,7 @@ pub enum KeySource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigSource {
-    /// The keys that are taken. Absent: all.
+    /// Keys to use. Absent: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
     /// Kind of the object.
@@ -99,7 +99,7 @@ pub struct VariablesSource {
     /// Whether the object may be missing.
     #[serde(default, skip_serializing_if = "is_false")]
     pub optional: bool,
-    /// The keys that are taken, each as key or key:variable. Absent: all.
+    /// Keys to use, each as key or key:variable. Absent: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vars_keys: Vec<String>,
 }
@@ -114,23 +114,23 @@ pub struct Variable {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_json")]
     pub value: Option<serde_json::Value>,
-    /// A key of a Secret or ConfigMap that holds the value.
+    /// A key of a Secret or ConfigMap with the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<EnvVarSource>,
 }
 
-/// A Secret of which the values can be used in spec.values.
+/// A Secret whose values can be used in spec.values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InputSecret {
-    /// The name under which templates see it.
+    /// Its name in templates.
     #[serde(rename = "as")]
     pub alias: String,
     /// Name of the Secret, in the same namespace.
     pub name: String,
 }
 
-/// Where a mapped file is put.
+/// Location of a mapped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]

@@ -1,5 +1,5 @@
-//! The group `infra.contrib.fluxcd.io`: the Terraform kind in its stored version v1alpha2, its served predecessor,
-//! and the pure rules of plan ids, approval and run names.
+//! The API group `infra.contrib.fluxcd.io`: the Terraform kind in its stored version v1alpha2 and its served version
+//! v1alpha1, and the pure rules of plan ids, approvals and names of runs.
 
 pub mod approval;
 pub mod guard;
@@ -9,6 +9,7 @@ mod outcome;
 pub mod pattern;
 pub mod plan_id;
 mod policy;
+mod reason;
 mod runner;
 mod spec;
 mod status;
@@ -20,12 +21,13 @@ pub use inputs::{
 };
 pub use name::{is_label_value, label_value, run_name, run_sequence, workspace_label, workspace_part};
 pub use outcome::{
-    BranchPlanner, HealthCheck, HealthCheckKind, OutputsSecret, PlanOptions, ReadablePlan, Remediation,
-    StateOptions, Unlock, Webhook, WebhookStage,
+    BranchPlanner, ForceUnlockMode, HealthCheck, HealthCheckKind, OutputsSecret, PlanOptions, ReadablePlan,
+    Remediation, StateOptions, Webhook, WebhookStage,
 };
 pub use policy::{
-    AutoApply, ChangeKind, ContradictingDeletion, DeletionPolicy, IgnoredDrift, ToolName, ToolSelection,
+    AutoApply, ChangeKind, DeletionPolicy, DeletionPolicyConflict, IgnoredDrift, ToolName, ToolSelection,
 };
+pub use reason::{Reason, UnknownReason};
 pub use runner::{RunnerPodMetadata, RunnerPodSpec, RunnerPodTemplate};
 pub use spec::{
     Dependency, NamespacedReference, RetryStrategy, SourceKind, SourceReference, Terraform, TerraformSpec,
@@ -35,8 +37,8 @@ pub use status::{InventoryEntry, LockStatus, PlanStatus, ResourceInventory, Terr
 /// The API group of the Terraform kind.
 pub const GROUP: &str = "infra.contrib.fluxcd.io";
 
-/// The finalizer that the apply controller puts on its objects.
+/// The finalizer that the Terraform controller adds to its objects.
 pub const FINALIZER: &str = "finalizers.tf.contrib.fluxcd.io";
 
-/// Beginning of the finalizers that a stack puts on those it depends on; its own name follows.
-pub const DEPENDANT_FINALIZER: &str = "tf.dependency.of.";
+/// Prefix of the finalizers that a stack adds to its dependencies; the stack's name follows.
+pub const DEPENDENT_FINALIZER_PREFIX: &str = "tf.dependency.of.";

@@ -1,38 +1,38 @@
-//! Names of objects that belong to a stack, and values of labels that point to it.
+//! Names of the objects of a stack, and label values that refer to it.
 
 use sha2::{Digest as _, Sha256};
 
-/// Digits of a stack's uid in the names of its runs.
-const UID: usize = 10;
-/// The most characters that a label's value may have.
-const LABEL: usize = 63;
+/// Number of characters of the stack's uid in the names of its runs.
+const UID_LENGTH: usize = 10;
+/// Maximum length of a label value.
+const MAX_LABEL: usize = 63;
 
-/// The name of a run: at most 40 characters of the stack, ten digits of its uid, and the run's number.
+/// Formats the name of a run: at most 40 characters of the stack's name, ten of its uid, and the run's number.
 ///
-/// The same stack and number always give the same name, so creating a run twice collapses into one.
+/// The name is deterministic, so creating the same run twice yields one object.
 #[must_use]
 pub fn run_name(stack: &str, uid: &str, sequence: u64) -> String {
-    // A cut may fall behind a dot or dash, which must not stand before the dash that follows.
+    // The truncated name may end in a dot or dash, which must not precede the next dash.
     let stack = first(stack, 40).trim_end_matches(['-', '.']);
     let uid: String = uid
         .chars()
         .filter(char::is_ascii_alphanumeric)
-        .take(UID)
+        .take(UID_LENGTH)
         .collect();
     format!("{stack}-{uid}-{sequence}")
 }
 
-/// The number in a run's name.
+/// Parses the number in a run's name.
 #[must_use]
 pub fn run_sequence(name: &str) -> Option<u64> {
     name.rsplit_once('-')?.1.parse().ok()
 }
 
-/// A label value for a name of any length: up to 63 characters as it is, else its first 46 characters, a dash, and the
-/// first 8 bytes of its SHA-256 in hex. tofu-controller labels its stored plans by the same rule.
+/// Returns a label value for a name of any length: the name itself up to 63 characters, otherwise its first 46 characters, a
+/// dash, and the first 8 bytes of its SHA-256 in hex. tofu-controller labels its stored plans by the same rule.
 #[must_use]
 pub fn label_value(name: &str) -> String {
-    if name.len() <= LABEL {
+    if name.len() <= MAX_LABEL {
         return name.to_owned();
     }
     format!(
@@ -42,22 +42,22 @@ pub fn label_value(name: &str) -> String {
     )
 }
 
-/// Whether the API takes a text as a label's value as it is.
+/// Returns whether a text is a valid label value.
 #[must_use]
 pub fn is_label_value(text: &str) -> bool {
     let end = |letter: Option<char>| letter.is_none_or(|letter| letter.is_ascii_alphanumeric());
     let inside = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
-    text.len() <= LABEL
+    text.len() <= MAX_LABEL
         && text.chars().all(inside)
         && end(text.chars().next())
         && end(text.chars().next_back())
 }
 
-/// A workspace as part of an object's name: as it is where the API takes it, else what can be read of it and a hash.
+/// Returns a workspace as part of an object's name: itself if valid, otherwise a readable part and a hash.
 #[must_use]
 pub fn workspace_part(workspace: &str) -> String {
     let fits = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-' | '.');
-    if workspace.len() <= LABEL && workspace.chars().all(fits) && is_closed(workspace) {
+    if workspace.len() <= MAX_LABEL && workspace.chars().all(fits) && has_valid_ends(workspace) {
         return workspace.to_owned();
     }
     let readable: String = workspace
@@ -78,25 +78,25 @@ pub fn workspace_part(workspace: &str) -> String {
         .to_owned()
 }
 
-/// A workspace as a label's value: as it is where the API takes it.
+/// Returns a workspace as a label value: itself if valid.
 #[must_use]
 pub fn workspace_label(workspace: &str) -> String {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
-    if workspace.chars().all(fits) && is_closed(workspace) {
+    if workspace.chars().all(fits) && has_valid_ends(workspace) {
         return label_value(workspace);
     }
     workspace_part(workspace)
 }
 
-/// Begins and ends with a letter or a digit; no two of the others meet at a dot.
-fn is_closed(text: &str) -> bool {
+/// Returns whether the text begins and ends with a letter or digit and has no `..`, `.-` or `-.`.
+fn has_valid_ends(text: &str) -> bool {
     let end = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
     end(text.chars().next())
         && end(text.chars().next_back())
         && !["..", ".-", "-."].iter().any(|pair| text.contains(pair))
 }
 
-/// At most this many bytes from the beginning, never ending inside a character.
+/// Returns the first bytes, at most `most`, on a character boundary.
 fn first(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len()))
         .rev()
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_label_value() {
+    fn label_values_are_validated() {
         for (text, is_one) in [
             ("", true),
             ("default", true),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_keeps_its_name_where_it_can() {
+    fn a_valid_workspace_keeps_its_name() {
         assert_eq!(
             (
                 workspace_part("blue").as_str(),
@@ -179,15 +179,15 @@ mod tests {
         fn workspaces_fit(workspace in "\\PC{1,80}|[a-zA-Z0-9._~+-]{1,80}") {
             let part = workspace_part(&workspace);
             let label = workspace_label(&workspace);
-            prop_assert!(part.len() <= LABEL && label.len() <= LABEL);
+            prop_assert!(part.len() <= MAX_LABEL && label.len() <= MAX_LABEL);
             let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-            prop_assert!(part.chars().all(inside) && is_closed(&part), "{}", part);
+            prop_assert!(part.chars().all(inside) && has_valid_ends(&part), "{}", part);
             prop_assert!(is_label_value(&label), "{}", label);
         }
 
         #[test]
         fn labels_fit(name in "\\PC{0,120}") {
-            prop_assert!(label_value(&name).len() <= LABEL);
+            prop_assert!(label_value(&name).len() <= MAX_LABEL);
         }
 
         #[test]
@@ -196,7 +196,7 @@ mod tests {
             sequence in 0u64..1_000_000_000,
         ) {
             let name = run_name(&stack, "0af122b8-77c1-4", sequence);
-            prop_assert!(name.len() <= LABEL);
+            prop_assert!(name.len() <= MAX_LABEL);
             prop_assert!(!name.contains(".-"));
             prop_assert_eq!(run_sequence(&name), Some(sequence));
         }

@@ -1,4 +1,4 @@
-//! What happens with a plan and after an apply: state options, readable plans, webhooks, outputs, health checks.
+//! Options of plans and applies: state locks, readable plans, webhooks, outputs, health checks, retries.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::interval::Interval;
-use crate::shape::{is_false, yes};
+use crate::serialization::{is_false, yes};
 
-/// Handling of the state's lock.
+/// Handling of the state lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StateOptions {
-    /// Whether a held lock is broken: yes needs lockIdentifier.
+    /// Whether to release an existing lock by force; yes requires lockIdentifier.
     #[serde(default)]
-    pub force_unlock: Unlock,
-    /// The lock that may be broken.
+    pub force_unlock: ForceUnlockMode,
+    /// Id of the lock that may be released.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub lock_identifier: String,
     /// How long a run waits for the lock.
@@ -31,28 +31,28 @@ fn no_time() -> Interval {
 impl Default for StateOptions {
     fn default() -> Self {
         Self {
-            force_unlock: Unlock::No,
+            force_unlock: ForceUnlockMode::No,
             lock_identifier: String::new(),
             lock_timeout: no_time(),
         }
     }
 }
 
-/// Whether a held state lock is broken.
+/// Whether to release an existing state lock by force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-pub enum Unlock {
-    /// The lock named by lockIdentifier.
+pub enum ForceUnlockMode {
+    /// Releases the lock lockIdentifier.
     Yes,
-    /// Never by the user's word.
+    /// Releases no lock.
     #[default]
     No,
-    /// When it is safe.
+    /// Releases a lock if that is safe.
     Auto,
 }
 
-/// The form in which a plan is kept for people to read.
+/// Format of the stored readable plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -80,28 +80,28 @@ pub struct PlanOptions {
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
 pub enum WebhookStage {
-    /// After the plan is made, before it is stored.
+    /// After planning, before the plan is stored.
     #[default]
     PostPlanning,
 }
 
-/// A service that is asked whether a plan may go on.
+/// A service that accepts or rejects plans.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
-    /// Whether it is called.
+    /// Whether the webhook is called.
     #[serde(default = "yes")]
     pub enabled: bool,
     /// Template of the message when the test fails.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error_message_template: String,
-    /// What is sent: SpecAndPlan, SpecOnly or PlanOnly.
+    /// Payload: SpecAndPlan, SpecOnly or PlanOnly.
     #[serde(default = "spec_and_plan")]
     pub payload_type: String,
-    /// When it is called.
+    /// Stage at which the webhook is called.
     #[serde(default)]
     pub stage: WebhookStage,
-    /// Template over the answer that must give true or yes.
+    /// Template over the response that must evaluate to true or yes.
     pub test_expression: String,
     /// Address of the service.
     pub url: String,
@@ -124,12 +124,12 @@ pub struct OutputsSecret {
     pub labels: BTreeMap<String, String>,
     /// Name of the Secret.
     pub name: String,
-    /// The outputs that are written, each as output or output:key. Absent: all.
+    /// Outputs to write, each as output or output:key. Absent: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
 }
 
-/// How a health check asks.
+/// Kind of a health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -140,7 +140,7 @@ pub enum HealthCheckKind {
     Http,
 }
 
-/// A check that is made after an apply.
+/// A check after an apply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthCheck {
@@ -150,10 +150,10 @@ pub struct HealthCheck {
     /// Name of the check.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Bound on the check.
+    /// Timeout of the check.
     #[serde(default = "twenty_seconds")]
     pub timeout: Interval,
-    /// How it asks.
+    /// Kind of the check.
     #[serde(rename = "type")]
     pub kind: HealthCheckKind,
     /// Address of an http check; may be a template over outputs.
@@ -175,11 +175,11 @@ pub struct BranchPlanner {
     pub enable_path_scope: bool,
 }
 
-/// What is done when runs keep failing.
+/// Retries of failed runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Remediation {
-    /// How often a failed run is tried again. Absent: no retry.
+    /// Maximum number of retries of a failed run. Absent: no retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<i64>,
 }

@@ -1,11 +1,11 @@
-//! Patterns in the fields of the guard rails: `*` stands for any number of characters, everything else for itself.
+//! Glob patterns of the guard rails: `*` matches any number of characters, every other character matches itself.
 
-/// Whether the whole text is as the pattern says. Takes at most `pattern * text` steps, whatever the two are.
+/// Returns whether the pattern matches the whole text, in at most `pattern * text` steps.
 #[must_use]
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut seen) = (0, 0);
-    // Where the last star stands, and how much of the text it has taken so far.
+    // Position of the last star, and the end of the text that it matches so far.
     let mut star: Option<(usize, usize)> = None;
     while seen < text.len() {
         match (pattern.get(at), star) {
@@ -17,10 +17,10 @@ pub fn matches(pattern: &str, text: &str) -> bool {
                 at += 1;
                 seen += 1;
             }
-            (_, Some((place, taken))) => {
-                star = Some((place, taken + 1));
-                at = place + 1;
-                seen = taken + 1;
+            (_, Some((position, end))) => {
+                star = Some((position, end + 1));
+                at = position + 1;
+                seen = end + 1;
             }
             (_, None) => return false,
         }
@@ -67,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_it_is_defined_to_be(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
+        fn the_digest_is_as_defined(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
             prop_assert_eq!(matches(&pattern, &text), defined(pattern.as_bytes(), text.as_bytes()));
         }
 

@@ -1,5 +1,5 @@
-//! Names of plans: `plan-<ref>-<first 10 of the revision's hash>-<effect digest>`. The front part is for people; only
-//! the effect digest, in full, says which plan is meant.
+//! Plan ids: `plan-<ref>-<first 10 of the revision's hash>-<effect digest>`. The prefix is informative; only the complete
+//! effect digest identifies a plan.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 /// Number of hex digits of an effect digest.
 const DIGITS: usize = 40;
 
-/// What a plan would do, as a digest of 40 lowercase hex digits.
+/// Digest of the effects of a plan: 40 lowercase hex digits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EffectDigest(String);
 
 impl EffectDigest {
-    /// The digest that these first 20 bytes of a hash's output make.
+    /// Creates a digest from the first 20 bytes of a hash.
     #[must_use]
     pub fn of_bytes(bytes: [u8; DIGITS / 2]) -> Self {
         Self(hex::encode(bytes))
     }
 
-    /// The hex digits.
+    /// Returns the hex digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -42,7 +42,7 @@ impl FromStr for EffectDigest {
         if good {
             Ok(Self(text.to_owned()))
         } else {
-            Err(PlanIdError::NoEffect)
+            Err(PlanIdError::MissingEffect)
         }
     }
 }
@@ -61,18 +61,18 @@ impl From<EffectDigest> for String {
     }
 }
 
-/// Why a text is no [`PlanId`].
+/// A text is not a valid [`PlanId`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanIdError {
-    /// It does not begin with `plan-`.
+    /// The prefix `plan-` is missing.
     #[error("a plan id begins with \"plan-\"")]
-    NoPlan,
-    /// It does not end in an effect digest.
+    MissingPrefix,
+    /// The text does not end in an effect digest.
     #[error("a plan id ends in the {DIGITS} hex digits of its effect")]
-    NoEffect,
+    MissingEffect,
 }
 
-/// The name of a plan.
+/// The id of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PlanId {
@@ -81,7 +81,7 @@ pub struct PlanId {
 }
 
 impl PlanId {
-    /// The id of a plan of this revision with this effect.
+    /// Creates the id of a plan for this revision with this effect.
     #[must_use]
     pub fn new(revision: &str, effect: EffectDigest) -> Self {
         Self {
@@ -90,13 +90,13 @@ impl PlanId {
         }
     }
 
-    /// What the plan would do: the part that approvals are compared by.
+    /// Returns the effect digest, the part that approvals compare.
     #[must_use]
     pub const fn effect(&self) -> &EffectDigest {
         &self.effect
     }
 
-    /// The part for people, e.g. `plan-main-b8e362c206`: what tofu-controller calls the plan id.
+    /// Returns the informative part, e.g. `plan-main-b8e362c206`, which tofu-controller calls the plan id.
     #[must_use]
     pub fn front(&self) -> &str {
         &self.front
@@ -114,9 +114,9 @@ impl FromStr for PlanId {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if !text.starts_with("plan-") {
-            return Err(PlanIdError::NoPlan);
+            return Err(PlanIdError::MissingPrefix);
         }
-        let (front, effect) = text.rsplit_once('-').ok_or(PlanIdError::NoEffect)?;
+        let (front, effect) = text.rsplit_once('-').ok_or(PlanIdError::MissingEffect)?;
         Ok(Self {
             front: front.to_owned(),
             effect: effect.parse()?,
@@ -168,7 +168,7 @@ mod tests {
     const HASH: &str = "b8e362c206e3d0cbb7ed22ced771a0056455a2fb";
 
     #[test]
-    fn the_front_part_is_formed_as_upstream_forms_ids() {
+    fn the_prefix_is_upstreams_plan_id() {
         for (revision, wanted) in [
             (format!("main@sha1:{HASH}"), "plan-main-b8e362c206"),
             ("v2.6@sha256:c7fd0cc69b924aa5".into(), "plan-v2.6-c7fd0cc69b"),
@@ -187,26 +187,29 @@ mod tests {
     }
 
     #[test]
-    fn an_id_needs_its_whole_effect_digest() {
+    fn an_id_requires_a_complete_effect_digest() {
         let id = PlanId::new(&format!("main@sha1:{HASH}"), HASH.parse().unwrap());
         assert_eq!(id.to_string(), format!("plan-main-b8e362c206-{HASH}"));
         assert_eq!(id.to_string().parse(), Ok(id.clone()));
         assert_eq!((id.front(), id.effect().as_str()), ("plan-main-b8e362c206", HASH));
         for (text, error) in [
-            ("", PlanIdError::NoPlan),
-            ("auto", PlanIdError::NoPlan),
-            (HASH, PlanIdError::NoPlan),
-            ("replan-main-b8e362c206", PlanIdError::NoPlan),
-            ("plan-", PlanIdError::NoEffect),
-            ("plan-main-b8e362c206", PlanIdError::NoEffect),
+            ("", PlanIdError::MissingPrefix),
+            ("auto", PlanIdError::MissingPrefix),
+            (HASH, PlanIdError::MissingPrefix),
+            ("replan-main-b8e362c206", PlanIdError::MissingPrefix),
+            ("plan-", PlanIdError::MissingEffect),
+            ("plan-main-b8e362c206", PlanIdError::MissingEffect),
             (
                 &format!("plan-main-b8e362c206-{}", &HASH[..39]),
-                PlanIdError::NoEffect,
+                PlanIdError::MissingEffect,
             ),
-            (&format!("plan-main-b8e362c206-{HASH}0"), PlanIdError::NoEffect),
+            (
+                &format!("plan-main-b8e362c206-{HASH}0"),
+                PlanIdError::MissingEffect,
+            ),
             (
                 &format!("plan-main-b8e362c206-{}", HASH.to_uppercase()),
-                PlanIdError::NoEffect,
+                PlanIdError::MissingEffect,
             ),
         ] {
             assert_eq!(text.parse::<PlanId>(), Err(error), "{text}");

@@ -1,46 +1,46 @@
-//! Guard rails: fields that Sluice adds to the kind. An older definition in the cluster prunes them, so the controller
-//! looks at start whether the installed one declares them.
+//! Guard rails: fields that Sluice adds to the kind. An older installed definition prunes them, so the controller checks at
+//! start that the installed definition declares them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::TerraformSpec;
 
-/// What `approvePlan: auto` may apply without a person. A plan of which any part is held waits for an approval as a whole.
+/// What `approvePlan: auto` may apply without an approval. If any part of a plan is held, the whole plan needs an approval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AutoApply {
-    /// Kinds of change that are applied; others wait. Empty: all that are not held.
+    /// Kinds of change that are applied; others need an approval. Empty: all that are not held.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<ChangeKind>,
-    /// Kinds of change that wait for an approval, whatever allow says. delete holds replacements too: they destroy.
+    /// Kinds of change that need an approval, regardless of allow. delete also holds replacements, which destroy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hold: Vec<ChangeKind>,
-    /// Resource types of which any change waits for an approval; * stands for any number of characters.
+    /// Resource types whose changes need an approval; * matches any number of characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hold_resource_types: Vec<String>,
-    /// A plan with more changes than this waits for an approval.
+    /// A plan with more changes than this needs an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_changes: Option<i32>,
 }
 
-/// What a plan does to one resource.
+/// A kind of change of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum ChangeKind {
-    /// Makes it.
+    /// Creates the resource.
     Create,
-    /// Changes it in place.
+    /// Changes the resource in place.
     Update,
-    /// Destroys it and makes it anew, in either order.
+    /// Destroys the resource and creates it again, in either order.
     Replace,
-    /// Destroys it.
+    /// Destroys the resource.
     Delete,
 }
 
-/// What becomes of resources and state when the object is deleted.
+/// What happens to resources and state when the object is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum DeletionPolicy {
@@ -53,7 +53,7 @@ pub enum DeletionPolicy {
 }
 
 impl DeletionPolicy {
-    /// The spelling in the API.
+    /// Returns the value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -64,26 +64,26 @@ impl DeletionPolicy {
     }
 }
 
-/// `deletionPolicy` and `destroyResourcesOnDeletion` say opposite things. The CRD refuses such an object; an older one,
-/// or one that was stored before, may let it in.
+/// `deletionPolicy` contradicts `destroyResourcesOnDeletion`. The CRD rejects such objects, but an older definition may have
+/// accepted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "spec.deletionPolicy is {policy} and spec.destroyResourcesOnDeletion is true: the resources cannot both stay and be \
      destroyed; remove one of the two",
     policy = .0.as_str()
 )]
-pub struct ContradictingDeletion(pub DeletionPolicy);
+pub struct DeletionPolicyConflict(pub DeletionPolicy);
 
 impl TerraformSpec {
-    /// What becomes of resources and state with the object: `deletionPolicy`, or without it what
-    /// `destroyResourcesOnDeletion` says. That one is false when it is absent, so false contradicts nothing.
+    /// Returns `deletionPolicy`, or without it the policy of `destroyResourcesOnDeletion`, whose default `false` contradicts
+    /// nothing.
     ///
     /// # Errors
-    /// When `destroyResourcesOnDeletion: true` meets a policy that keeps the resources.
-    pub const fn on_deletion(&self) -> Result<DeletionPolicy, ContradictingDeletion> {
+    /// `destroyResourcesOnDeletion: true` with a policy that keeps the resources.
+    pub const fn on_deletion(&self) -> Result<DeletionPolicy, DeletionPolicyConflict> {
         match (self.deletion_policy, self.destroy_resources_on_deletion) {
             (Some(policy @ (DeletionPolicy::Orphan | DeletionPolicy::Retain)), true) => {
-                Err(ContradictingDeletion(policy))
+                Err(DeletionPolicyConflict(policy))
             }
             (Some(policy), _) => Ok(policy),
             (None, true) => Ok(DeletionPolicy::Destroy),
@@ -91,35 +91,35 @@ impl TerraformSpec {
         }
     }
 
-    /// Whether the deletion of the object destroys its resources first.
+    /// Returns whether the deletion of the object destroys its resources first.
     #[must_use]
     pub const fn destroys_on_deletion(&self) -> bool {
         matches!(self.on_deletion(), Ok(DeletionPolicy::Destroy))
     }
 }
 
-/// Differences between state and world that are not drift. In one entry addresses and attributes must both match; an entry
-/// with neither ignores nothing.
+/// Differences that do not count as drift. Addresses and attributes of an entry must both match; an entry with neither ignores
+/// nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IgnoredDrift {
-    /// Addresses of resources, or output.name; * stands for any number of characters. Empty: all.
+    /// Addresses of resources, or output.name; * matches any number of characters. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// Paths of attributes that are changed in place, with dots between their parts (tags.owner); a path stands for all below
-    /// it, * for any number of characters. Empty: all that happens to the resource.
+    /// Paths of attributes that are changed in place, separated by dots (tags.owner); a path includes all paths below it, *
+    /// matches any number of characters. Empty: all changes of the resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<String>,
 }
 
-/// The program of a stack.
+/// The CLI of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolSelection {
-    /// Which of the two.
+    /// Name of the CLI.
     pub name: ToolName,
-    /// Its version (1.12.6), the beginning of one (1.12, 1.12.x), or a constraint (~> 1.8, >= 1.8, < 1.11): the newest that
-    /// is installed and fits. Empty: the newest that is installed.
+    /// A version (1.12.6), a prefix (1.12, 1.12.x) or a constraint (~> 1.8, >= 1.8, < 1.11): the newest installed version that
+    /// matches. Empty: the newest installed version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(
         length(max = 64),
@@ -130,7 +130,7 @@ pub struct ToolSelection {
     pub version: String,
 }
 
-/// The programs that a stack can be run with.
+/// The supported CLIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -142,7 +142,7 @@ pub enum ToolName {
 }
 
 impl ToolName {
-    /// The program's file name.
+    /// Returns the file name of the CLI.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -158,8 +158,8 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_policy_and_the_older_field_are_one_answer_or_a_contradiction() {
-        let answer = |policy: &str, destroys: bool| {
+    fn the_policy_and_the_older_field_agree_or_contradict() {
+        let policy_of = |policy: &str, destroys: bool| {
             let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" },
                 "destroyResourcesOnDeletion": destroys });
             if !policy.is_empty() {
@@ -172,22 +172,22 @@ mod tests {
             );
             spec.on_deletion().map(DeletionPolicy::as_str)
         };
-        assert_eq!(answer("", false), Ok("Retain"));
-        assert_eq!(answer("", true), Ok("Destroy"));
-        assert_eq!(answer("Destroy", false), Ok("Destroy"));
-        assert_eq!(answer("Destroy", true), Ok("Destroy"));
-        assert_eq!(answer("Orphan", false), Ok("Orphan"));
-        assert_eq!(answer("Retain", false), Ok("Retain"));
-        let contradiction = answer("Orphan", true).unwrap_err();
-        assert_eq!(contradiction, ContradictingDeletion(DeletionPolicy::Orphan));
+        assert_eq!(policy_of("", false), Ok("Retain"));
+        assert_eq!(policy_of("", true), Ok("Destroy"));
+        assert_eq!(policy_of("Destroy", false), Ok("Destroy"));
+        assert_eq!(policy_of("Destroy", true), Ok("Destroy"));
+        assert_eq!(policy_of("Orphan", false), Ok("Orphan"));
+        assert_eq!(policy_of("Retain", false), Ok("Retain"));
+        let contradiction = policy_of("Orphan", true).unwrap_err();
+        assert_eq!(contradiction, DeletionPolicyConflict(DeletionPolicy::Orphan));
         assert!(
             contradiction
                 .to_string()
                 .starts_with("spec.deletionPolicy is Orphan and spec.destroyR")
         );
         assert_eq!(
-            answer("Retain", true),
-            Err(ContradictingDeletion(DeletionPolicy::Retain))
+            policy_of("Retain", true),
+            Err(DeletionPolicyConflict(DeletionPolicy::Retain))
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What a tenant may say about the pod that a run gets.
+//! Settings of the runner pod.
 
 use std::collections::BTreeMap;
 
@@ -40,10 +40,10 @@ pub struct RunnerPodSpec {
     /// Scheduling rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// Environment of the run.
+    /// Environment variables of the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<EnvVar>,
-    /// Secrets and ConfigMaps that become environment.
+    /// Secrets and ConfigMaps that become environment variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env_from: Vec<EnvFromSource>,
     /// Entries of the pod's hosts file.
@@ -52,7 +52,7 @@ pub struct RunnerPodSpec {
     /// Image of the runner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub image: String,
-    /// Containers that run before.
+    /// Containers that run before the runner.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub init_containers: Vec<Container>,
     /// Labels that the node must have.

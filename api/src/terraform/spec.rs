@@ -1,4 +1,4 @@
-//! `Terraform` v1alpha2: field for field the schema of tofu-controller 0.16, with Sluice's additions marked.
+//! `Terraform` v1alpha2: the schema of tofu-controller 0.16, with Sluice's additions marked.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -10,13 +10,13 @@ use super::{
     StateOptions, TerraformStatus, ToolSelection, Variable, VariablesSource, Webhook,
 };
 use crate::interval::Interval;
-use crate::shape::{any_json, is_false, yes};
+use crate::serialization::{any_json, is_false, yes};
 
-/// The desired state of a stack: its source, its inputs, and what is done with its plans.
+/// The desired state of a stack: its source, its inputs, and the handling of its plans.
 #[expect(clippy::struct_excessive_bools, reason = "the fields are the API's")]
 #[expect(
     clippy::duplicated_attributes,
-    reason = "each printer column repeats the words of the one before"
+    reason = "printer columns repeat the same attributes"
 )]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -50,13 +50,13 @@ pub struct TerraformSpec {
     /// Whether the runner's pod is deleted after each run.
     #[serde(default = "yes")]
     pub always_cleanup_runner_pod: bool,
-    /// Empty: each plan waits. auto: each plan is applied. disable: only drift is reported. A plan id: that plan is applied.
+    /// Empty: plans need an approval. auto: plans are applied. disable: only drift is reported. A plan id: this plan is applied.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub approve_plan: String,
-    /// What auto may apply without a person. Absent: every plan. Sluice's addition.
+    /// What auto may apply without an approval. Absent: every plan. Sluice's addition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_apply: Option<AutoApply>,
-    /// The backend that is generated. Absent: the kubernetes backend with the object's name as suffix.
+    /// The generated backend. Absent: the kubernetes backend with the object's name as suffix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend_config: Option<BackendConfig>,
     /// Secrets and ConfigMaps whose pairs become -backend-config arguments of init.
@@ -65,7 +65,7 @@ pub struct TerraformSpec {
     /// Options of the branch planner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_planner: Option<BranchPlanner>,
-    /// Whether a debugging session is opened in the runner.
+    /// Whether to open a break-the-glass session in the runner.
     #[serde(default, skip_serializing_if = "is_false")]
     pub break_the_glass: bool,
     /// Secret with the CLI's configuration: exactly one key, whose name ends in .tfrc.
@@ -74,7 +74,7 @@ pub struct TerraformSpec {
     /// HCP Terraform or Terraform Enterprise instead of a generated backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<Cloud>,
-    /// What becomes of resources and state with the object. Absent: destroyResourcesOnDeletion tells. Sluice's addition.
+    /// What happens to resources and state when the object is deleted. Absent: destroyResourcesOnDeletion decides. Sluice's addition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<DeletionPolicy>,
     /// Other Terraform objects that must be ready first.
@@ -86,10 +86,10 @@ pub struct TerraformSpec {
     /// Whether the deletion of the object destroys its resources first.
     #[serde(default)]
     pub destroy_resources_on_deletion: bool,
-    /// No looking for drift at the interval.
+    /// Disables drift detection at the interval.
     #[serde(default)]
     pub disable_drift_detection: bool,
-    /// Whether an inventory of the state's resources is kept in status.
+    /// Whether status contains an inventory of the state's resources.
     #[serde(default, skip_serializing_if = "is_false")]
     pub enable_inventory: bool,
     /// Kept for compatibility; has no effect.
@@ -102,18 +102,18 @@ pub struct TerraformSpec {
     /// Plan and apply again without waiting for approval.
     #[serde(default)]
     pub force: bool,
-    /// Checks that are made after an apply.
+    /// Checks after an apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub health_checks: Vec<HealthCheck>,
-    /// Differences that are not called drift. Sluice's addition.
+    /// Differences that do not count as drift. Sluice's addition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignore_drift: Vec<IgnoredDrift>,
-    /// How often the stack is looked at when nothing changes.
+    /// Interval of reconciliations without changes.
     pub interval: Interval,
-    /// Upper bound of the exponential back-off. Absent: a day.
+    /// Maximum of the exponential back-off. Absent: one day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_retry_interval: Option<Interval>,
-    /// Number of operations that apply runs at once; 0 means the CLI's ten.
+    /// Number of concurrent operations of an apply; 0 means the CLI's default of ten.
     #[serde(default)]
     pub parallelism: i32,
     /// Directory of the module in the artifact. Empty: its root.
@@ -122,39 +122,39 @@ pub struct TerraformSpec {
     /// Options of planning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanOptions>,
-    /// Plans are made, but never applied.
+    /// Creates plans but never applies them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub plan_only: bool,
-    /// Secrets of which the values can be used in spec.values.
+    /// Secrets whose values can be used in spec.values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read_inputs_from_secrets: Vec<InputSecret>,
     /// Kept for compatibility; the CLI refreshes in any case.
     #[serde(default)]
     pub refresh_before_apply: bool,
-    /// What is done when runs keep failing.
+    /// Retries of failed runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<Remediation>,
-    /// Pause after a failure. Absent: 15 seconds.
+    /// Delay after a failure. Absent: 15 seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_interval: Option<Interval>,
-    /// How the pause after failures grows.
+    /// How the delay after failures grows.
     #[serde(default)]
     pub retry_strategy: RetryStrategy,
-    /// Bound on one run, after which it is stopped. Absent: the controller's default. Sluice's addition.
+    /// Timeout of one run. Absent: the controller's default. Sluice's addition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_deadline: Option<Interval>,
     /// Metadata and settings of the runner's pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner_pod_template: Option<RunnerPodTemplate>,
-    /// Seconds that the runner has to stop.
+    /// Grace period for the runner to stop, in seconds.
     #[serde(default = "thirty")]
     pub runner_termination_grace_period_seconds: i64,
     /// ServiceAccount of the runner.
     #[serde(default = "tf_runner")]
     pub service_account_name: String,
-    /// The source that holds the module.
+    /// The source with the module.
     pub source_ref: SourceReference,
-    /// The form in which plans are kept for people to read.
+    /// Format of the stored readable plan.
     #[serde(default)]
     pub store_readable_plan: ReadablePlan,
     /// While true, the object is not reconciled.
@@ -166,16 +166,16 @@ pub struct TerraformSpec {
     /// Variable files, as paths from the root of the artifact.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tf_vars_files: Vec<String>,
-    /// Handling of the state's lock.
+    /// Handling of the state lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tfstate: Option<StateOptions>,
-    /// The program that runs the stack. Absent: terraform, else tofu, and then the same one always. Sluice's addition.
+    /// The CLI of the stack. Absent: terraform, or else tofu; the first choice is kept. Sluice's addition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolSelection>,
-    /// Whether init looks for newer providers and modules.
+    /// Whether init upgrades providers and modules.
     #[serde(default = "yes")]
     pub upgrade_on_init: bool,
-    /// Becomes the variable named values; texts may be templates over readInputsFromSecrets.
+    /// Value of the variable values; texts may be templates over readInputsFromSecrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_json")]
     pub values: Option<serde_json::Value>,
@@ -185,7 +185,7 @@ pub struct TerraformSpec {
     /// Secrets and ConfigMaps whose pairs become input variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vars_from: Vec<VariablesSource>,
-    /// Services that are asked whether a plan may go on.
+    /// Services that accept or reject plans.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub webhooks: Vec<Webhook>,
     /// The CLI's workspace.
@@ -212,7 +212,7 @@ fn default_workspace() -> String {
 }
 
 impl TerraformSpec {
-    /// The workspace; an empty one means the default.
+    /// Returns the workspace; default if empty.
     #[must_use]
     pub fn workspace_name(&self) -> &str {
         if self.workspace.is_empty() {
@@ -223,14 +223,14 @@ impl TerraformSpec {
     }
 }
 
-/// How the pause after failures grows.
+/// How the delay after failures grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum RetryStrategy {
-    /// It does not.
+    /// The delay is constant.
     #[default]
     StaticInterval,
-    /// It doubles, up to maxRetryInterval.
+    /// The delay doubles up to maxRetryInterval.
     ExponentialBackoff,
 }
 
@@ -247,7 +247,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// The kind's name.
+    /// Returns the name of the kind.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -258,11 +258,11 @@ impl SourceKind {
     }
 }
 
-/// The source that holds the module.
+/// The source with the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceReference {
-    /// Version of the source's API; not looked at.
+    /// Version of the source's API; ignored.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api_version: String,
     /// Kind of the source.
@@ -274,7 +274,7 @@ pub struct SourceReference {
     pub namespace: String,
 }
 
-/// Names an object, in the same namespace unless said otherwise.
+/// A reference to an object, by default in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespacedReference {

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::run::PlanEffects;
-use crate::shape::{is_false, is_zero};
+use crate::serialization::{is_false, is_zero};
 
 /// The observed state of a Terraform object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -14,55 +14,55 @@ pub struct TerraformStatus {
     /// Names of the outputs, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub available_outputs: Vec<String>,
-    /// What is true of the object now.
+    /// Conditions of the object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// What the newest plan says has drifted, by class; absent while nothing has. Sluice's addition.
+    /// Drift in the latest plan by class; absent without drift. Sluice's addition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<PlanEffects>,
-    /// The resources that the state holds.
+    /// Resources in the state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory: Option<ResourceInventory>,
-    /// When a plan that drift detection asked for was applied last.
+    /// Time of the last apply that corrected drift.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_applied_by_drift_detection_at: Option<Time>,
-    /// The revision that was applied last.
+    /// The last applied revision.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_applied_revision: String,
-    /// The revision that was tried last.
+    /// The last attempted revision.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_attempted_revision: String,
-    /// When drift was found last.
+    /// Time when drift was last detected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_drift_detected_at: Option<Time>,
-    /// The reconcile request that was handled last.
+    /// The last reconcile request that was handled.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_handled_reconcile_at: String,
-    /// When a plan was made last.
+    /// Time of the last plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_plan_at: Option<Time>,
-    /// The generation that was planned last.
+    /// The last planned generation.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub last_planned_generation: i64,
-    /// The revision that was planned last.
+    /// The last planned revision.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_planned_revision: String,
-    /// When a pass ended without error last.
+    /// Time of the last reconciliation without an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_successful_reconcile_at: Option<Time>,
     /// The state's lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<LockStatus>,
-    /// The generation that was handled last.
+    /// The last generation that was reconciled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The reconcile request that was answered while the stack could not run, and is still to be carried out. Sluice's addition.
+    /// A reconcile request that was handled while the stack could not run, and is still pending. Sluice's addition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub owed_reconcile_at: String,
-    /// The plan that waits, and the one applied last.
+    pub pending_reconcile_request: String,
+    /// The pending plan and the last applied one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
-    /// Number of failed passes since the last success.
+    /// Number of failed reconciliations since the last success.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reconciliation_failures: i64,
 }
@@ -74,22 +74,22 @@ pub struct PlanStatus {
     /// Whether the plan destroys.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_destroy_plan: bool,
-    /// Whether the plan was made because of drift.
+    /// Whether drift detection created the plan.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_drift_detection_plan: bool,
-    /// Id of the plan that was applied last.
+    /// Id of the last applied plan.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_applied: String,
-    /// Id of the plan that waits to be applied; empty for none.
+    /// Id of the pending plan; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub pending: String,
 }
 
-/// The resources that the state holds.
+/// Resources in the state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceInventory {
-    /// One entry a resource.
+    /// One entry per resource.
     pub entries: Vec<InventoryEntry>,
 }
 
@@ -107,14 +107,14 @@ pub struct InventoryEntry {
     pub kind: String,
 }
 
-/// Locks of the state.
+/// State locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LockStatus {
-    /// The lock that was broken last.
+    /// The last lock that was released by force.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_applied: String,
-    /// The lock that is in the way.
+    /// The lock that blocks runs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub pending: String,
 }

@@ -1,15 +1,15 @@
-//! v1alpha1 of the Terraform kind: still served, because manifests of that version exist, and deprecated. It has no
-//! types of its own: the API server only rewrites `apiVersion` (conversion strategy `None`), controllers read v1alpha2,
-//! and its schema is that of v1alpha2 without the fields that came later.
+//! v1alpha1 of the Terraform kind: deprecated, and served for existing manifests. It has no types of its own: the API server
+//! only rewrites `apiVersion` (conversion strategy `None`), controllers read v1alpha2, and its schema is that of v1alpha2
+//! without later fields.
 
 /// Name of the version.
 pub const VERSION: &str = "v1alpha1";
 
-/// What the API server says to those who use it.
-pub const DEPRECATION: &str = "v1alpha1 Terraform is deprecated, upgrade to v1alpha2";
+/// The deprecation warning of the API server.
+pub(crate) const DEPRECATION: &str = "v1alpha1 Terraform is deprecated, upgrade to v1alpha2";
 
 /// The fields of v1alpha2 that v1alpha1 does not have, as paths in the object. A write through v1alpha1 drops them.
-pub const ABSENT: &[&str] = &[
+pub const ABSENT_FIELDS: &[&str] = &[
     "spec.autoApply",
     "spec.branchPlanner",
     "spec.deletionPolicy",
@@ -34,6 +34,6 @@ pub const ABSENT: &[&str] = &[
     "status.lastPlanAt",
     "status.lastPlannedGeneration",
     "status.lastSuccessfulReconcileAt",
-    "status.owedReconcileAt",
+    "status.pendingReconcileRequest",
     "status.reconciliationFailures",
 ];

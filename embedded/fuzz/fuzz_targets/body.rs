@@ -1,4 +1,4 @@
-//! Any body of any request that writes is taken or refused, and the API goes on.
+//! Any body of a writing request is accepted or rejected, and the server keeps running.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
         6 => ("DELETE", MAP, "application/json"),
         _ => ("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", "application/json"),
     };
-    // Something to be patched, replaced and deleted.
+    // An object to patch, replace and delete.
     send("POST", MAPS, "application/json", br#"{"metadata":{"name":"one"},"data":{"a":"b"}}"#);
     send(method, path, content, body);
 });

@@ -1,4 +1,4 @@
-//! Any bytes behind the magic of Kubernetes' protobuf are an object or are refused, and the API goes on.
+//! Any bytes after the prefix of Kubernetes' protobuf decode to an object or are rejected, and the server keeps running.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,18 +1,18 @@
-//! What the targets share: an API, and one request to it.
+//! Shared by the targets: an API server, and one request to it.
 
 use std::sync::{Mutex, OnceLock};
 
 use http_body_util::BodyExt;
 use kube::client::Body;
-use sluice_embedded::{Embedded, Server};
+use sluice_embedded::ApiServer;
 use tokio::runtime::{Builder, Runtime};
 
-/// Objects are made here under any name, so now and then the API begins again with none.
+/// Requests per server: objects accumulate under any name, so a new server starts now and then.
 const REQUESTS: u32 = 5_000;
 
-struct Desk {
-    api: Embedded,
-    left: u32,
+struct TestServer {
+    api: ApiServer,
+    remaining: u32,
 }
 
 fn runtime() -> &'static Runtime {
@@ -20,26 +20,26 @@ fn runtime() -> &'static Runtime {
     RUNTIME.get_or_init(|| Builder::new_current_thread().enable_all().build().expect("a runtime"))
 }
 
-/// What kube-apiserver answers, with 500 and as plain text, to a creation that carries a version.
-const WITH_VERSION: &[u8] = b"resourceVersion should not be set";
+/// Message of kube-apiserver's response (500) to a creation with a resourceVersion.
+const WITH_VERSION: &str = "resourceVersion should not be set";
 
-/// Sends a request to the API, which answers it, with no error of its own and with JSON, whatever the body is.
+/// Sends a request. Any body must get a JSON response without a server error.
 pub fn send(method: &str, path: &str, content: &str, body: &[u8]) {
-    static DESK: Mutex<Option<Desk>> = Mutex::new(None);
-    let mut desk = DESK.lock().expect("one thread");
+    static SERVER: Mutex<Option<TestServer>> = Mutex::new(None);
+    let mut server = SERVER.lock().expect("one thread");
     runtime().block_on(async {
-        if desk.as_ref().is_none_or(|desk| desk.left == 0) {
-            let api = Server::builder().build().expect("an empty API");
-            *desk = Some(Desk { api, left: REQUESTS });
+        if server.as_ref().is_none_or(|server| server.remaining == 0) {
+            let api = ApiServer::builder().build().expect("an empty API");
+            *server = Some(TestServer { api, remaining: REQUESTS });
         }
-        let desk = desk.as_mut().expect("just made");
-        desk.left -= 1;
+        let server = server.as_mut().expect("just created");
+        server.remaining -= 1;
         let request = http::Request::builder().method(method).uri(path).header("content-type", content);
         let request = request.body(Body::from(body.to_vec())).expect("a request");
-        let answer = desk.api.client().send(request).await.expect("an answer");
-        let status = answer.status();
-        let text = answer.into_body().collect().await.expect("a whole answer").to_bytes();
-        if status.as_u16() == 500 && text.starts_with(WITH_VERSION) {
+        let response = server.api.client().send(request).await.expect("a response");
+        let status = response.status();
+        let text = response.into_body().collect().await.expect("a whole response").to_bytes();
+        if status.as_u16() == 500 && String::from_utf8_lossy(&text).contains(WITH_VERSION) {
             return;
         }
         assert!(status.as_u16() < 500, "{status}");

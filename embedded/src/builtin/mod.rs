@@ -1,6 +1,6 @@
-//! The built-in kinds' schemas and those of their rules that no schema says, pure.
+//! Schemas of the built-in kinds, and their validation beyond the schema. Pure.
 
-mod rules;
+mod validation;
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SelfSubjectRulesReview};
@@ -12,17 +12,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-pub use rules::check;
+pub(crate) use validation::validate;
 
 use crate::schema::{CompileError, Schema};
 
-/// Where `OpenAPI` documents keep schemas.
-const REFERENCE: &str = "#/components/schemas/";
+/// The prefix of schema references in `OpenAPI` documents.
+const REFERENCE_PREFIX: &str = "#/components/schemas/";
 
-/// Definitions of the built-in kinds and of all they refer to, by their `OpenAPI` names
+/// Returns the definitions of the built-in kinds and of everything they refer to, by `OpenAPI` name
 /// (`io.k8s.api.core.v1.Secret`), with references in `OpenAPI` form.
-#[must_use]
-pub fn definitions() -> Map<String, Value> {
+pub(crate) fn definitions() -> Map<String, Value> {
     let settings = SchemaSettings::openapi3().with(|settings| settings.meta_schema = None);
     let mut generator = settings.into_generator();
     add::<Secret>(&mut generator);
@@ -45,9 +44,8 @@ fn add<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) {
     let _ = generator.subschema_for::<T>();
 }
 
-/// The `OpenAPI` name of a built-in kind.
-#[must_use]
-pub fn definition_name(group: &str, version: &str, kind: &str) -> Option<String> {
+/// Returns the `OpenAPI` name of a built-in kind.
+pub(crate) fn definition_name(group: &str, version: &str, kind: &str) -> Option<String> {
     let package = match group {
         "" => "io.k8s.api.core",
         "coordination.k8s.io" => "io.k8s.api.coordination",
@@ -60,48 +58,54 @@ pub fn definition_name(group: &str, version: &str, kind: &str) -> Option<String>
     Some(format!("{package}.{version}.{kind}"))
 }
 
-/// The compiled schema of a built-in kind, for pruning: unknown fields are found with it, while values of wrong types are
-/// the decoder's to refuse. `None` for kinds that are not built in, and for definitions, which nobody writes.
+/// Compiles the schema of a built-in kind for pruning: it finds unknown fields, while the decoder rejects wrong types.
+/// `None` for kinds that are not built in, and for CustomResourceDefinition, which is read-only.
 ///
 /// # Errors
-/// The library's schema cannot be compiled; a test compiles all of them.
-pub fn schema(group: &str, version: &str, kind: &str) -> Result<Option<Schema>, CompileError> {
+/// If the generated schema cannot be compiled; a test compiles all of them.
+pub(crate) fn schema(group: &str, version: &str, kind: &str) -> Result<Option<Schema>, CompileError> {
     if kind == "CustomResourceDefinition" {
         return Ok(None);
     }
     let definitions = definitions();
     let named = definition_name(group, version, kind).and_then(|name| definitions.get(&name).cloned());
     let Some(mut schema) = named else { return Ok(None) };
-    inline(&mut schema, &definitions);
+    inline_references(&mut schema, &definitions);
     Schema::compile(&schema).map(Some)
 }
 
-/// Replaces references by what they refer to. The kinds above refer to nothing that refers to itself.
-fn inline(schema: &mut Value, definitions: &Map<String, Value>) {
-    let target = reference(schema).and_then(|name| definitions.get(name)).cloned();
+/// Replaces references by their targets. The definitions above have no recursive references.
+fn inline_references(schema: &mut Value, definitions: &Map<String, Value>) {
+    let target = reference_name(schema)
+        .and_then(|name| definitions.get(name))
+        .cloned();
     if let Some(target) = target {
         *schema = target;
     }
     match schema {
-        Value::Object(fields) => fields.values_mut().for_each(|field| inline(field, definitions)),
-        Value::Array(entries) => entries.iter_mut().for_each(|entry| inline(entry, definitions)),
+        Value::Object(fields) => fields
+            .values_mut()
+            .for_each(|field| inline_references(field, definitions)),
+        Value::Array(entries) => entries
+            .iter_mut()
+            .for_each(|entry| inline_references(entry, definitions)),
         _ => {}
     }
 }
 
-/// The name that a schema refers to, directly or by a lone `allOf`.
-fn reference(schema: &Value) -> Option<&str> {
+/// Returns the name that a schema refers to, directly or through an `allOf` of one element.
+fn reference_name(schema: &Value) -> Option<&str> {
     let lone = schema
         .get("allOf")
         .and_then(Value::as_array)
         .filter(|parts| parts.len() == 1);
     let holder = lone.map_or(schema, |parts| &parts[0]);
-    holder.get("$ref")?.as_str()?.strip_prefix(REFERENCE)
+    holder.get("$ref")?.as_str()?.strip_prefix(REFERENCE_PREFIX)
 }
 
-/// A reference to `name`, with a description beside it.
-pub(crate) fn described_reference(name: &str, description: &str) -> Value {
-    json!({"description": description, "allOf": [{"$ref": format!("{REFERENCE}{name}")}]})
+/// Returns a reference to `name` with a description.
+pub(crate) fn reference_with_description(name: &str, description: &str) -> Value {
+    json!({"description": description, "allOf": [{"$ref": format!("{REFERENCE_PREFIX}{name}")}]})
 }
 
 #[cfg(test)]

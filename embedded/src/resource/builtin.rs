@@ -1,34 +1,38 @@
-//! The built-in kinds that controllers and the CLI's kubernetes backend need, with kubectl's columns.
+//! The built-in kinds that controllers and the CLI's kubernetes backend use, with kube-apiserver's printer columns.
 
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use super::{CREATION, Column, Family, NAME, Resource, Source};
-use crate::{admit::ObjectSchema, builtin, meta};
+use super::object_schema::ObjectSchema;
+use super::{CREATION_DESCRIPTION, CellSource, Column, Family, NAME_DESCRIPTION, Resource};
+use crate::{builtin, meta};
 
-/// All of them.
+/// Returns all built-in kinds.
 pub(super) fn all() -> Vec<Resource> {
-    let mut kinds = of_core();
-    kinds.extend(of_groups());
+    let mut kinds = core_kinds();
+    kinds.extend(other_kinds());
     kinds
 }
 
-/// Kinds of the core group.
-fn of_core() -> Vec<Resource> {
+/// Returns the kinds of the core group.
+fn core_kinds() -> Vec<Resource> {
     vec![
-        core(
+        core_kind(
             "ConfigMap",
             "configmaps",
             "cm",
             Family::ConfigMap,
-            vec![text("Data", entries).of("core.v1.ConfigMap", "data"), age()],
+            vec![
+                string_column("Data", data_count).described_as("core.v1.ConfigMap", "data"),
+                age_column(),
+            ],
         ),
-        core("Event", "events", "ev", Family::Event, event_columns()),
+        core_kind("Event", "events", "ev", Family::Event, event_columns()),
         Resource {
             namespaced: false,
-            status: true,
-            ..core(
+            has_status: true,
+            ..core_kind(
                 "Namespace",
                 "namespaces",
                 "ns",
@@ -36,64 +40,65 @@ fn of_core() -> Vec<Resource> {
                 vec![
                     Column {
                         description: "The status of the namespace".into(),
-                        ..text("Status", phase)
+                        ..string_column("Status", phase)
                     },
-                    age(),
+                    age_column(),
                 ],
             )
         },
-        core(
+        core_kind(
             "Secret",
             "secrets",
             "",
             Family::Secret,
             vec![
-                text("Type", secret_type).of("core.v1.Secret", "type"),
-                text("Data", entries).of("core.v1.Secret", "data"),
-                age(),
+                string_column("Type", secret_type).described_as("core.v1.Secret", "type"),
+                string_column("Data", data_count).described_as("core.v1.Secret", "data"),
+                age_column(),
             ],
         ),
-        core(
+        core_kind(
             "ServiceAccount",
             "serviceaccounts",
             "sa",
             Family::ServiceAccount,
             vec![
-                text("Secrets", secrets).of("core.v1.ServiceAccount", "secrets"),
-                age(),
+                string_column("Secrets", secrets).described_as("core.v1.ServiceAccount", "secrets"),
+                age_column(),
             ],
         ),
     ]
 }
 
-/// Kinds of other groups.
-fn of_groups() -> Vec<Resource> {
+/// Returns the kinds of other groups.
+fn other_kinds() -> Vec<Resource> {
     vec![
         Resource {
             group: "events.k8s.io".into(),
-            ..core("Event", "events", "ev", Family::Event, event_columns())
+            ..core_kind("Event", "events", "ev", Family::Event, event_columns())
         },
-        review("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews"),
-        review(
+        review_kind("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews"),
+        review_kind(
             "authorization.k8s.io",
             "SelfSubjectAccessReview",
             "selfsubjectaccessreviews",
         ),
-        review(
+        review_kind(
             "authorization.k8s.io",
             "SelfSubjectRulesReview",
             "selfsubjectrulesreviews",
         ),
         Resource {
             group: "coordination.k8s.io".into(),
-            ..core(
+            ..core_kind(
                 "Lease",
                 "leases",
                 "",
                 Family::Lease,
                 vec![
-                    text("Holder", holder).of("coordination.v1.LeaseSpec", "holderIdentity"),
-                    age(),
+                    string_column("Holder", holder)
+                        .described_as("coordination.v1.LeaseSpec", "holderIdentity"),
+                    age_column(),
                 ],
             )
         },
@@ -101,29 +106,29 @@ fn of_groups() -> Vec<Resource> {
             group: "apiextensions.k8s.io".into(),
             namespaced: false,
             categories: vec!["api-extensions".into()],
-            ..core(
+            ..core_kind(
                 "CustomResourceDefinition",
                 "customresourcedefinitions",
                 "crd",
                 Family::Definition,
                 vec![Column {
-                    description: CREATION.into(),
-                    ..column("Created At", "date", created)
+                    description: CREATION_DESCRIPTION.into(),
+                    ..column("Created At", "date", creation_timestamp)
                 }],
             )
         },
     ]
 }
 
-fn review(group: &str, kind: &str, plural: &str) -> Resource {
+fn review_kind(group: &str, kind: &str, plural: &str) -> Resource {
     Resource {
         group: group.into(),
         namespaced: false,
-        ..core(kind, plural, "", Family::Review, Vec::new())
+        ..core_kind(kind, plural, "", Family::Review, Vec::new())
     }
 }
 
-fn core(kind: &str, plural: &str, short: &str, family: Family, columns: Vec<Column>) -> Resource {
+fn core_kind(kind: &str, plural: &str, short: &str, family: Family, columns: Vec<Column>) -> Resource {
     let short_names = match (family, short) {
         (Family::Definition, _) => vec!["crd".into(), "crds".into()],
         (_, "") => Vec::new(),
@@ -139,30 +144,30 @@ fn core(kind: &str, plural: &str, short: &str, family: Family, columns: Vec<Colu
         short_names,
         categories: Vec::new(),
         namespaced: true,
-        status: false,
+        has_status: false,
         family,
         columns,
-        selectable: Vec::new(),
-        deprecation: None,
+        selectable_fields: Vec::new(),
+        deprecation_warning: None,
         storage_version: "v1".into(),
         schema: ObjectSchema::builtin(kind),
     }
 }
 
-/// The column of ages that every kind has unless it says otherwise.
-pub(super) fn age() -> Column {
+/// Returns the `Age` column.
+pub(super) fn age_column() -> Column {
     Column {
-        description: CREATION.into(),
-        ..column("Age", "date", created)
+        description: CREATION_DESCRIPTION.into(),
+        ..column("Age", "date", creation_timestamp)
     }
 }
 
-/// Definitions of the built-in kinds, for what their fields are described with.
+/// Definitions of the built-in kinds, for the descriptions of columns.
 static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(builtin::definitions);
 
 impl Column {
-    /// The same, described like a field of a built-in definition.
-    fn of(self, definition: &str, field: &str) -> Self {
+    /// Describes the column like a field of a built-in definition.
+    fn described_as(self, definition: &str, field: &str) -> Self {
         let definition = DEFINITIONS.get(&format!("io.k8s.api.{definition}"));
         let text = definition.and_then(|d| d["properties"][field]["description"].as_str());
         Self {
@@ -171,13 +176,13 @@ impl Column {
         }
     }
 
-    /// The same, shown only with `-o wide`.
+    /// Shows the column only with `-o wide`.
     fn wide(self) -> Self {
         Self { priority: 1, ..self }
     }
 }
 
-fn text(name: &str, rule: fn(&Value) -> Value) -> Column {
+fn string_column(name: &str, rule: fn(&Value) -> Value) -> Column {
     column(name, "string", rule)
 }
 
@@ -188,46 +193,48 @@ fn column(name: &str, type_: &str, rule: fn(&Value) -> Value) -> Column {
         format: String::new(),
         description: String::new(),
         priority: 0,
-        source: Source::Rule(rule),
+        source: CellSource::Rule(rule),
     }
 }
 
 fn event_columns() -> Vec<Column> {
     const EVENT: &str = "core.v1.Event";
     vec![
-        column("Last Seen", "date", last_seen).of(EVENT, "lastTimestamp"),
-        text("Type", |event| event["type"].clone()).of(EVENT, "type"),
-        text("Reason", |event| event["reason"].clone()).of(EVENT, "reason"),
-        text("Object", involved).of(EVENT, "involvedObject"),
-        text("Subobject", |event| {
+        column("Last Seen", "date", last_seen).described_as(EVENT, "lastTimestamp"),
+        string_column("Type", |event| event["type"].clone()).described_as(EVENT, "type"),
+        string_column("Reason", |event| event["reason"].clone()).described_as(EVENT, "reason"),
+        string_column("Object", involved_object).described_as(EVENT, "involvedObject"),
+        string_column("Subobject", |event| {
             event["involvedObject"]["fieldPath"].as_str().unwrap_or("").into()
         })
-        .of("core.v1.ObjectReference", "fieldPath")
+        .described_as("core.v1.ObjectReference", "fieldPath")
         .wide(),
-        text("Source", source).of(EVENT, "source").wide(),
-        text("Message", |event| {
+        string_column("Source", event_source)
+            .described_as(EVENT, "source")
+            .wide(),
+        string_column("Message", |event| {
             event["message"].as_str().unwrap_or("").trim().into()
         })
-        .of(EVENT, "message"),
+        .described_as(EVENT, "message"),
         column("First Seen", "date", first_seen)
-            .of(EVENT, "firstTimestamp")
+            .described_as(EVENT, "firstTimestamp")
             .wide(),
-        text("Count", |event| event["count"].as_i64().unwrap_or(1).into())
-            .of(EVENT, "count")
+        string_column("Count", |event| event["count"].as_i64().unwrap_or(1).into())
+            .described_as(EVENT, "count")
             .wide(),
         Column {
             format: "name".into(),
-            description: NAME.into(),
-            ..text("Name", |event| meta::name(event).into()).wide()
+            description: NAME_DESCRIPTION.into(),
+            ..string_column("Name", |event| meta::name(event).into()).wide()
         },
     ]
 }
 
-fn created(object: &Value) -> Value {
+fn creation_timestamp(object: &Value) -> Value {
     object["metadata"]["creationTimestamp"].clone()
 }
 
-fn entries(object: &Value) -> Value {
+fn data_count(object: &Value) -> Value {
     let count = |field: &str| object[field].as_object().map_or(0, serde_json::Map::len);
     json!(count("data") + count("binaryData"))
 }
@@ -268,13 +275,13 @@ fn first_seen(event: &Value) -> Value {
     first_of(event, &["firstTimestamp", "eventTime"])
 }
 
-fn involved(event: &Value) -> Value {
+fn involved_object(event: &Value) -> Value {
     let object = &event["involvedObject"];
     let kind = object["kind"].as_str().unwrap_or("").to_lowercase();
     format!("{kind}/{}", object["name"].as_str().unwrap_or("")).into()
 }
 
-fn source(event: &Value) -> Value {
+fn event_source(event: &Value) -> Value {
     let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
     let component = match text(&event["source"]["component"]) {
         none if none.is_empty() => text(&event["reportingComponent"]),

@@ -1,4 +1,4 @@
-//! Served kinds out of CustomResourceDefinitions.
+//! Resources from CustomResourceDefinitions.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionVersion,
@@ -6,34 +6,34 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use kube::core::Version;
 
-use super::{Column, Family, Resource, Source};
-use crate::{
-    admit::{ObjectSchema, SchemaError},
-    jsonpath::{Path, PathError},
+use super::{
+    CellSource, Column, Family, Resource,
+    object_schema::{ObjectSchema, SchemaError},
 };
+use crate::jsonpath::{Path, PathError};
 
-/// A definition that cannot be served.
+/// The error of a definition that cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DefinitionError {
-    /// None of its versions is marked for storage.
+    /// No version is marked for storage.
     #[error("no version is marked for storage")]
     NoStorageVersion,
-    /// A conversion other than `None`.
+    /// The conversion strategy is not `None`.
     #[error("conversion strategy {0:?} is not supported")]
     Conversion(String),
-    /// A printer column's path.
+    /// The path of a printer column is invalid.
     #[error("version {version}, column {column}: {source}")]
     Column {
         version: String,
         column: String,
         source: PathError,
     },
-    /// A version's schema.
+    /// The schema of a version is invalid.
     #[error("version {version}: {source}")]
     Schema { version: String, source: SchemaError },
 }
 
-/// One resource for each served version.
+/// Returns one resource for each served version.
 pub(crate) fn resources(crd: &CustomResourceDefinition) -> Result<Vec<Resource>, DefinitionError> {
     if let Some(conversion) = crd.spec.conversion.as_ref().filter(|c| c.strategy != "None") {
         return Err(DefinitionError::Conversion(conversion.strategy.clone()));
@@ -69,12 +69,12 @@ fn resource(
         })?;
     let columns = version.additional_printer_columns.iter().flatten();
     let kind = names.kind.clone();
-    let deprecation = version.deprecated.unwrap_or(false).then(|| {
-        let standard = || deprecation(crd, &version.name);
+    let deprecation_warning = version.deprecated.unwrap_or(false).then(|| {
+        let standard = || deprecation_warning(crd, &version.name);
         version.deprecation_warning.clone().unwrap_or_else(standard)
     });
-    let selectable = version.selectable_fields.iter().flatten();
-    let selectable = selectable.map(|field| field.json_path.trim_start_matches('.').to_owned());
+    let selectable_fields = version.selectable_fields.iter().flatten();
+    let selectable_fields = selectable_fields.map(|field| field.json_path.trim_start_matches('.').to_owned());
     Ok(Resource {
         group: spec.group.clone(),
         version: version.name.clone(),
@@ -84,25 +84,25 @@ fn resource(
         short_names: names.short_names.clone().unwrap_or_default(),
         categories: names.categories.clone().unwrap_or_default(),
         namespaced: spec.scope == "Namespaced",
-        status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
+        has_status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
         family: Family::Custom,
         columns: match columns
             .map(|c| column(c, &version.name))
             .collect::<Result<Vec<_>, _>>()?
         {
-            none if none.is_empty() => vec![age()?],
+            none if none.is_empty() => vec![age_column()?],
             some => some,
         },
-        selectable: selectable.collect(),
-        deprecation,
+        selectable_fields: selectable_fields.collect(),
+        deprecation_warning,
         storage_version: storage.into(),
         schema,
         kind,
     })
 }
 
-/// The warning of a deprecated version that brings no text of its own: it names the best version above it.
-fn deprecation(crd: &CustomResourceDefinition, version: &str) -> String {
+/// Returns the default warning of a deprecated version, which names the best version above it.
+fn deprecation_warning(crd: &CustomResourceDefinition, version: &str) -> String {
     let (group, kind) = (&crd.spec.group, &crd.spec.names.kind);
     let priority = |name: &str| Version::parse(name).priority();
     let better = crd
@@ -135,18 +135,18 @@ fn column(column: &CustomResourceColumnDefinition, version: &str) -> Result<Colu
             )
         }),
         priority: column.priority.unwrap_or_default(),
-        source: Source::Path(path),
+        source: CellSource::Path(path),
     })
 }
 
-/// The column of a definition that has none.
-fn age() -> Result<Column, DefinitionError> {
+/// Returns the column of a definition without columns.
+fn age_column() -> Result<Column, DefinitionError> {
     column(
         &CustomResourceColumnDefinition {
             name: "Age".into(),
             type_: "date".into(),
             json_path: ".metadata.creationTimestamp".into(),
-            description: Some(super::CREATION.into()),
+            description: Some(super::CREATION_DESCRIPTION.into()),
             ..Default::default()
         },
         "",

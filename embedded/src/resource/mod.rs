@@ -1,7 +1,8 @@
-//! The kinds that are served: what discovery, routing, tables and admission know about each.
+//! The served kinds: what discovery, routing, tables and admission share.
 
 mod builtin;
 mod definition;
+mod object_schema;
 mod registry;
 
 use std::sync::Arc;
@@ -11,19 +12,20 @@ use serde_json::Value;
 pub(crate) use definition::DefinitionError;
 pub(crate) use registry::Registry;
 
-use crate::{admit::ObjectSchema, schema::openapi::Published};
+use self::object_schema::ObjectSchema;
+use crate::schema::openapi::PublishedKind;
 
-/// What a column of names is described with.
-pub(crate) const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
-/// What a column of ages is described with.
-const CREATION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+/// Description of a name column.
+pub(crate) const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+/// Description of a creation timestamp column.
+const CREATION_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// Which rules beyond the schema a kind has.
+/// Selects the rules that a kind has beyond its schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     /// Defined by a CustomResourceDefinition.
     Custom,
-    /// apiextensions.k8s.io CustomResourceDefinition: read-only here.
+    /// CustomResourceDefinition of apiextensions.k8s.io, read-only here.
     Definition,
     /// core Namespace.
     Namespace,
@@ -37,7 +39,7 @@ pub(crate) enum Family {
     ServiceAccount,
     /// coordination.k8s.io Lease.
     Lease,
-    /// A question about the client itself, which is answered and not stored.
+    /// A self review, which is answered and not stored.
     Review,
 }
 
@@ -58,21 +60,21 @@ pub(crate) struct Resource {
     pub(crate) list_kind: String,
     /// Abbreviations.
     pub(crate) short_names: Vec<String>,
-    /// Groups of resources that it belongs to, for example `all`.
+    /// Categories, for example `all`.
     pub(crate) categories: Vec<String>,
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub(crate) namespaced: bool,
-    /// Whether `/status` is written apart.
-    pub(crate) status: bool,
+    /// Whether `/status` is a subresource.
+    pub(crate) has_status: bool,
     /// Rules beyond the schema.
     pub(crate) family: Family,
-    /// What a table shows after the name.
+    /// Table columns after the name.
     pub(crate) columns: Vec<Column>,
-    /// Fields besides name and namespace that field selectors may name.
-    pub(crate) selectable: Vec<String>,
-    /// The warning that goes with every answer of a deprecated version.
-    pub(crate) deprecation: Option<String>,
-    /// The version that objects are stored in.
+    /// Fields that field selectors support besides name and namespace.
+    pub(crate) selectable_fields: Vec<String>,
+    /// The warning in every response of a deprecated version.
+    pub(crate) deprecation_warning: Option<String>,
+    /// Storage version.
     pub(crate) storage_version: String,
     /// Structural schema.
     pub(crate) schema: Option<Arc<ObjectSchema>>,
@@ -89,24 +91,24 @@ pub(crate) struct Column {
     pub(crate) format: String,
     /// Explanation.
     pub(crate) description: String,
-    /// 0 is always shown; more only with `-o wide`.
+    /// 0: always shown; above: only with `-o wide`.
     pub(crate) priority: i32,
-    /// Where the cell comes from.
-    pub(crate) source: Source,
+    /// Source of the cells.
+    pub(crate) source: CellSource,
 }
 
-/// Where a cell comes from.
+/// The source of a table cell.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
-    /// A JSONPath of a custom resource.
+pub(crate) enum CellSource {
+    /// JSONPath of a custom resource.
     Path(crate::jsonpath::Path),
-    /// A rule of a built-in kind.
+    /// Function of a built-in kind.
     Rule(fn(&Value) -> Value),
 }
 
 impl Resource {
-    /// `plural.group`, or `plural` in the core group: how messages and the store name it.
-    pub(crate) fn id(&self) -> String {
+    /// Returns `plural.group`, or `plural` in the core group: the name in messages and in the store.
+    pub(crate) fn group_resource(&self) -> String {
         if self.group.is_empty() {
             self.plural.clone()
         } else {
@@ -114,8 +116,8 @@ impl Resource {
         }
     }
 
-    /// `Kind.group`, or `Kind` in the core group.
-    pub(crate) fn qualified_kind(&self) -> String {
+    /// Returns `Kind.group`, or `Kind` in the core group.
+    pub(crate) fn group_kind(&self) -> String {
         if self.group.is_empty() {
             self.kind.clone()
         } else {
@@ -123,7 +125,7 @@ impl Resource {
         }
     }
 
-    /// `group/version`, or `version` in the core group.
+    /// Returns `group/version`, or `version` in the core group.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.clone()
@@ -132,8 +134,8 @@ impl Resource {
         }
     }
 
-    /// The `apiVersion` that objects are stored with.
-    pub(crate) fn stored_api_version(&self) -> String {
+    /// Returns the `apiVersion` of stored objects.
+    pub(crate) fn storage_api_version(&self) -> String {
         if self.group.is_empty() {
             self.storage_version.clone()
         } else {
@@ -141,17 +143,17 @@ impl Resource {
         }
     }
 
-    /// Whether writes are taken at all.
+    /// Whether objects can be written.
     pub(crate) fn is_writable(&self) -> bool {
         self.family != Family::Definition
     }
 
-    /// What discovery lists.
+    /// Returns the verbs for discovery.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
         match self.family {
             Family::Definition => &["get", "list", "watch"],
             Family::Review => &["create"],
-            // As kube-apiserver: namespaces go one by one.
+            // As in kube-apiserver, namespaces have no deletecollection.
             Family::Namespace => &["create", "delete", "get", "list", "patch", "update", "watch"],
             _ => &[
                 "create",
@@ -166,16 +168,16 @@ impl Resource {
         }
     }
 
-    /// How OpenAPI documents show it.
-    pub(crate) fn published(&self) -> Published<'_> {
-        Published {
+    /// Returns the description for OpenAPI documents.
+    pub(crate) fn published_kind(&self) -> PublishedKind<'_> {
+        PublishedKind {
             group: &self.group,
             version: &self.version,
             kind: &self.kind,
             list_kind: &self.list_kind,
             plural: &self.plural,
             namespaced: self.namespaced,
-            status: self.status,
+            has_status: self.has_status,
             schema: self.schema.as_ref().and_then(|schema| schema.published()),
             verbs: self.verbs(),
         }

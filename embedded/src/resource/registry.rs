@@ -1,4 +1,4 @@
-//! All kinds by group, version and plural, in the order of discovery.
+//! All kinds by group, version and plural, in discovery order.
 
 use std::{
     cmp::Reverse,
@@ -11,76 +11,62 @@ use kube::core::Version;
 use serde_json::Value;
 
 use super::{DefinitionError, Family, Resource, builtin, definition};
-use crate::{
-    schema::openapi::{self, Published},
-    service::StatusError,
-};
+use crate::schema::openapi::{self, PublishedKind};
 
 /// The kinds of one server.
 #[derive(Debug)]
 pub(crate) struct Registry {
     resources: Vec<Arc<Resource>>,
-    /// Made when first asked for: only kubectl does.
-    documents: OnceLock<BTreeMap<String, Value>>,
+    /// Built on first use: only kubectl requests them.
+    openapi_documents: OnceLock<BTreeMap<String, Value>>,
 }
 
 impl Registry {
-    /// The built-in kinds.
+    /// Creates a registry of the built-in kinds.
     pub(crate) fn builtin() -> Self {
         Self {
             resources: builtin::all().into_iter().map(Arc::new).collect(),
-            documents: OnceLock::new(),
+            openapi_documents: OnceLock::new(),
         }
     }
 
     /// Adds the kinds of a definition.
-    pub(crate) fn define(&mut self, crd: &CustomResourceDefinition) -> Result<(), DefinitionError> {
+    pub(crate) fn add_definition(&mut self, crd: &CustomResourceDefinition) -> Result<(), DefinitionError> {
         self.resources
             .extend(definition::resources(crd)?.into_iter().map(Arc::new));
         Ok(())
     }
 
-    /// Every kind.
+    /// Returns every kind.
     pub(crate) fn all(&self) -> &[Arc<Resource>] {
         &self.resources
     }
 
-    /// The kind behind a path.
+    /// Returns the kind of a path.
     pub(crate) fn by_path(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.resources
             .iter()
             .find(|r| r.group == group && r.version == version && r.plural == plural)
     }
 
-    /// 404 of a path below a group version: a `Status` where built-in kinds live, otherwise a page.
-    pub(crate) fn nowhere(&self, group: &str, version: &str) -> StatusError {
-        let holds_builtin =
-            |r: &Arc<Resource>| r.family != Family::Custom && r.group == group && r.version == version;
-        if self.resources.iter().any(holds_builtin) {
-            StatusError::no_such_path()
-        } else {
-            StatusError::no_such_page()
-        }
-    }
-
-    /// The kind of an `apiVersion` and `kind`, at any served version.
+    /// Returns the kind of a group, in any served version.
     pub(crate) fn by_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.resources.iter().find(|r| r.group == group && r.kind == kind)
     }
 
-    /// The kind with rules of its own.
+    /// Returns the first kind of a family.
     pub(crate) fn by_family(&self, family: Family) -> Option<&Arc<Resource>> {
         self.resources.iter().find(|r| r.family == family)
     }
 
-    /// The kind that the store calls `id`, at the version it is stored in.
-    pub(crate) fn by_id(&self, id: &str) -> Option<&Arc<Resource>> {
+    /// Returns the kind of a group resource, in its storage version.
+    pub(crate) fn by_group_resource(&self, id: &str) -> Option<&Arc<Resource>> {
         self.resources
             .iter()
-            .find(|r| r.version == r.storage_version && r.id() == id)
+            .find(|r| r.version == r.storage_version && r.group_resource() == id)
     }
 
-    /// Groups in the order of discovery, core not among them.
+    /// Returns the groups in discovery order, without core.
     pub(crate) fn groups(&self) -> Vec<&str> {
         let mut groups: Vec<&str> = Vec::new();
         for resource in &self.resources {
@@ -91,7 +77,7 @@ impl Registry {
         groups
     }
 
-    /// Versions of a group, most stable and newest first.
+    /// Returns the versions of a group, most stable and newest first.
     pub(crate) fn versions(&self, group: &str) -> Vec<&str> {
         let mut versions: Vec<&str> = Vec::new();
         for resource in self.resources.iter().filter(|r| r.group == group) {
@@ -103,13 +89,13 @@ impl Registry {
         versions
     }
 
-    /// OpenAPI documents of all group versions, by their paths.
-    pub(crate) fn documents(&self) -> &BTreeMap<String, Value> {
-        self.documents.get_or_init(|| {
-            let mut kinds: BTreeMap<String, Vec<Published<'_>>> = BTreeMap::new();
+    /// Returns the OpenAPI documents of all group versions, by path.
+    pub(crate) fn openapi_documents(&self) -> &BTreeMap<String, Value> {
+        self.openapi_documents.get_or_init(|| {
+            let mut kinds: BTreeMap<String, Vec<PublishedKind<'_>>> = BTreeMap::new();
             for resource in &self.resources {
                 let path = openapi::path(&resource.group, &resource.version);
-                kinds.entry(path).or_default().push(resource.published());
+                kinds.entry(path).or_default().push(resource.published_kind());
             }
             kinds
                 .into_iter()

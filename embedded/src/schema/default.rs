@@ -1,4 +1,4 @@
-//! Defaulting, and the removal of nulls that no schema allows.
+//! Defaulting, and pruning of nulls that the schema forbids.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ fn is_forbidden_null(value: &Value, node: Option<&Node>) -> bool {
     value.is_null() && node.is_some_and(|node| !node.nullable)
 }
 
-/// Fills in what is missing, and nulls that the schema does not allow, from the schema's defaults.
+/// Applies the schema's defaults to absent fields and to forbidden nulls.
 pub(super) fn apply(value: &mut Value, node: &Node) {
     match value {
         Value::Object(fields) => {
@@ -24,18 +24,18 @@ pub(super) fn apply(value: &mut Value, node: &Node) {
                 }
             }
             for (name, field) in fields.iter_mut() {
-                let Some(below) = node.field(name) else { continue };
+                let Some(child) = node.field(name) else { continue };
                 if !node.properties.contains_key(name) {
-                    replace_null(field, below);
+                    replace_null(field, child);
                 }
-                apply(field, below);
+                apply(field, child);
             }
         }
         Value::Array(entries) => {
-            let Some(below) = &node.items else { return };
+            let Some(child) = &node.items else { return };
             for entry in entries {
-                replace_null(entry, below);
-                apply(entry, below);
+                replace_null(entry, child);
+                apply(entry, child);
             }
         }
         _ => {}
@@ -52,23 +52,22 @@ fn replace_null(value: &mut Value, node: &Node) {
     }
 }
 
-/// Removes fields that are null where the schema neither allows null nor has a default to put there. Entries of lists
-/// stay: they are refused by validation.
+/// Removes forbidden nulls without a default from objects. Those in lists remain and fail validation.
 pub(super) fn drop_nulls(value: &mut Value, node: Option<&Node>) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, field| {
-                let below = node.and_then(|node| node.field(name));
-                !(is_forbidden_null(field, below) && below.is_some_and(|below| below.default.is_none()))
+                let child = node.and_then(|node| node.field(name));
+                !(is_forbidden_null(field, child) && child.is_some_and(|child| child.default.is_none()))
             });
             for (name, field) in fields.iter_mut() {
                 drop_nulls(field, node.and_then(|node| node.field(name)));
             }
         }
         Value::Array(entries) => {
-            let below = node.and_then(|node| node.items.as_deref());
+            let child = node.and_then(|node| node.items.as_deref());
             for entry in entries {
-                drop_nulls(entry, below);
+                drop_nulls(entry, child);
             }
         }
         _ => {}

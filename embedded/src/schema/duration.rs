@@ -1,6 +1,6 @@
-//! Durations as Go writes them: `1h30m`, `-1.5s`.
+//! Durations in Go's format: `1h30m`, `-1.5s`.
 
-/// Nanoseconds of a Go duration (`1h30m`, `-1.5s`), `None` if it is none or does not fit.
+/// Parses a Go duration to nanoseconds; `None` if it is invalid or overflows.
 pub(super) fn parse_go_duration(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -18,13 +18,13 @@ pub(super) fn parse_go_duration(text: &str) -> Option<i64> {
         let number_len = rest
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .unwrap_or(rest.len());
-        let (number, behind) = rest.split_at(number_len);
-        let unit_len = behind
+        let (number, remainder) = rest.split_at(number_len);
+        let unit_len = remainder
             .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(behind.len());
-        let (unit, behind) = behind.split_at(unit_len);
+            .unwrap_or(remainder.len());
+        let (unit, remainder) = remainder.split_at(unit_len);
         total = total.checked_add(nanoseconds(number, unit)?)?;
-        rest = behind;
+        rest = remainder;
     }
     let limit = i64::MAX.unsigned_abs();
     let total = u64::try_from(total).ok().filter(|total| *total <= limit)?;
@@ -62,7 +62,7 @@ mod tests {
     use super::parse_go_duration;
 
     #[test]
-    fn durations_are_read_as_go_reads_them() {
+    fn durations_are_parsed_like_go() {
         let table = [
             ("1h30m", Some(5_400_000_000_000)),
             ("-1.5s", Some(-1_500_000_000)),

@@ -1,4 +1,4 @@
-//! `x-kubernetes-embedded-resource`: an object within an object says what it is.
+//! `x-kubernetes-embedded-resource`: an object within an object, with its own apiVersion and kind.
 
 use std::sync::LazyLock;
 
@@ -9,61 +9,61 @@ use super::error::FieldError;
 use super::node::Node;
 use super::path;
 
-/// RFC 1035 label, what a kind is in lower case.
+/// RFC 1035 label: the form of a kind in lower case.
 const LABEL: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 static KIND: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&format!("^{LABEL}$")).ok());
 
-/// The errors of all embedded resources below `value`. Their metadata is kept as it is.
-pub(super) fn check(value: &Value, node: &Node, at: &str, errors: &mut Vec<FieldError>) {
+/// Validates all embedded resources below `value`, except their metadata.
+pub(super) fn validate(value: &Value, node: &Node, at: &str, errors: &mut Vec<FieldError>) {
     match value {
         Value::Object(fields) => {
             if node.extensions.embedded_resource {
-                check_type(value, at, errors);
+                validate_type(value, at, errors);
             }
             for (name, field) in fields {
-                if let Some(below) = node.properties.get(name) {
-                    check(field, below, &path::child(at, name), errors);
-                } else if let Some(below) = node.additional_schema() {
-                    check(field, below, &path::key(at, name), errors);
+                if let Some(child) = node.properties.get(name) {
+                    validate(field, child, &path::child(at, name), errors);
+                } else if let Some(child) = node.additional_schema() {
+                    validate(field, child, &path::key(at, name), errors);
                 }
             }
         }
         Value::Array(entries) => {
-            let Some(below) = &node.items else { return };
+            let Some(child) = &node.items else { return };
             for (i, entry) in entries.iter().enumerate() {
-                check(entry, below, &path::index(at, i), errors);
+                validate(entry, child, &path::index(at, i), errors);
             }
         }
         _ => {}
     }
 }
 
-fn check_type(value: &Value, at: &str, errors: &mut Vec<FieldError>) {
+fn validate_type(value: &Value, at: &str, errors: &mut Vec<FieldError>) {
     for field in ["apiVersion", "kind"] {
-        let place = path::child(at, field);
+        let path = path::child(at, field);
         match value.get(field) {
-            None => errors.push(FieldError::required(place, "")),
+            None => errors.push(FieldError::required(path, "")),
             Some(Value::String(text)) if text.is_empty() => {
-                errors.push(FieldError::invalid(place, "", "must not be empty"));
+                errors.push(FieldError::invalid(path, "", "must not be empty"));
             }
             Some(Value::String(text)) => {
                 let wrong = if field == "kind" {
-                    wrong_kind(text)
+                    kind_error(text)
                 } else {
-                    wrong_version(text)
+                    version_error(text)
                 };
-                errors.extend(wrong.map(|detail| FieldError::invalid(place, text.as_str(), detail)));
+                errors.extend(wrong.map(|detail| FieldError::invalid(path, text.as_str(), detail)));
             }
-            Some(other) => errors.push(FieldError::invalid(place, other.clone(), "must be a string")),
+            Some(other) => errors.push(FieldError::invalid(path, other.clone(), "must be a string")),
         }
     }
 }
 
-fn wrong_version(text: &str) -> Option<String> {
+fn version_error(text: &str) -> Option<String> {
     (text.matches('/').count() > 1).then(|| format!("unexpected GroupVersion string: {text}"))
 }
 
-fn wrong_kind(text: &str) -> Option<String> {
+fn kind_error(text: &str) -> Option<String> {
     let lower = text.to_lowercase();
     let is_label = lower.len() <= 63 && KIND.as_ref().is_none_or(|kind| kind.is_match(&lower));
     (!is_label).then(|| {

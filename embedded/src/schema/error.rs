@@ -1,45 +1,80 @@
-//! What is wrong with one field, in the words in which kube-apiserver says it in a 422 answer.
+//! Errors of single fields, with the messages of kube-apiserver's 422 responses.
 
 use std::fmt;
 
 use serde_json::Value;
 
-use super::text;
+use super::go_format;
 
-/// The path that kube-apiserver prints where an error concerns the whole object.
-pub const WHOLE_OBJECT: &str = "<nil>";
+/// The path that kube-apiserver prints for errors of the whole object.
+pub(crate) const WHOLE_OBJECT: &str = "<nil>";
 
-/// Why a field was refused. The API server's error types, one to one.
+/// The error of a schema that cannot be compiled.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CompileError {
+    /// A keyword has a value of the wrong type.
+    #[error("schema{path}: {keyword} must be {expected}")]
+    Keyword {
+        /// Path in the schema.
+        path: String,
+        /// Keyword; empty for the schema itself.
+        keyword: String,
+        /// Expected value.
+        expected: &'static str,
+    },
+    /// A pattern is not a regular expression.
+    #[error("schema{path}: pattern {pattern:?}: {message}")]
+    Pattern {
+        /// Path in the schema.
+        path: String,
+        /// Pattern.
+        pattern: String,
+        /// Error of the compiler.
+        message: String,
+    },
+    /// A rule does not parse or calls an unknown function.
+    #[error("schema{path}: rule {rule:?}: {message}")]
+    Rule {
+        /// Path in the schema.
+        path: String,
+        /// Rule.
+        rule: String,
+        /// Error of the compiler.
+        message: String,
+    },
+    /// The schema is nested too deeply.
+    #[error("schema is nested deeper than {limit} levels")]
+    TooDeep {
+        /// Limit.
+        limit: usize,
+    },
+}
+
+/// The type of a field error: apimachinery's `field.ErrorType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// The value refers to something that does not exist.
-    NotFound,
+pub(crate) enum ErrorKind {
     /// The field is missing.
     Required,
-    /// The value must be unique and is not.
+    /// The value must be unique.
     Duplicate,
     /// The value is malformed or out of bounds.
     Invalid,
-    /// The value has another JSON type than the schema says.
+    /// The value has not the JSON type of the schema.
     TypeInvalid,
-    /// The value is none of an enumeration.
+    /// The value is not in the enumeration.
     NotSupported,
-    /// The value is well-formed and not allowed here.
+    /// The value is valid but not allowed here.
     Forbidden,
-    /// The string is too long; the value is left out of the text.
+    /// The string is too long; the message omits the value.
     TooLong,
     /// The list or map has too many entries.
     TooMany,
-    /// The server could not check the field.
-    Internal,
 }
 
 impl ErrorKind {
-    /// The word that opens the error's text.
-    #[must_use]
-    pub fn title(self) -> &'static str {
+    /// Returns the beginning of the message.
+    pub(crate) fn title(self) -> &'static str {
         match self {
-            Self::NotFound => "Not found",
             Self::Required => "Required value",
             Self::Duplicate => "Duplicate value",
             Self::Invalid | Self::TypeInvalid => "Invalid value",
@@ -47,15 +82,12 @@ impl ErrorKind {
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
             Self::TooMany => "Too many",
-            Self::Internal => "Internal error",
         }
     }
 
-    /// The machine-readable reason in `status.details.causes[].reason`.
-    #[must_use]
-    pub fn reason(self) -> &'static str {
+    /// Returns the machine-readable reason in `status.details.causes[].reason`.
+    pub(crate) fn reason(self) -> &'static str {
         match self {
-            Self::NotFound => "FieldValueNotFound",
             Self::Required => "FieldValueRequired",
             Self::Duplicate => "FieldValueDuplicate",
             Self::Invalid => "FieldValueInvalid",
@@ -64,20 +96,15 @@ impl ErrorKind {
             Self::Forbidden => "FieldValueForbidden",
             Self::TooLong => "FieldValueTooLong",
             Self::TooMany => "FieldValueTooMany",
-            Self::Internal => "InternalError",
         }
     }
 
     fn shows_value(self) -> bool {
-        !matches!(
-            self,
-            Self::Required | Self::Forbidden | Self::TooLong | Self::Internal
-        )
+        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong)
     }
 
-    /// Whether rules (CEL) are skipped once an error of this kind was found: they could not be evaluated safely.
-    #[must_use]
-    pub fn blocks_rules(self) -> bool {
+    /// Whether an error of this kind prevents the evaluation of CEL rules.
+    pub(crate) fn blocks_rules(self) -> bool {
         matches!(
             self,
             Self::NotSupported | Self::Required | Self::TooLong | Self::TooMany | Self::TypeInvalid
@@ -85,22 +112,22 @@ impl ErrorKind {
     }
 }
 
-/// One refused field. `Display` prints `path: text`, as the API server does.
+/// An invalid field. `Display` prints `path: message`, like kube-apiserver.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FieldError {
-    /// Where, e.g. `spec.vars[0].name`; [`WHOLE_OBJECT`] for the object itself.
-    pub path: String,
-    /// Why.
-    pub kind: ErrorKind,
-    /// The refused value, shown by the kinds that show one.
-    pub bad_value: Value,
-    /// What is expected; may be empty.
-    pub detail: String,
+pub(crate) struct FieldError {
+    /// Path, e.g. `spec.vars[0].name`; [`WHOLE_OBJECT`] for the object itself.
+    pub(crate) path: String,
+    /// Type of the error.
+    pub(crate) kind: ErrorKind,
+    /// Invalid value; not every kind shows it.
+    pub(crate) bad_value: Value,
+    /// Expectation; may be empty.
+    pub(crate) detail: String,
 }
 
 impl FieldError {
-    /// An error of any kind.
-    pub fn new(
+    /// Creates an error of any kind.
+    pub(crate) fn new(
         path: impl Into<String>,
         kind: ErrorKind,
         bad_value: Value,
@@ -120,29 +147,28 @@ impl FieldError {
         }
     }
 
-    /// A malformed value.
-    pub fn invalid(path: impl Into<String>, bad_value: impl Into<Value>, detail: impl Into<String>) -> Self {
+    /// Creates the error of a malformed value.
+    pub(crate) fn invalid(
+        path: impl Into<String>,
+        bad_value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
         Self::new(path, ErrorKind::Invalid, bad_value.into(), detail)
     }
 
-    /// A missing value.
-    pub fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
+    /// Creates the error of a missing value.
+    pub(crate) fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(path, ErrorKind::Required, Value::from(""), detail)
     }
 
-    /// A value that may not be set or changed.
-    pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(path, ErrorKind::Forbidden, Value::from(""), detail)
-    }
-
-    /// A second appearance of a value that must be unique.
-    pub fn duplicate(path: impl Into<String>, bad_value: Value) -> Self {
+    /// Creates the error of a repeated value.
+    pub(crate) fn duplicate(path: impl Into<String>, bad_value: Value) -> Self {
         Self::new(path, ErrorKind::Duplicate, bad_value, "")
     }
 
-    /// A value outside an enumeration.
-    pub fn not_supported(path: impl Into<String>, bad_value: Value, supported: &[String]) -> Self {
-        let quoted: Vec<String> = supported.iter().map(|value| text::quote(value)).collect();
+    /// Creates the error of a value outside an enumeration.
+    pub(crate) fn not_supported(path: impl Into<String>, bad_value: Value, supported: &[String]) -> Self {
+        let quoted: Vec<String> = supported.iter().map(|value| go_format::quote(value)).collect();
         let detail = if quoted.is_empty() {
             String::new()
         } else {
@@ -151,8 +177,8 @@ impl FieldError {
         Self::new(path, ErrorKind::NotSupported, bad_value, detail)
     }
 
-    /// A string longer than `limit`. The API server says bytes even where it counts characters.
-    pub fn too_long(path: impl Into<String>, limit: i64) -> Self {
+    /// Creates the error of a string longer than `limit`. Like kube-apiserver it says bytes, even where characters are counted.
+    pub(crate) fn too_long(path: impl Into<String>, limit: i64) -> Self {
         let unit = if limit == 1 { "byte" } else { "bytes" };
         Self::new(
             path,
@@ -162,8 +188,8 @@ impl FieldError {
         )
     }
 
-    /// A list or map with more than `limit` entries.
-    pub fn too_many(path: impl Into<String>, actual: usize, limit: i64) -> Self {
+    /// Creates the error of a list or map with more than `limit` entries.
+    pub(crate) fn too_many(path: impl Into<String>, actual: usize, limit: i64) -> Self {
         let unit = if limit == 1 { "item" } else { "items" };
         Self::new(
             path,
@@ -173,12 +199,11 @@ impl FieldError {
         )
     }
 
-    /// The text without the path: what stands in `status.details.causes[].message`.
-    #[must_use]
-    pub fn body(&self) -> String {
+    /// Returns the message without the path, as in `status.details.causes[].message`.
+    pub(crate) fn body(&self) -> String {
         let title = self.kind.title();
         let mut body = if self.kind.shows_value() {
-            format!("{title}: {}", shown(&self.bad_value))
+            format!("{title}: {}", format_value(&self.bad_value))
         } else {
             title.to_owned()
         };
@@ -196,11 +221,11 @@ impl fmt::Display for FieldError {
     }
 }
 
-fn shown(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
-        Value::String(string) => text::quote(string),
-        Value::Number(number) => text::number(number),
-        other => text::json(other),
+        Value::String(string) => go_format::quote(string),
+        Value::Number(number) => go_format::number(number),
+        other => go_format::json(other),
     }
 }
 
@@ -210,7 +235,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn texts_are_those_of_the_api_server() {
+    fn messages_match_kube_apiserver() {
         let table = [
             (
                 FieldError::required("spec.interval", ""),
@@ -225,8 +250,8 @@ mod tests {
                 "spec.n: Invalid value: 3: too big",
             ),
             (
-                FieldError::invalid("", Value::Null, "why"),
-                "<nil>: Invalid value: null: why",
+                FieldError::invalid("", Value::Null, "reason"),
+                "<nil>: Invalid value: null: reason",
             ),
             (
                 FieldError::not_supported("spec.k", json!("z"), &["a".into(), "b".into()]),
@@ -243,10 +268,6 @@ mod tests {
             (
                 FieldError::duplicate("spec.l[1]", json!({"b": 1, "a": "<"})),
                 r#"spec.l[1]: Duplicate value: {"a":"\u003c","b":1}"#,
-            ),
-            (
-                FieldError::forbidden("data", "field is immutable when `immutable` is set"),
-                "data: Forbidden: field is immutable when `immutable` is set",
             ),
         ];
         for (error, expected) in table {

@@ -1,5 +1,4 @@
-//! `format`: the names that apiextensions knows, checked as it checks them. Others, `int32` and `int64` among them, say
-//! nothing.
+//! `format`: the formats that apiextensions validates, with its rules. Others, `int32` and `int64` among them, are ignored.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -10,17 +9,17 @@ use regex::Regex;
 
 use super::duration::parse_go_duration;
 
-/// A known format.
+/// A validated format.
 #[derive(Debug)]
 pub(super) struct Format {
-    /// As written in the schema.
+    /// Name in the schema.
     pub(super) name: String,
     check: fn(&str) -> bool,
 }
 
 impl Format {
-    /// The format of this name, if it is one that is checked. Dashes do not count: `date-time` is `datetime`.
-    pub(super) fn supported(name: &str) -> Option<Self> {
+    /// Returns the validated format of this name. Dashes are ignored: `date-time` is `datetime`.
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         let check: fn(&str) -> bool = match name.replace('-', "").as_str() {
             "bsonobjectid" => |text| text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
             "uri" => is_uri,
@@ -59,38 +58,40 @@ impl Format {
     }
 }
 
-/// A pattern of this file; one that did not compile would match nothing, and the tests would say so.
-fn known(pattern: &str) -> Regex {
+/// Compiles a constant pattern. An invalid one would match nothing and fail the tests.
+fn constant_regex(pattern: &str) -> Regex {
     Regex::new(pattern).unwrap_or_else(|_| {
         #[expect(clippy::unwrap_used, reason = "a class without members always compiles")]
         Regex::new(r"[^\s\S]").unwrap()
     })
 }
 
-static SSN: LazyLock<Regex> = LazyLock::new(|| known(r"^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$"));
-static HEX_COLOR: LazyLock<Regex> = LazyLock::new(|| known(r"^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"));
+static SSN: LazyLock<Regex> = LazyLock::new(|| constant_regex(r"^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$"));
+static HEX_COLOR: LazyLock<Regex> = LazyLock::new(|| constant_regex(r"^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"));
 static RGB_COLOR: LazyLock<Regex> = LazyLock::new(|| {
     let part = r"[\t\n\f\r ]*(0|[1-9][0-9]?|1[0-9][0-9]?|2[0-4][0-9]|25[0-5])[\t\n\f\r ]*";
-    known(&format!(r"^rgb\({part},{part},{part}\)$"))
+    constant_regex(&format!(r"^rgb\({part},{part},{part}\)$"))
 });
-static DATE_TIME: LazyLock<Regex> =
-    LazyLock::new(|| known(r"^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$"));
+static DATE_TIME: LazyLock<Regex> = LazyLock::new(|| {
+    constant_regex(r"^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$")
+});
 static HOSTNAME: LazyLock<Regex> = LazyLock::new(|| {
-    known(concat!(
+    constant_regex(concat!(
         r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)|([a-zA-Z0-9\p{S}\p{L}]",
         r"(([a-zA-Z0-9\-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$"
     ))
 });
 static CREDIT_CARD: LazyLock<Regex> = LazyLock::new(|| {
-    known(concat!(
+    constant_regex(concat!(
         r"^(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|",
         r"3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35[0-9]{3})[0-9]{11})$"
     ))
 });
-static SCALA_DURATION: LazyLock<Regex> = LazyLock::new(|| known("([0-9]+)[\\t\\n\\f\\r ]*([A-Za-z\u{b5}]+)"));
+static SCALA_DURATION: LazyLock<Regex> =
+    LazyLock::new(|| constant_regex("([0-9]+)[\\t\\n\\f\\r ]*([A-Za-z\u{b5}]+)"));
 
 fn is_uri(text: &str) -> bool {
-    // Go's ParseRequestURI: an absolute URI or an absolute path.
+    // Like Go's ParseRequestURI: an absolute URI or an absolute path.
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return false;
     }
@@ -136,7 +137,7 @@ fn is_hostname(text: &str) -> bool {
     HOSTNAME.is_match(text) && text.len() <= 255 && text.split('.').all(|label| label.len() <= 63)
 }
 
-/// Leading zeros are tolerated, as by the API server.
+/// Accepts leading zeros, like kube-apiserver.
 fn is_ipv4(text: &str) -> bool {
     let parts: Vec<&str> = text.split('.').collect();
     let is_byte = |part: &&str| {
@@ -188,14 +189,14 @@ fn is_uuid(text: &str, version: Option<char>) -> bool {
         if i > 0 {
             rest = rest.strip_prefix('-').unwrap_or(rest);
         }
-        let Some((group, behind)) = rest.split_at_checked(len) else {
+        let Some((group, remainder)) = rest.split_at_checked(len) else {
             return false;
         };
         if !group.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return false;
         }
         groups.push(group);
-        rest = behind;
+        rest = remainder;
     }
     let fits_version = version.is_none_or(|version| groups[2].starts_with(version));
     let has_variant =
@@ -242,7 +243,7 @@ fn is_isbn13(text: &str) -> bool {
         == 0
 }
 
-/// The known number ranges, and Luhn's checksum.
+/// Checks the known number ranges and the Luhn checksum.
 fn is_credit_card(text: &str) -> bool {
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     if !CREDIT_CARD.is_match(&digits) {
@@ -279,7 +280,7 @@ fn is_date_time(text: &str) -> bool {
     &fields[1] <= "23" && &fields[2] <= "59" && &fields[3] <= "59"
 }
 
-/// A Go duration, or what the API server takes besides: `2 days`, `22 ns`.
+/// Accepts Go durations, and the other forms that kube-apiserver accepts: `2 days`, `22 ns`.
 fn is_duration(text: &str) -> bool {
     if parse_go_duration(text).is_some() {
         return true;
@@ -309,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_accept_what_the_api_server_accepts() {
+    fn formats_match_kube_apiserver() {
         let table = [
             ("date-time", "2024-01-02T03:04:05Z", true),
             ("date-time", "2024-01-02T03:04:05.123+01:00", true),
@@ -345,17 +346,17 @@ mod tests {
             ("bsonobjectid", "507f1f77bcf86cd799439011", true),
         ];
         for (name, text, expected) in table {
-            let format = Format::supported(name).unwrap_or_else(|| panic!("{name}"));
+            let format = Format::from_name(name).unwrap_or_else(|| panic!("{name}"));
             assert_eq!(format.is_valid(text), expected, "{name} {text}");
         }
-        assert!(Format::supported("int32").is_none());
+        assert!(Format::from_name("int32").is_none());
     }
 
     proptest::proptest! {
         #[test]
         fn no_text_panics(text in ".{0,60}") {
             for name in ["uri", "email", "hostname", "ipv4", "cidr", "mac", "uuid5", "isbn", "creditcard", "date", "duration", "date-time"] {
-                if let Some(format) = Format::supported(name) {
+                if let Some(format) = Format::from_name(name) {
                     let _ = format.is_valid(&text);
                 }
             }

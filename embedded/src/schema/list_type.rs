@@ -1,4 +1,4 @@
-//! `x-kubernetes-list-type`: sets without repetitions, maps without repeated keys.
+//! `x-kubernetes-list-type`: sets without duplicates, maps without duplicate keys.
 
 use std::collections::HashMap;
 
@@ -6,35 +6,35 @@ use serde_json::{Map, Value};
 
 use super::error::FieldError;
 use super::node::{ListType, Node};
-use super::{path, text};
+use super::{go_format, path};
 
-/// The repetitions in all lists below `value`.
-pub(super) fn check(value: &Value, node: &Node, at: &str, errors: &mut Vec<FieldError>) {
+/// Reports the duplicates in all lists below `value`.
+pub(super) fn validate(value: &Value, node: &Node, at: &str, errors: &mut Vec<FieldError>) {
     match value {
         Value::Array(entries) => {
             match node.extensions.list_type {
                 Some(ListType::Set) => {
-                    let repeated = repeated(entries.iter().map(text::json));
+                    let duplicates = duplicates(entries.iter().map(go_format::json));
                     errors.extend(
-                        repeated
+                        duplicates
                             .into_iter()
                             .map(|i| FieldError::duplicate(path::index(at, i), entries[i].clone())),
                     );
                 }
-                Some(ListType::Map) => check_map(entries, &node.extensions.list_map_keys, at, errors),
+                Some(ListType::Map) => validate_map(entries, &node.extensions.list_map_keys, at, errors),
                 Some(ListType::Atomic) | None => {}
             }
-            let Some(below) = &node.items else { return };
+            let Some(child) = &node.items else { return };
             for (i, entry) in entries.iter().enumerate() {
-                check(entry, below, &path::index(at, i), errors);
+                validate(entry, child, &path::index(at, i), errors);
             }
         }
         Value::Object(fields) => {
             for (name, field) in fields {
-                if let Some(below) = node.properties.get(name) {
-                    check(field, below, &path::child(at, name), errors);
-                } else if let Some(below) = node.additional_schema() {
-                    check(field, below, &path::key(at, name), errors);
+                if let Some(child) = node.properties.get(name) {
+                    validate(field, child, &path::child(at, name), errors);
+                } else if let Some(child) = node.additional_schema() {
+                    validate(field, child, &path::key(at, name), errors);
                 }
             }
         }
@@ -42,7 +42,7 @@ pub(super) fn check(value: &Value, node: &Node, at: &str, errors: &mut Vec<Field
     }
 }
 
-fn check_map(entries: &[Value], keys: &[String], at: &str, errors: &mut Vec<FieldError>) {
+fn validate_map(entries: &[Value], keys: &[String], at: &str, errors: &mut Vec<FieldError>) {
     let wrong = entries
         .iter()
         .position(|entry| !entry.is_null() && !entry.is_object());
@@ -55,26 +55,26 @@ fn check_map(entries: &[Value], keys: &[String], at: &str, errors: &mut Vec<Fiel
         ));
         return;
     }
-    let identities: Vec<Value> = entries.iter().map(|entry| identity(entry, keys)).collect();
-    for i in repeated(identities.iter().map(text::json)) {
+    let identities: Vec<Value> = entries.iter().map(|entry| keys_of(entry, keys)).collect();
+    for i in duplicates(identities.iter().map(go_format::json)) {
         errors.push(FieldError::duplicate(path::index(at, i), identities[i].clone()));
     }
 }
 
-/// The keys of an entry with their values, where it has them.
-fn identity(entry: &Value, keys: &[String]) -> Value {
+/// Returns the keys of an entry with their values, as far as it has them.
+fn keys_of(entry: &Value, keys: &[String]) -> Value {
     let present = keys
         .iter()
         .filter_map(|key| Some((key.clone(), entry.get(key)?.clone())));
     Value::Object(present.collect::<Map<_, _>>())
 }
 
-/// The second appearance of each repeated item.
-fn repeated(items: impl Iterator<Item = String>) -> Vec<usize> {
-    let mut seen: HashMap<String, usize> = HashMap::new();
+/// Returns the index of the second occurrence of each duplicate.
+fn duplicates(items: impl Iterator<Item = String>) -> Vec<usize> {
+    let mut counts: HashMap<String, usize> = HashMap::new();
     let mut found = Vec::new();
     for (i, item) in items.enumerate() {
-        let times = seen.entry(item).or_default();
+        let times = counts.entry(item).or_default();
         *times += 1;
         if *times == 2 {
             found.push(i);

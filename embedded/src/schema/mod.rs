@@ -1,84 +1,42 @@
-//! Structural schemas as Kubernetes understands them: pruning, defaulting, validation and rules, pure.
+//! Structural schemas of Kubernetes: pruning, defaulting, validation and CEL rules. Pure.
 //!
-//! What a server does with a request's object, in this order (the order of kube-apiserver):
-//! 1. [`Schema::prune`]: unknown fields go, and are named for `fieldValidation`; nulls that nobody allows go;
+//! The steps for the object of a request, in the order of kube-apiserver:
+//! 1. [`Schema::prune`] removes unknown fields, reported by `fieldValidation`, and forbidden nulls;
 //! 2. [`Schema::apply_defaults`];
-//! 3. [`Schema::validate`] (or [`Schema::validate_status`] for the status subresource), with the stored object on an
-//!    update.
+//! 3. [`Schema::validate`], or [`Schema::validate_status`] for the status subresource, with the old object on an update.
 
-mod correlate;
+mod correlation;
 mod default;
 mod duration;
 mod embedded;
-pub mod error;
+mod error;
 mod format;
-#[cfg(test)]
-mod hostile;
+pub(crate) mod go_format;
 mod list_type;
 mod node;
-pub mod openapi;
+pub(crate) mod openapi;
+pub(crate) mod openapi_v2;
 mod path;
 mod pattern;
+#[cfg(test)]
+mod project_tests;
+#[cfg(test)]
+mod property_tests;
 mod prune;
 mod rule;
 mod structure;
-pub mod swagger;
-pub mod text;
+#[cfg(test)]
+mod vector_tests;
 
 use serde_json::Value;
 
-use correlate::Correlation;
-pub use error::{ErrorKind, FieldError};
-use node::Node;
-
-/// How deep objects and schemas may be nested. A JSON parser stops at the same depth; values made otherwise are refused
-/// here, before anything recurses into them.
-pub const MAX_DEPTH: usize = 128;
-
-/// Why a schema cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CompileError {
-    /// A keyword has a value of the wrong kind.
-    #[error("schema{path}: {keyword} must be {expected}")]
-    Keyword {
-        /// Where in the schema.
-        path: String,
-        /// The keyword; empty for the schema itself.
-        keyword: String,
-        /// What stands there in a good schema.
-        expected: &'static str,
-    },
-    /// A pattern is no regular expression.
-    #[error("schema{path}: pattern {pattern:?}: {message}")]
-    Pattern {
-        /// Where in the schema.
-        path: String,
-        /// The pattern.
-        pattern: String,
-        /// What is wrong with it.
-        message: String,
-    },
-    /// A rule does not parse, or calls what does not exist.
-    #[error("schema{path}: rule {rule:?}: {message}")]
-    Rule {
-        /// Where in the schema.
-        path: String,
-        /// The rule.
-        rule: String,
-        /// What is wrong with it.
-        message: String,
-    },
-    /// The schema is nested too deeply.
-    #[error("schema is nested deeper than {limit} levels")]
-    TooDeep {
-        /// The limit.
-        limit: usize,
-    },
-}
+use correlation::Correlation;
+pub(crate) use error::{CompileError, FieldError};
+use node::{MAX_DEPTH, Node};
 
 /// A compiled `openAPIV3Schema`.
 #[derive(Debug)]
-pub struct Schema {
+pub(crate) struct Schema {
     root: Node,
 }
 
@@ -86,8 +44,8 @@ impl Schema {
     /// Compiles the schema of one version of a custom resource.
     ///
     /// # Errors
-    /// Names the keyword, pattern or rule that cannot be used.
-    pub fn compile(schema: &Value) -> Result<Self, CompileError> {
+    /// If a keyword, pattern or rule is invalid.
+    pub(crate) fn compile(schema: &Value) -> Result<Self, CompileError> {
         if is_too_deep(schema) {
             return Err(CompileError::TooDeep { limit: MAX_DEPTH });
         }
@@ -96,10 +54,9 @@ impl Schema {
         })
     }
 
-    /// Removes what the schema does not know, and answers the paths of what went, sorted. Type and metadata of the object
-    /// and of embedded resources stay. Fields that are null, must not be, and have no default, go silently, as they do in
-    /// kube-apiserver.
-    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+    /// Removes fields that the schema does not declare and returns their paths, sorted. The type and metadata of the object and
+    /// of embedded resources remain. Forbidden nulls without a default are removed silently, as in kube-apiserver.
+    pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         if is_too_deep(object) {
             return Vec::new();
         }
@@ -110,35 +67,27 @@ impl Schema {
         dropped
     }
 
-    /// Fills in defaults, also for nulls that are not allowed.
-    pub fn apply_defaults(&self, object: &mut Value) {
+    /// Applies defaults, also to forbidden nulls.
+    pub(crate) fn apply_defaults(&self, object: &mut Value) {
         if !is_too_deep(object) {
             default::apply(object, &self.root);
         }
     }
 
-    /// Checks a whole object; `old` is the stored one on an update. Errors in parts that an update leaves as they were
-    /// are let pass; rules run only if types, required fields and sizes are right.
-    #[must_use]
-    pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        self.validate_after(false, new, old)
-    }
-
-    /// The same where `blocked` says that errors were found elsewhere in the object that keep rules from running.
-    #[must_use]
-    pub fn validate_after(&self, blocked: bool, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    /// Validates an object; `old` is the stored one on an update. Errors in unchanged parts are ignored (ratcheting). Rules run
+    /// only if types, required fields and sizes are valid, and unless `skip_rules` says that the object has other errors.
+    pub(crate) fn validate(&self, new: &Value, old: Option<&Value>, skip_rules: bool) -> Vec<FieldError> {
         if let Some(error) = depth_error(new, old) {
             return vec![error];
         }
         let correlation = old.map(|old| Correlation::new(old, &self.root));
         let mut errors = structure::validate(new, &self.root, "", correlation).into_errors("");
-        embedded::check(new, &self.root, "", &mut errors);
-        self.validate_rest(errors, blocked, new, old)
+        embedded::validate(new, &self.root, "", &mut errors);
+        self.validate_rest(errors, skip_rules, new, old)
     }
 
-    /// Checks a write to the status subresource: the structure of `status` alone, lists and rules of the whole object.
-    #[must_use]
-    pub fn validate_status(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+    /// Validates a write to the status subresource: the structure of `status` alone, lists and rules of the whole object.
+    pub(crate) fn validate_status(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         if let Some(error) = depth_error(new, Some(old)) {
             return vec![error];
         }
@@ -153,30 +102,30 @@ impl Schema {
     fn validate_rest(
         &self,
         mut errors: Vec<FieldError>,
-        blocked: bool,
+        skip_rules: bool,
         new: &Value,
         old: Option<&Value>,
     ) -> Vec<FieldError> {
-        let mut old_repetitions = Vec::new();
+        let mut old_duplicates = Vec::new();
         if let Some(old) = old {
-            list_type::check(old, &self.root, "", &mut old_repetitions);
+            list_type::validate(old, &self.root, "", &mut old_duplicates);
         }
-        if old_repetitions.is_empty() {
-            list_type::check(new, &self.root, "", &mut errors);
+        if old_duplicates.is_empty() {
+            list_type::validate(new, &self.root, "", &mut errors);
         }
         if !self.root.declares_rules {
             return errors;
         }
-        if blocked || errors.iter().any(|error| error.kind.blocks_rules()) {
+        if skip_rules || errors.iter().any(|error| error.kind.blocks_rules()) {
             errors.push(FieldError::invalid("", Value::Null, RULES_SKIPPED));
             return errors;
         }
-        errors.extend(rule::check(&self.root, new, old));
+        errors.extend(rule::evaluate::check(&self.root, new, old));
         errors
     }
 }
 
-/// What the API server adds when rules were not run.
+/// kube-apiserver's message for rules that did not run.
 const RULES_SKIPPED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
 fn depth_error(new: &Value, old: Option<&Value>) -> Option<FieldError> {
@@ -184,7 +133,7 @@ fn depth_error(new: &Value, old: Option<&Value>) -> Option<FieldError> {
     too_deep.then(|| FieldError::invalid("", "object", format!("nested deeper than {MAX_DEPTH} levels")))
 }
 
-/// Whether a value is nested deeper than [`MAX_DEPTH`], found without recursion.
+/// Whether a value is nested deeper than [`MAX_DEPTH`]. Does not recurse.
 fn is_too_deep(value: &Value) -> bool {
     let mut pending = vec![(value, 0_usize)];
     while let Some((value, depth)) = pending.pop() {

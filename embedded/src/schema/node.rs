@@ -1,23 +1,26 @@
-//! One node of a structural schema, compiled: keywords checked, patterns and rules ready to run.
+//! Compiled nodes of a structural schema: keywords checked, patterns and rules compiled.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::error::CompileError;
 use super::format::Format;
 use super::pattern::Pattern;
 use super::rule::Rule;
-use super::{CompileError, MAX_DEPTH};
 
-/// What `additionalProperties` allows.
+/// Maximum nesting of objects and schemas. A JSON parser has the same limit; other values are rejected before any recursion.
+pub(crate) const MAX_DEPTH: usize = 128;
+
+/// The value of `additionalProperties`.
 #[derive(Debug)]
-pub(super) enum Additional {
+pub(super) enum AdditionalProperties {
     /// The keyword is absent.
-    Unsaid,
+    Unspecified,
     /// `true`: anything.
-    Anything,
+    Allowed,
     /// `false`: nothing.
-    Nothing,
+    Forbidden,
     /// A schema for every other key.
     Schema(Box<Node>),
 }
@@ -30,9 +33,9 @@ pub(super) enum ListType {
     Map,
 }
 
-/// Bounds of numbers, as written.
+/// Constraints on numbers.
 #[derive(Debug, Default)]
-pub(super) struct Bounds {
+pub(super) struct NumberLimits {
     pub(super) minimum: Option<f64>,
     pub(super) maximum: Option<f64>,
     pub(super) exclusive_minimum: bool,
@@ -40,9 +43,9 @@ pub(super) struct Bounds {
     pub(super) multiple_of: Option<f64>,
 }
 
-/// Bounds of sizes.
+/// Constraints on lengths and counts.
 #[derive(Debug, Default)]
-pub(super) struct Sizes {
+pub(super) struct SizeLimits {
     pub(super) min_length: Option<i64>,
     pub(super) max_length: Option<i64>,
     pub(super) min_items: Option<i64>,
@@ -61,27 +64,27 @@ pub(super) struct Extensions {
     pub(super) int_or_string: bool,
     pub(super) list_type: Option<ListType>,
     pub(super) list_map_keys: Vec<String>,
-    /// `x-kubernetes-map-type: granular | atomic` are both correlatable; anything else is not.
-    pub(super) correlatable_map: bool,
+    /// Whether `x-kubernetes-map-type` is `granular`, `atomic` or absent: maps of other types cannot be correlated.
+    pub(super) is_correlatable_map: bool,
 }
 
-/// One compiled node.
+/// A compiled node.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// As written; empty where the schema names no type.
+    /// As in the schema; empty without a type.
     pub(super) type_name: String,
-    /// The types that values may have.
+    /// Allowed types of values.
     pub(super) types: Vec<&'static str>,
     pub(super) nullable: bool,
     pub(super) format: Option<Format>,
     pub(super) properties: BTreeMap<String, Self>,
-    pub(super) additional: Additional,
+    pub(super) additional_properties: AdditionalProperties,
     pub(super) items: Option<Box<Self>>,
     pub(super) required: Vec<String>,
     pub(super) enumeration: Vec<Value>,
     pub(super) pattern: Option<Pattern>,
-    pub(super) bounds: Bounds,
-    pub(super) sizes: Sizes,
+    pub(super) number_limits: NumberLimits,
+    pub(super) size_limits: SizeLimits,
     pub(super) default: Option<Value>,
     pub(super) all_of: Vec<Self>,
     pub(super) any_of: Vec<Self>,
@@ -89,56 +92,60 @@ pub(super) struct Node {
     pub(super) not: Option<Box<Self>>,
     pub(super) extensions: Extensions,
     pub(super) rules: Vec<Rule>,
-    /// Whether this node or one below has rules: subtrees without any are not walked for them.
+    /// Whether this node or a descendant has rules; other subtrees are skipped.
     pub(super) has_rules: bool,
-    /// The same, rules inside `allOf` not counted: the API server looks for rules without looking there.
+    /// Like `has_rules`, but without the rules in `allOf`: kube-apiserver does not look there.
     pub(super) declares_rules: bool,
 }
 
 const TYPES: [&str; 6] = ["object", "array", "string", "integer", "number", "boolean"];
 
 impl Node {
-    /// Compiles a schema and everything below it.
+    /// Compiles a schema and its descendants.
     pub(super) fn compile(schema: &Value, path: &str, depth: usize) -> Result<Self, CompileError> {
         let Some(depth) = depth.checked_sub(1) else {
             return Err(CompileError::TooDeep { limit: MAX_DEPTH });
         };
-        let words = Keywords {
+        let keywords = Keywords {
             path,
-            words: schema.as_object().ok_or_else(|| wrong(path, "", "an object"))?,
+            keywords: schema
+                .as_object()
+                .ok_or_else(|| keyword_error(path, "", "an object"))?,
         };
-        let extensions = words.extensions()?;
-        let type_name = words.string("type")?.unwrap_or_default();
+        let extensions = keywords.extensions()?;
+        let type_name = keywords.string("type")?.unwrap_or_default();
         let types = types_of(&type_name, extensions.int_or_string)
-            .ok_or_else(|| wrong(path, "type", "a JSON type"))?;
+            .ok_or_else(|| keyword_error(path, "type", "a JSON type"))?;
         let mut node = Self {
             types,
-            nullable: words.flag("nullable")?,
-            format: words.string("format")?.and_then(|name| Format::supported(&name)),
-            properties: words.children_by_name("properties", depth)?,
-            additional: words.additional(depth)?,
-            items: words.child("items", depth)?.map(Box::new),
-            required: words.strings("required")?,
-            enumeration: words.list("enum")?.to_vec(),
-            pattern: words.pattern()?,
-            bounds: words.bounds()?,
-            sizes: words.sizes()?,
-            default: words
-                .words
+            nullable: keywords.flag("nullable")?,
+            format: keywords
+                .string("format")?
+                .and_then(|name| Format::from_name(&name)),
+            properties: keywords.children_by_name("properties", depth)?,
+            additional_properties: keywords.additional_properties(depth)?,
+            items: keywords.child("items", depth)?.map(Box::new),
+            required: keywords.strings("required")?,
+            enumeration: keywords.list("enum")?.to_vec(),
+            pattern: keywords.pattern()?,
+            number_limits: keywords.number_limits()?,
+            size_limits: keywords.size_limits()?,
+            default: keywords
+                .keywords
                 .get("default")
                 .filter(|default| !default.is_null())
                 .cloned(),
-            all_of: words.children("allOf", depth)?,
-            any_of: words.children("anyOf", depth)?,
-            one_of: words.children("oneOf", depth)?,
-            not: words.child("not", depth)?.map(Box::new),
+            all_of: keywords.children("allOf", depth)?,
+            any_of: keywords.children("anyOf", depth)?,
+            one_of: keywords.children("oneOf", depth)?,
+            not: keywords.child("not", depth)?.map(Box::new),
             rules: Vec::new(),
             has_rules: false,
             declares_rules: false,
             extensions,
             type_name,
         };
-        for rule in words.list("x-kubernetes-validations")? {
+        for rule in keywords.list("x-kubernetes-validations")? {
             node.rules.push(Rule::compile(rule, path)?);
         }
         node.declares_rules = !node.rules.is_empty() || node.children().any(|child| child.declares_rules);
@@ -154,21 +161,21 @@ impl Node {
             .chain(self.items.as_deref())
     }
 
-    /// The schema of keys that are no property.
+    /// Returns the schema of keys that are not properties.
     pub(super) fn additional_schema(&self) -> Option<&Self> {
-        match &self.additional {
-            Additional::Schema(node) => Some(node),
+        match &self.additional_properties {
+            AdditionalProperties::Schema(node) => Some(node),
             _ => None,
         }
     }
 
-    /// The schema of the field `name`: a property first.
+    /// Returns the schema of the field `name`; properties take precedence.
     pub(super) fn field(&self, name: &str) -> Option<&Self> {
         self.properties.get(name).or_else(|| self.additional_schema())
     }
 
     /// Whether `type` allows values of this type.
-    pub(super) fn allows(&self, type_name: &str) -> bool {
+    pub(super) fn allows_type(&self, type_name: &str) -> bool {
         self.types.contains(&type_name)
     }
 }
@@ -182,11 +189,11 @@ fn types_of(name: &str, int_or_string: bool) -> Option<Vec<&'static str>> {
     }
     TYPES
         .iter()
-        .find(|known| **known == name)
-        .map(|known| vec![*known])
+        .find(|supported| **supported == name)
+        .map(|supported| vec![*supported])
 }
 
-fn wrong(path: &str, keyword: &str, expected: &'static str) -> CompileError {
+fn keyword_error(path: &str, keyword: &str, expected: &'static str) -> CompileError {
     CompileError::Keyword {
         path: path.to_owned(),
         keyword: keyword.to_owned(),
@@ -194,10 +201,10 @@ fn wrong(path: &str, keyword: &str, expected: &'static str) -> CompileError {
     }
 }
 
-/// The keywords of one schema object, read with their types checked.
+/// Typed access to the keywords of one schema.
 struct Keywords<'a> {
     path: &'a str,
-    words: &'a Map<String, Value>,
+    keywords: &'a Map<String, Value>,
 }
 
 impl<'a> Keywords<'a> {
@@ -207,11 +214,11 @@ impl<'a> Keywords<'a> {
         expected: &'static str,
         read: impl FnOnce(&'a Value) -> Option<T>,
     ) -> Result<Option<T>, CompileError> {
-        match self.words.get(keyword) {
+        match self.keywords.get(keyword) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => read(value)
                 .map(Some)
-                .ok_or_else(|| wrong(self.path, keyword, expected)),
+                .ok_or_else(|| keyword_error(self.path, keyword, expected)),
         }
     }
 
@@ -242,14 +249,14 @@ impl<'a> Keywords<'a> {
     fn strings(&self, keyword: &str) -> Result<Vec<String>, CompileError> {
         let list = self.list(keyword)?;
         let strings: Option<Vec<String>> = list.iter().map(|item| item.as_str().map(str::to_owned)).collect();
-        strings.ok_or_else(|| wrong(self.path, keyword, "an array of strings"))
+        strings.ok_or_else(|| keyword_error(self.path, keyword, "an array of strings"))
     }
 
     fn child(&self, keyword: &str, depth: usize) -> Result<Option<Node>, CompileError> {
-        let below = format!("{}.{keyword}", self.path);
-        self.words
+        let child_path = format!("{}.{keyword}", self.path);
+        self.keywords
             .get(keyword)
-            .map(|schema| Node::compile(schema, &below, depth))
+            .map(|schema| Node::compile(schema, &child_path, depth))
             .transpose()
     }
 
@@ -265,21 +272,23 @@ impl<'a> Keywords<'a> {
             return Ok(BTreeMap::new());
         };
         let compiled = schemas.iter().map(|(name, schema)| {
-            let below = format!("{}.{keyword}.{name}", self.path);
-            Ok((name.clone(), Node::compile(schema, &below, depth)?))
+            let child_path = format!("{}.{keyword}.{name}", self.path);
+            Ok((name.clone(), Node::compile(schema, &child_path, depth)?))
         });
         compiled.collect()
     }
 
-    fn additional(&self, depth: usize) -> Result<Additional, CompileError> {
-        match self.words.get("additionalProperties") {
-            None => Ok(Additional::Unsaid),
-            Some(Value::Bool(true)) => Ok(Additional::Anything),
-            Some(Value::Bool(false)) => Ok(Additional::Nothing),
+    fn additional_properties(&self, depth: usize) -> Result<AdditionalProperties, CompileError> {
+        match self.keywords.get("additionalProperties") {
+            None => Ok(AdditionalProperties::Unspecified),
+            Some(Value::Bool(true)) => Ok(AdditionalProperties::Allowed),
+            Some(Value::Bool(false)) => Ok(AdditionalProperties::Forbidden),
             Some(schema) => {
-                let below = format!("{}.additionalProperties", self.path);
-                Ok(Additional::Schema(Box::new(Node::compile(
-                    schema, &below, depth,
+                let child_path = format!("{}.additionalProperties", self.path);
+                Ok(AdditionalProperties::Schema(Box::new(Node::compile(
+                    schema,
+                    &child_path,
+                    depth,
                 )?)))
             }
         }
@@ -298,8 +307,8 @@ impl<'a> Keywords<'a> {
         compiled.map(Some)
     }
 
-    fn bounds(&self) -> Result<Bounds, CompileError> {
-        Ok(Bounds {
+    fn number_limits(&self) -> Result<NumberLimits, CompileError> {
+        Ok(NumberLimits {
             minimum: self.number("minimum")?,
             maximum: self.number("maximum")?,
             exclusive_minimum: self.flag("exclusiveMinimum")?,
@@ -308,8 +317,8 @@ impl<'a> Keywords<'a> {
         })
     }
 
-    fn sizes(&self) -> Result<Sizes, CompileError> {
-        Ok(Sizes {
+    fn size_limits(&self) -> Result<SizeLimits, CompileError> {
+        Ok(SizeLimits {
             min_length: self.count("minLength")?,
             max_length: self.count("maxLength")?,
             min_items: self.count("minItems")?,
@@ -327,7 +336,7 @@ impl<'a> Keywords<'a> {
             Some("atomic") => Some(ListType::Atomic),
             Some("set") => Some(ListType::Set),
             Some("map") => Some(ListType::Map),
-            Some(_) => return Err(wrong(self.path, keyword, "atomic, set or map")),
+            Some(_) => return Err(keyword_error(self.path, keyword, "atomic, set or map")),
         };
         let map_type = self.string("x-kubernetes-map-type")?;
         Ok(Extensions {
@@ -336,7 +345,7 @@ impl<'a> Keywords<'a> {
             int_or_string: self.flag("x-kubernetes-int-or-string")?,
             list_type,
             list_map_keys: self.strings("x-kubernetes-list-map-keys")?,
-            correlatable_map: matches!(map_type.as_deref(), None | Some("granular" | "atomic")),
+            is_correlatable_map: matches!(map_type.as_deref(), None | Some("granular" | "atomic")),
         })
     }
 }

@@ -1,34 +1,34 @@
-//! `OpenAPI` v3 documents: one per group version, as `kubectl explain` and `kubectl apply` read them.
+//! `OpenAPI` v3 documents, one per group version, for `kubectl explain` and `kubectl apply`.
 //!
-//! kubectl finds a kind by the paths that name it (`x-kubernetes-group-version-kind` on their operations), its schema among
-//! the components by the same extension, and what a patch supports by the query parameters of the PATCH operation.
+//! kubectl finds a kind by its paths (`x-kubernetes-group-version-kind` of the operations), its schema by the same extension of
+//! the components, and the supported patch options by the query parameters of the PATCH operation.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::builtin;
 
-/// One kind of a group version, as the document shows it.
+/// The description of one kind in a document.
 #[derive(Clone, Debug)]
-pub struct Published<'a> {
+pub(crate) struct PublishedKind<'a> {
     /// API group, empty for core.
-    pub group: &'a str,
+    pub(crate) group: &'a str,
     /// Version, for example `v1alpha2`.
-    pub version: &'a str,
+    pub(crate) version: &'a str,
     /// Kind.
-    pub kind: &'a str,
+    pub(crate) kind: &'a str,
     /// Kind of a list.
-    pub list_kind: &'a str,
+    pub(crate) list_kind: &'a str,
     /// Name in paths.
-    pub plural: &'a str,
-    /// Whether objects live in namespaces.
-    pub namespaced: bool,
-    /// Whether `/status` is written apart.
-    pub status: bool,
+    pub(crate) plural: &'a str,
+    /// Whether objects are namespaced.
+    pub(crate) namespaced: bool,
+    /// Whether `/status` is a subresource.
+    pub(crate) has_status: bool,
     /// `openAPIV3Schema` of a custom resource; `None` for a built-in kind.
-    pub schema: Option<&'a Value>,
-    /// The verbs that are served, as in discovery.
-    pub verbs: &'a [&'a str],
+    pub(crate) schema: Option<&'a Value>,
+    /// Served verbs, as in discovery.
+    pub(crate) verbs: &'a [&'a str],
 }
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -37,9 +37,8 @@ const API_VERSION_TEXT: &str = "APIVersion defines the versioned schema of this 
 const KIND_TEXT: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 const METADATA_TEXT: &str = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// How the index names a group version: `api/v1`, `apis/<group>/<version>`.
-#[must_use]
-pub fn path(group: &str, version: &str) -> String {
+/// Returns the path of a group version in the index: `api/v1`, `apis/<group>/<version>`.
+pub(crate) fn path(group: &str, version: &str) -> String {
     if group.is_empty() {
         format!("api/{version}")
     } else {
@@ -47,9 +46,8 @@ pub fn path(group: &str, version: &str) -> String {
     }
 }
 
-/// The index at `/openapi/v3`, from each group version's [`path`] and its document.
-#[must_use]
-pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a Value)>) -> Value {
+/// Returns the index at `/openapi/v3` from the [`path`] and document of each group version.
+pub(crate) fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a Value)>) -> Value {
     let entries = documents.into_iter().map(|(path, document)| {
         let url = format!("/openapi/v3/{path}?hash={}", hash(document));
         (path.to_owned(), json!({"serverRelativeURL": url}))
@@ -57,24 +55,22 @@ pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a Value)>) -> V
     json!({"paths": entries.collect::<Map<_, _>>()})
 }
 
-/// The hash by which clients cache a document.
-#[must_use]
-pub fn hash(document: &Value) -> String {
+/// Returns the hash by which clients cache a document.
+pub(crate) fn hash(document: &Value) -> String {
     hex::encode_upper(Sha256::digest(document.to_string()))
 }
 
-/// The document of one group version.
-#[must_use]
-pub fn document(kinds: &[Published<'_>]) -> Value {
+/// Returns the document of one group version.
+pub(crate) fn document(kinds: &[PublishedKind<'_>]) -> Value {
     let mut paths = Map::new();
-    let mut wanted = Map::new();
+    let mut components = Map::new();
     let library = builtin::definitions();
     for kind in kinds {
         add_paths(kind, &mut paths);
-        wanted.insert(schema_name(kind), component(kind, &library));
-        wanted.insert(format!("{}List", schema_name(kind)), list_component(kind));
+        components.insert(schema_name(kind), component(kind, &library));
+        components.insert(format!("{}List", schema_name(kind)), list_component(kind));
     }
-    let components = with_references(wanted, &library);
+    let components = with_references(components, &library);
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.34.0"},
@@ -83,9 +79,8 @@ pub fn document(kinds: &[Published<'_>]) -> Value {
     })
 }
 
-/// The component name: the reversed group, version and kind, `dev.sluice.infra.v1alpha1.TerraformRun`.
-#[must_use]
-pub fn schema_name(kind: &Published<'_>) -> String {
+/// Returns the component name: reversed group, version and kind, `dev.sluice.infra.v1alpha1.TerraformRun`.
+pub(crate) fn schema_name(kind: &PublishedKind<'_>) -> String {
     let built_in = kind
         .schema
         .is_none()
@@ -96,17 +91,18 @@ pub fn schema_name(kind: &Published<'_>) -> String {
     })
 }
 
-fn identity(kind: &Published<'_>, name: &str) -> Value {
+fn group_version_kind(kind: &PublishedKind<'_>, name: &str) -> Value {
     json!({"group": kind.group, "kind": name, "version": kind.version})
 }
 
-fn component(kind: &Published<'_>, library: &Map<String, Value>) -> Value {
+fn component(kind: &PublishedKind<'_>, library: &Map<String, Value>) -> Value {
     let mut schema = match kind.schema {
         Some(schema) => {
             let mut schema = schema.clone();
             schema["properties"]["apiVersion"] = json!({"description": API_VERSION_TEXT, "type": "string"});
             schema["properties"]["kind"] = json!({"description": KIND_TEXT, "type": "string"});
-            schema["properties"]["metadata"] = builtin::described_reference(OBJECT_META, METADATA_TEXT);
+            schema["properties"]["metadata"] =
+                builtin::reference_with_description(OBJECT_META, METADATA_TEXT);
             schema
         }
         None => library
@@ -114,11 +110,11 @@ fn component(kind: &Published<'_>, library: &Map<String, Value>) -> Value {
             .cloned()
             .unwrap_or_else(|| json!({"type": "object"})),
     };
-    schema["x-kubernetes-group-version-kind"] = json!([identity(kind, kind.kind)]);
+    schema["x-kubernetes-group-version-kind"] = json!([group_version_kind(kind, kind.kind)]);
     schema
 }
 
-fn list_component(kind: &Published<'_>) -> Value {
+fn list_component(kind: &PublishedKind<'_>) -> Value {
     let text = format!("{} is a list of {}", kind.list_kind, kind.kind);
     json!({
         "description": text,
@@ -127,10 +123,10 @@ fn list_component(kind: &Published<'_>) -> Value {
         "properties": {
             "apiVersion": {"description": API_VERSION_TEXT, "type": "string"},
             "kind": {"description": KIND_TEXT, "type": "string"},
-            "metadata": builtin::described_reference(LIST_META, "Standard list metadata."),
+            "metadata": builtin::reference_with_description(LIST_META, "Standard list metadata."),
             "items": {"type": "array", "items": {"allOf": [{"$ref": reference(&schema_name(kind))}]}},
         },
-        "x-kubernetes-group-version-kind": [identity(kind, kind.list_kind)],
+        "x-kubernetes-group-version-kind": [group_version_kind(kind, kind.list_kind)],
     })
 }
 
@@ -138,19 +134,19 @@ fn reference(name: &str) -> String {
     format!("#/components/schemas/{name}")
 }
 
-/// The wanted components and all that they refer to.
-fn with_references(mut wanted: Map<String, Value>, library: &Map<String, Value>) -> Map<String, Value> {
-    let mut pending: Vec<String> = wanted.values().flat_map(references).collect();
+/// Adds the components that these refer to, directly or not.
+fn with_references(mut components: Map<String, Value>, library: &Map<String, Value>) -> Map<String, Value> {
+    let mut pending: Vec<String> = components.values().flat_map(references).collect();
     while let Some(name) = pending.pop() {
-        if let Some(definition) = library.get(&name).filter(|_| !wanted.contains_key(&name)) {
+        if let Some(definition) = library.get(&name).filter(|_| !components.contains_key(&name)) {
             pending.extend(references(definition));
-            wanted.insert(name, definition.clone());
+            components.insert(name, definition.clone());
         }
     }
-    wanted
+    components
 }
 
-/// The names that a schema refers to.
+/// Returns the names that a schema refers to.
 fn references(schema: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut pending = vec![schema];
@@ -168,15 +164,15 @@ fn references(schema: &Value) -> Vec<String> {
     found
 }
 
-/// One operation that a path offers.
+/// An operation of a path.
 struct Operation {
     method: &'static str,
     action: &'static str,
-    /// The verb that discovery lists for it.
+    /// Verb in discovery.
     verb: &'static str,
 }
 
-const ON_ALL: [Operation; 3] = [
+const COLLECTION_OPERATIONS: [Operation; 3] = [
     Operation {
         method: "get",
         action: "list",
@@ -193,7 +189,7 @@ const ON_ALL: [Operation; 3] = [
         verb: "deletecollection",
     },
 ];
-const ON_ONE: [Operation; 4] = [
+const ITEM_OPERATIONS: [Operation; 4] = [
     Operation {
         method: "get",
         action: "get",
@@ -216,7 +212,7 @@ const ON_ONE: [Operation; 4] = [
     },
 ];
 
-fn add_paths(kind: &Published<'_>, paths: &mut Map<String, Value>) {
+fn add_paths(kind: &PublishedKind<'_>, paths: &mut Map<String, Value>) {
     let root = format!("/{}", path(kind.group, kind.version));
     let scope = if kind.namespaced {
         "/namespaces/{namespace}"
@@ -225,7 +221,7 @@ fn add_paths(kind: &Published<'_>, paths: &mut Map<String, Value>) {
     };
     let all = format!("{root}{scope}/{}", kind.plural);
     if kind.namespaced {
-        let list = &ON_ALL[..1];
+        let list = &COLLECTION_OPERATIONS[..1];
         paths.insert(format!("{root}/{}", kind.plural), operations(kind, list, &[]));
     }
     let in_scope: &[&str] = if kind.namespaced { &["namespace"] } else { &[] };
@@ -234,17 +230,20 @@ fn add_paths(kind: &Published<'_>, paths: &mut Map<String, Value>) {
     } else {
         &["name"]
     };
-    paths.insert(all.clone(), operations(kind, &ON_ALL, in_scope));
-    paths.insert(format!("{all}/{{name}}"), operations(kind, &ON_ONE, of_one));
-    if kind.status {
+    paths.insert(all.clone(), operations(kind, &COLLECTION_OPERATIONS, in_scope));
+    paths.insert(
+        format!("{all}/{{name}}"),
+        operations(kind, &ITEM_OPERATIONS, of_one),
+    );
+    if kind.has_status {
         paths.insert(
             format!("{all}/{{name}}/status"),
-            operations(kind, &ON_ONE[..3], of_one),
+            operations(kind, &ITEM_OPERATIONS[..3], of_one),
         );
     }
 }
 
-fn operations(kind: &Published<'_>, operations: &[Operation], in_path: &[&str]) -> Value {
+fn operations(kind: &PublishedKind<'_>, operations: &[Operation], in_path: &[&str]) -> Value {
     let mut item = Map::new();
     for operation in operations
         .iter()
@@ -262,23 +261,23 @@ fn operations(kind: &Published<'_>, operations: &[Operation], in_path: &[&str]) 
     Value::Object(item)
 }
 
-fn describe(kind: &Published<'_>, operation: &Operation) -> Value {
+fn describe(kind: &PublishedKind<'_>, operation: &Operation) -> Value {
     let name = schema_name(kind);
-    let answer = match operation.action {
+    let response = match operation.action {
         "list" => format!("{name}List"),
         _ => name.clone(),
     };
-    let content = json!({"application/json": {"schema": {"$ref": reference(&answer)}}});
+    let content = json!({"application/json": {"schema": {"$ref": reference(&response)}}});
     let mut described = json!({
         "responses": {"200": {"description": "OK", "content": content}},
         "x-kubernetes-action": operation.action,
-        "x-kubernetes-group-version-kind": identity(kind, kind.kind),
+        "x-kubernetes-group-version-kind": group_version_kind(kind, kind.kind),
     });
     let writes = matches!(operation.method, "post" | "put" | "patch");
     if writes {
         described["parameters"] = json!([query("fieldManager"), query("fieldValidation")]);
         let body = match operation.method {
-            // Only the patches that custom resources take: kubectl has the built-in kinds' merge rules itself.
+            // Only the patch types of custom resources: kubectl itself has the merge rules of built-in kinds.
             "patch" => json!({
                 "application/json-patch+json": {"schema": {"type": "object"}},
                 "application/merge-patch+json": {"schema": {"type": "object"}},
@@ -298,15 +297,15 @@ fn query(name: &str) -> Value {
 mod tests {
     use super::*;
 
-    fn run(schema: &Value) -> Published<'_> {
-        Published {
+    fn run(schema: &Value) -> PublishedKind<'_> {
+        PublishedKind {
             group: "infra.sluice.dev",
             version: "v1alpha1",
             kind: "TerraformRun",
             list_kind: "TerraformRunList",
             plural: "terraformruns",
             namespaced: true,
-            status: true,
+            has_status: true,
             schema: Some(schema),
             verbs: &[
                 "get",
@@ -322,23 +321,27 @@ mod tests {
     }
 
     #[test]
-    fn a_custom_kind_is_found_by_name_path_and_identity() {
+    fn custom_kinds_are_found_by_name_path_and_gvk() {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object"}}});
         let document = document(&[run(&schema)]);
         let name = "dev.sluice.infra.v1alpha1.TerraformRun";
         let component = &document["components"]["schemas"][name];
-        let identity = json!({"group": "infra.sluice.dev", "kind": "TerraformRun", "version": "v1alpha1"});
-        assert_eq!(component["x-kubernetes-group-version-kind"], json!([identity]));
+        let group_version_kind =
+            json!({"group": "infra.sluice.dev", "kind": "TerraformRun", "version": "v1alpha1"});
+        assert_eq!(
+            component["x-kubernetes-group-version-kind"],
+            json!([group_version_kind])
+        );
         let one = "/apis/infra.sluice.dev/v1alpha1/namespaces/{namespace}/terraformruns/{name}";
         let patch = &document["paths"][one]["patch"];
-        assert_eq!(patch["x-kubernetes-group-version-kind"], identity);
+        assert_eq!(patch["x-kubernetes-group-version-kind"], group_version_kind);
         assert_eq!(patch["parameters"][1]["name"], "fieldValidation");
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_reference_has_a_target() {
         let schema = json!({"type": "object"});
-        let secret = Published {
+        let secret = PublishedKind {
             group: "",
             version: "v1",
             kind: "Secret",

@@ -1,6 +1,6 @@
-//! Paths as the API server writes them: `spec.vars[0].name`, `spec.files[key]`.
+//! Field paths in kube-apiserver's format: `spec.vars[0].name`, `spec.files[key]`.
 
-/// A named field below `path`.
+/// Returns the path of a field.
 pub(super) fn child(path: &str, name: &str) -> String {
     if path.is_empty() {
         name.to_owned()
@@ -9,12 +9,12 @@ pub(super) fn child(path: &str, name: &str) -> String {
     }
 }
 
-/// An entry of a list.
+/// Returns the path of a list entry.
 pub(super) fn index(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }
 
-/// An entry of a map with free keys.
+/// Returns the path of a map entry.
 pub(super) fn key(path: &str, key: &str) -> String {
     format!("{path}[{key}]")
 }

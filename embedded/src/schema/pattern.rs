@@ -1,14 +1,14 @@
-//! `pattern`: regular expressions as Go's RE2 reads them, run by the `regex` crate.
+//! `pattern`: Go (RE2) regular expressions, run by the `regex` crate.
 //!
-//! Both are of the same family (linear time, no look-around); what differs is translated: Perl classes are ASCII in Go,
-//! set operations inside classes do not exist there, and a brace that starts no repetition is a plain character.
+//! Both run in linear time and have no look-around. The differences are translated: Perl classes are ASCII in Go, set operations
+//! inside classes do not exist there, and a brace that starts no repetition is a literal.
 
 use regex::{Regex, RegexBuilder};
 
-/// The compiled size that one pattern may take.
+/// Size limit of a compiled pattern, in bytes.
 const SIZE_LIMIT: usize = 4 << 20;
 
-/// A pattern and its source, which error texts quote.
+/// A compiled pattern with its source for error messages.
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub(super) source: String,
@@ -24,7 +24,7 @@ impl Pattern {
         })
     }
 
-    /// Whether the pattern is found anywhere in `text`.
+    /// Whether the pattern matches anywhere in `text`.
     pub(super) fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
@@ -37,7 +37,7 @@ pub(super) fn compile(source: &str) -> Result<Regex, regex::Error> {
         .build()
 }
 
-/// Rewrites what Go and the `regex` crate read differently.
+/// Translates a Go regular expression to the syntax of the `regex` crate.
 fn translate(source: &str) -> String {
     let mut out = String::with_capacity(source.len() + 16);
     let mut rest = source;
@@ -59,7 +59,7 @@ fn translate(source: &str) -> String {
     out
 }
 
-/// Copies the escape at the start of `rest` and answers how many bytes it takes.
+/// Copies the escape sequence at the start of `rest` and returns its length in bytes.
 fn escape(rest: &str, in_class: bool, out: &mut String) -> usize {
     let Some(c) = rest[1..].chars().next() else {
         out.push('\\');
@@ -91,7 +91,7 @@ fn escape(rest: &str, in_class: bool, out: &mut String) -> usize {
     1 + c.len_utf8()
 }
 
-/// `\Q...\E`: everything between is literal.
+/// Copies the literal `\Q...\E` at the start of `rest` and returns its length in bytes.
 fn literal(rest: &str, out: &mut String) -> usize {
     let body = &rest[2..];
     let end = body.find("\\E");
@@ -99,7 +99,7 @@ fn literal(rest: &str, out: &mut String) -> usize {
     end.map_or(rest.len(), |end| 2 + end + 2)
 }
 
-/// Copies the character class at the start of `rest`, with what would be set operations escaped.
+/// Copies the character class at the start of `rest`, escapes set operations in it, and returns its length in bytes.
 fn class(rest: &str, out: &mut String) -> usize {
     let mut at = 1;
     out.push('[');
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_mean_what_they_mean_in_go() {
+    fn patterns_match_like_go() {
         let table = [
             (r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$", "1m30s", true),
             (r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$", "1d", false),

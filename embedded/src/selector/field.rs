@@ -1,4 +1,4 @@
-//! Field selectors: `path=value`, `path!=value`, joined by commas, on the few fields that a kind offers.
+//! Field selectors: `path=value`, `path!=value`, joined by commas, on the few fields that a kind supports.
 
 use serde_json::Value;
 
@@ -22,13 +22,13 @@ impl Requirement {
         }
     }
 
-    /// Whether an object passes. An absent field is the empty text.
-    pub(super) fn holds(&self, object: &Value) -> bool {
-        (held(object, &self.path) == self.value) == self.equal
+    /// Whether an object matches. An absent field is the empty string.
+    pub(super) fn matches(&self, object: &Value) -> bool {
+        (field_value(object, &self.path) == self.value) == self.equal
     }
 }
 
-fn held(object: &Value, path: &str) -> String {
+fn field_value(object: &Value, path: &str) -> String {
     if path == "source" {
         let from = |value: &Value| value.as_str().unwrap_or("").to_owned();
         let component = from(&object["source"]["component"]);
@@ -46,14 +46,14 @@ fn held(object: &Value, path: &str) -> String {
     }
 }
 
-/// Parses a selector; a field that the kind does not offer is an error.
+/// Parses a selector; an unsupported field is an error.
 pub(super) fn parse(resource: &Resource, text: &str) -> Result<Vec<Requirement>, String> {
     let mut requirements = Vec::new();
     for term in split(text) {
-        let requirement = term_of(&term)?;
+        let requirement = parse_term(&term)?;
         let path = &requirement.path;
-        if !offered(resource.family, resource.namespaced).contains(&path.as_str())
-            && !resource.selectable.contains(path)
+        if !supported_fields(resource.family, resource.namespaced).contains(&path.as_str())
+            && !resource.selectable_fields.contains(path)
         {
             return Err(unsupported(resource.family, &requirement.path));
         }
@@ -71,7 +71,7 @@ fn unsupported(family: Family, path: &str) -> String {
     }
 }
 
-fn offered(family: Family, namespaced: bool) -> &'static [&'static str] {
+fn supported_fields(family: Family, namespaced: bool) -> &'static [&'static str] {
     match family {
         Family::Secret => &["metadata.name", "metadata.namespace", "type"],
         Family::Namespace => &["metadata.name", "status.phase", "name"],
@@ -95,7 +95,7 @@ fn offered(family: Family, namespaced: bool) -> &'static [&'static str] {
     }
 }
 
-/// Terms between commas; `\,` is a comma in a value. Escapes are kept for the term.
+/// Splits a selector at its commas; `\,` is a comma in a value. The terms keep their escape sequences.
 fn split(text: &str) -> Vec<String> {
     let (mut terms, mut term, mut escaped) = (Vec::new(), String::new(), false);
     for character in text.chars() {
@@ -111,15 +111,15 @@ fn split(text: &str) -> Vec<String> {
     terms
 }
 
-fn term_of(term: &str) -> Result<Requirement, String> {
-    let at = term.find(['=', '!']).ok_or_else(|| no_selector(term))?;
+fn parse_term(term: &str) -> Result<Requirement, String> {
+    let at = term.find(['=', '!']).ok_or_else(|| invalid_term(term))?;
     let (path, rest) = term.split_at(at);
     let (equal, value) = if let Some(value) = rest.strip_prefix("!=") {
         (false, value)
     } else if let Some(value) = rest.strip_prefix("==").or_else(|| rest.strip_prefix('=')) {
         (true, value)
     } else {
-        return Err(no_selector(term));
+        return Err(invalid_term(term));
     };
     Ok(Requirement {
         path: path.into(),
@@ -128,7 +128,7 @@ fn term_of(term: &str) -> Result<Requirement, String> {
     })
 }
 
-fn no_selector(term: &str) -> String {
+fn invalid_term(term: &str) -> String {
     format!("invalid selector: '{term}'; can't understand '{term}'")
 }
 
@@ -152,15 +152,15 @@ mod tests {
     #[test]
     fn terms_are_split_and_unescaped() {
         assert_eq!(split(r"a=b\,c,d!=e"), [r"a=b\,c", "d!=e"]);
-        assert_eq!(term_of(r"a=b\,c").unwrap().value, "b,c");
+        assert_eq!(parse_term(r"a=b\,c").unwrap().value, "b,c");
         assert_eq!(
-            term_of("a!=").unwrap(),
+            parse_term("a!=").unwrap(),
             Requirement {
                 path: "a".into(),
                 equal: false,
                 value: String::new()
             }
         );
-        assert!(term_of("a").is_err());
+        assert!(parse_term("a").is_err());
     }
 }

@@ -12,38 +12,40 @@ pub(super) struct Requirement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Operator {
     Exists,
-    Absent,
+    DoesNotExist,
     In(Vec<String>),
     NotIn(Vec<String>),
-    Above(i64),
-    Below(i64),
+    GreaterThan(i64),
+    LessThan(i64),
 }
 
 impl Requirement {
-    /// Whether an object passes. An absent label passes `!=` and `notin`.
-    pub(super) fn holds(&self, object: &Value) -> bool {
-        let held = object["metadata"]["labels"]
+    /// Whether an object matches. An absent label matches `!=` and `notin`.
+    pub(super) fn matches(&self, object: &Value) -> bool {
+        let actual = object["metadata"]["labels"]
             .get(&self.key)
             .and_then(Value::as_str);
-        let number = || held.and_then(|text| text.parse::<i64>().ok());
+        let number = || actual.and_then(|text| text.parse::<i64>().ok());
         match &self.operator {
-            Operator::Exists => held.is_some(),
-            Operator::Absent => held.is_none(),
-            Operator::In(values) => held.is_some_and(|held| values.iter().any(|value| value == held)),
-            Operator::NotIn(values) => !held.is_some_and(|held| values.iter().any(|value| value == held)),
-            Operator::Above(bound) => number().is_some_and(|number| number > *bound),
-            Operator::Below(bound) => number().is_some_and(|number| number < *bound),
+            Operator::Exists => actual.is_some(),
+            Operator::DoesNotExist => actual.is_none(),
+            Operator::In(values) => actual.is_some_and(|actual| values.iter().any(|value| value == actual)),
+            Operator::NotIn(values) => {
+                !actual.is_some_and(|actual| values.iter().any(|value| value == actual))
+            }
+            Operator::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
+            Operator::LessThan(bound) => number().is_some_and(|number| number < *bound),
         }
     }
 }
 
 /// Parses a selector; empty text selects everything.
 pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
-    terms(text)?.into_iter().map(term).collect()
+    split_terms(text)?.into_iter().map(parse_term).collect()
 }
 
-/// Terms between commas that stand outside parentheses.
-fn terms(text: &str) -> Result<Vec<&str>, String> {
+/// Splits a selector at the commas outside of parentheses.
+fn split_terms(text: &str) -> Result<Vec<&str>, String> {
     let (mut terms, mut start, mut depth) = (Vec::new(), 0, 0_i32);
     for (at, character) in text.char_indices() {
         match character {
@@ -70,16 +72,16 @@ fn terms(text: &str) -> Result<Vec<&str>, String> {
     Ok(terms)
 }
 
-fn term(text: &str) -> Result<Requirement, String> {
+fn parse_term(text: &str) -> Result<Requirement, String> {
     if let Some(key) = text.strip_prefix('!') {
-        return requirement(key, Operator::Absent);
+        return requirement(key, Operator::DoesNotExist);
     }
     if let Some((left, list)) = text.split_once('(') {
-        return set(left.trim(), list);
+        return parse_set(left.trim(), list);
     }
     for (sign, equal) in [("!=", false), ("==", true), ("=", true)] {
         if let Some((key, value)) = text.split_once(sign) {
-            let values = vec![checked(value.trim())?];
+            let values = vec![parse_value(value.trim())?];
             return requirement(
                 key,
                 if equal {
@@ -99,36 +101,36 @@ fn term(text: &str) -> Result<Requirement, String> {
             return requirement(
                 key,
                 if above {
-                    Operator::Above(bound)
+                    Operator::GreaterThan(bound)
                 } else {
-                    Operator::Below(bound)
+                    Operator::LessThan(bound)
                 },
             );
         }
     }
-    if let Some(word) = text.split_whitespace().nth(1) {
-        return Err(no_operator(word));
+    if let Some(operator) = text.split_whitespace().nth(1) {
+        return Err(operator_error(operator));
     }
     requirement(text, Operator::Exists)
 }
 
-fn no_operator(found: &str) -> String {
+fn operator_error(found: &str) -> String {
     format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt")
 }
 
-fn set(left: &str, list: &str) -> Result<Requirement, String> {
+fn parse_set(left: &str, list: &str) -> Result<Requirement, String> {
     let list = list
         .strip_suffix(')')
         .ok_or_else(|| format!("found '{list}', expected: ')'"))?;
     let values = list
         .split(',')
-        .map(|value| checked(value.trim()))
+        .map(|value| parse_value(value.trim()))
         .collect::<Result<_, _>>()?;
-    let (key, word) = left.rsplit_once(char::is_whitespace).unwrap_or((left, ""));
-    match word {
+    let (key, operator) = left.rsplit_once(char::is_whitespace).unwrap_or((left, ""));
+    match operator {
         "in" => requirement(key, Operator::In(values)),
         "notin" => requirement(key, Operator::NotIn(values)),
-        other => Err(no_operator(other)),
+        other => Err(operator_error(other)),
     }
 }
 
@@ -153,8 +155,8 @@ fn requirement(key: &str, operator: Operator) -> Result<Requirement, String> {
     })
 }
 
-/// A label value: at most 63 of `[A-Za-z0-9-_.]`, alphanumeric at both ends, or nothing.
-fn checked(value: &str) -> Result<String, String> {
+/// Parses a label value: at most 63 of `[A-Za-z0-9-_.]`, alphanumeric at both ends, or empty.
+fn parse_value(value: &str) -> Result<String, String> {
     let inner = value
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
@@ -178,11 +180,11 @@ mod tests {
         parse(selector)
             .unwrap()
             .iter()
-            .all(|requirement| requirement.holds(&object))
+            .all(|requirement| requirement.matches(&object))
     }
 
     #[test]
-    fn the_whole_grammar_selects() {
+    fn all_operators_select() {
         for selector in [
             "",
             "app",
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_refused() {
+    fn invalid_selectors_are_rejected() {
         for selector in [
             "a in",
             "a in (b",

@@ -1,13 +1,13 @@
-//! Which objects a list or watch is about: label and field selectors.
+//! Label and field selectors of lists and watches.
 
 mod field;
 mod label;
 
 use serde_json::Value;
 
-use crate::{meta, resource::Resource, service::StatusError};
+use crate::{meta, resource::Resource, status_error::StatusError};
 
-/// The filter of one request.
+/// The selectors of one request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     namespace: String,
@@ -16,32 +16,32 @@ pub(crate) struct Selector {
 }
 
 impl Selector {
-    /// Parses both selectors of a request on `resource`. An empty namespace means all of them.
+    /// Parses both selectors of a request for `resource`. An empty namespace means all namespaces.
     pub(crate) fn parse(
         resource: &Resource,
         namespace: &str,
         labels: &str,
         fields: &str,
     ) -> Result<Self, StatusError> {
-        let refuse = |why: String| StatusError::bad_request(why);
+        let bad_request = |reason: String| StatusError::bad_request(reason);
         Ok(Self {
             namespace: namespace.into(),
             labels: label::parse(labels)
-                .map_err(|why| refuse(format!("unable to parse requirement: {why}")))?,
-            fields: field::parse(resource, fields).map_err(refuse)?,
+                .map_err(|reason| bad_request(format!("unable to parse requirement: {reason}")))?,
+            fields: field::parse(resource, fields).map_err(bad_request)?,
         })
     }
 
-    /// The same with one object's name.
-    pub(crate) fn and_name(mut self, name: &str) -> Self {
+    /// Adds a requirement on the name.
+    pub(crate) fn with_name(mut self, name: &str) -> Self {
         self.fields.push(field::Requirement::name(name));
         self
     }
 
-    /// Whether an object passes.
+    /// Whether an object matches.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         (self.namespace.is_empty() || meta::namespace(object) == self.namespace)
-            && self.labels.iter().all(|requirement| requirement.holds(object))
-            && self.fields.iter().all(|requirement| requirement.holds(object))
+            && self.labels.iter().all(|requirement| requirement.matches(object))
+            && self.fields.iter().all(|requirement| requirement.matches(object))
     }
 }

@@ -1,4 +1,4 @@
-//! The files that make clients of one run clients of the next: CA, its key, the token.
+//! Credential files that outlive the process: CA certificate, CA key and bearer token.
 
 use std::{
     fs,
@@ -11,21 +11,19 @@ use rand::RngCore;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use sha2::{Digest, Sha256};
 
-use super::{ServeError, kubeconfig};
+use super::error::ServeError;
 
-/// What proves the server to its clients and the clients to the server.
+/// The credentials of a server: the CA proves its identity to clients, the token theirs to the server.
 pub(super) struct Credentials {
-    /// The CA's certificate, PEM.
+    /// CA certificate, PEM.
     pub(super) ca_pem: String,
-    /// The CA that signs server certificates.
+    /// Issuer of server certificates.
     pub(super) issuer: Issuer<'static, KeyPair>,
-    /// The one bearer token.
+    /// Bearer token of the administrator.
     pub(super) token: Token,
-    /// The port that an earlier run's kubeconfig names.
-    pub(super) last_port: Option<u16>,
 }
 
-/// A bearer token. It has no `Debug`, so that it is not printed by accident.
+/// A bearer token. It does not implement `Debug`, so that it is not printed by accident.
 pub(super) struct Token(String);
 
 impl Token {
@@ -34,22 +32,23 @@ impl Token {
         Self(text.to_owned())
     }
 
-    /// The text, for the kubeconfig.
+    /// Returns the token, for the kubeconfig.
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether an `Authorization` header carries it. Digests are compared, so that time tells nothing about the token.
-    pub(super) fn is_given_by(&self, header: &[u8]) -> bool {
-        let (scheme, given) = header.split_at_checked(7).unwrap_or_default();
-        scheme.eq_ignore_ascii_case(b"bearer ") && Sha256::digest(given) == Sha256::digest(self.0.as_bytes())
+    /// Whether an `Authorization` header contains the token. Compares digests, so that timing reveals nothing about the token.
+    pub(super) fn matches_header(&self, header: &[u8]) -> bool {
+        let (scheme, presented) = header.split_at_checked(7).unwrap_or_default();
+        scheme.eq_ignore_ascii_case(b"bearer ")
+            && Sha256::digest(presented) == Sha256::digest(self.0.as_bytes())
     }
 }
 
 impl Credentials {
-    /// Those of an earlier run in `dir`, or new ones, which are written there.
+    /// Loads the credentials of an earlier run from `dir`, or creates and stores new ones.
     pub(super) fn load_or_create(dir: &Path) -> Result<Self, ServeError> {
-        let in_file = |path: &Path, source: io::Error| ServeError::File {
+        let file_error = |path: &Path, source: io::Error| ServeError::File {
             path: path.into(),
             source,
         };
@@ -57,41 +56,41 @@ impl Credentials {
             .recursive(true)
             .mode(0o700)
             .create(dir)
-            .map_err(|source| in_file(dir, source))?;
-        // Also when the directory was there before.
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(|source| in_file(dir, source))?;
+            .map_err(|source| file_error(dir, source))?;
+        // Also for a directory that existed.
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
+            .map_err(|source| file_error(dir, source))?;
         let (cert_path, key_path, token_path) = (dir.join("ca.crt"), dir.join("ca.key"), dir.join("token"));
-        let held = [&cert_path, &key_path, &token_path].map(fs::read_to_string);
-        let (ca_pem, key_pem, token) = if let [Ok(cert), Ok(key), Ok(token)] = held {
+        let stored = [&cert_path, &key_path, &token_path].map(fs::read_to_string);
+        let (ca_pem, key_pem, token) = if let [Ok(cert), Ok(key), Ok(token)] = stored {
             (cert, key, token.trim().to_owned())
         } else {
             let (cert, key) = create_ca().map_err(|error| ServeError::Tls(error.to_string()))?;
             let token = create_token();
-            // Written last, the token says that the others belong together.
+            // The token is written last: it marks a complete set.
             match fs::remove_file(&token_path) {
                 Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    return Err(in_file(&token_path, source));
+                    return Err(file_error(&token_path, source));
                 }
-                _ => sync_directory(dir).map_err(|source| in_file(dir, source))?,
+                _ => sync_directory(dir).map_err(|source| file_error(dir, source))?,
             }
             for (path, text) in [(&key_path, &key), (&cert_path, &cert), (&token_path, &token)] {
-                write_private(path, text).map_err(|source| in_file(path, source))?;
+                write_private(path, text).map_err(|source| file_error(path, source))?;
             }
             (cert, key, token)
         };
-        let unreadable = |error: rcgen::Error| ServeError::Tls(format!("{}: {error}", cert_path.display()));
-        let key = KeyPair::from_pem(&key_pem).map_err(unreadable)?;
-        let issuer = Issuer::new(ca_params().map_err(unreadable)?, key);
+        let tls_error = |error: rcgen::Error| ServeError::Tls(format!("{}: {error}", cert_path.display()));
+        let key = KeyPair::from_pem(&key_pem).map_err(tls_error)?;
+        let issuer = Issuer::new(ca_params().map_err(tls_error)?, key);
         Ok(Self {
             ca_pem,
             issuer,
             token: Token(token),
-            last_port: kubeconfig::port(dir),
         })
     }
 }
 
-/// The CA's parameters; the issuer of server certificates needs its name and usages only.
+/// Returns the parameters of the CA. The issuer of server certificates needs only its name and usages.
 fn ca_params() -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params
@@ -114,10 +113,10 @@ fn create_token() -> String {
     hex::encode(bytes)
 }
 
-/// Writes a file of mode 0600, whole or not at all.
+/// Writes a file of mode 0600 atomically.
 pub(super) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let temporary = path.with_extension("new");
-    // A left-over of a crash could have another mode.
+    // A file that a crash left behind may have another mode.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -133,7 +132,7 @@ pub(super) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync_directory)
 }
 
-/// Makes the names in a directory durable.
+/// Syncs the entries of a directory.
 fn sync_directory(dir: &Path) -> io::Result<()> {
     fs::File::open(dir)?.sync_all()
 }
@@ -143,10 +142,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_token_is_the_token() {
+    fn only_the_exact_token_matches() {
         let token = Token("abc".into());
-        assert!(token.is_given_by(b"Bearer abc"));
-        assert!(token.is_given_by(b"bearer abc"));
+        assert!(token.matches_header(b"Bearer abc"));
+        assert!(token.matches_header(b"bearer abc"));
         for header in [
             "",
             "Bearer",
@@ -156,12 +155,12 @@ mod tests {
             "Basic abc",
             "abc",
         ] {
-            assert!(!token.is_given_by(header.as_bytes()), "{header}");
+            assert!(!token.matches_header(header.as_bytes()), "{header}");
         }
     }
 
     #[test]
-    fn a_second_run_finds_the_first_ones() {
+    fn a_second_run_loads_the_credentials_of_the_first() {
         let dir = tempfile::tempdir().unwrap();
         let first = Credentials::load_or_create(&dir.path().join("a/b")).unwrap();
         let second = Credentials::load_or_create(&dir.path().join("a/b")).unwrap();
@@ -178,14 +177,17 @@ mod tests {
     fn credentials_of_two_runs_are_never_mixed() {
         let dir = tempfile::tempdir().unwrap();
         let first = Credentials::load_or_create(dir.path()).unwrap();
-        // As a program leaves them that ends between two of its writes.
+        // As after a crash between two writes.
         fs::remove_file(dir.path().join("ca.key")).unwrap();
-        let tombstone = dir.path().join("ca.new");
-        fs::create_dir_all(tombstone.join("x")).unwrap();
+        let obstacle = dir.path().join("ca.new");
+        fs::create_dir_all(obstacle.join("x")).unwrap();
         assert!(Credentials::load_or_create(dir.path()).is_err());
-        fs::remove_dir_all(&tombstone).unwrap();
+        fs::remove_dir_all(&obstacle).unwrap();
         let old_token = fs::read_to_string(dir.path().join("token"));
-        assert!(old_token.is_err(), "{old_token:?} would be taken with a new key");
+        assert!(
+            old_token.is_err(),
+            "{old_token:?} would be accepted with a new key"
+        );
         let next = Credentials::load_or_create(dir.path()).unwrap();
         assert_ne!(first.ca_pem, next.ca_pem);
         assert_ne!(first.token.reveal(), next.token.reveal());

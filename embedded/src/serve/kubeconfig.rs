@@ -1,4 +1,4 @@
-//! The kubeconfig of a served API.
+//! The kubeconfig of a server.
 
 use std::{
     fs,
@@ -10,8 +10,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{
-    ServeError,
     credentials::{Credentials, write_private},
+    error::ServeError,
 };
 
 const FILE: &str = "kubeconfig";
@@ -28,7 +28,7 @@ pub(super) fn write(dir: &Path, addr: SocketAddr, credentials: &Credentials) -> 
     Ok(path)
 }
 
-/// A kubeconfig whose one user has this token, and whose namespace is this one.
+/// Returns a kubeconfig with this token and default namespace.
 pub(super) fn text(
     addr: SocketAddr,
     ca_pem: &str,
@@ -40,7 +40,7 @@ pub(super) fn text(
 }
 
 fn document(addr: SocketAddr, ca_pem: &str, namespace: &str, token: &str) -> Value {
-    // An address that means "all" is no address to connect to.
+    // Clients cannot connect to the unspecified address.
     let server = if addr.ip().is_unspecified() {
         format!("https://127.0.0.1:{}", addr.port())
     } else {
@@ -56,7 +56,7 @@ fn document(addr: SocketAddr, ca_pem: &str, namespace: &str, token: &str) -> Val
     })
 }
 
-/// The port that the kubeconfig in `dir` names, if there is one.
+/// Returns the port in the kubeconfig in `dir`, if there is one.
 pub(super) fn port(dir: &Path) -> Option<u16> {
     let config: Value = serde_yaml_ng::from_str(&fs::read_to_string(dir.join(FILE)).ok()?).ok()?;
     let server = config["clusters"][0]["cluster"]["server"].as_str()?;

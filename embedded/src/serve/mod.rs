@@ -1,15 +1,15 @@
-//! The API on a socket: TLS, one token, HTTP/1.1 and HTTP/2.
+//! The API over TLS: bearer token authentication, HTTP/1.1 and HTTP/2.
 
 mod credentials;
+mod error;
 mod kubeconfig;
-mod lend;
+mod limited_token;
 mod pending;
 mod stream;
 mod tls;
 
 use std::{
     convert::Infallible,
-    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     pin::pin,
@@ -30,6 +30,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use self::error::ServeError;
 use self::{
     credentials::{Credentials, Token},
     pending::{PendingConnection, PendingConnections},
@@ -37,131 +38,108 @@ use self::{
 };
 use crate::{
     grant::Grant,
-    server::Embedded,
-    service::{StatusError, failure},
+    service::{Api, ResponseBody, end_on_stop, error_response},
+    status_error::StatusError,
 };
 
-/// A connection that has not shown the token in this time is dropped, be it in its handshake.
-const AUTHENTICATION: Duration = Duration::from_secs(10);
-/// So many connections may wait for that at a time.
-const PENDING: usize = 128;
-/// From the start of a request's head to its end, and from one request to the next.
-const HEADERS: Duration = Duration::from_secs(60);
-/// An HTTP/2 client is asked for a sign of life after this time, and has as long to give it.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// A write that makes no progress in this time ends the connection.
-const WRITE: Duration = Duration::from_secs(30);
-/// Connections may finish what they do this long after the stop.
-const GRACE: Duration = Duration::from_secs(5);
+/// Timeout for the authentication of a connection, including the TLS handshake.
+const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of connections that are not yet authenticated.
+const MAX_PENDING: usize = 128;
+/// Timeout for the headers of a request, and for the next request of a connection.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval of HTTP/2 keep-alive pings, and timeout of each.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// A write without progress for this time closes the connection.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for running requests after the stop.
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
-/// A server on a socket. Dropping it stops the server.
+/// A server on a TLS socket. Dropping it stops the server.
 #[derive(Debug)]
-pub struct Serving {
-    /// The address that is bound.
+pub struct TlsServer {
+    /// Bound address.
     pub addr: SocketAddr,
-    /// The kubeconfig for it, mode 0600.
+    /// Path of its kubeconfig, mode 0600.
     pub kubeconfig_path: PathBuf,
-    lender: Lender,
+    credential_issuer: CredentialIssuer,
     stop: CancellationToken,
     task: Option<JoinHandle<()>>,
 }
 
-/// Makes limited credentials.
+/// Issues limited credentials.
 #[derive(Clone)]
-pub struct Lender {
+pub struct CredentialIssuer {
     addr: SocketAddr,
     ca_pem: String,
     token: Arc<Token>,
 }
 
-impl Lender {
-    /// A kubeconfig whose token is good for this grant alone, for as long as the directory of the server keeps its token.
+impl CredentialIssuer {
+    /// Returns a kubeconfig whose token is limited to this grant. It is valid as long as the directory of the server keeps its token.
     ///
     /// # Errors
-    /// When the grant cannot be written.
+    /// If the grant cannot be serialized.
     pub fn kubeconfig(&self, grant: &Grant) -> Result<String, ServeError> {
-        let token = lend::token(grant, &self.token).map_err(|error| ServeError::Tls(error.to_string()))?;
+        let token =
+            limited_token::issue(grant, &self.token).map_err(|error| ServeError::Tls(error.to_string()))?;
         kubeconfig::text(self.addr, &self.ca_pem, &grant.namespace, &token)
     }
 }
 
-impl std::fmt::Debug for Lender {
+impl std::fmt::Debug for CredentialIssuer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Lender").finish_non_exhaustive()
+        formatter.debug_struct("CredentialIssuer").finish_non_exhaustive()
     }
 }
 
-/// A server that cannot be put on a socket.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The address cannot be bound.
-    #[error("cannot listen on {addr}: {source}")]
-    Bind {
-        /// The address.
-        addr: SocketAddr,
-        /// The system's words.
-        source: io::Error,
-    },
-    /// A file of the directory cannot be read or written.
-    #[error("{path}: {source}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's words.
-        source: io::Error,
-    },
-    /// Keys or certificates cannot be made, or those of an earlier run cannot be read.
-    #[error("TLS credentials: {0}")]
-    Tls(String),
-}
-
-impl Serving {
-    /// Makes limited credentials for this server.
+impl TlsServer {
+    /// Returns the issuer of limited credentials.
     #[must_use]
-    pub fn lender(&self) -> Lender {
-        self.lender.clone()
+    pub fn credential_issuer(&self) -> CredentialIssuer {
+        self.credential_issuer.clone()
     }
 
-    /// Stops: no new connections, watches end, running requests get a moment.
+    /// Stops the server: new connections are rejected, watches end, running requests get a grace period.
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(task) = self.task.take() {
-            // It ends by itself; a panic in it has been reported by the runtime.
+            // The runtime has already reported a panic of the task.
             drop(task.await);
         }
     }
 }
 
-impl Drop for Serving {
+impl Drop for TlsServer {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-/// Binds, prepares the directory and starts to accept.
-pub(crate) async fn serve(embedded: Embedded, addr: SocketAddr, dir: &Path) -> Result<Serving, ServeError> {
+/// Binds the address, prepares the directory and starts to accept connections.
+pub(crate) async fn serve(api: Arc<Api>, addr: SocketAddr, dir: &Path) -> Result<TlsServer, ServeError> {
     let credentials = Credentials::load_or_create(dir)?;
-    let listener = bind(addr, credentials.last_port).await?;
-    let addr = listener
+    let socket = bind(addr, kubeconfig::port(dir)).await?;
+    let addr = socket
         .local_addr()
         .map_err(|source| ServeError::Bind { addr, source })?;
     let config = tls::server_config(&credentials, addr.ip())?;
     let kubeconfig_path = kubeconfig::write(dir, addr, &credentials)?;
     let stop = CancellationToken::new();
     let token = Arc::new(credentials.token);
-    let listening = Listening {
-        listener,
+    let listener = Listener {
+        socket,
         acceptor: TlsAcceptor::from(Arc::new(config)),
-        embedded,
+        api,
         token: Arc::clone(&token),
-        pending: PendingConnections::new(PENDING),
+        pending: PendingConnections::new(MAX_PENDING),
         stop: stop.clone(),
     };
-    let task = Some(tokio::spawn(listening.run()));
-    Ok(Serving {
+    let task = Some(tokio::spawn(listener.run()));
+    Ok(TlsServer {
         addr,
         kubeconfig_path,
-        lender: Lender {
+        credential_issuer: CredentialIssuer {
             addr,
             ca_pem: credentials.ca_pem,
             token,
@@ -171,7 +149,7 @@ pub(crate) async fn serve(embedded: Embedded, addr: SocketAddr, dir: &Path) -> R
     })
 }
 
-/// For port 0 the port of an earlier run is tried first, so that its kubeconfig stays valid.
+/// Binds the address; for port 0 first with the port of an earlier run, so that its kubeconfig remains valid.
 async fn bind(addr: SocketAddr, last_port: Option<u16>) -> Result<TcpListener, ServeError> {
     if addr.port() == 0
         && let Some(port) = last_port
@@ -184,68 +162,68 @@ async fn bind(addr: SocketAddr, last_port: Option<u16>) -> Result<TcpListener, S
         .map_err(|source| ServeError::Bind { addr, source })
 }
 
-/// A bound listener with all that a connection needs.
-struct Listening {
-    listener: TcpListener,
+/// A bound listener with the shared state of its connections.
+struct Listener {
+    socket: TcpListener,
     acceptor: TlsAcceptor,
-    embedded: Embedded,
+    api: Arc<Api>,
     token: Arc<Token>,
     pending: Arc<PendingConnections>,
     stop: CancellationToken,
 }
 
-impl Listening {
+impl Listener {
     async fn run(self) {
         let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
                 () = self.stop.cancelled() => break,
-                accepted = self.listener.accept() => accepted,
+                accepted = self.socket.accept() => accepted,
             };
             match accepted {
                 Ok((stream, _)) => {
                     connections.spawn(self.connection(stream));
                 }
                 Err(error) => {
-                    // Out of descriptors, most likely: give connections time to end.
+                    // Probably out of file descriptors: wait until connections end.
                     tracing::warn!(error = &error as &dyn std::error::Error, "accept failed");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
         }
-        drop(self.listener);
+        drop(self.socket);
         connections.close();
-        drop(tokio::time::timeout(GRACE, connections.wait()).await);
+        drop(tokio::time::timeout(GRACE_PERIOD, connections.wait()).await);
     }
 
-    /// One connection, from handshake to end; told to finish at the stop.
+    /// Serves one connection from the handshake to its end; the stop shuts it down gracefully.
     fn connection(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
-        let (acceptor, embedded) = (self.acceptor.clone(), self.embedded.clone());
+        let (acceptor, api) = (self.acceptor.clone(), self.api.clone());
         let (token, stop) = (self.token.clone(), self.stop.clone());
-        let pending = Arc::new(self.pending.enter());
+        let pending = Arc::new(self.pending.add());
         async move {
-            // Small answers must not wait for more.
+            // Small responses must not wait for more data.
             drop(stream.set_nodelay(true));
-            let expired = pending.ended(AUTHENTICATION);
+            let expired = pending.closed(AUTHENTICATION_TIMEOUT);
             let mut expired = pin!(expired);
             let accepted = tokio::select! {
                 accepted = acceptor.accept(stream) => accepted,
                 () = &mut expired => return,
             };
             let Ok(stream) = accepted else { return };
-            let (until, shown) = (stop.clone(), pending.clone());
+            let (stopped, connection_state) = (stop.clone(), pending.clone());
             let service = service_fn(move |request: Request<Incoming>| {
-                let (embedded, token, stop) = (embedded.clone(), token.clone(), stop.clone());
-                let pending = shown.clone();
-                async move { Ok::<_, Infallible>(answer(&embedded, &token, &pending, &stop, request).await) }
+                let (api, token, stop) = (api.clone(), token.clone(), stop.clone());
+                let pending = connection_state.clone();
+                async move { Ok::<_, Infallible>(handle(&api, &token, &pending, &stop, request).await) }
             });
-            let builder = builder();
-            let stream = TokioIo::new(TimedWrites::new(stream, WRITE));
-            let mut connection = pin!(builder.serve_connection(stream, service));
+            let http_builder = http_builder();
+            let stream = TokioIo::new(TimedWrites::new(stream, WRITE_TIMEOUT));
+            let mut connection = pin!(http_builder.serve_connection(stream, service));
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
                 () = expired => return,
-                () = until.cancelled() => {
+                () = stopped.cancelled() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
@@ -257,38 +235,38 @@ impl Listening {
     }
 }
 
-/// HTTP with bounds in time.
-fn builder() -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
+/// Returns an HTTP server with timeouts.
+fn http_builder() -> auto::Builder<TokioExecutor> {
+    let mut http_builder = auto::Builder::new(TokioExecutor::new());
+    http_builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS);
-    builder
+        .header_read_timeout(HEADER_TIMEOUT);
+    http_builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE);
-    builder
+        .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_INTERVAL);
+    http_builder
 }
 
-async fn answer(
-    embedded: &Embedded,
+async fn handle(
+    api: &Arc<Api>,
     token: &Token,
     pending: &PendingConnection,
     stop: &CancellationToken,
     mut request: Request<Incoming>,
-) -> http::Response<crate::service::ResponseBody> {
-    let given = request
+) -> http::Response<ResponseBody> {
+    let authorization = request
         .headers()
         .get(AUTHORIZATION)
         .map(http::HeaderValue::as_bytes);
-    if !token.is_given_by(given.unwrap_or_default()) {
-        let Some(grant) = lend::grant(given.unwrap_or_default(), token) else {
-            return failure(&StatusError::unauthorized());
+    if !token.matches_header(authorization.unwrap_or_default()) {
+        let Some(grant) = limited_token::verify(authorization.unwrap_or_default(), token) else {
+            return error_response(&StatusError::unauthorized());
         };
         request.extensions_mut().insert(Arc::new(grant));
     }
     pending.authenticate();
-    crate::service::until(embedded.answer(request).await, stop.clone())
+    end_on_stop(Arc::clone(api).handle(request).await, stop.clone())
 }

@@ -1,5 +1,5 @@
-//! Connections that have not shown the token yet. Any user of the machine can open them: they are few, and the oldest gives
-//! way to a new one.
+//! Connections that are not yet authenticated. Any local user can open them, so their number is limited: a new connection
+//! replaces the oldest.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-/// All of them.
+/// The pending connections of a server.
 #[derive(Debug)]
 pub(super) struct PendingConnections {
     limit: usize,
@@ -19,12 +19,12 @@ pub(super) struct PendingConnections {
 #[derive(Debug, Default)]
 struct Inner {
     next: u64,
-    /// By age.
-    waiting: BTreeMap<u64, CancellationToken>,
+    /// By age, oldest first.
+    connections: BTreeMap<u64, CancellationToken>,
 }
 
 impl PendingConnections {
-    /// At most `limit` at a time.
+    /// Creates a set of at most `limit` connections.
     pub(super) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self {
             limit,
@@ -32,18 +32,18 @@ impl PendingConnections {
         })
     }
 
-    /// Adds a connection; where there are too many, the oldest is dropped.
-    pub(super) fn enter(self: &Arc<Self>) -> PendingConnection {
+    /// Adds a connection; at the limit it drops the oldest.
+    pub(super) fn add(self: &Arc<Self>) -> PendingConnection {
         let mut inner = self.lock();
-        while inner.waiting.len() >= self.limit {
-            if let Some((_, oldest)) = inner.waiting.pop_first() {
+        while inner.connections.len() >= self.limit {
+            if let Some((_, oldest)) = inner.connections.pop_first() {
                 oldest.cancel();
             }
         }
         let id = inner.next;
         inner.next += 1;
         let dropped = CancellationToken::new();
-        inner.waiting.insert(id, dropped.clone());
+        inner.connections.insert(id, dropped.clone());
         PendingConnection {
             id,
             dropped,
@@ -56,7 +56,7 @@ impl PendingConnections {
     }
 }
 
-/// One of them, until it is authenticated or dropped.
+/// A connection until it is authenticated or dropped.
 #[derive(Debug)]
 pub(super) struct PendingConnection {
     id: u64,
@@ -65,18 +65,18 @@ pub(super) struct PendingConnection {
 }
 
 impl PendingConnection {
-    /// The token was shown: the connection may stay.
+    /// Marks the connection as authenticated.
     pub(super) fn authenticate(&self) {
-        self.all.lock().waiting.remove(&self.id);
+        self.all.lock().connections.remove(&self.id);
     }
 
-    /// Ends when the connection has to go: it gave way, or it was not authenticated in `limit`.
-    pub(super) async fn ended(&self, limit: Duration) {
+    /// Completes when the connection must be closed: it was replaced, or not authenticated within `limit`.
+    pub(super) async fn closed(&self, limit: Duration) {
         tokio::select! {
             () = self.dropped.cancelled() => return,
             () = tokio::time::sleep(limit) => {}
         }
-        if !self.all.lock().waiting.contains_key(&self.id) && !self.dropped.is_cancelled() {
+        if !self.all.lock().connections.contains_key(&self.id) && !self.dropped.is_cancelled() {
             std::future::pending::<()>().await;
         }
     }
@@ -93,17 +93,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_gives_way_and_an_authenticated_one_never() {
+    fn a_new_connection_replaces_the_oldest_pending_one() {
         let all = PendingConnections::new(2);
-        let (known, old) = (all.enter(), all.enter());
-        known.authenticate();
-        let (third, fourth) = (all.enter(), all.enter());
+        let (authenticated, old) = (all.add(), all.add());
+        authenticated.authenticate();
+        let (third, fourth) = (all.add(), all.add());
         assert!(old.dropped.is_cancelled());
         assert!(
-            !known.dropped.is_cancelled() && !third.dropped.is_cancelled() && !fourth.dropped.is_cancelled()
+            !authenticated.dropped.is_cancelled()
+                && !third.dropped.is_cancelled()
+                && !fourth.dropped.is_cancelled()
         );
         drop(third);
-        let fifth = all.enter();
+        let fifth = all.add();
         assert!(!fourth.dropped.is_cancelled() && !fifth.dropped.is_cancelled());
     }
 }

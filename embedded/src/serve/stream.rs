@@ -1,4 +1,4 @@
-//! A connection whose writes end: a client that does not read must not hold what is to be sent to it.
+//! A stream with a write timeout: a client that does not read must not hold unsent data in memory.
 
 use std::{
     io,
@@ -12,16 +12,16 @@ use tokio::{
     time::Sleep,
 };
 
-/// A stream of which a write or flush fails that makes no progress in time.
+/// A stream whose writes and flushes fail if they make no progress in time.
 pub(super) struct TimedWrites<S> {
     inner: S,
     limit: Duration,
-    /// Runs while a write waits.
+    /// Set while a write is pending.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: AsyncWrite + Unpin> TimedWrites<S> {
-    /// Writes to `inner`, each in at most `limit`.
+    /// Wraps `inner` with a write timeout.
     pub(super) const fn new(inner: S, limit: Duration) -> Self {
         Self {
             inner,
@@ -96,26 +96,26 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn a_write_to_a_reader_that_does_not_read_ends() {
-        let (near, far) = tokio::io::duplex(8);
-        let mut near = TimedWrites::new(near, Duration::from_millis(50));
-        let error = near.write_all(b"longer than eight").await.unwrap_err();
+    async fn a_write_to_a_stalled_reader_times_out() {
+        let (writer, reader) = tokio::io::duplex(8);
+        let mut writer = TimedWrites::new(writer, Duration::from_millis(50));
+        let error = writer.write_all(b"longer than eight").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        drop(far);
+        drop(reader);
     }
 
     #[tokio::test]
     async fn a_slow_reader_is_served() {
-        let (near, mut far) = tokio::io::duplex(8);
-        let mut near = TimedWrites::new(near, Duration::from_secs(20));
-        let reader = tokio::spawn(async move {
+        let (writer, mut reader) = tokio::io::duplex(8);
+        let mut writer = TimedWrites::new(writer, Duration::from_secs(20));
+        let task = tokio::spawn(async move {
             let mut bytes = vec![0; 4];
             for _ in 0..10 {
                 tokio::task::yield_now().await;
-                far.read_exact(&mut bytes).await.unwrap();
+                reader.read_exact(&mut bytes).await.unwrap();
             }
         });
-        near.write_all(&[0; 40]).await.unwrap();
-        reader.await.unwrap();
+        writer.write_all(&[0; 40]).await.unwrap();
+        task.await.unwrap();
     }
 }

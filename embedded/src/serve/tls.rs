@@ -1,4 +1,4 @@
-//! The server's side of TLS.
+//! TLS configuration of the server.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -8,9 +8,9 @@ use rustls::{
     pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
 };
 
-use super::{ServeError, credentials::Credentials};
+use super::{credentials::Credentials, error::ServeError};
 
-/// A configuration with a fresh certificate for localhost and the bound address.
+/// Returns a configuration with a new certificate for localhost and the bound address.
 pub(super) fn server_config(credentials: &Credentials, ip: IpAddr) -> Result<ServerConfig, ServeError> {
     let failed = |error: &dyn std::fmt::Display| ServeError::Tls(error.to_string());
     let key = KeyPair::generate().map_err(|error| failed(&error))?;

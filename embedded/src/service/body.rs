@@ -1,97 +1,99 @@
-//! Request bodies: bounded, decoded from JSON or YAML, and checked to be of the kind that the path says.
+//! Request bodies: limited in size, decoded from JSON, YAML or protobuf, and checked against the kind of the path.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 
 use super::{
-    StatusError,
-    call::Warnings,
-    duplicate,
-    negotiate::media_type,
+    duplicate_fields,
+    negotiation::media_type,
     protobuf::{self, ProtobufError},
     query::FieldValidation,
+    request::Warnings,
 };
 use crate::{
-    admit,
+    admission, meta,
     resource::{Family, Resource},
+    status_error::StatusError,
 };
 
-/// As kube-apiserver.
-const LIMIT: usize = 3 * 1024 * 1024;
+/// Maximum size of a body in bytes, as in kube-apiserver.
+const MAX_BYTES: usize = 3 * 1024 * 1024;
 
-/// Bytes of a body that an error quotes.
-const QUOTED: usize = 30;
+/// Bytes of a body that an error message quotes.
+const EXCERPT_BYTES: usize = 30;
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 
-/// What every object can be sent in.
-const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
+/// Media types of every kind.
+const MEDIA_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
-/// Reads a body to its end.
+/// Reads a whole body.
 pub(super) async fn read<B>(body: B) -> Result<Bytes, StatusError>
 where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: std::fmt::Display,
 {
-    // `Limited` boxes the body's error; a text is all that is wanted of it.
+    // `Limited` boxes the body's error, of which only the text is needed.
     let body = body.map_err(|error| std::io::Error::other(error.to_string()));
-    match Limited::new(Box::pin(body), LIMIT).collect().await {
+    match Limited::new(Box::pin(body), MAX_BYTES).collect().await {
         Ok(whole) => Ok(whole.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(StatusError::too_large(LIMIT)),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(StatusError::too_large(MAX_BYTES))
+        }
         Err(error) => Err(StatusError::bad_request(format!(
             "unable to read the request body: {error}"
         ))),
     }
 }
 
-/// A body as a value, from JSON or YAML.
+/// Decodes a body.
 pub(super) fn value(bytes: &[u8], content_type: &str) -> Result<Value, StatusError> {
     decode(bytes, content_type).map_err(|error| match error {
-        Undecodable::Text(why) => {
-            StatusError::bad_request(format!("the object provided is unrecognized: {why}"))
+        DecodeError::Parse(reason) => {
+            StatusError::bad_request(format!("the object provided is unrecognized: {reason}"))
         }
-        Undecodable::Refused(error) => error,
+        DecodeError::Status(error) => error,
     })
 }
 
-/// A body that is no value.
-enum Undecodable {
-    /// What the parser says.
-    Text(String),
-    Refused(StatusError),
+/// The error of a body that cannot be decoded.
+enum DecodeError {
+    /// Message of the parser.
+    Parse(String),
+    Status(StatusError),
 }
 
-fn decode(bytes: &[u8], content_type: &str) -> Result<Value, Undecodable> {
-    let refused = match media_type(content_type) {
-        "" | "application/json" => return serde_json::from_slice(bytes).map_err(|error| no_json(&error)),
-        "application/yaml" => return serde_yaml_ng::from_slice(bytes).map_err(|error| no_json(&error)),
+fn decode(bytes: &[u8], content_type: &str) -> Result<Value, DecodeError> {
+    let bad_request = match media_type(content_type) {
+        "" | "application/json" => return serde_json::from_slice(bytes).map_err(|error| parse_error(&error)),
+        "application/yaml" => return serde_yaml_ng::from_slice(bytes).map_err(|error| parse_error(&error)),
         "application/vnd.kubernetes.protobuf" => match protobuf::decode(bytes) {
             Ok(value) => return Ok(value),
             Err(error @ ProtobufError::Malformed(_)) => StatusError::bad_request(error.to_string()),
-            Err(error) => StatusError::unsupported_media_type(&format!("{error}: "), &ACCEPTED),
+            Err(error) => StatusError::unsupported_media_type(&format!("{error}: "), &MEDIA_TYPES),
         },
-        _ => StatusError::unsupported_media_type("", &ACCEPTED),
+        _ => StatusError::unsupported_media_type("", &MEDIA_TYPES),
     };
-    Err(Undecodable::Refused(refused))
+    Err(DecodeError::Status(bad_request))
 }
 
-fn no_json(error: &dyn std::fmt::Display) -> Undecodable {
-    Undecodable::Text(format!("couldn't get version/kind; json parse error: {error}"))
+fn parse_error(error: &dyn std::fmt::Display) -> DecodeError {
+    DecodeError::Parse(format!("couldn't get version/kind; json parse error: {error}"))
 }
 
-/// 400 for a body that does not decode as an object of the kind. `shown` is the part of it that the message quotes.
-fn unrecognized(resource: &Resource, why: &str, shown: &str) -> StatusError {
+/// Returns 400 for a body that does not decode as an object of the kind. The message quotes `excerpt`.
+fn unrecognized(resource: &Resource, reason: &str, excerpt: &str) -> StatusError {
     StatusError::bad_request(format!(
-        "the object provided is unrecognized (must be of type {}): {why} ({shown})",
+        "the object provided is unrecognized (must be of type {}): {reason} ({excerpt})",
         resource.kind
     ))
 }
 
-/// The beginning of a body, as kube-apiserver quotes it: as text where it looks like JSON, else in hexadecimal digits.
-fn beginning(bytes: &[u8]) -> String {
-    let front = bytes.get(..QUOTED).unwrap_or(bytes);
+/// Returns the beginning of a body as kube-apiserver quotes it: as text if it looks like JSON, otherwise hexadecimal.
+fn excerpt_of(bytes: &[u8]) -> String {
+    let front = bytes.get(..EXCERPT_BYTES).unwrap_or(bytes);
     let more = if front.len() < bytes.len() { " ..." } else { "" };
     match front {
         [] => "<empty>".to_owned(),
@@ -100,20 +102,20 @@ fn beginning(bytes: &[u8]) -> String {
     }
 }
 
-/// Texts about the fields that a JSON body gives more than once.
-pub(super) fn repeated(bytes: &[u8], content_type: &str, validation: FieldValidation) -> Vec<String> {
+/// Returns a message for each duplicate field of a JSON body.
+pub(super) fn duplicates(bytes: &[u8], content_type: &str, validation: FieldValidation) -> Vec<String> {
     if validation == FieldValidation::Ignore || !matches!(media_type(content_type), "" | JSON | MERGE) {
         return Vec::new();
     }
-    let paths = duplicate::fields(bytes);
+    let paths = duplicate_fields::find(bytes);
     paths
         .iter()
         .map(|path| format!("duplicate field {path:?}"))
         .collect()
 }
 
-/// An object of `resource` out of a request body: its kind checked, formed, unknown fields treated as asked.
-pub(super) fn object(
+/// Decodes an object of `resource`: checks its kind, normalizes it and handles unknown fields as requested.
+pub(super) fn decode_object(
     resource: &Resource,
     bytes: &[u8],
     content_type: &str,
@@ -121,54 +123,54 @@ pub(super) fn object(
     warnings: &Warnings,
 ) -> Result<Value, StatusError> {
     let decoded = decode(bytes, content_type).map_err(|error| match error {
-        Undecodable::Text(why) => unrecognized(resource, &why, &beginning(bytes)),
-        Undecodable::Refused(error) => error,
+        DecodeError::Parse(reason) => unrecognized(resource, &reason, &excerpt_of(bytes)),
+        DecodeError::Status(error) => error,
     });
     let mut object = decoded?;
-    check_kind(resource, &mut object, &beginning(bytes))?;
-    let refused = |why: String| {
+    check_kind(resource, &mut object, &excerpt_of(bytes))?;
+    let bad_request = |reason: String| {
         StatusError::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {kind}: {why}",
+            "{kind} in version {:?} cannot be handled as a {kind}: {reason}",
             resource.version,
             kind = resource.kind,
         ))
     };
-    let dropped = admit::form(resource, &mut object).map_err(refused)?;
-    let faults = repeated(bytes, content_type, validation);
-    match strict_error(faults, &dropped, validation, warnings) {
-        Some(why) => Err(refused(why)),
+    let unknown = admission::normalize(resource, &mut object).map_err(bad_request)?;
+    let duplicates = duplicates(bytes, content_type, validation);
+    match strict_error(duplicates, &unknown, validation, warnings) {
+        Some(reason) => Err(bad_request(reason)),
         None => Ok(object),
     }
 }
 
-/// The same of a patch's result, whose faults are worded differently. `faults` are those of the patch itself.
-pub(super) fn patched(
+/// Like [`decode_object`] for the result of a patch, whose errors differ. `duplicates` are those of the patch.
+pub(super) fn decode_patched(
     resource: &Resource,
     mut object: Value,
-    faults: Vec<String>,
+    duplicates: Vec<String>,
     validation: FieldValidation,
     warnings: &Warnings,
 ) -> Result<Value, StatusError> {
     let whole = object.clone();
     check_kind(resource, &mut object, &whole.to_string())
         .map_err(|error| StatusError::invalid_patch(&whole, error.message()))?;
-    let formed = admit::form(resource, &mut object);
-    let dropped = formed.map_err(|why| StatusError::invalid_patch(&whole, &why))?;
-    match strict_error(faults, &dropped, validation, warnings) {
-        Some(why) => Err(StatusError::invalid_patch(&whole, &why)),
+    let normalized = admission::normalize(resource, &mut object);
+    let unknown = normalized.map_err(|reason| StatusError::invalid_patch(&whole, &reason))?;
+    match strict_error(duplicates, &unknown, validation, warnings) {
+        Some(reason) => Err(StatusError::invalid_patch(&whole, &reason)),
         None => Ok(object),
     }
 }
 
-/// What a strict request is told about repeated and dropped fields; a lenient one is warned.
+/// Returns the error for duplicate and unknown fields if validation is strict; adds warnings if it is lenient.
 fn strict_error(
-    repeated: Vec<String>,
-    dropped: &[String],
+    duplicates: Vec<String>,
+    unknown: &[String],
     validation: FieldValidation,
     warnings: &Warnings,
 ) -> Option<String> {
-    let mut texts = repeated;
-    texts.extend(dropped.iter().map(|path| format!("unknown field {path:?}")));
+    let mut texts = duplicates;
+    texts.extend(unknown.iter().map(|path| format!("unknown field {path:?}")));
     match validation {
         FieldValidation::Ignore => None,
         FieldValidation::Warn => {
@@ -182,18 +184,18 @@ fn strict_error(
     }
 }
 
-/// `shown` is what an error quotes of the body.
-fn check_kind(resource: &Resource, object: &mut Value, shown: &str) -> Result<(), StatusError> {
+/// Checks apiVersion and kind. Errors quote `excerpt`.
+fn check_kind(resource: &Resource, object: &mut Value, excerpt: &str) -> Result<(), StatusError> {
     let Some(fields) = object.as_object_mut() else {
-        let why = "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct";
-        return Err(unrecognized(resource, why, shown));
+        let reason = "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct";
+        return Err(unrecognized(resource, reason, excerpt));
     };
-    let wanted = resource.api_version();
+    let expected = resource.api_version();
     if resource.family != Family::Custom {
-        // Go's typed decoder fills in what the path already says.
+        // Go's typed decoder takes absent fields from the path.
         fields
             .entry("apiVersion")
-            .or_insert_with(|| wanted.clone().into());
+            .or_insert_with(|| expected.clone().into());
         fields
             .entry("kind")
             .or_insert_with(|| resource.kind.clone().into());
@@ -201,21 +203,21 @@ fn check_kind(resource: &Resource, object: &mut Value, shown: &str) -> Result<()
     let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));
     if kind.is_empty() {
-        let why = format!("Object 'Kind' is missing in '{object}'");
-        return Err(unrecognized(resource, &why, shown));
+        let reason = format!("Object 'Kind' is missing in '{object}'");
+        return Err(unrecognized(resource, &reason, excerpt));
     }
-    if version != wanted {
+    if version != expected {
         return Err(StatusError::bad_request(format!(
-            "the API version in the data ({version}) does not match the expected API version ({wanted})"
+            "the API version in the data ({version}) does not match the expected API version ({expected})"
         )));
     }
     if kind != resource.kind && resource.family == Family::Custom {
-        let name = crate::meta::name(object);
-        return Err(StatusError::other_kind(resource, name, &kind));
+        let name = meta::name(object);
+        return Err(StatusError::wrong_kind(resource, name, &kind));
     }
     if kind != resource.kind {
         return Err(StatusError::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {}: converting ({version}, Kind={kind}) to ({wanted}, Kind={}): unknown conversion",
+            "{kind} in version {:?} cannot be handled as a {}: converting ({version}, Kind={kind}) to ({expected}, Kind={}): unknown conversion",
             resource.version, resource.kind, resource.kind
         )));
     }

@@ -6,57 +6,64 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Call, Cause, Reply, StatusError, body, query, read};
+use super::{body, query, read, request::ObjectRequest, response::Reply};
 use crate::{
+    cause::Cause,
     meta,
     resource::{Family, Resource},
+    status_error::StatusError,
     store::{Key, Write},
 };
 
-/// The finalizer that stands for "let go of the dependents first"; the garbage collector removes it.
+/// The finalizer of the policy `Orphan`; the garbage collector removes it.
 pub(crate) const ORPHAN: &str = "orphan";
-/// The finalizer that stands for "the dependents go first"; the garbage collector removes it.
+/// The finalizer of the policy `Foreground`; the garbage collector removes it.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// Namespaces that every server has. Clients rely on them.
-const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+/// Namespaces that cannot be deleted, as in kube-apiserver.
+const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// What becomes of the dependents of a deleted object.
+/// The deletion propagation policy: what happens to the dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Propagation {
-    /// They go after it.
+pub(crate) enum PropagationPolicy {
+    /// They are deleted after the object.
     Background,
-    /// They go before it.
+    /// They are deleted before the object.
     Foreground,
-    /// They stay.
+    /// They remain.
     Orphan,
 }
 
-/// What the client asked for, from the query and meta/v1 `DeleteOptions`.
+/// Delete options of a request, from the query and from meta/v1 `DeleteOptions`.
 #[derive(Clone, Debug, Default)]
-struct Options {
+struct DeleteOptions {
     uid: String,
     resource_version: String,
-    /// `None` where neither request nor finalizers say; then they go after it.
-    propagation: Option<Propagation>,
+    /// `None` if unset: existing finalizers decide, otherwise background.
+    propagation: Option<PropagationPolicy>,
     dry_run: bool,
 }
 
 /// DELETE on an object.
-pub(super) async fn one(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Reply, StatusError> {
-    let options = options(call, bytes, content_type)?;
-    let key = call.key(&call.at.name);
-    let last = remove(call, key, options).await?;
-    // Gone, or waiting for its finalizers: the answer of the API server differs. What was written decides: by now the
-    // garbage collector may have removed the object.
-    let waits = meta::is_deleting(&last) && (call.query.dry_run || !meta::finalizers(&last).is_empty());
-    if waits || call.resource.family == Family::Namespace {
+pub(super) async fn delete_object(
+    request: &ObjectRequest,
+    bytes: &Bytes,
+    content_type: &str,
+) -> Result<Reply, StatusError> {
+    let delete_options = delete_options(request, bytes, content_type)?;
+    let key = request.key(&request.at.name);
+    let last = remove(request, key, delete_options).await?;
+    // kube-apiserver responds differently if finalizers delay the deletion. The written object tells: by now the garbage
+    // collector may have removed it.
+    let is_terminating =
+        meta::is_deleting(&last) && (request.query.dry_run || !meta::finalizers(&last).is_empty());
+    if is_terminating || request.resource.family == Family::Namespace {
         return Ok(Reply::Object(StatusCode::OK, last));
     }
     let mut details =
-        json!({"name": meta::name(&last), "kind": call.resource.plural, "uid": meta::uid(&last)});
-    if !call.resource.group.is_empty() {
-        details["group"] = call.resource.group.clone().into();
+        json!({"name": meta::name(&last), "kind": request.resource.plural, "uid": meta::uid(&last)});
+    if !request.resource.group.is_empty() {
+        details["group"] = request.resource.group.clone().into();
     }
     Ok(Reply::Plain(
         StatusCode::OK,
@@ -64,111 +71,137 @@ pub(super) async fn one(call: &Call, bytes: &Bytes, content_type: &str) -> Resul
     ))
 }
 
-/// DELETE on a collection: every object that the selectors let through.
-pub(super) async fn collection(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Reply, StatusError> {
-    let options = options(call, bytes, content_type)?;
-    let selector = read::selector(call)?;
-    let objects = call
+/// DELETE on a collection: each object that matches the selectors.
+pub(super) async fn delete_collection(
+    request: &ObjectRequest,
+    bytes: &Bytes,
+    content_type: &str,
+) -> Result<Reply, StatusError> {
+    let delete_options = delete_options(request, bytes, content_type)?;
+    let selector = read::selector(request)?;
+    let objects = request
         .api
         .store
         .read()
-        .list(&call.resource.id(), &call.at.namespace);
+        .list(&request.resource.group_resource(), &request.at.namespace);
     let mut removed = Vec::new();
     for object in objects.into_iter().filter(|object| selector.matches(object)) {
-        let key = Key::new(call.resource.id(), meta::namespace(&object), meta::name(&object));
-        match remove(call, key, options.clone()).await {
+        let key = Key::new(
+            request.resource.group_resource(),
+            meta::namespace(&object),
+            meta::name(&object),
+        );
+        match remove(request, key, delete_options.clone()).await {
             Ok(last) => removed.push(last),
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),
         }
     }
-    let revision = call.api.store.read().revision();
+    let revision = request.api.store.read().revision();
     Ok(Reply::List(removed, revision))
 }
 
-async fn remove(call: &Call, key: Key, options: Options) -> Result<Arc<Value>, StatusError> {
-    let (resource, at) = (call.resource.clone(), key.clone());
-    if options.dry_run && !call.query.dry_run {
-        let object = call.api.store.read().get(&at).cloned();
+async fn remove(
+    request: &ObjectRequest,
+    key: Key,
+    delete_options: DeleteOptions,
+) -> Result<Arc<Value>, StatusError> {
+    let (resource, at) = (request.resource.clone(), key.clone());
+    if delete_options.dry_run && !request.query.dry_run {
+        let object = request.api.store.read().get(&at).cloned();
         return object.ok_or_else(|| StatusError::not_found(&resource, &at.name));
     }
-    call.commit(key, move |state| {
-        let object = state
-            .get(&at)
-            .ok_or_else(|| StatusError::not_found(&resource, &at.name))?;
-        check_preconditions(&resource, object, &options)?;
-        if resource.family == Family::Namespace && IMMORTAL.contains(&at.name.as_str()) {
-            return Err(StatusError::immortal(&resource, &at.name));
-        }
-        Ok(decide(&resource, object, options.propagation))
-    })
-    .await
+    request
+        .write(key, move |state| {
+            let object = state
+                .get(&at)
+                .ok_or_else(|| StatusError::not_found(&resource, &at.name))?;
+            check_preconditions(&resource, object, &delete_options)?;
+            if resource.family == Family::Namespace && IMMORTAL_NAMESPACES.contains(&at.name.as_str()) {
+                return Err(StatusError::immortal_namespace(&resource, &at.name));
+            }
+            Ok(decide_deletion(&resource, object, delete_options.propagation))
+        })
+        .await
 }
 
-fn check_preconditions(resource: &Resource, object: &Value, options: &Options) -> Result<(), StatusError> {
+fn check_preconditions(
+    resource: &Resource,
+    object: &Value,
+    delete_options: &DeleteOptions,
+) -> Result<(), StatusError> {
     let (uid, version) = (meta::uid(object), meta::resource_version(object));
-    let why = if !options.uid.is_empty() && options.uid != uid {
+    let reason = if !delete_options.uid.is_empty() && delete_options.uid != uid {
         format!(
             "the UID in the precondition ({}) does not match the UID in record ({uid}). The object might have been deleted and then recreated",
-            options.uid
+            delete_options.uid
         )
-    } else if !options.resource_version.is_empty() && options.resource_version != version {
+    } else if !delete_options.resource_version.is_empty() && delete_options.resource_version != version {
         format!(
             "the ResourceVersion in the precondition ({}) does not match the ResourceVersion in record ({version}). The object might have been modified",
-            options.resource_version
+            delete_options.resource_version
         )
     } else {
         return Ok(());
     };
-    Err(StatusError::precondition(resource, meta::name(object), &why))
+    Err(StatusError::precondition_failed(
+        resource,
+        meta::name(object),
+        &reason,
+    ))
 }
 
-/// An object that something holds is marked, any other goes. A namespace is held by its content.
-pub(crate) fn decide(resource: &Resource, object: &Arc<Value>, propagation: Option<Propagation>) -> Write {
-    let mut marked = Value::clone(object);
+/// Decides a deletion: an object with finalizers gets a deletion timestamp, any other is removed. Namespaces have spec finalizers.
+pub(crate) fn decide_deletion(
+    resource: &Resource,
+    object: &Arc<Value>,
+    propagation: Option<PropagationPolicy>,
+) -> Write {
+    let mut terminating = Value::clone(object);
     let finalizers = finalizers(resource, object, propagation);
     let list = if finalizers.is_empty() {
         Value::Null
     } else {
         finalizers.clone().into()
     };
-    meta::set(&mut marked, "finalizers", list);
-    let held_by_content = resource.family == Family::Namespace && object["spec"]["finalizers"][0].is_string();
-    if finalizers.is_empty() && !held_by_content {
-        return Write::Remove(marked);
+    meta::set(&mut terminating, "finalizers", list);
+    let has_spec_finalizers =
+        resource.family == Family::Namespace && object["spec"]["finalizers"][0].is_string();
+    if finalizers.is_empty() && !has_spec_finalizers {
+        return Write::Remove(terminating);
     }
     if meta::is_deleting(object) {
-        return if marked == **object {
-            Write::Keep(object.clone())
+        return if terminating == **object {
+            Write::Unchanged(object.clone())
         } else {
-            Write::Put(marked)
+            Write::Put(terminating)
         };
     }
-    meta::set(&mut marked, "deletionTimestamp", meta::now().into());
+    meta::set(&mut terminating, "deletionTimestamp", meta::now().into());
     if resource.family == Family::Namespace {
-        marked["status"]["phase"] = "Terminating".into();
+        terminating["status"]["phase"] = "Terminating".into();
     } else {
-        meta::set(&mut marked, "deletionGracePeriodSeconds", json!(0));
+        meta::set(&mut terminating, "deletionGracePeriodSeconds", json!(0));
     }
     if let Some(generation) = object["metadata"]["generation"].as_i64() {
-        meta::set(&mut marked, "generation", json!(generation + 1));
+        meta::set(&mut terminating, "generation", json!(generation + 1));
     }
-    Write::Put(marked)
+    Write::Put(terminating)
 }
 
-/// The finalizers of a deleted object: the two that stand for a propagation are set as the request says, or stay.
-fn finalizers(resource: &Resource, object: &Value, propagation: Option<Propagation>) -> Vec<String> {
-    let held = meta::finalizers(object);
-    let stands = |name: &str| matches!(name, ORPHAN | FOREGROUND);
-    let mut finalizers: Vec<String> = held
+/// Returns the finalizers of a deleted object. A requested policy replaces the finalizers of earlier policies.
+fn finalizers(resource: &Resource, object: &Value, propagation: Option<PropagationPolicy>) -> Vec<String> {
+    let existing = meta::finalizers(object);
+    let is_propagation = |name: &str| matches!(name, ORPHAN | FOREGROUND);
+    let mut finalizers: Vec<String> = existing
         .iter()
-        .filter(|name| propagation.is_none() || !stands(name))
+        .filter(|name| propagation.is_none() || !is_propagation(name))
         .map(|name| (*name).to_owned())
         .collect();
     match propagation {
-        Some(Propagation::Orphan) => finalizers.push(ORPHAN.into()),
-        // A namespace goes with its content whatever is asked.
-        Some(Propagation::Foreground) if resource.family != Family::Namespace => {
+        Some(PropagationPolicy::Orphan) => finalizers.push(ORPHAN.into()),
+        // The content of a namespace is always deleted first.
+        Some(PropagationPolicy::Foreground) if resource.family != Family::Namespace => {
             finalizers.push(FOREGROUND.into());
         }
         _ => {}
@@ -176,46 +209,50 @@ fn finalizers(resource: &Resource, object: &Value, propagation: Option<Propagati
     finalizers
 }
 
-fn options(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Options, StatusError> {
-    let given = if bytes.is_empty() {
+fn delete_options(
+    request: &ObjectRequest,
+    bytes: &Bytes,
+    content_type: &str,
+) -> Result<DeleteOptions, StatusError> {
+    let body = if bytes.is_empty() {
         Value::Null
     } else {
         body::value(bytes, content_type)?
     };
     let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
-    let policy = match text(&given["propagationPolicy"]) {
-        none if none.is_empty() => call.query.propagation_policy.clone(),
+    let policy = match text(&body["propagationPolicy"]) {
+        none if none.is_empty() => request.query.propagation_policy.clone(),
         some => some,
     };
-    if !policy.is_empty() && given["orphanDependents"].is_boolean() {
-        let why = "orphanDependents and deletionPropagation cannot be both set";
-        let cause = Cause::invalid("propagationPolicy", &policy, why);
+    if !policy.is_empty() && body["orphanDependents"].is_boolean() {
+        let reason = "orphanDependents and deletionPropagation cannot be both set";
+        let cause = Cause::invalid("propagationPolicy", &policy, reason);
         return Err(StatusError::invalid_delete_options(cause));
     }
     let propagation = match policy.as_str() {
-        "" => given["orphanDependents"].as_bool().map(|orphan| {
+        "" => body["orphanDependents"].as_bool().map(|orphan| {
             if orphan {
-                Propagation::Orphan
+                PropagationPolicy::Orphan
             } else {
-                Propagation::Background
+                PropagationPolicy::Background
             }
         }),
-        "Background" => Some(Propagation::Background),
-        "Orphan" => Some(Propagation::Orphan),
-        "Foreground" => Some(Propagation::Foreground),
+        "Background" => Some(PropagationPolicy::Background),
+        "Orphan" => Some(PropagationPolicy::Orphan),
+        "Foreground" => Some(PropagationPolicy::Foreground),
         other => {
             let supported = ["Foreground", "Background", "Orphan", "nil"];
             let cause = Cause::not_supported("propagationPolicy", other, &supported);
             return Err(StatusError::invalid_delete_options(cause));
         }
     };
-    let mut dry_run = call.query.dry_run;
-    for value in meta::strings(&given["dryRun"]) {
+    let mut dry_run = request.query.dry_run;
+    for value in meta::strings(&body["dryRun"]) {
         dry_run |= query::dry_run(value, "DeleteOptions")?;
     }
-    Ok(Options {
-        uid: text(&given["preconditions"]["uid"]),
-        resource_version: text(&given["preconditions"]["resourceVersion"]),
+    Ok(DeleteOptions {
+        uid: text(&body["preconditions"]["uid"]),
+        resource_version: text(&body["preconditions"]["resourceVersion"]),
         propagation,
         dry_run,
     })

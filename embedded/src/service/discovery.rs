@@ -1,25 +1,26 @@
-//! What the server serves: versions, groups, resources, health, OpenAPI.
+//! Discovery and other documents: versions, groups, resources, health, OpenAPI.
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::{
-    Api, StatusError,
-    respond::{self, ResponseBody},
+    api::Api,
+    response::{self, ResponseBody},
     route::Target,
 };
 use crate::{
     resource::{Registry, Resource},
-    schema::{openapi, swagger},
+    schema::{openapi, openapi_v2},
+    status_error::StatusError,
     store::StorageHealth,
 };
 
-/// The Kubernetes version whose API this is.
+/// The Kubernetes version of the API.
 const MAJOR: &str = "1";
 const MINOR: &str = "34";
 
-/// The answer to a GET that is not about objects.
-pub(super) fn answer(
+/// Responds to a GET that is not for objects.
+pub(super) fn respond(
     api: &Api,
     target: &Target,
     accept: &str,
@@ -28,7 +29,7 @@ pub(super) fn answer(
     let document = match target {
         Target::Health(check) => return Ok(health(check, &api.store.health().borrow())),
         Target::Version => version(),
-        Target::CoreVersions => json!({
+        Target::ApiVersions => json!({
             "kind": "APIVersions", "versions": ["v1"],
             "serverAddressByClientCIDRs": [],
         }),
@@ -43,41 +44,41 @@ pub(super) fn answer(
             document
         }
         Target::Resources { group, version } => {
-            resources(registry, group, version).ok_or_else(StatusError::no_such_page)?
+            resources(registry, group, version).ok_or_else(StatusError::page_not_found)?
         }
-        // kubectl names the version of the format by an at sign, which a content type cannot have.
-        Target::Swagger if accept.contains("proto-openapi.spec.v2") => {
-            return Ok(respond::bytes(swagger::protobuf(), swagger::PROTOBUF));
+        // kubectl separates the version of the format with an at sign, which a content type cannot contain.
+        Target::OpenApiV2 if accept.contains("proto-openapi.spec.v2") => {
+            return Ok(response::bytes(openapi_v2::protobuf(), openapi_v2::PROTOBUF));
         }
-        Target::Swagger => swagger::document(registry.documents()),
+        Target::OpenApiV2 => openapi_v2::document(registry.openapi_documents()),
         Target::OpenApiIndex => openapi::index(
             registry
-                .documents()
+                .openapi_documents()
                 .iter()
                 .map(|(path, document)| (path.as_str(), document)),
         ),
         Target::OpenApiDocument { group, version } => registry
-            .documents()
+            .openapi_documents()
             .get(&openapi::path(group, version))
             .cloned()
-            .ok_or_else(StatusError::no_such_page)?,
+            .ok_or_else(StatusError::page_not_found)?,
         Target::Group(_) | Target::Unknown | Target::Objects(_) => {
-            return Err(StatusError::no_such_page());
+            return Err(StatusError::page_not_found());
         }
     };
-    Ok(respond::json(StatusCode::OK, &document))
+    Ok(response::json(StatusCode::OK, &document))
 }
 
-/// A store that cannot be written is not ready, and alive: a restart would not help.
+/// Reports a store that cannot be written as alive but not ready: a restart would not help.
 fn health(check: &str, storage: &StorageHealth) -> Response<ResponseBody> {
-    let failed = |why: &str| {
-        let text = format!("[-]store failed: {why}\n{check} check failed\n");
-        respond::text(StatusCode::INTERNAL_SERVER_ERROR, text)
+    let failed = |reason: &str| {
+        let text = format!("[-]store failed: {reason}\n{check} check failed\n");
+        response::text(StatusCode::INTERNAL_SERVER_ERROR, text)
     };
     match storage {
         StorageHealth::OnReserve if check != "livez" => failed("the disk is full, the reserve is in use"),
-        StorageHealth::Failing(why) if check != "livez" => failed(why),
-        _ => respond::text(StatusCode::OK, "ok"),
+        StorageHealth::Failing(reason) if check != "livez" => failed(reason),
+        _ => response::text(StatusCode::OK, "ok"),
     }
 }
 
@@ -124,7 +125,7 @@ fn entries(resource: &Resource) -> Vec<Value> {
         }
     }
     let mut entries = vec![main];
-    if resource.status {
+    if resource.has_status {
         entries.push(json!({
             "name": format!("{}/status", resource.plural), "singularName": "", "namespaced": resource.namespaced,
             "kind": resource.kind, "verbs": ["get", "patch", "update"],

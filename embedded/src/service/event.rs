@@ -1,15 +1,15 @@
-//! Events of `events.k8s.io/v1`: those of the core group, with other names for some fields. Pure.
+//! Events of `events.k8s.io/v1`: a view of the core group's Events with other field names. Pure.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::negotiate::media_type;
+use super::negotiation::media_type;
 
 /// The group.
 pub(crate) const GROUP: &str = "events.k8s.io";
 const VERSION: &str = "events.k8s.io/v1";
 
-/// Names of a field in the core group and in [`GROUP`].
+/// Names of fields in the core group and in [`GROUP`].
 const FIELDS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -20,39 +20,39 @@ const FIELDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// A stored Event as this group shows it.
-pub(crate) fn shown(event: &Value) -> Value {
-    let mut shown = renamed(event, |name| {
+/// Converts a stored Event to this group.
+pub(crate) fn to_events_v1(event: &Value) -> Value {
+    let mut converted = rename_fields(event, |name| {
         FIELDS.iter().find(|(core, _)| *core == name).map(|(_, new)| *new)
     });
-    shown["apiVersion"] = VERSION.into();
-    if let Some(fields) = shown.as_object_mut() {
-        // This group leaves them out where the core group shows them empty.
+    converted["apiVersion"] = VERSION.into();
+    if let Some(fields) = converted.as_object_mut() {
+        // This group omits them where the core group has empty strings.
         for name in ["reportingController", "reportingInstance"] {
             if fields.get(name).is_some_and(|text| text == "") {
                 fields.remove(name);
             }
         }
     }
-    shown
+    converted
 }
 
-/// A request's body in the names of the core group. What is no JSON is left for the decoder to refuse.
-pub(super) fn stored_body(bytes: Bytes, content_type: &str) -> Bytes {
+/// Converts a request body to the core group. Invalid JSON is left to the decoder.
+pub(super) fn body_to_core(bytes: Bytes, content_type: &str) -> Bytes {
     let Ok(body) = serde_json::from_slice::<Value>(&bytes) else {
         return bytes;
     };
     let converted = match body {
         Value::Array(operations) if media_type(content_type) == "application/json-patch+json" => {
-            operations.into_iter().map(stored_operation).collect()
+            operations.into_iter().map(operation_to_core).collect()
         }
-        object => stored(&object),
+        object => to_core(&object),
     };
     Bytes::from(converted.to_string())
 }
 
-/// A field selector in the names of the core group.
-pub(super) fn stored_selector(text: &str) -> String {
+/// Converts a field selector to the core group.
+pub(super) fn selector_to_core(text: &str) -> String {
     let term = |term: &str| {
         FIELDS
             .iter()
@@ -69,15 +69,15 @@ fn core_name(name: &str) -> Option<&'static str> {
     FIELDS.iter().find(|(_, new)| *new == name).map(|(core, _)| *core)
 }
 
-fn stored(object: &Value) -> Value {
-    let mut stored = renamed(object, core_name);
-    if stored["apiVersion"] == VERSION {
-        stored["apiVersion"] = "v1".into();
+fn to_core(object: &Value) -> Value {
+    let mut converted = rename_fields(object, core_name);
+    if converted["apiVersion"] == VERSION {
+        converted["apiVersion"] = "v1".into();
     }
-    stored
+    converted
 }
 
-fn stored_operation(mut operation: Value) -> Value {
+fn operation_to_core(mut operation: Value) -> Value {
     for field in ["path", "from"] {
         let Some(path) = operation[field].as_str() else {
             continue;
@@ -93,8 +93,8 @@ fn stored_operation(mut operation: Value) -> Value {
     operation
 }
 
-/// The same fields under other names.
-fn renamed(object: &Value, name: impl Fn(&str) -> Option<&'static str>) -> Value {
+/// Renames fields.
+fn rename_fields(object: &Value, name: impl Fn(&str) -> Option<&'static str>) -> Value {
     let Some(fields) = object.as_object() else {
         return object.clone();
     };
@@ -116,29 +116,29 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn names_go_both_ways() {
+    fn field_names_are_converted_both_ways() {
         let core = json!({"apiVersion": "v1", "kind": "Event", "message": "m", "involvedObject": {"name": "a"},
             "reportingComponent": "c", "reason": "r", "count": 2});
-        let new = shown(&core);
+        let new = to_events_v1(&core);
         assert_eq!(
             new,
             json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "note": "m", "regarding": {"name": "a"},
                 "reportingController": "c", "reason": "r", "deprecatedCount": 2})
         );
-        assert_eq!(stored(&new), core);
+        assert_eq!(to_core(&new), core);
     }
 
     #[test]
-    fn patches_and_selectors_are_renamed() {
+    fn patches_and_selectors_are_converted() {
         let patch = Bytes::from(
             r#"[{"op":"replace","path":"/note","value":"x"},{"op":"add","path":"/metadata/labels/note","value":"y"}]"#,
         );
         let patch: Value =
-            serde_json::from_slice(&stored_body(patch, "application/json-patch+json")).unwrap();
+            serde_json::from_slice(&body_to_core(patch, "application/json-patch+json")).unwrap();
         assert_eq!(patch[0]["path"], "/message");
         assert_eq!(patch[1]["path"], "/metadata/labels/note");
         assert_eq!(
-            stored_selector("regarding.name=a,type!=Normal,reportingController=x"),
+            selector_to_core("regarding.name=a,type!=Normal,reportingController=x"),
             "involvedObject.name=a,type!=Normal,reportingComponent=x"
         );
     }

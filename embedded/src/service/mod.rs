@@ -1,22 +1,21 @@
-//! From an HTTP request to its answer: route, negotiate, act, shape.
+//! Request handling: routing, content negotiation, execution and response.
 
+mod api;
 mod body;
-mod call;
-mod cause;
 mod delete;
 mod discovery;
-mod duplicate;
+mod duplicate_fields;
 mod event;
-mod negotiate;
+mod negotiation;
 mod patch;
 mod protobuf;
 mod query;
 mod read;
-mod respond;
+mod request;
+mod response;
 mod review;
 mod route;
-mod status_error;
-mod strategic;
+mod strategic_merge;
 mod table;
 mod watch;
 mod write;
@@ -25,42 +24,29 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, request::Parts};
-use tokio_util::sync::CancellationToken;
 
-use self::{
-    call::Call,
-    negotiate::Wanted,
-    query::Query,
-    respond::Reply,
-    route::{Objects, Target},
-};
 pub(crate) use self::{
-    call::settle,
-    cause::Cause,
-    delete::{FOREGROUND, ORPHAN, Propagation, decide as decide_deletion},
-    respond::{ResponseBody, failure, until},
-    status_error::StatusError,
+    api::Api,
+    delete::{FOREGROUND, ORPHAN, PropagationPolicy, decide_deletion},
+    request::decide_write,
+    response::{ResponseBody, end_on_stop, error_response},
+};
+use self::{
+    negotiation::ResponseFormat,
+    query::Query,
+    request::ObjectRequest,
+    response::Reply,
+    route::{ObjectPath, Target},
 };
 use crate::{
     grant::Grant,
-    resource::{Family, Registry},
-    store::Store,
+    resource::{Family, Registry, Resource},
+    status_error::StatusError,
 };
 
-/// What every request is answered from.
-#[derive(Debug)]
-pub(crate) struct Api {
-    /// The objects.
-    pub(crate) store: Arc<Store>,
-    /// The kinds.
-    pub(crate) registry: Registry,
-    /// Ends watches, so that the server can stop.
-    pub(crate) stop: CancellationToken,
-}
-
 impl Api {
-    /// Answers one request. It never fails: what goes wrong is a `Status`.
-    pub(crate) async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Response<ResponseBody>
+    /// Handles one request. Errors become a `Status`.
+    pub(crate) async fn handle<B>(self: Arc<Self>, request: Request<B>) -> Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: std::fmt::Display,
@@ -68,7 +54,7 @@ impl Api {
         let (parts, body) = request.into_parts();
         let accept = header(&parts, http::header::ACCEPT.as_str());
         let outcome = self.dispatch(&parts, body, accept).await;
-        outcome.unwrap_or_else(|error| respond::failure(&error))
+        outcome.unwrap_or_else(|error| response::error_response(&error))
     }
 
     async fn dispatch<B>(
@@ -81,104 +67,124 @@ impl Api {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: std::fmt::Display,
     {
-        let target = route::target(parts.uri.path());
+        let target = route::parse_path(parts.uri.path());
         if let Target::Objects(at) = target {
-            let mut call = self.call(parts, at, accept)?;
-            call.grant = parts.extensions.get::<Arc<Grant>>().cloned();
+            let mut request = self.object_request(parts, at, accept)?;
+            request.grant = parts.extensions.get::<Arc<Grant>>().cloned();
             if parts.method != Method::POST {
-                call.query.labels = call.allowed(asked_verb(parts, &call), &call.at.name)?;
+                request.query.label_selector =
+                    request.authorize(request_verb(parts, &request), &request.at.name)?;
             }
             let mut body = body::read(body).await?;
-            if call.shown.group != call.resource.group {
-                body = event::stored_body(body, header(parts, http::header::CONTENT_TYPE.as_str()));
+            if request.requested_resource.group != request.resource.group {
+                body = event::body_to_core(body, header(parts, http::header::CONTENT_TYPE.as_str()));
             }
-            let reply = act(&call, parts, body).await?;
-            return Ok(respond::reply(&call, reply));
+            let reply = execute(&request, parts, body).await?;
+            return Ok(response::response_to(&request, reply));
         }
         if parts.method != Method::GET && parts.method != Method::HEAD {
             return Err(if target == Target::Unknown {
-                StatusError::no_such_page()
+                StatusError::page_not_found()
             } else {
                 StatusError::method_not_allowed(None)
             });
         }
-        discovery::answer(self, &target, accept)
+        discovery::respond(self, &target, accept)
     }
 
-    fn call(self: &Arc<Self>, parts: &Parts, at: Objects, accept: &str) -> Result<Call, StatusError> {
-        let shown = self
+    fn object_request(
+        self: &Arc<Self>,
+        parts: &Parts,
+        at: ObjectPath,
+        accept: &str,
+    ) -> Result<ObjectRequest, StatusError> {
+        let requested_resource = self
             .registry
             .by_path(&at.group, &at.version, &at.plural)
-            .ok_or_else(|| self.registry.nowhere(&at.group, &at.version))?
+            .ok_or_else(|| path_not_found(&self.registry, &at.group, &at.version))?
             .clone();
-        let resource = match self.registry.by_family(shown.family) {
-            Some(stored) if shown.group == event::GROUP => stored.clone(),
-            _ => shown.clone(),
+        let resource = match self.registry.by_family(requested_resource.family) {
+            Some(stored) if requested_resource.group == event::GROUP => stored.clone(),
+            _ => requested_resource.clone(),
         };
-        // A namespaced object has no address without its namespace, and the other way round.
-        let reads = parts.method == Method::GET || parts.method == Method::HEAD;
-        let custom = resource.family == Family::Custom;
-        let misplaced =
-            resource.namespaced && at.namespace.is_empty() && (!at.name.is_empty() || (custom && !reads));
+        // Paths of namespaced objects need a namespace, those of cluster-scoped objects must not have one.
+        let is_read = parts.method == Method::GET || parts.method == Method::HEAD;
+        let is_custom = resource.family == Family::Custom;
+        let misplaced = resource.namespaced
+            && at.namespace.is_empty()
+            && (!at.name.is_empty() || (is_custom && !is_read));
         if misplaced || (!resource.namespaced && !at.namespace.is_empty()) {
-            return Err(self.registry.nowhere(&at.group, &at.version));
+            return Err(path_not_found(&self.registry, &at.group, &at.version));
         }
         let mut query = Query::parse(parts.uri.query().unwrap_or(""), options(&parts.method))?;
-        if shown.group == event::GROUP {
-            query.fields = event::stored_selector(&query.fields);
+        if requested_resource.group == event::GROUP {
+            query.field_selector = event::selector_to_core(&query.field_selector);
         }
-        Ok(Call::new(
+        Ok(ObjectRequest::new(
             self.clone(),
             resource,
-            shown,
+            requested_resource,
             at,
             query,
-            Wanted::parse(accept)?,
+            ResponseFormat::parse(accept)?,
         ))
     }
 }
 
-async fn act(call: &Call, parts: &Parts, body: Bytes) -> Result<Reply, StatusError> {
+async fn execute(request: &ObjectRequest, parts: &Parts, body: Bytes) -> Result<Reply, StatusError> {
     let content_type = header(parts, http::header::CONTENT_TYPE.as_str());
-    let (is_item, sub) = (!call.at.name.is_empty(), call.at.subresource.as_str());
-    let part = call.part()?;
-    if call.resource.family == Family::Review {
+    let (is_item, sub) = (!request.at.name.is_empty(), request.at.subresource.as_str());
+    let endpoint = request.endpoint()?;
+    if request.resource.family == Family::Review {
         return if parts.method == Method::POST && !is_item {
-            review::answer(call, &body, content_type)
+            review::create(request, &body, content_type)
         } else {
-            Err(call.not_allowed(verb(&parts.method, is_item)))
+            Err(request.method_not_allowed(verb(&parts.method, is_item)))
         };
     }
     match (&parts.method, is_item) {
-        (&Method::GET | &Method::HEAD, true) if !call.query.watch => read::get(call),
-        (&Method::GET | &Method::HEAD, false) if !call.query.watch => read::list(call),
-        (&Method::GET, _) if sub.is_empty() => watch::start(call),
-        _ if !call.resource.is_writable() => Err(call.not_allowed(verb(&parts.method, is_item))),
-        (&Method::POST, false) if !call.resource.namespaced || !call.at.namespace.is_empty() => {
-            write::create(call, &body, content_type).await
+        (&Method::GET | &Method::HEAD, true) if !request.query.watch => read::get(request),
+        (&Method::GET | &Method::HEAD, false) if !request.query.watch => read::list(request),
+        (&Method::GET, _) if sub.is_empty() => watch::start(request),
+        _ if !request.resource.is_writable() => Err(request.method_not_allowed(verb(&parts.method, is_item))),
+        (&Method::POST, false) if !request.resource.namespaced || !request.at.namespace.is_empty() => {
+            write::create(request, &body, content_type).await
         }
-        // Custom resources are also created at the address they will have.
-        (&Method::POST, true) if sub.is_empty() && call.resource.family == Family::Custom => {
-            write::create(call, &body, content_type).await
+        // Custom resources can also be created at their own path.
+        (&Method::POST, true) if sub.is_empty() && request.resource.family == Family::Custom => {
+            write::create(request, &body, content_type).await
         }
-        // The server looks for a name before it looks for the verb.
-        (&Method::PUT | &Method::PATCH, false) if call.resource.family == Family::Custom => {
+        // kube-apiserver checks the name before the verb.
+        (&Method::PUT | &Method::PATCH, false) if request.resource.family == Family::Custom => {
             Err(StatusError::bad_request("name must be provided"))
         }
-        (&Method::PUT, true) => write::replace(call, part, &body, content_type).await,
-        (&Method::PATCH, true) => patch::apply(call, part, body, content_type).await,
-        (&Method::DELETE, true) if sub.is_empty() => delete::one(call, &body, content_type).await,
-        (&Method::DELETE, false)
-            if call.resource.verbs().contains(&"deletecollection")
-                && (!call.resource.namespaced || !call.at.namespace.is_empty()) =>
-        {
-            delete::collection(call, &body, content_type).await
+        (&Method::PUT, true) => write::update(request, endpoint, &body, content_type).await,
+        (&Method::PATCH, true) => patch::apply(request, endpoint, body, content_type).await,
+        (&Method::DELETE, true) if sub.is_empty() => {
+            delete::delete_object(request, &body, content_type).await
         }
-        (method, _) => Err(call.not_allowed(verb(method, is_item))),
+        (&Method::DELETE, false)
+            if request.resource.verbs().contains(&"deletecollection")
+                && (!request.resource.namespaced || !request.at.namespace.is_empty()) =>
+        {
+            delete::delete_collection(request, &body, content_type).await
+        }
+        (method, _) => Err(request.method_not_allowed(verb(method, is_item))),
     }
 }
 
-/// The kind that a request's parameters make up, for methods that write.
+/// Returns 404 for a path below a group version: a `Status` if the group version has built-in kinds, otherwise plain text.
+fn path_not_found(registry: &Registry, group: &str, version: &str) -> StatusError {
+    let is_builtin =
+        |r: &Arc<Resource>| r.family != Family::Custom && r.group == group && r.version == version;
+    if registry.all().iter().any(is_builtin) {
+        StatusError::resource_not_found()
+    } else {
+        StatusError::page_not_found()
+    }
+}
+
+/// Returns the options kind of a method; empty for reads.
 fn options(method: &Method) -> &'static str {
     match method.as_str() {
         "POST" => "CreateOptions",
@@ -189,17 +195,17 @@ fn options(method: &Method) -> &'static str {
     }
 }
 
-/// The verb of a request, as rules name it.
-fn asked_verb(parts: &Parts, call: &Call) -> &'static str {
-    let reads = parts.method == Method::GET || parts.method == Method::HEAD;
-    if reads && call.query.watch {
+/// Returns the verb of a request for authorization.
+fn request_verb(parts: &Parts, request: &ObjectRequest) -> &'static str {
+    let is_read = parts.method == Method::GET || parts.method == Method::HEAD;
+    if is_read && request.query.watch {
         "watch"
     } else {
-        verb(&parts.method, !call.at.name.is_empty())
+        verb(&parts.method, !request.at.name.is_empty())
     }
 }
 
-/// The verb of a method, as messages name it.
+/// Returns the verb of a method for messages.
 fn verb(method: &Method, is_item: bool) -> &'static str {
     match (method.as_str(), is_item) {
         ("POST", _) => "create",

@@ -6,21 +6,26 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::Value;
 
 use super::{
-    Call, Reply, StatusError, body, call::present, negotiate::media_type, query::FieldValidation, strategic,
-    write::update,
+    body,
+    negotiation::media_type,
+    query::FieldValidation,
+    request::{ObjectRequest, to_version},
+    response::Reply,
+    strategic_merge,
+    write::decide_update,
 };
-use crate::{admit::Part, meta, resource::Family};
+use crate::{admission::Endpoint, meta, resource::Family, status_error::StatusError};
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// As kube-apiserver: more operations are refused before any is tried.
-const OPERATIONS: usize = 10_000;
+/// Maximum number of operations in a JSON patch, as in kube-apiserver.
+const MAX_OPERATIONS: usize = 10_000;
 
 /// A decoded patch.
-enum Change {
+enum PatchBody {
     Json(Patch),
     Merge(Value),
     Strategic(Family, Value),
@@ -28,29 +33,29 @@ enum Change {
 
 /// PATCH on an object or a subresource.
 pub(super) async fn apply(
-    call: &Call,
-    part: Part,
+    request: &ObjectRequest,
+    endpoint: Endpoint,
     bytes: Bytes,
     content_type: &str,
 ) -> Result<Reply, StatusError> {
-    let change = decode(call.resource.family, &bytes, content_type)?;
-    let key = call.key(&call.at.name);
-    let (resource, at, warnings) = (call.resource.clone(), key.clone(), call.warnings.clone());
-    let validation = call.query.field_validation;
-    let repeated = body::repeated(&bytes, content_type, validation);
-    let stored = call.commit(key, move |state| {
+    let patch = decode(request.resource.family, &bytes, content_type)?;
+    let key = request.key(&request.at.name);
+    let (resource, at, warnings) = (request.resource.clone(), key.clone(), request.warnings.clone());
+    let validation = request.query.field_validation;
+    let duplicates = body::duplicates(&bytes, content_type, validation);
+    let stored = request.write(key, move |state| {
         let old = state
             .get(&at)
             .ok_or_else(|| StatusError::not_found(&resource, &at.name))?;
-        let before = present(&resource, old);
-        let patched = change.apply(&before)?;
-        // What the schema drops has been warned about when it was written; here only the patch can be new.
-        let validation = if patched == *before && repeated.is_empty() {
+        let before = to_version(&resource, old);
+        let patched = patch.apply(&before)?;
+        // Pruned fields were reported when the object was written; only the patch can add new ones.
+        let validation = if patched == *before && duplicates.is_empty() {
             FieldValidation::Ignore
         } else {
             validation
         };
-        let mut new = body::patched(&resource, patched, repeated, validation, &warnings)?;
+        let mut new = body::decode_patched(&resource, patched, duplicates, validation, &warnings)?;
         check_identity(&new, old)?;
         if meta::resource_version(&new).is_empty() {
             meta::set(
@@ -59,7 +64,7 @@ pub(super) async fn apply(
                 old["metadata"]["resourceVersion"].clone(),
             );
         }
-        update(&resource, new, old, part)
+        decide_update(&resource, new, old, endpoint)
     });
     Ok(Reply::Object(StatusCode::OK, stored.await?))
 }
@@ -80,14 +85,14 @@ fn check_identity(new: &Value, old: &Value) -> Result<(), StatusError> {
     Ok(())
 }
 
-fn decode(family: Family, bytes: &Bytes, content_type: &str) -> Result<Change, StatusError> {
-    let object = || match serde_json::from_slice(bytes).map_err(|error| unreadable(&error))? {
+fn decode(family: Family, bytes: &Bytes, content_type: &str) -> Result<PatchBody, StatusError> {
+    let object = || match serde_json::from_slice(bytes).map_err(|error| decode_error(&error))? {
         patch @ Value::Object(_) => Ok(patch),
         _ => Err(StatusError::bad_request(
             "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
         )),
     };
-    // Go has the tags that say how lists merge for built-in kinds only.
+    // kube-apiserver's merge metadata (struct tags of Go types) exists for built-in kinds only.
     let accepted: &[&str] = if family == Family::Custom {
         &[JSON, MERGE]
     } else {
@@ -96,13 +101,13 @@ fn decode(family: Family, bytes: &Bytes, content_type: &str) -> Result<Change, S
     match media_type(content_type) {
         JSON => {
             let patch = operations(bytes)?;
-            if patch.0.len() > OPERATIONS {
-                return Err(StatusError::too_many_operations(OPERATIONS, patch.0.len()));
+            if patch.0.len() > MAX_OPERATIONS {
+                return Err(StatusError::too_many_operations(MAX_OPERATIONS, patch.0.len()));
             }
-            Ok(Change::Json(patch))
+            Ok(PatchBody::Json(patch))
         }
-        MERGE => object().map(Change::Merge),
-        STRATEGIC if family != Family::Custom => Ok(Change::Strategic(family, object()?)),
+        MERGE => object().map(PatchBody::Merge),
+        STRATEGIC if family != Family::Custom => Ok(PatchBody::Strategic(family, object()?)),
         APPLY => Err(StatusError::unsupported_media_type(
             "server-side apply is not supported by this server: ",
             accepted,
@@ -111,9 +116,9 @@ fn decode(family: Family, bytes: &Bytes, content_type: &str) -> Result<Change, S
     }
 }
 
-/// A list of operations. One that does not exist fails like one that does not apply.
+/// Decodes a list of operations. An unknown operation fails like one that does not apply.
 fn operations(bytes: &Bytes) -> Result<Patch, StatusError> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|error| unreadable(&error))?;
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| decode_error(&error))?;
     match &value {
         Value::Array(list) if list.iter().all(Value::is_object) => {
             serde_json::from_value(value).map_err(|_| StatusError::patch_does_not_apply())
@@ -124,31 +129,31 @@ fn operations(bytes: &Bytes) -> Result<Patch, StatusError> {
     }
 }
 
-fn unreadable(error: &serde_json::Error) -> StatusError {
-    let why = if error.is_eof() {
+fn decode_error(error: &serde_json::Error) -> StatusError {
+    let reason = if error.is_eof() {
         "unexpected end of JSON input".into()
     } else {
         error.to_string()
     };
-    StatusError::bad_request(format!("error decoding patch: {why}"))
+    StatusError::bad_request(format!("error decoding patch: {reason}"))
 }
 
-impl Change {
+impl PatchBody {
     fn apply(self, object: &Value) -> Result<Value, StatusError> {
         let mut patched = object.clone();
         match self {
             Self::Merge(patch) => json_patch::merge(&mut patched, &patch),
-            Self::Strategic(family, patch) => strategic::apply(family, &mut patched, &patch)
+            Self::Strategic(family, patch) => strategic_merge::apply(family, &mut patched, &patch)
                 .map_err(|error| StatusError::bad_request(error.to_string()))?,
-            Self::Json(patch) => operate(&mut patched, patch)?,
+            Self::Json(patch) => apply_operations(&mut patched, patch)?,
         }
         Ok(patched)
     }
 }
 
-/// Applies operations in order. As in Go's library, a test for null also passes where there is nothing: that is how
-/// clients insist on a field's absence.
-fn operate(object: &mut Value, patch: Patch) -> Result<(), StatusError> {
+/// Applies operations in order. As in Go's library, a test for null also passes for an absent field, by which clients require
+/// its absence.
+fn apply_operations(object: &mut Value, patch: Patch) -> Result<(), StatusError> {
     for operation in patch.0 {
         if let PatchOperation::Test(test) = &operation
             && test.value.is_null()

@@ -1,8 +1,8 @@
-//! Query parameters of a request, typed. Pure.
+//! Query parameters of a request. Pure.
 
-use super::{Cause, StatusError};
+use crate::{cause::Cause, status_error::StatusError};
 
-/// What to do with fields that the schema does not know.
+/// The handling of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     /// Drop them silently.
@@ -14,7 +14,7 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-/// The parameters that this server acts on.
+/// The supported parameters.
 #[expect(clippy::struct_excessive_bools, reason = "each is a parameter of the API")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
@@ -25,15 +25,15 @@ pub(crate) struct Query {
     /// `resourceVersionMatch`, empty when absent.
     pub(crate) resource_version_match: String,
     /// `allowWatchBookmarks`.
-    pub(crate) bookmarks: bool,
+    pub(crate) allow_watch_bookmarks: bool,
     /// `sendInitialEvents`.
-    pub(crate) initial_events: bool,
+    pub(crate) send_initial_events: bool,
     /// `timeoutSeconds`.
     pub(crate) timeout_seconds: Option<u64>,
     /// `labelSelector`.
-    pub(crate) labels: String,
+    pub(crate) label_selector: String,
     /// `fieldSelector`.
-    pub(crate) fields: String,
+    pub(crate) field_selector: String,
     /// `includeObject` of tables, empty when absent.
     pub(crate) include_object: String,
     /// `fieldValidation`.
@@ -47,9 +47,8 @@ pub(crate) struct Query {
 }
 
 impl Query {
-    /// Parses a query string. Unknown parameters are ignored, as kube-apiserver does.
-    /// `options` is the kind that the parameters of this request's verb make up, for example `CreateOptions`; empty for
-    /// a verb that reads.
+    /// Parses a query string. Unknown parameters are ignored, as in kube-apiserver. `options` is the options kind of the request's
+    /// verb, for example `CreateOptions`; empty for reads.
     pub(crate) fn parse(text: &str, options: &str) -> Result<Self, StatusError> {
         let mut query = Self::default();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -61,19 +60,19 @@ impl Query {
 
     fn set(&mut self, key: &str, value: String, options: &str) -> Result<(), StatusError> {
         match key {
-            "watch" => self.watch = truth(&value),
+            "watch" => self.watch = parse_bool(&value),
             "resourceVersion" => self.resource_version = value,
             "resourceVersionMatch" => self.resource_version_match = value,
-            "allowWatchBookmarks" => self.bookmarks = truth(&value),
-            "sendInitialEvents" => self.initial_events = truth(&value),
+            "allowWatchBookmarks" => self.allow_watch_bookmarks = parse_bool(&value),
+            "sendInitialEvents" => self.send_initial_events = parse_bool(&value),
             "timeoutSeconds" => {
                 let seconds = value.parse().map_err(|_| {
                     StatusError::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"))
                 })?;
                 self.timeout_seconds = Some(seconds);
             }
-            "labelSelector" => self.labels = value,
-            "fieldSelector" => self.fields = value,
+            "labelSelector" => self.label_selector = value,
+            "fieldSelector" => self.field_selector = value,
             "includeObject" => self.include_object = value,
             "fieldValidation" if matches!(options, "CreateOptions" | "UpdateOptions" | "PatchOptions") => {
                 self.field_validation = field_validation(&value, options)?;
@@ -87,7 +86,7 @@ impl Query {
     }
 }
 
-/// Whether a `dryRun` value asks for one.
+/// Parses a `dryRun` value.
 pub(crate) fn dry_run(value: &str, options: &str) -> Result<bool, StatusError> {
     match value {
         "" => Ok(false),
@@ -115,8 +114,8 @@ fn field_validation(value: &str, options: &str) -> Result<FieldValidation, Statu
     }
 }
 
-/// Go's reading of a boolean parameter: present means true unless it says otherwise.
-fn truth(value: &str) -> bool {
+/// Parses a boolean parameter like apimachinery: true if present, except for `false` and `0`.
+fn parse_bool(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
@@ -135,14 +134,14 @@ mod tests {
         let text = "watch=1&labelSelector=a%3Db%2Cc+in+%28d%29&timeoutSeconds=5&unknown=x";
         let query = Query::parse(text, "").unwrap();
         assert!(query.watch);
-        assert_eq!(query.labels, "a=b,c in (d)");
+        assert_eq!(query.label_selector, "a=b,c in (d)");
         assert_eq!(query.timeout_seconds, Some(5));
         assert!(!Query::parse("watch=false", "").unwrap().watch);
         assert!(Query::parse("watch", "").unwrap().watch);
     }
 
     #[test]
-    fn values_that_are_none_are_refused() {
+    fn invalid_values_are_rejected() {
         for (text, code) in [
             ("timeoutSeconds=x", 400),
             ("fieldValidation=Maybe", 422),
@@ -153,7 +152,7 @@ mod tests {
         }
         assert!(
             Query::parse("fieldValidation=Maybe", "").is_ok(),
-            "a read validates nothing"
+            "reads have no field validation"
         );
     }
 }

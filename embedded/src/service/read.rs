@@ -2,79 +2,79 @@
 
 use http::StatusCode;
 
-use super::{Call, Cause, Reply, StatusError};
-use crate::{selector::Selector, store::State};
+use super::{request::ObjectRequest, response::Reply};
+use crate::{cause::Cause, selector::Selector, status_error::StatusError, store::State};
 
-/// One object.
-pub(super) fn get(call: &Call) -> Result<Reply, StatusError> {
-    let state = call.api.store.read();
-    if !call.query.resource_version.is_empty() {
-        reached(
+/// Gets one object.
+pub(super) fn get(request: &ObjectRequest) -> Result<Reply, StatusError> {
+    let state = request.api.store.read();
+    if !request.query.resource_version.is_empty() {
+        check_reached(
             &state,
-            version(&call.query.resource_version).map_err(StatusError::bad_request)?,
+            parse_version(&request.query.resource_version).map_err(StatusError::bad_request)?,
         )?;
     }
-    let object = state.get(&call.key(&call.at.name));
-    let object = object.ok_or_else(|| StatusError::not_found(&call.resource, &call.at.name))?;
+    let object = state.get(&request.key(&request.at.name));
+    let object = object.ok_or_else(|| StatusError::not_found(&request.resource, &request.at.name))?;
     Ok(Reply::Object(StatusCode::OK, object.clone()))
 }
 
-/// All objects that the selectors let through, at one version.
+/// Lists the objects that match the selectors, at one version.
 ///
-/// `limit` asks for at most so many if the server chunks; this one does not, and says so by giving no `continue`.
-pub(super) fn list(call: &Call) -> Result<Reply, StatusError> {
-    if !call.query.continue_token.is_empty() {
+/// `limit` is ignored, which the API allows: the list has no `continue` token.
+pub(super) fn list(request: &ObjectRequest) -> Result<Reply, StatusError> {
+    if !request.query.continue_token.is_empty() {
         return Err(StatusError::bad_request(
             "continue key is not valid: this server does not chunk lists",
         ));
     }
-    let selector = selector(call)?;
-    let state = call.api.store.read();
-    check_version(call, &state)?;
-    let mut objects = state.list(&call.resource.id(), &call.at.namespace);
+    let selector = selector(request)?;
+    let state = request.api.store.read();
+    check_resource_version(request, &state)?;
+    let mut objects = state.list(&request.resource.group_resource(), &request.at.namespace);
     let revision = state.revision();
     drop(state);
     objects.retain(|object| selector.matches(object));
     Ok(Reply::List(objects, revision))
 }
 
-/// The selectors of a request.
-pub(super) fn selector(call: &Call) -> Result<Selector, StatusError> {
+/// Returns the selectors of a request.
+pub(super) fn selector(request: &ObjectRequest) -> Result<Selector, StatusError> {
     let selector = Selector::parse(
-        &call.resource,
-        &call.at.namespace,
-        &call.query.labels,
-        &call.query.fields,
+        &request.resource,
+        &request.at.namespace,
+        &request.query.label_selector,
+        &request.query.field_selector,
     )?;
-    Ok(if call.at.name.is_empty() {
+    Ok(if request.at.name.is_empty() {
         selector
     } else {
-        selector.and_name(&call.at.name)
+        selector.with_name(&request.at.name)
     })
 }
 
-/// Only the newest version can be listed. Older is what `Exact` alone insists on.
-fn check_version(call: &Call, state: &State) -> Result<(), StatusError> {
-    let query = &call.query;
+/// Checks the requested version: only the newest one can be listed, but only `Exact` rejects an older one.
+fn check_resource_version(request: &ObjectRequest, state: &State) -> Result<(), StatusError> {
+    let query = &request.query;
     let matching = query.resource_version_match.as_str();
     if query.resource_version.is_empty() {
         return match matching {
             "" => Ok(()),
-            _ => Err(forbidden_match(
+            _ => Err(match_forbidden(
                 "resourceVersionMatch is forbidden unless resourceVersion is provided",
             )),
         };
     }
-    let asked = version(&query.resource_version)
-        .map_err(|why| StatusError::bad_request(format!("invalid resource version: {why}")))?;
+    let requested = parse_version(&query.resource_version)
+        .map_err(|reason| StatusError::bad_request(format!("invalid resource version: {reason}")))?;
     match matching {
-        "Exact" if asked == 0 => Err(forbidden_match(
+        "Exact" if requested == 0 => Err(match_forbidden(
             "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
         )),
-        "Exact" if asked < state.revision() => Err(StatusError::gone(
+        "Exact" if requested < state.revision() => Err(StatusError::expired(
             "The resourceVersion for the provided list is too old.",
         )),
-        "" | "NotOlderThan" | "Exact" => reached(state, asked),
+        "" | "NotOlderThan" | "Exact" => check_reached(state, requested),
         other => Err(StatusError::invalid_list_options(Cause::not_supported(
             "resourceVersionMatch",
             other,
@@ -83,20 +83,23 @@ fn check_version(call: &Call, state: &State) -> Result<(), StatusError> {
     }
 }
 
-fn forbidden_match(why: &str) -> StatusError {
-    StatusError::invalid_list_options(Cause::forbidden("resourceVersionMatch", why))
+fn match_forbidden(reason: &str) -> StatusError {
+    StatusError::invalid_list_options(Cause::forbidden("resourceVersionMatch", reason))
 }
 
-/// A version in the future is refused at once: it cannot come from this store.
-pub(super) fn reached(state: &State, asked: u64) -> Result<(), StatusError> {
-    if asked > state.revision() {
-        return Err(StatusError::version_too_large(asked, state.revision()));
+/// Rejects a version that the store has not reached.
+pub(super) fn check_reached(state: &State, requested: u64) -> Result<(), StatusError> {
+    if requested > state.revision() {
+        return Err(StatusError::resource_version_too_large(
+            requested,
+            state.revision(),
+        ));
     }
     Ok(())
 }
 
-/// A `resourceVersion` as a number.
-pub(super) fn version(text: &str) -> Result<u64, String> {
+/// Parses a `resourceVersion`.
+pub(super) fn parse_version(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| {
         format!(
             "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"

@@ -1,40 +1,48 @@
-//! What a client asks about itself: `kubectl auth can-i`, `kubectl auth whoami`. The holder of the token may do everything, the holder
-//! of a limited credential what its grant says.
+//! Self reviews: `kubectl auth can-i`, `kubectl auth whoami`. The administrator has all permissions, the holder of a limited
+//! credential those of its grant.
 
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Call, Cause, Reply, StatusError, body, negotiate::media_type};
+use super::{body, negotiation::media_type, request::ObjectRequest, response::Reply};
 use crate::{
-    grant::{Asked, Grant},
+    cause::Cause,
+    grant::{Grant, ResourceAttributes},
     meta,
+    status_error::StatusError,
 };
 
-/// Answers a review; nothing is stored.
-pub(super) fn answer(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Reply, StatusError> {
-    // For who may do everything the answers do not depend on the question, so Protobuf need not be read.
-    let any = call.grant.is_none() || call.resource.kind == "SelfSubjectReview";
-    let asked = if any && media_type(content_type) == "application/vnd.kubernetes.protobuf" {
+/// Responds to a review; nothing is stored.
+pub(super) fn create(
+    request: &ObjectRequest,
+    bytes: &Bytes,
+    content_type: &str,
+) -> Result<Reply, StatusError> {
+    // The response to the administrator does not depend on the request, so protobuf need not be decoded.
+    let is_independent = request.grant.is_none() || request.resource.kind == "SelfSubjectReview";
+    let review = if is_independent && media_type(content_type) == "application/vnd.kubernetes.protobuf" {
         None
     } else {
         Some(body::value(bytes, content_type)?)
     };
-    let spec = asked.as_ref().map_or(&Value::Null, |asked| &asked["spec"]);
-    if let Some(asked) = &asked {
-        check(call, asked)?;
+    let spec = review.as_ref().map_or(&Value::Null, |review| &review["spec"]);
+    if let Some(review) = &review {
+        validate(request, review)?;
     }
-    let mut answer = json!({
-        "kind": call.resource.kind, "apiVersion": call.resource.api_version(), "metadata": {},
+    let mut response = json!({
+        "kind": request.resource.kind, "apiVersion": request.resource.api_version(), "metadata": {},
     });
-    if call.resource.kind == "SelfSubjectReview" {
-        meta::set(&mut answer, "creationTimestamp", meta::now().into());
+    if request.resource.kind == "SelfSubjectReview" {
+        meta::set(&mut response, "creationTimestamp", meta::now().into());
     } else {
-        answer["spec"] = if spec.is_null() { json!({}) } else { spec.clone() };
+        response["spec"] = if spec.is_null() { json!({}) } else { spec.clone() };
     }
-    answer["status"] = match (call.resource.kind.as_str(), call.grant.as_deref()) {
-        ("SelfSubjectAccessReview", grant) => json!({"allowed": grant.is_none_or(|grant| may(grant, spec))}),
-        ("SelfSubjectRulesReview", Some(grant)) => rules(grant, spec),
+    response["status"] = match (request.resource.kind.as_str(), request.grant.as_deref()) {
+        ("SelfSubjectAccessReview", grant) => {
+            json!({"allowed": grant.is_none_or(|grant| is_allowed(grant, spec))})
+        }
+        ("SelfSubjectRulesReview", Some(grant)) => resource_rules(grant, spec),
         ("SelfSubjectRulesReview", None) => json!({
             "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
             "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
@@ -45,11 +53,11 @@ pub(super) fn answer(call: &Call, bytes: &Bytes, content_type: &str) -> Result<R
             json!({"userInfo": {"username": "admin", "groups": ["system:masters", "system:authenticated"]}})
         }
     };
-    Ok(Reply::Plain(StatusCode::CREATED, answer))
+    Ok(Reply::Plain(StatusCode::CREATED, response))
 }
 
-/// Whether a grant allows what the spec of a review asks for. Every credential opens the paths that are not objects.
-fn may(grant: &Grant, spec: &Value) -> bool {
+/// Whether a grant allows the attributes in the spec of a review. Non-resource paths are open to every credential.
+fn is_allowed(grant: &Grant, spec: &Value) -> bool {
     let attributes = &spec["resourceAttributes"];
     if !attributes.is_object() {
         return matches!(
@@ -62,7 +70,7 @@ fn may(grant: &Grant, spec: &Value) -> bool {
         "" => text("resource").to_owned(),
         sub => format!("{}/{sub}", text("resource")),
     };
-    let asked = Asked {
+    let review = ResourceAttributes {
         verb: text("verb"),
         group: text("group"),
         resource: &resource,
@@ -70,19 +78,19 @@ fn may(grant: &Grant, spec: &Value) -> bool {
         name: text("name"),
         selector: "",
     };
-    grant.allows(asked).is_some()
+    grant.allows(review).is_some()
 }
 
-/// The rules of a grant, if it is one of the namespace that is asked for. Names end in `*` where any rest will do.
-fn rules(grant: &Grant, spec: &Value) -> Value {
+/// Returns the rules of a grant if the review is for its namespace. A trailing `*` of a name matches any suffix.
+fn resource_rules(grant: &Grant, spec: &Value) -> Value {
     let all = grant.rules.iter();
     let here = all.filter(|_| spec["namespace"] == grant.namespace.as_str());
     let rule = here.map(|rule| {
-        let mut shown = json!({"verbs": rule.verbs, "apiGroups": [rule.group], "resources": [rule.resource]});
+        let mut entry = json!({"verbs": rule.verbs, "apiGroups": [rule.group], "resources": [rule.resource]});
         if !rule.names.is_empty() {
-            shown["resourceNames"] = json!(rule.names);
+            entry["resourceNames"] = json!(rule.names);
         }
-        shown
+        entry
     });
     json!({
         "resourceRules": rule.collect::<Vec<_>>(),
@@ -91,18 +99,18 @@ fn rules(grant: &Grant, spec: &Value) -> Value {
     })
 }
 
-fn check(call: &Call, asked: &Value) -> Result<(), StatusError> {
-    let kind = asked["kind"].as_str().unwrap_or(&call.resource.kind);
-    if kind != call.resource.kind {
+fn validate(request: &ObjectRequest, review: &Value) -> Result<(), StatusError> {
+    let kind = review["kind"].as_str().unwrap_or(&request.resource.kind);
+    if kind != request.resource.kind {
         return Err(StatusError::bad_request(format!(
             "{kind} cannot be handled as a {}",
-            call.resource.kind
+            request.resource.kind
         )));
     }
-    let spec = &asked["spec"];
+    let spec = &review["spec"];
     let resource = spec["resourceAttributes"].is_object();
     if kind == "SelfSubjectAccessReview" && resource == spec["nonResourceAttributes"].is_object() {
-        let (field, value, why) = if resource {
+        let (field, value, reason) = if resource {
             let text = |field: &str| {
                 spec["nonResourceAttributes"][field]
                     .as_str()
@@ -111,7 +119,7 @@ fn check(call: &Call, asked: &Value) -> Result<(), StatusError> {
             };
             (
                 "spec.nonResourceAttributes",
-                // The type of the original has no JSON names.
+                // The Go type has no JSON names.
                 json!({"Path": text("path"), "Verb": text("verb")}),
                 "cannot be specified in combination with resourceAttributes",
             )
@@ -125,9 +133,9 @@ fn check(call: &Call, asked: &Value) -> Result<(), StatusError> {
         let cause = Cause {
             reason: "FieldValueInvalid",
             field: field.into(),
-            message: format!("Invalid value: {value}: {why}"),
+            message: format!("Invalid value: {value}: {reason}"),
         };
-        return Err(StatusError::invalid_review(&call.resource, cause));
+        return Err(StatusError::invalid_review(&request.resource, cause));
     }
     Ok(())
 }

@@ -1,16 +1,16 @@
-//! What a request is about: paths of the Kubernetes API taken apart. Pure.
+//! Routing: parses the paths of the Kubernetes API. Pure.
 
 use percent_encoding::percent_decode_str;
 
 /// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// `/healthz`, `/livez`, `/readyz`: which of them.
+    /// `/healthz`, `/livez` or `/readyz`, by name.
     Health(&'static str),
     /// `/version`.
     Version,
     /// `/api`.
-    CoreVersions,
+    ApiVersions,
     /// `/apis`.
     Groups,
     /// `/apis/{group}`.
@@ -18,20 +18,20 @@ pub(crate) enum Target {
     /// `/api/v1`, `/apis/{group}/{version}`.
     Resources { group: String, version: String },
     /// `/openapi/v2`.
-    Swagger,
+    OpenApiV2,
     /// `/openapi/v3`.
     OpenApiIndex,
     /// `/openapi/v3/{path of a group version}`.
     OpenApiDocument { group: String, version: String },
-    /// Objects.
-    Objects(Objects),
-    /// Anything else.
+    /// A collection, an object or a subresource.
+    Objects(ObjectPath),
+    /// Any other path.
     Unknown,
 }
 
-/// The address of objects: a collection, an object, or a subresource of one.
+/// The path of a collection, an object, or a subresource of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Objects {
+pub(crate) struct ObjectPath {
     /// API group, empty for core.
     pub(crate) group: String,
     /// Version.
@@ -46,8 +46,8 @@ pub(crate) struct Objects {
     pub(crate) subresource: String,
 }
 
-/// Takes a path apart.
-pub(crate) fn target(path: &str) -> Target {
+/// Parses a path.
+pub(crate) fn parse_path(path: &str) -> Target {
     let parts: Vec<String> = path
         .trim_matches('/')
         .split('/')
@@ -59,7 +59,7 @@ pub(crate) fn target(path: &str) -> Target {
         ["livez", ..] => Target::Health("livez"),
         ["readyz", ..] => Target::Health("readyz"),
         ["version"] => Target::Version,
-        ["api"] => Target::CoreVersions,
+        ["api"] => Target::ApiVersions,
         ["apis"] => Target::Groups,
         ["apis", group] => Target::Group((*group).into()),
         ["api", version] => Target::Resources {
@@ -70,7 +70,7 @@ pub(crate) fn target(path: &str) -> Target {
             group: (*group).into(),
             version: (*version).into(),
         },
-        ["openapi", "v2"] => Target::Swagger,
+        ["openapi", "v2"] => Target::OpenApiV2,
         ["openapi", "v3"] => Target::OpenApiIndex,
         ["openapi", "v3", "api", version] => Target::OpenApiDocument {
             group: String::new(),
@@ -88,7 +88,7 @@ pub(crate) fn target(path: &str) -> Target {
 
 fn objects(group: &str, version: &str, rest: &[&str]) -> Target {
     let at = |plural: &str, namespace: &str, name: &str, subresource: &str| {
-        Target::Objects(Objects {
+        Target::Objects(ObjectPath {
             group: group.into(),
             version: version.into(),
             plural: plural.into(),
@@ -99,7 +99,7 @@ fn objects(group: &str, version: &str, rest: &[&str]) -> Target {
     };
     match rest {
         [""] | [_, ""] | [_, _, ""] => Target::Unknown,
-        // A namespace is addressed like a collection in it: two names below it are its own subresources.
+        // The path of a namespace's subresource looks like that of a collection in the namespace.
         ["namespaces", name, sub @ ("status" | "finalize")] => at("namespaces", "", name, sub),
         ["namespaces", namespace, plural] => at(plural, namespace, "", ""),
         ["namespaces", namespace, plural, name] => at(plural, namespace, name, ""),
@@ -115,8 +115,8 @@ fn objects(group: &str, version: &str, rest: &[&str]) -> Target {
 mod tests {
     use super::*;
 
-    fn place(path: &str) -> (String, String, String, String, String) {
-        match target(path) {
+    fn parse(path: &str) -> (String, String, String, String, String) {
+        match parse_path(path) {
             Target::Objects(o) => (
                 format!("{}/{}", o.group, o.version),
                 o.plural,
@@ -129,53 +129,53 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_addressed_by_path() {
+    fn object_paths_are_parsed() {
         let of =
             |a: &str, b: &str, c: &str, d: &str, e: &str| (a.into(), b.into(), c.into(), d.into(), e.into());
-        assert_eq!(place("/api/v1/namespaces"), of("/v1", "namespaces", "", "", ""));
+        assert_eq!(parse("/api/v1/namespaces"), of("/v1", "namespaces", "", "", ""));
         assert_eq!(
-            place("/api/v1/namespaces/a"),
+            parse("/api/v1/namespaces/a"),
             of("/v1", "namespaces", "", "a", "")
         );
         assert_eq!(
-            place("/api/v1/namespaces/a/finalize"),
+            parse("/api/v1/namespaces/a/finalize"),
             of("/v1", "namespaces", "", "a", "finalize")
         );
         assert_eq!(
-            place("/api/v1/namespaces/a/secrets"),
+            parse("/api/v1/namespaces/a/secrets"),
             of("/v1", "secrets", "a", "", "")
         );
         assert_eq!(
-            place("/api/v1/namespaces/a/secrets/b%2Ec"),
+            parse("/api/v1/namespaces/a/secrets/b%2Ec"),
             of("/v1", "secrets", "a", "b.c", "")
         );
-        assert_eq!(place("/api/v1/secrets"), of("/v1", "secrets", "", "", ""));
+        assert_eq!(parse("/api/v1/secrets"), of("/v1", "secrets", "", "", ""));
         assert_eq!(
-            place("/apis/g/v1/namespaces/a/things/b/status"),
+            parse("/apis/g/v1/namespaces/a/things/b/status"),
             of("g/v1", "things", "a", "b", "status")
         );
     }
 
     #[test]
-    fn documents_are_addressed_by_path() {
-        assert_eq!(target("/apis"), Target::Groups);
-        assert_eq!(target("/apis/g/"), Target::Group("g".into()));
+    fn document_paths_are_parsed() {
+        assert_eq!(parse_path("/apis"), Target::Groups);
+        assert_eq!(parse_path("/apis/g/"), Target::Group("g".into()));
         assert_eq!(
-            target("/api/v1"),
+            parse_path("/api/v1"),
             Target::Resources {
                 group: String::new(),
                 version: "v1".into()
             }
         );
         assert_eq!(
-            target("/openapi/v3/apis/g/v1"),
+            parse_path("/openapi/v3/apis/g/v1"),
             Target::OpenApiDocument {
                 group: "g".into(),
                 version: "v1".into()
             }
         );
-        assert_eq!(target("/readyz/ping"), Target::Health("readyz"));
-        assert_eq!(target("/metrics"), Target::Unknown);
-        assert_eq!(target("/"), Target::Unknown);
+        assert_eq!(parse_path("/readyz/ping"), Target::Health("readyz"));
+        assert_eq!(parse_path("/metrics"), Target::Unknown);
+        assert_eq!(parse_path("/"), Target::Unknown);
     }
 }

@@ -1,27 +1,32 @@
-//! Server-side tables (meta.k8s.io/v1 Table): what `kubectl get` prints.
+//! Server-side tables (meta.k8s.io/v1 Table), which `kubectl get` prints.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Call, respond::partial};
+use super::{request::ObjectRequest, response::partial_object_metadata};
 use crate::{
     age,
     jsonpath::Path,
     meta,
-    resource::{Column, Family, NAME, Source},
+    resource::{CellSource, Column, Family, NAME_DESCRIPTION},
 };
 
-/// A table of stored objects, with the definitions of its columns or, after the first event of a watch, without.
-pub(super) fn of(call: &Call, objects: &[Arc<Value>], version: &Value, headed: bool) -> Value {
-    let columns = &call.resource.columns;
-    // Events show their name last, and only when asked for everything.
-    let named = call.resource.family != Family::Event;
-    let definitions: Vec<Value> = if headed {
-        named
+/// Returns a table of stored objects. Watches send the column definitions only in their first table.
+pub(super) fn render(
+    request: &ObjectRequest,
+    objects: &[Arc<Value>],
+    version: &Value,
+    with_columns: bool,
+) -> Value {
+    let columns = &request.resource.columns;
+    // Events have their name in the last column, shown only with `-o wide`.
+    let has_name_column = request.resource.family != Family::Event;
+    let definitions: Vec<Value> = if with_columns {
+        has_name_column
             .then(name_column)
             .into_iter()
-            .chain(columns.iter().map(definition))
+            .chain(columns.iter().map(column_definition))
             .collect()
     } else {
         Vec::new()
@@ -30,18 +35,18 @@ pub(super) fn of(call: &Call, objects: &[Arc<Value>], version: &Value, headed: b
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {
-            let object = &call.versioned(object);
+            let object = &request.to_requested_version(object);
             let cells = columns.iter().map(|column| cell(column, object, now));
-            let cells: Vec<Value> = named
+            let cells: Vec<Value> = has_name_column
                 .then(|| meta::name(object).into())
                 .into_iter()
                 .chain(cells)
                 .collect();
             let mut row = json!({ "cells": cells });
-            match call.query.include_object.as_str() {
+            match request.query.include_object.as_str() {
                 "None" => row["object"] = Value::Null,
-                "Object" => row["object"] = Value::clone(&call.present(object)),
-                _ => row["object"] = partial(object),
+                "Object" => row["object"] = Value::clone(&request.to_requested(object)),
+                _ => row["object"] = partial_object_metadata(object),
             }
             row
         })
@@ -55,14 +60,14 @@ pub(super) fn of(call: &Call, objects: &[Arc<Value>], version: &Value, headed: b
 fn name_column() -> Value {
     json!({
         "name": "Name", "type": "string", "format": "name", "priority": 0,
-        "description": NAME,
+        "description": NAME_DESCRIPTION,
     })
 }
 
-fn definition(column: &Column) -> Value {
-    // The printers of built-in kinds call an age text; those of custom resources keep the type.
+fn column_definition(column: &Column) -> Value {
+    // Columns of built-in kinds declare ages as strings, those of custom resources as dates.
     let is_text =
-        matches!(column.source, Source::Rule(_)) && column.type_ == "date" && column.name != "Created At";
+        matches!(column.source, CellSource::Rule(_)) && column.type_ == "date" && column.name != "Created At";
     json!({
         "name": column.name, "type": if is_text { "string" } else { &column.type_ },
         "format": column.format, "description": column.description, "priority": column.priority,
@@ -71,18 +76,18 @@ fn definition(column: &Column) -> Value {
 
 fn cell(column: &Column, object: &Value, now: jiff::Timestamp) -> Value {
     let value = match &column.source {
-        Source::Rule(rule) => rule(object),
-        Source::Path(path) => return path_cell(path, column, object, now),
+        CellSource::Rule(rule) => rule(object),
+        CellSource::Path(path) => return path_cell(path, column, object, now),
     };
     match (&value, column.name.as_str()) {
         (_, "Created At") => value,
-        (Value::String(time), _) if column.type_ == "date" => age::age(time, now).into(),
+        (Value::String(time), _) if column.type_ == "date" => age::format_age(time, now).into(),
         (Value::Null, _) if column.type_ == "date" => "<unknown>".into(),
         _ => value,
     }
 }
 
-/// The first value that the path reaches, as the column's type prints it; null when there is none.
+/// Returns the first value of the path in the type of the column; null if there is none.
 fn path_cell(path: &Path, column: &Column, object: &Value, now: jiff::Timestamp) -> Value {
     let found = path.find(object);
     let Some(value) = found.first().copied() else {
@@ -90,7 +95,7 @@ fn path_cell(path: &Path, column: &Column, object: &Value, now: jiff::Timestamp)
     };
     match (column.type_.as_str(), value) {
         (_, Value::Null) => Value::Null,
-        ("date", Value::String(time)) => age::age(time, now).into(),
+        ("date", Value::String(time)) => age::format_age(time, now).into(),
         ("date", _) => "<unknown>".into(),
         ("integer", Value::Number(number)) => number.as_i64().map_or(Value::Null, Value::from),
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) | ("string", Value::String(_)) => {
@@ -112,19 +117,19 @@ mod tests {
             format: String::new(),
             description: String::new(),
             priority: 0,
-            source: Source::Path(Path::parse(path).unwrap()),
+            source: CellSource::Path(Path::parse(path).unwrap()),
         }
     }
 
     #[test]
-    fn cells_print_as_their_type() {
+    fn cells_have_the_type_of_their_column() {
         let object = json!({
             "metadata": {"creationTimestamp": "1970-01-01T00:00:00Z"},
             "spec": {"n": 3, "b": true, "s": "x", "m": {"a": 1}},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         });
         let now = jiff::Timestamp::from_second(90).unwrap();
-        for (type_, at, wanted) in [
+        for (type_, at, expected) in [
             ("string", ".spec.s", json!("x")),
             ("string", ".spec.n", json!("3")),
             ("string", ".spec.b", json!("true")),
@@ -140,7 +145,7 @@ mod tests {
             ("boolean", ".spec.b", json!(true)),
             ("date", ".metadata.creationTimestamp", json!("90s")),
         ] {
-            assert_eq!(cell(&path(type_, at), &object, now), wanted, "{type_} {at}");
+            assert_eq!(cell(&path(type_, at), &object, now), expected, "{type_} {at}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! watch: a stream of changes, each cut to what the selectors let through.
+//! watch: a stream of changes that match the selectors.
 //!
-//! A watch keeps the version it has seen and reads on in the store's window of changes, a few at a time. Events are encoded
-//! when they are sent, and a change once for all watches. One that falls behind the window is told so (410) and ends; the
-//! client lists again.
+//! A watch keeps the last revision it has read, and reads the next changes from the watch cache in batches. Events are encoded
+//! when they are sent, and each change once for all watches. A watch that falls behind the cache gets 410 and ends; the client
+//! then lists again.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -14,100 +14,109 @@ use rand::Rng;
 use serde_json::{Value, json};
 use tokio::{sync::watch::Receiver, time::Instant};
 
-use super::{Call, Cause, Reply, StatusError, negotiate::Shape, query::Query, read, respond, table};
+use super::{
+    negotiation::Shape,
+    query::Query,
+    read,
+    request::ObjectRequest,
+    response::{self, Reply},
+    table,
+};
 use crate::{
+    cause::Cause,
     meta,
     selector::Selector,
-    store::{Change, Gone, Verb},
+    status_error::StatusError,
+    store::{Change, ChangeType, Expired},
 };
 
-/// How often an idle watch that allows bookmarks gets one.
-const BOOKMARKS: Duration = Duration::from_secs(60);
+/// Interval of bookmarks.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Changes that are taken out of the window at once.
-const BATCH: usize = 64;
+/// Maximum number of changes read at once.
+const BATCH_SIZE: usize = 64;
 
-/// An event that waits to be sent.
-enum Event {
-    /// One that is encoded.
-    Line(Bytes),
-    /// An object that was there at the start.
-    Initial(Arc<Value>),
-    /// An object after a change, with the event's type.
-    After(&'static str, Arc<Change>),
-    /// An object that left the selection by a change: its state before, at the version of the change.
-    Left(Arc<Value>, u64),
+/// An event to send.
+enum WatchEvent {
+    /// An encoded event.
+    Encoded(Bytes),
+    /// An object that existed at the start.
+    Existing(Arc<Value>),
+    /// A change, with the type of the event.
+    Changed(&'static str, Arc<Change>),
+    /// An object that a change removed from the selection: its state before, and the revision of the change.
+    Deselected(Arc<Value>, u64),
 }
 
 /// A running watch.
 struct Watch {
-    call: Call,
+    request: ObjectRequest,
     selector: Selector,
-    newest: Receiver<u64>,
-    seen: u64,
-    /// Events that wait to be sent.
-    ready: VecDeque<Event>,
+    revisions: Receiver<u64>,
+    revision: u64,
+    /// Events to send.
+    pending: VecDeque<WatchEvent>,
     deadline: Instant,
     bookmark: Instant,
-    /// Columns go with the first table only.
-    headed: bool,
-    over: bool,
+    /// Only the first table has column definitions.
+    columns_sent: bool,
+    done: bool,
 }
 
 /// Starts a watch.
-pub(super) fn start(call: &Call) -> Result<Reply, StatusError> {
-    let frames = stream::unfold(open(call)?, |mut watch| async move {
+pub(super) fn start(request: &ObjectRequest) -> Result<Reply, StatusError> {
+    let frames = stream::unfold(open(request)?, |mut watch| async move {
         let bytes = watch.next().await?;
         Some((Ok(Frame::data(bytes)), watch))
     });
     Ok(Reply::Stream(StreamBody::new(frames).boxed_unsync()))
 }
 
-fn open(call: &Call) -> Result<Watch, StatusError> {
-    let selector = read::selector(call)?;
-    let version = match call.query.resource_version.as_str() {
+fn open(request: &ObjectRequest) -> Result<Watch, StatusError> {
+    let selector = read::selector(request)?;
+    let version = match request.query.resource_version.as_str() {
         "" => 0,
-        text => read::version(text).map_err(|why| StatusError::unreadable_version(&why))?,
+        text => read::parse_version(text).map_err(|reason| StatusError::invalid_resource_version(&reason))?,
     };
-    check_match(&call.query)?;
-    let newest = call.api.store.subscribe();
-    let seconds = call.query.timeout_seconds.filter(|seconds| *seconds > 0);
-    // Spread, as kube-apiserver does, so that watches do not all come back at once.
+    check_version_match(&request.query)?;
+    let revisions = request.api.store.subscribe();
+    let seconds = request.query.timeout_seconds.filter(|seconds| *seconds > 0);
+    // Random, as in kube-apiserver, so that watches do not all reconnect at once.
     let seconds = seconds
         .unwrap_or_else(|| rand::rng().random_range(1800..3600))
         .min(7 * 86400);
     let now = Instant::now();
     let mut watch = Watch {
-        call: Call::new(
-            call.api.clone(),
-            call.resource.clone(),
-            call.shown.clone(),
-            call.at.clone(),
-            call.query.clone(),
-            call.wanted,
+        request: ObjectRequest::new(
+            request.api.clone(),
+            request.resource.clone(),
+            request.requested_resource.clone(),
+            request.at.clone(),
+            request.query.clone(),
+            request.format,
         ),
         selector,
-        newest,
-        seen: version,
-        ready: VecDeque::new(),
+        revisions,
+        revision: version,
+        pending: VecDeque::new(),
         deadline: now + Duration::from_secs(seconds),
-        bookmark: now + BOOKMARKS,
-        headed: false,
-        over: false,
+        bookmark: now + BOOKMARK_INTERVAL,
+        columns_sent: false,
+        done: false,
     };
-    watch.begin(version);
+    watch.queue_existing(version);
     Ok(watch)
 }
 
-/// `resourceVersionMatch` belongs to `sendInitialEvents`, and the other way round.
-fn check_match(query: &Query) -> Result<(), StatusError> {
-    let forbidden = |why| {
+/// Checks that `resourceVersionMatch` is set exactly if `sendInitialEvents` is.
+fn check_version_match(query: &Query) -> Result<(), StatusError> {
+    let forbidden = |reason| {
         Err(StatusError::invalid_list_options(Cause::forbidden(
             "resourceVersionMatch",
-            why,
+            reason,
         )))
     };
-    match (query.initial_events, query.resource_version_match.as_str()) {
+    match (query.send_initial_events, query.resource_version_match.as_str()) {
         (true, "NotOlderThan") | (false, "") => Ok(()),
         (true, _) => forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
         (false, _) => {
@@ -117,81 +126,84 @@ fn check_match(query: &Query) -> Result<(), StatusError> {
 }
 
 impl Watch {
-    /// The objects there are, unless the client resumes from a version.
-    fn begin(&mut self, version: u64) {
-        let resumes = version > 0 && !self.call.query.initial_events;
+    /// Queues the existing objects, unless the client resumes from a version.
+    fn queue_existing(&mut self, version: u64) {
+        let resumes = version > 0 && !self.request.query.send_initial_events;
         let (objects, revision) = {
-            let state = self.call.api.store.read();
+            let state = self.request.api.store.read();
             let objects = if resumes {
                 Vec::new()
             } else {
-                state.list(&self.call.resource.id(), &self.call.at.namespace)
+                state.list(
+                    &self.request.resource.group_resource(),
+                    &self.request.at.namespace,
+                )
             };
             (objects, state.revision())
         };
         if version > revision {
-            // Not of this store, which may have begun anew: only a new list helps, and this answer makes clients list.
+            // The version is not from this store, which may be new. This error makes the client list again.
             self.expire(revision);
             return;
         }
         if resumes {
             return;
         }
-        self.seen = revision;
+        self.revision = revision;
         for object in objects {
             if self.selector.matches(&object) {
-                self.ready.push_back(Event::Initial(object));
+                self.pending.push_back(WatchEvent::Existing(object));
             }
         }
-        if self.call.query.initial_events && self.call.query.bookmarks {
-            self.push_bookmark(&json!({"k8s.io/initial-events-end": "true"}));
+        if self.request.query.send_initial_events && self.request.query.allow_watch_bookmarks {
+            self.queue_bookmark(&json!({"k8s.io/initial-events-end": "true"}));
         }
     }
 
-    /// The next event, or the end.
+    /// Returns the next event; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
+            if let Some(event) = self.pending.pop_front() {
                 return Some(self.encode(event));
             }
-            if self.over {
+            if self.done {
                 return None;
             }
-            // Marked as seen before looking, so that a change between look and wait wakes the wait.
-            self.newest.borrow_and_update();
-            self.catch_up();
-            if self.ready.is_empty() && !self.over && self.seen >= *self.newest.borrow() {
+            // Marked as seen before reading, so that a change after the read ends the wait.
+            self.revisions.borrow_and_update();
+            self.read_changes();
+            if self.pending.is_empty() && !self.done && self.revision >= *self.revisions.borrow() {
                 self.wait().await;
             }
         }
     }
 
     async fn wait(&mut self) {
-        let bookmarks = self.call.query.bookmarks;
+        let bookmarks = self.request.query.allow_watch_bookmarks;
         tokio::select! {
-            () = self.call.api.stop.cancelled() => self.over = true,
+            () = self.request.api.stop.cancelled() => self.done = true,
             () = tokio::time::sleep_until(self.deadline) => {
-                self.over = true;
+                self.done = true;
                 if bookmarks {
-                    self.push_bookmark(&Value::Null);
+                    self.queue_bookmark(&Value::Null);
                 }
             }
-            () = tokio::time::sleep_until(self.bookmark), if bookmarks => self.push_bookmark(&Value::Null),
-            changed = self.newest.changed() => self.over = changed.is_err(),
+            () = tokio::time::sleep_until(self.bookmark), if bookmarks => self.queue_bookmark(&Value::Null),
+            changed = self.revisions.changed() => self.done = changed.is_err(),
         }
     }
 
-    /// Reads on in the window of changes.
-    fn catch_up(&mut self) {
-        let changes = self.call.api.store.read().changes_since(self.seen);
+    /// Reads the next batch of changes.
+    fn read_changes(&mut self) {
+        let changes = self.request.api.store.read().changes_since(self.revision);
         match changes {
             Ok(changes) => {
-                for change in changes.into_iter().take(BATCH) {
-                    self.seen = change.revision;
-                    self.take(change);
+                for change in changes.into_iter().take(BATCH_SIZE) {
+                    self.revision = change.revision;
+                    self.queue_change(change);
                 }
             }
-            Err(Gone { oldest }) => {
+            Err(Expired { oldest }) => {
                 self.expire(oldest);
             }
         }
@@ -199,93 +211,99 @@ impl Watch {
 
     /// Ends the watch with 410.
     fn expire(&mut self, oldest: u64) {
-        let status = StatusError::gone(format!("too old resource version: {} ({oldest})", self.seen));
-        self.push_raw("ERROR", &status.to_value());
-        self.over = true;
+        let status = StatusError::expired(format!("too old resource version: {} ({oldest})", self.revision));
+        self.queue_encoded("ERROR", &status.to_value());
+        self.done = true;
     }
 
-    /// A change as this watch sees it: what leaves the selection is deleted, what enters is added.
-    fn take(&mut self, change: Arc<Change>) {
-        if change.key.resource != self.call.resource.id() {
+    /// Queues the event of a change. An object that leaves the selection is deleted, one that enters it is added.
+    fn queue_change(&mut self, change: Arc<Change>) {
+        if change.key.resource != self.request.resource.group_resource() {
             return;
         }
         let before = change
             .before
             .as_ref()
             .filter(|object| self.selector.matches(object));
-        let after = (change.verb == Verb::Put)
+        let after = (change.kind == ChangeType::Put)
             .then_some(&change.object)
             .filter(|object| self.selector.matches(object));
         let event = match (before, after) {
-            (None, Some(_)) => Event::After("ADDED", change),
-            (Some(_), Some(_)) => Event::After("MODIFIED", change),
-            (Some(_), None) if change.verb == Verb::Remove => Event::After("DELETED", change),
-            (Some(before), None) => Event::Left(before.clone(), change.revision),
+            (None, Some(_)) => WatchEvent::Changed("ADDED", change),
+            (Some(_), Some(_)) => WatchEvent::Changed("MODIFIED", change),
+            (Some(_), None) if change.kind == ChangeType::Remove => WatchEvent::Changed("DELETED", change),
+            (Some(before), None) => WatchEvent::Deselected(before.clone(), change.revision),
             (None, None) => return,
         };
-        self.ready.push_back(event);
+        self.pending.push_back(event);
     }
 
-    fn encode(&mut self, event: Event) -> Bytes {
+    fn encode(&mut self, event: WatchEvent) -> Bytes {
         match event {
-            Event::Line(bytes) => bytes,
-            Event::Initial(object) => self.line("ADDED", &object),
-            Event::After(type_, change) => {
-                let as_stored = self.call.wanted.shape == Shape::Full
-                    && change.object["apiVersion"] == self.call.shown.api_version().as_str();
+            WatchEvent::Encoded(bytes) => bytes,
+            WatchEvent::Existing(object) => self.encode_event("ADDED", &object),
+            WatchEvent::Changed(type_, change) => {
+                let as_stored = self.request.format.shape == Shape::Full
+                    && change.object["apiVersion"] == self.request.requested_resource.api_version().as_str();
                 if as_stored {
                     let front = format!("{{\"type\":\"{type_}\",\"object\":");
                     Bytes::from([front.as_bytes(), change.json(), b"}\n"].concat())
                 } else {
-                    self.line(type_, &change.object)
+                    self.encode_event(type_, &change.object)
                 }
             }
-            Event::Left(before, revision) => {
+            WatchEvent::Deselected(before, revision) => {
                 let mut last = Value::clone(&before);
                 meta::set(&mut last, "resourceVersion", revision.to_string().into());
-                self.line("DELETED", &Arc::new(last))
+                self.encode_event("DELETED", &Arc::new(last))
             }
         }
     }
 
-    fn line(&mut self, type_: &str, object: &Arc<Value>) -> Bytes {
-        match self.call.wanted.shape {
-            Shape::Full => line(type_, &self.call.present(object)),
-            Shape::Metadata => line(type_, &respond::partial(object)),
+    fn encode_event(&mut self, type_: &str, object: &Arc<Value>) -> Bytes {
+        match self.request.format.shape {
+            Shape::Full => encode_event(type_, &self.request.to_requested(object)),
+            Shape::Metadata => encode_event(type_, &response::partial_object_metadata(object)),
             Shape::Table => {
                 let version = object["metadata"]["resourceVersion"].clone();
-                let headed = std::mem::replace(&mut self.headed, true);
-                let table = table::of(&self.call, std::slice::from_ref(object), &version, !headed);
-                line(type_, &table)
+                let columns_sent = std::mem::replace(&mut self.columns_sent, true);
+                let table = table::render(
+                    &self.request,
+                    std::slice::from_ref(object),
+                    &version,
+                    !columns_sent,
+                );
+                encode_event(type_, &table)
             }
         }
     }
 
-    /// Tells how far the watch has come. `annotations` are null but at the end of the initial events.
-    fn push_bookmark(&mut self, annotations: &Value) {
-        self.bookmark = Instant::now() + BOOKMARKS;
+    /// Queues a bookmark with the current revision. `annotations` is null except at the end of the initial events.
+    fn queue_bookmark(&mut self, annotations: &Value) {
+        self.bookmark = Instant::now() + BOOKMARK_INTERVAL;
         let mut object = json!({
-            "kind": self.call.shown.kind, "apiVersion": self.call.shown.api_version(),
-            "metadata": {"resourceVersion": self.seen.to_string(), "creationTimestamp": null},
+            "kind": self.request.requested_resource.kind, "apiVersion": self.request.requested_resource.api_version(),
+            "metadata": {"resourceVersion": self.revision.to_string(), "creationTimestamp": null},
         });
         if !annotations.is_null() {
             meta::set(&mut object, "annotations", annotations.clone());
         }
-        let shaped = match self.call.wanted.shape {
+        let shaped = match self.request.format.shape {
             Shape::Full => object,
-            Shape::Metadata => respond::partial(&object),
-            Shape::Table => table::of(&self.call, &[], &object["metadata"]["resourceVersion"], false),
+            Shape::Metadata => response::partial_object_metadata(&object),
+            Shape::Table => table::render(&self.request, &[], &object["metadata"]["resourceVersion"], false),
         };
-        self.push_raw("BOOKMARK", &shaped);
+        self.queue_encoded("BOOKMARK", &shaped);
     }
 
-    fn push_raw(&mut self, type_: &str, object: &Value) {
-        self.ready.push_back(Event::Line(line(type_, object)));
+    fn queue_encoded(&mut self, type_: &str, object: &Value) {
+        self.pending
+            .push_back(WatchEvent::Encoded(encode_event(type_, object)));
     }
 }
 
-/// One line of the stream. The parts are encoded where they lie.
-fn line(type_: &str, object: &Value) -> Bytes {
+/// Encodes one line of the stream.
+fn encode_event(type_: &str, object: &Value) -> Bytes {
     Bytes::from(format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n"))
 }
 
@@ -317,33 +335,37 @@ mod tests {
 
     fn watch(api: &Arc<Api>) -> Watch {
         let path = "/api/v1/namespaces/default/configmaps";
-        let route::Target::Objects(at) = route::target(path) else {
+        let route::Target::Objects(at) = route::parse_path(path) else {
             panic!("{path}")
         };
         let (parts, ()) = Request::get(format!("{path}?watch=1"))
             .body(())
             .unwrap()
             .into_parts();
-        open(&api.call(&parts, at, "").unwrap()).unwrap()
+        open(&api.object_request(&parts, at, "").unwrap()).unwrap()
     }
 
     #[tokio::test]
-    async fn a_watch_that_is_not_read_holds_no_copies() {
+    async fn an_unread_watch_holds_no_copies() {
         let api = api();
-        let held: Vec<Arc<Value>> = (0..500)
+        let objects: Vec<Arc<Value>> = (0..500)
             .map(|number| put(&api, &format!("m{number:03}")))
             .collect();
         let mut unread = watch(&api);
-        assert_eq!(unread.ready.len(), held.len());
-        for (event, object) in unread.ready.iter().zip(&held) {
-            assert!(matches!(event, Event::Initial(shared) if Arc::ptr_eq(shared, object)));
+        assert_eq!(unread.pending.len(), objects.len());
+        for (event, object) in unread.pending.iter().zip(&objects) {
+            assert!(matches!(event, WatchEvent::Existing(shared) if Arc::ptr_eq(shared, object)));
         }
-        unread.ready.clear();
+        unread.pending.clear();
         for number in 0..500 {
             put(&api, &format!("m{number:03}"));
         }
-        unread.catch_up();
-        assert_eq!(unread.ready.len(), BATCH, "it reads on when these are sent");
+        unread.read_changes();
+        assert_eq!(
+            unread.pending.len(),
+            BATCH_SIZE,
+            "the next batch is read when these are sent"
+        );
     }
 
     #[tokio::test]
@@ -351,9 +373,9 @@ mod tests {
         let api = api();
         let (mut one, mut other) = (watch(&api), watch(&api));
         put(&api, "a");
-        let (line, same) = (one.next().await.unwrap(), other.next().await.unwrap());
-        assert_eq!(line, same);
-        let event: Value = serde_json::from_slice(&line).unwrap();
+        let (encode_event, same) = (one.next().await.unwrap(), other.next().await.unwrap());
+        assert_eq!(encode_event, same);
+        let event: Value = serde_json::from_slice(&encode_event).unwrap();
         assert_eq!(
             (&event["type"], &event["object"]["metadata"]["name"]),
             (&json!("ADDED"), &json!("a"))

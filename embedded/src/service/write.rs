@@ -7,176 +7,198 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::{
-    Call, Reply, StatusError, body,
-    call::{present, settle},
+    body,
+    request::{ObjectRequest, decide_write, to_version},
+    response::Reply,
 };
 use crate::{
-    admit::{self, Part},
+    admission::{self, Endpoint},
     meta,
     resource::{Family, Resource},
-    store::{Key, View, Write},
+    status_error::StatusError,
+    store::{Key, TransactionView, Write},
 };
 
-/// Tries of `generateName` before the client is told that names run out.
-const GENERATED_TRIES: usize = 8;
+/// Attempts with `generateName` before the response is `AlreadyExists`.
+const GENERATE_NAME_ATTEMPTS: usize = 8;
 
 /// POST on a collection.
-pub(super) async fn create(call: &Call, bytes: &Bytes, content_type: &str) -> Result<Reply, StatusError> {
-    let validation = call.query.field_validation;
-    let mut object = body::object(&call.resource, bytes, content_type, validation, &call.warnings)?;
-    place(call, &mut object)?;
+pub(super) async fn create(
+    request: &ObjectRequest,
+    bytes: &Bytes,
+    content_type: &str,
+) -> Result<Reply, StatusError> {
+    let validation = request.query.field_validation;
+    let mut object = body::decode_object(
+        &request.resource,
+        bytes,
+        content_type,
+        validation,
+        &request.warnings,
+    )?;
+    set_namespace(request, &mut object)?;
     let base = meta::text(&object, "generateName").to_owned();
     let generates = meta::name(&object).is_empty() && !base.is_empty();
-    call.allowed("create", meta::name(&object))?;
-    for _ in 1..GENERATED_TRIES {
+    request.authorize("create", meta::name(&object))?;
+    for _ in 1..GENERATE_NAME_ATTEMPTS {
         if generates {
-            meta::set(&mut object, "name", admit::generated(&base).into());
+            meta::set(&mut object, "name", admission::generate_name(&base).into());
         }
-        match insert(call, object.clone()).await {
+        match create_object(request, object.clone()).await {
             Err(error) if generates && error.reason() == "AlreadyExists" => {}
             outcome => return outcome.map(|object| Reply::Object(StatusCode::CREATED, object)),
         }
     }
-    insert(call, object)
+    create_object(request, object)
         .await
         .map(|object| Reply::Object(StatusCode::CREATED, object))
 }
 
-/// Puts the object into the namespace of the path.
-fn place(call: &Call, object: &mut Value) -> Result<(), StatusError> {
-    let held = meta::namespace(object);
-    if !held.is_empty() && held != call.at.namespace {
-        return Err(StatusError::bad_request(if call.resource.namespaced {
+/// Sets the namespace of the path.
+fn set_namespace(request: &ObjectRequest, object: &mut Value) -> Result<(), StatusError> {
+    let existing = meta::namespace(object);
+    if !existing.is_empty() && existing != request.at.namespace {
+        return Err(StatusError::bad_request(if request.resource.namespaced {
             "the namespace of the provided object does not match the namespace sent on the request"
         } else {
             "namespace is not allowed on a cluster-scoped object"
         }));
     }
-    let namespace = if call.at.namespace.is_empty() {
+    let namespace = if request.at.namespace.is_empty() {
         Value::Null
     } else {
-        call.at.namespace.clone().into()
+        request.at.namespace.clone().into()
     };
     meta::set(object, "namespace", namespace);
     Ok(())
 }
 
-async fn insert(call: &Call, object: Value) -> Result<Arc<Value>, StatusError> {
-    // Labels made from the name want the generated one.
+async fn create_object(request: &ObjectRequest, object: Value) -> Result<Arc<Value>, StatusError> {
+    // Labels derived from the name need the generated name.
     let mut object = object;
-    admit::form(&call.resource, &mut object).map_err(StatusError::bad_request)?;
-    let key = call.key(meta::name(&object));
-    let resource = call.resource.clone();
-    let namespace_key = call
+    admission::normalize(&request.resource, &mut object).map_err(StatusError::bad_request)?;
+    let key = request.key(meta::name(&object));
+    let resource = request.resource.clone();
+    let namespace_key = request
         .api
         .registry
         .by_family(Family::Namespace)
-        .map(|r| Key::new(r.id(), "", &key.namespace));
+        .map(|r| Key::new(r.group_resource(), "", &key.namespace));
     let (at, name) = (key.clone(), key.name.clone());
-    call.commit(key, move |state| {
-        if let Some(namespace) = namespace_key.filter(|key| !key.name.is_empty()) {
-            check_namespace(state, &resource, &namespace, &name)?;
-        }
-        let object = admit::create(&resource, object)?;
-        if state.get(&at).is_some() {
-            return Err(StatusError::already_exists(&resource, &name));
-        }
-        Ok(Write::Put(object))
-    })
-    .await
+    request
+        .write(key, move |state| {
+            if let Some(namespace) = namespace_key.filter(|key| !key.name.is_empty()) {
+                check_namespace(state, &resource, &namespace, &name)?;
+            }
+            let object = admission::prepare_create(&resource, object)?;
+            if state.get(&at).is_some() {
+                return Err(StatusError::already_exists(&resource, &name));
+            }
+            Ok(Write::Put(object))
+        })
+        .await
 }
 
 fn check_namespace(
-    state: &View<'_>,
+    state: &TransactionView<'_>,
     resource: &Resource,
     namespace: &Key,
     name: &str,
 ) -> Result<(), StatusError> {
     match state.get(namespace) {
         None => Err(StatusError::namespace_not_found(&namespace.name)),
-        Some(found) if meta::is_deleting(found) => {
-            Err(StatusError::terminating(resource, name, &namespace.name))
-        }
+        Some(found) if meta::is_deleting(found) => Err(StatusError::namespace_terminating(
+            resource,
+            name,
+            &namespace.name,
+        )),
         Some(_) => Ok(()),
     }
 }
 
 /// PUT on an object or a subresource.
-pub(super) async fn replace(
-    call: &Call,
-    part: Part,
+pub(super) async fn update(
+    request: &ObjectRequest,
+    endpoint: Endpoint,
     bytes: &Bytes,
     content_type: &str,
 ) -> Result<Reply, StatusError> {
-    let validation = call.query.field_validation;
-    let mut object = body::object(&call.resource, bytes, content_type, validation, &call.warnings)?;
-    check_name(call, &object)?;
-    place(call, &mut object)?;
-    let key = call.key(&call.at.name);
-    if part == Part::Main
-        && matches!(call.resource.family, Family::Lease | Family::Event)
-        && call.api.store.read().get(&key).is_none()
+    let validation = request.query.field_validation;
+    let mut object = body::decode_object(
+        &request.resource,
+        bytes,
+        content_type,
+        validation,
+        &request.warnings,
+    )?;
+    check_name(request, &object)?;
+    set_namespace(request, &mut object)?;
+    let key = request.key(&request.at.name);
+    if endpoint == Endpoint::Main
+        && matches!(request.resource.family, Family::Lease | Family::Event)
+        && request.api.store.read().get(&key).is_none()
     {
-        // These kinds are created by an update, as the API server does.
-        return insert(call, object)
+        // As in kube-apiserver, an update creates objects of these kinds.
+        return create_object(request, object)
             .await
             .map(|object| Reply::Object(StatusCode::CREATED, object));
     }
-    let (resource, at) = (call.resource.clone(), key.clone());
-    let stored = call.commit(key, move |state| {
+    let (resource, at) = (request.resource.clone(), key.clone());
+    let stored = request.write(key, move |state| {
         let old = state
             .get(&at)
             .ok_or_else(|| StatusError::not_found(&resource, &at.name))?;
-        update(&resource, object, old, part)
+        decide_update(&resource, object, old, endpoint)
     });
     Ok(Reply::Object(StatusCode::OK, stored.await?))
 }
 
-fn check_name(call: &Call, object: &Value) -> Result<(), StatusError> {
+fn check_name(request: &ObjectRequest, object: &Value) -> Result<(), StatusError> {
     match meta::name(object) {
-        name if name == call.at.name => Ok(()),
+        name if name == request.at.name => Ok(()),
         "" => Err(StatusError::bad_request("name must be provided")),
         name => Err(StatusError::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({})",
-            call.at.name
+            request.at.name
         ))),
     }
 }
 
-/// Decides an update: versions and identity compared, rules applied, the rest settled.
-pub(super) fn update(
+/// Decides an update: compares versions and identity, and applies admission.
+pub(super) fn decide_update(
     resource: &Resource,
     new: Value,
     old: &Arc<Value>,
-    part: Part,
+    endpoint: Endpoint,
 ) -> Result<Write, StatusError> {
     let name = meta::name(old);
-    let (uid, held) = (meta::uid(&new), meta::uid(old));
-    if !uid.is_empty() && uid != held {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {held}");
+    let (uid, existing) = (meta::uid(&new), meta::uid(old));
+    if !uid.is_empty() && uid != existing {
+        let reason =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {existing}");
         return Err(StatusError::conflict(
             resource,
             name,
-            &storage_error(resource, old, &why),
+            &storage_error(resource, old, &reason),
         ));
     }
     match meta::resource_version(&new) {
         "" if matches!(resource.family, Family::Custom | Family::Lease) => {
-            return Err(StatusError::version_required(resource, name));
+            return Err(StatusError::resource_version_required(resource, name));
         }
         "" => {}
         version if version != meta::resource_version(old) => {
-            return Err(StatusError::modified(resource, name));
+            return Err(StatusError::stale_resource_version(resource, name));
         }
         _ => {}
     }
-    let before = present(resource, old);
-    let new = admit::update(resource, new, &before, part)?;
-    Ok(settle(resource, new, old))
+    let before = to_version(resource, old);
+    let new = admission::prepare_update(resource, new, &before, endpoint)?;
+    Ok(decide_write(resource, new, old))
 }
 
-/// etcd's words for a failed precondition, as they show through kube-apiserver.
-fn storage_error(resource: &Resource, object: &Value, why: &str) -> String {
+/// Returns etcd's message for a failed precondition, which kube-apiserver passes on.
+fn storage_error(resource: &Resource, object: &Value, reason: &str) -> String {
     let group = if resource.group.is_empty() {
         String::new()
     } else {
@@ -189,7 +211,7 @@ fn storage_error(resource: &Resource, object: &Value, why: &str) -> String {
         format!("{namespace}/")
     };
     format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{namespace}{}, ResourceVersion: 0, AdditionalErrorMsg: {why}",
+        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{namespace}{}, ResourceVersion: 0, AdditionalErrorMsg: {reason}",
         resource.plural,
         meta::name(object)
     )

@@ -1,4 +1,4 @@
-//! The files around the store: private whatever was there before, and a reserve of space for a full disk.
+//! Files of the store: private permissions, and a reserve of disk space.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -7,27 +7,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::StoreError;
+use super::error::StoreError;
 
-/// Bytes that are kept back, so that an apply in flight can store its state on a full disk.
+/// Reserved bytes, so that a running apply can store its state on a full disk.
 pub(super) const RESERVE: u64 = 16 << 20;
 
-/// An error of the system, with the path.
-pub(super) fn unusable(path: &Path) -> impl Fn(io::Error) -> StoreError {
+/// Adds the path to an I/O error.
+pub(super) fn io_error(path: &Path) -> impl Fn(io::Error) -> StoreError {
     move |source| StoreError::File {
         path: path.display().to_string(),
         source,
     }
 }
 
-/// Opens an existing file of this user for reading and writing, and takes it away from all others.
+/// Opens an existing file of this user for reading and writing, and makes it private.
 pub(super) fn open_private(path: &Path) -> Result<File, StoreError> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .open(path)
-        .map_err(unusable(path))?;
-    let metadata = file.metadata().map_err(unusable(path))?;
+        .map_err(io_error(path))?;
+    let metadata = file.metadata().map_err(io_error(path))?;
     if metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(StoreError::Foreign {
             path: path.display().to_string(),
@@ -36,12 +36,12 @@ pub(super) fn open_private(path: &Path) -> Result<File, StoreError> {
     }
     if metadata.mode() & 0o077 != 0 {
         file.set_permissions(fs::Permissions::from_mode(0o600))
-            .map_err(unusable(path))?;
+            .map_err(io_error(path))?;
     }
     Ok(file)
 }
 
-/// Makes a private file; what has the name goes.
+/// Creates a private file; replaces an existing one.
 pub(super) fn create_private(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -55,15 +55,15 @@ pub(super) fn create_private(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// The path with one more extension.
-pub(super) fn beside(path: &Path, extension: &str) -> PathBuf {
+/// Appends an extension to the path.
+pub(super) fn with_extension(path: &Path, extension: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(extension);
     PathBuf::from(name)
 }
 
-/// Makes the names in the directory of `path` durable.
+/// Syncs the directory of `path`, so that its entries are durable.
 pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -72,7 +72,7 @@ pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Whether an error says that no space is left.
+/// Whether an error means that no space is left.
 pub(super) fn is_full(error: &redb::Error) -> bool {
     matches!(error, redb::Error::Io(error) if matches!(
         error.kind(),
@@ -80,59 +80,59 @@ pub(super) fn is_full(error: &redb::Error) -> bool {
     ))
 }
 
-/// A file that takes up space until the disk is full.
+/// A file that occupies space until the disk is full.
 #[derive(Debug)]
-pub(super) struct Reserve {
+pub(super) struct SpaceReserve {
     path: PathBuf,
-    held: bool,
+    allocated: bool,
 }
 
-impl Reserve {
-    /// The reserve of the store at `path`, taken if there is room.
-    pub(super) fn of(path: &Path) -> Self {
+impl SpaceReserve {
+    /// Opens the reserve of the store at `path`; allocates it if there is space.
+    pub(super) fn open(path: &Path) -> Self {
         let mut reserve = Self {
-            path: beside(path, "reserve"),
-            held: false,
+            path: with_extension(path, "reserve"),
+            allocated: false,
         };
-        reserve.held = fs::metadata(&reserve.path).is_ok_and(|file| file.len() == RESERVE);
-        reserve.take();
+        reserve.allocated = fs::metadata(&reserve.path).is_ok_and(|file| file.len() == RESERVE);
+        reserve.allocate();
         reserve
     }
 
-    /// Whether the space is kept back.
-    pub(super) const fn is_held(&self) -> bool {
-        self.held
+    /// Whether the space is allocated.
+    pub(super) const fn is_allocated(&self) -> bool {
+        self.allocated
     }
 
-    /// Gives the space to the store; false when it was given before.
+    /// Frees the space for the store; returns false if it was already free.
     pub(super) fn release(&mut self) -> bool {
-        let held = std::mem::replace(&mut self.held, false);
-        if held && let Err(error) = fs::remove_file(&self.path) {
+        let allocated = std::mem::replace(&mut self.allocated, false);
+        if allocated && let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "the reserve cannot be released"
+                "cannot release the reserve"
             );
         }
-        held
+        allocated
     }
 
-    /// Takes the space back once the disk has twice as much.
-    pub(super) fn take(&mut self) {
+    /// Allocates the space if the disk has twice as much.
+    pub(super) fn allocate(&mut self) {
         let free = rustix::fs::statvfs(self.path.parent().unwrap_or_else(|| Path::new(".")))
             .map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
-        if self.held || free < 2 * RESERVE {
+        if self.allocated || free < 2 * RESERVE {
             return;
         }
-        self.held = self.fill().is_ok();
-        if !self.held {
-            drop(fs::remove_file(&self.path)); // part of a reserve is none
+        self.allocated = self.write_file().is_ok();
+        if !self.allocated {
+            drop(fs::remove_file(&self.path)); // a partial reserve is useless
         }
     }
 
-    fn fill(&self) -> io::Result<()> {
+    fn write_file(&self) -> io::Result<()> {
         let mut file = create_private(&self.path)?;
         if rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, RESERVE).is_err() {
-            // A file system without allocation: a hole would keep nothing back.
+            // Without fallocate: a sparse file would reserve nothing.
             let block = vec![0_u8; 1 << 20];
             for _ in 0..RESERVE / (1 << 20) {
                 file.write_all(&block)?;
@@ -147,17 +147,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserve_is_released_once_and_taken_back() {
+    fn a_reserve_is_released_once_and_allocated_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("objects.redb");
-        let mut reserve = Reserve::of(&path);
-        assert!(reserve.is_held());
-        assert_eq!(fs::metadata(beside(&path, "reserve")).unwrap().len(), RESERVE);
+        let mut reserve = SpaceReserve::open(&path);
+        assert!(reserve.is_allocated());
+        assert_eq!(
+            fs::metadata(with_extension(&path, "reserve")).unwrap().len(),
+            RESERVE
+        );
         assert!(reserve.release());
         assert!(!reserve.release());
-        assert!(!beside(&path, "reserve").exists());
-        reserve.take();
-        assert!(reserve.is_held());
-        assert!(Reserve::of(&path).is_held(), "that of an earlier run is used");
+        assert!(!with_extension(&path, "reserve").exists());
+        reserve.allocate();
+        assert!(reserve.is_allocated());
+        assert!(
+            SpaceReserve::open(&path).is_allocated(),
+            "the reserve of an earlier run is reused"
+        );
     }
 }

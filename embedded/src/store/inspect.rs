@@ -1,5 +1,4 @@
-//! A look at a store that no server has open, for `check` and `export`. The file itself is never written: it is read into
-//! memory and opened there.
+//! Offline inspection of a store, for `check` and `export`. The file is opened from a copy in memory and never written.
 
 use std::{io::Read, path::Path};
 
@@ -7,43 +6,43 @@ use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, backends::
 use serde_json::Value;
 
 use super::{
-    StoreError,
-    disk::{self, unusable},
+    disk::{self, io_error},
+    error::StoreError,
     file::{self, FORMAT, NUMBERS, OBJECTS, REVISION},
 };
 
-/// A record that is no object.
+/// A record that does not decode to an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRecord {
-    /// Its key, `resource/namespace/name`.
+    /// Key, `resource/namespace/name`.
     pub key: String,
-    /// Why it does not decode.
-    pub why: String,
+    /// Error of the decoder.
+    pub reason: String,
 }
 
-/// What a store file holds.
+/// The content of a store file.
 #[derive(Clone, Debug, Default)]
 pub struct Inspection {
-    /// The form of its records; `None` in files of the first releases.
+    /// Format number; `None` in files of the first releases.
     pub format: Option<u64>,
-    /// The version of the last write.
+    /// Revision of the last write.
     pub revision: u64,
-    /// The objects that decode, by resource, namespace and name.
+    /// Objects that decode, by resource, namespace and name.
     pub objects: Vec<Value>,
-    /// The records that do not.
+    /// Records that do not decode.
     pub bad_records: Vec<BadRecord>,
-    /// Set when the checksums of the file do not match its pages: what was read may be wrong or incomplete.
+    /// Set if the checksums of the file do not match: the content may be wrong or incomplete.
     pub damage: Option<String>,
 }
 
-/// Reads a store file, damaged or not, as far as it can be read.
+/// Reads a store file as far as possible, damaged or not.
 ///
 /// # Errors
-/// When the file cannot be read, is empty, was written by a newer program, or not one table of it can be read.
+/// If the file cannot be read, is empty, was written by a newer program, or has no readable table.
 pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
     let mut bytes = Vec::new();
     let mut opened = disk::open_private(path)?;
-    opened.read_to_end(&mut bytes).map_err(unusable(path))?;
+    opened.read_to_end(&mut bytes).map_err(io_error(path))?;
     if bytes.is_empty() {
         return Err(StoreError::Empty {
             path: path.display().to_string(),
@@ -52,8 +51,8 @@ pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
     let mut inspection = Inspection::default();
     let database = match open(path, &bytes, true) {
         Ok(database) => database,
-        Err(StoreError::Damaged { why, .. }) => {
-            inspection.damage = Some(why);
+        Err(StoreError::Damaged { reason, .. }) => {
+            inspection.damage = Some(reason);
             open(path, &bytes, false)?
         }
         Err(other) => return Err(other),
@@ -61,16 +60,16 @@ pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
     let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         read(&database, &mut inspection).map_err(|source| file::database_error(path, source))
     }));
-    let ended = match read {
-        Ok(ended) => ended,
+    let outcome = match read {
+        Ok(outcome) => outcome,
         Err(_) => Err(StoreError::Damaged {
             path: path.display().to_string(),
-            why: "its pages contradict each other".into(),
+            reason: "inconsistent pages".into(),
         }),
     };
     file::check_format(path, inspection.format)?;
-    match ended {
-        // Some is better than none where the file is known to be damaged.
+    match outcome {
+        // Endpoint of a damaged file is better than nothing.
         Err(error) if inspection.objects.is_empty() => Err(error),
         Err(error) => {
             inspection.damage.get_or_insert_with(|| error.to_string());
@@ -80,11 +79,11 @@ pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
     }
 }
 
-/// Removes a record that does not decode, so that the rest can be served. True when it was removed, false when the store has
-/// no such record or it is an object.
+/// Removes a record that does not decode, so that the others can be served. Returns false if there is no such record or it is a
+/// valid object.
 ///
 /// # Errors
-/// When the file cannot be opened or written, or is damaged otherwise.
+/// If the file cannot be opened or written, or has other damage.
 pub fn discard(path: &Path, key: &str) -> Result<bool, StoreError> {
     let database = file::open(path, true)?;
     let failed = |source: redb::Error| file::database_error(path, source);
@@ -111,7 +110,7 @@ fn open(path: &Path, bytes: &[u8], checked: bool) -> Result<Database, StoreError
     backend
         .set_len(bytes.len() as u64)
         .and_then(|()| backend.write(0, bytes))
-        .map_err(unusable(path))?;
+        .map_err(io_error(path))?;
     file::open_backend(path, backend, checked)
 }
 
@@ -124,9 +123,9 @@ fn read(database: &Database, inspection: &mut Inspection) -> Result<(), redb::Er
         let (key, bytes) = record?;
         match file::decode(key.value(), bytes.value()) {
             Ok((_, object)) => inspection.objects.push(object),
-            Err(why) => inspection.bad_records.push(BadRecord {
+            Err(reason) => inspection.bad_records.push(BadRecord {
                 key: key.value().to_owned(),
-                why,
+                reason,
             }),
         }
     }

@@ -1,15 +1,15 @@
-//! Where objects live. A write is one transaction: check, number, persist, publish, in that order. Those that wait at the same
-//! time share one commit of the file.
+//! The object store. A write is one transaction: check, assign a revision, persist, publish. Waiting writes share one commit.
 //!
-//! All objects are held in memory and answered from there; a file store persists each change before it is published,
-//! so nothing is ever answered that a crash could take back.
+//! All objects are in memory and served from there. A file store persists each change before publishing it, so a crash never
+//! undoes what a client has seen.
 
 mod commit;
 mod disk;
+mod error;
 mod file;
-mod history;
 mod inspect;
 mod state;
+mod watch_cache;
 
 use std::{
     path::Path,
@@ -19,163 +19,73 @@ use std::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-pub use self::inspect::{BadRecord, Inspection, discard, inspect};
 use self::{
     commit::Queue,
     file::{File, Record},
 };
 pub(crate) use self::{
-    commit::View,
-    history::{Change, Gone, Verb},
+    commit::TransactionView,
     state::{Key, State},
+    watch_cache::{Change, ChangeType, Expired},
 };
-use crate::service::StatusError;
+pub use self::{
+    error::StoreError,
+    file::StorageHealth,
+    inspect::{BadRecord, Inspection, discard, inspect},
+};
+use crate::status_error::StatusError;
 
-/// Changes that a watch may lag behind before it is told to list again.
-const WINDOW: usize = 10_000;
-/// And bytes of such changes, about.
-const WINDOW_BYTES: usize = 32 << 20;
-
-/// Where the server keeps its objects.
+/// The object store of a server.
 #[derive(Debug)]
 pub struct Store {
-    /// Held for the whole of a commit, so that writes are ordered.
+    /// Held for a whole commit, so that writes are ordered.
     writer: Mutex<Option<File>>,
-    /// Writes that wait for the next commit. Held for a moment, also under the writer's lock.
+    /// Waiting writes. Held briefly, also under the writer's lock.
     queue: Mutex<Queue>,
-    /// Held for writing only while a change is published: a sync of the disk never delays a reader.
+    /// Locked for writing only to publish a change: a disk sync never delays a reader.
     state: RwLock<State>,
-    /// The newest version, for those who wait for the next.
+    /// Newest revision, for subscribers.
     newest: watch::Sender<u64>,
     health: watch::Sender<StorageHealth>,
     durable: bool,
 }
 
-/// How a store takes writes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum StorageHealth {
-    /// As it should.
-    #[default]
-    Writable,
-    /// The disk is full and the reserve is in use: updates, Secrets and Leases are stored, other new objects are not.
-    OnReserve,
-    /// Writes are refused, for this reason. The file is opened again until it can be written.
-    Failing(String),
-}
-
-/// A store that cannot be opened or written.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The database refused.
-    #[error("store {path}: {source}")]
-    Database {
-        /// The file.
-        path: String,
-        /// What the database says.
-        #[source]
-        source: Box<redb::Error>,
-    },
-    /// The file holds something that no server wrote.
-    #[error("store {path}: the record {key:?} does not decode: {why}")]
-    Corrupt {
-        /// The file.
-        path: String,
-        /// The record.
-        key: String,
-        /// The decoder's words.
-        why: String,
-    },
-    /// A file of the store cannot be opened, made or read.
-    #[error("store {path}: {source}")]
-    File {
-        /// The file.
-        path: String,
-        /// What the system says.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The file belongs to another user, who could change what is in it.
-    #[error("store {path}: it belongs to the user with the id {uid}")]
-    Foreign {
-        /// The file.
-        path: String,
-        /// Its owner.
-        uid: u32,
-    },
-    /// The file has lost its content: a new store is never empty.
-    #[error(
-        "store {path}: the file is empty; put a copy in its place, or remove it to start without objects"
-    )]
-    Empty {
-        /// The file.
-        path: String,
-    },
-    /// The pages of the file are not those that were written.
-    #[error("store {path}: the file is damaged: {why}")]
-    Damaged {
-        /// The file.
-        path: String,
-        /// What does not fit.
-        why: String,
-    },
-    /// A newer program wrote the file.
-    #[error(
-        "store {path}: the file has the format {format}, this program knows {known}: use the newer program"
-    )]
-    Newer {
-        /// The file.
-        path: String,
-        /// Its format.
-        format: u64,
-        /// The newest format of this program.
-        known: u64,
-    },
-    /// The file could not be opened again after an error.
-    #[error("store {path}: not writable since an error: {why}")]
-    Unwritable {
-        /// The file.
-        path: String,
-        /// The error.
-        why: String,
-    },
-}
-
-/// What a write decided, seen from the newest state.
+/// The decision of a write.
 #[derive(Debug)]
 pub(crate) enum Write {
     /// Store this object under its key.
     Put(Value),
-    /// Remove the object; the value is its last state, for the watchers.
+    /// Remove the object; the value is its last state, for watches.
     Remove(Value),
-    /// Nothing changes; this is the answer.
-    Keep(Arc<Value>),
+    /// Change nothing and return this object.
+    Unchanged(Arc<Value>),
 }
 
 impl Store {
-    /// Objects in memory only.
+    /// Creates a store in memory.
     #[must_use]
     pub fn memory() -> Self {
         Self::new(State::default(), None)
     }
 
-    /// Objects in a file, created when absent. Each write is synced before it is answered.
+    /// Opens or creates a store in a file. Each write is synced before its response.
     ///
     /// # Errors
-    /// When the file cannot be opened, is held by another process, is damaged or empty, belongs to another user, was
-    /// written by a newer program, or holds records that do not decode.
+    /// If the file cannot be opened, is in use by another process, is damaged or empty, belongs to another user, was written by a
+    /// newer program, or contains records that do not decode.
     pub fn file(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let (file, state) = File::open(path.as_ref())?;
         Ok(Self::new(state, Some(file)))
     }
 
-    /// Shortens the window of changes that watches can resume from (10 000 by default).
+    /// Limits the changes that watches can resume from (default 10 000).
     #[must_use]
-    pub fn with_window(self, changes: usize) -> Self {
+    pub fn with_watch_window(self, changes: usize) -> Self {
         self.state
             .write()
             .unwrap_or_else(PoisonError::into_inner)
-            .history
-            .set_window(changes);
+            .watch_cache
+            .set_max_changes(changes);
         self
     }
 
@@ -192,49 +102,49 @@ impl Store {
         }
     }
 
-    /// The state to read from. Held only for the time of a look.
+    /// Locks the state for reading; hold the lock briefly.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
-        // A poisoned lock only says that a reader panicked: a change is published by infallible steps.
+        // Poisoning only means that a reader panicked: publication is infallible.
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of each new version.
+    /// Subscribes to new revisions.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
 
-    /// How the store takes writes, now and later.
+    /// Subscribes to the health of the store.
     pub(crate) fn health(&self) -> watch::Receiver<StorageHealth> {
         self.health.subscribe()
     }
 
-    /// Opens a file again that had an error, and takes the reserve back where there is room. Blocks.
+    /// Reopens the file after an error, and allocates the reserve again if there is space. Blocks.
     pub(crate) fn maintain(&self) {
         if *self.health.borrow() == StorageHealth::Writable {
             return;
         }
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = &mut *writer {
-            // Why it still fails is in the health.
+            // The health contains the error.
             drop(self.recover(file));
             file.restore_reserve();
-            self.report(file);
+            self.update_health(file);
         }
     }
 
-    /// Opens the file again if it has to be, and shows the writes that turn out to be in it.
+    /// Reopens the file if necessary, and publishes records that turn out to be stored.
     fn recover(&self, file: &mut File) -> Result<(), StatusError> {
         let outcome = file.recover();
-        self.report(file);
-        self.publish(outcome.map_err(|error| refused(&error))?);
+        self.update_health(file);
+        self.publish(outcome.map_err(|error| write_error(&error))?);
         Ok(())
     }
 
-    fn report(&self, file: &File) {
+    fn update_health(&self, file: &File) {
         let health = file.health();
-        self.health.send_if_modified(|known| {
-            let differs = *known != health;
-            *known = health;
+        self.health.send_if_modified(|supported| {
+            let differs = *supported != health;
+            *supported = health;
             differs
         });
     }
@@ -245,17 +155,14 @@ impl Store {
         };
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         for record in records {
-            state.publish(record.key, record.verb, record.object, record.revision);
+            state.publish(record.key, record.kind, record.object, record.revision);
         }
         drop(state);
         self.newest.send_replace(newest);
     }
 }
 
-fn refused(error: &StoreError) -> StatusError {
-    tracing::error!(
-        error = error as &dyn std::error::Error,
-        "write refused by the store"
-    );
+fn write_error(error: &StoreError) -> StatusError {
+    tracing::error!(error = error as &dyn std::error::Error, "store write failed");
     StatusError::internal(error.to_string())
 }

@@ -1,4 +1,4 @@
-//! All objects at one version, and the changes that led there.
+//! All objects at one revision, and the changes before it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,10 +8,10 @@ use std::{
 
 use serde_json::Value;
 
-use super::history::{Change, History, Verb};
+use super::watch_cache::{Change, ChangeType, Expired, WatchCache};
 use crate::meta;
 
-/// Where an object lies.
+/// The key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     /// `plural.group`.
@@ -23,7 +23,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key of an object of `resource`.
+    /// Creates the key of an object of `resource`.
     pub(crate) fn new(resource: impl Into<String>, namespace: &str, name: &str) -> Self {
         Self {
             resource: resource.into(),
@@ -33,30 +33,30 @@ impl Key {
     }
 }
 
-/// `resource/namespace/name`; no part can hold a slash.
+/// `resource/namespace/name`; no part contains a slash.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.resource, self.namespace, self.name)
     }
 }
 
-/// The objects and the window of changes.
+/// The objects and the watch cache.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     objects: BTreeMap<Key, Arc<Value>>,
-    /// Where the object with a uid lies.
-    places: HashMap<String, Key>,
-    /// The objects that name an owner, by the owner's uid.
+    /// Keys by uid.
+    keys_by_uid: HashMap<String, Key>,
+    /// Keys of dependents by the uid of their owner.
     dependents: HashMap<String, BTreeSet<Key>>,
-    /// The changes that watches resume from.
-    pub(super) history: History,
+    /// Changes from which watches resume.
+    pub(super) watch_cache: WatchCache,
 }
 
 impl State {
-    /// What a file held at `revision`.
+    /// Restores the content of a file at `revision`.
     pub(super) fn restore(objects: BTreeMap<Key, Arc<Value>>, revision: u64) -> Self {
         let mut state = Self {
-            history: History::starting_at(revision),
+            watch_cache: WatchCache::starting_at(revision),
             ..Self::default()
         };
         for (key, object) in &objects {
@@ -66,17 +66,17 @@ impl State {
         state
     }
 
-    /// The newest version.
+    /// Returns the newest revision.
     pub(crate) const fn revision(&self) -> u64 {
-        self.history.newest()
+        self.watch_cache.newest()
     }
 
-    /// One object.
+    /// Returns one object.
     pub(crate) fn get(&self, key: &Key) -> Option<&Arc<Value>> {
         self.objects.get(key)
     }
 
-    /// Objects of one resource, of one namespace if it is not empty, by namespace and name.
+    /// Lists objects of a resource by namespace and name; an empty namespace means all namespaces.
     pub(crate) fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
         self.objects
             .range(Key::new(resource, namespace, "")..)
@@ -87,23 +87,23 @@ impl State {
             .collect()
     }
 
-    /// The keys of every object.
+    /// Returns the keys of all objects.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
         self.objects.keys()
     }
 
-    /// Where the object with this uid lies.
-    pub(crate) fn place(&self, uid: &str) -> Option<&Key> {
-        self.places.get(uid)
+    /// Returns the key of the object with this uid.
+    pub(crate) fn key_by_uid(&self, uid: &str) -> Option<&Key> {
+        self.keys_by_uid.get(uid)
     }
 
-    /// The objects that name the object with this uid as an owner.
+    /// Returns the keys of the dependents of the object with this uid.
     pub(crate) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Key> {
         self.dependents.get(uid).into_iter().flatten()
     }
 
-    /// The keys of all objects in a namespace, whatever their kind.
-    pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<Key> {
+    /// Returns the keys of all objects in a namespace, of any kind.
+    pub(crate) fn keys_in_namespace(&self, namespace: &str) -> Vec<Key> {
         let mut found = Vec::new();
         let mut next = self.objects.keys().next();
         while let Some(Key { resource, .. }) = next {
@@ -114,7 +114,7 @@ impl State {
                     .take_while(|key| key.resource == *resource && key.namespace == namespace)
                     .cloned(),
             );
-            // No resource has a name between these two.
+            // The next key of another resource: no name is between these two.
             let after = Key::new(format!("{resource}\0"), "", "");
             next = self.objects.range(after..).next().map(|(key, _)| key);
         }
@@ -122,14 +122,14 @@ impl State {
     }
 
     fn index(&mut self, key: &Key, object: &Value) {
-        self.places.insert(meta::uid(object).to_owned(), key.clone());
+        self.keys_by_uid.insert(meta::uid(object).to_owned(), key.clone());
         for owner in owner_uids(object) {
             self.dependents.entry(owner).or_default().insert(key.clone());
         }
     }
 
     fn unindex(&mut self, key: &Key, object: &Value) {
-        self.places.remove(meta::uid(object));
+        self.keys_by_uid.remove(meta::uid(object));
         for owner in owner_uids(object) {
             if let Some(keys) = self.dependents.get_mut(&owner) {
                 keys.remove(key);
@@ -140,25 +140,25 @@ impl State {
         }
     }
 
-    /// Changes after `revision`, oldest first.
-    pub(crate) fn changes_since(&self, revision: u64) -> Result<Vec<Arc<Change>>, super::Gone> {
-        self.history.since(revision)
+    /// Returns the changes after `revision`, oldest first.
+    pub(crate) fn changes_since(&self, revision: u64) -> Result<Vec<Arc<Change>>, Expired> {
+        self.watch_cache.since(revision)
     }
 
-    /// Makes a change visible. It has been persisted.
-    pub(super) fn publish(&mut self, key: Key, verb: Verb, object: Arc<Value>, revision: u64) {
-        let before = match verb {
-            Verb::Put => self.objects.insert(key.clone(), object.clone()),
-            Verb::Remove => self.objects.remove(&key),
+    /// Publishes a persisted change.
+    pub(super) fn publish(&mut self, key: Key, kind: ChangeType, object: Arc<Value>, revision: u64) {
+        let before = match kind {
+            ChangeType::Put => self.objects.insert(key.clone(), object.clone()),
+            ChangeType::Remove => self.objects.remove(&key),
         };
         if let Some(before) = &before {
             self.unindex(&key, before);
         }
-        if verb == Verb::Put {
+        if kind == ChangeType::Put {
             self.index(&key, &object);
         }
-        self.history
-            .push(Change::new(revision, key, verb, object, before));
+        self.watch_cache
+            .push(Change::new(revision, key, kind, object, before));
     }
 }
 

@@ -1,30 +1,30 @@
-//! Writes and reads of single objects.
+//! Reads and writes of single objects.
 
 use serde_json::{Value, json};
 
 use crate::fixture::{CONFIGMAPS, SECRETS, WIDGETS, call, ok, send, server, widget};
 
 #[tokio::test]
-async fn a_created_object_has_what_the_server_gives() {
+async fn creation_sets_server_fields() {
     let client = server().client();
-    let mut wanted = widget("a", 3);
-    wanted["status"] = json!({"phase": "Invented"});
-    let made = ok(&client, "POST", WIDGETS, Some(&wanted)).await;
-    let metadata = &made["metadata"];
+    let mut object = widget("a", 3);
+    object["status"] = json!({"phase": "Invented"});
+    let created = ok(&client, "POST", WIDGETS, Some(&object)).await;
+    let metadata = &created["metadata"];
     assert_eq!(metadata["generation"], 1);
     assert_eq!(metadata["namespace"], "default");
     assert!(metadata["uid"].is_string() && metadata["creationTimestamp"].is_string());
     assert_eq!(
-        made["spec"],
+        created["spec"],
         json!({"size": 3, "color": "red"}),
-        "the default is set"
+        "the default is applied"
     );
-    assert_eq!(made["status"], Value::Null, "status is written apart");
-    assert_eq!(ok(&client, "GET", &format!("{WIDGETS}/a"), None).await, made);
+    assert_eq!(created["status"], Value::Null, "status is a subresource");
+    assert_eq!(ok(&client, "GET", &format!("{WIDGETS}/a"), None).await, created);
 }
 
 #[tokio::test]
-async fn generation_moves_with_the_spec_only() {
+async fn only_spec_changes_increment_the_generation() {
     let client = server().client();
     ok(&client, "POST", WIDGETS, Some(&widget("a", 3))).await;
     let path = format!("{WIDGETS}/a");
@@ -56,14 +56,14 @@ async fn generation_moves_with_the_spec_only() {
 }
 
 #[tokio::test]
-async fn a_write_that_changes_nothing_makes_no_version() {
+async fn a_write_without_changes_keeps_the_version() {
     let client = server().client();
-    let made = ok(&client, "POST", WIDGETS, Some(&widget("a", 3))).await;
+    let created = ok(&client, "POST", WIDGETS, Some(&widget("a", 3))).await;
     let path = format!("{WIDGETS}/a");
-    assert_eq!(ok(&client, "PUT", &path, Some(&made)).await, made);
+    assert_eq!(ok(&client, "PUT", &path, Some(&created)).await, created);
     assert_eq!(
         ok(&client, "PATCH", &path, Some(&json!({"spec": {"size": 3}}))).await,
-        made
+        created
     );
 }
 
@@ -73,13 +73,13 @@ async fn a_stale_version_conflicts() {
     let stale = ok(&client, "POST", WIDGETS, Some(&widget("a", 3))).await;
     let path = format!("{WIDGETS}/a");
     ok(&client, "PATCH", &path, Some(&json!({"spec": {"size": 4}}))).await;
-    let answer = call(&client, "PUT", &path, Some(&stale)).await;
+    let response = call(&client, "PUT", &path, Some(&stale)).await;
     assert_eq!(
-        (answer.code, answer.body["reason"].as_str()),
+        (response.code, response.body["reason"].as_str()),
         (409, Some("Conflict"))
     );
     assert_eq!(
-        answer.body["message"],
+        response.body["message"],
         "Operation cannot be fulfilled on widgets.example.dev \"a\": the object has been modified; please apply your changes to the latest version and try again"
     );
     let version =
@@ -87,7 +87,7 @@ async fn a_stale_version_conflicts() {
     assert_eq!(
         call(&client, "PATCH", &path, Some(&version)).await.code,
         409,
-        "a patch can insist, too"
+        "a patch can also require a version"
     );
     assert_eq!(
         call(&client, "PUT", &path, Some(&widget("a", 5))).await.code,
@@ -110,31 +110,31 @@ async fn generated_names_differ() {
 }
 
 #[tokio::test]
-async fn secrets_take_plain_text_and_know_immutability() {
+async fn secrets_accept_string_data_and_enforce_immutability() {
     let client = server().client();
     let secret = json!({"metadata": {"name": "s"}, "stringData": {"a": "hello"}, "immutable": true});
-    let made = ok(&client, "POST", SECRETS, Some(&secret)).await;
+    let created = ok(&client, "POST", SECRETS, Some(&secret)).await;
     assert_eq!(
-        (&made["data"]["a"], &made["type"]),
+        (&created["data"]["a"], &created["type"]),
         (&json!("aGVsbG8="), &json!("Opaque"))
     );
-    assert_eq!(made["stringData"], Value::Null);
-    let answer = call(
+    assert_eq!(created["stringData"], Value::Null);
+    let response = call(
         &client,
         "PATCH",
         &format!("{SECRETS}/s"),
         Some(&json!({"data": {"a": "eA=="}})),
     )
     .await;
-    assert_eq!(answer.code, 422);
+    assert_eq!(response.code, 422);
     assert_eq!(
-        answer.body["message"],
+        response.body["message"],
         "Secret \"s\" is invalid: data: Forbidden: field is immutable when `immutable` is set"
     );
 }
 
 #[tokio::test]
-async fn three_kinds_of_patch_change_an_object() {
+async fn each_type_of_patch_changes_an_object() {
     let client = server().client();
     let map = json!({"metadata": {"name": "c"}, "data": {"a": "1", "b": "2"}});
     ok(&client, "POST", CONFIGMAPS, Some(&map)).await;
@@ -171,16 +171,16 @@ async fn three_kinds_of_patch_change_an_object() {
         json!({"c": "3"})
     );
     let strategic = json!({"data": {"d": "4"}});
-    let answer = send_as("application/strategic-merge-patch+json", strategic).await;
-    assert_eq!(answer.body["data"], json!({"c": "3", "d": "4"}));
+    let response = send_as("application/strategic-merge-patch+json", strategic).await;
+    assert_eq!(response.body["data"], json!({"c": "3", "d": "4"}));
 }
 
 #[tokio::test]
-async fn finalizers_hold_a_deleted_object() {
+async fn finalizers_delay_deletion() {
     let client = server().client();
-    let mut held = widget("a", 1);
-    held["metadata"]["finalizers"] = json!(["example.dev/hold"]);
-    ok(&client, "POST", WIDGETS, Some(&held)).await;
+    let mut object = widget("a", 1);
+    object["metadata"]["finalizers"] = json!(["example.dev/hold"]);
+    ok(&client, "POST", WIDGETS, Some(&object)).await;
     let path = format!("{WIDGETS}/a");
     let marked = ok(&client, "DELETE", &path, None).await;
     assert!(marked["metadata"]["deletionTimestamp"].is_string(), "{marked}");
@@ -205,9 +205,9 @@ async fn finalizers_hold_a_deleted_object() {
 }
 
 #[tokio::test]
-async fn deletion_can_insist_on_identity() {
+async fn deletion_checks_preconditions() {
     let client = server().client();
-    let made = ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    let created = ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
     let path = format!("{WIDGETS}/a");
     let with = |preconditions: Value| json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
     assert_eq!(
@@ -231,27 +231,27 @@ async fn deletion_can_insist_on_identity() {
         &client,
         "DELETE",
         &path,
-        Some(&with(json!({"uid": made["metadata"]["uid"]}))),
+        Some(&with(json!({"uid": created["metadata"]["uid"]}))),
     )
     .await;
     assert_eq!(
         (&status["kind"], &status["status"]),
         (&json!("Status"), &json!("Success"))
     );
-    assert_eq!(status["details"]["uid"], made["metadata"]["uid"]);
+    assert_eq!(status["details"]["uid"], created["metadata"]["uid"]);
 }
 
 #[tokio::test]
-async fn a_dry_run_answers_and_keeps_nothing() {
+async fn a_dry_run_stores_nothing() {
     let client = server().client();
-    let made = ok(
+    let created = ok(
         &client,
         "POST",
         &format!("{WIDGETS}?dryRun=All"),
         Some(&widget("a", 1)),
     )
     .await;
-    assert_eq!(made["spec"]["color"], "red");
+    assert_eq!(created["spec"]["color"], "red");
     assert_eq!(
         call(&client, "GET", &format!("{WIDGETS}/a"), None).await.code,
         404
@@ -268,14 +268,14 @@ async fn a_dry_run_answers_and_keeps_nothing() {
 }
 
 #[tokio::test]
-async fn a_deprecated_version_shows_the_same_objects_and_warns() {
+async fn a_deprecated_version_serves_the_same_objects_with_a_warning() {
     let client = server().client();
     ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
     let path = WIDGETS.replace("/v1/", "/v1alpha1/");
-    let answer = call(&client, "GET", &format!("{path}/a"), None).await;
-    assert_eq!(answer.body["apiVersion"], "example.dev/v1alpha1");
+    let response = call(&client, "GET", &format!("{path}/a"), None).await;
+    assert_eq!(response.body["apiVersion"], "example.dev/v1alpha1");
     assert_eq!(
-        answer.warnings,
+        response.warnings,
         ["299 - \"v1alpha1 Widget is deprecated, upgrade to v1\""]
     );
     let patched = ok(
@@ -296,28 +296,28 @@ async fn a_deprecated_version_shows_the_same_objects_and_warns() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_dropped_named_or_refused() {
+async fn unknown_fields_are_pruned_reported_or_rejected() {
     let client = server().client();
-    let mut odd = widget("a", 1);
-    odd["spec"]["sise"] = json!(2);
-    let answer = call(
+    let mut object = widget("a", 1);
+    object["spec"]["sise"] = json!(2);
+    let response = call(
         &client,
         "POST",
         &format!("{WIDGETS}?fieldValidation=Strict"),
-        Some(&odd),
+        Some(&object),
     )
     .await;
-    assert_eq!(answer.code, 400);
+    assert_eq!(response.code, 400);
     assert_eq!(
-        answer.body["message"],
+        response.body["message"],
         "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.sise\""
     );
-    let answer = call(&client, "POST", WIDGETS, Some(&odd)).await;
+    let response = call(&client, "POST", WIDGETS, Some(&object)).await;
     assert_eq!(
-        (answer.code, &answer.body["spec"]),
+        (response.code, &response.body["spec"]),
         (201, &json!({"size": 1, "color": "red"}))
     );
-    assert_eq!(answer.warnings, ["299 - \"unknown field \\\"spec.sise\\\"\""]);
+    assert_eq!(response.warnings, ["299 - \"unknown field \\\"spec.sise\\\"\""]);
 }
 
 #[tokio::test]
@@ -325,12 +325,12 @@ async fn the_schema_and_its_rules_are_enforced() {
     let client = server().client();
     let mut wrong = widget("a", 0);
     wrong["spec"]["color"] = json!("blue");
-    let answer = call(&client, "POST", WIDGETS, Some(&wrong)).await;
+    let response = call(&client, "POST", WIDGETS, Some(&wrong)).await;
     assert_eq!(
-        (answer.code, answer.body["reason"].as_str()),
+        (response.code, response.body["reason"].as_str()),
         (422, Some("Invalid"))
     );
-    let fields: Vec<&str> = answer.body["details"]["causes"]
+    let fields: Vec<&str> = response.body["details"]["causes"]
         .as_array()
         .unwrap()
         .iter()
@@ -343,20 +343,20 @@ async fn the_schema_and_its_rules_are_enforced() {
     let mut named = widget("a", 1);
     named["spec"]["name"] = json!("first");
     ok(&client, "POST", WIDGETS, Some(&named)).await;
-    let answer = call(
+    let response = call(
         &client,
         "PATCH",
         &format!("{WIDGETS}/a"),
         Some(&json!({"spec": {"name": "second"}})),
     )
     .await;
-    assert_eq!(answer.code, 422);
+    assert_eq!(response.code, 422);
     assert!(
-        answer.body["message"]
+        response.body["message"]
             .as_str()
             .unwrap()
             .contains("name is immutable"),
         "{}",
-        answer.body
+        response.body
     );
 }

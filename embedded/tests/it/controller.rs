@@ -33,7 +33,7 @@ struct WidgetSpec {
     size: i64,
 }
 
-/// What the controller writes.
+/// The status that the controller writes.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 struct WidgetStatus {
     phase: Option<String>,
@@ -77,8 +77,8 @@ async fn a_controller_lists_watches_reconciles_and_finalizes() {
     api.create(&PostParams::default(), &Widget::new("a", WidgetSpec { size: 1 }))
         .await
         .unwrap();
-    let seen = shows("Size1").await.unwrap();
-    assert_eq!(seen.finalizers(), ["example.dev/test"]);
+    let widget = shows("Size1").await.unwrap();
+    assert_eq!(widget.finalizers(), ["example.dev/test"]);
     api.patch(
         "a",
         &PatchParams::default(),
@@ -86,14 +86,17 @@ async fn a_controller_lists_watches_reconciles_and_finalizes() {
     )
     .await
     .unwrap();
-    let seen = shows("Size2").await.unwrap();
+    let widget = shows("Size2").await.unwrap();
     api.delete("a", &DeleteParams::default()).await.unwrap();
-    let gone = await_condition(
+    let deleted = await_condition(
         api.clone(),
         "a",
-        conditions::is_deleted(seen.meta().uid.as_ref().unwrap()),
+        conditions::is_deleted(widget.meta().uid.as_ref().unwrap()),
     );
-    tokio::time::timeout(limit, gone).await.expect("in time").unwrap();
+    tokio::time::timeout(limit, deleted)
+        .await
+        .expect("in time")
+        .unwrap();
     embedded.stop();
     running.abort();
 }

@@ -1,12 +1,12 @@
-//! A server with one custom resource, and short ways to talk to it.
+//! A server with one custom resource, and helpers for requests.
 
 use http::Request;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
-use sluice_embedded::{Embedded, Server, Store};
+use sluice_embedded::{ApiServer, Store};
 
-/// Widgets: a status subresource, a default, an enumeration, a rule, columns, and a deprecated second version.
+/// Returns the definition of Widget: a status subresource, a default, an enumeration, a rule, columns, and a deprecated version.
 pub(crate) fn widget_definition() -> CustomResourceDefinition {
     let schema = json!({"openAPIV3Schema": {
         "type": "object",
@@ -57,21 +57,21 @@ pub(crate) fn widget_definition() -> CustomResourceDefinition {
     .unwrap()
 }
 
-/// A server in memory.
-pub(crate) fn server() -> Embedded {
+/// Builds a server with a store in memory.
+pub(crate) fn server() -> ApiServer {
     server_on(Store::memory())
 }
 
-/// A server on a store.
-pub(crate) fn server_on(store: Store) -> Embedded {
-    Server::builder()
+/// Builds a server with this store.
+pub(crate) fn server_on(store: Store) -> ApiServer {
+    ApiServer::builder()
         .crds([widget_definition()])
         .store(store)
         .build()
         .unwrap()
 }
 
-/// A widget of a size.
+/// Returns a widget.
 pub(crate) fn widget(name: &str, size: i64) -> Value {
     json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": size}})
 }
@@ -83,22 +83,22 @@ pub(crate) const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// The path of Secrets in the namespace `default`.
 pub(crate) const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
-/// An answer: code, headers as text, body (null when it is no JSON).
+/// A response: status code, `Warning` headers, body (null if it is not JSON).
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) code: u16,
     pub(crate) warnings: Vec<String>,
     pub(crate) body: Value,
 }
 
-/// Sends a request with headers as they are.
+/// Sends a request.
 pub(crate) async fn send(
     client: &Client,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: Vec<u8>,
-) -> Answer {
+) -> TestResponse {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -115,7 +115,7 @@ pub(crate) async fn send(
         .map(|value| value.to_str().unwrap().to_owned())
         .collect();
     let bytes = response.into_body().collect_bytes().await.unwrap();
-    Answer {
+    TestResponse {
         code,
         warnings,
         body: serde_json::from_slice(&bytes).unwrap_or_default(),
@@ -123,7 +123,7 @@ pub(crate) async fn send(
 }
 
 /// Sends JSON.
-pub(crate) async fn call(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Answer {
+pub(crate) async fn call(client: &Client, method: &str, path: &str, body: Option<&Value>) -> TestResponse {
     let content_type = match method {
         "PATCH" => "application/merge-patch+json",
         _ => "application/json",
@@ -132,14 +132,14 @@ pub(crate) async fn call(client: &Client, method: &str, path: &str, body: Option
     send(client, method, path, &[("content-type", content_type)], bytes).await
 }
 
-/// Sends JSON that must be accepted.
+/// Sends JSON; the request must succeed.
 pub(crate) async fn ok(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Value {
-    let answer = call(client, method, path, body).await;
-    assert!(answer.code < 300, "{method} {path}: {answer:?}");
-    answer.body
+    let response = call(client, method, path, body).await;
+    assert!(response.code < 300, "{method} {path}: {response:?}");
+    response.body
 }
 
-/// Waits until a condition holds, at most 20 seconds: what the server does by itself has no event to wait for.
+/// Waits until a condition holds, at most 20 seconds: the background tasks of the server report no events.
 pub(crate) async fn eventually<F>(what: &str, mut holds: impl FnMut() -> F)
 where
     F: Future<Output = bool>,

@@ -1,4 +1,4 @@
-//! A disk that is really full: a small file system in a mount namespace of its own, in which this test is run again.
+//! A full disk: a small file system in a mount namespace of its own, in which this test runs again.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -9,19 +9,19 @@ use tokio::process::Command;
 
 use crate::fixture::{SECRETS, call, eventually, ok, send, server_on};
 
-/// Set for the run inside.
+/// Set for the inner run.
 const MOUNT: &str = "SLUICE_SMALL_DISK";
 
-/// Skipped, with a line that says so, where the system allows no mounts; under CI that is a failure.
+/// Skipped with a message where the system allows no mounts; under CI that is a failure.
 #[tokio::test]
-async fn a_disk_that_fills_up_is_survived() {
+async fn the_server_recovers_from_a_full_disk() {
     if let Some(mount) = std::env::var_os(MOUNT) {
-        return inside(Path::new(&mount)).await;
+        return run_inside(Path::new(&mount)).await;
     }
     let dir = tempfile::tempdir().unwrap();
     let mount = dir.path().join("disk");
     std::fs::create_dir(&mount).unwrap();
-    let script = "mount -t tmpfs -o size=64m small \"$1\" || exit 77\nexec \"$2\" --exact full_disk::a_disk_that_fills_up_is_survived --nocapture";
+    let script = "mount -t tmpfs -o size=64m small \"$1\" || exit 77\nexec \"$2\" --exact full_disk::the_server_recovers_from_a_full_disk --nocapture";
     let child = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
         .arg(&mount)
@@ -48,8 +48,8 @@ async fn a_disk_that_fills_up_is_survived() {
         return;
     }
     let output = output.unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
 }
 
 fn secret(name: &str) -> Value {
@@ -60,47 +60,51 @@ async fn ready(client: &kube::Client) -> u16 {
     send(client, "GET", "/readyz", &[], Vec::new()).await.code
 }
 
-async fn inside(disk: &Path) {
+async fn run_inside(disk: &Path) {
     let path = disk.join("objects.redb");
     let embedded = server_on(Store::file(&path).unwrap());
-    let (client, health) = (embedded.client(), embedded.storage());
+    let (client, health) = (embedded.client(), embedded.storage_health());
     ok(&client, "POST", SECRETS, Some(&secret("first"))).await;
     assert_eq!(ready(&client).await, 200);
-    // Full but for what the reserve holds.
+    // Full except for the reserve.
     let filler = disk.join("filler");
     drop(std::fs::write(&filler, vec![1_u8; 64 << 20]).unwrap_err());
-    let (mut stored, mut refused) = (vec!["first".to_owned()], Vec::new());
-    // Several at a time: they share commits, and those that fail must not take with them what was answered.
-    let mut answers = futures::stream::iter(0..60)
+    let (mut stored, mut rejected) = (vec!["first".to_owned()], Vec::new());
+    // Concurrent writes share commits; a failed one must not affect those that were acknowledged.
+    let mut responses = futures::stream::iter(0..60)
         .map(|number| {
             let (client, name) = (client.clone(), format!("s{number}"));
             async move { (call(&client, "POST", SECRETS, Some(&secret(&name))).await, name) }
         })
         .buffer_unordered(6);
-    while let Some((answer, name)) = answers.next().await {
-        if answer.code == 201 {
+    while let Some((response, name)) = responses.next().await {
+        if response.code == 201 {
             stored.push(name);
         } else {
-            assert_eq!(answer.code, 500, "{answer:?}");
-            refused.push(name);
+            assert_eq!(response.code, 500, "{response:?}");
+            rejected.push(name);
         }
     }
-    drop(answers);
-    assert!(stored.len() > 10, "the reserve took {}", stored.len());
-    assert!(!refused.is_empty(), "the disk is full at last");
+    drop(responses);
+    assert!(
+        stored.len() > 10,
+        "only {} were stored on the reserve",
+        stored.len()
+    );
+    assert!(!rejected.is_empty(), "the disk is full in the end");
     assert_ne!(*health.borrow(), StorageHealth::Writable);
     assert_eq!(ready(&client).await, 500);
     assert_eq!(send(&client, "GET", "/livez", &[], Vec::new()).await.code, 200);
-    for name in &refused {
+    for name in &rejected {
         let path = format!("{SECRETS}/{name}");
         assert_eq!(
             call(&client, "GET", &path, None).await.code,
             404,
-            "refused and there: {name}"
+            "rejected but stored: {name}"
         );
     }
     std::fs::remove_file(&filler).unwrap();
-    eventually("it recovers by itself", || async { ready(&client).await == 200 }).await;
+    eventually("the server recovers", || async { ready(&client).await == 200 }).await;
     ok(&client, "POST", SECRETS, Some(&secret("last"))).await;
     stored.push("last".to_owned());
     drop((client, embedded));
@@ -113,5 +117,5 @@ async fn inside(disk: &Path) {
         .iter()
         .map(|item| item["metadata"]["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, stored, "what was answered is there, and nothing else");
+    assert_eq!(names, stored, "exactly the acknowledged writes are stored");
 }

@@ -1,4 +1,4 @@
-//! kubectl as users type it. Skipped, with a line that says so, where there is none.
+//! kubectl commands of users. Skipped with a message where there is no kubectl.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,14 +7,14 @@ use std::{
 };
 
 use serde_json::json;
-use sluice_embedded::{Embedded, Serving};
+use sluice_embedded::{ApiServer, TlsServer};
 use sluice_harness::{cli, skip};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::fixture::{WIDGETS, ok, server};
 
-/// That on PATH; under CI, where nothing may be skipped, one that is built. Otherwise the test is skipped, and says so.
+/// Finds kubectl on PATH. Under CI, where nothing may be skipped, it is built otherwise; elsewhere the test is skipped.
 async fn program() -> Option<PathBuf> {
     if let Some(path) = cli::on_path("kubectl") {
         return Some(path);
@@ -26,16 +26,16 @@ async fn program() -> Option<PathBuf> {
     None
 }
 
-/// A served API, a directory with manifests, and a home of its own for kubectl's caches.
-struct Desk {
+/// A served API, a directory with manifests, and a home directory for kubectl's caches.
+struct KubectlFixture {
     program: PathBuf,
     dir: TempDir,
-    embedded: Embedded,
-    serving: Serving,
+    embedded: ApiServer,
+    serving: TlsServer,
 }
 
-impl Desk {
-    /// `None` without a kubectl, unless CI insists on one.
+impl KubectlFixture {
+    /// Returns `None` without a kubectl, except under CI.
     async fn open() -> Option<Self> {
         let program = program().await?;
         let dir = tempfile::tempdir().unwrap();
@@ -65,19 +65,19 @@ impl Desk {
         command
     }
 
-    /// Runs kubectl to its end: whether it succeeded, and all it said.
+    /// Runs kubectl: whether it succeeded, and its output.
     async fn try_run(&self, arguments: &str) -> (bool, String) {
         let output = tokio::time::timeout(Duration::from_secs(60), self.command(arguments).output());
         let output = output.await.expect("kubectl ends in time").unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8(said).unwrap())
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
     }
 
     /// Runs kubectl, which must succeed.
     async fn run(&self, arguments: &str) -> String {
-        let (success, said) = self.try_run(arguments).await;
-        assert!(success, "kubectl {arguments}: {said}");
-        said
+        let (success, output) = self.try_run(arguments).await;
+        assert!(success, "kubectl {arguments}: {output}");
+        output
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -85,8 +85,8 @@ impl Desk {
     }
 }
 
-/// Runs of spaces as one, so that tables can be compared.
-fn squeezed(text: &str) -> String {
+/// Collapses runs of spaces, so that tables can be compared.
+fn collapse_spaces(text: &str) -> String {
     text.lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect::<Vec<_>>()
@@ -96,75 +96,88 @@ fn squeezed(text: &str) -> String {
 const MANIFEST: &str = "apiVersion: example.dev/v1\nkind: Widget\nmetadata: {name: a}\nspec: {size: 1}\n";
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one scenario whose steps build on each other"
+)]
 async fn apply_get_describe_and_explain() {
-    let Some(desk) = Desk::open().await else { return };
-    desk.write("a.yaml", MANIFEST);
+    let Some(kubectl) = KubectlFixture::open().await else {
+        return;
+    };
+    kubectl.write("a.yaml", MANIFEST);
     assert_eq!(
-        desk.run("apply -f a.yaml").await,
+        kubectl.run("apply -f a.yaml").await,
         "widget.example.dev/a created\n"
     );
     assert_eq!(
-        desk.run("apply -f a.yaml").await,
+        kubectl.run("apply -f a.yaml").await,
         "widget.example.dev/a unchanged\n"
     );
-    desk.write("a.yaml", &MANIFEST.replace("size: 1", "size: 2"));
+    kubectl.write("a.yaml", &MANIFEST.replace("size: 1", "size: 2"));
     assert_eq!(
-        desk.run("apply -f a.yaml").await,
+        kubectl.run("apply -f a.yaml").await,
         "widget.example.dev/a configured\n"
     );
-    let table = squeezed(&desk.run("get widgets").await);
+    let table = collapse_spaces(&kubectl.run("get widgets").await);
     assert!(table.starts_with("NAME SIZE READY AGE\na 2 "), "{table}");
-    let wide = squeezed(&desk.run("get wd -A -o wide").await);
+    let wide = collapse_spaces(&kubectl.run("get wd -A -o wide").await);
     assert!(
         wide.contains("NAMESPACE NAME SIZE READY COLOR AGE\ndefault a 2 "),
         "{wide}"
     );
     assert!(wide.contains(" red "), "{wide}");
-    assert_eq!(desk.run("get widget a -o jsonpath={.spec.color}").await, "red");
+    assert_eq!(kubectl.run("get widget a -o jsonpath={.spec.color}").await, "red");
     assert_eq!(
-        desk.run("get wd -o custom-columns=N:.metadata.name,S:.spec.size --no-headers")
+        kubectl
+            .run("get wd -o custom-columns=N:.metadata.name,S:.spec.size --no-headers")
             .await
             .split_whitespace()
             .collect::<Vec<_>>(),
         ["a", "2"]
     );
-    assert!(desk.run("get widget a -o yaml").await.contains("size: 2"));
+    assert!(kubectl.run("get widget a -o yaml").await.contains("size: 2"));
     assert!(
-        desk.run("get all").await.contains("\na "),
-        "the category finds it"
+        kubectl.run("get all").await.contains("\na "),
+        "found by its category"
     );
-    assert!(desk.run("describe widget a").await.contains("Color:  red"));
-    let explained = desk.run("explain widget.spec.size").await;
+    assert!(kubectl.run("describe widget a").await.contains("Color:  red"));
+    let explained = kubectl.run("explain widget.spec.size").await;
     assert!(
         explained.contains("How big it is.") && explained.contains("<integer>"),
         "{explained}"
     );
     assert!(
-        desk.run("explain secret.stringData")
+        kubectl
+            .run("explain secret.stringData")
             .await
             .contains("<map[string]string>")
     );
-    let resources = squeezed(&desk.run("api-resources").await);
+    let resources = collapse_spaces(&kubectl.run("api-resources").await);
     assert!(
         resources.contains("widgets wd example.dev/v1 true Widget"),
         "{resources}"
     );
-    let (success, said) = desk.try_run("get widget b").await;
+    let (success, output) = kubectl.try_run("get widget b").await;
     assert!(
-        !success && said.contains("Error from server (NotFound): widgets.example.dev \"b\" not found"),
-        "{said}"
+        !success && output.contains("Error from server (NotFound): widgets.example.dev \"b\" not found"),
+        "{output}"
     );
-    desk.write("b.yaml", &MANIFEST.replace("size: 1", "sise: 1"));
-    let (success, said) = desk.try_run("apply -f b.yaml").await;
-    assert!(!success && said.contains("unknown field \"spec.sise\""), "{said}");
+    kubectl.write("b.yaml", &MANIFEST.replace("size: 1", "sise: 1"));
+    let (success, output) = kubectl.try_run("apply -f b.yaml").await;
+    assert!(
+        !success && output.contains("unknown field \"spec.sise\""),
+        "{output}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn edit_annotate_label_and_patch() {
-    let Some(desk) = Desk::open().await else { return };
-    desk.write("a.yaml", MANIFEST);
-    desk.run("apply -f a.yaml").await;
-    let edited = desk
+    let Some(kubectl) = KubectlFixture::open().await else {
+        return;
+    };
+    kubectl.write("a.yaml", MANIFEST);
+    kubectl.run("apply -f a.yaml").await;
+    let edited = kubectl
         .command("edit widget a")
         .env("EDITOR", "sed -i s/size:.1/size:\\ 5/")
         .output()
@@ -175,70 +188,84 @@ async fn edit_annotate_label_and_patch() {
         "{}",
         String::from_utf8_lossy(&edited.stderr)
     );
-    desk.run("annotate widget a example.dev/by=me").await;
-    desk.run("label widget a tier=front").await;
-    desk.run("patch widget a --type merge -p {\"spec\":{\"color\":\"green\"}}")
+    kubectl.run("annotate widget a example.dev/by=me").await;
+    kubectl.run("label widget a tier=front").await;
+    kubectl
+        .run("patch widget a --type merge -p {\"spec\":{\"color\":\"green\"}}")
         .await;
-    desk.run("patch widget a --type json -p [{\"op\":\"replace\",\"path\":\"/spec/size\",\"value\":7}]")
+    kubectl
+        .run("patch widget a --type json -p [{\"op\":\"replace\",\"path\":\"/spec/size\",\"value\":7}]")
         .await;
-    let shown = desk
+    let spec = kubectl
         .run("get widget -l tier=front -o jsonpath={.items[0].spec}")
         .await;
-    assert_eq!(shown, r#"{"color":"green","size":7}"#);
-    desk.run("patch widget a --subresource status --type merge -p {\"status\":{\"phase\":\"Done\"}}")
+    assert_eq!(spec, r#"{"color":"green","size":7}"#);
+    kubectl
+        .run("patch widget a --subresource status --type merge -p {\"status\":{\"phase\":\"Done\"}}")
         .await;
-    assert_eq!(desk.run("get widget a -o jsonpath={.status.phase}").await, "Done");
-    let (success, said) = desk.try_run("apply --server-side -f a.yaml").await;
+    assert_eq!(
+        kubectl.run("get widget a -o jsonpath={.status.phase}").await,
+        "Done"
+    );
+    let (success, output) = kubectl.try_run("apply --server-side -f a.yaml").await;
     assert!(
-        !success && said.contains("server-side apply is not supported"),
-        "{said}"
+        !success && output.contains("server-side apply is not supported"),
+        "{output}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn namespaces_and_secrets() {
-    let Some(desk) = Desk::open().await else { return };
-    desk.run("create namespace work").await;
-    desk.run("create secret generic s -n work --from-literal=a=b")
+    let Some(kubectl) = KubectlFixture::open().await else {
+        return;
+    };
+    kubectl.run("create namespace work").await;
+    kubectl
+        .run("create secret generic s -n work --from-literal=a=b")
         .await;
-    desk.run("annotate secret s -n work example.dev/by=me").await;
-    desk.run("label secret s -n work tier=front").await;
-    desk.run("patch secret s -n work -p {\"stringData\":{\"c\":\"d\"}}")
+    kubectl.run("annotate secret s -n work example.dev/by=me").await;
+    kubectl.run("label secret s -n work tier=front").await;
+    kubectl
+        .run("patch secret s -n work -p {\"stringData\":{\"c\":\"d\"}}")
         .await;
     assert_eq!(
-        desk.run("get secret s -n work -o jsonpath={.data}").await,
+        kubectl.run("get secret s -n work -o jsonpath={.data}").await,
         r#"{"a":"Yg==","c":"ZA=="}"#
     );
-    assert!(squeezed(&desk.run("get secrets -n work").await).contains("s Opaque 2 "));
+    assert!(collapse_spaces(&kubectl.run("get secrets -n work").await).contains("s Opaque 2 "));
     assert!(
-        desk.run("describe secret s -n work")
+        kubectl
+            .run("describe secret s -n work")
             .await
             .contains("a:  1 bytes")
     );
-    desk.run("create configmap m -n work --from-literal=x=y").await;
-    assert!(squeezed(&desk.run("get ns work").await).contains("work Active "));
-    desk.run("delete namespace work --wait --timeout=30s").await;
-    let (success, _) = desk.try_run("get secret s -n work").await;
+    kubectl.run("create configmap m -n work --from-literal=x=y").await;
+    assert!(collapse_spaces(&kubectl.run("get ns work").await).contains("work Active "));
+    kubectl.run("delete namespace work --wait --timeout=30s").await;
+    let (success, _) = kubectl.try_run("get secret s -n work").await;
     assert!(!success);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waits_for_conditions_and_deletions() {
-    let Some(desk) = Desk::open().await else { return };
-    desk.write("a.yaml", MANIFEST);
-    desk.run("apply -f a.yaml").await;
-    let client = desk.embedded.client();
-    let waiting = desk
+    let Some(kubectl) = KubectlFixture::open().await else {
+        return;
+    };
+    kubectl.write("a.yaml", MANIFEST);
+    kubectl.run("apply -f a.yaml").await;
+    let client = kubectl.embedded.client();
+    let waiting = kubectl
         .command("wait widget/a --for=condition=Ready --timeout=30s")
         .spawn()
         .unwrap();
     let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     ok(&client, "PATCH", &format!("{WIDGETS}/a/status"), Some(&ready)).await;
     assert!(waiting.wait_with_output().await.unwrap().status.success());
-    desk.run("patch widget a --type merge -p {\"metadata\":{\"finalizers\":[\"example.dev/hold\"]}}")
+    kubectl
+        .run("patch widget a --type merge -p {\"metadata\":{\"finalizers\":[\"example.dev/hold\"]}}")
         .await;
-    desk.run("delete widget a --wait=false").await;
-    let waiting = desk
+    kubectl.run("delete widget a --wait=false").await;
+    let waiting = kubectl
         .command("wait widget/a --for=delete --timeout=30s")
         .spawn()
         .unwrap();
@@ -250,109 +277,128 @@ async fn waits_for_conditions_and_deletions() {
     )
     .await;
     assert!(waiting.wait_with_output().await.unwrap().status.success());
-    desk.run("apply -f a.yaml").await;
-    desk.run("delete -f a.yaml --wait").await;
+    kubectl.run("apply -f a.yaml").await;
+    kubectl.run("delete -f a.yaml --wait").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_and_events() {
-    let Some(desk) = Desk::open().await else { return };
-    desk.write("a.yaml", MANIFEST);
-    desk.run("apply -f a.yaml").await;
-    let out = desk.dir.path().join("watch.out");
-    let mut watching = desk
+    let Some(kubectl) = KubectlFixture::open().await else {
+        return;
+    };
+    kubectl.write("a.yaml", MANIFEST);
+    kubectl.run("apply -f a.yaml").await;
+    let out = kubectl.dir.path().join("watch.out");
+    let mut watching = kubectl
         .command("get widgets -w")
         .stdout(std::fs::File::create(&out).unwrap())
         .spawn()
         .unwrap();
     lines(&out, 2).await;
-    desk.run("label widget a x=y").await;
-    let text = squeezed(&lines(&out, 3).await);
+    kubectl.run("label widget a x=y").await;
+    let text = collapse_spaces(&lines(&out, 3).await);
     assert!(text.starts_with("NAME SIZE READY AGE\na 1 "), "{text}");
     watching.kill().await.unwrap();
-    let uid = desk.run("get widget a -o jsonpath={.metadata.uid}").await;
+    let uid = kubectl.run("get widget a -o jsonpath={.metadata.uid}").await;
     let event = json!({
-        "metadata": {"generateName": "a."}, "type": "Normal", "reason": "Made", "message": "It is made.",
+        "metadata": {"generateName": "a."}, "type": "Normal", "reason": "Created", "message": "It is created.",
         "involvedObject": {"apiVersion": "example.dev/v1", "kind": "Widget", "name": "a", "namespace": "default", "uid": uid},
         "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z", "count": 1,
         "source": {"component": "test"},
     });
     ok(
-        &desk.embedded.client(),
+        &kubectl.embedded.client(),
         "POST",
         "/api/v1/namespaces/default/events",
         Some(&event),
     )
     .await;
-    let events = squeezed(&desk.run("get events").await);
-    assert!(events.contains("Normal Made widget/a It is made."), "{events}");
-    assert!(desk.run("describe widget a").await.contains("It is made."));
-    assert!(desk.run("events --for widget/a").await.contains("It is made."));
+    let events = collapse_spaces(&kubectl.run("get events").await);
+    assert!(
+        events.contains("Normal Created widget/a It is created."),
+        "{events}"
+    );
+    assert!(kubectl.run("describe widget a").await.contains("It is created."));
+    assert!(
+        kubectl
+            .run("events --for widget/a")
+            .await
+            .contains("It is created.")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_with_kinds_that_are_not_served_is_applied_otherwise() {
-    let Some(desk) = Desk::open().await else { return };
+async fn unserved_kinds_in_a_manifest_do_not_block_other_objects() {
+    let Some(kubectl) = KubectlFixture::open().await else {
+        return;
+    };
     let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r}\nrules: []\n";
     let mut definition = crate::fixture::widget_definition();
     definition.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
     let definition = serde_json::to_string(&definition).unwrap();
-    desk.write(
+    kubectl.write(
         "bundle.yaml",
         &format!("{role}---\n{definition}\n---\n{MANIFEST}"),
     );
-    let (success, said) = desk.try_run("apply -f bundle.yaml").await;
+    let (success, output) = kubectl.try_run("apply -f bundle.yaml").await;
     assert!(
-        !success && said.contains("no matches for kind \"Role\""),
-        "{said}"
+        !success && output.contains("no matches for kind \"Role\""),
+        "{output}"
     );
-    assert!(said.contains("widget.example.dev/a created"), "{said}");
-    assert!(!said.contains("openapi"), "{said}");
+    assert!(output.contains("widget.example.dev/a created"), "{output}");
+    assert!(!output.contains("openapi"), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn questions_about_oneself() {
-    let Some(desk) = Desk::open().await else { return };
+async fn self_reviews() {
+    let Some(kubectl) = KubectlFixture::open().await else {
+        return;
+    };
     assert_eq!(
-        desk.run("auth can-i create widgets").await.lines().last(),
+        kubectl.run("auth can-i create widgets").await.lines().last(),
         Some("yes")
     );
-    assert!(desk.run("auth can-i --list").await.contains("*.*"));
-    assert!(desk.run("auth whoami").await.contains("system:masters"));
+    assert!(kubectl.run("auth can-i --list").await.contains("*.*"));
+    assert!(kubectl.run("auth whoami").await.contains("system:masters"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreground_deletion_and_events_of_the_new_group() {
-    let Some(desk) = Desk::open().await else { return };
-    desk.write("a.yaml", MANIFEST);
-    desk.run("apply -f a.yaml").await;
+    let Some(kubectl) = KubectlFixture::open().await else {
+        return;
+    };
+    kubectl.write("a.yaml", MANIFEST);
+    kubectl.run("apply -f a.yaml").await;
     let event = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
-        "type": "Normal", "reason": "Made", "note": "It is made.", "action": "Make", "eventTime": "2026-01-01T00:00:00.000000Z",
+        "type": "Normal", "reason": "Created", "note": "It is created.", "action": "Create", "eventTime": "2026-01-01T00:00:00.000000Z",
         "regarding": {"apiVersion": "example.dev/v1", "kind": "Widget", "name": "a", "namespace": "default"},
         "reportingController": "test", "reportingInstance": "one",
     });
-    desk.write("e.json", &event.to_string());
-    desk.run("create -f e.json").await;
+    kubectl.write("e.json", &event.to_string());
+    kubectl.run("create -f e.json").await;
     assert_eq!(
-        desk.run("get event e -o jsonpath={.message}").await,
-        "It is made."
+        kubectl.run("get event e -o jsonpath={.message}").await,
+        "It is created."
     );
     assert_eq!(
-        desk.run("get events.events.k8s.io e -o jsonpath={.note}").await,
-        "It is made."
+        kubectl
+            .run("get events.events.k8s.io e -o jsonpath={.note}")
+            .await,
+        "It is created."
     );
-    let selected = desk
+    let selected = kubectl
         .run("get events.events.k8s.io --field-selector regarding.name=a")
         .await;
-    assert!(selected.contains("It is made."), "{selected}");
-    desk.run("delete widget a --cascade=foreground --timeout=30s")
+    assert!(selected.contains("It is created."), "{selected}");
+    kubectl
+        .run("delete widget a --cascade=foreground --timeout=30s")
         .await;
-    let (success, _) = desk.try_run("get widget a").await;
+    let (success, _) = kubectl.try_run("get widget a").await;
     assert!(!success);
 }
 
-/// The file once it has so many lines.
+/// Waits until the file has this many lines.
 async fn lines(path: &Path, count: usize) -> String {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {

@@ -1,16 +1,17 @@
-//! The embedded API as its users meet it: kube-rs clients and controllers in process, kubectl and terraform on a socket.
+//! The embedded API with its clients: kube-rs clients and controllers in process, kubectl and terraform over TLS.
 
 #![expect(clippy::unwrap_used, reason = "this crate is tests and their fixtures")]
 
+mod benchmark;
 mod client;
-mod collect;
 mod controller;
 mod fixture;
 mod full_disk;
+mod garbage_collection;
 mod kubectl;
-mod reply;
+mod modules;
+mod response;
 mod restart;
 mod socket;
-mod speed;
 mod terraform;
 mod watch;

@@ -1,4 +1,4 @@
-//! The file store: what was answered is there after a restart.
+//! Restarts with a file store.
 
 use serde_json::json;
 use sluice_embedded::Store;
@@ -9,23 +9,23 @@ use crate::fixture::{CONFIGMAPS, WIDGETS, call, ok, server_on, widget};
 async fn objects_and_versions_survive() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state.redb");
-    let made = {
+    let created = {
         let client = server_on(Store::file(&path).unwrap()).client();
         ok(
             &client,
             "POST",
             CONFIGMAPS,
-            Some(&json!({"metadata": {"name": "gone"}})),
+            Some(&json!({"metadata": {"name": "deleted"}})),
         )
         .await;
-        ok(&client, "DELETE", &format!("{CONFIGMAPS}/gone"), None).await;
+        ok(&client, "DELETE", &format!("{CONFIGMAPS}/deleted"), None).await;
         ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await
     };
     let store = open_when_released(&path).await;
     let client = server_on(store).client();
-    assert_eq!(ok(&client, "GET", &format!("{WIDGETS}/a"), None).await, made);
+    assert_eq!(ok(&client, "GET", &format!("{WIDGETS}/a"), None).await, created);
     assert_eq!(
-        call(&client, "GET", &format!("{CONFIGMAPS}/gone"), None)
+        call(&client, "GET", &format!("{CONFIGMAPS}/deleted"), None)
             .await
             .code,
         404
@@ -44,10 +44,10 @@ async fn objects_and_versions_survive() {
             .parse::<u64>()
             .unwrap()
     };
-    assert!(version(&next) > version(&made));
+    assert!(version(&next) > version(&created));
 }
 
-/// The first server's tasks end a moment after its last client.
+/// Opens the store as soon as the tasks of the previous server have ended, shortly after its last client.
 pub(crate) async fn open_when_released(path: &std::path::Path) -> Store {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
     loop {
@@ -60,12 +60,12 @@ pub(crate) async fn open_when_released(path: &std::path::Path) -> Store {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_store_is_refused() {
+async fn a_file_of_another_format_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state.redb");
     std::fs::write(
         &path,
-        "no database, but long enough to be read as the head of one".repeat(100),
+        "not a database, but long enough for the header of one".repeat(100),
     )
     .unwrap();
     assert!(Store::file(&path).unwrap_err().to_string().contains("state.redb"));

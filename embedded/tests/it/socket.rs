@@ -1,29 +1,23 @@
-//! The API over TLS: who gets in, and that restarts keep kubeconfigs valid.
+//! The API over TLS: authentication, limited credentials, and kubeconfigs across restarts.
 
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use kube::{
     Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
-use secrecy_free::without_token;
 use serde_json::json;
-use sluice_embedded::{Grant, GrantRule, Serving};
+use sluice_embedded::{Grant, GrantRule, TlsServer};
 use tokio::{io::AsyncReadExt, net::TcpStream, time::timeout};
 
 use crate::fixture::{CONFIGMAPS, call, ok, server};
 
-/// Kubeconfigs with less in them.
-mod secrecy_free {
-    use kube::config::Kubeconfig;
-
-    /// The same clusters, no user.
-    pub(super) fn without_token(mut config: Kubeconfig) -> Kubeconfig {
-        for user in &mut config.auth_infos {
-            user.auth_info = Some(kube::config::AuthInfo::default());
-        }
-        config
+/// Returns the kubeconfig without credentials.
+fn without_token(mut config: Kubeconfig) -> Kubeconfig {
+    for user in &mut config.auth_infos {
+        user.auth_info = Some(AuthInfo::default());
     }
+    config
 }
 
 async fn client(config: Kubeconfig) -> Client {
@@ -33,31 +27,31 @@ async fn client(config: Kubeconfig) -> Client {
     Client::try_from(config).unwrap()
 }
 
-fn kubeconfig(serving: &Serving) -> Kubeconfig {
+fn kubeconfig(serving: &TlsServer) -> Kubeconfig {
     Kubeconfig::read_from(&serving.kubeconfig_path).unwrap()
 }
 
 #[tokio::test]
-async fn the_token_opens_and_nothing_else() {
+async fn only_the_token_authenticates() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
     let serving = embedded
         .serve(([127, 0, 0, 1], 0).into(), &dir.path().join("api"))
         .await
         .unwrap();
-    let inside = client(kubeconfig(&serving)).await;
+    let admin = client(kubeconfig(&serving)).await;
     ok(
-        &inside,
+        &admin,
         "POST",
         CONFIGMAPS,
         Some(&json!({"metadata": {"name": "a"}})),
     )
     .await;
     ok(&embedded.client(), "GET", &format!("{CONFIGMAPS}/a"), None).await;
-    let outside = client(without_token(kubeconfig(&serving))).await;
-    let refused = call(&outside, "GET", "/version", None).await;
+    let anonymous = client(without_token(kubeconfig(&serving))).await;
+    let response = call(&anonymous, "GET", "/version", None).await;
     assert_eq!(
-        (refused.code, refused.body["reason"].as_str()),
+        (response.code, response.body["reason"].as_str()),
         (401, Some("Unauthorized"))
     );
     let mode = std::fs::metadata(&serving.kubeconfig_path)
@@ -70,7 +64,7 @@ async fn the_token_opens_and_nothing_else() {
     let request = http::Request::get("/version")
         .body(kube::client::Body::empty())
         .unwrap();
-    assert!(inside.send(request).await.is_err(), "nobody answers any more");
+    assert!(admin.send(request).await.is_err(), "the server has stopped");
 }
 
 #[tokio::test]
@@ -87,51 +81,51 @@ async fn a_kubeconfig_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn idle_strangers_leave_room() {
+async fn idle_connections_do_not_block_clients() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
     let any = ([127, 0, 0, 1], 0).into();
     let serving = embedded.serve(any, dir.path()).await.unwrap();
-    let known = client(kubeconfig(&serving)).await;
-    ok(&known, "GET", CONFIGMAPS, None).await;
+    let admin = client(kubeconfig(&serving)).await;
+    ok(&admin, "GET", CONFIGMAPS, None).await;
     let mut watch = TcpStream::connect(serving.addr).await.unwrap();
-    let mut strangers = Vec::new();
+    let mut idle_connections = Vec::new();
     for _ in 0..300 {
-        strangers.push(TcpStream::connect(serving.addr).await.unwrap());
+        idle_connections.push(TcpStream::connect(serving.addr).await.unwrap());
     }
-    // Long before the time that each of them has for itself.
+    // Long before the authentication timeout.
     let mut byte = [0];
     let ended = timeout(Duration::from_secs(5), watch.read(&mut byte)).await;
     assert!(
         matches!(ended, Ok(Ok(0) | Err(_))),
         "the oldest is dropped: {ended:?}"
     );
-    ok(&known, "GET", CONFIGMAPS, None).await;
+    ok(&admin, "GET", CONFIGMAPS, None).await;
     let new = client(kubeconfig(&serving)).await;
     ok(&new, "GET", CONFIGMAPS, None).await;
-    drop(strangers);
+    drop(idle_connections);
     serving.stop().await;
 }
 
 #[tokio::test]
-async fn a_complete_answer_has_a_length() {
+async fn a_complete_response_has_a_content_length() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
     let serving = embedded
         .serve(([127, 0, 0, 1], 0).into(), dir.path())
         .await
         .unwrap();
-    let known = client(kubeconfig(&serving)).await;
+    let admin = client(kubeconfig(&serving)).await;
     let request = http::Request::get(CONFIGMAPS)
         .body(kube::client::Body::empty())
         .unwrap();
-    let response = known.send(request).await.unwrap();
+    let response = admin.send(request).await.unwrap();
     assert!(response.headers().contains_key("content-length"), "{response:?}");
     serving.stop().await;
 }
 
 #[tokio::test]
-async fn a_limited_credential_is_good_for_what_it_names_and_for_nothing_else() {
+async fn a_limited_credential_allows_only_its_grant() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
     let serving = embedded
@@ -152,18 +146,18 @@ async fn a_limited_credential_is_good_for_what_it_names_and_for_nothing_else() {
             rule(&["list"], &[], "of=me"),
         ],
     };
-    let lent = serving.lender().kubeconfig(&grant).unwrap();
-    let lent = client(Kubeconfig::from_yaml(&lent).unwrap()).await;
+    let limited = serving.credential_issuer().kubeconfig(&grant).unwrap();
+    let limited = client(Kubeconfig::from_yaml(&limited).unwrap()).await;
     let mine = json!({"metadata": {"name": "mine", "labels": {"of": "me"}}});
     let other = json!({"metadata": {"name": "other"}});
-    ok(&lent, "POST", CONFIGMAPS, Some(&mine)).await;
+    ok(&limited, "POST", CONFIGMAPS, Some(&mine)).await;
     ok(&embedded.client(), "POST", CONFIGMAPS, Some(&other)).await;
-    ok(&lent, "GET", &format!("{CONFIGMAPS}/mine"), None).await;
-    let list = call(&lent, "GET", CONFIGMAPS, None).await;
+    ok(&limited, "GET", &format!("{CONFIGMAPS}/mine"), None).await;
+    let list = call(&limited, "GET", CONFIGMAPS, None).await;
     assert_eq!(
         list.body["items"].as_array().unwrap().len(),
         1,
-        "narrowed: {}",
+        "restricted: {}",
         list.body
     );
     let secrets = CONFIGMAPS.replace("configmaps", "secrets");
@@ -180,13 +174,13 @@ async fn a_limited_credential_is_good_for_what_it_names_and_for_nothing_else() {
         ("GET", CONFIGMAPS.replace("default", "kube-system"), None),
         ("GET", format!("{CONFIGMAPS}?watch=true"), None),
     ] {
-        let refused = call(&lent, method, &path, body).await;
-        assert_eq!(refused.code, 403, "{method} {path}: {}", refused.body);
+        let response = call(&limited, method, &path, body).await;
+        assert_eq!(response.code, 403, "{method} {path}: {}", response.body);
     }
-    ok(&lent, "DELETE", &format!("{CONFIGMAPS}/mine"), None).await;
+    ok(&limited, "DELETE", &format!("{CONFIGMAPS}/mine"), None).await;
 }
 
-/// The status of a review of this kind.
+/// Creates a review of this kind and returns its status.
 async fn review(client: &Client, kind: &str, spec: &serde_json::Value) -> serde_json::Value {
     let group = if kind == "SelfSubjectReview" {
         "authentication"
@@ -200,7 +194,7 @@ async fn review(client: &Client, kind: &str, spec: &serde_json::Value) -> serde_
 }
 
 #[tokio::test]
-async fn a_review_answers_for_the_credential_that_asks() {
+async fn self_reviews_reflect_the_credential() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
     let any = ([127, 0, 0, 1], 0).into();
@@ -214,8 +208,8 @@ async fn a_review_answers_for_the_credential_that_asks() {
             ..GrantRule::default()
         }],
     };
-    let lent = serving.lender().kubeconfig(&grant).unwrap();
-    let lent = client(Kubeconfig::from_yaml(&lent).unwrap()).await;
+    let limited = serving.credential_issuer().kubeconfig(&grant).unwrap();
+    let limited = client(Kubeconfig::from_yaml(&limited).unwrap()).await;
     let owner = client(kubeconfig(&serving)).await;
     let of = |verb: &str, name: &str, namespace: &str| {
         json!({ "resourceAttributes": { "verb": verb, "resource": "configmaps", "subresource": "status",
@@ -232,24 +226,29 @@ async fn a_review_answers_for_the_credential_that_asks() {
         (path("get"), true),
         (path("post"), false),
     ] {
-        let answer = review(&lent, "SelfSubjectAccessReview", &spec).await;
-        assert_eq!(answer["allowed"], allowed, "{spec}");
-        let answer = review(&owner, "SelfSubjectAccessReview", &spec).await;
-        assert_eq!(answer["allowed"], true, "{spec}");
+        let response = review(&limited, "SelfSubjectAccessReview", &spec).await;
+        assert_eq!(response["allowed"], allowed, "{spec}");
+        let response = review(&owner, "SelfSubjectAccessReview", &spec).await;
+        assert_eq!(response["allowed"], true, "{spec}");
     }
-    let here = review(
-        &lent,
+    let own_namespace = review(
+        &limited,
         "SelfSubjectRulesReview",
         &json!({ "namespace": "default" }),
     )
     .await;
     assert_eq!(
-        here["resourceRules"],
+        own_namespace["resourceRules"],
         json!([{ "verbs": ["get"], "apiGroups": [""], "resources": ["configmaps/status"], "resourceNames": ["mine-*"] }])
     );
-    let elsewhere = review(&lent, "SelfSubjectRulesReview", &json!({ "namespace": "other" })).await;
-    assert_eq!(elsewhere["resourceRules"], json!([]));
-    let me = review(&lent, "SelfSubjectReview", &json!({})).await;
+    let other_namespace = review(
+        &limited,
+        "SelfSubjectRulesReview",
+        &json!({ "namespace": "other" }),
+    )
+    .await;
+    assert_eq!(other_namespace["resourceRules"], json!([]));
+    let me = review(&limited, "SelfSubjectReview", &json!({})).await;
     assert_eq!(me["userInfo"]["username"], "limited");
     let me = review(&owner, "SelfSubjectReview", &json!({})).await;
     assert_eq!(me["userInfo"]["username"], "admin");

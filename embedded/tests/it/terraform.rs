@@ -24,7 +24,7 @@ output "a" {
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_kubernetes_backend_keeps_its_state_here() {
+async fn the_kubernetes_backend_stores_state_and_locks() {
     let program = tokio::task::spawn_blocking(cli::terraform)
         .await
         .unwrap()
@@ -43,7 +43,7 @@ async fn the_kubernetes_backend_keeps_its_state_here() {
             .env("KUBE_CONFIG_PATH", &serving.kubeconfig_path)
             .env("HOME", dir.path())
             .env("CHECKPOINT_DISABLE", "1")
-            // One that is not there is a warning, which OpenTofu prints among the answers.
+            // OpenTofu prints a warning about a missing file among its output.
             .env_remove("TF_CLI_CONFIG_FILE")
             .stdin(Stdio::null())
             .kill_on_drop(true)

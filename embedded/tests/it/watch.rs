@@ -1,4 +1,4 @@
-//! Streams of changes.
+//! Watches.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::fixture::{CONFIGMAPS, WIDGETS, ok, server, server_on, widget};
 struct Events<R>(Lines<R>);
 
 impl<R: futures::AsyncBufRead + Unpin> Events<R> {
-    /// The next event: type, name or code, and all of it.
+    /// Returns type and object of the next event.
     async fn next(&mut self) -> Option<(String, Value)> {
         let line = tokio::time::timeout(Duration::from_secs(20), self.0.next())
             .await
@@ -26,9 +26,9 @@ impl<R: futures::AsyncBufRead + Unpin> Events<R> {
         ))
     }
 
-    /// The next event's type and name.
-    async fn named(&mut self) -> (String, String) {
-        let (type_, object) = self.next().await.expect("no end yet");
+    /// Returns type and name of the next event.
+    async fn next_name(&mut self) -> (String, String) {
+        let (type_, object) = self.next().await.expect("the watch has not ended");
         (
             type_,
             object["metadata"]["name"].as_str().unwrap_or("").to_owned(),
@@ -46,13 +46,13 @@ fn pair(type_: &str, name: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_watch_starts_with_what_is_there_and_goes_on() {
+async fn a_watch_sends_existing_objects_and_then_changes() {
     let client = server().client();
     ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
     let mut events = watch(&client, &format!("{WIDGETS}?watch=1")).await;
-    assert_eq!(events.named().await, pair("ADDED", "a"));
+    assert_eq!(events.next_name().await, pair("ADDED", "a"));
     ok(&client, "POST", WIDGETS, Some(&widget("b", 1))).await;
-    assert_eq!(events.named().await, pair("ADDED", "b"));
+    assert_eq!(events.next_name().await, pair("ADDED", "b"));
     ok(
         &client,
         "PATCH",
@@ -60,7 +60,7 @@ async fn a_watch_starts_with_what_is_there_and_goes_on() {
         Some(&json!({"spec": {"size": 2}})),
     )
     .await;
-    assert_eq!(events.named().await, pair("MODIFIED", "a"));
+    assert_eq!(events.next_name().await, pair("MODIFIED", "a"));
     ok(&client, "DELETE", &format!("{WIDGETS}/a"), None).await;
     let (type_, last) = events.next().await.unwrap();
     assert_eq!((type_.as_str(), &last["spec"]["size"]), ("DELETED", &json!(2)));
@@ -71,11 +71,11 @@ async fn a_watch_starts_with_what_is_there_and_goes_on() {
             .parse::<u64>()
             .unwrap()
     };
-    let whole = ok(&client, "GET", WIDGETS, None).await;
+    let widgets = ok(&client, "GET", WIDGETS, None).await;
     assert_eq!(
         version(&last),
-        version(&whole),
-        "a deletion has a version of its own"
+        version(&widgets),
+        "a deletion has its own version"
     );
 }
 
@@ -86,20 +86,20 @@ async fn a_watch_resumes_after_a_version() {
     ok(&client, "POST", WIDGETS, Some(&widget("b", 1))).await;
     let version = first["metadata"]["resourceVersion"].as_str().unwrap();
     let mut events = watch(&client, &format!("{WIDGETS}?watch=1&resourceVersion={version}")).await;
-    assert_eq!(events.named().await, pair("ADDED", "b"));
+    assert_eq!(events.next_name().await, pair("ADDED", "b"));
 }
 
 #[tokio::test]
-async fn what_leaves_the_selection_is_deleted_and_what_enters_is_added() {
+async fn objects_that_enter_or_leave_the_selection_are_added_or_deleted() {
     let client = server().client();
     let label = |value: &str| json!({"metadata": {"name": "a", "labels": {"on": value}}});
     ok(&client, "POST", CONFIGMAPS, Some(&label("no"))).await;
     let mut events = watch(&client, &format!("{CONFIGMAPS}?watch=1&labelSelector=on%3Dyes")).await;
     let path = format!("{CONFIGMAPS}/a");
     ok(&client, "PATCH", &path, Some(&label("yes"))).await;
-    assert_eq!(events.named().await, pair("ADDED", "a"));
+    assert_eq!(events.next_name().await, pair("ADDED", "a"));
     ok(&client, "PATCH", &path, Some(&json!({"data": {"x": "y"}}))).await;
-    assert_eq!(events.named().await, pair("MODIFIED", "a"));
+    assert_eq!(events.next_name().await, pair("MODIFIED", "a"));
     ok(&client, "PATCH", &path, Some(&label("no"))).await;
     let (type_, last) = events.next().await.unwrap();
     assert_eq!(
@@ -109,8 +109,8 @@ async fn what_leaves_the_selection_is_deleted_and_what_enters_is_added() {
 }
 
 #[tokio::test]
-async fn a_version_outside_the_window_is_gone() {
-    let client = server_on(Store::memory().with_window(3)).client();
+async fn a_version_outside_the_window_is_expired() {
+    let client = server_on(Store::memory().with_watch_window(3)).client();
     let first = ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
     for size in 2..8 {
         ok(
@@ -132,7 +132,7 @@ async fn a_version_outside_the_window_is_gone() {
 }
 
 #[tokio::test]
-async fn the_end_comes_when_asked_for_with_a_bookmark() {
+async fn a_watch_ends_at_its_timeout_with_a_bookmark() {
     let client = server().client();
     let path = format!("{WIDGETS}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true");
     let mut events = watch(&client, &path).await;
@@ -142,12 +142,12 @@ async fn the_end_comes_when_asked_for_with_a_bookmark() {
 }
 
 #[tokio::test]
-async fn streaming_lists_end_their_beginning_with_a_bookmark() {
+async fn streaming_lists_end_the_initial_events_with_a_bookmark() {
     let client = server().client();
     ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
     let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut events = watch(&client, &format!("{WIDGETS}?{query}")).await;
-    assert_eq!(events.named().await, pair("ADDED", "a"));
+    assert_eq!(events.next_name().await, pair("ADDED", "a"));
     let (type_, bookmark) = events.next().await.unwrap();
     assert_eq!(type_, "BOOKMARK");
     assert_eq!(

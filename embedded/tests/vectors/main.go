@@ -1,4 +1,4 @@
-// Prints what kube-apiserver's own packages say about each case of cases.json: the golden answers of the schema tests.
+// Prints the results of kube-apiserver's own packages for each case of cases.json: the expected results of the schema tests.
 package main
 
 import (
@@ -30,7 +30,7 @@ type kase struct {
 	Object json.RawMessage `json:"object"`
 	Old    json.RawMessage `json:"old,omitempty"`
 }
-type answer struct {
+type result struct {
 	Name    string      `json:"name"`
 	Dropped []string    `json:"dropped"`
 	Object  interface{} `json:"object"`
@@ -59,7 +59,7 @@ func blocking(errs field.ErrorList) bool {
 	return false
 }
 
-func run(c kase) answer {
+func run(c kase) result {
 	var ext v1.JSONSchemaProps
 	check(json.Unmarshal(c.Schema, &ext))
 	var in apiextensions.JSONSchemaProps
@@ -106,7 +106,7 @@ func run(c kase) answer {
 			errs = append(errs, e...)
 		}
 	}
-	out := answer{Name: c.Name, Dropped: append([]string{}, dropped...), Object: obj, Errors: []string{}}
+	out := result{Name: c.Name, Dropped: append([]string{}, dropped...), Object: obj, Errors: []string{}}
 	for _, e := range errs {
 		out.Errors = append(out.Errors, e.Error())
 	}

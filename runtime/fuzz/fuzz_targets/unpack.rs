@@ -1,5 +1,5 @@
-//! Any bytes, packed or not, are an archive or not; nothing outside of the folder is written, nothing but files and folders is
-//! made, and no limit is passed.
+//! Extracts arbitrary bytes, compressed or not: writes nothing outside the directory, creates only files and directories, and
+//! respects the limits.
 #![no_main]
 
 use std::fs;
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
     check(|into| unpack(&mut packed, into, &LIMITS, &Token::new()).is_ok());
 });
 
-/// What was made, whether the archive was taken or refused in the middle.
+/// Counts of the created entries, also after a rejected archive.
 #[derive(Default)]
 struct Made {
     entries: u64,
@@ -38,7 +38,7 @@ fn check(unpack: impl FnOnce(&Path) -> bool) {
     let mut made = Made::default();
     count(&into, 0, &mut made);
     assert!(made.bytes <= LIMITS.bytes, "{} bytes", made.bytes);
-    // Parents that no entry names are made as well.
+    // Implicit parents are created as well.
     assert!(made.entries <= LIMITS.entries * LIMITS.depth as u64, "{} entries", made.entries);
 }
 

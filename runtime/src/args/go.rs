@@ -1,11 +1,13 @@
-//! Values as Go programs write them.
+//! Values in the syntax of Go's flags.
 
 use std::time::Duration;
 
-/// A boolean of Go's `strconv.ParseBool`.
+use sluice_api::interval::{MAX_NANOSECONDS, parse_go_duration};
+
+/// Parses a boolean as Go's `strconv.ParseBool` does.
 ///
 /// # Errors
-/// The text is none.
+/// The text is not a boolean.
 pub fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
@@ -14,65 +16,15 @@ pub fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A duration of Go's `time.ParseDuration` that is not negative: `750ms`, `1h30m`, `1.5s`, `0`.
+/// Parses a duration in the grammar of Go's `time.ParseDuration`, e.g. `750ms`, `1h30m`, `1.5s`, `0`.
 ///
 /// # Errors
-/// The text is none, is negative, or is longer than Go can say (about 292 years).
+/// The text is invalid, negative, or longer than Go's maximum of about 292 years.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let invalid = || format!("{text:?} is no duration such as 30s, 1h30m or 750ms");
-    if text == "0" {
-        return Ok(Duration::ZERO);
+    match parse_go_duration(text) {
+        Ok((false, nanoseconds @ ..=MAX_NANOSECONDS)) => Ok(Duration::from_nanos(nanoseconds)),
+        _ => Err(format!("{text:?} is not a duration such as 30s, 1h30m or 750ms")),
     }
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest.is_empty() {
-        return Err(invalid());
-    }
-    let mut nanoseconds: u128 = 0;
-    while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or_else(invalid)?;
-        let (number, tail) = rest.split_at(digits);
-        let length = tail
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(length);
-        rest = tail;
-        let part = nanoseconds_of(number, scale(unit).ok_or_else(invalid)?).ok_or_else(invalid)?;
-        nanoseconds = nanoseconds.checked_add(part).ok_or_else(invalid)?;
-    }
-    let nanoseconds = i64::try_from(nanoseconds).map_err(|_| invalid())?;
-    Ok(Duration::from_nanos(nanoseconds.unsigned_abs()))
-}
-
-/// Nanoseconds of a unit.
-fn scale(unit: &str) -> Option<u128> {
-    Some(match unit {
-        "ns" => 1,
-        "us" | "µs" | "μs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        _ => return None,
-    })
-}
-
-/// `1.5` of a unit, cut to whole nanoseconds.
-fn nanoseconds_of(number: &str, scale: u128) -> Option<u128> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
-        return None;
-    }
-    let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // More digits than a nanosecond of an hour can show do not count.
-    let fraction = &fraction[..fraction.len().min(15)];
-    let part = if fraction.is_empty() {
-        0
-    } else {
-        fraction.parse::<u128>().ok()? * scale / 10_u128.pow(u32::try_from(fraction.len()).ok()?)
-    };
-    whole.checked_mul(scale)?.checked_add(part)
 }
 
 #[cfg(test)]

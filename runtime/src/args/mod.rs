@@ -1,21 +1,20 @@
-//! Flags shared by the controllers: named, defaulted and written as Flux's, each with its environment twin where Flux
-//! has one. Flag wins over environment, environment over default. Nothing else reads the environment.
+//! Flags shared by the controllers, with Flux's names, defaults, syntax and environment variables. A flag wins over its
+//! variable, the variable over the default. Nothing else reads the environment.
 
 mod go;
 mod parse;
-mod proxies;
 
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
+use crate::http::{Environment, EnvironmentError};
 use crate::schedule::Backoff;
-use crate::serve::Address;
+use crate::serve::ListenAddress;
 use crate::telemetry::{Encoding, Level};
 
 pub use go::{boolean, duration};
-pub use parse::{matches, of_process, parse};
-pub use proxies::proxies;
+pub use parse::{matches, parse};
 
 /// How the program logs.
 #[derive(Args, Clone, Copy, Debug)]
@@ -33,10 +32,10 @@ pub struct Logging {
 pub struct Addresses {
     /// Address of the metrics server; `0` switches it off.
     #[arg(long, env = "METRICS_ADDR", default_value = ":8080")]
-    pub metrics_addr: Address,
+    pub metrics_addr: ListenAddress,
     /// Address of the health probes; `0` switches them off.
     #[arg(long, default_value = ":9440")]
-    pub health_addr: Address,
+    pub health_addr: ListenAddress,
     /// URL of the receiver of events; empty for none.
     #[arg(long, env = "EVENTS_ADDR", default_value = "")]
     pub events_addr: String,
@@ -173,6 +172,14 @@ pub struct Common<const CONCURRENT: u16> {
     pub kube_api: KubeApi,
 }
 
+/// Reads `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, upper case first, then lower case.
+///
+/// # Errors
+/// A variable holds an invalid proxy address.
+pub fn proxy_environment() -> Result<Environment, EnvironmentError> {
+    Environment::read(|name| std::env::var(name).ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,7 +198,7 @@ mod tests {
     #[test]
     fn without_flags_the_values_are_those_of_flux() {
         let args = parse(&[]).unwrap();
-        assert_eq!(args.addresses.health_addr, Address::Everywhere(9440));
+        assert_eq!(args.addresses.health_addr, ListenAddress::AllInterfaces(9440));
         assert_eq!(
             (args.concurrency.concurrent, args.retry.interval_jitter_percentage),
             (4, 5)

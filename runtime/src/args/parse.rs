@@ -1,21 +1,15 @@
-//! Arguments as the programs of Flux take them: flag over environment over default, the last of equal flags counts, and
-//! an empty variable is none.
+//! Arguments with the precedence of Flux's programs: flag, environment, default. The last of equal flags counts, and an empty
+//! variable is ignored.
 
 use std::ffi::OsString;
 
 use clap::builder::Resettable;
 use clap::{Arg, ArgMatches, Command, Parser};
 
-/// Reads the arguments and the environment of this process; ends it where they make no sense, or where help was asked for.
-#[must_use]
-pub fn of_process<P: Parser>() -> P {
-    parse(std::env::args_os(), |name| std::env::var_os(name)).unwrap_or_else(|error| error.exit())
-}
-
-/// The values that these arguments (of which the first is the program) and this environment give.
+/// Parses arguments, of which the first is the program, and an environment.
 ///
 /// # Errors
-/// A flag is unknown, or a value is none of its flag; also where help or the version was asked for.
+/// A flag is unknown or has an invalid value, or help or the version was requested.
 pub fn parse<P: Parser>(
     arguments: impl IntoIterator<Item = OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
@@ -24,7 +18,7 @@ pub fn parse<P: Parser>(
     P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command::<P>()))
 }
 
-/// What was given, by the names of flags, before it becomes values.
+/// Returns the raw matches by flag.
 ///
 /// # Errors
 /// As [`parse`].
@@ -34,7 +28,7 @@ pub fn matches<P: Parser>(
 ) -> Result<ArgMatches, clap::Error> {
     let twins: Vec<OsString> = P::command()
         .get_arguments()
-        .filter_map(|argument| twin(argument, &environment))
+        .filter_map(|argument| environment_override(argument, &environment))
         .collect();
     let mut arguments = arguments.into_iter();
     let program = arguments.next();
@@ -42,8 +36,8 @@ pub fn matches<P: Parser>(
     command::<P>().try_get_matches_from_mut(all)
 }
 
-/// A variable as the flag that it stands for. Before the flags that were given, these win.
-fn twin(argument: &Arg, environment: impl Fn(&str) -> Option<OsString>) -> Option<OsString> {
+/// Returns the flag of a variable; it precedes the command line, whose flags win.
+fn environment_override(argument: &Arg, environment: impl Fn(&str) -> Option<OsString>) -> Option<OsString> {
     let name = argument.get_env()?.to_str()?;
     let value = environment(name).filter(|value| !value.is_empty())?;
     let mut flag = OsString::from(format!("--{}=", argument.get_long()?));
@@ -51,7 +45,7 @@ fn twin(argument: &Arg, environment: impl Fn(&str) -> Option<OsString>) -> Optio
     Some(flag)
 }
 
-/// The command without variables of its own; its help still names them.
+/// Returns the command without its variables, which the help still shows.
 fn command<P: Parser>() -> Command {
     P::command().args_override_self(true).mut_args(|argument| {
         let Some(name) = argument.get_env().map(|name| name.to_string_lossy().into_owned()) else {
@@ -103,13 +97,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_variable_is_none() {
+    fn an_empty_variable_is_ignored() {
         let address = |value| {
             let program = program(&[], &[("METRICS_ADDR", value)]).unwrap();
             program.common.addresses.metrics_addr
         };
-        assert_eq!(address(""), crate::serve::Address::Everywhere(8080));
-        assert_eq!(address(":1"), crate::serve::Address::Everywhere(1));
+        assert_eq!(address(""), crate::serve::ListenAddress::AllInterfaces(8080));
+        assert_eq!(address(":1"), crate::serve::ListenAddress::AllInterfaces(1));
         assert!(program(&[], &[("METRICS_ADDR", "nowhere")]).is_err());
     }
 
@@ -140,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_ends_the_program() {
+    fn unknown_flags_are_errors() {
         for bad in ["--insecure-allow-http", "-log-level=info", "stray"] {
             let error = program(&[bad], &[]).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{bad}");

@@ -1,13 +1,13 @@
-//! The digest that an artifact must have, and computing it while the bytes pass.
+//! The expected digest of an artifact, computed while it is downloaded.
 
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
-/// The digest is not one that can be checked.
+/// The digest is not supported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no digest of sha256, sha384, sha512 or blake3")]
+#[error("{0:?} is not a digest of sha256, sha384, sha512 or blake3")]
 pub struct ChecksumError(String);
 
-/// A digest in the making, next to the one that is wanted.
+/// Computes a digest and compares it with the expected one.
 #[derive(Clone, Debug)]
 pub struct Checksum {
     state: State,
@@ -23,7 +23,7 @@ enum State {
 }
 
 impl Checksum {
-    /// Reads `algorithm:hex`, or bare hex for SHA-256. SHA-1 is refused as other consumers do.
+    /// Parses `algorithm:hex`, or bare hex for SHA-256. Rejects SHA-1, as other consumers do.
     ///
     /// # Errors
     /// Unknown algorithm, wrong length, not hex.
@@ -44,7 +44,7 @@ impl Checksum {
         Ok(Self { state, wanted })
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.state {
             State::Sha256(state) => state.update(bytes),
@@ -54,7 +54,7 @@ impl Checksum {
         }
     }
 
-    /// Compares: `Err` carries the digest that the bytes really have, in hex.
+    /// Compares the digests; `Err` contains the actual one in hex.
     ///
     /// # Errors
     /// The digests differ.
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_checked_is_refused() {
+    fn unsupported_digests_are_rejected() {
         for text in [
             "",
             "sha1:da39a3ee5e6b4b0d3255bfef95601890afd80709",

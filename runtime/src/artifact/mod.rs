@@ -1,10 +1,10 @@
-//! Consuming what a source produced: [`Fetcher`] downloads an artifact and proves its digest, [`unpack`] extracts it
-//! without trusting a byte of it.
+//! Consumption of artifacts: [`Fetcher`] downloads an artifact and verifies its digest, [`unpack`] extracts it without
+//! trusting its content.
 
 mod checksum;
 mod fetch;
 mod unpack;
 
 pub use checksum::{Checksum, ChecksumError};
-pub use fetch::{FetchError, Fetcher, Wanted};
-pub use unpack::{Limits, UnpackError, Unpacked, unpack};
+pub use fetch::{ArtifactRef, FetchError, Fetcher};
+pub use unpack::{Limits, UnpackError, UnpackSummary, unpack};

@@ -1,4 +1,4 @@
-//! The layer around each API call: a time limit on head and body, and retries.
+//! The layer of each API call: timeouts of head and body, and retries.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,18 +12,18 @@ use kube::client::Body;
 use tokio::time::{Instant, Sleep};
 use tower::{BoxError, Layer, Service};
 
-/// Limits and retries of a call. As a tower layer it wraps a service in [`Calls`].
+/// Timeout and retries of a call; a tower layer that creates a [`RetryService`].
 #[derive(Clone, Copy, Debug)]
-pub struct Policy {
-    /// For a whole call with its retries; for a watch, until its head has come.
+pub struct RetryPolicy {
+    /// Timeout of a call with its retries; for a watch, until the head of the response.
     pub total: Duration,
-    /// Attempts beyond the first.
+    /// Retries after the first attempt.
     pub retries: u32,
-    /// Wait before the first retry; doubled each time. A `Retry-After` that is longer and fits into `total` is kept to.
+    /// Delay before the first retry; doubled each time. A longer `Retry-After` is respected if it fits into `total`.
     pub min_wait: Duration,
 }
 
-impl Default for Policy {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             total: Duration::from_secs(30),
@@ -33,22 +33,22 @@ impl Default for Policy {
     }
 }
 
-impl<S> Layer<S> for Policy {
-    type Service = Calls<S>;
+impl<S> Layer<S> for RetryPolicy {
+    type Service = RetryService<S>;
 
-    fn layer(&self, inner: S) -> Calls<S> {
-        Calls { inner, policy: *self }
+    fn layer(&self, inner: S) -> RetryService<S> {
+        RetryService { inner, policy: *self }
     }
 }
 
-/// A service whose calls follow a [`Policy`].
+/// A service with a [`RetryPolicy`].
 #[derive(Clone, Debug)]
-pub struct Calls<S> {
+pub struct RetryService<S> {
     inner: S,
-    policy: Policy,
+    policy: RetryPolicy,
 }
 
-impl<S, B> Service<Request<Body>> for Calls<S>
+impl<S, B> Service<Request<Body>> for RetryService<S>
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -56,7 +56,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    type Response = Response<Bounded<B>>;
+    type Response = Response<TimeoutBody<B>>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -65,17 +65,17 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The clone is not ready yet; the one that is ready takes the call.
+        // Only the original is ready: it serves the call, and the clone replaces it.
         let spare = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, spare);
         let policy = self.policy;
         Box::pin(async move {
             let deadline = Instant::now() + policy.total;
-            let watch = is_endless(&request);
+            let watch = is_streaming(&request);
             let answer = tokio::time::timeout_at(deadline, attempts(inner, policy, request, deadline))
                 .await
-                .map_err(|_| BoxError::from(TimedOut(policy.total)))??;
-            Ok(answer.map(|body| Bounded {
+                .map_err(|_| BoxError::from(RequestTimedOut(policy.total)))??;
+            Ok(answer.map(|body| TimeoutBody {
                 inner: body,
                 limit: policy.total,
                 timer: (!watch).then(|| Box::pin(tokio::time::sleep_until(deadline))),
@@ -84,19 +84,19 @@ where
     }
 }
 
-/// The API did not answer in time.
+/// The API did not respond in time.
 #[derive(Debug, thiserror::Error)]
-#[error("no complete answer of the API within {0:?}")]
-pub struct TimedOut(Duration);
+#[error("no complete response from the API within {0:?}")]
+pub struct RequestTimedOut(Duration);
 
-/// Watches and followed logs have no end of their own.
-fn is_endless(request: &Request<Body>) -> bool {
+/// Returns whether the response never ends: watches and followed logs.
+fn is_streaming(request: &Request<Body>) -> bool {
     let mut parts = request.uri().query().unwrap_or_default().split('&');
     parts.any(|part| matches!(part, "watch=true" | "watch=1" | "follow=true"))
 }
 
-/// 429 and 503 mean that nothing was done. After 504 something may have been done, so only reading is repeated.
-fn is_worth_another(status: StatusCode, method: &Method) -> bool {
+/// Returns whether to retry: 429 and 503 had no effect; after 504 only reads are safe to repeat.
+fn is_retryable(status: StatusCode, method: &Method) -> bool {
     match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
         StatusCode::GATEWAY_TIMEOUT => method == Method::GET,
@@ -106,7 +106,7 @@ fn is_worth_another(status: StatusCode, method: &Method) -> bool {
 
 async fn attempts<S, B>(
     mut inner: S,
-    policy: Policy,
+    policy: RetryPolicy,
     request: Request<Body>,
     deadline: Instant,
 ) -> Result<Response<B>, BoxError>
@@ -118,9 +118,9 @@ where
     let mut left = policy.retries;
     let mut next = Some(request);
     while let Some(request) = next.take() {
-        let (method, copy) = (request.method().clone(), copy_of(&request));
+        let (method, copy) = (request.method().clone(), clone_request(&request));
         let answer = inner.call(request).await.map_err(Into::into)?;
-        let Some(copy) = copy.filter(|_| left > 0 && is_worth_another(answer.status(), &method)) else {
+        let Some(copy) = copy.filter(|_| left > 0 && is_retryable(answer.status(), &method)) else {
             return Ok(answer);
         };
         let asked = answer
@@ -131,7 +131,7 @@ where
             .and_then(|text| text.parse().ok())
             .map_or(Duration::ZERO, Duration::from_secs);
         let pause = wait.max(asked);
-        // The refusal itself says more than a timeout would.
+        // The response is more informative than a timeout.
         if deadline.saturating_duration_since(Instant::now()) <= pause {
             return Ok(answer);
         }
@@ -142,11 +142,11 @@ where
             .await
             .map_err(Into::into)?;
     }
-    Err(BoxError::from(TimedOut(policy.total)))
+    Err(BoxError::from(RequestTimedOut(policy.total)))
 }
 
-/// A second request of the same content, unless the body is a stream.
-fn copy_of(request: &Request<Body>) -> Option<Request<Body>> {
+/// Clones a request, unless its body is a stream.
+fn clone_request(request: &Request<Body>) -> Option<Request<Body>> {
     let mut copy = Request::new(request.body().try_clone()?);
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
@@ -156,15 +156,15 @@ fn copy_of(request: &Request<Body>) -> Option<Request<Body>> {
     Some(copy)
 }
 
-/// A response body that fails when the call's time is up.
+/// A response body that fails after the timeout of the call.
 #[derive(Debug)]
-pub struct Bounded<B> {
+pub struct TimeoutBody<B> {
     inner: B,
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl<B> http_body::Body for Bounded<B>
+impl<B> http_body::Body for TimeoutBody<B>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
@@ -185,7 +185,7 @@ where
         timer
             .as_mut()
             .poll(context)
-            .map(|()| Some(Err(TimedOut(self.limit).into())))
+            .map(|()| Some(Err(RequestTimedOut(self.limit).into())))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -239,7 +239,7 @@ mod tests {
             let answer = answers(seen.fetch_add(1, Ordering::SeqCst) + 1);
             async move { Ok::<_, BoxError>(answer) }
         });
-        let policy = Policy {
+        let policy = RetryPolicy {
             total: Duration::from_millis(400),
             retries: 3,
             min_wait: Duration::from_millis(1),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_busy_api_is_asked_again_a_few_times() {
+    async fn a_busy_api_is_retried_a_few_times() {
         let (api, count) = client(|n| if n < 3 { refusal(429) } else { found() });
         api.get("a").await.unwrap();
         assert_eq!(count.load(Ordering::SeqCst), 3);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_longer_than_the_call_may_take_is_not_waited() {
+    async fn a_retry_after_beyond_the_timeout_is_not_waited_for() {
         let (api, count) = client(|_| {
             let mut answer = refusal(429);
             answer
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_never_comes_ends_the_call_but_not_a_watch() {
+    async fn a_stalled_body_times_out_a_call_but_not_a_watch() {
         let silent = |_| Response::new(StreamBody::new(futures::stream::pending()).boxed_unsync());
         let (api, _) = client(silent);
         let started = Instant::now();

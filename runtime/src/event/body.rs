@@ -15,7 +15,7 @@ const EVENT_GROUP: &str = "event.toolkit.fluxcd.io";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Body {
-    involved_object: Involved,
+    involved_object: InvolvedObject,
     severity: &'static str,
     timestamp: String,
     message: String,
@@ -29,7 +29,7 @@ pub(super) struct Body {
 /// The object; the receiver derives the API group of the metadata from `apiVersion`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Involved {
+struct InvolvedObject {
     kind: String,
     namespace: String,
     name: String,
@@ -52,10 +52,10 @@ impl Body {
         let severity = match event.severity {
             Severity::Normal => "info",
             Severity::Warning => "error",
-            Severity::Unposted | Severity::Trace => return None,
+            Severity::ClusterOnly | Severity::Trace => return None,
         };
         let named = |part: &Option<String>| part.clone().filter(|text| !text.is_empty());
-        let involved_object = Involved {
+        let involved_object = InvolvedObject {
             kind: named(&object.kind)?,
             namespace: named(&object.namespace)?,
             name: named(&object.name)?,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_of_a_new_artifact_is_the_golden_one() {
+    fn the_body_of_a_new_artifact_matches_the_golden_file() {
         let event = Event::normal("NewArtifact", "stored artifact for commit 'first'")
             .with("source.toolkit.fluxcd.io/revision", "main@sha1:ab")
             .with("source.toolkit.fluxcd.io/digest", "sha256:cd")
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_of_a_failure_is_the_golden_one() {
+    fn the_body_of_a_failure_matches_the_golden_file() {
         let event = Event::warning("GitOperationFailed", "no \"luck\" <here>");
         assert_eq!(
             text(&object(), &event).unwrap(),
@@ -166,7 +166,10 @@ mod tests {
     fn a_routine_event_has_no_body() {
         assert_eq!(text(&object(), &Event::trace("ArtifactUpToDate", "same")), None);
         assert_eq!(
-            text(&object(), &Event::unposted("GarbageCollectionSucceeded", "gone")),
+            text(
+                &object(),
+                &Event::cluster_only("GarbageCollectionSucceeded", "gone")
+            ),
             None
         );
     }

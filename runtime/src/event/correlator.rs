@@ -1,5 +1,5 @@
-//! Which events are written as they are, which as one of many, and which not at all: the rules and numbers of client-go's
-//! correlator, so that an object which fails in ever new words costs the API no more than Flux's would. Pure.
+//! Aggregation and rate limit of events, with the rules and numbers of client-go's correlator, so that an object that fails
+//! with ever new messages costs the API no more than with Flux. Pure.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -10,47 +10,47 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::{Event, Severity};
 
-/// Within this time equal events are counted, and similar ones are combined.
+/// Window in which equal events are counted and similar ones are combined.
 pub(super) const WINDOW: SignedDuration = SignedDuration::from_mins(10);
-/// So many different messages of one object and reason are written as they are; from then on one event stands for all.
+/// From this number of different messages of one object and reason on, messages are combined into one event.
 const DIFFERENT: usize = 10;
-/// Events of one object that may come at once.
+/// Burst of events per object.
 const BURST: u32 = 25;
-/// After this time one more may come.
+/// Time after which one more event is allowed.
 const REFILL: Duration = Duration::from_secs(5 * 60);
-/// Objects, and reasons, that are remembered; beyond it the older half is forgotten.
-const REMEMBERED: usize = 4096;
+/// Maximum number of tracked objects and reasons; the older half is evicted.
+const MAX_ENTRIES: usize = 4096;
 
 /// How an event is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum Aggregation {
     /// With its own message.
-    Alone,
-    /// In the place of earlier ones of the same object and reason.
+    Single,
+    /// Combined with earlier events of the same object and reason.
     Combined,
 }
 
-/// Remembers what objects said lately.
+/// Tracks the recent events of objects.
 #[derive(Debug, Default)]
 pub(super) struct Correlator {
-    budgets: HashMap<About, Budget>,
-    similar: HashMap<(About, Severity, String), Similar>,
+    budgets: HashMap<Subject, Budget>,
+    similar: HashMap<(Subject, Severity, String), Similar>,
 }
 
-/// An object, as far as events tell objects apart.
+/// The identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct About {
+struct Subject {
     kind: Option<String>,
     namespace: Option<String>,
     name: Option<String>,
     uid: Option<String>,
 }
 
-/// How many events an object may still have.
+/// The remaining events of an object.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     left: u32,
-    /// Up to when what was refilled is counted in.
+    /// Time of the last refill.
     at: Timestamp,
 }
 
@@ -62,9 +62,14 @@ struct Similar {
 }
 
 impl Correlator {
-    /// How an event is to be written; nothing if the object has had more than enough.
-    pub(super) fn admit(&mut self, object: &ObjectReference, event: &Event, now: Timestamp) -> Option<Form> {
-        let about = About {
+    /// Returns how an event is written; `None` if the object exceeds its rate limit.
+    pub(super) fn admit(
+        &mut self,
+        object: &ObjectReference,
+        event: &Event,
+        now: Timestamp,
+    ) -> Option<Aggregation> {
+        let about = Subject {
             kind: object.kind.clone(),
             namespace: object.namespace.clone(),
             name: object.name.clone(),
@@ -74,8 +79,8 @@ impl Correlator {
         self.spend(about, now).then_some(form)
     }
 
-    fn form(&mut self, about: About, event: &Event, now: Timestamp) -> Form {
-        forget_older_half(&mut self.similar, |similar| similar.at);
+    fn form(&mut self, about: Subject, event: &Event, now: Timestamp) -> Aggregation {
+        evict_older_half(&mut self.similar, |similar| similar.at);
         let key = (about, event.severity, event.reason.clone());
         let similar = self.similar.entry(key).or_insert_with(|| Similar {
             messages: HashSet::new(),
@@ -86,17 +91,17 @@ impl Correlator {
         }
         similar.at = now;
         if similar.messages.contains(&event.message) {
-            return Form::Alone;
+            return Aggregation::Single;
         }
         if similar.messages.len() + 1 >= DIFFERENT {
-            return Form::Combined;
+            return Aggregation::Combined;
         }
         similar.messages.insert(event.message.clone());
-        Form::Alone
+        Aggregation::Single
     }
 
-    fn spend(&mut self, about: About, now: Timestamp) -> bool {
-        forget_older_half(&mut self.budgets, |budget| budget.at);
+    fn spend(&mut self, about: Subject, now: Timestamp) -> bool {
+        evict_older_half(&mut self.budgets, |budget| budget.at);
         let budget = self
             .budgets
             .entry(about)
@@ -116,13 +121,13 @@ impl Correlator {
     }
 }
 
-/// Keeps a map bounded.
-pub(super) fn forget_older_half<K: Eq + Hash, V>(held: &mut HashMap<K, V>, at: impl Fn(&V) -> Timestamp) {
-    if held.len() >= REMEMBERED {
-        let mut times: Vec<Timestamp> = held.values().map(&at).collect();
-        let (_, middle, _) = times.select_nth_unstable(REMEMBERED / 2);
+/// Evicts the older half of a full map.
+pub(super) fn evict_older_half<K: Eq + Hash, V>(entries: &mut HashMap<K, V>, at: impl Fn(&V) -> Timestamp) {
+    if entries.len() >= MAX_ENTRIES {
+        let mut times: Vec<Timestamp> = entries.values().map(&at).collect();
+        let (_, middle, _) = times.select_nth_unstable(MAX_ENTRIES / 2);
         let middle = *middle;
-        held.retain(|_, value| at(value) > middle);
+        entries.retain(|_, value| at(value) > middle);
     }
 }
 
@@ -148,25 +153,29 @@ mod tests {
             correlator.admit(&object("a"), &Event::warning(reason, message), at(seconds))
         };
         for n in 0..9 {
-            assert_eq!(admit("Failed", &n.to_string(), 0), Some(Form::Alone), "{n}");
+            assert_eq!(
+                admit("Failed", &n.to_string(), 0),
+                Some(Aggregation::Single),
+                "{n}"
+            );
         }
-        assert_eq!(admit("Failed", "9", 0), Some(Form::Combined));
-        assert_eq!(admit("Failed", "10", 600), Some(Form::Combined));
+        assert_eq!(admit("Failed", "9", 0), Some(Aggregation::Combined));
+        assert_eq!(admit("Failed", "10", 600), Some(Aggregation::Combined));
         assert_eq!(
             admit("Failed", "3", 600),
-            Some(Form::Alone),
+            Some(Aggregation::Single),
             "it stands there already"
         );
-        assert_eq!(admit("Other", "11", 600), Some(Form::Alone));
+        assert_eq!(admit("Other", "11", 600), Some(Aggregation::Single));
         assert_eq!(
             admit("Failed", "12", 1201),
-            Some(Form::Alone),
+            Some(Aggregation::Single),
             "ten quiet minutes"
         );
     }
 
     #[test]
-    fn an_object_has_a_budget_of_its_own_that_is_refilled() {
+    fn each_object_has_a_budget_that_is_refilled() {
         let mut correlator = Correlator::default();
         let mut admitted = |name: &str, seconds| {
             let event = Event::normal("A", "a");
@@ -182,12 +191,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_entries_is_bounded() {
         let mut correlator = Correlator::default();
-        for n in 0..i64::try_from(3 * REMEMBERED).unwrap() {
+        for n in 0..i64::try_from(3 * MAX_ENTRIES).unwrap() {
             let event = Event::normal("A", "a");
             assert!(correlator.admit(&object(&n.to_string()), &event, at(n)).is_some());
-            assert!(correlator.budgets.len() <= REMEMBERED && correlator.similar.len() <= REMEMBERED);
+            assert!(correlator.budgets.len() <= MAX_ENTRIES && correlator.similar.len() <= MAX_ENTRIES);
         }
     }
 }

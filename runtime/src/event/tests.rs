@@ -1,4 +1,4 @@
-//! The recorder against a small API that keeps events.
+//! Tests of the recorder with a fake API that stores events.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,16 +12,17 @@ use serde_json::{Value, json};
 use tower::BoxError;
 
 use super::*;
-use crate::clock::{ManualClock, lock};
+use crate::clock::ManualClock;
+use crate::sync::lock;
 
-/// How long a write may take. Far more than one that is answered takes.
+/// Write timeout, far above the time of a successful write.
 const HANG_LIMIT: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct World {
     events: Mutex<Vec<Value>>,
     failing: Mutex<bool>,
-    /// Events of the object of this name get no answer.
+    /// Requests for events of the object of this name hang.
     hung: Mutex<Option<String>>,
 }
 
@@ -99,7 +100,7 @@ fn clock() -> Arc<ManualClock> {
 }
 
 #[tokio::test]
-async fn an_event_carries_all_that_readers_need() {
+async fn an_event_has_all_fields() {
     let world = Arc::new(World::default());
     let recorder = world.recorder(clock(), false);
     recorder.record(
@@ -146,7 +147,7 @@ async fn equal_events_count_up_within_ten_minutes() {
 }
 
 #[tokio::test]
-async fn an_event_that_expired_is_written_anew() {
+async fn an_expired_event_is_created_again() {
     let world = Arc::new(World::default());
     let recorder = world.recorder(clock(), false);
     recorder.record(&object(), Event::normal("A", "a"));
@@ -158,7 +159,7 @@ async fn an_event_that_expired_is_written_anew() {
 }
 
 #[tokio::test]
-async fn routine_is_written_only_when_asked_for_and_failures_are_not_fatal() {
+async fn routine_is_written_only_with_tracing_and_failures_are_not_fatal() {
     let world = Arc::new(World::default());
     let (quiet, tracing) = (world.recorder(clock(), false), world.recorder(clock(), true));
     quiet.record(&object(), Event::trace("GitOperationSucceeded", "no changes"));
@@ -178,7 +179,7 @@ fn named(name: &str) -> ConfigMap {
 }
 
 #[tokio::test]
-async fn an_api_that_hangs_holds_up_nobody() {
+async fn a_hanging_api_blocks_nothing() {
     let hung = tower::service_fn(|_: Request<Body>| {
         std::future::pending::<Result<Response<Full<bytes::Bytes>>, BoxError>>()
     });
@@ -188,16 +189,16 @@ async fn an_api_that_hangs_holds_up_nobody() {
         trace: false,
     };
     let recorder = Recorder::start(Client::new(hung, "default"), reporter, clock());
-    // More than the queues hold: recording is no future, so it returns or this test never ends.
+    // More than the capacity of the queues: recording must not block.
     for n in 0..4 * WRITERS * QUEUE {
         recorder.record(&named(&n.to_string()), Event::normal("A", "a"));
     }
     assert!(recorder.writers.iter().all(|writer| writer.capacity() == 0));
 }
 
-/// The API hangs for the events of one object. Those of most others are written beside it, and its own are given up.
+/// The API hangs for the events of one object: those of most other objects are written, and its own time out.
 #[tokio::test]
-async fn an_event_that_hangs_holds_up_the_objects_of_its_writer_only_and_not_for_ever() {
+async fn a_hanging_event_delays_only_the_objects_of_its_writer() {
     let world = Arc::new(World::default());
     *lock(&world.hung) = Some("hung".to_owned());
     let recorder = world.recorder(clock(), false);
@@ -218,7 +219,7 @@ async fn an_event_that_hangs_holds_up_the_objects_of_its_writer_only_and_not_for
 }
 
 #[tokio::test]
-async fn an_object_that_never_tires_of_failing_has_few_events() {
+async fn a_permanently_failing_object_has_few_events() {
     let world = Arc::new(World::default());
     let recorder = world.recorder(clock(), false);
     for n in 0..500 {
@@ -239,16 +240,19 @@ async fn an_object_that_never_tires_of_failing_has_few_events() {
 }
 
 #[tokio::test]
-async fn an_event_for_the_cluster_alone_is_written_as_normal() {
+async fn a_cluster_only_event_is_written_as_normal() {
     let world = Arc::new(World::default());
     let recorder = world.recorder(clock(), false);
-    recorder.record(&object(), Event::unposted("GarbageCollectionSucceeded", "gone"));
+    recorder.record(
+        &object(),
+        Event::cluster_only("GarbageCollectionSucceeded", "gone"),
+    );
     recorder.flush().await;
     assert_eq!(world.table(), ["Normal GarbageCollectionSucceeded gone x1"]);
 }
 
 #[test]
-fn messages_are_cut_at_a_character() {
+fn messages_are_truncated_on_a_character_boundary() {
     let cut = bounded(&"ä".repeat(600), MAX_MESSAGE);
     assert!(cut.len() <= MAX_MESSAGE && cut.ends_with("ä..."));
     assert_eq!(bounded("short", MAX_MESSAGE), "short");

@@ -1,4 +1,4 @@
-//! A task that writes events of its objects, one after the other, and remembers what it wrote to count repetitions.
+//! The task that writes the events of its objects in order, and counts repetitions of recent events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::correlator::{Form, WINDOW, forget_older_half};
-use super::{Event, MAX_MESSAGE, Order, Reporter, Severity, boundary, bounded};
+use super::correlator::{Aggregation, WINDOW, evict_older_half};
+use super::{Command, Event, MAX_MESSAGE, Reporter, Severity, boundary, bounded};
 use crate::clock::Clock;
 
-/// Stands before the newest message of a combined event, as client-go writes it.
+/// Prefix of the message of a combined event, as in client-go.
 const COMBINED: &str = "(combined from similar events): ";
 
-/// What makes two events equal.
+/// The properties that equal events share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     uid: Option<String>,
@@ -28,7 +28,7 @@ struct Key {
     name: Option<String>,
     severity: Severity,
     reason: String,
-    /// None for a combined event, whose message changes.
+    /// `None` for a combined event, whose message changes.
     message: Option<String>,
 }
 
@@ -44,10 +44,10 @@ pub(super) struct Writer {
     client: Client,
     reporter: Reporter,
     clock: Arc<dyn Clock>,
-    /// How long one event may take.
+    /// Timeout of one event.
     limit: Duration,
     written: HashMap<Key, Written>,
-    /// Distinguishes events of the same instant.
+    /// Distinguishes events of the same time.
     sequence: i128,
 }
 
@@ -63,11 +63,11 @@ impl Writer {
         }
     }
 
-    pub(super) async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
-        while let Some(order) = orders.recv().await {
-            match order {
-                Order::Flush(done) => drop(done.send(())),
-                Order::Write(event) => {
+    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        while let Some(command) = commands.recv().await {
+            match command {
+                Command::Flush(done) => drop(done.send(())),
+                Command::Write(event) => {
                     let (object, event, form) = *event;
                     let (kind, name, reason) =
                         (object.kind.clone(), object.name.clone(), event.reason.clone());
@@ -87,14 +87,14 @@ impl Writer {
         }
     }
 
-    async fn write(&mut self, object: ObjectReference, event: Event, form: Form) -> kube::Result<()> {
+    async fn write(&mut self, object: ObjectReference, event: Event, form: Aggregation) -> kube::Result<()> {
         let now = self.clock.now();
-        forget_older_half(&mut self.written, |written| written.last);
+        evict_older_half(&mut self.written, |written| written.last);
         self.written
             .retain(|_, written| now.duration_since(written.last) < WINDOW);
         let message = match form {
-            Form::Alone => bounded(&event.message, MAX_MESSAGE),
-            Form::Combined => bounded(&format!("{COMBINED}{}", event.message), MAX_MESSAGE),
+            Aggregation::Single => bounded(&event.message, MAX_MESSAGE),
+            Aggregation::Combined => bounded(&format!("{COMBINED}{}", event.message), MAX_MESSAGE),
         };
         let key = Key {
             uid: object.uid.clone(),
@@ -103,7 +103,7 @@ impl Writer {
             name: object.name.clone(),
             severity: event.severity,
             reason: event.reason.clone(),
-            message: (form == Form::Alone).then(|| message.clone()),
+            message: (form == Aggregation::Single).then(|| message.clone()),
         };
         let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), &key.namespace);
         if let Some(earlier) = self.written.get(&key).cloned() {
@@ -126,7 +126,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Counts up an event that was written before; `false` when it is there no longer.
+    /// Increments the count of an existing event; `false` if it does not exist any more.
     async fn repeat(
         &mut self,
         api: &Api<CoreEvent>,
@@ -155,7 +155,7 @@ impl Writer {
                 );
                 Ok(true)
             }
-            // Events live for an hour by default, or were deleted.
+            // Expired (after an hour by default) or deleted.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
             Err(error) => Err(error),
         }
@@ -199,7 +199,7 @@ impl Writer {
         }
     }
 
-    /// `<object>.<nanoseconds in hex>` as client-go names them, no two alike.
+    /// Returns a unique name `<object>.<nanoseconds in hex>`, as in client-go.
     fn name_for(&mut self, object: &ObjectReference, now: Timestamp) -> String {
         self.sequence = now.as_nanosecond().max(self.sequence + 1);
         let mut name = object.name.clone().unwrap_or_default();

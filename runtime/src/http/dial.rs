@@ -1,4 +1,4 @@
-//! Opening connections: straight to a server, or through a proxy.
+//! Opens connections, directly or through a proxy.
 
 use std::future::Future;
 use std::io;
@@ -27,10 +27,10 @@ use super::socks::{self, SocksError};
 use super::{Route, Settings};
 use crate::failure::chain;
 
-/// Why there is no connection. Messages name the proxy, never its password.
+/// A connection could not be opened. Messages contain the proxy without its password.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// The server itself cannot be reached.
+    /// The server cannot be reached.
     #[error("{0}")]
     Server(String),
     /// The proxy cannot be reached.
@@ -38,20 +38,20 @@ pub enum DialError {
     Proxy {
         /// The proxy.
         proxy: String,
-        /// The chain of causes.
+        /// Chain of causes.
         why: String,
     },
-    /// The proxy did not answer in time.
+    /// The proxy did not respond in time.
     #[error("the proxy {proxy} gave no connection to {target} within {limit:?}")]
     TimedOut {
         /// The proxy.
         proxy: String,
-        /// Where to.
+        /// The target.
         target: String,
-        /// How long was waited.
+        /// The timeout.
         limit: Duration,
     },
-    /// The proxy wants to know who is asking.
+    /// The proxy requires authentication.
     #[error(
         "the proxy {proxy} requires a username and a password, or refuses those it was given (HTTP status 407)"
     )]
@@ -59,17 +59,17 @@ pub enum DialError {
         /// The proxy.
         proxy: String,
     },
-    /// The proxy does not connect.
+    /// The proxy refuses the connection.
     #[error("the proxy {proxy} refuses a connection to {target}: {why}")]
     Refused {
         /// The proxy.
         proxy: String,
-        /// Where to.
+        /// The target.
         target: String,
-        /// What it said.
+        /// Reason given by the proxy.
         why: String,
     },
-    /// The proxy carries HTTP only.
+    /// The proxy supports HTTP only.
     #[error("the proxy {proxy} cannot carry this connection: only a socks5 proxy can")]
     Unsuitable {
         /// The proxy.
@@ -77,10 +77,10 @@ pub enum DialError {
     },
 }
 
-/// Opens a connection through a SOCKS proxy, which looks the name up. Nothing of what the server says is read.
+/// Opens a connection through a SOCKS proxy, which resolves the name. Reads nothing that the server sends.
 ///
 /// # Errors
-/// The proxy is none of SOCKS, cannot be reached, does not answer within `limit`, or does not connect.
+/// The proxy is not a SOCKS proxy, cannot be reached, does not respond within `limit`, or refuses the connection.
 pub async fn connect(proxy: &Proxy, host: &str, port: u16, limit: Duration) -> Result<TcpStream, DialError> {
     if proxy.kind() != ProxyKind::Socks5 {
         return Err(DialError::Unsuitable {
@@ -99,7 +99,7 @@ pub async fn connect(proxy: &Proxy, host: &str, port: u16, limit: Duration) -> R
     within(limit, proxy, &target, opening).await
 }
 
-/// A server's host, an IPv6 address in brackets, and port.
+/// Host and port of a server; an IPv6 address is in brackets.
 struct Target {
     host: String,
     port: u16,
@@ -117,12 +117,12 @@ pub struct Dialer {
     tcp: HttpConnector,
     route: Route,
     limit: Duration,
-    /// For TLS to a proxy: the client's authorities, but never its certificate, which is for servers.
+    /// For TLS to a proxy: the client's authorities, without its certificate, which is for servers only.
     to_proxy: Arc<ClientConfig>,
 }
 
 impl Dialer {
-    /// As the settings say; `to_proxy` is for TLS to a proxy.
+    /// Creates a dialer from the settings; `to_proxy` is for TLS to a proxy.
     pub(super) fn new(settings: &Settings, to_proxy: Arc<ClientConfig>) -> Self {
         Self {
             tcp: tcp(settings.connect_timeout),
@@ -227,7 +227,7 @@ async fn greet_socks(stream: &mut TcpStream, proxy: &Proxy, target: &Target) -> 
     })
 }
 
-/// `CONNECT` (RFC 9110 §9.3.6). The stream that is given carries what the client and the server say to each other.
+/// Opens a tunnel with `CONNECT` (RFC 9110 §9.3.6) on `stream`.
 async fn tunnel<T>(stream: T, proxy: &Proxy, target: &Target) -> Result<T, DialError>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -240,7 +240,7 @@ where
     let broken = |error: hyper::Error| refused(chain(&error));
     let request = connect_request(proxy, target).map_err(|error| refused(error.to_string()))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    // Ends with the upgrade, or with this function.
+    // Runs until the upgrade, or until this function returns.
     let mut driver = tokio::task::JoinSet::new();
     driver.spawn(connection.with_upgrades());
     let answer = sender.send_request(request).await.map_err(broken)?;
@@ -274,8 +274,7 @@ fn connect_request(proxy: &Proxy, target: &Target) -> Result<Request<Empty<Bytes
     request.body(Empty::new())
 }
 
-/// What goes into the `Proxy-Authorization` header of a request itself: only where the proxy reads it, which is where
-/// it forwards http.
+/// Returns the `Proxy-Authorization` header of a request itself, which a proxy reads only when it forwards http.
 pub(super) fn forwarding(route: &Route, uri: &Uri) -> Option<HeaderValue> {
     if uri.scheme_str() != Some("http") {
         return None;
@@ -295,7 +294,7 @@ impl Service<Uri> for Dialer {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        // The clone is as ready as the original: names are looked up without a limit of their own.
+        // The clone is ready as well: name resolution has no readiness of its own.
         Box::pin(self.clone().dial(uri))
     }
 }
@@ -328,7 +327,7 @@ impl std::fmt::Debug for Dialed {
 
 impl Connection for Dialed {
     fn connected(&self) -> Connected {
-        // A request that a proxy forwards names its whole URL.
+        // A forwarded request contains the complete URL.
         Connected::new().proxy(self.is_forwarded)
     }
 }

@@ -1,5 +1,5 @@
-//! Proxies of the process: which of `HTTP_PROXY`, `HTTPS_PROXY` and `ALL_PROXY` a request goes through, and which hosts
-//! `NO_PROXY` takes out. The rules are those of Go, because users have written the variables for Flux: pure.
+//! Proxies from the environment: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and the exceptions of `NO_PROXY`. The rules are
+//! Go's, because users set the variables for Flux. Pure.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use url::Url;
 
 use super::proxy::{Proxy, ProxyError, ProxyKind};
 
-/// Proxies of the process.
+/// The proxies of the environment.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     http: Option<Proxy>,
@@ -16,13 +16,13 @@ pub struct Environment {
     no: Vec<Exception>,
 }
 
-/// A variable that names no proxy.
+/// A variable contains an invalid proxy.
 #[derive(Debug, thiserror::Error)]
 #[error("environment variable {variable}: {source}")]
 pub struct EnvironmentError {
     /// The variable.
     variable: &'static str,
-    /// What is wrong with it.
+    /// The error in its value.
     #[source]
     source: ProxyError,
 }
@@ -36,9 +36,9 @@ enum Exception {
     Network(IpAddr, u8),
     /// `10.0.0.1`, `10.0.0.1:80`
     Address(IpAddr, Option<u16>),
-    /// `example.org` with all below it, `.example.org` only what is below it; each with or without a port.
+    /// `example.org` with its subdomains, `.example.org` for the subdomains only; each with or without a port.
     Name {
-        /// With a dot in front.
+        /// Subdomains only.
         suffix: String,
         itself: bool,
         port: Option<u16>,
@@ -46,11 +46,11 @@ enum Exception {
 }
 
 impl Environment {
-    /// From variables, each in capitals or else in small letters. `HTTP_PROXY` is left alone where `REQUEST_METHOD` is
-    /// set: there the client of a web server chooses it.
+    /// Reads the variables, upper case first, then lower case. Ignores `HTTP_PROXY` if `REQUEST_METHOD` is set, because in CGI
+    /// the client controls that variable.
     ///
     /// # Errors
-    /// A variable holds something that is no address of a proxy.
+    /// A variable contains an invalid proxy address.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let either = |large: &str, small: &str| {
             let found = variable(large).filter(|text| !text.is_empty());
@@ -73,7 +73,7 @@ impl Environment {
                 proxy("HTTP_PROXY", "http_proxy")?
             },
             https: proxy("HTTPS_PROXY", "https_proxy")?,
-            // Other programs send everything through it; here it is for ssh, which only SOCKS can carry.
+            // Used for ssh only, which requires SOCKS.
             all: either("ALL_PROXY", "all_proxy")
                 .and_then(|text| Proxy::new(&text, None, None).ok())
                 .filter(|proxy| proxy.kind() == ProxyKind::Socks5),
@@ -81,14 +81,14 @@ impl Environment {
         })
     }
 
-    /// The proxy for a URL: `HTTP_PROXY` for http, `HTTPS_PROXY` for https, `ALL_PROXY` for ssh; none for this machine
-    /// and for what `NO_PROXY` names.
+    /// Returns the proxy for a URL: `HTTP_PROXY` for http, `HTTPS_PROXY` for https, `ALL_PROXY` for ssh; `None` for loopback
+    /// addresses and the exceptions of `NO_PROXY`.
     #[must_use]
     pub fn proxy(&self, url: &Url) -> Option<&Proxy> {
         self.choose(url.scheme(), url.host_str()?, url.port())
     }
 
-    /// As [`Self::proxy`], from the parts of a URL.
+    /// Returns the proxy for the parts of a URL, see [`Self::proxy`].
     pub(super) fn choose(&self, scheme: &str, host: &str, port: Option<u16>) -> Option<&Proxy> {
         let (proxy, usual_port) = match scheme {
             "http" => (&self.http, 80),
@@ -151,7 +151,7 @@ fn exception(entry: &str) -> Option<Exception> {
     }
     let (host, port) = match entry.rsplit_once(':') {
         Some((host, "")) => (host, None),
-        // A port that is no number matches none.
+        // An invalid port matches nothing.
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port.parse().ok()?)),
         _ => (entry, None),
     };
@@ -186,7 +186,7 @@ fn within(address: IpAddr, network: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// The variables may leave the scheme out.
+/// Parses the value of a variable, whose scheme is optional.
 fn lenient(text: &str) -> Result<Proxy, ProxyError> {
     if text.contains("://") {
         return Proxy::new(text, None, None);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_proxy_is_named_with_its_variable() {
+    fn an_invalid_proxy_is_reported_with_its_variable() {
         let error = environment(&[("https_proxy", "ftp://u:secret@h")]).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_takes_hosts_out() {
+    fn no_proxy_exempts_hosts() {
         for (list, url, direct) in [
             ("", "http://h/", false),
             ("*", "http://h/", true),

@@ -1,6 +1,6 @@
-//! The HTTP client of a program: pooled connections, rustls with the system's roots, proxies, explicit timeouts.
+//! The HTTP client: pooled connections, rustls with the system's roots, proxies, explicit timeouts.
 //!
-//! [`Settings`] say whom a client trusts, what it shows of itself and which way it goes; `dial.rs` goes that way.
+//! [`Settings`] contain the trusted authorities, the client certificate and the route; `dial.rs` opens connections.
 
 mod dial;
 mod environment;
@@ -25,20 +25,20 @@ pub use proxy::{Proxy, ProxyError, ProxyKind};
 pub use socks::{SocksError, handshake as socks_handshake};
 pub use tls::{Identity, TlsError, certificates, install_crypto, tls};
 
-/// Which way requests go.
+/// The route of requests.
 #[derive(Clone, Debug, Default)]
 pub enum Route {
-    /// Straight to the server.
+    /// Directly to the server.
     #[default]
     Direct,
-    /// Through this proxy, whatever the server.
+    /// Through this proxy for all servers.
     Through(Arc<Proxy>),
-    /// As the process's environment says for each server.
+    /// Through the proxy of the environment for each server.
     Environment(Arc<Environment>),
 }
 
 impl Route {
-    /// The proxy that a request goes through.
+    /// Returns the proxy for a request.
     #[must_use]
     pub fn proxy(&self, uri: &Uri) -> Option<Proxy> {
         match self {
@@ -51,22 +51,22 @@ impl Route {
     }
 }
 
-/// How connections are made and kept.
+/// Settings of connections.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// To open a connection, name lookup and a proxy's part included, TLS to the server excluded.
+    /// Timeout to open a connection, including name resolution and the proxy, without TLS to the server.
     pub connect_timeout: Duration,
-    /// How long an unused connection is kept.
+    /// How long an idle connection stays in the pool.
     pub idle_timeout: Duration,
-    /// Unused connections kept per host.
+    /// Maximum number of idle connections per host.
     pub idle_per_host: usize,
-    /// Certificate authorities trusted in addition to the system's (DER). One that is no certificate is passed over.
+    /// Trusted certificate authorities (DER) in addition to the system's. Invalid certificates are ignored.
     pub extra_roots: Vec<CertificateDer<'static>>,
-    /// Whether the system's authorities are trusted.
+    /// Whether to trust the system's authorities.
     pub system_roots: bool,
-    /// What a server is shown that asks for a client certificate.
+    /// Client certificate for servers that request one.
     pub identity: Option<Identity>,
-    /// Which way requests go.
+    /// The route of requests.
     pub route: Route,
 }
 
@@ -97,10 +97,10 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Sends a request, and gives the answer once its head is there.
+    /// Sends a request and returns the response when its head arrives.
     ///
     /// # Errors
-    /// There is no connection, or it broke.
+    /// The connection could not be opened, or it broke.
     pub async fn request(&self, mut request: Request<B>) -> Result<Response<Incoming>, Error> {
         if let Some(value) = dial::forwarding(&self.route, request.uri()) {
             request.headers_mut().insert(PROXY_AUTHORIZATION, value);
@@ -122,7 +122,7 @@ where
     }
 }
 
-/// Builds a client. Requests have no time limit of their own here: each caller bounds its calls.
+/// Creates a client. Requests have no timeout: callers limit their calls.
 ///
 /// # Errors
 /// As [`tls`].
@@ -164,7 +164,7 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::Arc;
 
-    /// A TLS server whose certificate only its own authority knows; gives its URL and that authority.
+    /// Starts a TLS server with a private authority; returns its URL and the authority.
     async fn serve() -> (String, CertificateDer<'static>) {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let (certificate, key) = (

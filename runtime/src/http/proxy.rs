@@ -1,4 +1,4 @@
-//! A proxy as a user names it: its address and who is asking. How it is used is in `dial.rs`.
+//! A proxy: its address and credentials. `dial.rs` uses it.
 
 use std::fmt;
 use std::hash::Hash;
@@ -11,71 +11,71 @@ use url::Url;
 
 use crate::redact::MaskedUrl;
 
-/// Bytes that the address of a proxy may have.
-const LONGEST: usize = 2048;
+/// Maximum length of a proxy address in bytes.
+const MAX_LENGTH: usize = 2048;
 
-/// How a proxy is talked to.
+/// Protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProxyKind {
     /// HTTP: `CONNECT` for https, forwarding for http.
     Http,
-    /// The same, through TLS to the proxy.
+    /// HTTP over TLS to the proxy.
     Https,
-    /// SOCKS version 5; the proxy looks names up.
+    /// SOCKS version 5; the proxy resolves names.
     Socks5,
 }
 
-/// A proxy. It prints without name and password.
+/// A proxy. It prints without credentials.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Proxy {
     kind: ProxyKind,
     host: String,
     port: u16,
-    /// Name and password, if the proxy wants to know who is asking.
+    /// Username and password.
     user: Option<(String, String)>,
 }
 
-/// A text that is no address of a proxy.
+/// A text is not a proxy address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
-    /// There is none.
+    /// The text is empty.
     #[error("it is missing or empty")]
     Empty,
-    /// It is too long.
-    #[error("the address has {0} bytes, more than the {LONGEST} that it may have")]
+    /// The text is too long.
+    #[error("the address has {0} bytes, more than the {MAX_LENGTH} that it may have")]
     TooLong(usize),
-    /// It is no URL.
+    /// The text is not a URL.
     #[error("the address '{address}' is no URL: {why}")]
     Invalid {
-        /// The text, its secrets masked.
+        /// The text with masked secrets.
         address: MaskedUrl,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// It is a URL of something else.
+    /// The URL has another scheme.
     #[error("the address '{address}' has the scheme '{scheme}': it must be http, https or socks5")]
     Scheme {
-        /// The text, its secrets masked.
+        /// The text with masked secrets.
         address: MaskedUrl,
         /// Its scheme.
         scheme: String,
     },
-    /// The protocol has no room for the name or the password.
+    /// The protocol does not support usernames and passwords of this length.
     #[error("the username or the password for the proxy is longer than the 255 bytes that SOCKS5 allows")]
     LongUser,
 }
 
 impl Proxy {
-    /// The proxy at `address`, `http://`, `https://` or `socks5://`, host and port. A user name that is given here
-    /// takes the place of name and password in the address; a password without one is ignored.
+    /// Parses the address of a proxy: `http://`, `https://` or `socks5://`, host and port. `username` replaces the credentials
+    /// in the address; a password without a username is ignored.
     ///
     /// # Errors
-    /// The address is none of a proxy.
+    /// The address is invalid.
     pub fn new(address: &str, username: Option<&str>, password: Option<&str>) -> Result<Self, ProxyError> {
         if address.is_empty() {
             return Err(ProxyError::Empty);
         }
-        if address.len() > LONGEST {
+        if address.len() > MAX_LENGTH {
             return Err(ProxyError::TooLong(address.len()));
         }
         let invalid = |why: String| ProxyError::Invalid {
@@ -109,32 +109,32 @@ impl Proxy {
         })
     }
 
-    /// How it is talked to.
+    /// Returns the protocol.
     #[must_use]
     pub const fn kind(&self) -> ProxyKind {
         self.kind
     }
 
-    /// Its host as it stands in a URL: an IPv6 address is in brackets.
+    /// Returns the host as in a URL: an IPv6 address is in brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Its port.
+    /// Returns the port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Name and password.
+    /// Returns username and password.
     #[must_use]
     pub fn user(&self) -> Option<(&str, &str)> {
         let (name, password) = self.user.as_ref()?;
         Some((name, password))
     }
 
-    /// The value of the `Proxy-Authorization` header, marked so that it stays out of logs; none for SOCKS.
+    /// Returns the `Proxy-Authorization` header, marked as sensitive; `None` for SOCKS.
     #[must_use]
     pub fn authorization(&self) -> Option<HeaderValue> {
         if self.kind == ProxyKind::Socks5 {
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_printed_without_their_secrets() {
+    fn addresses_print_without_secrets() {
         for (address, shown) in [
             ("http://proxy:3128", "http://proxy:3128"),
             ("http://u:secret@proxy", "http://proxy:80 (user ***)"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_user_takes_the_place_of_the_one_in_the_address() {
+    fn an_explicit_user_replaces_the_one_in_the_address() {
         let user = |address: &str, name: Option<&str>, password: Option<&str>| {
             let proxy = Proxy::new(address, name, password).unwrap();
             proxy.user().map(|(name, password)| format!("{name}|{password}"))
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_proxy_is_refused_without_its_secrets() {
+    fn an_invalid_proxy_is_rejected_without_its_secrets() {
         let refusal = |address: &str| Proxy::new(address, None, None).unwrap_err().to_string();
         assert_eq!(refusal(""), "it is missing or empty");
         assert_eq!(
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_is_for_http_only_and_stays_out_of_logs() {
+    fn the_header_is_for_http_only_and_is_not_logged() {
         let header = |address: &str| Proxy::new(address, Some("u"), Some("p")).unwrap().authorization();
         let shown = header("http://p").unwrap();
         assert_eq!(shown.to_str().unwrap(), "Basic dTpw");
@@ -248,7 +248,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_address_is_judged(address in "\\PC{0,60}", name in "\\PC{0,300}") {
+        fn any_address_is_parsed(address in "\\PC{0,60}", name in "\\PC{0,300}") {
             if let Ok(proxy) = Proxy::new(&address, Some(&name), Some(&name)) {
                 let _ = (format!("{proxy:?}"), proxy.authorization());
             }

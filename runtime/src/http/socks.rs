@@ -1,5 +1,5 @@
-//! The client's side of SOCKS 5 (RFC 1928) with name and password (RFC 1929). Not `hyper-util`'s: that one reads ahead,
-//! and the first words of a server that speaks first, as SSH servers do, would be lost.
+//! A SOCKS 5 client (RFC 1928) with username and password (RFC 1929). `hyper-util`'s client reads ahead and loses the first
+//! bytes of servers that speak first, such as SSH servers.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,34 +11,33 @@ const NO_USER: u8 = 0;
 const WITH_USER: u8 = 2;
 const NONE_ACCEPTED: u8 = 0xff;
 
-/// Why a SOCKS proxy gives no connection.
+/// A SOCKS proxy did not open a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum SocksError {
-    /// The connection to it broke.
+    /// The connection to the proxy broke.
     #[error("the connection broke: {0}")]
     Broken(#[from] io::Error),
-    /// It speaks something else.
+    /// The proxy uses another protocol.
     #[error("it does not speak SOCKS 5")]
     Foreign,
-    /// It wants to know who is asking, in a way that was not offered.
+    /// The proxy accepts none of the offered authentication methods.
     #[error("it accepts none of the ways to say who is asking (a username and a password are {0})")]
     NoMethod(&'static str),
-    /// It refuses name and password.
+    /// The proxy rejects username and password.
     #[error("it refuses the username and the password")]
     User,
-    /// It does not connect.
+    /// The proxy refuses the connection.
     #[error("it does not connect: {0}")]
     Refused(String),
-    /// The name does not fit into the request.
+    /// The name is too long for the request.
     #[error("the name has {0} bytes, more than the 255 that SOCKS 5 allows")]
     LongName(usize),
 }
 
-/// Asks for a connection to `host` and `port`. No byte behind the proxy's answer is read. A name is looked up by the
-/// proxy.
+/// Requests a connection to `host` and `port`. The proxy resolves names. Reads nothing after the proxy's response.
 ///
 /// # Errors
-/// The proxy does not speak SOCKS 5, refuses the user, or cannot connect.
+/// The proxy does not support SOCKS 5, rejects the user, or cannot connect.
 pub async fn handshake<S>(
     stream: &mut S,
     user: Option<(&str, &str)>,
@@ -58,7 +57,7 @@ where
     if code != 0 {
         return Err(SocksError::Refused(refusal(code)));
     }
-    // The address that the proxy connects from is of no interest, but has to be read.
+    // Skip the address that the proxy connects from.
     let length = match kind {
         1 => 4,
         4 => 16,
@@ -158,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of these bytes from the proxy, what it was sent, and what it said beyond its answer.
+    /// Returns the result for these bytes from the proxy, what was sent to it, and the bytes after its response.
     async fn meet(
         said: &[u8],
         user: Option<(&str, &str)>,
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_server_says_first_is_left_for_the_caller() {
+    async fn the_first_bytes_of_the_server_are_left_for_the_caller() {
         let said = b"\x05\x00\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x16SSH-2.0-x";
         let (outcome, sent, rest) = meet(said, None, "git.example").await;
         outcome.unwrap();
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn name_and_password_are_said_if_the_proxy_asks() {
+    async fn credentials_are_sent_on_request() {
         let said = b"\x05\x02\x01\x00\x05\x00\x00\x03\x02ab\x00\x16";
         let (outcome, sent, _) = meet(said, Some(("u", "pw")), "10.0.0.1").await;
         outcome.unwrap();

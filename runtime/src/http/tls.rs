@@ -1,4 +1,4 @@
-//! The TLS side of a client: whom it trusts, and what it shows of itself.
+//! TLS settings of a client: trusted authorities and the client certificate.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -9,13 +9,13 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::Settings;
 
-/// No client can be made of the settings.
+/// A client cannot be created from the settings.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// TLS cannot be set up.
     #[error("TLS cannot be set up")]
     Setup(#[from] rustls::Error),
-    /// The client certificate is unusable.
+    /// The client certificate is invalid.
     #[error("the client certificate cannot be used: {0}")]
     Identity(String),
 }
@@ -23,7 +23,7 @@ pub enum TlsError {
 /// A client certificate with its key, as PEM. `Debug` shows neither.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// The certificate, and those that lead to its authority.
+    /// The certificate and its chain.
     pub certificate: Vec<u8>,
     /// Its private key: PKCS #8, PKCS #1 or SEC1.
     pub key: Vec<u8>,
@@ -35,14 +35,13 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Makes `ring` the process's cryptography, so that crates which leave the choice open agree. Calling it again is
-/// harmless.
+/// Installs `ring` as the process's default TLS provider. Further calls have no effect.
 pub fn install_crypto() {
-    // An error says that a provider is installed already.
+    // An error means that a provider is already installed.
     let _installed_before = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The certificates in a PEM bundle. Whatever else it holds is passed over, as Go does.
+/// Returns the certificates in a PEM bundle; ignores other content, as Go does.
 #[must_use]
 pub fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem)
@@ -50,11 +49,11 @@ pub fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
         .collect()
 }
 
-/// The TLS side of a client: roots and client certificate as the settings say, HTTP/1.1 and HTTP/2 negotiated by the
-/// connector. An extra root that is no certificate is passed over.
+/// Creates the TLS configuration of a client with roots and client certificate. The connector negotiates HTTP/1.1 or HTTP/2.
+/// Ignores invalid extra roots.
 ///
 /// # Errors
-/// The client certificate is unusable, or TLS cannot be set up.
+/// The client certificate is invalid, or TLS cannot be set up.
 pub fn tls(settings: &Settings) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -68,7 +67,7 @@ pub fn tls(settings: &Settings) -> Result<ClientConfig, TlsError> {
     if chain.is_empty() {
         return Err(unusable("no certificate in PEM form"));
     }
-    // The parser's own error could quote the key.
+    // The parser's error could contain the key.
     let key = PrivateKeyDer::from_pem_slice(&identity.key)
         .map_err(|_| unusable("no private key in PEM form without encryption"))?;
     config
@@ -102,7 +101,7 @@ static SYSTEM: LazyLock<RootCertStore> = LazyLock::new(|| {
         );
     }
     let mut roots = RootCertStore::empty();
-    // Single unusable ones are common in system stores and no reason to fail.
+    // Single invalid certificates are common in system stores.
     roots.add_parsable_certificates(found.certs);
     roots
 });
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_gives_its_certificates_and_nothing_else() {
+    fn a_bundle_yields_only_its_certificates() {
         let (one, key) = made();
         let (two, _) = made();
         let broken = "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n";

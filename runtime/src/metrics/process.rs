@@ -1,5 +1,5 @@
-//! What the operating system tells about this process, under the names that every Prometheus client uses; and the two
-//! names of Go programs by which Flux's dashboard counts controllers and sums their memory.
+//! Process metrics with the names of all Prometheus clients, and the two metrics of Go programs that Flux's dashboard uses to
+//! count controllers and to sum up their memory.
 
 use std::fs::read_to_string;
 use std::sync::atomic::AtomicU64;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::Metrics;
 
-/// `/proc` counts time in this many parts of a second, whatever the kernel's own clock.
+/// Ticks per second in `/proc`, independent of the kernel's clock.
 const TICKS: f64 = 100.0;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -21,7 +21,7 @@ struct Version {
 
 type Value = Gauge<f64, AtomicU64>;
 
-/// The process as last looked at.
+/// The last observed values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Process {
     cpu: Counter<f64, AtomicU64>,
@@ -64,7 +64,7 @@ impl Process {
         );
     }
 
-    /// Looks again. Where there is no `/proc` nothing is known.
+    /// Updates the metrics, if there is a `/proc`.
     pub(super) fn refresh(&self) {
         if let Some(stat) = read_to_string("/proc/self/stat").ok().as_deref().and_then(stat) {
             let more = stat.cpu - self.cpu.get();
@@ -85,7 +85,7 @@ impl Process {
             self.allocated.set(kilobytes * 1024.0);
         }
         if let Ok(entries) = std::fs::read_dir("/proc/self/fd") {
-            // One of them is this look.
+            // One of them is the directory itself.
             let open = u32::try_from(entries.count().saturating_sub(1)).unwrap_or(u32::MAX);
             self.open.set(f64::from(open));
         }
@@ -96,7 +96,7 @@ impl Process {
     }
 }
 
-/// Parts of `/proc/self/stat`: seconds of CPU time, seconds from boot to start, bytes.
+/// Fields of `/proc/self/stat`: seconds of CPU time, seconds from boot to start, bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stat {
     cpu: f64,
@@ -104,7 +104,7 @@ struct Stat {
     virtual_: f64,
 }
 
-/// Reads `/proc/self/stat`; the name of the program may hold anything, also blanks and parentheses.
+/// Parses `/proc/self/stat`; the name of the program may contain spaces and parentheses.
 fn stat(text: &str) -> Option<Stat> {
     let fields: Vec<f64> = text
         .rsplit_once(')')?
@@ -113,7 +113,7 @@ fn stat(text: &str) -> Option<Stat> {
         .skip(1)
         .map(|field| field.parse().unwrap_or(f64::NAN))
         .collect();
-    // The first of these is the fourth of the manual page proc_pid_stat(5).
+    // The first of these is field 4 of proc_pid_stat(5).
     let field = |number: usize| fields.get(number - 4).copied().filter(|value| value.is_finite());
     Some(Stat {
         cpu: (field(14)? + field(15)?) / TICKS,
@@ -122,7 +122,7 @@ fn stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// The number that follows `name` at the beginning of a line.
+/// Returns the number after `name` at the start of a line.
 fn number(text: &str, name: &str) -> Option<f64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_ascii_whitespace().next()?.parse().ok()
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_the_program_may_hold_anything() {
+    fn the_program_name_may_contain_any_characters() {
         let text = "17 (a) b) S 1 17 17 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 9 0 12345 4096000 77 18446744073709551615 1";
         let expected = Stat {
             cpu: 3.0,
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_found_by_the_name_before_them() {
+    fn numbers_are_found_by_their_names() {
         let limits = "Limit   Soft Limit  Hard Limit\nMax open files            1024        4096     files\n";
         assert_eq!(number(limits, "Max open files"), Some(1024.0));
         assert_eq!(number("VmRSS:\t   512 kB\n", "VmRSS:"), Some(512.0));

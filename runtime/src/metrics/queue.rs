@@ -1,7 +1,7 @@
-//! The queue of a controller as dashboards see it: who waits for a pass, who has one, and how long.
+//! Workqueue metrics of a controller: waiting and running objects, and their durations.
 //!
-//! The queue itself is kube's scheduler. This follows it from outside: an object is asked for, its pass begins, its pass
-//! ends and asks to be repeated at a time.
+//! The queue itself is kube's scheduler. The metrics follow it from outside: an object is enqueued, its reconciliation
+//! starts, and ends with the time of the next one.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -16,10 +16,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
 use super::Metrics;
-use crate::clock::lock;
 use crate::schedule::ObjectKey;
+use crate::sync::lock;
 
-/// Bounds of the durations: 10 ns and eleven times ten of the one before.
+/// Bounds of the durations: 10 ns to 1000 s in powers of ten.
 const BOUNDS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -60,36 +60,40 @@ impl Queues {
 
     pub(super) fn register(&self, metrics: &Metrics) {
         let of = |name: &str| format!("workqueue_{name}");
-        metrics.register(&of("depth"), "Objects that wait for a pass", self.depth.clone());
-        metrics.register(&of("adds"), "Times that a pass was asked for", self.adds.clone());
+        metrics.register(
+            &of("depth"),
+            "Objects waiting for a reconciliation",
+            self.depth.clone(),
+        );
+        metrics.register(&of("adds"), "Reconciliations requested", self.adds.clone());
         metrics.register(
             &of("retries"),
-            "Passes asked for after a failure",
+            "Reconciliations requested after a failure",
             self.retries.clone(),
         );
         metrics.register(
             &of("queue_duration_seconds"),
-            "How long objects wait for their pass",
+            "How long objects wait for a reconciliation",
             self.waited.clone(),
         );
         metrics.register(
             &of("work_duration_seconds"),
-            "How long passes take",
+            "Duration of reconciliations",
             self.worked.clone(),
         );
         metrics.register(
             &of("unfinished_work_seconds"),
-            "How long the passes that run now have run, in sum",
+            "Total time of the running reconciliations",
             self.unfinished.clone(),
         );
         metrics.register(
             &of("longest_running_processor_seconds"),
-            "How long the longest of the passes that run now has run",
+            "Time of the longest running reconciliation",
             self.longest.clone(),
         );
     }
 
-    /// The queue of a controller; its series are there from now on.
+    /// Creates the queue metrics of a controller with all their series.
     pub(super) fn queue(&self, controller: &'static str) -> Queue {
         let labels = Labels {
             name: controller,
@@ -107,7 +111,7 @@ impl Queues {
         queue
     }
 
-    /// Sets what is not counted as it happens.
+    /// Updates the gauges that are computed on demand.
     pub(super) fn refresh(&self, now: Instant) {
         for queue in lock(&self.all).iter() {
             let state = lock(&queue.state);
@@ -132,7 +136,7 @@ impl Queues {
     }
 }
 
-/// Since when an object waits; in the future if it asked for a later time.
+/// When an object started to wait; in the future if it is scheduled for later.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     since: Instant,
@@ -145,7 +149,7 @@ struct State {
     running: HashMap<ObjectKey, Instant>,
 }
 
-/// The queue of one controller; cheap to clone.
+/// The queue metrics of one controller; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Queue {
     labels: Labels,
@@ -157,8 +161,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A pass over the object is asked for, now.
-    pub fn ask(&self, key: &ObjectKey, now: Instant) {
+    /// Records that the object was enqueued now.
+    pub fn enqueue(&self, key: &ObjectKey, now: Instant) {
         let mut state = lock(&self.state);
         if state.waiting.get(key).is_some_and(|wait| wait.since <= now) {
             return;
@@ -171,7 +175,7 @@ impl Queue {
         self.adds.inc();
     }
 
-    /// Its pass begins.
+    /// Records the start of its reconciliation.
     pub fn begin(&self, key: &ObjectKey, now: Instant) {
         let mut state = lock(&self.state);
         let wait = state.waiting.remove(key);
@@ -183,8 +187,8 @@ impl Queue {
         state.running.insert(key.clone(), now);
     }
 
-    /// It has to wait on for its pass.
-    pub fn put_back(&self, key: &ObjectKey, now: Instant) {
+    /// Records that it keeps waiting.
+    pub fn requeue(&self, key: &ObjectKey, now: Instant) {
         let mut state = lock(&self.state);
         state.running.remove(key);
         let wait = Wait {
@@ -194,7 +198,7 @@ impl Queue {
         state.waiting.insert(key.clone(), wait);
     }
 
-    /// Its pass has ended, and asks to be repeated after a time.
+    /// Records the end of its reconciliation, and the time until the next one.
     pub fn end(&self, key: &ObjectKey, now: Instant, again: Option<Duration>, failed: bool) {
         let mut state = lock(&self.state);
         if let Some(begun) = state.running.remove(key) {
@@ -209,12 +213,12 @@ impl Queue {
                 since,
                 is_counted: false,
             };
-            // Asked for meanwhile: that comes first.
+            // Enqueued in the meantime: the earlier time counts.
             state.waiting.entry(key.clone()).or_insert(wait);
         }
     }
 
-    /// The object is gone.
+    /// Drops a deleted object.
     pub fn forget(&self, key: &ObjectKey) {
         lock(&self.state).waiting.remove(key);
     }
@@ -259,14 +263,14 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_and_who_works_is_counted_and_timed() {
+    fn waiting_and_running_objects_are_counted_and_timed() {
         let metrics = Metrics::new();
         let queue = metrics.queue("gitrepository");
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        queue.ask(&key("a"), at(0));
-        queue.ask(&key("a"), at(1));
-        queue.ask(&key("b"), at(1));
+        queue.enqueue(&key("a"), at(0));
+        queue.enqueue(&key("a"), at(1));
+        queue.enqueue(&key("b"), at(1));
         assert_eq!(shown(&metrics, at(1), "depth"), "2");
         assert_eq!(shown(&metrics, at(1), "adds_total"), "2");
         queue.begin(&key("a"), at(3));

@@ -1,4 +1,4 @@
-//! Requests to the Kubernetes API, counted one by one, retries included.
+//! Counts requests to the Kubernetes API, including retries.
 
 use std::task::{Context, Poll};
 
@@ -24,7 +24,7 @@ impl Requests {
     pub(super) fn register(&self, metrics: &super::Metrics) {
         metrics.register(
             "rest_client_requests",
-            "Requests to the API by answer",
+            "Requests to the API by response code",
             self.0.clone(),
         );
     }
@@ -45,24 +45,24 @@ pub struct CountRequests {
 }
 
 impl<S> Layer<S> for CountRequests {
-    type Service = Counted<S>;
+    type Service = CountedService<S>;
 
-    fn layer(&self, inner: S) -> Counted<S> {
-        Counted {
+    fn layer(&self, inner: S) -> CountedService<S> {
+        CountedService {
             inner,
             count: self.clone(),
         }
     }
 }
 
-/// A service whose requests are counted.
+/// A service that counts its requests.
 #[derive(Clone, Debug)]
-pub struct Counted<S> {
+pub struct CountedService<S> {
     inner: S,
     count: CountRequests,
 }
 
-impl<S, B, C> Service<Request<B>> for Counted<S>
+impl<S, B, C> Service<Request<B>> for CountedService<S>
 where
     S: Service<Request<B>, Response = Response<C>>,
     S::Future: Send + 'static,
@@ -78,17 +78,17 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let method = request.method().to_string();
         let CountRequests { requests, host } = self.count.clone();
-        let answer = self.inner.call(request);
+        let response = self.inner.call(request);
         Box::pin(async move {
-            let answer = answer.await;
-            // The text for no answer is client-go's.
-            let code = answer.as_ref().map_or_else(
+            let response = response.await;
+            // client-go's text for a missing response.
+            let code = response.as_ref().map_or_else(
                 |_| "<error>".to_owned(),
-                |answer| answer.status().as_str().to_owned(),
+                |response| response.status().as_str().to_owned(),
             );
             let labels = Labels { code, host, method };
             requests.0.get_or_create(&labels).inc();
-            answer
+            response
         })
     }
 }

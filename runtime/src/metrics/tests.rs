@@ -1,4 +1,4 @@
-//! What scrapers and dashboards see.
+//! Tests of the metrics that scrapers and dashboards use.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn names_and_labels_are_those_that_dashboards_read() {
         "gitrepository",
         "GitRepository",
         &key,
-        PassResult::Error,
+        ReconcileResult::Error,
         Duration::from_millis(20),
     );
     let text = metrics.text();
@@ -40,9 +40,9 @@ fn names_and_labels_are_those_that_dashboards_read() {
     assert!(!metrics.text().contains("gotk_reconcile_duration_seconds_bucket"));
 }
 
-/// The series that the dashboards of Flux read from a controller, as its name and labels beside those that Prometheus
-/// adds: the files control-plane.json and cluster.json of its monitoring example. (`gotk_resource_info` comes from
-/// kube-state-metrics, `container_memory_working_set_bytes` from the kubelet.)
+/// The series that Flux's dashboards (control-plane.json and cluster.json of its monitoring example) read from a controller, as
+/// names and labels without those of Prometheus. (`gotk_resource_info` comes from kube-state-metrics,
+/// `container_memory_working_set_bytes` from the kubelet.)
 const DASHBOARDS: [(&str, &[&str]); 9] = [
     ("go_info", &[]),
     ("go_memstats_alloc_bytes", &[]),
@@ -74,7 +74,7 @@ async fn each_series_that_the_dashboards_of_flux_query_is_there() {
         "gitrepository",
         "GitRepository",
         &key,
-        PassResult::Success,
+        ReconcileResult::Success,
         Duration::ZERO,
     );
     let service = tower::service_fn(|_: http::Request<()>| async {
@@ -101,7 +101,7 @@ async fn each_series_that_the_dashboards_of_flux_query_is_there() {
     }
     let request = "rest_client_requests_total{code=\"200\",host=\"10.0.0.1:443\",method=\"GET\"} 1\n";
     assert!(text.contains(request), "{text}");
-    // Both panels of a controller tell a failure from a success by this label.
+    // Both panels of a controller distinguish failures by this label.
     for result in ["success", "requeue_after", "error"] {
         let line =
             format!("controller_runtime_reconcile_total{{controller=\"gitrepository\",result=\"{result}\"}}");
@@ -110,7 +110,7 @@ async fn each_series_that_the_dashboards_of_flux_query_is_there() {
 }
 
 #[test]
-fn the_process_tells_about_itself() {
+fn process_metrics_are_present() {
     let text = Metrics::new().text();
     let value = |name: &str| -> f64 {
         let start = format!("{name} ");
@@ -122,7 +122,7 @@ fn the_process_tells_about_itself() {
     assert!(value("process_resident_memory_bytes") > 1e6);
     assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
     assert!(value("process_open_fds") >= 3.0 && value("process_max_fds") >= value("process_open_fds"));
-    // After 2020, and not in the future by more than clocks differ.
+    // After 2020, and not in the future beyond clock differences.
     let start = value("process_start_time_seconds");
     let now = jiff::Timestamp::now().as_second();
     assert!(
@@ -133,7 +133,7 @@ fn the_process_tells_about_itself() {
 }
 
 #[test]
-fn who_asks_for_profiles_is_told_that_there_are_none() {
+fn requests_for_profiles_get_an_explanation() {
     let metrics = Metrics::new();
     for path in ["/debug/pprof/", "/debug/pprof/heap"] {
         let page = page(&metrics, path).unwrap();
@@ -151,7 +151,7 @@ fn bounds_of_histograms_are_those_of_the_original() {
     let _queue = metrics.queue("gitrepository");
     let text = metrics.text();
     let count = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
-    // With the one for infinity.
+    // Including the bucket for infinity.
     assert_eq!(count("controller_runtime_reconcile_time_seconds_bucket"), 41);
     assert_eq!(count("workqueue_work_duration_seconds_bucket"), 13);
     assert_eq!(count("workqueue_queue_duration_seconds_bucket"), 13);

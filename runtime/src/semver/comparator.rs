@@ -1,8 +1,8 @@
-//! One comparison of a constraint: an operator, and a version of which parts may be wildcards.
+//! One comparison of a constraint: an operator and a version, whose parts may be wildcards.
 
 use super::version::{Version, compare_identifiers};
 
-/// What stands before the version.
+/// The operator of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operator {
     Equal,
@@ -16,7 +16,7 @@ pub(super) enum Operator {
 }
 
 impl Operator {
-    /// The operator that is written so.
+    /// Parses an operator.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "" | "=" => Self::Equal,
@@ -32,7 +32,7 @@ impl Operator {
     }
 }
 
-/// The first part of the version that is a wildcard or left out; all behind it count as such too.
+/// The first part of the version that is a wildcard or missing; all later parts count as wildcards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Open {
     Nothing,
@@ -41,7 +41,7 @@ pub(super) enum Open {
     Major,
 }
 
-/// An operator with its version; open parts are 0 in it.
+/// An operator with its version; wildcard parts are 0.
 #[derive(Clone, Debug)]
 pub(super) struct Comparator {
     pub(super) operator: Operator,
@@ -50,9 +50,8 @@ pub(super) struct Comparator {
 }
 
 impl Comparator {
-    /// Whether `version` passes; pre-releases have been sorted out before. Where the rules look odd (an open `<=` that
-    /// forgets the major part, `~0.0.0` that means everything), they are those of Masterminds' library, which is what
-    /// users' constraints were written against.
+    /// Returns whether `version` matches; the caller has filtered pre-releases. Unusual rules (`<=` with a wildcard ignores
+    /// the major part, `~0.0.0` matches everything) are those of Masterminds' library, which users' constraints rely on.
     pub(super) fn admits(&self, version: &Version) -> bool {
         match self.operator {
             Operator::Equal if self.open == Open::Nothing => *version == self.version,

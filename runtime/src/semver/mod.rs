@@ -1,8 +1,8 @@
-//! Version constraints as Flux users write them: the grammar and the rules of Masterminds/semver v3.5. Pure.
+//! Version constraints with the grammar and the rules of Masterminds/semver v3.5, as in Flux. Pure.
 //!
-//! Cargo's rules, and npm's, are others: here a comma or a space means *and*, `||` means *or*, `1.2.3` alone means
-//! exactly that, and a group admits pre-releases if any of its comparators names one. `tests/semver/` of this crate
-//! holds what the original answers, and the small Go program that asked it.
+//! The rules differ from Cargo's and npm's: a comma or a space means *and*, `||` means *or*, `1.2.3` alone means exactly this
+//! version, and a group admits pre-releases if any of its comparators has one. `tests/semver/` of this crate contains the
+//! results of the original, and the Go program that generates them.
 
 mod comparator;
 mod selection;
@@ -20,17 +20,17 @@ use version::IDENTIFIERS;
 pub use selection::Selection;
 pub use version::Version;
 
-/// Longest constraint that is read, in bytes.
-const LONGEST: usize = 512;
-/// Most groups between `||`.
-const MOST_GROUPS: usize = 32;
+/// Maximum length of a constraint in bytes.
+const MAX_LENGTH: usize = 512;
+/// Maximum number of groups separated by `||`.
+const MAX_GROUPS: usize = 32;
 
-/// White space, of which the original knows less than Unicode does.
+/// White space of the original, which is less than Unicode's.
 const SPACE: &str = r"[\t\n\f\r ]";
-/// Operators. The order decides which of two is tried first.
+/// Operators. The order of the alternatives matters.
 const OPERATOR: &str = r"=||!=|>|<|>=|=>|<=|=<|~|~>|\^";
 
-/// Which constraints a version must satisfy: one of the groups, in it all comparators.
+/// A constraint: a version must satisfy all comparators of at least one group.
 #[derive(Clone, Debug)]
 pub struct Constraint {
     groups: Vec<Group>,
@@ -43,24 +43,24 @@ struct Group {
     pre_releases: bool,
 }
 
-/// A text that is no constraint; the messages are those of the original.
+/// A text is not a constraint; the messages are those of the original.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
     /// More than 512 bytes.
-    #[error("constraint string is too long (max {LONGEST} bytes)")]
+    #[error("constraint string is too long (max {MAX_LENGTH} bytes)")]
     TooLong,
     /// More than 32 groups.
-    #[error("too many constraint groups (max {MOST_GROUPS})")]
+    #[error("too many constraint groups (max {MAX_GROUPS})")]
     TooManyGroups,
-    /// A part does not have the form of a comparison.
+    /// A part is not a comparison.
     #[error("improper constraint: {0:?}")]
     Improper(String),
-    /// A part has the form, but no version can be made of it: a number beyond 64 bits, `1x`, `1.0.0-01`.
+    /// A part is a comparison without a valid version: a number beyond 64 bits, `1x`, `1.0.0-01`.
     #[error("constraint parser error")]
     Unusable,
 }
 
-/// The grammar's regular expressions, as the original has them: what they let through is the grammar.
+/// The regular expressions of the original, which define the grammar.
 struct Grammar {
     range: Regex,
     valid: Regex,
@@ -85,7 +85,7 @@ static GRAMMAR: LazyLock<Option<Grammar>> = LazyLock::new(|| {
 });
 
 impl Constraint {
-    /// Whether the version satisfies the constraint.
+    /// Returns whether the version satisfies the constraint.
     #[must_use]
     pub fn admits(&self, version: &Version) -> bool {
         self.groups.iter().any(|group| {
@@ -102,13 +102,13 @@ impl FromStr for Constraint {
     type Err = ConstraintError;
 
     fn from_str(text: &str) -> Result<Self, ConstraintError> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_LENGTH {
             return Err(ConstraintError::TooLong);
         }
         let grammar = GRAMMAR.as_ref().ok_or(ConstraintError::Unusable)?;
         let rewritten = grammar.without_ranges(text);
         let groups: Vec<_> = rewritten.split("||").collect();
-        if groups.len() > MOST_GROUPS {
+        if groups.len() > MAX_GROUPS {
             return Err(ConstraintError::TooManyGroups);
         }
         let groups = groups
@@ -123,15 +123,14 @@ impl FromStr for Constraint {
 }
 
 impl fmt::Display for Constraint {
-    /// As it was written.
+    /// Writes the original text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
 impl Grammar {
-    /// `1.2 - 3` becomes two comparisons. Each range replaces the first place where its text stands, as the original
-    /// does it.
+    /// Replaces ranges such as `1.2 - 3` by two comparisons, each at the first occurrence of its text, as the original does.
     fn without_ranges(&self, text: &str) -> String {
         self.range
             .captures_iter(text)
@@ -155,7 +154,7 @@ impl Grammar {
     }
 }
 
-/// From an operator and up to three numbers with what follows them.
+/// Builds a comparator from an operator and up to three numbers with their suffixes.
 fn comparator(parts: &regex::Captures<'_>) -> Result<Comparator, ConstraintError> {
     let operator =
         Operator::parse(&parts[1]).ok_or_else(|| ConstraintError::Improper(parts[0].to_owned()))?;

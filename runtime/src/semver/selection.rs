@@ -1,11 +1,11 @@
-//! Which of many tags a constraint picks, in the memory of one.
+//! Selection of the best tag for a constraint, in constant memory.
 
 use std::cmp::Ordering;
 
 use super::{Constraint, Version};
 
-/// Tags that were offered, of which only the best remain: those of the highest version that the constraint admits.
-/// There are several if they differ in build metadata or in how they write the same numbers.
+/// The tags with the highest version that the constraint admits. There are several if they differ in build metadata or in the
+/// spelling of the same numbers.
 #[derive(Debug)]
 pub struct Selection<'a, T> {
     constraint: &'a Constraint,
@@ -13,7 +13,7 @@ pub struct Selection<'a, T> {
 }
 
 impl<'a, T> Selection<'a, T> {
-    /// Without any tag yet.
+    /// Creates an empty selection.
     #[must_use]
     pub const fn new(constraint: &'a Constraint) -> Self {
         Self {
@@ -22,9 +22,9 @@ impl<'a, T> Selection<'a, T> {
         }
     }
 
-    /// Looks at a tag by its short name.
-    pub fn offer(&mut self, name: &str, tag: T) {
-        let Some(version) = Version::of_tag(name).filter(|version| self.constraint.admits(version)) else {
+    /// Considers a tag with this short name.
+    pub fn consider(&mut self, name: &str, tag: T) {
+        let Some(version) = Version::from_tag(name).filter(|version| self.constraint.admits(version)) else {
             return;
         };
         match &mut self.best {
@@ -37,7 +37,7 @@ impl<'a, T> Selection<'a, T> {
         }
     }
 
-    /// The best tags, in the order in which they were offered; none if no tag satisfies the constraint.
+    /// Returns the best tags in the order in which they were considered; empty if no tag satisfies the constraint.
     #[must_use]
     pub fn best(self) -> Vec<T> {
         self.best.map(|(_, tied)| tied).unwrap_or_default()

@@ -1,14 +1,14 @@
-//! A version as tags write it: lenient about a leading `v`, missing parts and leading zeros.
+//! Versions of tags, with an optional leading `v`, missing parts and leading zeros.
 
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Longest version that is read, in bytes.
-const LONGEST: usize = 256;
+/// Maximum length of a version in bytes.
+const MAX_LENGTH: usize = 256;
 
-/// Identifiers behind a `-` or a `+`, as a regular expression.
+/// Identifiers after a `-` or a `+`, as a regular expression.
 pub(super) const IDENTIFIERS: &str = r"[0-9A-Za-z\-]+(?:\.[0-9A-Za-z\-]+)*";
 
 static FORM: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -16,24 +16,24 @@ static FORM: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&format!(r"^{parts}(?:-({IDENTIFIERS}))?(?:\+({IDENTIFIERS}))?$")).ok()
 });
 
-/// A version. Equality and order are those of precedence: build metadata has no part in them.
+/// A version. Equality and order follow precedence and ignore build metadata.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// The first number.
+    /// The major number.
     pub major: u64,
-    /// The second number; 0 if it is not written.
+    /// The minor number; 0 if missing.
     pub minor: u64,
-    /// The third number; 0 if it is not written.
+    /// The patch number; 0 if missing.
     pub patch: u64,
-    /// The identifiers behind the `-`, empty for a release.
+    /// The identifiers after the `-`; empty for a release.
     pub pre: String,
 }
 
 impl Version {
-    /// Reads a version: `1.2.3`, `v1.2`, `01.2.3-rc.1+build`.
+    /// Parses a version: `1.2.3`, `v1.2`, `01.2.3-rc.1+build`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_LENGTH {
             return None;
         }
         let parts = FORM.as_ref()?.captures(text)?;
@@ -43,7 +43,7 @@ impl Version {
                 .map_or(Some(0), |digits| digits.as_str().parse().ok())
         };
         let pre = parts.get(4).map_or("", |pre| pre.as_str());
-        // Numbers among the identifiers have no leading zeros, unlike those in front.
+        // Numeric identifiers have no leading zeros, unlike the version numbers.
         let padded = |part: &str| part.len() > 1 && part.starts_with('0') && is_number(part);
         if pre.split('.').any(padded) {
             return None;
@@ -56,17 +56,16 @@ impl Version {
         })
     }
 
-    /// Reads the short name of a tag. Unlike elsewhere, three parts between dots have to be there: `v1` and `1.2` name
-    /// no release.
+    /// Parses the short name of a tag. Unlike [`Version::parse`], requires three parts: `v1` and `1.2` are not releases.
     #[must_use]
-    pub fn of_tag(name: &str) -> Option<Self> {
+    pub fn from_tag(name: &str) -> Option<Self> {
         let bare = name.strip_prefix('v').unwrap_or(name);
         (bare.split('.').count() >= 3).then(|| Self::parse(name))?
     }
 
-    /// Whether it is a pre-release.
+    /// Returns whether this is a pre-release.
     #[must_use]
-    pub fn is_pre_release(&self) -> bool {
+    pub(crate) fn is_pre_release(&self) -> bool {
         !self.pre.is_empty()
     }
 }
@@ -98,7 +97,7 @@ impl PartialEq for Version {
 
 impl Eq for Version {}
 
-/// Identifier by identifier; numbers stand before words, and fewer identifiers before more.
+/// Compares identifier by identifier; numbers come before words, and fewer identifiers before more.
 pub(super) fn compare_identifiers(one: &str, other: &str) -> Ordering {
     let (mut ones, mut others) = (one.split('.'), other.split('.'));
     loop {
@@ -116,7 +115,7 @@ fn compare_identifier(one: &str, other: &str) -> Ordering {
     if one == other {
         return Ordering::Equal;
     }
-    // What is not there stands before everything that is.
+    // A missing identifier comes before any other.
     if one.is_empty() || other.is_empty() {
         return one.len().cmp(&other.len());
     }
@@ -158,12 +157,12 @@ mod tests {
             ("1.2.99999999999999999999", false),
             ("", false),
         ] {
-            assert_eq!(Version::of_tag(name).is_some(), good, "{name}");
+            assert_eq!(Version::from_tag(name).is_some(), good, "{name}");
         }
     }
 
     #[test]
-    fn versions_stand_in_their_order() {
+    fn versions_are_ordered() {
         let rising = [
             "0.0.1-1",
             "0.0.1-2",
@@ -194,12 +193,12 @@ mod tests {
     proptest! {
         #[test]
         fn any_name_is_a_version_or_not(name in "\\PC{0,60}") {
-            let _ = Version::of_tag(&name);
+            let _ = Version::from_tag(&name);
         }
 
         #[test]
-        fn whatever_looks_like_one_is_read_the_same_with_a_v(name in "[0-9]{1,3}(\\.[0-9]{1,3}){2}(-[a-z1-9.]{0,5})?(\\+[a-z]{1,3})?") {
-            prop_assert_eq!(Version::of_tag(&name), Version::of_tag(&format!("v{name}")));
+        fn a_leading_v_changes_nothing(name in "[0-9]{1,3}(\\.[0-9]{1,3}){2}(-[a-z1-9.]{0,5})?(\\+[a-z]{1,3})?") {
+            prop_assert_eq!(Version::from_tag(&name), Version::from_tag(&format!("v{name}")));
         }
     }
 }

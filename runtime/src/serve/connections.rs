@@ -1,31 +1,31 @@
-//! Which connections a server keeps: at most so many. One more takes the place of the one that has been idle longest, so
-//! that readers who keep connections open cannot shut out a probe.
+//! A limit on the connections of a server. A new connection evicts the one that has been idle longest, so that clients that
+//! keep connections open cannot block a probe.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::clock::lock;
 use crate::shutdown::Token;
+use crate::sync::lock;
 
 /// The connections of one server; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Connections {
+pub struct ConnectionLimit {
     most: usize,
     table: Arc<Mutex<Table>>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Counts what happens to connections: a smaller number is longer ago.
+    /// Logical clock of changes.
     steps: u64,
     entries: BTreeMap<u64, Entry>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// Whether an answer is being sent.
+    /// Whether a response is in progress.
     busy: bool,
-    /// The step of its last change.
+    /// Time of its last change.
     changed: u64,
     dropped: Token,
 }
@@ -43,9 +43,8 @@ impl Table {
         }
     }
 
-    /// The connection that goes first: the idle ones before the busy ones, and of those the one whose last change is
-    /// longest ago.
-    fn first_to_go(&self) -> Option<u64> {
+    /// Returns the connection to evict: an idle one before a busy one, and of those the one with the oldest change.
+    fn eviction_candidate(&self) -> Option<u64> {
         let first = self
             .entries
             .iter()
@@ -54,8 +53,8 @@ impl Table {
     }
 }
 
-impl Connections {
-    /// None yet, and at most `most` at once.
+impl ConnectionLimit {
+    /// Creates an empty limit of at most `most` connections.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self {
@@ -64,13 +63,15 @@ impl Connections {
         }
     }
 
-    /// Takes a place for a new connection. Where all are taken, the connection that has been idle longest loses its
-    /// place; if none is idle, the one that has been busy longest.
+    /// Takes a slot for a new connection. If all slots are taken, evicts the connection that has been idle longest, or else
+    /// the one that has been busy longest.
     #[must_use]
-    pub fn enter(&self) -> Place {
+    pub fn admit(&self) -> ConnectionSlot {
         let mut table = lock(&self.table);
         while table.entries.len() >= self.most {
-            let gone = table.first_to_go().and_then(|id| table.entries.remove(&id));
+            let gone = table
+                .eviction_candidate()
+                .and_then(|id| table.entries.remove(&id));
             if let Some(gone) = gone {
                 gone.dropped.cancel();
             }
@@ -83,46 +84,46 @@ impl Connections {
         };
         table.entries.insert(id, entry);
         let table = Arc::clone(&self.table);
-        Place(Arc::new(Held { id, table, dropped }))
+        ConnectionSlot(Arc::new(SlotInner { id, table, dropped }))
     }
 }
 
-/// The place of one connection. It is given back with the last clone.
+/// The slot of one connection, released when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct Place(Arc<Held>);
+pub struct ConnectionSlot(Arc<SlotInner>);
 
 #[derive(Debug)]
-struct Held {
+struct SlotInner {
     id: u64,
     table: Arc<Mutex<Table>>,
     dropped: Token,
 }
 
-impl Drop for Held {
+impl Drop for SlotInner {
     fn drop(&mut self) {
         lock(&self.table).entries.remove(&self.id);
     }
 }
 
-impl Place {
-    /// Waits until a newer connection has taken the place.
-    pub async fn lost(&self) {
+impl ConnectionSlot {
+    /// Waits until a newer connection takes the slot.
+    pub async fn evicted(&self) {
         self.0.dropped.cancelled().await;
     }
 
-    /// The connection is busy until the answer is dropped; it counts as idle from then on.
+    /// Marks the connection as busy until the guard is dropped.
     #[must_use]
-    pub fn answer(&self) -> Answer {
+    pub fn begin_response(&self) -> ResponseGuard {
         lock(&self.0.table).change(self.0.id, true);
-        Answer(self.clone())
+        ResponseGuard(self.clone())
     }
 }
 
-/// An answer that is being sent on a connection.
+/// A response in progress on a connection.
 #[derive(Debug)]
-pub struct Answer(Place);
+pub struct ResponseGuard(ConnectionSlot);
 
-impl Drop for Answer {
+impl Drop for ResponseGuard {
     fn drop(&mut self) {
         let held = &self.0.0;
         lock(&held.table).change(held.id, false);
@@ -133,30 +134,30 @@ impl Drop for Answer {
 mod tests {
     use super::*;
 
-    fn is_lost(place: &Place) -> bool {
-        place.0.dropped.is_cancelled()
+    fn is_lost(slot: &ConnectionSlot) -> bool {
+        slot.0.dropped.is_cancelled()
     }
 
     #[test]
-    fn the_connection_that_has_been_idle_longest_goes_first() {
-        let connections = Connections::new(3);
-        let [first, second, third] = [(); 3].map(|()| connections.enter());
+    fn the_longest_idle_connection_is_evicted_first() {
+        let connections = ConnectionLimit::new(3);
+        let [first, second, third] = [(); 3].map(|()| connections.admit());
         // The first one was used last, the second one is being answered.
-        drop(first.answer());
-        let answer = second.answer();
-        let fourth = connections.enter();
+        drop(first.begin_response());
+        let answer = second.begin_response();
+        let fourth = connections.admit();
         assert_eq!(
             [&first, &second, &third, &fourth].map(is_lost),
             [false, false, true, false]
         );
-        let fifth = connections.enter();
+        let fifth = connections.admit();
         assert_eq!(
             [&first, &second, &fourth, &fifth].map(is_lost),
             [true, false, false, false]
         );
         drop(answer);
         // What ended lately is idle for the shortest time.
-        let sixth = connections.enter();
+        let sixth = connections.admit();
         assert_eq!(
             [&second, &fourth, &fifth, &sixth].map(is_lost),
             [false, true, false, false]
@@ -164,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_given_back_costs_nobody_theirs() {
-        let connections = Connections::new(1);
-        drop(connections.enter());
-        let held = connections.enter();
+    fn a_released_slot_evicts_no_connection() {
+        let connections = ConnectionLimit::new(1);
+        drop(connections.admit());
+        let held = connections.admit();
         assert!(!is_lost(&held));
-        let busy = held.answer();
-        let _newer = connections.enter();
+        let busy = held.begin_response();
+        let _newer = connections.admit();
         assert!(is_lost(&held), "all are busy: the oldest goes");
         drop(busy);
     }

@@ -2,22 +2,22 @@
 
 use serde_json::{Map, Value};
 
-/// The merge patch that makes `before` into `after`, or `None` when they are equal. Keys that went are `null`; a list
-/// is replaced as a whole, as merge patches do. `null` members count as absent on both sides.
+/// Returns the merge patch from `before` to `after`, or `None` if they are equal. Removed keys are `null`; lists are replaced
+/// as a whole. `null` members count as absent on both sides.
 #[must_use]
 pub fn difference(before: &Value, after: &Value) -> Option<Value> {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
-            let patch = of_objects(before, after);
+            let patch = object_difference(before, after);
             (!patch.is_empty()).then_some(Value::Object(patch))
         }
-        // An object in a merge patch always means an object afterwards; its nulls would only be noise.
-        (_, Value::Object(after)) => Some(Value::Object(of_objects(&Map::new(), after))),
+        // The target becomes an object in any case, so its nulls can be omitted.
+        (_, Value::Object(after)) => Some(Value::Object(object_difference(&Map::new(), after))),
         _ => (before != after).then(|| after.clone()),
     }
 }
 
-fn of_objects(before: &Map<String, Value>, after: &Map<String, Value>) -> Map<String, Value> {
+fn object_difference(before: &Map<String, Value>, after: &Map<String, Value>) -> Map<String, Value> {
     let mut patch = Map::new();
     for (key, held) in before {
         if !held.is_null() && after.get(key).is_none_or(Value::is_null) {
@@ -32,9 +32,8 @@ fn of_objects(before: &Map<String, Value>, after: &Map<String, Value>) -> Map<St
     patch
 }
 
-/// Adds to `after` the conditions of `before` whose type is not among `owned` and that `after` lacks, or holds in
-/// another form: they belong to somebody else.
-pub fn keep_foreign_conditions(before: &Value, after: &mut Value, owned: &[&str]) {
+/// Restores in `after` the conditions of `before` whose type is not in `owned`: they belong to another controller.
+pub fn retain_foreign_conditions(before: &Value, after: &mut Value, owned: &[&str]) {
     let foreign: Vec<Value> = conditions(before)
         .filter(|held| !owned.contains(&type_of(held)))
         .cloned()
@@ -80,7 +79,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_went_is_null_and_what_stayed_is_absent() {
+    fn removed_keys_are_null_and_equal_keys_are_absent() {
         let before = json!({"a": 1, "b": {"x": 1, "y": 2}, "list": [1, 2], "same": "s"});
         let after = json!({"b": {"x": 1, "y": 3}, "list": [2], "same": "s", "new": {"deep": {"er": null}}});
         assert_eq!(
@@ -93,18 +92,18 @@ mod tests {
     }
 
     #[test]
-    fn foreign_conditions_stay_as_they_are() {
+    fn foreign_conditions_are_retained() {
         let before = json!({"conditions": [
             {"type": "Ready", "status": "True"}, {"type": "Theirs", "status": "True"}, {"type": "Gone", "status": "True"},
         ]});
         let mut after = json!({"conditions": [{"type": "Ready", "status": "False"}, {"type": "Theirs", "status": "False"}]});
-        keep_foreign_conditions(&before, &mut after, &["Ready", "Gone"]);
+        retain_foreign_conditions(&before, &mut after, &["Ready", "Gone"]);
         assert_eq!(
             after,
             json!({"conditions": [{"type": "Ready", "status": "False"}, {"type": "Theirs", "status": "True"}]})
         );
         let mut nothing = Value::Null;
-        keep_foreign_conditions(&before, &mut nothing, &["Ready", "Gone"]);
+        retain_foreign_conditions(&before, &mut nothing, &["Ready", "Gone"]);
         assert_eq!(
             nothing,
             json!({"conditions": [{"type": "Theirs", "status": "True"}]})
@@ -145,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Objects without their null members; lists untouched.
+    /// Removes null members of objects; leaves lists unchanged.
     fn without_nulls(value: &Value) -> Value {
         match value {
             Value::Object(map) => Value::Object(
@@ -160,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_patch_leads_from_before_to_after(before in json_value(), after in json_value()) {
+        fn the_patch_transforms_before_to_after(before in json_value(), after in json_value()) {
             let mut result = before.clone();
             if let Some(patch) = difference(&before, &after) {
                 merge(&mut result, &patch);

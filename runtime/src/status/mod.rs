@@ -1,11 +1,11 @@
-//! One status write per report: the difference of before and after as a JSON merge patch with `resourceVersion`.
+//! Status writes: one JSON merge patch with the `resourceVersion` and the difference of before and after.
 //!
-//! Never server-side apply: next to the merge patches of other controllers it does not clear what is omitted and
-//! deletes foreign conditions. [`difference`] is pure, [`apply`] is the one writer.
+//! Never server-side apply: combined with the merge patches of other controllers it does not clear omitted fields and
+//! deletes foreign conditions. [`difference`] is pure, [`apply`] is the only writer.
 
 mod difference;
 
-pub use difference::{difference, keep_foreign_conditions};
+pub use difference::{difference, retain_foreign_conditions};
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt as _};
@@ -13,22 +13,22 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// How often a write that lost against another writer is computed again.
-pub const TRIES: u32 = 5;
+/// Maximum number of attempts after conflicts with other writers.
+const MAX_ATTEMPTS: u32 = 5;
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Applied<K> {
-    /// Nothing differed, nothing was sent; the object as it was seen.
+    /// No difference, so no request was sent; the object as passed in.
     Unchanged(K),
-    /// The object as the API answered it.
+    /// The object as returned by the API.
     Written(K),
-    /// The object is gone, or another of the same name stands in its place.
+    /// The object was deleted, or replaced by another one of the same name.
     Gone,
 }
 
 impl<K> Applied<K> {
-    /// The newest known form of the object, unless it is gone.
+    /// Returns the latest version of the object, unless it was deleted.
     pub fn object(self) -> Option<K> {
         match self {
             Self::Unchanged(object) | Self::Written(object) => Some(object),
@@ -37,10 +37,10 @@ impl<K> Applied<K> {
     }
 }
 
-/// Why a status or finalizer could not be written.
+/// A status or finalizer could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The API refused or did not answer.
+    /// The API rejected the request or did not respond.
     #[error("cannot write {what} of {kind} {name}")]
     Api {
         /// `status` or `finalizers`.
@@ -49,12 +49,12 @@ pub enum WriteError {
         kind: String,
         /// Name of the object.
         name: String,
-        /// What the client said.
+        /// Error of the client.
         #[source]
         source: Box<kube::Error>,
     },
-    /// Other writers were faster each time.
-    #[error("cannot write {what} of {kind} {name}: {TRIES} conflicts in a row")]
+    /// Each attempt had a conflict with another writer.
+    #[error("cannot write {what} of {kind} {name}: {MAX_ATTEMPTS} conflicts in a row")]
     Conflicts {
         /// `status` or `finalizers`.
         what: &'static str,
@@ -63,19 +63,19 @@ pub enum WriteError {
         /// Name of the object.
         name: String,
     },
-    /// A status has no JSON form.
+    /// A status cannot be serialized.
     #[error("the status has no JSON form")]
     Form(#[from] serde_json::Error),
 }
 
-/// Writes the status that `compute` makes of an object.
+/// Writes the status that `compute` returns for an object.
 ///
-/// `compute` is called with `seen`, and again with a freshly read object after each conflict (its duty: build the
-/// whole status from what the pass found *and* the object it is given). Condition types outside `owned` are kept as
-/// they stand, whatever `compute` returns. Nothing is sent when nothing differs.
+/// `compute` is called with `seen`, and again with the current object after each conflict. It must build the complete status
+/// from the results of the reconciliation *and* the object that it receives. Conditions of types outside `owned` are
+/// retained, whatever `compute` returns. Sends no request without a difference.
 ///
 /// # Errors
-/// The API refuses or cannot be reached, or there were [`TRIES`] conflicts in a row. An object that is gone is no error.
+/// The API rejects the request or cannot be reached, or each of 5 attempts had a conflict. A deleted object is not an error.
 pub async fn apply<K, S>(
     api: &Api<K>,
     seen: &K,
@@ -92,18 +92,18 @@ where
             .cloned()
             .unwrap_or(Value::Null);
         let mut after = serde_json::to_value(compute(object))?;
-        keep_foreign_conditions(&before, &mut after, owned);
+        retain_foreign_conditions(&before, &mut after, owned);
         Ok(difference(&before, &after).map(|patch| json!({ "status": patch })))
     })
     .await
 }
 
-/// The part of an object that a write is about.
+/// The part of an object that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Through the status subresource.
+    /// The status subresource.
     Status,
-    /// The list in the metadata.
+    /// The finalizers in the metadata.
     Finalizers,
 }
 
@@ -116,8 +116,8 @@ impl Part {
     }
 }
 
-/// Sends the merge patch that `patch` makes of the object, with the object's `resourceVersion`; a conflict reads the
-/// object again and starts over.
+/// Sends the merge patch that `patch` returns for the object, with the object's `resourceVersion`; after a conflict, reads
+/// the object again and retries.
 pub(crate) async fn write<K>(
     api: &Api<K>,
     seen: &K,
@@ -136,7 +136,7 @@ where
         source: Box::new(source),
     };
     let mut object = seen.clone();
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let Some(mut body) = patch(&object)? else {
             return Ok(Applied::Unchanged(object));
         };
@@ -159,7 +159,7 @@ where
         }
         match api.get_opt(&name).await.map_err(failed)? {
             Some(fresh) if fresh.meta().uid == seen.meta().uid => {
-                // Not found, yet there: the kind has no status subresource. Trying again would not help.
+                // The object exists, but its kind has no status subresource: a retry cannot succeed.
                 if status.code == 404 {
                     return Err(failed(refusal));
                 }

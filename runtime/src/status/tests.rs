@@ -1,4 +1,4 @@
-//! The writer against a small API that keeps one object, counts versions and refuses stale ones.
+//! Tests of the writer with a fake API that stores one object and detects conflicts.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,13 +10,13 @@ use kube::client::Body;
 use tower::BoxError;
 
 use super::*;
-use crate::clock::lock;
+use crate::sync::lock;
 
-/// One object behind get and merge patch, with optimistic locking.
+/// Serves get and merge patch of one object, with optimistic locking.
 #[derive(Default)]
 struct World {
     object: Mutex<Value>,
-    /// Called before each patch: another writer.
+    /// Called before each patch, to act as another writer.
     meddle: Mutex<Vec<Value>>,
     patches: Mutex<Vec<Value>>,
 }
@@ -131,7 +131,7 @@ fn wanted(message: &str) -> NamespaceStatus {
 }
 
 #[tokio::test]
-async fn one_patch_carries_the_difference_and_nothing_follows_when_nothing_differs() {
+async fn one_patch_contains_the_difference_and_no_patch_follows_without_one() {
     let world = World::holding(namespace());
     let written = apply(&world.api(), &world.seen(), &["Ready"], |_| wanted("well"))
         .await
@@ -148,7 +148,7 @@ async fn one_patch_carries_the_difference_and_nothing_follows_when_nothing_diffe
 }
 
 #[tokio::test]
-async fn a_conflict_reads_again_and_keeps_what_the_other_wrote() {
+async fn a_conflict_rereads_and_retains_the_other_write() {
     let world = World::holding(namespace());
     let theirs = json!({"status": {"conditions": [{"type": "Theirs", "status": "False"}, {"type": "New", "status": "True"}]}});
     lock(&world.meddle).push(theirs);
@@ -191,7 +191,7 @@ async fn endless_conflicts_end() {
 }
 
 #[tokio::test]
-async fn an_object_that_is_gone_or_replaced_is_left_alone() {
+async fn a_deleted_or_replaced_object_is_not_written() {
     let world = World::holding(namespace());
     let seen = world.seen();
     *lock(&world.object) = Value::Null;
@@ -219,13 +219,13 @@ async fn a_finalizer_is_added_once_and_removed_without_touching_others() {
     crate::finalizer::ensure(&world.api(), &world.seen(), "ours")
         .await
         .unwrap();
-    assert!(crate::finalizer::is_held(&world.seen(), "ours"));
+    assert!(crate::finalizer::is_present(&world.seen(), "ours"));
     let again = crate::finalizer::ensure(&world.api(), &world.seen(), "ours")
         .await
         .unwrap();
     assert!(matches!(again, Applied::Unchanged(_)));
     lock(&world.meddle).push(json!({"metadata": {"finalizers": ["theirs", "ours", "third"]}}));
-    crate::finalizer::release(&world.api(), &world.seen(), "ours")
+    crate::finalizer::remove(&world.api(), &world.seen(), "ours")
         .await
         .unwrap();
     assert_eq!(world.seen().metadata.finalizers.unwrap(), ["theirs", "third"]);

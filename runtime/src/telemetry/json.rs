@@ -1,4 +1,4 @@
-//! The tracing layer that writes JSON lines.
+//! A tracing layer that writes JSON lines.
 
 use std::fmt;
 use std::io::Write;
@@ -15,9 +15,9 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::clock::Clock;
 use crate::failure::chain;
 
-/// Writes each event as one JSON object on a line: `level`, `ts` (with milliseconds), `msg`, the fields of the spans
-/// around it from outermost to innermost, and its own. Where a span carries `controllerKind`, `name` and `namespace`,
-/// the object is also written under its kind's name.
+/// Writes each event as one JSON object per line: `level`, `ts` (with milliseconds), `msg`, the fields of its spans from
+/// outermost to innermost, and its own fields. If a span has `controllerKind`, `name` and `namespace`, the object is also
+/// written under the name of its kind.
 #[derive(Debug)]
 pub struct JsonLines<W> {
     clock: Arc<dyn Clock>,
@@ -31,13 +31,13 @@ impl fmt::Debug for dyn Clock {
 }
 
 impl<W> JsonLines<W> {
-    /// A layer that opens `writer()` for each line.
+    /// Creates a layer that opens `writer()` for each line.
     pub const fn new(clock: Arc<dyn Clock>, writer: W) -> Self {
         Self { clock, writer }
     }
 }
 
-/// What a span adds to each line within it.
+/// The fields that a span adds to its lines.
 struct SpanFields(Map<String, Value>);
 
 impl<S, W, O> Layer<S> for JsonLines<W>
@@ -93,12 +93,12 @@ where
         }
         let mut text = Value::Object(line).to_string();
         text.push('\n');
-        // One write per line, so that lines of several threads do not mix. Nobody is left to tell if it fails.
+        // One write per line, so that lines of several threads do not mix. A failure cannot be reported.
         drop((self.writer)().write_all(text.as_bytes()));
     }
 }
 
-/// Readers know no `warn`.
+/// Flux's tools do not know `warn`.
 const fn level(level: Level) -> &'static str {
     match level {
         Level::TRACE => "trace",
@@ -150,7 +150,8 @@ impl Visit for Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{ManualClock, lock};
+    use crate::clock::ManualClock;
+    use crate::sync::lock;
     use std::sync::Mutex;
     use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -169,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_within_a_pass_names_controller_object_and_cause() {
+    fn a_line_of_a_reconciliation_has_controller_object_and_cause() {
         let sink = Sink::default();
         let out = sink.clone();
         let clock = Arc::new(ManualClock::new("2026-01-02T03:04:05.678901Z".parse().unwrap()));
         let layer = JsonLines::new(clock, move || out.clone());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             let pass = tracing::info_span!(
-                "pass",
+                "reconcile",
                 controller = "gitrepository",
                 controllerGroup = "source.toolkit.fluxcd.io",
                 controllerKind = "GitRepository",
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_those_that_readers_know() {
+    fn levels_are_those_of_flux() {
         let sink = Sink::default();
         let out = sink.clone();
         let clock = Arc::new(ManualClock::new("2026-01-02T03:04:05Z".parse().unwrap()));

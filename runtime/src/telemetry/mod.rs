@@ -1,4 +1,4 @@
-//! Logs: one JSON object per line with the fields that `flux logs` reads, or a console form for people.
+//! Logs: one JSON object per line with the fields that `flux logs` reads, or a readable console format.
 
 mod json;
 
@@ -14,32 +14,32 @@ use crate::clock::{Clock, SystemClock};
 
 pub use json::JsonLines;
 
-/// The form of the lines.
+/// Format of the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Encoding {
     /// One JSON object per line.
     #[default]
     Json,
-    /// For people.
+    /// Readable text.
     Console,
 }
 
-/// The least severe level that is written.
+/// Minimum level of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Level {
     /// Everything.
     Trace,
-    /// Also how passes ended.
+    /// Includes the results of reconciliations.
     Debug,
-    /// What changed and what went wrong.
+    /// Changes and failures.
     #[default]
     Info,
-    /// What went wrong.
+    /// Failures.
     Error,
 }
 
 impl Level {
-    /// The least severe of tracing's levels that is written. `error` includes warnings: both are printed as `error`.
+    /// Returns the minimum level of tracing. `error` includes warnings: both are printed as `error`.
     const fn filter(self) -> LevelFilter {
         match self {
             Self::Trace => LevelFilter::TRACE,
@@ -50,18 +50,18 @@ impl Level {
     }
 }
 
-/// Starts logging to standard error, once per process, and lets panics be logged like errors.
+/// Starts logging to standard error, once per process, and logs panics like errors.
 ///
 /// # Errors
-/// Logging was started before.
+/// Logging was already started.
 pub fn install(encoding: Encoding, level: Level) -> Result<(), TryInitError> {
     install_to(encoding, level, std::io::stderr().is_terminal(), std::io::stderr)
 }
 
-/// [`install`] with another destination: `writer` is asked for each line. `colours` are for the console form only.
+/// Starts logging to `writer`, which is called for each line. `colours` apply to the console format only.
 ///
 /// # Errors
-/// Logging was started before.
+/// Logging was already started.
 pub fn install_to<W, O>(
     encoding: Encoding,
     level: Level,
@@ -101,7 +101,7 @@ where
     Ok(())
 }
 
-/// Libraries speak one level less: their `info` is no news to an operator, their `debug` may hold whole requests.
+/// Libraries log one level less: their `info` does not matter to operators, their `debug` may contain whole requests.
 fn filter(level: Level) -> Targets {
     let ours = level.filter();
     let theirs = if ours == LevelFilter::TRACE {

@@ -1,17 +1,17 @@
-//! Being called for objects: a controller's watch, its cache, and its bounded, isolated passes.
+//! The watch of a controller: its cache, and its bounded, isolated reconciliations.
 //!
-//! [`Watch`] is the main kind of a controller; [`Related`] follows another kind and maps its changes to objects of
-//! the main one; [`Changes`] does with the metadata alone; [`Watch::relate`] is for objects of one kind that build on each
-//! other. An object that does not decode is reported and left alone: it never stops the others. A pass that
-//! panics is an error of its object. Own status writes call nobody.
+//! [`Watch`] follows the main kind of a controller; [`SecondaryWatch`] follows another kind and maps its changes to objects
+//! of the main kind; [`MetadataWatch`] does so with the metadata alone; [`Watch::requeue_dependents`] is for objects of one
+//! kind that depend on each other. An object that does not decode is reported and skipped, and never stops the others. A
+//! panic is an error of its object. The controller's own status writes trigger no reconciliation.
 
-mod changes;
-mod gathered;
-mod objects;
-mod pass;
+mod cache;
+mod debounce;
+mod dependents;
+mod metadata;
 mod predicate;
-mod related;
-mod relation;
+mod reconcile;
+mod secondary;
 mod versions;
 
 use std::sync::Arc;
@@ -34,14 +34,13 @@ use crate::random::Random;
 use crate::schedule::{Backoff, ObjectKey};
 use crate::shutdown::Token;
 
-pub use changes::Changes;
-pub use objects::Objects;
-pub use predicate::REQUESTED_AT;
-pub use related::Related;
+pub use cache::ObjectCache;
+pub use metadata::MetadataWatch;
+pub use secondary::SecondaryWatch;
 
-use gathered::{SPAN, gathered};
-use pass::Passes;
-use relation::Relation;
+use debounce::{DEBOUNCE, debounce};
+use dependents::DependencyRule;
+use reconcile::Reconciliations;
 
 /// A namespaced kind that is known at compile time.
 pub trait Kind:
@@ -66,48 +65,48 @@ impl<K> Kind for K where
 {
 }
 
-/// What a pass asks for. Failures were reported by the pass itself.
+/// When an object is reconciled again. The reconciliation has reported its own failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Look again after this long; the back-off starts anew.
+pub enum Requeue {
+    /// After this time; resets the back-off.
     After(Duration),
-    /// Look again when something changes; the back-off starts anew.
+    /// On the next change; resets the back-off.
     OnChange,
-    /// The pass failed: look again by the object's back-off.
+    /// The reconciliation failed: after the object's back-off.
     Backoff,
-    /// There was no pass yet: the reconciler has queued the object and calls for it itself, by [`Watch::resume`]. It is
-    /// looked at again after this long all the same; the back-off stays as it is.
+    /// The reconciler only queued the object and resumes it with [`Watch::resume`], or after this time at the latest. Does
+    /// not change the back-off.
     Queued(Duration),
 }
 
-impl Next {
-    /// [`Next::After`] if there is a time, else [`Next::OnChange`].
+impl Requeue {
+    /// Returns [`Requeue::After`] if there is a time, otherwise [`Requeue::OnChange`].
     #[must_use]
-    pub fn at(after: Option<Duration>) -> Self {
+    pub fn after_or_on_change(after: Option<Duration>) -> Self {
         after.map_or(Self::OnChange, Self::After)
     }
 }
 
-/// One pass over one object.
+/// Reconciles objects of a kind.
 pub trait Reconciler<K>: Send + Sync + 'static {
-    /// What a pass fails with when it could not even report.
+    /// A failure that the reconciliation could not report itself.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Whether the reconciler itself bounds how many passes run at once, and answers the others with [`Next::Queued`].
-    /// Otherwise no more than [`Settings::concurrent`] are called at once.
-    const QUEUES: bool = false;
+    /// Whether the reconciler itself limits concurrency and returns [`Requeue::Queued`] for the other objects. Otherwise at
+    /// most [`Settings::concurrent`] reconciliations run at once.
+    const LIMITS_CONCURRENCY: bool = false;
 
-    /// An event calls for a pass over this object: a change, or a trigger. Timers and [`Watch::resume`] are none.
-    fn called(&self, _key: &ObjectKey) {}
+    /// Called when a change or a trigger enqueues the object; not for timers or [`Watch::resume`].
+    fn enqueued(&self, _key: &ObjectKey) {}
 
-    /// The object is gone, or does not decode: there will be no pass over it.
-    fn gone(&self, _key: &ObjectKey) {}
+    /// Called when the object was deleted or does not decode, so that it is not reconciled.
+    fn deleted(&self, _key: &ObjectKey) {}
 
-    /// Brings the world closer to what the object wants. Called for an object at most once at a time.
-    fn reconcile(&self, object: Arc<K>) -> impl Future<Output = Result<Next, Self::Error>> + Send;
+    /// Moves the actual state towards the desired state. Never runs twice at once for the same object.
+    fn reconcile(&self, object: Arc<K>) -> impl Future<Output = Result<Requeue, Self::Error>> + Send;
 }
 
-/// Which objects of a kind are seen.
+/// Which objects of a kind are watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Only this namespace.
@@ -133,22 +132,22 @@ impl Scope {
     }
 }
 
-/// How a controller runs.
+/// Settings of a controller.
 #[derive(Clone)]
 pub struct Settings {
     /// Its name in metrics and logs: the kind in lower case.
     pub controller: &'static str,
-    /// Which objects it sees.
+    /// Which objects it watches.
     pub scope: Scope,
-    /// Passes at once; at least one.
+    /// Maximum number of concurrent reconciliations; at least one.
     pub concurrent: u16,
     /// Back-off of failed objects.
     pub backoff: Arc<Backoff>,
-    /// Where passes are counted.
+    /// Metrics of the reconciliations.
     pub metrics: Metrics,
-    /// Where undecodable objects are reported.
+    /// Records events about objects that do not decode.
     pub recorder: Recorder,
-    /// Where pass ids come from.
+    /// Source of reconciliation ids.
     pub random: Arc<dyn Random>,
 }
 
@@ -157,15 +156,15 @@ pub struct Watch<K: Kind> {
     client: Client,
     settings: Settings,
     writer: Writer<DeserializeGuard<K>>,
-    objects: Objects<K>,
+    objects: ObjectCache<K>,
     triggers: SelectAll<BoxStream<'static, ObjectKey>>,
     resumed: SelectAll<BoxStream<'static, ObjectKey>>,
-    relation: Option<Relation<K>>,
+    dependencies: Option<DependencyRule<K>>,
     begin: BoxFuture<'static, ()>,
 }
 
 impl<K: Kind> Watch<K> {
-    /// Prepares the watch; nothing is asked before [`Watch::run`].
+    /// Prepares the watch; sends no request before [`Watch::run`].
     #[must_use]
     pub fn new(client: Client, settings: Settings) -> Self {
         let (reader, writer) = reflector::store();
@@ -173,54 +172,54 @@ impl<K: Kind> Watch<K> {
             client,
             settings,
             writer,
-            objects: Objects::new(reader),
+            objects: ObjectCache::new(reader),
             triggers: SelectAll::new(),
             resumed: SelectAll::new(),
-            relation: None,
+            dependencies: None,
             begin: std::future::ready(()).boxed(),
         }
     }
 
-    /// The objects as last seen; filled once the watch runs.
+    /// Returns the cache of the watch, which is filled while the watch runs.
     #[must_use]
-    pub fn objects(&self) -> Objects<K> {
+    pub fn objects(&self) -> ObjectCache<K> {
         self.objects.clone()
     }
 
-    /// Adds reasons for a pass: each key that the stream yields is looked at.
+    /// Adds a trigger: reconciles each key that the stream yields.
     #[must_use]
     pub fn trigger(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
         self.triggers.push(keys.boxed());
         self
     }
 
-    /// Adds passes over objects that the reconciler had queued ([`Next::Queued`]): they are no events of their own.
+    /// Adds reconciliations of objects that the reconciler had queued ([`Requeue::Queued`]), which do not count as triggers.
     #[must_use]
     pub fn resume(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
         self.resumed.push(keys.boxed());
         self
     }
 
-    /// Adds passes for objects that build on others of the same kind. Where `version` of an object becomes another one, the
-    /// objects that `dependants` names are looked at; a list that only repeats what is known calls nobody.
+    /// Reconciles the objects returned by `dependents` when the `version` of an object changes. A repeated list without
+    /// changes triggers nothing.
     #[must_use]
-    pub fn relate<I: IntoIterator<Item = ObjectKey>>(
+    pub fn requeue_dependents<I: IntoIterator<Item = ObjectKey>>(
         mut self,
         version: impl Fn(&K) -> Option<String> + Send + 'static,
-        dependants: impl Fn(&K, &Objects<K>) -> I + Send + 'static,
+        dependents: impl Fn(&K, &ObjectCache<K>) -> I + Send + 'static,
     ) -> Self {
-        self.relation = Some(Relation::new(version, dependants));
+        self.dependencies = Some(DependencyRule::new(version, dependents));
         self
     }
 
-    /// Begins the passes no sooner than `begin` ends. Triggers are followed from the start.
+    /// Starts reconciliations when `begin` completes. Triggers are collected from the start.
     #[must_use]
-    pub fn after(mut self, begin: impl Future<Output = ()> + Send + 'static) -> Self {
+    pub fn begin_after(mut self, begin: impl Future<Output = ()> + Send + 'static) -> Self {
         self.begin = begin.boxed();
         self
     }
 
-    /// Calls the reconciler until `stop`; then lets the running passes finish and returns.
+    /// Runs the reconciler until `stop`, then waits for running reconciliations and returns.
     pub async fn run<R: Reconciler<K>>(self, reconciler: R, stop: Token) {
         let Self {
             client,
@@ -229,61 +228,62 @@ impl<K: Kind> Watch<K> {
             objects,
             mut triggers,
             resumed,
-            relation,
+            dependencies,
             begin,
         } = self;
         let concurrent = settings.concurrent.max(1);
+        let concurrency = if R::LIMITS_CONCURRENCY { 0 } else { concurrent };
         settings.metrics.set_workers(settings.controller, concurrent);
-        let passes = Arc::new(Passes::new(reconciler, settings, objects.clone()));
-        let api = passes.settings().scope.api::<K>(client);
-        let forgetting = Arc::clone(&passes);
-        let (observer, listener) = (Arc::clone(&passes), Arc::clone(&passes));
-        let (found, dependants) = mpsc::unbounded();
-        let mut related = relation.map(|relation| relation.between(objects.clone(), found));
-        triggers.push(gathered(dependants, SPAN).boxed());
-        let changes = watcher(api, passes.settings().scope.config())
+        let reconciliations = Arc::new(Reconciliations::new(reconciler, settings, objects.clone()));
+        let api = reconciliations.settings().scope.api::<K>(client);
+        let (forgetting, context) = (Arc::clone(&reconciliations), Arc::clone(&reconciliations));
+        let (observer, listener) = (Arc::clone(&reconciliations), Arc::clone(&reconciliations));
+        let (found, dependents) = mpsc::unbounded();
+        let mut tracker = dependencies.map(|dependencies| dependencies.track(objects.clone(), found));
+        triggers.push(debounce(dependents, DEBOUNCE).boxed());
+        let changes = watcher(api, reconciliations.settings().scope.config())
             .default_backoff()
             .reflect(writer)
             .inspect(move |event| {
                 if let Ok(watcher::Event::Delete(object)) = event {
                     forgetting.forget(&ObjectKey::of(object));
                 }
-                if let (Ok(event), Some(related)) = (event, &mut related) {
-                    related.see(event);
+                if let (Ok(event), Some(tracker)) = (event, &mut tracker) {
+                    tracker.observe(event);
                 }
             })
             .applied_objects()
-            .predicate_filter(predicate::worth_a_look, PredicateConfig::default())
+            .predicate_filter(predicate::reconcile_trigger, PredicateConfig::default())
             .inspect(move |object| {
                 if let Ok(object) = object {
-                    observer.asked(&ObjectKey::of(object));
+                    observer.enqueue(&ObjectKey::of(object));
                 }
             });
-        let asked = stream::select(triggers.inspect(move |key| listener.asked(key)), resumed)
+        let asked = stream::select(triggers.inspect(move |key| listener.enqueue(key)), resumed)
             .map(|key| ObjectRef::new(&key.name).within(&key.namespace));
         let changes = stream::once(begin).flat_map(|()| stream::empty()).chain(changes);
         let controller = Controller::for_stream(changes, objects.store())
-            .with_config(controller::Config::default().concurrency(if R::QUEUES { 0 } else { concurrent }))
+            .with_config(controller::Config::default().concurrency(concurrency))
             .reconcile_on(asked)
             .graceful_shutdown_on(stop.clone().cancelled_owned())
-            .run(Passes::pass, |_, never, _| match *never {}, Arc::clone(&passes))
+            .run(Reconciliations::reconcile, |_, never, _| match *never {}, context)
             .for_each(|ended| {
                 if let Err(error) = ended {
-                    passes.outside(&error);
+                    reconciliations.handle_stream_error(&error);
                 }
                 std::future::ready(())
             });
         tokio::select! {
             biased;
             () = controller => {}
-            () = stopped_early(&objects, &stop) => {}
+            () = stopped_before_first_list(&objects, &stop) => {}
         }
     }
 }
 
-/// Ends when `stop` comes before the first list. The controller would wait for that list to the end of time, since at the
-/// stop it no longer listens; passes begin after the list only, so none is cut off.
-async fn stopped_early<K: Kind>(objects: &Objects<K>, stop: &Token) {
+/// Completes when `stop` comes before the first list, for which kube's controller would wait forever. Reconciliations start
+/// after that list, so none is interrupted.
+async fn stopped_before_first_list<K: Kind>(objects: &ObjectCache<K>, stop: &Token) {
     tokio::select! {
         biased;
         () = objects.ready() => std::future::pending().await,

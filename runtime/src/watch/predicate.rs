@@ -1,15 +1,13 @@
-//! Which changes of an object are worth a pass: not those that a controller makes itself by writing status.
+//! Which changes of an object trigger a reconciliation. Status writes of the controller do not.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use kube::Resource;
+use sluice_api::annotation::REQUESTED_AT;
 
-/// The annotation by which people ask for a pass.
-pub const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
-
-/// Changes with generation, request, finalizers and the start of deletion.
-#[expect(clippy::unnecessary_wraps, reason = "the form of kube's predicates")]
-pub(super) fn worth_a_look<K: Resource>(object: &K) -> Option<u64> {
+/// Hash of the generation, the reconcile request, the finalizers and the start of deletion.
+#[expect(clippy::unnecessary_wraps, reason = "signature of kube's predicates")]
+pub(super) fn reconcile_trigger<K: Resource>(object: &K) -> Option<u64> {
     let meta = object.meta();
     let requested = meta
         .annotations
@@ -34,11 +32,11 @@ mod tests {
 
     fn look(metadata: &Value) -> Option<u64> {
         let object: ConfigMap = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
-        worth_a_look(&object)
+        reconcile_trigger(&object)
     }
 
     #[test]
-    fn what_people_change_is_seen_and_what_controllers_write_is_not() {
+    fn user_changes_trigger_and_status_writes_do_not() {
         let plain = look(&json!({"generation": 1}));
         for same in [
             json!({"generation": 1, "resourceVersion": "9"}),

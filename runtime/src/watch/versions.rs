@@ -1,5 +1,5 @@
-//! Which objects of a watch became another version, told from its events: a list that is repeated, at the start or after
-//! an interruption, is no change of what it repeats.
+//! Detects version changes from the events of a watch. A repeated list, e.g. after an interruption, changes nothing by
+//! itself.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,18 @@ use kube::runtime::watcher::Event;
 
 use crate::schedule::ObjectKey;
 
-/// The versions last seen.
+/// The last observed versions.
 #[derive(Debug, Default)]
-pub(super) struct Versions {
-    known: HashMap<ObjectKey, Option<String>>,
+pub(super) struct VersionIndex {
+    current: HashMap<ObjectKey, Option<String>>,
     listing: HashMap<ObjectKey, Option<String>>,
     listed: bool,
 }
 
-impl Versions {
-    /// Takes an event and gives the keys of the objects that now have another version than before. An object without a
-    /// version, one that goes, and all of the first list are no change.
-    pub(super) fn see<T>(
+impl VersionIndex {
+    /// Processes an event and returns the keys of the objects with a new version. Objects without a version, deletions and
+    /// the first list are no changes.
+    pub(super) fn observe<T>(
         &mut self,
         event: &Event<T>,
         read: impl Fn(&T) -> (ObjectKey, Option<String>),
@@ -29,34 +29,34 @@ impl Versions {
                 let (key, version) = read(object);
                 self.listing.insert(key, version);
             }
-            Event::InitDone => return self.relisted(),
+            Event::InitDone => return self.finish_list(),
             Event::Apply(object) => {
                 let (key, version) = read(object);
                 let changed = self.differs(&key, version.as_ref());
-                self.known.insert(key.clone(), version);
+                self.current.insert(key.clone(), version);
                 return changed.then_some(key).into_iter().collect();
             }
-            Event::Delete(object) => drop(self.known.remove(&read(object).0)),
+            Event::Delete(object) => drop(self.current.remove(&read(object).0)),
         }
         Vec::new()
     }
 
-    /// Whether the first list came.
-    pub(super) const fn has_list(&self) -> bool {
+    /// Returns whether the first list is complete.
+    pub(super) const fn is_listed(&self) -> bool {
         self.listed
     }
 
-    /// Whether an object is known.
-    pub(super) fn has(&self, key: &ObjectKey) -> bool {
-        self.known.contains_key(key)
+    /// Returns whether the index contains an object.
+    pub(super) fn contains(&self, key: &ObjectKey) -> bool {
+        self.current.contains_key(key)
     }
 
-    /// All objects that are known.
+    /// Returns the keys of all objects.
     pub(super) fn keys(&self) -> Vec<ObjectKey> {
-        self.known.keys().cloned().collect()
+        self.current.keys().cloned().collect()
     }
 
-    fn relisted(&mut self) -> Vec<ObjectKey> {
+    fn finish_list(&mut self) -> Vec<ObjectKey> {
         let listing = std::mem::take(&mut self.listing);
         let changed = if self.listed {
             let changed = listing
@@ -66,13 +66,13 @@ impl Versions {
         } else {
             Vec::new()
         };
-        self.known = listing;
+        self.current = listing;
         self.listed = true;
         changed
     }
 
     fn differs(&self, key: &ObjectKey, version: Option<&String>) -> bool {
-        version.is_some() && self.known.get(key).and_then(Option::as_ref) != version
+        version.is_some() && self.current.get(key).and_then(Option::as_ref) != version
     }
 }
 
@@ -80,13 +80,13 @@ impl Versions {
 mod tests {
     use super::*;
 
-    fn seen(versions: &mut Versions, event: &Event<(&str, Option<&str>)>) -> Vec<String> {
+    fn seen(versions: &mut VersionIndex, event: &Event<(&str, Option<&str>)>) -> Vec<String> {
         let key = |name: &str| ObjectKey {
             namespace: "ns".into(),
             name: name.into(),
         };
         let mut names: Vec<_> = versions
-            .see(event, |(name, version)| (key(name), version.map(str::to_owned)))
+            .observe(event, |(name, version)| (key(name), version.map(str::to_owned)))
             .into_iter()
             .map(|key| key.name)
             .collect();
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn only_another_version_is_a_change() {
         use Event::{Apply, Delete, Init, InitApply, InitDone};
-        let mut versions = Versions::default();
+        let mut versions = VersionIndex::default();
         let nobody: [&str; 0] = [];
         for (event, changed) in [
             (Init, &nobody[..]),

@@ -1,5 +1,5 @@
-//! What a run of `sluice up` may do with the API: its runner with what belongs to the run and its stack, the CLI's backend with the
-//! stack's state and lock.
+//! Permissions of the runs of `sluice up`: the runner may use the objects of its run and its stack, the CLI's backend the stack's
+//! state and lock.
 
 use std::collections::BTreeSet;
 
@@ -10,69 +10,70 @@ use sluice_api::{
     run::TerraformRun,
     terraform::{Terraform, label_value},
 };
-use sluice_embedded::{Grant, GrantRule, Lender};
+use sluice_embedded::{CredentialIssuer, Grant, GrantRule};
 use sluice_tf_controller::{
     executor::{Credentials, RunRef},
     inputs::default_suffix,
 };
-use sluice_tf_runner::{
-    applied,
-    args::Access,
+use sluice_tf_core::{
+    applied, errored_state,
     plan::store::{object_name, selector_of_all},
-    run::errored_state_selector,
+    run_input::Access,
 };
 
 const WRITE: [&str; 5] = ["get", "create", "update", "patch", "delete"];
-/// What the runner stores of a stack begins so.
-const STORED: [&str; 3] = ["tfplan", "tfapplied", "tferrored"];
-/// The files of applies: all stacks of a namespace share them.
+/// Name prefixes of the objects that the runner stores for a stack.
+const STORED_KINDS: [&str; 3] = ["tfplan", "tfapplied", "tferrored"];
+/// Names of the files of applies, which all stacks of a namespace share.
 const FILES: &str = "tffiles-*";
 
-/// Makes the credentials of runs.
+/// Issues the credentials of runs.
 #[derive(Debug)]
 pub(super) struct RunAccess {
-    client: Owner,
-    lender: Lender,
+    client: ApiClient,
+    credential_issuer: CredentialIssuer,
 }
 
-/// The client of this program, which has no `Debug`.
-struct Owner(Client);
+/// The client of this program; a wrapper because `Client` has no `Debug`.
+struct ApiClient(Client);
 
-impl std::fmt::Debug for Owner {
+impl std::fmt::Debug for ApiClient {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Owner").finish_non_exhaustive()
+        formatter.debug_struct("ApiClient").finish_non_exhaustive()
     }
 }
 
 impl RunAccess {
-    pub(super) const fn new(client: Client, lender: Lender) -> Self {
+    pub(super) const fn new(client: Client, credential_issuer: CredentialIssuer) -> Self {
         Self {
-            client: Owner(client),
-            lender,
+            client: ApiClient(client),
+            credential_issuer,
         }
     }
 
-    async fn of(&self, run: &RunRef) -> Result<Access, String> {
-        let unread = |error: kube::Error| error.to_string();
+    async fn create(&self, run: &RunRef) -> Result<Access, String> {
+        let message = |error: kube::Error| error.to_string();
         let runs: Api<TerraformRun> = Api::namespaced(self.client.0.clone(), &run.namespace);
-        let stack = runs.get(&run.name).await.map_err(unread)?.spec.terraform.name;
+        let stack = runs.get(&run.name).await.map_err(message)?.spec.terraform.name;
         let stacks: Api<Terraform> = Api::namespaced(self.client.0.clone(), &run.namespace);
-        let stack = stacks.get(&stack).await.map_err(unread)?;
+        let stack = stacks.get(&stack).await.map_err(message)?;
         let kubeconfig = |rules: Vec<GrantRule>| {
             let namespace = run.namespace.clone();
             let grant = Grant { namespace, rules };
-            self.lender.kubeconfig(&grant).map_err(|error| error.to_string())
+            self.credential_issuer
+                .kubeconfig(&grant)
+                .map_err(|error| error.to_string())
         };
         Ok(Access {
-            run: kubeconfig(of_runner(&stack, &run.name))?,
-            backend: kubeconfig(of_backend(&stack))?,
+            run: kubeconfig(runner_rules(&stack, &run.name))?,
+            backend: kubeconfig(backend_rules(&stack))?,
         })
     }
 }
 
 impl Credentials for RunAccess {
     fn access(&self, run: RunRef) -> BoxFuture<'_, Result<Access, String>> {
-        async move { self.of(&run).await }.boxed()
+        async move { self.create(&run).await }.boxed()
     }
 }
 
@@ -86,19 +87,19 @@ fn rule(group: &str, resource: &str, verbs: &[&str], names: Vec<String>) -> Gran
     }
 }
 
-fn list(group: &str, resource: &str, selector: String) -> GrantRule {
+fn list_rule(group: &str, resource: &str, selector: String) -> GrantRule {
     GrantRule {
         selector,
         ..rule(group, resource, &["list"], Vec::new())
     }
 }
 
-/// The workspaces that a run touches: `init` comes before the selection of the stack's own.
+/// Returns the workspaces that a run uses: `init` runs before the stack's workspace is selected.
 fn workspaces(stack: &Terraform) -> BTreeSet<&str> {
     ["default", stack.spec.workspace_name()].into()
 }
 
-/// The suffix of the Secret with the state; none where text or arguments of the author's own may say another.
+/// Returns the suffix of the state's Secret; `None` if a custom backend configuration may set another.
 fn suffix(stack: &Terraform) -> Option<String> {
     let spec = &stack.spec;
     match &spec.backend_config {
@@ -109,20 +110,20 @@ fn suffix(stack: &Terraform) -> Option<String> {
     }
 }
 
-/// Names of states or of their locks, which begin with `front`: those of the stack, or of the namespace where the suffix is not known.
-fn of_states(stack: &Terraform, front: &str) -> Vec<String> {
+/// Returns the names of states or locks: those of the stack, or all with this prefix in the namespace if the suffix is unknown.
+fn state_names(stack: &Terraform, prefix: &str) -> Vec<String> {
     let Some(suffix) = suffix(stack) else {
-        return vec![format!("{front}-*")];
+        return vec![format!("{prefix}-*")];
     };
-    let name = |workspace| format!("{front}-{workspace}-{suffix}");
+    let name = |workspace| format!("{prefix}-{workspace}-{suffix}");
     workspaces(stack).into_iter().map(name).collect()
 }
 
-fn locks(stack: &Terraform) -> Vec<String> {
-    of_states(stack, "lock-tfstate")
+fn lock_names(stack: &Terraform) -> Vec<String> {
+    state_names(stack, "lock-tfstate")
 }
 
-/// The label of states and their locks.
+/// Returns the label of states and locks.
 fn state_label(stack: &Terraform) -> String {
     suffix(stack).map_or_else(
         || "tfstate=true".to_owned(),
@@ -130,20 +131,20 @@ fn state_label(stack: &Terraform) -> String {
     )
 }
 
-/// The state, which Terraform cuts into parts where it is large, and its lock.
-fn of_backend(stack: &Terraform) -> Vec<GrantRule> {
-    let states = of_states(stack, "tfstate").into_iter();
+/// Returns the backend's rules: the state, which Terraform splits if it is large, and its lock.
+fn backend_rules(stack: &Terraform) -> Vec<GrantRule> {
+    let states = state_names(stack, "tfstate").into_iter();
     let states = states.flat_map(|state| [format!("{state}-part-*"), state]);
     vec![
         rule("", "secrets", &WRITE, states.collect()),
-        list("", "secrets", state_label(stack)),
-        rule("coordination.k8s.io", "leases", &WRITE, locks(stack)),
+        list_rule("", "secrets", state_label(stack)),
+        rule("coordination.k8s.io", "leases", &WRITE, lock_names(stack)),
     ]
 }
 
-/// Names of what is stored of the stack: the name itself, its parts, and the readable plan as JSON with its parts. Other stacks have
-/// names that begin with this one's.
-fn stored(stack: &Terraform, kinds: &[&str]) -> Vec<String> {
+/// Returns the names of objects stored for the stack: the base name, its parts, and the JSON plan with its parts. A prefix alone
+/// would also match stacks whose names begin with this one's.
+fn stored_names(stack: &Terraform, kinds: &[&str]) -> Vec<String> {
     let name = stack.name_any();
     let mut names = Vec::new();
     for kind in kinds {
@@ -160,38 +161,38 @@ fn stored(stack: &Terraform, kinds: &[&str]) -> Vec<String> {
     names
 }
 
-/// The run, and what it stores. Its bundle is handed to it.
-fn of_runner(stack: &Terraform, run: &str) -> Vec<GrantRule> {
+/// Returns the runner's rules: the run and its stored objects. The runner receives its bundle on standard input.
+fn runner_rules(stack: &Terraform, run: &str) -> Vec<GrantRule> {
     let name = stack.name_any();
     let (runs, stacks) = ("infra.sluice.dev", "infra.contrib.fluxcd.io");
-    let siblings = run.rsplit_once('-').map_or(run, |(front, _)| front);
+    let siblings = run.rsplit_once('-').map_or(run, |(prefix, _)| prefix);
     let label = format!("{TERRAFORM_LABEL}={}", label_value(&name));
     let outputs = stack.spec.write_outputs_to_secret.iter();
     let mut rules = vec![
         rule(stacks, "terraforms", &["get"], vec![name.clone()]),
         rule(runs, "terraformruns", &["get"], vec![format!("{siblings}-*")]),
-        list(runs, "terraformruns", label),
+        list_rule(runs, "terraformruns", label),
         rule(runs, "terraformruns/status", &["patch"], vec![run.to_owned()]),
-        rule("", "secrets", &WRITE, stored(stack, &STORED)),
+        rule("", "secrets", &WRITE, stored_names(stack, &STORED_KINDS)),
         rule("", "secrets", &WRITE, vec![FILES.to_owned()]),
-        rule("", "configmaps", &WRITE, stored(stack, &["tfplan"])),
-        list("", "configmaps", selector_of_all(&name)),
+        rule("", "configmaps", &WRITE, stored_names(stack, &["tfplan"])),
+        list_rule("", "configmaps", selector_of_all(&name)),
         rule(
             "coordination.k8s.io",
             "leases",
             &["get", "update", "patch"],
-            locks(stack),
+            lock_names(stack),
         ),
-        list("coordination.k8s.io", "leases", state_label(stack)),
+        list_rule("coordination.k8s.io", "leases", state_label(stack)),
     ];
     let selectors = [
         selector_of_all(&name),
         selector_of_all(&format!("{name}.json")),
         applied::selector_of(&name),
-        errored_state_selector(&name),
+        errored_state::selector(&name),
         applied::shared::FILES_LABEL.to_owned(),
     ];
-    rules.extend(selectors.map(|selector| list("", "secrets", selector)));
+    rules.extend(selectors.map(|selector| list_rule("", "secrets", selector)));
     rules.extend(outputs.map(|target| {
         let names = vec![target.name.clone()];
         rule("", "secrets", &["get", "create", "update"], names)
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
     use http::Request;
     use serde_json::{Value, json};
-    use sluice_embedded::Server;
+    use sluice_embedded::ApiServer;
     use sluice_runtime::client;
 
     const TEAM: &str = "/api/v1/namespaces/default";
@@ -251,10 +252,10 @@ mod tests {
         client::build(&settings).await.unwrap()
     }
 
-    /// The ways to the API of the run `net-0a-1` of this stack; the server lives as long as the rest.
-    async fn access(dir: &std::path::Path, more: &Value) -> (Client, Client, sluice_embedded::Serving) {
+    /// Returns clients of runner and backend for the run `net-0a-1` of this stack, and the server.
+    async fn access(dir: &std::path::Path, more: &Value) -> (Client, Client, sluice_embedded::TlsServer) {
         sluice_runtime::http::install_crypto();
-        let embedded = Server::builder().crds(sluice_api::crds()).build().unwrap();
+        let embedded = ApiServer::builder().crds(sluice_api::crds()).build().unwrap();
         let serving = embedded.serve(([127, 0, 0, 1], 0).into(), dir).await.unwrap();
         let own = embedded.client();
         assert_eq!(code(&own, "POST", STACKS, &stack("net", more)).await, 200);
@@ -263,7 +264,7 @@ mod tests {
             namespace: "default".to_owned(),
             name: "net-0a-1".to_owned(),
         };
-        let access = RunAccess::new(own, serving.lender())
+        let access = RunAccess::new(own, serving.credential_issuer())
             .access(reference)
             .await
             .unwrap();
@@ -278,8 +279,8 @@ mod tests {
         json!({ "metadata": { "name": name, "labels": { "infra.sluice.dev/applied-files": "0a" } } })
     }
 
-    async fn nothing_to_others(run: &Client, backend: &Client, secrets: &str) {
-        for (who, method, path, body) in [
+    async fn assert_denied(run: &Client, backend: &Client, secrets: &str) {
+        for (client, method, path, body) in [
             (
                 run,
                 "GET",
@@ -320,12 +321,12 @@ mod tests {
                 Value::Null,
             ),
         ] {
-            assert_eq!(code(who, method, &path, &body).await, 403, "{method} {path}");
+            assert_eq!(code(client, method, &path, &body).await, 403, "{method} {path}");
         }
     }
 
     #[tokio::test]
-    async fn a_run_may_do_what_it_does_and_nothing_to_others() {
+    async fn a_run_has_only_the_permissions_it_needs() {
         let dir = tempfile::tempdir().unwrap();
         let (run, backend, serving) = access(dir.path(), &json!({})).await;
         let secrets = format!("{TEAM}/secrets");
@@ -368,12 +369,12 @@ mod tests {
             code(&backend, "POST", &secrets, &secret("tfstate-default-net")).await,
             200
         );
-        nothing_to_others(&run, &backend, &secrets).await;
+        assert_denied(&run, &backend, &secrets).await;
         serving.stop().await;
     }
 
     #[tokio::test]
-    async fn a_backend_of_the_authors_own_reaches_the_states_of_its_namespace() {
+    async fn a_custom_backend_may_use_all_states_of_its_namespace() {
         let dir = tempfile::tempdir().unwrap();
         let custom = "backend \"kubernetes\" {\n secret_suffix = \"x\"\n namespace = \"default\"\n}";
         let more = json!({ "backendConfig": { "customConfiguration": custom } });

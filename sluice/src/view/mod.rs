@@ -1,7 +1,7 @@
-//! The live view: watches the objects of an API and tells what happens, as it happens.
+//! The live view: watches the objects of an API and prints progress.
 
+pub mod progress;
 mod screen;
-pub mod story;
 
 pub use screen::Screen;
 
@@ -11,78 +11,83 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind},
     runtime::{WatchStreamExt, watcher},
 };
+use progress::Line;
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
-use story::Line;
 use tokio_util::sync::CancellationToken;
 
-type Tell = fn(Option<&Value>, &Value) -> Vec<Line>;
+type Describe = fn(Option<&Value>, &Value) -> Vec<Line>;
 
-fn watched() -> [(ApiResource, Tell); 4] {
+fn watched_kinds() -> [(ApiResource, Describe); 4] {
     let resource = |group: &str, version: &str, kind: &str| {
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
     };
     [
         (
             resource("source.toolkit.fluxcd.io", "v1", "GitRepository"),
-            story::repository,
+            progress::repository,
         ),
         (
             resource("infra.sluice.dev", "v1alpha1", "TerraformRun"),
-            story::run,
+            progress::run,
         ),
         (
             resource("infra.contrib.fluxcd.io", "v1alpha2", "Terraform"),
-            story::stack,
+            progress::stack,
         ),
-        (resource("", "v1", "Event"), story::event),
+        (resource("", "v1", "Event"), progress::event),
     ]
 }
 
-/// Tells the story on `screen` until `stop`. What was there before is told as well, in its latest form.
+/// Prints progress on `screen` until `stop`, beginning with the current state of existing objects.
 pub async fn follow(client: Client, screen: Arc<Screen>, stop: CancellationToken) {
     let mut streams = SelectAll::new();
-    for (index, (resource, _)) in watched().into_iter().enumerate() {
+    for (index, (resource, _)) in watched_kinds().into_iter().enumerate() {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let changes = watcher(api, watcher::Config::default()).default_backoff();
         streams.push(changes.map(move |event| (index, event)).boxed());
     }
-    let mut known: BTreeMap<(usize, String), Value> = BTreeMap::new();
+    let mut cache: BTreeMap<(usize, String), Value> = BTreeMap::new();
     while let Some((index, event)) =
         tokio::select! { next = streams.next() => next, () = stop.cancelled() => None }
     {
         match event {
             Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
-                tell(&screen, &mut known, index, &object);
+                print_changes(&screen, &mut cache, index, &object);
             }
             Ok(watcher::Event::Delete(object)) => {
-                known.remove(&(index, key(&object)));
+                cache.remove(&(index, uid(&object)));
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "the view's watch broke off; it is resumed"),
+            Err(error) => tracing::debug!(%error, "the view's watch was interrupted and is restarted"),
         }
-        let doing: Vec<_> = known
+        let active: Vec<_> = cache
             .range((1, String::new())..(2, String::new()))
-            .filter_map(|(_, run)| story::doing(run))
+            .filter_map(|(_, run)| progress::active_run(run))
             .collect();
-        screen.status(&doing.join("   "));
+        screen.status(&active.join("   "));
     }
     screen.status("");
 }
 
-fn key(object: &DynamicObject) -> String {
+fn uid(object: &DynamicObject) -> String {
     object.metadata.uid.clone().unwrap_or_default()
 }
 
-fn tell(screen: &Screen, known: &mut BTreeMap<(usize, String), Value>, index: usize, object: &DynamicObject) {
+fn print_changes(
+    screen: &Screen,
+    cache: &mut BTreeMap<(usize, String), Value>,
+    index: usize,
+    object: &DynamicObject,
+) {
     let Ok(after) = serde_json::to_value(object) else {
         return;
     };
-    let place = (index, key(object));
-    let [(_, repository), (_, run), (_, stack), (_, event)] = watched();
-    let tell: Tell = [repository, run, stack, event][index];
-    for line in tell(known.get(&place), &after) {
-        screen.show(&line);
+    let cache_key = (index, uid(object));
+    let [(_, repository), (_, run), (_, stack), (_, event)] = watched_kinds();
+    let describe: Describe = [repository, run, stack, event][index];
+    for line in describe(cache.get(&cache_key), &after) {
+        screen.print_line(&line);
     }
-    known.insert(place, after);
+    cache.insert(cache_key, after);
 }

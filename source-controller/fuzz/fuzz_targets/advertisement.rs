@@ -1,4 +1,4 @@
-//! Any answer to the first request is read or refused.
+//! Any response to the first request is parsed or refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes are a configuration file or not; no path of a submodule that is given out leaves the repository.
+//! Any bytes are a configuration file or not; no returned path of a submodule leaves the repository.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any private key is read or refused, and none takes for ever.
+//! Any private key is parsed or refused in bounded time.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

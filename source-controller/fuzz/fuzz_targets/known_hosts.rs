@@ -1,4 +1,4 @@
-//! Any known_hosts file is read or refused, and any host is judged by it.
+//! Any known_hosts file is parsed or refused, and any host can be verified with it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any line of a list of refs is read or refused.
+//! Any line of a list of refs is parsed or refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes are a commit or a tree, or neither; no name that is given out leaves the tree.
+//! Any bytes are a commit or a tree, or neither; no returned name leaves the tree.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,16 +1,16 @@
-//! Any entries are a pack or are refused: within the bounds, with an end, and without anything left on disk.
+//! Any entries are a pack or are refused: within the limits, in finite time, and without leftover files.
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use sluice_source_controller::git::Limits;
-use sluice_source_controller::git::pack::{PackError, Pieces, index};
+use sluice_source_controller::git::pack::{PackError, PackSource, index};
 use tokio_util::sync::CancellationToken;
 
-/// All bytes at once.
+/// Returns all bytes at once.
 struct Once(Option<Bytes>);
 
-impl Pieces for Once {
+impl PackSource for Once {
     fn next(&mut self) -> Result<Option<Bytes>, PackError> {
         Ok(self.0.take())
     }
@@ -26,8 +26,8 @@ fuzz_target!(|data: &[u8]| {
     let packs = tempfile::tempdir().expect("a directory");
     let bases = git2::Odb::new().expect("an object database");
     let stop = CancellationToken::new();
-    let mut pieces = Once(Some(Bytes::copy_from_slice(data)));
-    let kept = index(&mut pieces, &bases, packs.path(), &limits, &stop).is_ok_and(|kept| kept.is_some());
+    let mut source = Once(Some(Bytes::copy_from_slice(data)));
+    let kept = index(&mut source, &bases, packs.path(), &limits, &stop).is_ok_and(|kept| kept.is_some());
     let files = std::fs::read_dir(packs.path()).expect("the directory").count();
     assert_eq!(files, if kept { 2 } else { 0 });
 });

@@ -1,4 +1,4 @@
-//! Any bytes are packets or an error, and never more packets than the bytes can hold.
+//! Any bytes are packets or an error, with at most as many packets as the bytes can contain.
 #![no_main]
 
 use bytes::BytesMut;

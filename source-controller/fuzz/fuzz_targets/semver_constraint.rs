@@ -1,4 +1,4 @@
-//! Any text is a constraint or none, and any tag satisfies it or does not.
+//! Any text is a constraint or not, and any tag satisfies it or not.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

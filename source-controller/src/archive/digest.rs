@@ -1,4 +1,4 @@
-//! Digests of artifact files, by the algorithm that a flag names.
+//! Digests of artifact files.
 
 use std::io::{self, Read};
 
@@ -6,7 +6,7 @@ use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use sluice_api::digest::{Algorithm, Digest};
 
-/// A digest in the making.
+/// An incremental digest.
 pub struct Hasher(State);
 
 enum State {
@@ -18,7 +18,7 @@ enum State {
 }
 
 impl Hasher {
-    /// Begins a digest.
+    /// Starts a digest.
     #[must_use]
     pub fn new(algorithm: Algorithm) -> Self {
         Self(match algorithm {
@@ -30,7 +30,7 @@ impl Hasher {
         })
     }
 
-    /// Takes in more bytes.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
             State::Sha1(state) => state.update(bytes),
@@ -41,19 +41,19 @@ impl Hasher {
         }
     }
 
-    /// The digest of all that was taken in.
+    /// Returns the digest of all added bytes.
     #[must_use]
     pub fn finish(self) -> Digest {
         match self.0 {
-            State::Sha1(state) => of(Algorithm::Sha1, state.finish().as_ref()),
+            State::Sha1(state) => digest_of(Algorithm::Sha1, state.finish().as_ref()),
             State::Sha256(state) => Digest::sha256(state.finalize().into()),
-            State::Sha384(state) => of(Algorithm::Sha384, &state.finalize()),
-            State::Sha512(state) => of(Algorithm::Sha512, &state.finalize()),
-            State::Blake3(state) => of(Algorithm::Blake3, state.finalize().as_bytes()),
+            State::Sha384(state) => digest_of(Algorithm::Sha384, &state.finalize()),
+            State::Sha512(state) => digest_of(Algorithm::Sha512, &state.finalize()),
+            State::Blake3(state) => digest_of(Algorithm::Blake3, state.finalize().as_bytes()),
         }
     }
 
-    /// The digest of everything that `input` gives.
+    /// Returns the digest of everything that `input` yields.
     ///
     /// # Errors
     /// `input` cannot be read.
@@ -69,8 +69,8 @@ impl Hasher {
     }
 }
 
-fn of(algorithm: Algorithm, output: &[u8]) -> Digest {
-    // The lengths agree by construction, so the fallback is never taken; it only spares a panic.
+fn digest_of(algorithm: Algorithm, output: &[u8]) -> Digest {
+    // The lengths match by construction; the fallback avoids a panic and is never used.
     Digest::new(algorithm, hex::encode(output)).unwrap_or_else(|_| Digest::sha256([0; 32]))
 }
 

@@ -1,52 +1,52 @@
-//! Tar headers, byte for byte as Go's `archive/tar` writes them for a header without owner, names or times: USTAR, and a
-//! PAX extended header in front where USTAR cannot hold the name. (Consumers compare nothing but digests; equal tars are
-//! what keeps a migration from rebuilding the world.)
+//! Tar headers, byte for byte as Go's `archive/tar` writes them for a header without owner, names or times: USTAR,
+//! preceded by a PAX extended header if USTAR cannot represent the name. Consumers compare only digests, so equal bytes
+//! keep a migration from rebuilding every artifact.
 
 use super::Kind;
 
-/// Tar's unit.
+/// Block size of tar.
 pub(super) const BLOCK: usize = 512;
 
-const NAME: usize = 100;
-const PREFIX: usize = 155;
-/// Largest size that eleven octal digits hold, 8 GiB - 1.
+const NAME_BYTES: usize = 100;
+const PREFIX_BYTES: usize = 155;
+/// Maximum size in eleven octal digits, 8 GiB - 1.
 const OCTAL_LIMIT: u64 = (1 << 33) - 1;
 
 const DIRECTORY: u8 = b'5';
 const FILE: u8 = b'0';
 const EXTENDED: u8 = b'x';
 
-/// All header blocks of one entry.
+/// Returns all header blocks of one entry.
 pub(super) fn header(path: &[u8], kind: Kind, size: u64) -> Vec<u8> {
-    let split = if path.len() <= NAME {
+    let split = if path.len() <= NAME_BYTES {
         Some((&b""[..], path))
     } else {
-        split(path)
+        split_name(path)
     };
     match split {
         Some((prefix, name)) if path.is_ascii() && size <= OCTAL_LIMIT => {
-            let mut block = plain(name, kind, size);
+            let mut block = entry_block(name, kind, size);
             put(&mut block, 345, prefix);
-            seal(&mut block).to_vec()
+            write_checksum(&mut block).to_vec()
         }
         _ => {
-            let mut blocks = extended(path, size);
-            blocks.extend_from_slice(&seal(&mut plain(&ascii(path), kind, size)));
+            let mut blocks = extended_header(path, size);
+            blocks.extend_from_slice(&write_checksum(&mut entry_block(&keep_ascii(path), kind, size)));
             blocks
         }
     }
 }
 
-/// Where a long name is divided into USTAR's prefix and name: at the last `/` that leaves a prefix that fits.
-fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let searched = &path[..path.len().min(PREFIX + 1)];
+/// Splits a long name into USTAR's prefix and name: at the last `/` that leaves a short enough prefix.
+fn split_name(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let searched = &path[..path.len().min(PREFIX_BYTES + 1)];
     let at = searched.iter().rposition(|b| *b == b'/').filter(|at| *at > 0)?;
     let (prefix, name) = (&path[..at], &path[at + 1..]);
-    (!name.is_empty() && name.len() <= NAME).then_some((prefix, name))
+    (!name.is_empty() && name.len() <= NAME_BYTES).then_some((prefix, name))
 }
 
-/// The extended header: a block, and the records padded to blocks.
-fn extended(path: &[u8], size: u64) -> Vec<u8> {
+/// Returns the extended header: a block, and the records padded to blocks.
+fn extended_header(path: &[u8], size: u64) -> Vec<u8> {
     let mut records = record("path", path);
     if size > OCTAL_LIMIT {
         records.extend(record("size", size.to_string().as_bytes()));
@@ -55,18 +55,18 @@ fn extended(path: &[u8], size: u64) -> Vec<u8> {
         Some(at) => path.split_at(at + 1),
         None => (&b""[..], path),
     };
-    let name = ascii(&[directory, b"PaxHeaders.0/", base].concat());
+    let name = keep_ascii(&[directory, b"PaxHeaders.0/", base].concat());
     let mut block = [0; BLOCK];
-    put(&mut block, 0, trim_slashes(&name[..name.len().min(NAME)]));
-    numbers(&mut block, 0, records.len() as u64);
+    put(&mut block, 0, trim_slashes(&name[..name.len().min(NAME_BYTES)]));
+    put_mode_and_size(&mut block, 0, records.len() as u64);
     block[156] = EXTENDED;
-    let mut blocks = seal(&mut block).to_vec();
+    let mut blocks = write_checksum(&mut block).to_vec();
     blocks.extend_from_slice(&records);
     blocks.resize(blocks.len().next_multiple_of(BLOCK), 0);
     blocks
 }
 
-/// `<length> <key>=<value>\n`, the length counting its own digits.
+/// Returns `<length> <key>=<value>\n`; the length includes its own digits.
 fn record(key: &str, value: &[u8]) -> Vec<u8> {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
@@ -84,11 +84,11 @@ fn record(key: &str, value: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// The block of the entry itself, not sealed yet.
-fn plain(name: &[u8], kind: Kind, size: u64) -> [u8; BLOCK] {
+/// Returns the block of the entry itself, without checksum.
+fn entry_block(name: &[u8], kind: Kind, size: u64) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
-    put(&mut block, 0, cut(name));
-    numbers(&mut block, mode(kind), if size > OCTAL_LIMIT { 0 } else { size });
+    put(&mut block, 0, truncate_name(name));
+    put_mode_and_size(&mut block, mode(kind), if size > OCTAL_LIMIT { 0 } else { size });
     block[156] = if kind == Kind::Directory { DIRECTORY } else { FILE };
     put(&mut block, 329, b"0000000");
     put(&mut block, 337, b"0000000");
@@ -103,7 +103,7 @@ const fn mode(kind: Kind) -> u64 {
     }
 }
 
-fn numbers(block: &mut [u8; BLOCK], mode: u64, size: u64) {
+fn put_mode_and_size(block: &mut [u8; BLOCK], mode: u64, size: u64) {
     put(block, 100, format!("{mode:07o}").as_bytes());
     put(block, 108, b"0000000");
     put(block, 116, b"0000000");
@@ -112,8 +112,8 @@ fn numbers(block: &mut [u8; BLOCK], mode: u64, size: u64) {
     put(block, 257, b"ustar\x0000");
 }
 
-/// Writes the checksum, which is taken with spaces in its own place.
-fn seal(block: &mut [u8; BLOCK]) -> [u8; BLOCK] {
+/// Writes the checksum, which is computed with spaces in its own field.
+fn write_checksum(block: &mut [u8; BLOCK]) -> [u8; BLOCK] {
     put(block, 148, b"        ");
     let sum: u32 = block.iter().copied().map(u32::from).sum();
     put(block, 148, format!("{sum:06o}\0 ").as_bytes());
@@ -124,14 +124,14 @@ fn put(block: &mut [u8; BLOCK], at: usize, bytes: &[u8]) {
     block[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// A name that stands in the plain header only for readers without PAX: what fits, never ending in a `/` by the cut.
-fn cut(name: &[u8]) -> &[u8] {
-    if name.len() <= NAME {
+/// Shortens a name for readers without PAX support; the result does not end in a `/` because of the cut.
+fn truncate_name(name: &[u8]) -> &[u8] {
+    if name.len() <= NAME_BYTES {
         name
-    } else if name[NAME - 1] == b'/' {
-        trim_slashes(&name[..NAME])
+    } else if name[NAME_BYTES - 1] == b'/' {
+        trim_slashes(&name[..NAME_BYTES])
     } else {
-        &name[..NAME]
+        &name[..NAME_BYTES]
     }
 }
 
@@ -139,7 +139,7 @@ fn trim_slashes(name: &[u8]) -> &[u8] {
     &name[..name.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1)]
 }
 
-fn ascii(name: &[u8]) -> Vec<u8> {
+fn keep_ascii(name: &[u8]) -> Vec<u8> {
     name.iter().copied().filter(u8::is_ascii).collect()
 }
 
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn other_names_take_an_extended_header() {
-        for (path, stand_in, extended) in [
+        for (path, fallback_name, extended) in [
             (
                 "dir/ü.txt".to_owned(),
                 "dir/.txt".to_owned(),
@@ -189,9 +189,9 @@ mod tests {
             let blocks = header(path.as_bytes(), Kind::File { executable: true }, 1);
             assert_eq!(blocks.len(), 3 * BLOCK, "{path}");
             assert_eq!(blocks[156], EXTENDED);
-            let name = |block: &[u8]| block[..NAME].split(|b| *b == 0).next().unwrap().to_vec();
+            let name = |block: &[u8]| block[..NAME_BYTES].split(|b| *b == 0).next().unwrap().to_vec();
             assert_eq!(name(&blocks[..BLOCK]), extended.as_bytes());
-            assert_eq!(name(&blocks[2 * BLOCK..]), stand_in.as_bytes());
+            assert_eq!(name(&blocks[2 * BLOCK..]), fallback_name.as_bytes());
             let record = &blocks[BLOCK..2 * BLOCK];
             assert!(
                 record
@@ -202,8 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn long_and_foreign_names_are_written_as_go_writes_them() {
-        // SHA-256 of header and content (one `x`) as Go 1.26's archive/tar wrote them.
+    fn long_and_non_ascii_names_are_written_like_go() {
+        // SHA-256 of header and content (one `x`), written by Go 1.26's archive/tar.
         for (path, digest) in [
             (
                 "dir/ü.txt".to_owned(),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_records_length_counts_itself() {
+    fn a_record_length_includes_itself() {
         for (value, length) in [(1, 9), (90, 99), (91, 101), (92, 102)] {
             let record = record("path", "v".repeat(value).as_bytes());
             assert_eq!(record.len(), length);

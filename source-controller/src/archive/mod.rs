@@ -1,9 +1,9 @@
 //! The archive format: a deterministic tar in one gzip member, written as a stream.
 //!
-//! Pure but for the writer it is given: same entries in the same order, same bytes. `reconcile::pack` walks a checkout
-//! into an [`Archive`]; `storage` gives the file it goes to. Everything that could differ between two builds of one tree
-//! (owners, times, the name in the gzip header, the operating system) is fixed. The compressor sits behind [`Archive`]
-//! alone, so that it can be given segments that are reused from an older artifact without the tar above noticing.
+//! Pure except for its writer: equal entries in equal order yield equal bytes. `reconcile::pack` writes a checkout into
+//! an [`Archive`]; `storage` provides the file. Everything that could differ between two builds of one tree is fixed:
+//! owners, times, the file name and the operating system in the gzip header. Only [`Archive`] knows the compressor, so
+//! it could reuse segments of an older artifact without a change of the tar layer.
 
 mod digest;
 mod header;
@@ -19,13 +19,13 @@ pub use digest::Hasher;
 use header::BLOCK;
 pub use sluice_api::digest::Algorithm;
 
-/// Go's default level.
-const LEVEL: u32 = 6;
+/// Go's default compression level.
+const COMPRESSION_LEVEL: u32 = 6;
 
-/// The gzip header's "unknown" operating system, RFC 1952 section 2.3.1.
-const UNKNOWN_SYSTEM: u8 = 0xff;
+/// "Unknown" operating system in the gzip header, RFC 1952 section 2.3.1.
+const UNKNOWN_OS: u8 = 0xff;
 
-/// What an entry is. Links, devices and sockets are never archived.
+/// Type of an entry. Links, devices and sockets are never archived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A directory, mode 0750.
@@ -37,46 +37,47 @@ pub enum Kind {
     },
 }
 
-/// What was written.
+/// Summary of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Totals {
     /// Digest of the compressed bytes.
     pub digest: Digest,
     /// Number of compressed bytes.
     pub size: u64,
-    /// Number of files, directories left out.
+    /// Number of files, without directories.
     pub files: u64,
     /// Number of bytes of the tar before compression.
     pub unpacked: u64,
 }
 
-/// An archive that is being written. Entries come parents first; nothing is held but the compressor's window.
+/// An archive that is being written. Parents must precede their children; only the compressor's window is held in
+/// memory.
 pub struct Archive<W: Write> {
-    gzip: GzEncoder<Measured<W>>,
+    gzip: GzEncoder<HashingWriter<W>>,
     files: u64,
     unpacked: u64,
 }
 
 impl<W: Write> Archive<W> {
-    /// Begins an archive, with its root entry.
+    /// Starts an archive with its root entry.
     ///
     /// # Errors
     /// `out` cannot be written.
     pub fn new(out: W, algorithm: Algorithm) -> io::Result<Self> {
-        Self::rooted(out, algorithm, b".")
+        Self::with_root(out, algorithm, b".")
     }
 
-    /// As [`Archive::new`], with another name for the root.
-    fn rooted(out: W, algorithm: Algorithm, root: &[u8]) -> io::Result<Self> {
-        let measured = Measured {
+    /// Like [`Archive::new`], with another name for the root.
+    fn with_root(out: W, algorithm: Algorithm, root: &[u8]) -> io::Result<Self> {
+        let writer = HashingWriter {
             out,
             hasher: Hasher::new(algorithm),
             size: 0,
         };
         let gzip = GzBuilder::new()
             .mtime(0)
-            .operating_system(UNKNOWN_SYSTEM)
-            .write(measured, Compression::new(LEVEL));
+            .operating_system(UNKNOWN_OS)
+            .write(writer, Compression::new(COMPRESSION_LEVEL));
         let mut archive = Self {
             gzip,
             files: 0,
@@ -110,21 +111,21 @@ impl<W: Write> Archive<W> {
         Ok(())
     }
 
-    /// Ends the archive and gives back the output, flushed, with what went into it.
+    /// Finishes the archive; returns the flushed output and the summary.
     ///
     /// # Errors
     /// The output cannot be written.
     pub fn finish(mut self) -> io::Result<(W, Totals)> {
         self.put(&[0; 2 * BLOCK])?;
-        let mut measured = self.gzip.finish()?;
-        measured.out.flush()?;
+        let mut writer = self.gzip.finish()?;
+        writer.out.flush()?;
         let totals = Totals {
-            digest: measured.hasher.finish(),
-            size: measured.size,
+            digest: writer.hasher.finish(),
+            size: writer.size,
             files: self.files,
             unpacked: self.unpacked,
         };
-        Ok((measured.out, totals))
+        Ok((writer.out, totals))
     }
 
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -133,14 +134,14 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// Counts and hashes what passes, so that no second look at the file is needed.
-struct Measured<W> {
+/// Counts and hashes the output, so that the file is not read a second time.
+struct HashingWriter<W> {
     out: W,
     hasher: Hasher,
     size: u64,
 }
 
-impl<W: Write> Write for Measured<W> {
+impl<W: Write> Write for HashingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes)?;
         self.hasher.update(&bytes[..written]);

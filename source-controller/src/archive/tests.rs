@@ -1,4 +1,4 @@
-//! Golden digests of whole archives (of the tar: compressors differ), and what must hold for any tree.
+//! Golden digests of whole tar files (compressors differ), and properties of arbitrary trees.
 
 use std::io::Read;
 
@@ -13,8 +13,8 @@ type Tree<'a> = &'a [(&'a str, Option<&'a str>)];
 
 const MANIFEST: &str = "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: dummy\n";
 
-/// Archives what the rules leave of `tree`. `prefix` is what stands before each name: nothing in production, the path of
-/// the directory in the vectors that were made from a relative one.
+/// Archives the files of `tree` that the rules include. `prefix` precedes each name: empty in production, the path of
+/// the directory in vectors that were created from a relative directory.
 fn pack(tree: Tree<'_>, spec_ignore: Option<&str>, prefix: &str) -> (Vec<u8>, Totals) {
     let files = tree
         .iter()
@@ -37,7 +37,7 @@ fn pack(tree: Tree<'_>, spec_ignore: Option<&str>, prefix: &str) -> (Vec<u8>, To
     let mut archive = if prefix.is_empty() {
         Archive::new(Vec::new(), Algorithm::Sha256).unwrap()
     } else {
-        Archive::rooted(Vec::new(), Algorithm::Sha256, prefix.as_bytes()).unwrap()
+        Archive::with_root(Vec::new(), Algorithm::Sha256, prefix.as_bytes()).unwrap()
     };
     for (path, content) in tree {
         if rules.excludes(path.as_bytes(), content.is_none()) {
@@ -122,7 +122,7 @@ fn golden_tars_are_reproduced() {
 }
 
 #[test]
-fn the_first_golden_tar_has_the_size_that_was_seen() {
+fn the_first_golden_tar_has_the_recorded_size() {
     let tree: Tree<'_> = &[
         (".sourceignore", Some("**.txt\n")),
         ("manifest.yaml", Some(MANIFEST)),
@@ -132,7 +132,7 @@ fn the_first_golden_tar_has_the_size_that_was_seen() {
 }
 
 #[test]
-fn the_gzip_header_names_no_time_and_no_system() {
+fn the_gzip_header_contains_no_time_and_no_system() {
     let (gzip, totals) = pack(&[("a", Some("b"))], None, "");
     assert_eq!(gzip[..10], [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff]);
     assert_eq!(totals.size, gzip.len() as u64);
@@ -144,7 +144,7 @@ fn the_gzip_header_names_no_time_and_no_system() {
 
 proptest! {
     #[test]
-    fn a_reader_finds_every_file_as_it_was(
+    fn a_reader_extracts_every_file_unchanged(
         files in proptest::collection::btree_map("[a-zü]{1,120}(/[a-z]{1,60}){0,3}", proptest::collection::vec(any::<u8>(), 0..1500), 0..6)
     ) {
         let mut archive = Archive::new(Vec::new(), Algorithm::Sha256).unwrap();

@@ -1,4 +1,4 @@
-//! A commit that is on disk: its message, the names in its tree, and the bytes behind them. There is no work tree.
+//! A commit on disk: its message, its trees and its blobs. There is no work tree.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -14,43 +14,43 @@ use super::object::{Commit, Kind, TreeEntry, tag_target, tree_entries};
 use super::remote::{BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits};
 use super::selection::Selection;
 
-/// Bytes of a tree object for each entry that a commit may have: by default one directory has at most 16 MB, some 400,000
-/// names. Listing it takes ten times as much memory.
-const TREE_BYTES: u64 = 16;
-/// Smallest bound on a tree object.
-const SMALL_TREE: u64 = 1 << 20;
-/// Longest path in bytes; Linux takes none that is longer.
-pub(crate) const LONGEST_PATH: usize = 4096;
-/// Most bytes of the paths of directories that wait to be looked at.
-pub(crate) const WAITING_PATHS: usize = 32 << 20;
-/// Entries between two looks at whether a walk is still wanted.
-const LOOKS: u64 = 256;
-/// Tags that are followed from one to the next.
-const TAGS: usize = 16;
-/// Largest commit or tag object that is read.
-const LARGEST_COMMIT: usize = 4 << 20;
+/// Bytes of a tree object for each entry that a commit may have. By default one directory has at most 16 MB, about
+/// 400,000 names. Listing it takes ten times as much memory.
+const TREE_BYTES_PER_ENTRY: u64 = 16;
+/// Lower limit of the bound on a tree object.
+const MIN_TREE_LIMIT: u64 = 1 << 20;
+/// Maximum path length in bytes; Linux accepts no longer path.
+pub(crate) const MAX_PATH_BYTES: usize = 4096;
+/// Maximum total length of the paths of directories that are queued in a walk, in bytes.
+pub(crate) const MAX_PENDING_PATH_BYTES: usize = 32 << 20;
+/// Entries between two checks for cancellation.
+const STOP_CHECK_INTERVAL: u64 = 256;
+/// Maximum length of a chain of tags.
+const MAX_TAG_CHAIN: usize = 16;
+/// Maximum size of a commit or tag object.
+const MAX_COMMIT_BYTES: usize = 4 << 20;
 
-/// How much of its commits a mirror holds.
+/// Which objects of its commits a mirror contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Everything.
-    Whole,
-    /// All names, and of the files those that were asked for.
-    Names,
+    /// All objects.
+    Full,
+    /// All trees, and only the requested blobs.
+    Partial,
 }
 
 /// A commit and everything below it. Cheap to clone, readable from many threads at once. All methods block: they read
-/// from the disk.
+/// from disk.
 #[derive(Clone)]
 pub struct Checkout(Arc<Inner>);
 
 struct Inner {
-    // Closed before the directory may go.
+    // Closed before the directory may be deleted.
     odb: Odb<'static>,
     generation: Arc<Generation>,
     commit: Commit,
     limits: Limits,
-    // As long as somebody reads, nobody opens the same directories a second time.
+    // Keeps the mirror open, so that the same directory is not opened twice.
     _mirror: Arc<Mirror>,
 }
 
@@ -72,7 +72,8 @@ impl Checkout {
                 kind: kind.str().to_owned(),
             });
         }
-        let commit = Commit::parse(commit, &read(&odb, commit, LARGEST_COMMIT)?).map_err(ReadError::from)?;
+        let commit =
+            Commit::parse(commit, &read(&odb, commit, MAX_COMMIT_BYTES)?).map_err(ReadError::from)?;
         Ok(Self(Arc::new(Inner {
             odb,
             generation,
@@ -82,123 +83,125 @@ impl Checkout {
         })))
     }
 
-    /// The commit.
+    /// Returns the commit.
     #[must_use]
     pub fn commit(&self) -> &Commit {
         &self.0.commit
     }
 
-    /// The commit as it is stored, which is what a signature is about.
+    /// Returns the raw commit object, which is what a signature covers.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The object cannot be read.
     pub fn raw_commit(&self) -> Result<Vec<u8>, ReadError> {
         self.raw(self.0.commit.id)
     }
 
-    /// An annotated tag as it is stored.
+    /// Returns the raw object of an annotated tag.
     ///
     /// # Errors
-    /// It is not there, or cannot be read.
+    /// The object is missing or cannot be read.
     pub fn raw_tag(&self, id: Oid) -> Result<Vec<u8>, ReadError> {
         self.raw(id)
     }
 
     fn raw(&self, id: Oid) -> Result<Vec<u8>, ReadError> {
-        let found = read(&self.0.odb, id, LARGEST_COMMIT).map(|raw| raw.to_vec());
-        self.condemning(found)
+        let found = read(&self.0.odb, id, MAX_COMMIT_BYTES).map(|raw| raw.to_vec());
+        self.mark_if_unreadable(found)
     }
 
-    /// Where the commit lies.
+    /// Returns the generation that contains the commit.
     pub(super) fn generation(&self) -> &Generation {
         &self.0.generation
     }
 
-    /// Whether an object is there.
-    pub(super) fn holds(&self, id: Oid) -> bool {
+    /// Whether the object exists.
+    pub(super) fn contains(&self, id: Oid) -> bool {
         self.0.odb.exists(id)
     }
 
-    /// Whether an object is the commit, or a tag that leads to it. What a server says about that is no proof.
-    pub(super) fn is_named_by(&self, object: Oid) -> Result<bool, ReadError> {
-        let (odb, mut at) = (&self.0.odb, object);
-        for _ in 0..TAGS {
-            if at == self.0.commit.id {
+    /// Whether an object is the commit, or a tag that peels to it. The server's statement is not sufficient proof.
+    pub(super) fn is_peeled_from(&self, object: Oid) -> Result<bool, ReadError> {
+        let (odb, mut current) = (&self.0.odb, object);
+        for _ in 0..MAX_TAG_CHAIN {
+            if current == self.0.commit.id {
                 return Ok(true);
             }
-            let (_, kind) = odb.read_header(at).map_err(|error| unreadable(at, &error))?;
+            let (_, kind) = odb
+                .read_header(current)
+                .map_err(|error| unreadable(current, &error))?;
             if kind != ObjectType::Tag {
                 return Ok(false);
             }
-            at = tag_target(at, &read(odb, at, LARGEST_COMMIT)?)?;
+            current = tag_target(current, &read(odb, current, MAX_COMMIT_BYTES)?)?;
         }
         Ok(false)
     }
 
-    /// The files that `selection` wants and that are not there, each once.
-    pub(super) fn missing(
+    /// Returns the selected files that are missing, each once.
+    pub(super) fn missing_blobs(
         &self,
         selection: &dyn Selection,
         stop: &CancellationToken,
     ) -> Result<Vec<Oid>, FetchError> {
         let (odb, limits) = (&self.0.odb, &self.0.limits);
-        // Once is enough: afterwards every look at what is not there would list the directory of packs again.
+        // One refresh is enough: otherwise each lookup of a missing object would list the directory of packs again.
         odb.refresh()
             .map_err(|error| unreadable(self.0.commit.id, &error))?;
-        let (mut missing, mut seen) = (Vec::new(), HashSet::new());
+        let (mut missing_blobs, mut visited) = (Vec::new(), HashSet::new());
         let (mut entries, mut paths) = (0, 0);
-        let mut waiting = vec![(Vec::new(), self.0.commit.tree)];
-        while let Some((directory, tree)) = waiting.pop() {
+        let mut pending = vec![(Vec::new(), self.0.commit.tree)];
+        while let Some((directory, tree)) = pending.pop() {
             paths -= directory.len();
-            let raw = self.condemning(read_tree(odb, tree, limits))?;
+            let raw = self.mark_if_unreadable(read_tree(odb, tree, limits))?;
             for entry in tree_entries(tree, &raw) {
                 let TreeEntry { name, kind, id } = entry.map_err(ReadError::from)?;
-                one_more(&mut entries, limits, stop)?;
+                count_entry(&mut entries, limits, stop)?;
                 let path = [&directory[..], &raw[name]].concat();
                 match kind {
-                    Kind::Directory if selection.enters(&path) => {
+                    Kind::Directory if selection.may_contain(&path) => {
                         let inner = [&path[..], b"/"].concat();
                         paths += inner.len();
-                        if inner.len() > LONGEST_PATH {
-                            return Err(ReadError::PathTooLong(LONGEST_PATH).into());
+                        if inner.len() > MAX_PATH_BYTES {
+                            return Err(ReadError::PathTooLong(MAX_PATH_BYTES).into());
                         }
-                        if paths > WAITING_PATHS {
-                            return Err(ReadError::PathsTooLong(WAITING_PATHS).into());
+                        if paths > MAX_PENDING_PATH_BYTES {
+                            return Err(ReadError::PathsTooLong(MAX_PENDING_PATH_BYTES).into());
                         }
-                        waiting.push((inner, id));
+                        pending.push((inner, id));
                     }
                     Kind::Gitlink | Kind::Directory => {}
                     _ if selection.selects(&path)
-                        && seen.insert(id)
+                        && visited.insert(id)
                         && !odb.exists_ext(id, OdbLookupFlags::NO_REFRESH) =>
                     {
-                        missing.push(id);
+                        missing_blobs.push(id);
                     }
                     _ => {}
                 }
             }
         }
-        Ok(missing)
+        Ok(missing_blobs)
     }
 
-    /// The bounds on what is read.
+    /// Returns the limits for reading.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.0.limits
     }
 
-    /// What is in a directory, in the order in which Git keeps it.
+    /// Lists a directory in Git's order.
     ///
     /// # Errors
     /// The tree cannot be read.
-    pub fn directory(&self, tree: Oid) -> Result<Vec<Child>, ReadError> {
-        self.condemning(children(&self.0.odb, tree, &self.0.limits))
+    pub fn directory(&self, tree: Oid) -> Result<Vec<DirectoryEntry>, ReadError> {
+        self.mark_if_unreadable(children(&self.0.odb, tree, &self.0.limits))
     }
 
-    /// The bytes of a file, or the target of a link.
+    /// Returns the content of a file, or the target of a symlink.
     ///
     /// # Errors
-    /// The object is larger than is allowed, or cannot be read.
+    /// The object is larger than allowed, or cannot be read.
     pub fn read(&self, id: Oid) -> Result<Blob<'_>, ReadError> {
         let limit = self.0.limits.blob_bytes;
         let size = self.size(id)?;
@@ -210,7 +213,7 @@ impl Checkout {
                 flag: BLOB_BYTES_FLAG,
             });
         }
-        self.condemning(
+        self.mark_if_unreadable(
             self.0
                 .odb
                 .read(id)
@@ -219,17 +222,17 @@ impl Checkout {
         )
     }
 
-    /// The size of an object in bytes, without reading it.
+    /// Returns the size of an object in bytes, without reading it.
     ///
     /// # Errors
-    /// The object cannot be found.
+    /// The object is missing.
     pub fn size(&self, id: Oid) -> Result<u64, ReadError> {
         let header = self.0.odb.read_header(id).map_err(|error| unreadable(id, &error));
-        self.condemning(header).map(|(size, _)| size as u64)
+        self.mark_if_unreadable(header).map(|(size, _)| size as u64)
     }
 
-    /// Checks that everything of the commit that its mirror is to hold is there. What `base` has as well is taken to be
-    /// complete.
+    /// Checks that every object of the commit that the mirror should contain exists. Subtrees shared with `base` are
+    /// assumed to be complete.
     pub(super) fn verify(
         &self,
         base: Option<Oid>,
@@ -237,30 +240,30 @@ impl Checkout {
         stop: &CancellationToken,
     ) -> Result<(), FetchError> {
         let (odb, limits) = (&self.0.odb, &self.0.limits);
-        let base = base.and_then(|id| Commit::parse(id, &read(odb, id, LARGEST_COMMIT).ok()?).ok());
-        let (mut seen, mut entries) = (HashSet::new(), 0);
-        let mut waiting = vec![(self.0.commit.tree, base.map(|commit| commit.tree))];
-        while let Some((tree, counterpart)) = waiting.pop() {
-            if Some(tree) == counterpart || !seen.insert(tree) {
+        let base = base.and_then(|id| Commit::parse(id, &read(odb, id, MAX_COMMIT_BYTES).ok()?).ok());
+        let (mut visited, mut entries) = (HashSet::new(), 0);
+        let mut pending = vec![(self.0.commit.tree, base.map(|commit| commit.tree))];
+        while let Some((tree, counterpart)) = pending.pop() {
+            if Some(tree) == counterpart || !visited.insert(tree) {
                 continue;
             }
-            let known = counterpart.and_then(|id| Some((id, read_tree(odb, id, limits).ok()?)));
-            let mut known = Counterpart::new(known.as_ref().map(|(id, raw)| (*id, &raw[..])));
+            let other_tree = counterpart.and_then(|id| Some((id, read_tree(odb, id, limits).ok()?)));
+            let mut other_tree = Counterpart::new(other_tree.as_ref().map(|(id, raw)| (*id, &raw[..])));
             let raw = read_tree(odb, tree, limits)?;
             for entry in tree_entries(tree, &raw) {
                 let TreeEntry { name, kind, id } = entry.map_err(ReadError::from)?;
-                one_more(&mut entries, limits, stop)?;
-                let same = known.find(&raw[name], kind);
+                count_entry(&mut entries, limits, stop)?;
+                let counterpart = other_tree.find(&raw[name], kind);
                 match kind {
                     Kind::Gitlink => {}
                     Kind::Directory => {
-                        let other = same.filter(|(kind, _)| *kind == Kind::Directory);
-                        waiting.push((id, other.map(|(_, id)| id)));
+                        let other = counterpart.filter(|(kind, _)| *kind == Kind::Directory);
+                        pending.push((id, other.map(|(_, id)| id)));
                     }
-                    _ if extent == Extent::Names => {}
-                    _ if same.is_some_and(|(_, other)| other == id) || odb.exists(id) => {}
+                    _ if extent == Extent::Partial => {}
+                    _ if counterpart.is_some_and(|(_, other)| other == id) || odb.exists(id) => {}
                     _ => {
-                        let why = "it was not sent".into();
+                        let why = "the server did not send it".into();
                         return Err(ReadError::Object { id, why }.into());
                     }
                 }
@@ -269,10 +272,10 @@ impl Checkout {
         Ok(())
     }
 
-    /// An object that has to be there and is not readable speaks against the whole generation.
-    fn condemning<T>(&self, result: Result<T, ReadError>) -> Result<T, ReadError> {
+    /// Marks the generation as corrupt if an object that must exist is unreadable.
+    fn mark_if_unreadable<T>(&self, result: Result<T, ReadError>) -> Result<T, ReadError> {
         if let Err(ReadError::Object { .. }) = &result {
-            self.0.generation.condemn();
+            self.0.generation.mark_corrupt();
         }
         result
     }
@@ -286,7 +289,7 @@ impl std::fmt::Debug for Checkout {
     }
 }
 
-/// The bytes of one object.
+/// The content of one object.
 pub struct Blob<'a>(OdbObject<'a>);
 
 impl Deref for Blob<'_> {
@@ -297,20 +300,20 @@ impl Deref for Blob<'_> {
     }
 }
 
-/// A name in a directory of a commit.
+/// One entry of a directory of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Child {
+pub struct DirectoryEntry {
     /// The name, not necessarily UTF-8.
     pub name: Vec<u8>,
-    /// What it is.
+    /// Type of the entry.
     pub kind: Kind,
-    /// The object behind it.
+    /// Object name of the entry.
     pub id: Oid,
 }
 
-fn children(odb: &Odb<'_>, tree: Oid, limits: &Limits) -> Result<Vec<Child>, ReadError> {
+fn children(odb: &Odb<'_>, tree: Oid, limits: &Limits) -> Result<Vec<DirectoryEntry>, ReadError> {
     let raw = read_tree(odb, tree, limits)?;
-    let child = |TreeEntry { name, kind, id }| Child {
+    let child = |TreeEntry { name, kind, id }| DirectoryEntry {
         name: raw[name].to_vec(),
         kind,
         id,
@@ -319,31 +322,31 @@ fn children(odb: &Odb<'_>, tree: Oid, limits: &Limits) -> Result<Vec<Child>, Rea
     Ok(children.collect::<Result<_, _>>()?)
 }
 
-/// A tree of an earlier commit that is gone through beside another one. Git writes both in one order, so that this takes
-/// no memory; what stands in another order is not found.
+/// A tree of an earlier commit, walked in parallel with another one. Git writes both in the same order, so this needs
+/// no memory; entries out of order are not found.
 struct Counterpart<'a> {
     tree: Option<(Oid, &'a [u8])>,
-    /// How much of it lies behind.
-    at: usize,
+    /// Position of the next entry.
+    offset: usize,
 }
 
 impl<'a> Counterpart<'a> {
     const fn new(tree: Option<(Oid, &'a [u8])>) -> Self {
-        Self { tree, at: 0 }
+        Self { tree, offset: 0 }
     }
 
-    /// What this name stands for there, if it is of the same sort: directory or not.
+    /// Returns the entry of this name, if it has the same type: directory or not.
     fn find(&mut self, name: &[u8], kind: Kind) -> Option<(Kind, Oid)> {
         let (tree, raw) = self.tree?;
-        let rest = raw.get(self.at..)?;
+        let rest = raw.get(self.offset..)?;
         for entry in tree_entries(tree, rest) {
             let entry = entry.ok()?;
             let found = &rest[entry.name.clone()];
-            let next = self.at + entry.name.end + 21;
-            match sorted(found, entry.kind).cmp(sorted(name, kind)) {
-                Ordering::Less => self.at = next,
+            let next = self.offset + entry.name.end + 21;
+            match sort_key(found, entry.kind).cmp(sort_key(name, kind)) {
+                Ordering::Less => self.offset = next,
                 Ordering::Equal => {
-                    self.at = next;
+                    self.offset = next;
                     return Some((entry.kind, entry.id));
                 }
                 Ordering::Greater => return None,
@@ -353,8 +356,8 @@ impl<'a> Counterpart<'a> {
     }
 }
 
-/// What Git sorts an entry by: directories as if their names ended in a slash.
-fn sorted(name: &[u8], kind: Kind) -> impl Iterator<Item = &u8> {
+/// Returns Git's sort key of an entry: directories sort as if their names ended in a slash.
+fn sort_key(name: &[u8], kind: Kind) -> impl Iterator<Item = &u8> {
     let slash: &[u8] = if kind == Kind::Directory { b"/" } else { b"" };
     name.iter().chain(slash)
 }
@@ -363,7 +366,10 @@ fn read_tree<'a>(odb: &'a Odb<'_>, id: Oid, limits: &Limits) -> Result<Blob<'a>,
     let (size, _) = odb.read_header(id).map_err(|error| unreadable(id, &error))?;
     let (size, limit) = (
         size as u64,
-        limits.entries.saturating_mul(TREE_BYTES).max(SMALL_TREE),
+        limits
+            .entries
+            .saturating_mul(TREE_BYTES_PER_ENTRY)
+            .max(MIN_TREE_LIMIT),
     );
     if size > limit {
         return Err(ReadError::TreeTooLarge {
@@ -376,13 +382,13 @@ fn read_tree<'a>(odb: &'a Odb<'_>, id: Oid, limits: &Limits) -> Result<Blob<'a>,
     odb.read(id).map(Blob).map_err(|error| unreadable(id, &error))
 }
 
-/// Counts an entry of a walk that ends at the limit, or when it is unwanted.
-fn one_more(entries: &mut u64, limits: &Limits, stop: &CancellationToken) -> Result<(), FetchError> {
+/// Counts an entry of a walk. Fails at the limit or after cancellation.
+fn count_entry(entries: &mut u64, limits: &Limits, stop: &CancellationToken) -> Result<(), FetchError> {
     *entries += 1;
     if *entries > limits.entries {
         return Err(ReadError::too_many_entries(limits).into());
     }
-    if entries.is_multiple_of(LOOKS) && stop.is_cancelled() {
+    if entries.is_multiple_of(STOP_CHECK_INTERVAL) && stop.is_cancelled() {
         return Err(FetchError::Stopped);
     }
     Ok(())
@@ -401,7 +407,7 @@ fn read<'a>(odb: &'a Odb<'_>, id: Oid, limit: usize) -> Result<Blob<'a>, ReadErr
 
 fn unreadable(id: Oid, error: &git2::Error) -> ReadError {
     let why = if error.code() == ErrorCode::NotFound {
-        "it is not there".into()
+        "it does not exist".into()
     } else {
         error.message().to_owned()
     };

@@ -1,4 +1,4 @@
-//! What a remote is told about who is asking: nothing, a name and a password, or a token.
+//! Credentials for a remote: none, basic authentication, a token, or an ssh key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,62 +14,62 @@ use super::ssh::SshCredentials;
 /// Credentials of one remote. `Debug` shows neither name nor password.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Credentials {
-    /// None: anybody may read.
+    /// No credentials.
     #[default]
     Anonymous,
     /// HTTP basic authentication.
     Basic {
-        /// The name.
+        /// The user name.
         username: String,
         /// The password or token; may be empty.
         password: String,
     },
     /// A bearer token.
     Bearer(String),
-    /// Credentials that a provider lends for a while to somebody who stays the same.
-    Lent {
-        /// Digest of everything that decides who is asking, without what changes when the loan is renewed.
-        who: [u8; 32],
-        /// Which renewal of the loan this is.
-        loan: u64,
-        /// What the remote is told today.
+    /// Short-lived credentials of a workload identity.
+    WorkloadIdentity {
+        /// Digest of everything that identifies the reader, without what changes on renewal.
+        identity: [u8; 32],
+        /// Version of the credentials; changes with each renewal.
+        version: u64,
+        /// The current credentials.
         credentials: Box<Self>,
     },
-    /// A private key, and the keys that the server may show.
+    /// A private key and the known hosts.
     Ssh(SshCredentials),
 }
 
-/// A Secret that no credentials can be made of.
+/// A Secret that contains no valid credentials.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
-    /// A password without a name.
+    /// A password without a user name.
     #[error("invalid '{scheme}' auth option: 'password' requires 'username' to be set")]
     PasswordWithoutUsername {
         /// `http` or `https`.
         scheme: String,
     },
-    /// A token, and a name or a password beside it.
+    /// A token together with a user name or a password.
     #[error("basic auth and bearer token cannot be set at the same time")]
     BasicAndBearer,
-    /// A key that nothing works without.
+    /// A missing required key.
     #[error("invalid 'ssh' auth option: '{0}' is required")]
     Required(&'static str),
-    /// A private key with a passphrase that the Secret does not have.
+    /// An encrypted private key without a passphrase in the Secret.
     #[error("SSH identity key is encrypted but no 'password' field was provided in the secret")]
     Encrypted,
-    /// A token that no HTTP header can hold.
-    #[error("the value of '{0}' has control characters, which no HTTP header may have")]
+    /// A token that is not a valid HTTP header value.
+    #[error("the value of '{0}' contains control characters, which HTTP headers do not allow")]
     NotHeader(&'static str),
-    /// The value of a key is no text.
+    /// A value that is not text.
     #[error("the value of '{0}' is not UTF-8 text")]
     NotText(&'static str),
 }
 
 impl Credentials {
-    /// From the Secret's data and the address: what the Secret leaves out is taken from the address.
+    /// Reads the Secret's data; the address provides what the Secret omits.
     ///
     /// # Errors
-    /// The Secret's keys do not go together.
+    /// The Secret's keys contradict each other.
     pub fn resolve(
         address: &Address,
         secret: Option<&BTreeMap<String, Vec<u8>>>,
@@ -77,27 +77,27 @@ impl Credentials {
         if address.is_ssh() {
             return SshCredentials::resolve(address, secret).map(Self::Ssh);
         }
-        let of_secret = |key: &'static str| match secret.and_then(|data| data.get(key)) {
+        let secret_value = |key: &'static str| match secret.and_then(|data| data.get(key)) {
             Some(value) => String::from_utf8(value.clone()).map_err(|_| CredentialsError::NotText(key)),
             None => Ok(String::new()),
         };
         let either = |own: String, other: &str| if own.is_empty() { other.to_owned() } else { own };
-        // Files that tokens are kept in end in a line break.
-        let token = of_secret("bearerToken")?.trim().to_owned();
+        // Token files often end in a line break.
+        let token = secret_value("bearerToken")?.trim().to_owned();
         if HeaderValue::try_from(&token).is_err() {
             return Err(CredentialsError::NotHeader("bearerToken"));
         }
         let (username, password) = if secret.is_some_and(|data| data.contains_key("bearerToken")) {
-            // The key's presence hides these two, even if it is empty.
+            // The key's presence disables these two, even if it is empty.
             (String::new(), String::new())
         } else {
-            (of_secret("username")?, of_secret("password")?)
+            (secret_value("username")?, secret_value("password")?)
         };
         let username = either(username, address.username());
         let password = either(password, address.password());
         if !token.is_empty() {
-            let alone = username.is_empty() && password.is_empty();
-            return if alone {
+            let password_only = username.is_empty() && password.is_empty();
+            return if password_only {
                 Ok(Self::Bearer(token))
             } else {
                 Err(CredentialsError::BasicAndBearer)
@@ -112,8 +112,8 @@ impl Credentials {
         }
     }
 
-    /// A digest that differs when whoever asks does, so that nobody reads a mirror that others' rights filled. Lent
-    /// credentials are renewed without a change of it, and their mirror stays.
+    /// Returns a digest that differs for different readers, so a mirror is never read with other credentials than those
+    /// that filled it. Renewed workload identity credentials keep their digest and their mirror.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
@@ -130,16 +130,16 @@ impl Credentials {
                 hash.update(b"bearer");
                 hash.update(token);
             }
-            Self::Lent { who, .. } => {
+            Self::WorkloadIdentity { identity, .. } => {
                 hash.update(b"lent");
-                hash.update(who);
+                hash.update(identity);
             }
-            Self::Ssh(credentials) => credentials.digest(&mut hash),
+            Self::Ssh(credentials) => credentials.hash_into(&mut hash),
         }
         hash.finalize().into()
     }
 
-    /// The value of the `Authorization` header, marked so that it stays out of logs.
+    /// Returns the value of the `Authorization` header, marked as sensitive so that it stays out of logs.
     #[must_use]
     pub fn header(&self) -> Option<HeaderValue> {
         let text = match self {
@@ -148,7 +148,7 @@ impl Credentials {
                 format!("Basic {}", STANDARD.encode(format!("{username}:{password}")))
             }
             Self::Bearer(token) => format!("Bearer {token}"),
-            Self::Lent { credentials, .. } => return credentials.header(),
+            Self::WorkloadIdentity { credentials, .. } => return credentials.header(),
         };
         let mut value = HeaderValue::try_from(text).ok()?;
         value.set_sensitive(true);
@@ -162,7 +162,7 @@ impl fmt::Debug for Credentials {
             Self::Anonymous => "Anonymous",
             Self::Basic { .. } => "Basic(***)",
             Self::Bearer(_) => "Bearer(***)",
-            Self::Lent { .. } => "Lent(***)",
+            Self::WorkloadIdentity { .. } => "Lent(***)",
             Self::Ssh(_) => "Ssh(***)",
         })
     }
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     type Outcome = Result<Credentials, CredentialsError>;
-    /// Address, the Secret's data, and what comes of them.
+    /// Address, Secret data, expected result.
     type Case<'a> = (&'a str, Option<&'a [(&'a str, &'a str)]>, Outcome);
 
     fn basic(username: &str, password: &str) -> Credentials {
@@ -191,9 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn secret_and_address_complete_each_other() {
+    fn secret_and_address_are_combined() {
         let plain = "https://h/r";
-        let alone = CredentialsError::PasswordWithoutUsername {
+        let password_only = CredentialsError::PasswordWithoutUsername {
             scheme: "https".into(),
         };
         let cases: &[Case<'_>] = &[
@@ -209,38 +209,37 @@ mod tests {
             ("https://a%40x:b%2Fc@h/r", None, Ok(basic("a@x", "b/c"))),
             ("https://a:b@h/r", Some(&[("username", "u")]), Ok(basic("u", "b"))),
             ("https://a@h/r", Some(&[("password", "p")]), Ok(basic("a", "p"))),
-            (plain, Some(&[("password", "p")]), Err(alone)),
+            (plain, Some(&[("password", "p")]), Err(password_only)),
             (
                 plain,
                 Some(&[("ca.crt", "x"), ("tls.crt", "y")]),
                 Ok(Credentials::Anonymous),
             ),
         ];
-        for (url, secret, wanted) in cases {
+        for (url, secret, expected) in cases {
             let address = Address::parse(url).unwrap();
             let data = secret.map(data);
             assert_eq!(
                 &Credentials::resolve(&address, data.as_ref()),
-                wanted,
+                expected,
                 "{url} {secret:?}"
             );
         }
     }
 
-    /// The whole matrix of what may be sent, the same over http as over https: Flux's controller has no switch that
-    /// forbids either.
+    /// All combinations, with equal results for http and https: Flux's controller has no option that forbids either.
     #[test]
-    fn credentials_are_allowed_over_http_as_over_https() {
+    fn credentials_are_allowed_over_http_and_https() {
         for scheme in ["http", "https", "HTTP", "hTTps"] {
             let both = CredentialsError::BasicAndBearer;
-            let alone = CredentialsError::PasswordWithoutUsername {
+            let password_only = CredentialsError::PasswordWithoutUsername {
                 scheme: scheme.to_ascii_lowercase(),
             };
             let bearer = || Ok(Credentials::Bearer("t".into()));
             let cases: &[Case<'_>] = &[
                 ("", None, Ok(Credentials::Anonymous)),
                 ("", Some(&[("username", "u")]), Ok(basic("u", ""))),
-                ("", Some(&[("password", "p")]), Err(alone.clone())),
+                ("", Some(&[("password", "p")]), Err(password_only.clone())),
                 (
                     "",
                     Some(&[("username", "u"), ("password", "p")]),
@@ -255,24 +254,24 @@ mod tests {
                     Ok(Credentials::Anonymous),
                 ),
                 ("u@", None, Ok(basic("u", ""))),
-                (":p@", None, Err(alone)),
+                (":p@", None, Err(password_only)),
                 ("u:p@", None, Ok(basic("u", "p"))),
                 ("u:p@", Some(&[("bearerToken", "t")]), Err(both.clone())),
                 ("u@", Some(&[("bearerToken", "t")]), Err(both.clone())),
                 (":p@", Some(&[("bearerToken", "t")]), Err(both)),
                 ("u:p@", Some(&[("bearerToken", "")]), Ok(basic("u", "p"))),
             ];
-            for (userinfo, secret, wanted) in cases {
+            for (userinfo, secret, expected) in cases {
                 let address = Address::parse(&format!("{scheme}://{userinfo}h/r")).unwrap();
                 let data = secret.map(data);
                 let found = Credentials::resolve(&address, data.as_ref());
-                assert_eq!(&found, wanted, "{scheme} {userinfo} {secret:?}");
+                assert_eq!(&found, expected, "{scheme} {userinfo} {secret:?}");
             }
         }
     }
 
     #[test]
-    fn a_bearer_token_loses_its_line_break_and_one_that_fits_no_header_is_refused() {
+    fn a_bearer_token_is_trimmed_and_control_characters_are_refused() {
         let address = Address::parse("https://h/r").unwrap();
         let resolve = |token: &str| Credentials::resolve(&address, Some(&data(&[("bearerToken", token)])));
         for token in ["t", "t\n", "t\r\n", " t\t\n"] {
@@ -284,12 +283,12 @@ mod tests {
         let error = resolve("a\nb").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the value of 'bearerToken' has control characters, which no HTTP header may have"
+            "the value of 'bearerToken' contains control characters, which HTTP headers do not allow"
         );
     }
 
     #[test]
-    fn digests_tell_credentials_apart() {
+    fn digests_differ_for_different_credentials() {
         let digest = |u: &str, p: &str| basic(u, p).digest();
         assert_ne!(digest("ab", "c"), digest("a", "bc"));
         assert_ne!(digest("", ""), Credentials::Anonymous.digest());
@@ -301,20 +300,26 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_loan_has_the_same_digest_and_another_header() {
-        let lent = |who: u8, token: &str| Credentials::Lent {
-            who: [who; 32],
-            loan: token.len() as u64,
+    fn renewed_workload_identity_credentials_keep_their_digest() {
+        let workload_identity = |who: u8, token: &str| Credentials::WorkloadIdentity {
+            identity: [who; 32],
+            version: token.len() as u64,
             credentials: Box::new(Credentials::Bearer(token.into())),
         };
-        assert_eq!(lent(1, "old").digest(), lent(1, "newer").digest());
-        assert_ne!(lent(1, "old").digest(), lent(2, "old").digest());
-        assert_eq!(lent(1, "newer").header().unwrap(), "Bearer newer");
-        assert_eq!(format!("{:?}", lent(1, "old")), "Lent(***)");
+        assert_eq!(
+            workload_identity(1, "old").digest(),
+            workload_identity(1, "newer").digest()
+        );
+        assert_ne!(
+            workload_identity(1, "old").digest(),
+            workload_identity(2, "old").digest()
+        );
+        assert_eq!(workload_identity(1, "newer").header().unwrap(), "Bearer newer");
+        assert_eq!(format!("{:?}", workload_identity(1, "old")), "Lent(***)");
     }
 
     #[test]
-    fn nothing_secret_is_printed() {
+    fn secrets_are_not_printed() {
         let credentials = basic("user", "hunter2");
         let header = credentials.header().unwrap();
         assert_eq!(header.to_str().unwrap(), "Basic dXNlcjpodW50ZXIy");

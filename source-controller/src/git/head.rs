@@ -1,40 +1,40 @@
-//! Finding out which commit a reference names now: one small request on a kept connection.
+//! Looks up the commit that a reference names: one small request on a pooled connection.
 
 use git2::Oid;
 
 use super::error::FetchError;
 use super::protocol::ls_refs::RemoteRef;
-use super::protocol::object_id;
+use super::protocol::parse_object_id;
 use super::reference::Reference;
 use super::refs::{self, Refs};
 use super::remote::Remote;
 use sluice_runtime::semver::{Constraint, Selection};
 
-/// Where tags are.
-const TAGS: &str = "refs/tags/";
+/// Namespace of tags.
+const TAGS_PREFIX: &str = "refs/tags/";
 
-/// The commit that a reference named when it was looked up.
+/// The commit that a reference named at the time of the lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The commit; a tag has been followed to it.
+    /// The commit; tags are peeled.
     pub commit: Oid,
-    /// The object that the ref itself holds: the commit, or an annotated tag.
+    /// The object that the ref points to: the commit, or an annotated tag.
     pub object: Oid,
-    /// What was looked up; the tag that was picked in the place of a constraint.
+    /// The reference; for a version constraint, the selected tag.
     pub reference: Reference,
 }
 
-/// A tag that was looked up.
+/// A tag from a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagRef<'a> {
     /// Its name, without `refs/tags/`.
     pub name: &'a str,
-    /// The annotated tag that the ref holds; none if it holds a commit, or was not looked at.
+    /// The annotated tag object; `None` for a lightweight tag, or if the tag was not looked up.
     pub object: Option<Oid>,
 }
 
 impl Head {
-    /// The tag by which the commit was found, if it was one.
+    /// Returns the tag by which the commit was found, if any.
     #[must_use]
     pub fn tag(&self) -> Option<TagRef<'_>> {
         Some(TagRef {
@@ -43,13 +43,13 @@ impl Head {
         })
     }
 
-    /// The revision as it is written into an artifact: `main@sha1:…`.
+    /// Returns the revision for the artifact: `main@sha1:…`.
     #[must_use]
     pub fn revision(&self) -> String {
         self.reference.revision(self.commit)
     }
 
-    fn of(found: &RemoteRef, reference: Reference) -> Self {
+    fn from_ref(found: &RemoteRef, reference: Reference) -> Self {
         Self {
             commit: found.peeled.unwrap_or(found.id),
             object: found.id,
@@ -58,23 +58,23 @@ impl Head {
     }
 }
 
-/// Looks the reference up. With protocol version 2 the answer's size does not depend on how many refs the repository
-/// has, except for a constraint, which all tags are held against. A pinned commit needs no request at all, unless a tag
-/// is to be its name. Dropping the future ends the lookup.
+/// Looks up the reference. With protocol version 2, the size of the response does not depend on the number of refs,
+/// except for a version constraint, which needs all tags. A pinned commit needs no request, unless the object names a
+/// tag for it. Dropping the future cancels the lookup.
 ///
-/// Several tags may satisfy a constraint equally well; then the last of them by name is given, and [`resolve`] decides
-/// better.
+/// If several tags satisfy a constraint equally well, this returns the last of them by name; [`resolve`] compares their
+/// commits.
 ///
 /// [`resolve`]: super::resolve
 ///
 /// # Errors
-/// The remote cannot be reached or understood, has no such ref, or is empty.
+/// The remote is unreachable, breaks the protocol, has no such ref, or is empty.
 #[cfg(test)]
 pub async fn head(remote: &Remote, reference: &Reference) -> Result<Head, FetchError> {
     candidates(remote, reference).await.map(Candidates::last)
 }
 
-/// Heads that fit equally well: one, but for constraints.
+/// Heads that satisfy the reference equally well; more than one only for constraints.
 #[derive(Debug)]
 pub(super) struct Candidates {
     /// The last of them by name.
@@ -99,10 +99,10 @@ impl From<Head> for Candidates {
     }
 }
 
-/// The lookup, within the remote's time.
+/// Looks up the reference within the remote's timeout.
 pub(super) async fn candidates(remote: &Remote, reference: &Reference) -> Result<Candidates, FetchError> {
     let limit = remote.timeout;
-    tokio::time::timeout(limit, look_up(remote, reference))
+    tokio::time::timeout(limit, resolve_reference(remote, reference))
         .await
         .unwrap_or_else(|_| {
             Err(FetchError::TimedOut {
@@ -115,10 +115,12 @@ pub(super) async fn candidates(remote: &Remote, reference: &Reference) -> Result
         })
 }
 
-async fn look_up(remote: &Remote, reference: &Reference) -> Result<Candidates, FetchError> {
+async fn resolve_reference(remote: &Remote, reference: &Reference) -> Result<Candidates, FetchError> {
     match reference {
-        Reference::Commit { commit, .. } => pinned(remote, commit, reference).await.map(Candidates::from),
-        Reference::Semver(constraint) => pick(remote, constraint).await,
+        Reference::Commit { commit, .. } => {
+            pinned_head(remote, commit, reference).await.map(Candidates::from)
+        }
+        Reference::Semver(constraint) => select_tag(remote, constraint).await,
         Reference::Name(name) if name.starts_with('/') || name.ends_with('/') => {
             Err(FetchError::InvalidName { name: name.clone() })
         }
@@ -130,68 +132,72 @@ async fn look_up(remote: &Remote, reference: &Reference) -> Result<Candidates, F
                 None
             };
             match found {
-                Some(found) => Ok(Head::of(&found, reference.clone()).into()),
-                None => Err(missing(remote, reference, name).await?),
+                Some(found) => Ok(Head::from_ref(&found, reference.clone()).into()),
+                None => Err(missing_ref_error(remote, reference, name).await?),
             }
         }
     }
 }
 
-/// The commit alone, unless the object calls it by the name of a tag that leads to it: then the tag belongs to it, because
-/// it may be signed.
-async fn pinned(remote: &Remote, commit: &str, reference: &Reference) -> Result<Head, FetchError> {
-    let id = object_id(commit.as_bytes()).ok_or_else(|| FetchError::CommitNotFound {
+/// Returns the pinned commit. If the object names a tag that peels to it, the tag is included, because it may be
+/// signed.
+async fn pinned_head(remote: &Remote, commit: &str, reference: &Reference) -> Result<Head, FetchError> {
+    let id = parse_object_id(commit.as_bytes()).ok_or_else(|| FetchError::CommitNotFound {
         commit: commit.to_owned(),
     })?;
-    let alone = Head {
+    let without_tag = Head {
         commit: id,
         object: id,
         reference: reference.clone(),
     };
     let Some(tag) = reference.tag().filter(|_| reference.is_well_formed()) else {
-        return Ok(alone);
+        return Ok(without_tag);
     };
-    let found = refs::find(remote, &format!("{TAGS}{tag}")).await?;
-    let found = found.map(|found| Head::of(&found, reference.clone()));
-    Ok(found.filter(|found| found.commit == id).unwrap_or(alone))
+    let found = refs::find(remote, &format!("{TAGS_PREFIX}{tag}")).await?;
+    let found = found.map(|found| Head::from_ref(&found, reference.clone()));
+    Ok(found.filter(|found| found.commit == id).unwrap_or(without_tag))
 }
 
-/// The tags of the highest version that the constraint admits. However many tags there are, only these are kept.
-async fn pick(remote: &Remote, text: &str) -> Result<Candidates, FetchError> {
+/// Selects the tags of the highest version that the constraint allows. Only these are held in memory.
+async fn select_tag(remote: &Remote, text: &str) -> Result<Candidates, FetchError> {
     let constraint: Constraint = text.parse()?;
     let mut selection = Selection::new(&constraint);
-    let mut refs = Refs::ask(remote, &[TAGS]).await?;
-    let mut any = false;
+    let mut refs = Refs::request(remote, &[TAGS_PREFIX]).await?;
+    let mut has_tags = false;
     while let Some(found) = refs.next().await? {
-        any = true;
-        // A name that is no text is no version either.
+        has_tags = true;
+        // A name that is not UTF-8 is not a version.
         let name = std::str::from_utf8(&found.name)
             .ok()
-            .and_then(|name| name.strip_prefix(TAGS));
+            .and_then(|name| name.strip_prefix(TAGS_PREFIX));
         if let Some(name) = name {
-            selection.offer(name, Head::of(&found, Reference::Tag(name.to_owned())));
+            selection.consider(name, Head::from_ref(&found, Reference::Tag(name.to_owned())));
         }
     }
     refs.finish().await;
     let mut best = selection.best();
-    // A server may list in any order; what is picked must not depend on it.
+    // A server may list in any order; the selection must not depend on it.
     best.sort_by_key(|head| head.reference.remote_name());
     match best.pop() {
         Some(last) => Ok(Candidates { last, others: best }),
-        None if !any && refs::is_empty(remote).await? => Err(empty(remote, "clone")),
+        None if !has_tags && refs::is_empty(remote).await? => Err(empty_remote_error(remote, "clone")),
         None => Err(FetchError::NoMatch {
             constraint: text.to_owned(),
         }),
     }
 }
 
-/// Why a ref was not found.
-async fn missing(remote: &Remote, reference: &Reference, name: String) -> Result<FetchError, FetchError> {
+/// Explains why a ref was not found.
+async fn missing_ref_error(
+    remote: &Remote,
+    reference: &Reference,
+    name: String,
+) -> Result<FetchError, FetchError> {
     let is_empty = refs::is_empty(remote).await?;
     Ok(match reference {
         Reference::Branch(_) if is_empty => FetchError::Empty,
-        Reference::Name(_) if is_empty => empty(remote, "list remote for"),
-        _ if is_empty => empty(remote, "clone"),
+        Reference::Name(_) if is_empty => empty_remote_error(remote, "list remote for"),
+        _ if is_empty => empty_remote_error(remote, "clone"),
         Reference::Name(written) => FetchError::UnresolvedName {
             name: written.clone(),
         },
@@ -202,9 +208,9 @@ async fn missing(remote: &Remote, reference: &Reference, name: String) -> Result
     })
 }
 
-fn empty(remote: &Remote, doing: &'static str) -> FetchError {
+fn empty_remote_error(remote: &Remote, operation: &'static str) -> FetchError {
     FetchError::EmptyRemote {
         url: remote.address.to_string(),
-        doing,
+        operation,
     }
 }

@@ -1,8 +1,9 @@
-//! Git without a `git`: the wire protocol over pooled connections, bare mirrors on disk, commits read from packs.
+//! Git without a `git` binary: the wire protocol over pooled connections, bare mirrors on disk, commits read from
+//! packs.
 //!
-//! A pass asks [`resolve`] which commit a [`Reference`] names, which is one small request; only if that is news does
-//! [`fetch`] bring the difference into the [`Mirror`] and give a [`Checkout`], from which the archive is made. There is
-//! no work tree. Nothing here knows Kubernetes.
+//! A reconciliation calls [`resolve`] to find the commit that a [`Reference`] names, which costs one small request.
+//! Only if the commit changed, [`fetch`] transfers the difference into the [`Mirror`] and returns a [`Checkout`], from
+//! which the archive is built. There is no work tree and no dependency on Kubernetes.
 
 mod address;
 mod checkout;
@@ -10,7 +11,6 @@ mod credentials;
 mod error;
 mod fetch;
 mod head;
-mod index;
 mod mirror;
 pub mod object;
 pub mod pack;
@@ -26,23 +26,23 @@ mod tls;
 mod transport;
 
 pub use address::{Address, AddressError};
-pub use checkout::{Blob, Checkout, Child};
-pub(crate) use checkout::{LONGEST_PATH, WAITING_PATHS};
+pub use checkout::{Blob, Checkout, DirectoryEntry};
+pub(crate) use checkout::{MAX_PATH_BYTES, MAX_PENDING_PATH_BYTES};
 pub use credentials::{Credentials, CredentialsError};
-pub use error::{AuthMethodError, FetchError, HandshakeError, ReadError, Said};
-pub use fetch::{fetch, fetch_part};
+pub use error::{AuthMethodError, FetchError, HandshakeError, ReadError, ServerMessage};
+pub use fetch::{fetch, fetch_partial};
 pub use git2::Oid;
 #[cfg(test)]
 pub use head::head;
 pub use head::{Head, TagRef};
-pub use mirror::{Mirror, Mirrors, Room};
+pub use mirror::{DiskBudget, Mirror, Mirrors};
 pub use object::{Commit, Kind};
-pub use reference::{Fields, Reference};
+pub use reference::{RefFields, Reference};
 pub use remote::{
     BLOB_BYTES_FLAG, DELTA_BYTES_FLAG, ENTRIES_FLAG, IGNORE_BYTES_FLAG, Limits, Owner, PACK_BYTES_FLAG,
     PACK_OBJECTS_FLAG, REFS_BYTES_FLAG, Remote, UNPACKED_BYTES_FLAG,
 };
-pub use resolve::{prove, resolve};
+pub use resolve::{resolve, verify_access};
 pub use selection::Selection;
 pub use sluice_runtime::http::{Identity, Proxy, ProxyError, connect};
 pub use tls::Tls;

@@ -1,34 +1,34 @@
-//! Git's commit and tree objects as bytes: pure, bounded parsers.
+//! Pure, bounded parsers for raw commit, tree and tag objects.
 //!
-//! libgit2 has its own, but they need a `Repository`, which reads the configuration of the user and checks who owns
-//! the directory; the object database alone needs neither.
+//! libgit2's own parsers need a `Repository`, which reads the user's configuration and checks the owner of the
+//! directory. The object database alone needs neither.
 
 use std::ops::Range;
 
 use git2::Oid;
 
-use super::protocol::object_id;
+use super::protocol::parse_object_id;
 
-/// A commit, as far as a revision, a message or a signature check needs it.
+/// A commit, limited to the fields for revision, message and signature check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Its object name.
+    /// Object name of the commit.
     pub id: Oid,
-    /// The tree that it records.
+    /// Object name of its tree.
     pub tree: Oid,
-    /// Author, as written: `Name <address> seconds zone`.
+    /// Author as written: `Name <address> seconds zone`.
     pub author: String,
-    /// Committer, in the same form.
+    /// Committer in the same format.
     pub committer: String,
     /// The whole message.
     pub message: String,
 }
 
 impl Commit {
-    /// Reads the raw object of a commit.
+    /// Parses a raw commit object.
     ///
     /// # Errors
-    /// The object is no commit that Git would write.
+    /// The object is not a valid commit.
     pub fn parse(id: Oid, raw: &[u8]) -> Result<Self, ObjectError> {
         let malformed = || ObjectError { id, kind: "commit" };
         let end = find(raw, b"\n\n").unwrap_or(raw.len());
@@ -39,7 +39,7 @@ impl Commit {
         };
         let tree = head
             .strip_prefix(b"tree ")
-            .and_then(|rest| object_id(rest.get(..40)?))
+            .and_then(|rest| parse_object_id(rest.get(..40)?))
             .ok_or_else(malformed)?;
         Ok(Self {
             id,
@@ -50,13 +50,13 @@ impl Commit {
         })
     }
 
-    /// When it was made, by its committer's word, in seconds since 1970.
+    /// Returns the committer date in seconds since 1970.
     #[must_use]
     pub fn committed_at(&self) -> Option<i64> {
         self.committer.rsplit(' ').nth(1)?.parse().ok()
     }
 
-    /// The first line of the message.
+    /// Returns the first line of the message.
     #[must_use]
     pub fn subject(&self) -> &str {
         self.message
@@ -68,24 +68,24 @@ impl Commit {
     }
 }
 
-/// What a name in a tree stands for.
+/// Type of a tree entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Another tree.
     Directory,
     /// A file.
     File,
-    /// A file that may be executed.
+    /// An executable file.
     Executable,
-    /// A link; its target is the object's content.
+    /// A symlink; its target is the object's content.
     Symlink,
-    /// A commit of another repository: a submodule.
+    /// A submodule: a commit of another repository.
     Gitlink,
 }
 
 impl Kind {
-    /// From the mode of a tree entry; old writers left odd permission bits there.
-    const fn of(mode: u32) -> Option<Self> {
+    /// Maps the mode of a tree entry. Old writers left unusual permission bits there.
+    const fn from_mode(mode: u32) -> Option<Self> {
         match mode & 0o170_000 {
             0o040_000 => Some(Self::Directory),
             0o100_000 if mode & 0o100 != 0 => Some(Self::Executable),
@@ -97,42 +97,42 @@ impl Kind {
     }
 }
 
-/// One name in a tree. The name lies in the raw object, to spare a copy of each.
+/// One tree entry. The name is a range in the raw object, which avoids a copy of each name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeEntry {
-    /// Where in the raw object the name stands.
+    /// Range of the name in the raw object.
     pub name: Range<usize>,
-    /// What it stands for.
+    /// Type of the entry.
     pub kind: Kind,
-    /// The object.
+    /// Object name of the entry.
     pub id: Oid,
 }
 
-/// The object that a raw tag names.
+/// Returns the object that a raw tag points to.
 ///
 /// # Errors
-/// The object is no tag that Git would write.
+/// The object is not a valid tag.
 pub fn tag_target(id: Oid, raw: &[u8]) -> Result<Oid, ObjectError> {
     let line = raw.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let target = line.strip_prefix(b"object ").and_then(object_id);
+    let target = line.strip_prefix(b"object ").and_then(parse_object_id);
     target.ok_or(ObjectError { id, kind: "tag" })
 }
 
-/// Reads the raw object of a tree, in the order in which it is written.
+/// Parses a raw tree object; the order of the entries is preserved.
 ///
 /// # Errors
-/// The object is no tree, or has a name that must not become a path: empty, `.`, `..`, `.git` or with a slash.
+/// The object is not a valid tree, or has an unsafe name: empty, `.`, `..`, `.git` or with a slash.
 pub fn parse_tree(id: Oid, raw: &[u8]) -> Result<Vec<TreeEntry>, ObjectError> {
     tree_entries(id, raw).collect()
 }
 
-/// As [`parse_tree`], one entry after the other, in no memory. After an error it ends.
+/// Like [`parse_tree`], but as an iterator without allocation. It ends after the first error.
 pub fn tree_entries(id: Oid, raw: &[u8]) -> impl Iterator<Item = Result<TreeEntry, ObjectError>> {
-    let mut at = 0;
+    let mut offset = 0;
     std::iter::from_fn(move || {
-        let rest = raw.get(at..).filter(|rest| !rest.is_empty())?;
-        let entry = tree_entry(at, rest);
-        at = entry.as_ref().map_or(raw.len(), |(_, next)| *next);
+        let rest = raw.get(offset..).filter(|rest| !rest.is_empty())?;
+        let entry = tree_entry(offset, rest);
+        offset = entry.as_ref().map_or(raw.len(), |(_, next)| *next);
         Some(
             entry
                 .map(|(entry, _)| entry)
@@ -141,24 +141,25 @@ pub fn tree_entries(id: Oid, raw: &[u8]) -> impl Iterator<Item = Result<TreeEntr
     })
 }
 
-/// The entry with which `rest` begins, which stands at byte `at`, and where the next one stands.
-fn tree_entry(at: usize, rest: &[u8]) -> Option<(TreeEntry, usize)> {
+/// Parses the entry at the start of `rest`, which is byte `offset` of the tree. Returns it with the position of the next
+/// one.
+fn tree_entry(offset: usize, rest: &[u8]) -> Option<(TreeEntry, usize)> {
     let space = rest.iter().take(8).position(|byte| *byte == b' ')?;
-    let zero = rest
+    let nul = rest
         .iter()
         .position(|byte| *byte == 0)
-        .filter(|zero| *zero > space)?;
-    let kind = octal(&rest[..space]).and_then(Kind::of)?;
-    let id = Oid::from_bytes(rest.get(zero + 1..zero + 21)?).ok()?;
-    let name = at + space + 1..at + zero;
-    is_safe(&rest[space + 1..zero]).then_some((TreeEntry { name, kind, id }, at + zero + 21))
+        .filter(|nul| *nul > space)?;
+    let kind = parse_octal(&rest[..space]).and_then(Kind::from_mode)?;
+    let id = Oid::from_bytes(rest.get(nul + 1..nul + 21)?).ok()?;
+    let name = offset + space + 1..offset + nul;
+    is_safe_name(&rest[space + 1..nul]).then_some((TreeEntry { name, kind, id }, offset + nul + 21))
 }
 
-fn is_safe(name: &[u8]) -> bool {
+fn is_safe_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.eq_ignore_ascii_case(b".git") && !name.contains(&b'/')
 }
 
-fn octal(digits: &[u8]) -> Option<u32> {
+fn parse_octal(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() {
         return None;
     }
@@ -175,13 +176,13 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// An object that does not have its kind's form, or that holds a name that must not become a path.
+/// An object that is malformed, or a tree that has an unsafe name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("object {id} is no {kind} that can be used")]
+#[error("object {id} is not a valid {kind}")]
 pub struct ObjectError {
     /// The object.
     pub id: Oid,
-    /// What it was read as.
+    /// The expected type.
     pub kind: &'static str,
 }
 
@@ -194,7 +195,7 @@ mod tests {
     const A: &str = "0123456789abcdef0123456789abcdef01234567";
 
     fn id() -> Oid {
-        object_id(A.as_bytes()).unwrap()
+        parse_object_id(A.as_bytes()).unwrap()
     }
 
     fn entry(mode: &str, name: &[u8]) -> Vec<u8> {
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_read_with_its_kinds() {
+    fn tree_entries_have_types() {
         let raw = [
             entry("40000", b"d"),
             entry("100644", b"f"),
@@ -253,7 +254,7 @@ mod tests {
                 )
             })
             .collect();
-        let wanted = [
+        let expected = [
             ("d", Kind::Directory),
             ("f", Kind::File),
             ("x", Kind::Executable),
@@ -261,11 +262,11 @@ mod tests {
             ("m", Kind::Gitlink),
             ("odd", Kind::File),
         ];
-        assert_eq!(read, wanted.map(|(name, kind)| (name.to_owned(), kind)));
+        assert_eq!(read, expected.map(|(name, kind)| (name.to_owned(), kind)));
     }
 
     #[test]
-    fn names_that_leave_the_tree_are_refused() {
+    fn unsafe_names_are_refused() {
         for name in [&b""[..], b".", b"..", b".git", b".GIT", b"a/b", b"/"] {
             assert!(parse_tree(id(), &entry("100644", name)).is_err(), "{name:?}");
         }
@@ -285,10 +286,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_an_object_or_not(raw in proptest::collection::vec(any::<u8>(), 0..2048)) {
+        fn any_bytes_are_parsed_or_refused_as_an_object(raw in proptest::collection::vec(any::<u8>(), 0..2048)) {
             let _ = Commit::parse(id(), &raw);
             if let Ok(entries) = parse_tree(id(), &raw) {
-                prop_assert!(entries.iter().all(|entry| is_safe(&raw[entry.name.clone()])));
+                prop_assert!(entries.iter().all(|entry| is_safe_name(&raw[entry.name.clone()])));
             }
         }
     }

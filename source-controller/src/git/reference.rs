@@ -1,41 +1,40 @@
-//! Which commit an object asks for, and how its revision is written.
+//! The reference that an object specifies, and the format of its revision.
 
 use git2::Oid;
 use sluice_api::revision::Revision;
 
-/// Longest ref name that is sent, in bytes; Git's own limit is that of a path.
-const LONGEST_NAME: usize = 1024;
-/// Where tags are.
-const TAGS: &str = "refs/tags/";
-/// What may follow the name of a tag: "the object that it leads to".
-const PEELED: &str = "^{}";
+/// Maximum length of a ref name that is sent, in bytes. Git's own limit is that of a path.
+const MAX_NAME_BYTES: usize = 1024;
+/// Namespace of tags.
+const TAGS_PREFIX: &str = "refs/tags/";
+/// Suffix of a tag's name for the peeled object.
+const PEELED_SUFFIX: &str = "^{}";
 
-/// What an object follows. Of several fields of `spec.ref` the most exact one counts.
+/// The reference of an object. Of several fields in `spec.ref`, the most specific one counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reference {
     /// The head of a branch.
     Branch(String),
-    /// The commit that a tag leads to.
+    /// The commit to which a tag is peeled.
     Tag(String),
-    /// The tag of the highest version that satisfies a constraint. What is found is a [`Reference::Tag`].
+    /// The tag of the highest version that satisfies a constraint. It resolves to a [`Reference::Tag`].
     Semver(String),
-    /// Any ref by its full name, which the revision shows as it is written.
+    /// Any ref by its full name; the revision contains it unchanged.
     Name(String),
-    /// One commit, whatever refs say.
+    /// A pinned commit, independent of refs.
     Commit {
-        /// The full object name, as the user wrote it.
+        /// The full object name as the user wrote it.
         commit: String,
-        /// The branch that the revision names, and on which the commit is looked for if it cannot be asked for by its
-        /// hash.
+        /// The branch in the revision. The commit is searched on it if the server does not serve it by its hash.
         branch: Option<String>,
-        /// The full name of a ref that the revision names instead.
+        /// The full name of a ref that replaces the branch in the revision.
         name: Option<String>,
     },
 }
 
 /// The fields of `spec.ref`; an empty string counts as absent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Fields<'a> {
+pub struct RefFields<'a> {
     /// `spec.ref.branch`
     pub branch: Option<&'a str>,
     /// `spec.ref.tag`
@@ -49,63 +48,66 @@ pub struct Fields<'a> {
 }
 
 impl Reference {
-    /// The reference that counts: `commit`, then `name`, `tag`, `semver`, `branch`, and the branch `master` without
-    /// any of them. (Flux's documentation puts `semver` before `tag`; its code does not.)
+    /// Returns the effective reference: `commit`, then `name`, `tag`, `semver`, `branch`, and the branch `master`
+    /// without any of them. (Flux's documentation puts `semver` before `tag`; its code does not.)
     #[must_use]
-    pub fn resolve(fields: Fields<'_>) -> Self {
-        let set = |field: Option<&str>| field.filter(|text| !text.is_empty()).map(str::to_owned);
-        let (branch, name) = (set(fields.branch), set(fields.name));
-        if let Some(commit) = set(fields.commit) {
+    pub fn resolve(fields: RefFields<'_>) -> Self {
+        let non_empty = |field: Option<&str>| field.filter(|text| !text.is_empty()).map(str::to_owned);
+        let (branch, name) = (non_empty(fields.branch), non_empty(fields.name));
+        if let Some(commit) = non_empty(fields.commit) {
             return Self::Commit { commit, branch, name };
         }
         let by_name = name.map(Self::Name);
         by_name
-            .or_else(|| set(fields.tag).map(Self::Tag))
-            .or_else(|| set(fields.semver).map(Self::Semver))
+            .or_else(|| non_empty(fields.tag).map(Self::Tag))
+            .or_else(|| non_empty(fields.semver).map(Self::Semver))
             .unwrap_or_else(|| Self::Branch(branch.unwrap_or_else(|| "master".to_owned())))
     }
 
-    /// The ref to look up at the remote; none where a commit is named outright, or a tag has to be picked.
+    /// Returns the ref to look up at the remote; `None` for a pinned commit or a version constraint.
     #[must_use]
     pub fn remote_name(&self) -> Option<String> {
         match self {
             Self::Branch(branch) => Some(format!("refs/heads/{branch}")),
             Self::Tag(tag) => Some(format!("refs/tags/{tag}")),
-            // A lookup tells in any case what a tag leads to.
-            Self::Name(name) => Some(name.strip_suffix(PEELED).unwrap_or(name).to_owned()),
+            // A lookup always returns the peeled object.
+            Self::Name(name) => Some(name.strip_suffix(PEELED_SUFFIX).unwrap_or(name).to_owned()),
             Self::Commit { .. } | Self::Semver(_) => None,
         }
     }
 
-    /// The tag that is followed, or by whose name a commit goes: its short name.
+    /// Returns the short name of the tag that this reference names.
     #[must_use]
     pub fn tag(&self) -> Option<&str> {
         match self {
             Self::Tag(name) => Some(name),
-            Self::Name(name) => name.strip_suffix(PEELED).unwrap_or(name).strip_prefix(TAGS),
-            // With the suffix the commit itself is meant, not the tag.
-            Self::Commit { name: Some(name), .. } => {
-                name.strip_prefix(TAGS).filter(|name| !name.ends_with(PEELED))
-            }
+            Self::Name(name) => name
+                .strip_suffix(PEELED_SUFFIX)
+                .unwrap_or(name)
+                .strip_prefix(TAGS_PREFIX),
+            // With the suffix, the name means the commit, not the tag.
+            Self::Commit { name: Some(name), .. } => name
+                .strip_prefix(TAGS_PREFIX)
+                .filter(|name| !name.ends_with(PEELED_SUFFIX)),
             Self::Commit { name: None, .. } | Self::Branch(_) | Self::Semver(_) => None,
         }
     }
 
-    /// Whether the name has a form that a ref can have at all. A name that has not is never sent.
+    /// Whether the name is a valid ref name. Invalid names are never sent.
     #[must_use]
     pub fn is_well_formed(&self) -> bool {
         let tag = || self.tag().map(str::to_owned);
         self.remote_name().or_else(tag).is_none_or(|name| {
-            name.len() <= LONGEST_NAME
+            name.len() <= MAX_NAME_BYTES
                 && !name.contains(|c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c))
                 && !name.contains("..")
         })
     }
 
-    /// The revision of `commit` under this reference: `main@sha1:…`, or `sha1:…` for a commit without a branch.
+    /// Returns the revision of `commit` under this reference: `main@sha1:…`, or `sha1:…` for a commit without a branch.
     #[must_use]
     pub fn revision(&self, commit: Oid) -> String {
-        let (recorded, named) = match self {
+        let (full_name, verbatim) = match self {
             Self::Name(name) | Self::Commit { name: Some(name), .. } => (name.clone(), true),
             Self::Branch(name)
             | Self::Commit {
@@ -114,14 +116,14 @@ impl Reference {
             Self::Tag(name) => (format!("refs/tags/{name}"), false),
             Self::Semver(_) | Self::Commit { .. } => ("HEAD".to_owned(), false),
         };
-        Revision::of_commit(&recorded, named, &commit.to_string()).to_string()
+        Revision::from_commit(&full_name, verbatim, &commit.to_string()).to_string()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::git::protocol::object_id;
+    use crate::git::protocol::parse_object_id;
 
     const A: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -134,38 +136,38 @@ mod tests {
     }
 
     #[test]
-    fn the_most_exact_field_counts() {
-        let all = Fields {
+    fn the_most_specific_field_counts() {
+        let all = RefFields {
             branch: Some("b"),
             tag: Some("t"),
             semver: Some("*"),
             name: Some("refs/pull/1/head"),
             commit: Some(A),
         };
-        let without_commit = Fields {
+        let without_commit = RefFields {
             commit: Some(""),
             ..all
         };
-        let without_name = Fields {
+        let without_name = RefFields {
             name: None,
             ..without_commit
         };
-        let without_tag = Fields {
+        let without_tag = RefFields {
             tag: Some(""),
             ..without_name
         };
-        let without_semver = Fields {
+        let without_semver = RefFields {
             semver: None,
             ..without_tag
         };
         let cases = [
             (all, commit(Some("b"), Some("refs/pull/1/head"))),
             (
-                Fields { branch: None, ..all },
+                RefFields { branch: None, ..all },
                 commit(None, Some("refs/pull/1/head")),
             ),
             (
-                Fields {
+                RefFields {
                     name: Some(""),
                     ..all
                 },
@@ -176,22 +178,22 @@ mod tests {
             (without_tag, Reference::Semver("*".into())),
             (without_semver, Reference::Branch("b".into())),
             (
-                Fields {
+                RefFields {
                     branch: Some(""),
-                    ..Fields::default()
+                    ..RefFields::default()
                 },
                 Reference::Branch("master".into()),
             ),
-            (Fields::default(), Reference::Branch("master".into())),
+            (RefFields::default(), Reference::Branch("master".into())),
         ];
-        for (fields, wanted) in cases {
-            assert_eq!(Reference::resolve(fields), wanted, "{fields:?}");
+        for (fields, expected) in cases {
+            assert_eq!(Reference::resolve(fields), expected, "{fields:?}");
         }
     }
 
     #[test]
     fn revisions_name_the_ref_and_the_commit() {
-        let id = object_id(A.as_bytes()).unwrap();
+        let id = parse_object_id(A.as_bytes()).unwrap();
         let cases = [
             (Reference::Branch("master".into()), format!("master@sha1:{A}")),
             (
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_known_by_whichever_field_names_them() {
+    fn tags_are_recognized_in_every_field() {
         for (reference, tag) in [
             (Reference::Tag("v1".into()), Some("v1")),
             (Reference::Name("refs/tags/a/v1".into()), Some("a/v1")),
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_ref_has_are_told_apart() {
+    fn invalid_ref_names_are_detected() {
         for (name, good) in [
             ("main", true),
             ("a/b-c_d.e", true),

@@ -1,93 +1,94 @@
-//! The refs of a remote, in whichever version its server speaks: one stream, read as it comes.
+//! The refs of a remote as one stream, for all protocol versions.
 
 use super::error::{FetchError, ProtocolError};
 use super::protocol::advertisement::Capabilities;
 use super::protocol::ls_refs::{self, RemoteRef};
-use super::protocol::v0::Listing;
+use super::protocol::v0::RefAdvertisement;
 use super::remote::Remote;
 use super::transport::Packets;
 
 /// A list of refs that is being read.
 pub(super) struct Refs {
     packets: Packets,
-    form: Form,
+    format: Format,
 }
 
-/// How the list is written.
-enum Form {
-    /// The answer to the command `ls-refs`.
-    Command,
-    /// What an older server begins with.
-    Greeting(Listing),
+/// Format of the list.
+enum Format {
+    /// Response to the command `ls-refs`.
+    LsRefs,
+    /// Ref advertisement of protocol version 0 or 1.
+    Advertisement(RefAdvertisement),
 }
 
 impl Refs {
-    /// Asks for the refs that begin with one of `prefixes`, for all without any. An older server lists all of them in any
-    /// case, and a prefix also matches longer names: who asks picks what was meant.
+    /// Requests the refs that begin with one of `prefixes`, or all refs if there are none. An older server lists all
+    /// refs in any case, and a prefix also matches longer names, so the caller must filter.
     ///
-    /// What is remembered about the server is used first. If that fails, it is asked from the start, because it may have
-    /// moved since.
-    pub(super) async fn ask(remote: &Remote, prefixes: &[&str]) -> Result<Self, FetchError> {
-        match Self::once(remote, prefixes).await {
+    /// The cached endpoint is used first. If that fails, discovery is repeated, because the repository may have moved.
+    pub(super) async fn request(remote: &Remote, prefixes: &[&str]) -> Result<Self, FetchError> {
+        match Self::request_once(remote, prefixes).await {
             Err(
                 FetchError::Status { .. }
                 | FetchError::Redirect { .. }
                 | FetchError::RepositoryNotFound { .. },
-            ) if remote.transport.forget(remote) => Self::once(remote, prefixes).await,
+            ) if remote.transport.forget(remote) => Self::request_once(remote, prefixes).await,
             other => other,
         }
     }
 
-    async fn once(remote: &Remote, prefixes: &[&str]) -> Result<Self, FetchError> {
+    async fn request_once(remote: &Remote, prefixes: &[&str]) -> Result<Self, FetchError> {
         let endpoint = remote.transport.endpoint(remote).await?;
-        let (packets, form) = match &endpoint.capabilities {
+        let (packets, format) = match &endpoint.capabilities {
             Capabilities::V2(capabilities) => {
                 let request = ls_refs::request(capabilities, prefixes);
                 let packets = remote.transport.command(remote, &endpoint, request).await?;
-                (packets, Form::Command)
+                (packets, Format::LsRefs)
             }
             Capabilities::V0(_) => {
-                let packets = remote.transport.listing(remote, &endpoint).await?;
-                (packets, Form::Greeting(Listing::default()))
+                let packets = remote.transport.advertised_refs(remote, &endpoint).await?;
+                (packets, Format::Advertisement(RefAdvertisement::default()))
             }
         };
         Ok(Self {
-            packets: packets.at_most(remote.limits.refs_bytes),
-            form,
+            packets: packets.with_limit(remote.limits.refs_bytes),
+            format,
         })
     }
 
-    /// The next ref; none at the end of the list.
+    /// Returns the next ref; `None` at the end of the list.
     pub(super) async fn next(&mut self) -> Result<Option<RemoteRef>, FetchError> {
         loop {
-            if matches!(&self.form, Form::Greeting(listing) if listing.is_over()) {
+            if matches!(&self.format, Format::Advertisement(advertisement) if advertisement.is_complete()) {
                 return Ok(None);
             }
             let packet = self.packets.next().await?;
-            let found = match &mut self.form {
-                Form::Command => {
+            let found = match &mut self.format {
+                Format::LsRefs => {
                     let Some(line) = packet.text() else {
                         return Ok(None);
                     };
                     ls_refs::parse(line).map_err(ProtocolError::Line)
                 }
-                Form::Greeting(listing) => listing.accept(&packet).map_err(ProtocolError::Listing),
+                Format::Advertisement(advertisement) => advertisement
+                    .accept(&packet)
+                    .map_err(ProtocolError::RefAdvertisement),
             };
-            if let Some(found) = found.map_err(|error| error.of(self.packets.host()))? {
+            if let Some(found) = found.map_err(|error| error.for_host(self.packets.host()))? {
                 return Ok(Some(found));
             }
         }
     }
 
-    /// Leaves the connection to others once the list was read to its end.
+    /// Returns the connection to the pool after the list was read completely.
     pub(super) async fn finish(self) {
         self.packets.finish().await;
     }
 }
 
-/// The ref of this very name.
+/// Returns the ref with exactly this name.
 pub(super) async fn find(remote: &Remote, name: &str) -> Result<Option<RemoteRef>, FetchError> {
-    let mut refs = Refs::ask(remote, &[name]).await?;
+    let mut refs = Refs::request(remote, &[name]).await?;
     let mut found = None;
     while let Some(next) = refs.next().await? {
         if next.name == name.as_bytes() {
@@ -98,7 +99,7 @@ pub(super) async fn find(remote: &Remote, name: &str) -> Result<Option<RemoteRef
     Ok(found)
 }
 
-/// Whether the repository has no ref at all. Only the first of them is read.
+/// Whether the repository has no ref at all. Reads only the first ref.
 pub(super) async fn is_empty(remote: &Remote) -> Result<bool, FetchError> {
-    Ok(Refs::ask(remote, &[]).await?.next().await?.is_none())
+    Ok(Refs::request(remote, &[]).await?.next().await?.is_none())
 }

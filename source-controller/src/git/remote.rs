@@ -1,4 +1,4 @@
-//! A remote repository as an object names it: where, as whom, how long and how much.
+//! A remote repository as an object specifies it: address, credentials, timeout and limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,60 +11,60 @@ use super::credentials::Credentials;
 use super::tls::Tls;
 use super::transport::Transport;
 
-/// A remote repository and the terms on which it is read.
+/// A remote repository and the settings with which it is read.
 #[derive(Clone, Debug)]
 pub struct Remote {
-    /// Connections, shared by everything in the process.
+    /// Connections, shared by the whole process.
     pub transport: Transport,
-    /// Where it is.
+    /// Address of the repository.
     pub address: Address,
-    /// Who is asking.
+    /// Credentials sent to the server.
     pub credentials: Credentials,
-    /// What is trusted and shown, where TLS is spoken.
+    /// Trusted authorities and client certificate for TLS.
     pub tls: Arc<Tls>,
     /// The object's own proxy; without one, the process's environment decides.
     pub proxy: Option<Arc<Proxy>>,
-    /// Bound on each operation as a whole, `spec.timeout`.
+    /// Limit for each operation as a whole, `spec.timeout`.
     pub timeout: Duration,
-    /// Bounds on what it may send.
+    /// Limits on what the server may send.
     pub limits: Limits,
-    /// On whose behalf it is read.
+    /// The object for which the remote is read.
     pub owner: Owner,
 }
 
-/// On whose behalf a remote is read.
+/// The object for which a remote is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// The namespace of the object.
     pub namespace: String,
-    /// Where its credentials come from, if from an object of the API: a digest of that object's name and uid, which stays
-    /// when the credentials in it are renewed.
+    /// Digest of the name and uid of the API object that provides the credentials, if any. It stays the same when the
+    /// credentials are renewed.
     pub principal: Option<[u8; 32]>,
 }
 
 impl Remote {
-    /// Whether there is anything that only the address's own server may see.
+    /// Whether there are credentials or a client certificate that only the server of the address may see.
     #[must_use]
     pub fn has_credentials(&self) -> bool {
         self.credentials != Credentials::Anonymous || self.tls.identity.is_some()
     }
 
-    /// A digest of who reads, by which mirrors are named: where the credentials come from, so that renewed ones find what
-    /// the old ones fetched; without credentials everybody is the same.
+    /// Digest of the reader for the name of the mirror. It covers the source of the credentials, so renewed credentials
+    /// find the existing mirror. All readers without credentials are equal.
     #[must_use]
-    pub fn identity(&self) -> [u8; 32] {
+    pub fn mirror_identity(&self) -> [u8; 32] {
         match self.owner.principal {
             Some(principal) if self.has_credentials() => {
                 let hash = Sha256::new_with_prefix(b"principal");
                 hash.chain_update(principal).finalize().into()
             }
-            _ => self.reader(),
+            _ => self.credentials_digest(),
         }
     }
 
-    /// A digest of the way by which mirrors are named: authorities, and the proxy without the name and password for it.
+    /// Digest of the route for the name of the mirror: authorities and proxy, without the credentials for the proxy.
     #[must_use]
-    pub fn route(&self) -> [u8; 32] {
+    pub fn mirror_route(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         let authorities = &self.tls.authorities;
         hash.update(authorities.len().to_be_bytes());
@@ -75,34 +75,34 @@ impl Remote {
         hash.finalize().into()
     }
 
-    /// Whether access must be proved by a request before anything of a mirror is given away: others, or other credentials,
-    /// may have filled it.
+    /// Whether a request must verify access before any content of a mirror is used. The mirror may have been filled by
+    /// other objects or with other credentials.
     #[must_use]
-    pub fn needs_proof(&self) -> bool {
+    pub fn needs_access_check(&self) -> bool {
         self.owner.principal.is_some() || self.proxy.is_some()
     }
 
-    /// A digest that differs when whoever asks does: credentials and client certificate, as they are now.
+    /// Digest of the current credentials and client certificate.
     #[must_use]
-    pub fn reader(&self) -> [u8; 32] {
+    pub fn credentials_digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new_with_prefix(self.credentials.digest());
-        self.tls.identify(&mut hash);
+        self.tls.hash_identity(&mut hash);
         hash.finalize().into()
     }
 
-    /// A digest that differs also when the way does: authorities and proxy. What a server says is believed only by
-    /// those who would have asked it on the same way.
+    /// Digest of credentials, client certificate, authorities and proxy. A server's response is valid only for readers
+    /// with the same digest.
     #[must_use]
-    pub fn way(&self) -> [u8; 32] {
-        Sha256::new_with_prefix(self.reader())
-            .chain_update(self.path())
+    pub fn access_digest(&self) -> [u8; 32] {
+        Sha256::new_with_prefix(self.credentials_digest())
+            .chain_update(self.route_digest())
             .finalize()
             .into()
     }
 
-    /// A digest of the way alone, whoever asks: authorities and proxy.
+    /// Digest of the route alone: authorities and proxy, with the credentials for the proxy.
     #[must_use]
-    pub fn path(&self) -> [u8; 32] {
+    pub fn route_digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         let authorities = &self.tls.authorities;
         hash.update(authorities.len().to_be_bytes());
@@ -118,18 +118,18 @@ impl Remote {
     }
 }
 
-/// Bounds on what a remote may send. Each is generous for a repository of configuration, and set by a flag.
+/// Limits on what a remote may send. The defaults suit a configuration repository; a flag sets each one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one pack. Default 1 GiB.
     pub pack_bytes: u64,
-    /// Objects in one pack, some 60 bytes of memory each. Default 2 million, twice what a commit may have.
+    /// Objects in one pack, about 60 bytes of memory each. Default 2 million, twice the limit for a commit.
     pub pack_objects: u32,
-    /// Bytes that the objects of one pack have unpacked, those that are made more than once counted each time. Default
-    /// 16 GiB.
+    /// Unpacked bytes of all objects of one pack; objects that are rebuilt several times count each time. Default 16
+    /// GiB.
     pub unpacked_bytes: u64,
-    /// Bytes of one object that is stored as a difference, or that others are stored as differences to; such objects
-    /// are held in memory, two at a time. Chains of them have at most 16 times as many bytes. Default 64 MiB.
+    /// Bytes of one object that is stored as a delta or that is the base of a delta. Such objects are held in memory,
+    /// two at a time. A delta chain has at most 16 times as many bytes. Default 64 MiB.
     pub delta_bytes: u64,
     /// Bytes of one file; a file is held in memory as a whole. Default 256 MiB.
     pub blob_bytes: u64,
@@ -137,7 +137,7 @@ pub struct Limits {
     pub entries: u64,
     /// Bytes of all ignore files of one commit together. Default 1 MiB.
     pub ignore_bytes: u64,
-    /// Bytes of one list of refs. Default 64 MiB: half a million tags. A list is read as it comes and not kept.
+    /// Bytes of one list of refs. Default 64 MiB, about half a million tags. The list is streamed, not stored.
     pub refs_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Finding out which commit a reference names, where the names of refs alone do not tell.
+//! Resolves a reference to a commit where the names of refs are not enough.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use super::reference::Reference;
 use super::refs;
 use super::remote::Remote;
 
-/// Most tags of one and the same version whose commits are compared.
-const MOST_TIED: usize = 20;
+/// Maximum number of tags of equal version whose commits are compared.
+const MAX_TIED_TAGS: usize = 20;
 
-/// Looks the reference up as [`head`] does. Of tags that satisfy a constraint equally well (they differ in build metadata
-/// or in how they write the same numbers), the one whose commit was made last is taken; for that, and only then, their
-/// commits are fetched into the mirror, once.
+/// Looks up the reference as [`head`] does. Among tags that satisfy a constraint equally well (they differ in build
+/// metadata or in the notation of the same numbers), it selects the one with the most recent commit. Only in that case
+/// the commits are fetched into the mirror, once.
 ///
 /// [`head`]: super::head
 ///
 /// # Errors
-/// The remote cannot be reached or understood, has no such ref, or is empty.
+/// The remote is unreachable, breaks the protocol, has no such ref, or is empty.
 pub async fn resolve(
     mirror: &Arc<Mirror>,
     remote: &Remote,
@@ -34,8 +34,8 @@ pub async fn resolve(
         return Ok(last);
     }
     let limit = remote.timeout;
-    let decided = tokio::time::timeout(limit, newest(mirror, remote, last, others, stop)).await;
-    decided.unwrap_or_else(|_| {
+    let result = tokio::time::timeout(limit, newest(mirror, remote, last, others, stop)).await;
+    result.unwrap_or_else(|_| {
         Err(FetchError::TimedOut {
             host: remote.address.host(),
             limit,
@@ -43,25 +43,25 @@ pub async fn resolve(
     })
 }
 
-/// Makes sure that the server lets in whoever asks here, by one small request.
+/// Verifies with one small request that the server accepts the credentials.
 ///
 /// # Errors
-/// The remote cannot be reached or understood, or refuses.
-pub async fn prove(remote: &Remote) -> Result<(), FetchError> {
+/// The remote is unreachable, breaks the protocol, or denies access.
+pub async fn verify_access(remote: &Remote) -> Result<(), FetchError> {
     let limit = remote.timeout;
-    let asked = tokio::time::timeout(limit, refs::find(remote, "HEAD")).await;
-    let asked = asked.unwrap_or_else(|_| {
+    let result = tokio::time::timeout(limit, refs::find(remote, "HEAD")).await;
+    let result = result.unwrap_or_else(|_| {
         Err(FetchError::TimedOut {
             host: remote.address.host(),
             limit,
         })
     });
-    asked.map(drop).inspect_err(|_| {
+    result.map(drop).inspect_err(|_| {
         remote.transport.forget(remote);
     })
 }
 
-/// By date, then by name, and the last wins.
+/// Selects by commit date, then by name; the last one wins.
 async fn newest(
     mirror: &Arc<Mirror>,
     remote: &Remote,
@@ -69,9 +69,9 @@ async fn newest(
     others: Vec<Head>,
     stop: &CancellationToken,
 ) -> Result<Head, FetchError> {
-    let mut newest = (made(mirror, remote, &last, stop).await?, last);
-    for other in others.into_iter().rev().take(MOST_TIED) {
-        let date = made(mirror, remote, &other, stop).await?;
+    let mut newest = (committed_at(mirror, remote, &last, stop).await?, last);
+    for other in others.into_iter().rev().take(MAX_TIED_TAGS) {
+        let date = committed_at(mirror, remote, &other, stop).await?;
         if date > newest.0 {
             newest = (date, other);
         }
@@ -79,8 +79,8 @@ async fn newest(
     Ok(newest.1)
 }
 
-/// When the commit was made, in seconds since 1970.
-async fn made(
+/// Returns the committer date in seconds since 1970.
+async fn committed_at(
     mirror: &Arc<Mirror>,
     remote: &Remote,
     head: &Head,

@@ -1,4 +1,4 @@
-//! Threads on which fetches block.
+//! Bounded thread pool for the blocking work of fetches.
 
 use std::io;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use tokio::sync::Semaphore;
 
 use super::error::FetchError;
 
-/// Threads that fetches have at once, to index packs and to look at commits. A pass has one at a time. Where work did not
-/// end although it is unwanted, no more than these would be lost to it: other blocking work has threads left.
-const THREADS: usize = 64;
+/// Maximum number of threads for indexing packs and reading commits. A reconciliation uses one at a time. Work that
+/// does not end after cancellation can block only these threads, not other blocking work.
+const MAX_THREADS: usize = 64;
 
 /// A bounded number of threads.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Threads(Arc<Semaphore>);
 
 impl Default for Threads {
     fn default() -> Self {
-        Self::new(THREADS)
+        Self::new(MAX_THREADS)
     }
 }
 
@@ -26,8 +26,8 @@ impl Threads {
         Self(Arc::new(Semaphore::new(count)))
     }
 
-    /// Does it on one of them. The thread is free for others only when the work has really ended, also if nobody waits
-    /// for it any more.
+    /// Runs `work` on one of the threads. The thread becomes free only when the work has really ended, even if the
+    /// caller was dropped.
     ///
     /// # Errors
     /// The work panicked.
@@ -35,10 +35,10 @@ impl Threads {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, FetchError> {
-        let place = Arc::clone(&self.0).acquire_owned().await;
-        let place = place.map_err(|_| FetchError::Stopped)?;
+        let permit = Arc::clone(&self.0).acquire_owned().await;
+        let permit = permit.map_err(|_| FetchError::Stopped)?;
         let job = tokio::task::spawn_blocking(move || {
-            let _place = place;
+            let _permit = permit;
             work()
         });
         job.await
@@ -54,23 +54,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn abandoned_work_keeps_its_thread_and_takes_no_other() {
+    async fn abandoned_work_occupies_only_its_own_thread() {
         let threads = Threads::new(1);
-        let (begun, has_begun) = mpsc::channel();
-        let (end, ends) = mpsc::channel::<()>();
-        let endless = threads.run(move || {
-            begun.send(()).unwrap();
-            ends.recv().unwrap();
+        let (started, has_started) = mpsc::channel();
+        let (finish, finished) = mpsc::channel::<()>();
+        let blocked = threads.run(move || {
+            started.send(()).unwrap();
+            finished.recv().unwrap();
         });
-        // Its caller goes away; the work does not.
+        // The caller is dropped; the work continues.
         assert!(
-            tokio::time::timeout(Duration::from_millis(20), endless)
+            tokio::time::timeout(Duration::from_millis(20), blocked)
                 .await
                 .is_err()
         );
-        has_begun.recv_timeout(Duration::from_secs(30)).unwrap();
+        has_started.recv_timeout(Duration::from_secs(30)).unwrap();
         assert_eq!(threads.0.available_permits(), 0);
-        end.send(()).unwrap();
+        finish.send(()).unwrap();
         let next = tokio::time::timeout(Duration::from_secs(30), threads.run(|| 7)).await;
         assert_eq!(next.expect("a thread in time").unwrap(), 7);
     }

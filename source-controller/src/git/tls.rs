@@ -1,4 +1,4 @@
-//! What an object says about TLS: further authorities, and a client certificate.
+//! TLS settings of an object: additional authorities and a client certificate.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,20 +6,20 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 use sluice_runtime::http::Identity;
 
-/// TLS terms of one remote. `Debug` shows no certificate and no key.
+/// TLS settings of one remote. `Debug` shows no certificate and no key.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Tls {
-    /// Authorities that are trusted in addition to the system's: a PEM bundle, as the user gave it.
+    /// Authorities trusted in addition to the system's: a PEM bundle, as the user provided it.
     pub authorities: Vec<u8>,
-    /// What the server is shown if it asks for a client certificate.
+    /// Client certificate for servers that request one.
     pub identity: Option<Identity>,
 }
 
 impl Tls {
-    /// From a Secret's data: `ca.crt`, else `caFile`; `tls.crt` and `tls.key` if both are there. An empty value is
-    /// none.
+    /// Reads a Secret's data: `ca.crt`, else `caFile`; `tls.crt` and `tls.key` if both exist. An empty value counts as
+    /// absent.
     #[must_use]
-    pub fn of(secret: &BTreeMap<String, Vec<u8>>) -> Self {
+    pub fn from_secret(secret: &BTreeMap<String, Vec<u8>>) -> Self {
         let value = |key: &str| secret.get(key).filter(|value| !value.is_empty()).cloned();
         let identity = value("tls.crt").zip(value("tls.key"));
         Self {
@@ -28,7 +28,7 @@ impl Tls {
         }
     }
 
-    /// The same terms for a server that the client certificate is not for.
+    /// Returns the same settings without the client certificate, for another server.
     #[must_use]
     pub fn without_identity(&self) -> Self {
         Self {
@@ -37,9 +37,9 @@ impl Tls {
         }
     }
 
-    /// Takes what decides who is asking into a digest: the client certificate with its key, which the server checks,
-    /// and not the authorities, by which the client checks the server.
-    pub(super) fn identify(&self, hash: &mut Sha256) {
+    /// Adds the client certificate and its key to a digest. The authorities are not part of it: they identify the
+    /// server, not the client.
+    pub(super) fn hash_identity(&self, hash: &mut Sha256) {
         let Some(Identity { certificate, key }) = &self.identity else {
             return;
         };
@@ -64,44 +64,44 @@ impl fmt::Debug for Tls {
 mod tests {
     use super::*;
 
-    fn of(pairs: &[(&str, &str)]) -> Tls {
+    fn from_pairs(pairs: &[(&str, &str)]) -> Tls {
         let data = pairs
             .iter()
             .map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
-        Tls::of(&data.collect())
+        Tls::from_secret(&data.collect())
     }
 
     #[test]
-    fn ca_crt_wins_over_ca_file_unless_it_is_empty() {
-        for (pairs, wanted) in [
+    fn ca_crt_takes_precedence_over_ca_file_unless_it_is_empty() {
+        for (pairs, expected) in [
             (&[][..], ""),
             (&[("ca.crt", "new")], "new"),
             (&[("caFile", "old")], "old"),
             (&[("ca.crt", "new"), ("caFile", "old")], "new"),
             (&[("ca.crt", ""), ("caFile", "old")], "old"),
         ] {
-            assert_eq!(of(pairs).authorities, wanted.as_bytes(), "{pairs:?}");
+            assert_eq!(from_pairs(pairs).authorities, expected.as_bytes(), "{pairs:?}");
         }
     }
 
     #[test]
-    fn a_client_certificate_is_shown_only_if_both_parts_are_there() {
+    fn a_client_certificate_needs_certificate_and_key() {
         let both = [("tls.crt", "certificate"), ("tls.key", "key")];
-        assert!(of(&both).identity.is_some());
+        assert!(from_pairs(&both).identity.is_some());
         for pairs in [
             &both[..1],
             &both[1..],
             &[("tls.crt", "certificate"), ("tls.key", "")],
             &[("certFile", "certificate"), ("keyFile", "key")],
         ] {
-            assert_eq!(of(pairs), Tls::default(), "{pairs:?}");
+            assert_eq!(from_pairs(pairs), Tls::default(), "{pairs:?}");
         }
-        assert!(of(&both).without_identity().identity.is_none());
+        assert!(from_pairs(&both).without_identity().identity.is_none());
     }
 
     #[test]
-    fn nothing_secret_is_printed() {
-        let tls = of(&[
+    fn secrets_are_not_printed() {
+        let tls = from_pairs(&[
             ("ca.crt", "bundle"),
             ("tls.crt", "certificate"),
             ("tls.key", "key"),

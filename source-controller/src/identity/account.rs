@@ -1,4 +1,4 @@
-//! The identity of a ServiceAccount: its annotations, and tokens that the API server signs for it.
+//! ServiceAccounts as identities: their annotations and the tokens that the API server issues for them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,65 +12,67 @@ use sluice_runtime::failure::chain;
 use sluice_runtime::redact::Secret;
 use tokio::io::AsyncReadExt as _;
 
+use super::cache::Fingerprint;
 use super::error::TokenError;
-use super::who::Who;
 
-/// How long a ServiceAccount's token lives, in seconds: the shortest that the API gives. It is used at once.
-const LIFE: i64 = 600;
-/// Most bytes of a token file.
-const LONGEST_FILE: u64 = 64 * 1024;
+/// Lifetime of a ServiceAccount's token in seconds: the minimum that the API allows. The token is used at once.
+const LIFETIME_SECONDS: i64 = 600;
+/// Maximum size of a token file, in bytes.
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// A ServiceAccount whose identity is used instead of the controller's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Account {
+pub struct ServiceAccountRef {
     /// Its namespace, which is the object's.
     pub namespace: String,
     /// Its name.
     pub name: String,
 }
 
-impl Account {
-    /// What is written on it for other systems.
+impl ServiceAccountRef {
+    /// Reads the annotations of the ServiceAccount.
     ///
     /// # Errors
-    /// It is not there or may not be read.
+    /// It does not exist or cannot be read.
     pub(super) async fn annotations(&self, client: &Client) -> Result<BTreeMap<String, String>, TokenError> {
         let found = self.api(client).get_opt(&self.name).await;
         match found {
             Ok(Some(found)) => Ok(found.metadata.annotations.unwrap_or_default()),
-            Ok(None) => Err(self.lacks("not found".to_owned())),
-            Err(error) => Err(self.lacks(format!("it cannot be read: {}", chain(&error)))),
+            Ok(None) => Err(self.error("not found".to_owned())),
+            Err(error) => Err(self.error(format!("cannot be read: {}", chain(&error)))),
         }
     }
 
-    /// A token that says to `audience` that this is the ServiceAccount.
+    /// Requests a token of the ServiceAccount for `audience`.
     async fn token(&self, client: &Client, audience: &str) -> Result<Secret<String>, TokenError> {
-        let wanted = TokenRequest {
+        let request = TokenRequest {
             spec: TokenRequestSpec {
                 audiences: vec![audience.to_owned()],
-                expiration_seconds: Some(LIFE),
+                expiration_seconds: Some(LIFETIME_SECONDS),
                 ..TokenRequestSpec::default()
             },
             ..TokenRequest::default()
         };
-        let made = self
+        let response = self
             .api(client)
-            .create_token_request(&self.name, &PostParams::default(), &wanted)
+            .create_token_request(&self.name, &PostParams::default(), &request)
             .await
             .map_err(|error| {
                 let why = chain(&error);
-                self.lacks(format!("no token can be made for the audience {audience}: {why}"))
+                self.error(format!("cannot create a token for audience {audience}: {why}"))
             })?;
-        let token = made.status.map(|status| status.token).unwrap_or_default();
+        let token = response.status.map(|status| status.token).unwrap_or_default();
         if token.is_empty() {
-            return Err(self.lacks(format!("the API server made an empty token for {audience}")));
+            return Err(self.error(format!(
+                "the API server returned an empty token for audience {audience}"
+            )));
         }
         Ok(Secret::new(token))
     }
 
-    /// The error that says what is missing.
-    pub(super) fn lacks(&self, why: String) -> TokenError {
-        TokenError::Account {
+    /// Returns an error about this ServiceAccount.
+    pub(super) fn error(&self, why: String) -> TokenError {
+        TokenError::ServiceAccountRef {
             account: self.to_string(),
             why,
         }
@@ -81,70 +83,73 @@ impl Account {
     }
 }
 
-impl fmt::Display for Account {
+impl fmt::Display for ServiceAccountRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
-/// What shows to a provider which workload is asking.
+/// The source of the token that identifies a workload to a provider.
 #[derive(Clone, Debug)]
-pub(super) enum Proof {
-    /// A file that the kubelet keeps fresh, named by this variable.
+pub(super) enum SubjectToken {
+    /// A file maintained by the kubelet, named by an environment variable.
     File {
         /// The variable.
         variable: &'static str,
         /// Its value.
         path: PathBuf,
     },
-    /// A token made for the occasion.
-    Account {
-        /// Of whom.
-        account: Account,
-        /// For whom.
+    /// A token issued on request.
+    ServiceAccountRef {
+        /// The ServiceAccount.
+        account: ServiceAccountRef,
+        /// The audience of the token.
         audience: &'static str,
     },
 }
 
-impl Proof {
-    /// The token itself, new each time.
+impl SubjectToken {
+    /// Returns a current token.
     ///
     /// # Errors
-    /// The file cannot be read, or the API server makes no token.
+    /// The file cannot be read, or the API server issues no token.
     pub(super) async fn token(&self, client: &Client) -> Result<Secret<String>, TokenError> {
         match self {
             Self::File { variable, path } => token_file(variable, path).await,
-            Self::Account { account, audience } => account.token(client, audience).await,
+            Self::ServiceAccountRef { account, audience } => account.token(client, audience).await,
         }
     }
 
-    /// Adds to an identity who this proof speaks of.
-    pub(super) fn tell(&self, who: Who) -> Who {
+    /// Adds the identified workload to a fingerprint.
+    pub(super) fn add_to(&self, fingerprint: Fingerprint) -> Fingerprint {
         match self {
-            Self::File { path, .. } => who.and("file").and(path.as_os_str().as_encoded_bytes()),
-            Self::Account { account, .. } => who.and("account").and(&account.namespace).and(&account.name),
+            Self::File { path, .. } => fingerprint.with("file").with(path.as_os_str().as_encoded_bytes()),
+            Self::ServiceAccountRef { account, .. } => fingerprint
+                .with("account")
+                .with(&account.namespace)
+                .with(&account.name),
         }
     }
 }
 
-/// What a token file holds, without the line's end.
+/// Reads a token file, without its trailing newline.
 ///
 /// # Errors
-/// It cannot be read, is too long, empty or no text.
+/// The file cannot be read, is too long or contains no token.
 pub(super) async fn token_file(variable: &'static str, path: &Path) -> Result<Secret<String>, TokenError> {
-    let bad = |why: String| TokenError::File { variable, why };
+    let invalid = |why: String| TokenError::File { variable, why };
     let file = tokio::fs::File::open(path)
         .await
-        .map_err(|error| bad(error.to_string()))?;
+        .map_err(|error| invalid(error.to_string()))?;
     let mut text = String::new();
-    let read = file.take(LONGEST_FILE + 1).read_to_string(&mut text).await;
-    let read = read.map_err(|error| bad(error.to_string()))?;
-    if read as u64 > LONGEST_FILE {
-        return Err(bad(format!("it is longer than {LONGEST_FILE} bytes")));
+    let read = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).await;
+    let read = read.map_err(|error| invalid(error.to_string()))?;
+    if read as u64 > MAX_FILE_BYTES {
+        return Err(invalid(format!("the file exceeds {MAX_FILE_BYTES} bytes")));
     }
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(bad("it holds no token".to_owned()));
+        return Err(invalid("the file contains no token".to_owned()));
     }
     Ok(Secret::new(token.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Microsoft Entra: a token for Azure DevOps, by workload identity federation, a client secret or a managed identity.
+//! Microsoft Entra tokens for Azure DevOps, by workload identity federation, client secret or managed identity.
 
 use std::collections::BTreeMap;
 
@@ -6,75 +6,75 @@ use http::{HeaderName, Method};
 use sluice_runtime::redact::Secret;
 use url::Url;
 
-use super::account::{Account, Proof};
-use super::answer::{self, Grant};
-use super::call::{Call, below, endpoint};
+use super::account::{ServiceAccountRef, SubjectToken};
+use super::cache::Fingerprint;
 use super::environment::Environment;
 use super::error::TokenError;
-use super::reach::Reach;
-use super::who::Who;
+use super::request::ExchangeContext;
+use super::request::{ProviderRequest, endpoint, join_path};
+use super::response::{self, AccessToken};
 
-/// Azure DevOps, as Entra knows it.
+/// Application id of Azure DevOps.
 const DEVOPS: &str = "499b84ac-1321-427f-aa17-267ca6975798";
-/// Whom a ServiceAccount's token is for.
+/// Audience of ServiceAccount tokens.
 const AUDIENCE: &str = "api://AzureADTokenExchange";
-/// Says in a request that a token of another issuer stands for the client.
+/// Assertion type of federated tokens.
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
-/// Entra of the public cloud.
-const PUBLIC: &str = "https://login.microsoftonline.com/";
-/// Where managed identities are asked for, on each machine.
+/// Entra authority of the public cloud.
+const DEFAULT_URL: &str = "https://login.microsoftonline.com/";
+/// Endpoint of the instance metadata service.
 const METADATA: &str = "http://169.254.169.254";
 const METADATA_VARIABLE: &str = "AZURE_POD_IDENTITY_AUTHORITY_HOST";
 const CLIENT_ANNOTATION: &str = "azure.workload.identity/client-id";
 const TENANT_ANNOTATION: &str = "azure.workload.identity/tenant-id";
-/// What is asked for, as errors say it.
-const WHAT: &str = "give a token for Azure DevOps";
+/// The requested operation, for error messages.
+const WHAT: &str = "issue a token for Azure DevOps";
 
-/// How a token of Entra is had.
+/// A source of Entra tokens.
 #[derive(Clone, Debug)]
 pub(super) enum Azure {
-    /// As an application of a tenant, at its token endpoint.
+    /// An application in a tenant, at its token endpoint.
     Application {
         authority: Url,
         tenant: String,
         client: String,
-        proof: ClientProof,
+        credential: ClientCredential,
     },
-    /// As the identity of the machine, or one of those assigned to it.
+    /// The identity of the machine, or a user-assigned identity.
     Managed { endpoint: Url, client: Option<String> },
 }
 
-/// How an application proves itself.
+/// The credential of an application.
 #[derive(Clone, Debug)]
-pub(super) enum ClientProof {
-    /// A secret that it shares with Entra.
+pub(super) enum ClientCredential {
+    /// A client secret.
     Secret(Secret<String>),
-    /// A token of an issuer that Entra trusts.
-    Federated(Proof),
+    /// A federated token of a trusted issuer.
+    Federated(SubjectToken),
 }
 
 impl Azure {
-    /// The controller's own identity, from what the environment says.
+    /// Selects the controller's own identity from the environment.
     ///
     /// # Errors
-    /// A variable names an endpoint that is none.
-    pub(super) fn of_controller(environment: &Environment) -> Result<Self, TokenError> {
+    /// A variable contains an invalid endpoint.
+    pub(super) fn from_environment(environment: &Environment) -> Result<Self, TokenError> {
         let client = environment.get("AZURE_CLIENT_ID").map(str::to_owned);
         let tenant = environment.get("AZURE_TENANT_ID").map(str::to_owned);
-        let proof = environment
+        let credential = environment
             .get("AZURE_CLIENT_SECRET")
-            .map(|secret| ClientProof::Secret(Secret::from(secret.to_owned())))
+            .map(|secret| ClientCredential::Secret(Secret::from(secret.to_owned())))
             .or_else(|| {
                 let path = environment.get("AZURE_FEDERATED_TOKEN_FILE")?.into();
                 let variable = "AZURE_FEDERATED_TOKEN_FILE";
-                Some(ClientProof::Federated(Proof::File { variable, path }))
+                Some(ClientCredential::Federated(SubjectToken::File { variable, path }))
             });
-        if let (Some(client), Some(tenant), Some(proof)) = (client.clone(), tenant, proof) {
+        if let (Some(client), Some(tenant), Some(credential)) = (client.clone(), tenant, credential) {
             return Ok(Self::Application {
                 authority: authority(environment)?,
                 tenant,
                 client,
-                proof,
+                credential,
             });
         }
         Ok(Self::Managed {
@@ -86,120 +86,120 @@ impl Azure {
         })
     }
 
-    /// The identity that a ServiceAccount's annotations name.
+    /// Selects the identity in a ServiceAccount's annotations.
     ///
     /// # Errors
-    /// They name none, or a variable names an endpoint that is none.
-    pub(super) fn of_account(
+    /// An annotation is missing, or a variable contains an invalid endpoint.
+    pub(super) fn from_account(
         environment: &Environment,
-        account: Account,
+        account: ServiceAccountRef,
         annotations: &BTreeMap<String, String>,
     ) -> Result<Self, TokenError> {
-        let noted = |name: &str| annotations.get(name).filter(|value| !value.is_empty()).cloned();
-        let client = noted(CLIENT_ANNOTATION)
-            .ok_or_else(|| account.lacks(format!("it has no annotation {CLIENT_ANNOTATION}")))?;
-        let tenant = noted(TENANT_ANNOTATION)
+        let annotation = |name: &str| annotations.get(name).filter(|value| !value.is_empty()).cloned();
+        let client = annotation(CLIENT_ANNOTATION)
+            .ok_or_else(|| account.error(format!("missing annotation {CLIENT_ANNOTATION}")))?;
+        let tenant = annotation(TENANT_ANNOTATION)
             .or_else(|| environment.get("AZURE_TENANT_ID").map(str::to_owned))
             .ok_or_else(|| {
-                let why = format!("it has no annotation {TENANT_ANNOTATION}, and AZURE_TENANT_ID is not set");
-                account.lacks(why)
+                let why = format!("missing annotation {TENANT_ANNOTATION}, and AZURE_TENANT_ID is not set");
+                account.error(why)
             })?;
         Ok(Self::Application {
             authority: authority(environment)?,
             tenant,
             client,
-            proof: ClientProof::Federated(Proof::Account {
+            credential: ClientCredential::Federated(SubjectToken::ServiceAccountRef {
                 account,
                 audience: AUDIENCE,
             }),
         })
     }
 
-    /// Who this is: everything that decides what a token may do.
-    pub(super) fn who(&self) -> [u8; 32] {
-        let who = Who::new("azure");
+    /// Returns the fingerprint of the identity: everything that determines the permissions of its token.
+    pub(super) fn fingerprint(&self) -> [u8; 32] {
+        let fingerprint = Fingerprint::new("azure");
         match self {
             Self::Application {
                 authority,
                 tenant,
                 client,
-                proof,
+                credential,
             } => {
-                let who = who
-                    .and("application")
-                    .and(authority.as_str())
-                    .and(tenant)
-                    .and(client);
-                match proof {
-                    ClientProof::Secret(secret) => who.and("secret").and(secret.expose()),
-                    ClientProof::Federated(proof) => proof.tell(who),
+                let fingerprint = fingerprint
+                    .with("application")
+                    .with(authority.as_str())
+                    .with(tenant)
+                    .with(client);
+                match credential {
+                    ClientCredential::Secret(secret) => fingerprint.with("secret").with(secret.expose()),
+                    ClientCredential::Federated(credential) => credential.add_to(fingerprint),
                 }
             }
             Self::Managed { endpoint, client } => {
                 let client = client.as_deref().unwrap_or_default();
-                who.and("managed").and(endpoint.as_str()).and(client)
+                fingerprint.with("managed").with(endpoint.as_str()).with(client)
             }
         }
         .digest()
     }
 
-    /// A new token.
+    /// Requests a new token.
     ///
     /// # Errors
-    /// There is no proof, or Entra refuses, does not answer, or answers something else.
-    pub(super) async fn token(&self, reach: &Reach) -> Result<Grant, TokenError> {
-        let answer = match self {
+    /// The credential is missing, or Entra refuses, does not respond, or sends an invalid response.
+    pub(super) async fn token(&self, context: &ExchangeContext) -> Result<AccessToken, TokenError> {
+        let response = match self {
             Self::Application {
                 authority,
                 tenant,
                 client,
-                proof,
+                credential,
             } => {
-                let url = below(authority, [tenant.as_str(), "oauth2", "v2.0", "token"]);
+                let url = join_path(authority, [tenant.as_str(), "oauth2", "v2.0", "token"]);
                 let scope = format!("{DEVOPS}/.default");
                 let mut form = vec![
                     ("grant_type", "client_credentials"),
                     ("client_id", client),
                     ("scope", &scope),
                 ];
-                let hidden = match proof {
-                    ClientProof::Secret(secret) => secret.clone(),
-                    ClientProof::Federated(proof) => {
+                let secret = match credential {
+                    ClientCredential::Secret(secret) => secret.clone(),
+                    ClientCredential::Federated(credential) => {
                         form.push(("client_assertion_type", ASSERTION_TYPE));
-                        proof.token(&reach.kube).await?
+                        credential.token(&context.kube).await?
                     }
                 };
-                form.push(match proof {
-                    ClientProof::Secret(_) => ("client_secret", hidden.expose()),
-                    ClientProof::Federated(_) => ("client_assertion", hidden.expose()),
+                form.push(match credential {
+                    ClientCredential::Secret(_) => ("client_secret", secret.expose()),
+                    ClientCredential::Federated(_) => ("client_assertion", secret.expose()),
                 });
-                let call = Call::new(Method::POST, url, WHAT).form(&form, &hidden);
-                call.succeed(&reach.pool).await?
+                let request = ProviderRequest::new(Method::POST, url, WHAT).form(&form, &secret);
+                request.send(&context.pool).await?
             }
             Self::Managed { endpoint, client } => {
-                let mut url = below(endpoint, ["metadata", "identity", "oauth2", "token"]);
+                let mut url = join_path(endpoint, ["metadata", "identity", "oauth2", "token"]);
                 url.query_pairs_mut()
                     .append_pair("api-version", "2018-02-01")
                     .append_pair("resource", DEVOPS)
                     .extend_pairs(client.iter().map(|client| ("client_id", client)));
-                Call::new(Method::GET, url, WHAT)
+                ProviderRequest::new(Method::GET, url, WHAT)
                     .header(HeaderName::from_static("metadata"), "true")
-                    .succeed_nearby(&reach.nearby)
+                    .send_local(&context.local_pool)
                     .await
-                    .map_err(nobody)?
+                    .map_err(map_unreachable)?
             }
         };
-        answer.read(|body| answer::entra_token(body, reach.now))
+        response.read(|body| response::entra_token(body, context.now))
     }
 }
 
 fn authority(environment: &Environment) -> Result<Url, TokenError> {
     const NAME: &str = "AZURE_AUTHORITY_HOST";
-    endpoint(NAME, environment.get(NAME).unwrap_or(PUBLIC))
+    endpoint(NAME, environment.get(NAME).unwrap_or(DEFAULT_URL))
 }
 
-/// Where nothing answers there is no machine identity, and what the user needs to hear is what else would do.
-fn nobody(error: TokenError) -> TokenError {
+/// Without a metadata service there is no machine identity: report the missing configuration instead.
+fn map_unreachable(error: TokenError) -> TokenError {
     match error {
         TokenError::Connection { .. } | TokenError::NoAnswer { .. } => TokenError::NoIdentity {
             provider: "azure",

@@ -1,255 +1,283 @@
-//! Tokens that are still good, by who they speak for; and who is getting one just now, so that many objects of one
-//! identity cause one exchange.
+//! Cache of tokens by identity. Concurrent requests for one identity share one exchange.
 
+use sluice_runtime::sync::lock;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use jiff::{SignedDuration, Timestamp};
+use sha2::{Digest as _, Sha256};
 use sluice_runtime::clock::Clock;
 use sluice_runtime::schedule::ObjectKey;
 
 use super::error::TokenError;
-use super::series::Series;
+use super::metrics::CacheMetrics;
 
-/// Longest time that a token is kept, whatever the flag says.
-const LONGEST: Duration = Duration::from_secs(3600);
+/// Upper bound of the caching time, regardless of the flag.
+const MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// How much is kept, and how long.
+/// Limits of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// Tokens at most; none: nothing is kept.
+    /// Maximum number of tokens; zero disables the cache.
     pub size: usize,
-    /// Longest time that a token is kept. More than an hour counts as an hour.
-    pub longest: Duration,
+    /// Maximum caching time; values above one hour count as one hour.
+    pub max_age: Duration,
 }
 
 impl Default for CacheSettings {
     fn default() -> Self {
         Self {
             size: 100,
-            longest: LONGEST,
+            max_age: MAX_AGE,
         }
     }
 }
 
-/// Something that ends.
-pub(super) trait Mortal: Clone + Send + Sync + 'static {
-    /// When, if ever.
+/// A value that may expire.
+pub(super) trait Expiring: Clone + Send + Sync + 'static {
+    /// The time of expiry, if any.
     fn expires(&self) -> Option<Timestamp>;
 }
 
-/// An exchange that gives a `T`. It needs nothing of the pass that began it, since others may wait for it too.
+/// A token exchange. Independent of the reconciliation that started it, since others may await it too.
 pub(super) type Exchange<T> = BoxFuture<'static, Result<T, TokenError>>;
 
-/// A token, and which renewal of it this is.
+/// A token with the serial number of its exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Loan<T> {
+pub(super) struct IssuedToken<T> {
     /// The token.
     pub(super) token: T,
-    /// Differs from that of every other exchange.
+    /// Unique for each exchange.
     pub(super) number: u64,
 }
 
-/// Kept tokens.
-pub(super) struct Cache<T: Mortal> {
+/// The cached tokens.
+pub(super) struct Cache<T: Expiring> {
     state: Mutex<State<T>>,
     settings: CacheSettings,
     clock: Arc<dyn Clock>,
-    series: Series,
+    metrics: CacheMetrics,
 }
 
-struct State<T: Mortal> {
-    kept: HashMap<[u8; 32], Kept<T>>,
-    flights: HashMap<[u8; 32], Flight<T>>,
-    /// Counts looks and exchanges.
+struct State<T: Expiring> {
+    entries: HashMap<[u8; 32], CacheEntry<T>>,
+    running: HashMap<[u8; 32], RunningExchange<T>>,
+    /// Counter of lookups and exchanges.
     count: u64,
 }
 
-struct Kept<T> {
-    loan: Loan<T>,
+struct CacheEntry<T> {
+    issued: IssuedToken<T>,
     until: Timestamp,
-    /// The count at the last look.
+    /// Counter value at the last lookup.
     used: u64,
 }
 
-/// An exchange under way. It goes on as long as somebody waits for it.
-struct Flight<T: Mortal> {
+/// A running exchange. It is cancelled when nothing awaits it.
+struct RunningExchange<T: Expiring> {
     number: u64,
     result: WeakShared<Exchange<T>>,
 }
 
-impl<T: Mortal> Cache<T> {
-    /// Without any token.
-    pub(super) fn new(settings: CacheSettings, clock: Arc<dyn Clock>, series: Series) -> Self {
+impl<T: Expiring> Cache<T> {
+    /// Creates an empty cache.
+    pub(super) fn new(settings: CacheSettings, clock: Arc<dyn Clock>, metrics: CacheMetrics) -> Self {
         let state = State {
-            kept: HashMap::new(),
-            flights: HashMap::new(),
+            entries: HashMap::new(),
+            running: HashMap::new(),
             count: 0,
         };
         Self {
             state: Mutex::new(state),
             settings,
             clock,
-            series,
+            metrics,
         }
     }
 
-    /// The token of `who`: kept, or from an exchange that is under way, or from a new one.
+    /// Returns the token of an identity: from the cache, a running exchange, or a new one.
     ///
     /// # Errors
-    /// The exchange failed. Failures are not kept.
+    /// The exchange failed. Failures are not cached.
     pub(super) async fn get(
         &self,
-        who: [u8; 32],
+        fingerprint: [u8; 32],
         object: &ObjectKey,
         exchange: impl FnOnce() -> Exchange<T>,
-    ) -> Result<Loan<T>, TokenError> {
+    ) -> Result<IssuedToken<T>, TokenError> {
         if self.settings.size == 0 {
             let token = exchange().await?;
             let number = self.state().next();
-            return Ok(Loan { token, number });
+            return Ok(IssuedToken { token, number });
         }
-        let result = match self.look(who) {
-            Found::Kept(loan) => {
-                self.series.looked_up(object, true);
-                Ok(loan)
+        let result = match self.lookup(fingerprint) {
+            Lookup::Cached(issued) => {
+                self.metrics.record_lookup(object, true);
+                Ok(issued)
             }
-            Found::Flight(number, result) => {
-                self.series.looked_up(object, true);
-                self.land(who, number, result).await
+            Lookup::Running(number, result) => {
+                self.metrics.record_lookup(object, true);
+                self.finish_exchange(fingerprint, number, result).await
             }
-            Found::Nothing => {
-                self.series.looked_up(object, false);
-                let (number, result) = self.depart(who, exchange);
-                self.land(who, number, result).await
+            Lookup::Missing => {
+                self.metrics.record_lookup(object, false);
+                let (number, result) = self.start_exchange(fingerprint, exchange);
+                self.finish_exchange(fingerprint, number, result).await
             }
         };
-        self.series.answered(result.is_ok());
+        self.metrics.record_request(result.is_ok());
         result
     }
 
-    /// Forgets the token of `who`, if it is still this one.
-    pub(super) fn forget(&self, who: [u8; 32], number: u64) {
+    /// Removes the token of an identity, unless it has been renewed.
+    pub(super) fn remove(&self, fingerprint: [u8; 32], number: u64) {
         let mut state = self.state();
         if state
-            .kept
-            .get(&who)
-            .is_some_and(|kept| kept.loan.number == number)
+            .entries
+            .get(&fingerprint)
+            .is_some_and(|entry| entry.issued.number == number)
         {
-            state.kept.remove(&who);
+            state.entries.remove(&fingerprint);
         }
-        self.series.hold(state.kept.len());
+        self.metrics.set_items(state.entries.len());
     }
 
-    fn look(&self, who: [u8; 32]) -> Found<T> {
+    fn lookup(&self, fingerprint: [u8; 32]) -> Lookup<T> {
         let now = self.clock.now();
         let mut state = self.state();
         let used = state.next();
-        if let Some(kept) = state.kept.get_mut(&who)
-            && kept.until > now
+        if let Some(entry) = state.entries.get_mut(&fingerprint)
+            && entry.until > now
         {
-            kept.used = used;
-            return Found::Kept(kept.loan.clone());
+            entry.used = used;
+            return Lookup::Cached(entry.issued.clone());
         }
-        let flight = state.flights.get(&who);
-        match flight.and_then(|flight| Some((flight.number, flight.result.upgrade()?))) {
-            Some((number, result)) => Found::Flight(number, result),
-            None => Found::Nothing,
+        let exchange = state.running.get(&fingerprint);
+        match exchange.and_then(|exchange| Some((exchange.number, exchange.result.upgrade()?))) {
+            Some((number, result)) => Lookup::Running(number, result),
+            None => Lookup::Missing,
         }
     }
 
-    fn depart(&self, who: [u8; 32], exchange: impl FnOnce() -> Exchange<T>) -> (u64, Shared<Exchange<T>>) {
+    fn start_exchange(
+        &self,
+        fingerprint: [u8; 32],
+        exchange: impl FnOnce() -> Exchange<T>,
+    ) -> (u64, Shared<Exchange<T>>) {
         let mut state = self.state();
-        // Somebody else may have departed since the look.
-        if let Some(flight) = state.flights.get(&who)
-            && let Some(result) = flight.result.upgrade()
+        // Another task may have started an exchange since the lookup.
+        if let Some(exchange) = state.running.get(&fingerprint)
+            && let Some(result) = exchange.result.upgrade()
         {
-            return (flight.number, result);
+            return (exchange.number, result);
         }
         let number = state.next();
         let result = exchange().shared();
         if let Some(weak) = result.downgrade() {
-            let flight = Flight { number, result: weak };
-            state.flights.insert(who, flight);
+            let exchange = RunningExchange { number, result: weak };
+            state.running.insert(fingerprint, exchange);
         }
         (number, result)
     }
 
-    async fn land(
+    async fn finish_exchange(
         &self,
-        who: [u8; 32],
+        fingerprint: [u8; 32],
         number: u64,
         result: Shared<Exchange<T>>,
-    ) -> Result<Loan<T>, TokenError> {
+    ) -> Result<IssuedToken<T>, TokenError> {
         let result = result.await;
         let mut state = self.state();
-        // The first of those who waited keeps it for all.
+        // The first of the waiting tasks caches the token.
         let first = state
-            .flights
-            .get(&who)
-            .is_some_and(|flight| flight.number == number);
+            .running
+            .get(&fingerprint)
+            .is_some_and(|exchange| exchange.number == number);
         if first {
-            state.flights.remove(&who);
+            state.running.remove(&fingerprint);
         }
-        let loan = Loan {
+        let issued = IssuedToken {
             token: result?,
             number,
         };
         if first {
-            self.keep(&mut state, who, loan.clone());
+            self.insert(&mut state, fingerprint, issued.clone());
         }
-        Ok(loan)
+        Ok(issued)
     }
 
-    fn keep(&self, state: &mut State<T>, who: [u8; 32], loan: Loan<T>) {
+    fn insert(&self, state: &mut State<T>, fingerprint: [u8; 32], issued: IssuedToken<T>) {
         let now = self.clock.now();
-        state.kept.retain(|_, kept| kept.until > now);
+        state.entries.retain(|_, entry| entry.until > now);
         let until = now
-            .checked_add(self.lifetime(loan.token.expires(), now))
+            .checked_add(self.lifetime(issued.token.expires(), now))
             .unwrap_or(now);
         if until > now {
-            if state.kept.len() >= self.settings.size && !state.kept.contains_key(&who) {
-                let oldest = state.kept.iter().min_by_key(|(_, kept)| kept.used);
-                if let Some(oldest) = oldest.map(|(who, _)| *who) {
-                    state.kept.remove(&oldest);
-                    self.series.evicted();
+            if state.entries.len() >= self.settings.size && !state.entries.contains_key(&fingerprint) {
+                let oldest = state.entries.iter().min_by_key(|(_, entry)| entry.used);
+                if let Some(oldest) = oldest.map(|(fingerprint, _)| *fingerprint) {
+                    state.entries.remove(&oldest);
+                    self.metrics.record_eviction();
                 }
             }
             let used = state.next();
-            state.kept.insert(who, Kept { loan, until, used });
+            state
+                .entries
+                .insert(fingerprint, CacheEntry { issued, until, used });
         }
-        self.series.hold(state.kept.len());
+        self.metrics.set_items(state.entries.len());
     }
 
-    /// How long a token is kept: four fifths of what it has left to live, within the limits.
+    /// Returns the caching time of a token: four fifths of its remaining lifetime, within the limits.
     fn lifetime(&self, expires: Option<Timestamp>, now: Timestamp) -> SignedDuration {
-        let longest =
-            SignedDuration::try_from(self.settings.longest.min(LONGEST)).unwrap_or(SignedDuration::ZERO);
-        expires.map_or(longest, |expires| {
-            let left = expires.duration_since(now);
-            longest.min(left.saturating_mul(4) / 5)
+        let max_age =
+            SignedDuration::try_from(self.settings.max_age.min(MAX_AGE)).unwrap_or(SignedDuration::ZERO);
+        expires.map_or(max_age, |expires| {
+            let remaining = expires.duration_since(now);
+            max_age.min(remaining.saturating_mul(4) / 5)
         })
     }
 
-    /// What is kept is valid at each moment, so a panic elsewhere does not spread.
+    /// The state is consistent after each statement, so a poisoned lock can be used.
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
-impl<T: Mortal> State<T> {
+impl<T: Expiring> State<T> {
     const fn next(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
 }
 
-/// What a look finds.
-enum Found<T: Mortal> {
-    Kept(Loan<T>),
-    Flight(u64, Shared<Exchange<T>>),
-    Nothing,
+/// The result of a lookup.
+enum Lookup<T: Expiring> {
+    Cached(IssuedToken<T>),
+    Running(u64, Shared<Exchange<T>>),
+    Missing,
+}
+
+/// A fingerprint under construction. Each part is prefixed with its length, so that different lists never collide.
+pub(super) struct Fingerprint(Sha256);
+
+impl Fingerprint {
+    /// Starts a fingerprint for a provider.
+    pub(super) fn new(provider: &str) -> Self {
+        Self(Sha256::new()).with(provider)
+    }
+
+    /// Adds a part, which may be secret: only the digest is stored.
+    pub(super) fn with(self, part: impl AsRef<[u8]>) -> Self {
+        let part = part.as_ref();
+        Self(self.0.chain_update(part.len().to_be_bytes()).chain_update(part))
+    }
+
+    /// Returns the digest.
+    pub(super) fn digest(self) -> [u8; 32] {
+        self.0.finalize().into()
+    }
 }

@@ -1,9 +1,9 @@
-//! What the vendors' own variables say about this process: read once, so that nothing else looks at the environment.
+//! The vendors' environment variables, read once at startup.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The variables that are looked at, under the names that the vendors' own tools use.
+/// The variables that are read, named as in the vendors' tools.
 const NAMES: [&str; 22] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -29,21 +29,21 @@ const NAMES: [&str; 22] = [
     "AZURE_TENANT_ID",
 ];
 
-/// The variables that are set. `Debug` shows their names only: some values are secrets.
+/// The variables that are set. `Debug` prints only their names, since values may be secret.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// Those of this process.
+    /// Reads the variables of this process.
     #[must_use]
-    pub fn of_process() -> Self {
+    pub fn from_process() -> Self {
         NAMES
             .into_iter()
             .filter_map(|name| Some((name, std::env::var(name).ok()?)))
             .collect()
     }
 
-    /// A variable's value, unless it is empty.
+    /// Returns a variable's value, unless it is empty.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         debug_assert!(NAMES.contains(&name), "{name} is not read from the process");
         self.0

@@ -1,24 +1,24 @@
-//! Why an object gets no credentials from its provider.
+//! Errors of provider authentication.
 
 use std::time::Duration;
 
 use sluice_runtime::failure::{Class, Failure};
 
-use super::answer::AnswerError;
 use super::aws::codecommit::RepositoryError;
 use super::github::AppError;
-use crate::git::Said;
+use super::response::ResponseError;
+use crate::git::ServerMessage;
 
-/// Why there are no credentials. Never holds a secret.
+/// An error that prevents provider credentials. Never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// Provider `github` without `spec.secretRef`.
     #[error("secretRef with github app data must be specified when provider is set to github")]
     SecretNotNamed,
-    /// Provider `github` with a Secret that does not describe an App.
+    /// Provider `github` with a Secret without GitHub App data.
     #[error("secretRef with github app data must be specified when provider is set to github")]
     AppMissing,
-    /// Provider `github` without an installation, or with two.
+    /// Provider `github` with no installation, or with two.
     #[error(
         "secretRef '{secret}' must have exactly one of the keys githubAppInstallationID and githubAppInstallationOwner; it has {found}"
     )]
@@ -28,34 +28,34 @@ pub enum IdentityError {
         /// `both` or `neither`.
         found: &'static str,
     },
-    /// A Secret that describes an App, and no provider that would use it.
+    /// A Secret with GitHub App data, but another provider.
     #[error("secretRef '{secret}' has github app data but provider is not set to github")]
     ProviderNotGithub {
         /// Namespace and name of the Secret.
         secret: String,
     },
-    /// An identity of the object's own, with the feature gate closed.
+    /// `spec.serviceAccountName` is set, but the feature gate is disabled.
     #[error(
         "to use spec.serviceAccountName for provider authentication please enable the ObjectLevelWorkloadIdentity feature gate in the controller"
     )]
     GateClosed,
-    /// The controller's own identity is for other hosts.
+    /// The controller's own identity may not be used for this host.
     #[error(
-        "the controller's own identity is not used for {host}: it is sent over https only, and to hosts of the flag --controller-identity-hosts only; name another one with spec.serviceAccountName"
+        "the controller's own identity is not used for {host}: it is only sent over https and to hosts in the flag --controller-identity-hosts; use another identity with spec.serviceAccountName"
     )]
     HostNotTrusted {
         /// The host.
         host: String,
     },
-    /// The controller's own identity, with authorities of the object's.
+    /// The controller's own identity may not be used with a custom CA.
     #[error(
-        "the controller's own identity is not used with the authorities (ca.crt) of secret '{secret}', unless the flag --controller-identity-hosts is '*'"
+        "the controller's own identity is not used with the CA (ca.crt) of secret '{secret}', unless the flag --controller-identity-hosts is '*'"
     )]
     OwnAuthorities {
         /// Namespace and name of the Secret.
         secret: String,
     },
-    /// The provider was asked, or could not be.
+    /// No token could be obtained.
     #[error("failed to configure authentication options: {0}")]
     Token(#[from] TokenError),
 }
@@ -64,7 +64,7 @@ impl Failure for IdentityError {
     fn class(&self) -> Class {
         match self {
             Self::SecretNotNamed | Self::GateClosed | Self::HostNotTrusted { .. } => Class::Terminal,
-            // The Secret may be mended at any time.
+            // The Secret may be corrected at any time.
             Self::AppMissing
             | Self::Installation { .. }
             | Self::ProviderNotGithub { .. }
@@ -87,108 +87,108 @@ impl Failure for IdentityError {
     }
 }
 
-/// Why there is no token.
+/// An error while obtaining a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// The App in the Secret is not usable.
+    /// The GitHub App data is invalid.
     #[error(transparent)]
     App(#[from] AppError),
-    /// The address is no repository of AWS CodeCommit.
+    /// The URL does not belong to AWS CodeCommit.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
-    /// An endpoint that a variable or a Secret names is no address of http or https.
-    #[error("{name} is no usable address: {why}")]
+    /// An endpoint in a variable or a Secret is invalid.
+    #[error("{name} is not a valid URL: {why}")]
     Endpoint {
-        /// Where it is set.
+        /// The variable or key.
         name: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
-    /// What the Secret says about TLS is not usable.
+    /// The TLS settings of the Secret are invalid.
     #[error("tls.crt, tls.key and ca.crt: {0}")]
     Tls(String),
-    /// No connection, or one that broke.
-    #[error("cannot talk to {host}: {why}")]
+    /// The connection failed.
+    #[error("connection to {host} failed: {why}")]
     Connection {
         /// The host.
         host: String,
         /// The chain of causes.
         why: String,
     },
-    /// The time for the whole exchange is over.
-    #[error("timed out: no token within {0:?}: a provider or one of its endpoints does not answer")]
+    /// The whole exchange timed out.
+    #[error("timed out: no token within {0:?}: a provider or one of its endpoints does not respond")]
     TimedOut(Duration),
-    /// One of several endpoints does not answer.
-    #[error("timed out: no complete answer from {host} within {limit:?} (deadline exceeded)")]
+    /// An endpoint did not respond in time.
+    #[error("timed out: no complete response from {host} within {limit:?} (deadline exceeded)")]
     NoAnswer {
         /// The host.
         host: String,
-        /// The time allowed.
+        /// The time limit.
         limit: Duration,
     },
-    /// An answer longer than any honest one.
-    #[error("the answer of {host} is longer than {limit} bytes")]
+    /// The response is too long.
+    #[error("the response of {host} exceeds {limit} bytes")]
     TooLong {
         /// The host.
         host: String,
         /// The limit.
         limit: usize,
     },
-    /// An answer that is no success.
+    /// The provider refused the request.
     #[error("{host} refuses to {what}: HTTP status {status}{said}")]
     Refused {
         /// The host.
         host: String,
-        /// What was asked for.
+        /// The requested operation.
         what: &'static str,
-        /// The status.
+        /// The HTTP status.
         status: u16,
-        /// What it said about it.
-        said: Said,
+        /// The provider's error message.
+        said: ServerMessage,
     },
-    /// The provider asks to be left alone for a while.
+    /// The provider asks to wait.
     #[error("{host} asks to wait {wait:?} (HTTP status {status})")]
     Throttled {
         /// The host.
         host: String,
-        /// The status.
+        /// The HTTP status.
         status: u16,
-        /// How long.
+        /// The requested wait.
         wait: Duration,
     },
-    /// A success that does not hold what was asked for.
-    #[error("the answer of {host} to a request to {what} cannot be used: {source}")]
-    Answer {
+    /// A successful response has invalid content.
+    #[error("invalid response of {host} to a request to {what}: {source}")]
+    Response {
         /// The host.
         host: String,
-        /// What was asked for.
+        /// The requested operation.
         what: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         #[source]
-        source: AnswerError,
+        source: ResponseError,
     },
-    /// A ServiceAccount that gives no identity.
+    /// The ServiceAccount cannot be used.
     #[error("service account '{account}': {why}")]
-    Account {
-        /// Its namespace and name.
+    ServiceAccountRef {
+        /// Namespace and name of the ServiceAccount.
         account: String,
-        /// What is missing.
+        /// The cause.
         why: String,
     },
-    /// A token file that cannot be read.
-    #[error("cannot read the file that {variable} names: {why}")]
+    /// A token file cannot be read.
+    #[error("cannot read the file named by {variable}: {why}")]
     File {
         /// The variable.
         variable: &'static str,
-        /// What the system says.
+        /// The cause.
         why: String,
     },
-    /// The controller itself has no identity towards the provider.
+    /// The controller has no identity for the provider.
     #[error("the controller has no identity for provider {provider}: {why}")]
     NoIdentity {
         /// The provider.
         provider: &'static str,
-        /// What was looked for.
+        /// The missing configuration.
         why: String,
     },
 }
@@ -197,7 +197,7 @@ impl Failure for TokenError {
     fn class(&self) -> Class {
         match self {
             Self::Throttled { wait, .. } => Class::Waiting(*wait),
-            // Secrets, ServiceAccounts and roles are mended elsewhere, and the object does not see it.
+            // Secrets, ServiceAccounts and roles may be corrected without a change of the object.
             Self::App(_)
             | Self::Repository(_)
             | Self::Endpoint { .. }
@@ -207,8 +207,8 @@ impl Failure for TokenError {
             | Self::NoAnswer { .. }
             | Self::TooLong { .. }
             | Self::Refused { .. }
-            | Self::Answer { .. }
-            | Self::Account { .. }
+            | Self::Response { .. }
+            | Self::ServiceAccountRef { .. }
             | Self::File { .. }
             | Self::NoIdentity { .. } => Class::Transient,
         }

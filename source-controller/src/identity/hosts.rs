@@ -1,58 +1,58 @@
-//! Which hosts may be sent what the controller's own identities are lent. Pure.
+//! The hosts that may receive tokens of the controller's own identities. Pure.
 //!
-//! The author of a GitRepository chooses the URL, and with a Secret the authorities that are trusted there. Without this
-//! list that person reads the controller's token at a server of their own.
+//! The author of a GitRepository chooses the URL and, with a Secret, the trusted CA. Without this list, an author could
+//! receive the controller's token at their own server.
 
 use std::str::FromStr;
 
 use url::Url;
 
-/// A host, all hosts below a domain, or all hosts.
+/// A host, the subdomains of a domain, or all hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
-    /// `*`: every host, over http too, with whatever authorities the object names.
+    /// `*`: every host, also over http and with a custom CA.
     Any,
-    /// `*.example.org`: the hosts below `example.org`.
-    Below(String),
+    /// `*.example.org`: the subdomains of `example.org`.
+    Subdomains(String),
     /// `git.example.org`: this host.
-    Exactly(String),
+    Exact(String),
 }
 
-/// A text that is no pattern.
+/// An invalid host pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a host name, '*.' and a domain, or '*'")]
-pub struct BadPattern;
+pub struct InvalidHostPattern;
 
 impl FromStr for HostPattern {
-    type Err = BadPattern;
+    type Err = InvalidHostPattern;
 
-    fn from_str(text: &str) -> Result<Self, BadPattern> {
+    fn from_str(text: &str) -> Result<Self, InvalidHostPattern> {
         if text == "*" {
             return Ok(Self::Any);
         }
-        let (below, name) = match text.strip_prefix("*.") {
+        let (join_path, name) = match text.strip_prefix("*.") {
             Some(name) => (true, name),
             None => (false, text),
         };
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if name.is_empty() || !name.chars().all(plain) || name.starts_with('.') {
-            return Err(BadPattern);
+            return Err(InvalidHostPattern);
         }
         let name = name.to_ascii_lowercase();
-        Ok(if below {
-            Self::Below(name)
+        Ok(if join_path {
+            Self::Subdomains(name)
         } else {
-            Self::Exactly(name)
+            Self::Exact(name)
         })
     }
 }
 
-/// The hosts for the controller's own identities: `--controller-identity-hosts`.
+/// The hosts allowed for the controller's own identities: `--controller-identity-hosts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedHosts(Vec<HostPattern>);
 
 impl Default for TrustedHosts {
-    /// Those of Azure DevOps. AWS needs none: only hosts of CodeCommit are ever sent a signature.
+    /// Returns the hosts of Azure DevOps. AWS needs none, since signatures are only sent to CodeCommit.
     fn default() -> Self {
         let patterns = Self::DEFAULT.split(',');
         Self(patterns.filter_map(|text| text.parse().ok()).collect())
@@ -66,27 +66,27 @@ impl From<Vec<HostPattern>> for TrustedHosts {
 }
 
 impl TrustedHosts {
-    /// As the flag's default is written: the hosts that Microsoft serves Azure DevOps at.
+    /// Default of the flag: the hosts of Azure DevOps.
     pub const DEFAULT: &str = "dev.azure.com,*.visualstudio.com";
 
-    /// Whether there is no restriction at all.
+    /// Returns whether all hosts are allowed.
     #[must_use]
-    pub fn are_all(&self) -> bool {
+    pub fn allow_all(&self) -> bool {
         self.0.contains(&HostPattern::Any)
     }
 
-    /// Whether the host of an address may be sent a token: over https, or without any restriction.
+    /// Returns whether a token may be sent to a URL: its host is listed and uses https, or all hosts are allowed.
     #[must_use]
-    pub fn admit(&self, url: &Url) -> bool {
+    pub fn allows(&self, url: &Url) -> bool {
         let host = url.host_str().unwrap_or_default();
         let matches = |pattern: &HostPattern| match pattern {
             HostPattern::Any => true,
-            HostPattern::Below(domain) => host
+            HostPattern::Subdomains(domain) => host
                 .strip_suffix(domain.as_str())
                 .is_some_and(|rest| rest.ends_with('.')),
-            HostPattern::Exactly(name) => host == name,
+            HostPattern::Exact(name) => host == name,
         };
-        self.are_all() || url.scheme() == "https" && self.0.iter().any(matches)
+        self.allow_all() || url.scheme() == "https" && self.0.iter().any(matches)
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn only_listed_hosts_are_admitted_and_only_over_https() {
+    fn only_listed_hosts_are_allowed_and_only_over_https() {
         let default = TrustedHosts::default();
         assert_eq!(
             default,
@@ -125,10 +125,10 @@ mod tests {
             (&hosts(&[]), "https://dev.azure.com/r", false),
             (&hosts(&["*"]), "http://127.0.0.1:1/r", true),
         ] {
-            assert_eq!(hosts.admit(&url.parse().unwrap()), admitted, "{hosts:?} {url}");
+            assert_eq!(hosts.allows(&url.parse().unwrap()), admitted, "{hosts:?} {url}");
         }
         for bad in ["", "*.", "**", "*.*", "https://h", "h/p", "h:80", ".h", "a b"] {
-            assert_eq!(bad.parse::<HostPattern>(), Err(BadPattern), "{bad:?}");
+            assert_eq!(bad.parse::<HostPattern>(), Err(InvalidHostPattern), "{bad:?}");
         }
     }
 }

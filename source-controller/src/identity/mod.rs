@@ -1,24 +1,22 @@
-//! Credentials that a provider lends instead of those in the Secret: GitHub Apps, Microsoft Entra, AWS.
+//! Provider credentials in place of those in the Secret: GitHub Apps, Microsoft Entra, AWS.
 //!
-//! [`Wanted`] says what a spec wants, without asking anybody; [`Tokens`] gets it, by way of a cache. Each provider is a
-//! folder or file of its own: it says who an identity is, and makes the exchange for one token. What a remote is told in
-//! the end is [`Credentials::Lent`]: it names who is asking apart from the token, so that a renewed token finds the same
+//! [`ProviderIdentity`] describes the identity that a spec selects, without I/O; [`Tokens`] obtains its token through a
+//! cache. Each provider has its own module, which fingerprints an identity and performs the token exchange. The remote
+//! receives [`Credentials::WorkloadIdentity`], which holds the fingerprint beside the token, so that a renewed token uses the same
 //! mirror.
 
 mod account;
-pub mod answer;
 pub mod aws;
 mod azure;
 mod cache;
-mod call;
 mod environment;
 mod error;
 pub mod github;
 mod hosts;
-mod reach;
-mod series;
-mod wanted;
-mod who;
+mod metrics;
+mod provider;
+mod request;
+pub mod response;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,60 +28,60 @@ use sluice_runtime::http::{self, TlsError};
 use sluice_runtime::metrics::Metrics;
 use sluice_runtime::schedule::ObjectKey;
 
-pub use account::Account;
+pub use account::ServiceAccountRef;
 pub use cache::CacheSettings;
 pub use environment::Environment;
 pub use error::{IdentityError, TokenError};
-pub use hosts::{BadPattern, HostPattern, TrustedHosts};
-pub use wanted::{Rules, Wanted};
+pub use hosts::{HostPattern, InvalidHostPattern, TrustedHosts};
+pub use provider::{IdentityPolicy, ProviderIdentity};
 
 use crate::git::{Credentials, Proxy, Tls, Transport};
-use answer::{Grant, Keys};
 use aws::Aws;
 use aws::codecommit::Repository;
 use azure::Azure;
-use cache::{Cache, Exchange, Mortal};
-use call::Pool;
-use reach::Reach;
+use cache::{Cache, Exchange, Expiring};
+use metrics::CacheMetrics;
+use request::{ExchangeContext, Pool};
+use response::{AccessToken, AwsKeys};
 
-/// What a cloud's identities are got with.
+/// The dependencies of [`Tokens`].
 pub struct TokenSettings {
-    /// To the API server, for ServiceAccounts.
+    /// Client for the Kubernetes API, for ServiceAccounts.
     pub client: Client,
-    /// The time.
+    /// Source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// What the process was told by its environment.
+    /// The vendors' environment variables.
     pub environment: Environment,
-    /// What it was told by its flags.
-    pub rules: Rules,
-    /// How many tokens are kept, and how long.
+    /// The policy set by flags.
+    pub policy: IdentityPolicy,
+    /// Limits of the cache.
     pub cache: CacheSettings,
 }
 
-/// Tokens of providers: those that are kept, and how new ones are had.
+/// Provider tokens: the cache and the token exchange.
 pub struct Tokens {
     client: Client,
     clock: Arc<dyn Clock>,
     environment: Environment,
-    rules: Rules,
-    /// To endpoints of the own machine, never through a proxy.
-    nearby: Pool,
+    policy: IdentityPolicy,
+    /// Pool for local endpoints, without a proxy.
+    local_pool: Pool,
     cache: Cache<Token>,
 }
 
-/// On which terms a provider is asked.
-pub struct Terms<'a> {
-    /// Bound on the whole exchange, `spec.timeout`.
+/// Connection settings of a token exchange.
+pub struct ExchangeSettings<'a> {
+    /// Time limit of the whole exchange, `spec.timeout`.
     pub limit: Duration,
-    /// Connections.
+    /// Connection pools.
     pub transport: &'a Transport,
-    /// What the object's Secret says about TLS. It is for GitHub and its Git server alike, and for nobody else.
+    /// TLS settings of the object's Secret. Used for GitHub's API and Git server, but for no other provider.
     pub tls: &'a Arc<Tls>,
-    /// The object's own proxy.
+    /// The object's proxy.
     pub proxy: Option<&'a Arc<Proxy>>,
 }
 
-impl Terms<'_> {
+impl ExchangeSettings<'_> {
     fn pool(&self, tls: &Arc<Tls>) -> Result<Pool, TokenError> {
         self.transport
             .pool(tls, self.proxy)
@@ -91,18 +89,18 @@ impl Terms<'_> {
     }
 }
 
-/// What a provider gives.
+/// A provider's token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
-    /// Shown as a password.
-    Password(Grant),
-    /// Shown as it is.
-    Bearer(Grant),
-    /// Not shown at all: they sign.
-    Keys(Keys),
+    /// A token used as a password.
+    Password(AccessToken),
+    /// A bearer token.
+    Bearer(AccessToken),
+    /// Keys for signing; never sent.
+    Keys(AwsKeys),
 }
 
-impl Mortal for Token {
+impl Expiring for Token {
     fn expires(&self) -> Option<Timestamp> {
         match self {
             Self::Password(grant) | Self::Bearer(grant) => Some(grant.expires),
@@ -111,94 +109,99 @@ impl Mortal for Token {
     }
 }
 
-/// What is done for one object.
-struct Plan {
-    /// Who is to be spoken for.
-    who: [u8; 32],
-    /// What keys would sign for.
+/// A token exchange to perform if the cache has no token.
+struct PreparedExchange {
+    /// Fingerprint of the identity.
+    fingerprint: [u8; 32],
+    /// The repository to sign for.
     repository: Option<Repository>,
-    /// What is done if no token is kept.
+    /// The exchange.
     exchange: Exchange<Token>,
 }
 
 impl Tokens {
-    /// Without any token yet.
+    /// Creates an instance with an empty cache.
     ///
     /// # Errors
-    /// TLS cannot be set up.
+    /// TLS cannot be initialised.
     pub fn new(settings: TokenSettings, metrics: &Metrics) -> Result<Self, TlsError> {
         let TokenSettings {
             client,
             clock,
             environment,
-            rules,
+            policy,
             cache,
         } = settings;
         Ok(Self {
-            nearby: http::client(&http::Settings::default())?,
-            cache: Cache::new(cache, Arc::clone(&clock), series::Series::new(metrics)),
+            local_pool: http::client(&http::Settings::default())?,
+            cache: Cache::new(cache, Arc::clone(&clock), CacheMetrics::new(metrics)),
             client,
             clock,
             environment,
-            rules,
+            policy,
         })
     }
 
-    /// What the flags say about identities.
+    /// Returns the policy set by flags.
     #[must_use]
-    pub const fn rules(&self) -> &Rules {
-        &self.rules
+    pub const fn policy(&self) -> &IdentityPolicy {
+        &self.policy
     }
 
-    /// What a remote is to be told on behalf of `object`.
+    /// Returns the credentials of an identity for a remote, on behalf of `object`.
     ///
     /// # Errors
-    /// The provider does not give it in time.
+    /// The provider returns no token in time.
     pub async fn credentials(
         &self,
-        wanted: Wanted,
+        identity: ProviderIdentity,
         object: &ObjectKey,
-        terms: &Terms<'_>,
+        settings: &ExchangeSettings<'_>,
     ) -> Result<Credentials, IdentityError> {
-        let limit = terms.limit;
-        let late = |_| TokenError::TimedOut(limit);
-        let lent = tokio::time::timeout(limit, self.lend(wanted, object, terms));
-        Ok(lent.await.map_err(late)??)
+        let limit = settings.limit;
+        let timed_out = |_| TokenError::TimedOut(limit);
+        let credentials = tokio::time::timeout(limit, self.exchange(identity, object, settings));
+        Ok(credentials.await.map_err(timed_out)??)
     }
 
-    /// Forgets the token in credentials that a remote refused, so that the next pass gets a new one. Others are left
-    /// alone, and so is a token that has been renewed meanwhile.
-    pub fn refused(&self, credentials: &Credentials) {
-        if let Credentials::Lent { who, loan, .. } = credentials {
-            self.cache.forget(*who, *loan);
+    /// Removes a token that a remote refused from the cache, so that the next reconciliation requests a new one.
+    /// Ignores static credentials and tokens that were renewed meanwhile.
+    pub fn invalidate(&self, credentials: &Credentials) {
+        if let Credentials::WorkloadIdentity {
+            identity: who,
+            version: loan,
+            ..
+        } = credentials
+        {
+            self.cache.remove(*who, *loan);
         }
     }
 
-    async fn lend(
+    async fn exchange(
         &self,
-        wanted: Wanted,
+        identity: ProviderIdentity,
         object: &ObjectKey,
-        terms: &Terms<'_>,
+        settings: &ExchangeSettings<'_>,
     ) -> Result<Credentials, TokenError> {
-        let limit = terms.limit;
-        let pool = match &wanted {
-            Wanted::Github(_) => terms.pool(terms.tls)?,
-            Wanted::Azure(_) | Wanted::Aws(..) => terms.pool(&Arc::default())?,
+        let limit = settings.limit;
+        let pool = match &identity {
+            ProviderIdentity::Github(_) => settings.pool(settings.tls)?,
+            ProviderIdentity::Azure(_) | ProviderIdentity::Aws(..) => settings.pool(&Arc::default())?,
         };
-        let reach = Reach {
+        let context = ExchangeContext {
             pool,
-            nearby: self.nearby.clone(),
+            local_pool: self.local_pool.clone(),
             kube: self.client.clone(),
             now: self.clock.now(),
         };
-        let Plan {
-            who,
+        let PreparedExchange {
+            fingerprint,
             repository,
             exchange,
-        } = self.plan(wanted, reach).await?;
-        let loan = self
+        } = self.prepare(identity, context).await?;
+        let issued = self
             .cache
-            .get(who, object, || {
+            .get(fingerprint, object, || {
                 Box::pin(async move {
                     tokio::time::timeout(limit, exchange)
                         .await
@@ -206,52 +209,56 @@ impl Tokens {
                 })
             })
             .await?;
-        let credentials = loan.token.shown(repository.as_ref(), self.clock.now());
-        Ok(Credentials::Lent {
-            who,
-            loan: loan.number,
+        let credentials = issued.token.to_credentials(repository.as_ref(), self.clock.now());
+        Ok(Credentials::WorkloadIdentity {
+            identity: fingerprint,
+            version: issued.number,
             credentials: Box::new(credentials),
         })
     }
 
-    async fn plan(&self, wanted: Wanted, reach: Reach) -> Result<Plan, TokenError> {
+    async fn prepare(
+        &self,
+        identity: ProviderIdentity,
+        context: ExchangeContext,
+    ) -> Result<PreparedExchange, TokenError> {
         let environment = &self.environment;
-        Ok(match wanted {
-            Wanted::Github(app) => Plan {
-                who: app.who(),
+        Ok(match identity {
+            ProviderIdentity::Github(app) => PreparedExchange {
+                fingerprint: app.fingerprint(),
                 repository: None,
                 exchange: Box::pin(async move {
-                    let grant = github::token(&app, &reach.pool, reach.now).await?;
+                    let grant = github::token(&app, &context.pool, context.now).await?;
                     Ok(Token::Password(grant))
                 }),
             },
-            Wanted::Azure(account) => {
+            ProviderIdentity::Azure(account) => {
                 let azure = match account {
-                    None => Azure::of_controller(environment)?,
+                    None => Azure::from_environment(environment)?,
                     Some(account) => {
                         let annotations = account.annotations(&self.client).await?;
-                        Azure::of_account(environment, account, &annotations)?
+                        Azure::from_account(environment, account, &annotations)?
                     }
                 };
-                Plan {
-                    who: azure.who(),
+                PreparedExchange {
+                    fingerprint: azure.fingerprint(),
                     repository: None,
-                    exchange: Box::pin(async move { Ok(Token::Bearer(azure.token(&reach).await?)) }),
+                    exchange: Box::pin(async move { Ok(Token::Bearer(azure.token(&context).await?)) }),
                 }
             }
-            Wanted::Aws(repository, account) => {
+            ProviderIdentity::Aws(repository, account) => {
                 let region = repository.region();
                 let aws = match account {
-                    None => Aws::of_controller(environment, region)?,
+                    None => Aws::from_environment(environment, region)?,
                     Some(account) => {
                         let annotations = account.annotations(&self.client).await?;
-                        Aws::of_account(environment, account, &annotations, region)?
+                        Aws::from_account(environment, account, &annotations, region)?
                     }
                 };
-                Plan {
-                    who: aws.who(),
+                PreparedExchange {
+                    fingerprint: aws.fingerprint(),
                     repository: Some(repository),
-                    exchange: Box::pin(async move { Ok(Token::Keys(aws.keys(&reach).await?)) }),
+                    exchange: Box::pin(async move { Ok(Token::Keys(aws.keys(&context).await?)) }),
                 }
             }
         })
@@ -259,16 +266,16 @@ impl Tokens {
 }
 
 impl Token {
-    /// As what a remote is told.
-    fn shown(&self, repository: Option<&Repository>, now: Timestamp) -> Credentials {
+    /// Returns the credentials for a remote.
+    fn to_credentials(&self, repository: Option<&Repository>, now: Timestamp) -> Credentials {
         match (self, repository) {
-            (Self::Password(Grant { token, .. }), _) => Credentials::Basic {
+            (Self::Password(AccessToken { token, .. }), _) => Credentials::Basic {
                 username: github::USERNAME.to_owned(),
                 password: token.expose().clone(),
             },
-            (Self::Bearer(Grant { token, .. }), _) => Credentials::Bearer(token.expose().clone()),
+            (Self::Bearer(AccessToken { token, .. }), _) => Credentials::Bearer(token.expose().clone()),
             (Self::Keys(keys), Some(repository)) => repository.credentials(keys, now),
-            // Keys are asked for with a repository only; without one there is nothing that they could say.
+            // Keys are always requested with a repository.
             (Self::Keys(_), None) => Credentials::Anonymous,
         }
     }

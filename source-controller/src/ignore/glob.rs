@@ -1,12 +1,12 @@
-//! Matching of one path component against one glob, by the rules of Go's `path/filepath.Match`, which is what users of
-//! Flux write their patterns for: `*`, `?`, `[...]` with `^` as the only negation, `\` as escape, and nothing else.
+//! Matches one path component against one glob by the rules of Go's `path/filepath.Match`, as in Flux: `*`, `?`,
+//! `[...]` with `^` as the only negation, and `\` as escape.
 
 use std::borrow::Cow;
 
-/// One step of a glob.
+/// One element of a glob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
-    /// Any run of characters, the empty one included.
+    /// Any sequence of characters, including the empty one.
     Any,
     /// Exactly one character.
     One,
@@ -15,11 +15,11 @@ enum Step {
         negated: bool,
         ranges: Vec<(char, char)>,
     },
-    /// This character itself.
+    /// This character.
     Literal(char),
 }
 
-/// A compiled glob. A malformed one compiles to a glob that matches nothing, as Go's matcher treats it.
+/// A compiled glob. As in Go, a malformed one matches nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Glob(Option<Vec<Step>>);
 
@@ -28,18 +28,17 @@ impl Glob {
     pub(super) fn new(text: &[u8]) -> Self {
         let text = match Name::new(text) {
             Name::Text(text) => Cow::Borrowed(text),
-            Name::Bytes(bytes) => Cow::Owned(bytes.iter().copied().map(private).collect()),
+            Name::Bytes(bytes) => Cow::Owned(bytes.iter().copied().map(private_character).collect()),
         };
         Self(compile(&text))
     }
 
-    /// Whether the whole of `name` matches.
+    /// Whether the whole `name` matches.
     pub(super) fn matches(&self, name: &[u8]) -> bool {
         let Some(steps) = &self.0 else { return false };
         let name = Name::new(name);
-        // The usual two-pointer walk: after a mismatch the last `*` takes one character more. Linear in practice and at
-        // most quadratic, so a hostile pattern cannot stall a pass.
-        // Positions are those of bytes.
+        // Two-pointer matching: after a mismatch the last `*` consumes one more character. At most quadratic, so an
+        // untrusted pattern cannot stall a reconciliation. Positions are byte offsets.
         let (mut step, mut at) = (0, 0);
         let mut retry: Option<(usize, usize)> = None;
         loop {
@@ -49,7 +48,7 @@ impl Glob {
                     step += 1;
                     continue;
                 }
-                (Some(single), Some((character, length))) if single.takes(character) => {
+                (Some(single), Some((character, length))) if single.matches_character(character) => {
                     step += 1;
                     at += length;
                     continue;
@@ -68,8 +67,8 @@ impl Glob {
     }
 }
 
-/// Characters of a name or pattern: UTF-8, and where it is none, one private character per byte, so that `?` still takes
-/// one.
+/// Characters of a name or a pattern: UTF-8, or one private character for each byte if it is not UTF-8, so that `?`
+/// still matches one byte.
 #[derive(Clone, Copy)]
 enum Name<'a> {
     Text(&'a str),
@@ -81,7 +80,7 @@ impl<'a> Name<'a> {
         std::str::from_utf8(name).map_or(Self::Bytes(name), Self::Text)
     }
 
-    /// The character that begins at a byte, and its length in bytes; none at the end.
+    /// Returns the character at a byte offset and its length in bytes; `None` at the end.
     fn character(self, at: usize) -> Option<(char, usize)> {
         match self {
             Self::Text(text) => text
@@ -89,13 +88,13 @@ impl<'a> Name<'a> {
                 .chars()
                 .next()
                 .map(|found| (found, found.len_utf8())),
-            Self::Bytes(bytes) => bytes.get(at).map(|byte| (private(*byte), 1)),
+            Self::Bytes(bytes) => bytes.get(at).map(|byte| (private_character(*byte), 1)),
         }
     }
 }
 
-/// A byte of a text that is not UTF-8, as a character.
-fn private(byte: u8) -> char {
+/// Maps a byte of a text that is not UTF-8 to a character.
+fn private_character(byte: u8) -> char {
     if byte.is_ascii() {
         char::from(byte)
     } else {
@@ -104,7 +103,7 @@ fn private(byte: u8) -> char {
 }
 
 impl Step {
-    fn takes(&self, c: char) -> bool {
+    fn matches_character(&self, c: char) -> bool {
         match self {
             Self::Any => false,
             Self::One => true,
@@ -132,7 +131,7 @@ fn compile(text: &str) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// The inside of `[...]`; `None` if it is malformed (no end, no range, a bare `-` or `]` where a character must stand).
+/// Parses the inside of `[...]`; `None` if it is malformed (no end, no range, an unescaped `-` or `]` as a character).
 fn class(rest: &mut std::str::Chars<'_>) -> Option<Step> {
     let negated = rest.as_str().starts_with('^');
     if negated {
@@ -170,7 +169,7 @@ mod tests {
 
     #[test]
     fn globs_follow_gos_filepath_match() {
-        for (pattern, name, wanted) in [
+        for (pattern, name, expected) in [
             ("abc", "abc", true),
             ("*", "abc", true),
             ("*c", "abc", true),
@@ -206,39 +205,41 @@ mod tests {
         ] {
             assert_eq!(
                 Glob::new(pattern.as_bytes()).matches(name.as_bytes()),
-                wanted,
+                expected,
                 "{pattern} on {name}"
             );
         }
     }
 
     #[test]
-    fn a_name_that_is_no_utf_8_is_matched_byte_by_byte() {
+    fn a_name_that_is_not_utf_8_is_matched_bytewise() {
         assert!(Glob::new(b"a?b").matches(b"a\xffb"));
         assert!(!Glob::new(b"a?b").matches(b"a\xff\xfeb"));
         assert!(Glob::new(b"a\xff*").matches(b"a\xffb"));
     }
 
-    /// The plain rules, by trying everything: what the walk over bytes is compared with.
-    fn slowly(steps: &[Step], name: &[char]) -> bool {
+    /// A reference implementation that tries all possibilities.
+    fn matches_by_search(steps: &[Step], name: &[char]) -> bool {
         match (steps.split_first(), name.split_first()) {
             (None, rest) => rest.is_none(),
             (Some((Step::Any, steps)), rest) => {
-                slowly(steps, name)
-                    || rest.is_some_and(|(_, name)| slowly(&[&[Step::Any], steps].concat(), name))
+                matches_by_search(steps, name)
+                    || rest.is_some_and(|(_, name)| matches_by_search(&[&[Step::Any], steps].concat(), name))
             }
-            (Some((step, steps)), Some((first, name))) => step.takes(*first) && slowly(steps, name),
+            (Some((step, steps)), Some((first, name))) => {
+                step.matches_character(*first) && matches_by_search(steps, name)
+            }
             (Some(_), None) => false,
         }
     }
 
     proptest! {
         #[test]
-        fn the_walk_over_bytes_finds_what_trying_everything_finds(pattern in "[ab*?ä☺\\[\\]^-]{0,8}", name in "[abä☺]{0,8}") {
+        fn the_matcher_agrees_with_the_reference_implementation(pattern in "[ab*?ä☺\\[\\]^-]{0,8}", name in "[abä☺]{0,8}") {
             let glob = Glob::new(pattern.as_bytes());
             let characters: Vec<char> = name.chars().collect();
-            let wanted = glob.0.as_ref().is_some_and(|steps| slowly(steps, &characters));
-            prop_assert_eq!(glob.matches(name.as_bytes()), wanted);
+            let expected = glob.0.as_ref().is_some_and(|steps| matches_by_search(steps, &characters));
+            prop_assert_eq!(glob.matches(name.as_bytes()), expected);
         }
 
         #[test]

@@ -1,25 +1,25 @@
-//! Which paths of a checkout stay out of its artifact: `.sourceignore` files and `spec.ignore`.
+//! Selects which paths of a checkout are excluded from its artifact: `.sourceignore` files and `spec.ignore`.
 //!
-//! Pure. The grammar is the one Flux users write for, which differs from git's in ways that change artifacts: the last
-//! pattern that speaks about a path decides even below an excluded directory, path patterns match prefixes, and globs are
-//! Go's. `archive` asks [`Rules::excludes`] for each entry; `reconcile::pack` collects the files.
+//! Pure. The grammar is Flux's. It differs from Git's in ways that change artifacts: the last matching pattern decides
+//! even below an excluded directory, path patterns match prefixes, and globs are Go's. `reconcile::pack` collects the
+//! files and calls [`Rules::excludes`] for each entry.
 
 mod glob;
 mod pattern;
 
 use pattern::Pattern;
 
-/// Lines of this length (in bytes, line ending left out) and longer end the reading of their file.
-const LINE_LIMIT: usize = 64 * 1024;
+/// Lines of at least this length in bytes, without line ending, end the parsing of their file.
+const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// Name of the files that carry patterns for the directory they lie in.
+/// Name of the files with patterns for their own directory.
 pub const FILE_NAME: &[u8] = b".sourceignore";
 
-/// What version control keeps for itself; always left out unless a pattern brings it back.
-const VERSION_CONTROL: &[&str] = &[".git/", ".gitignore", ".gitmodules", ".gitattributes"];
+/// Files of version control; always excluded unless a pattern includes them.
+const VERSION_CONTROL_PATTERNS: &[&str] = &[".git/", ".gitignore", ".gitmodules", ".gitattributes"];
 
-/// Left out as long as nobody wrote a pattern of their own anywhere.
-const DEFAULTS: &[&str] = &[
+/// Default patterns, used if the user provides no pattern.
+const DEFAULT_PATTERNS: &[&str] = &[
     "*.jpg",
     "*.jpeg",
     "*.gif",
@@ -42,12 +42,12 @@ const DEFAULTS: &[&str] = &[
     "**/.flux.yaml",
 ];
 
-/// An ignore file found in the tree.
+/// An ignore file of the tree.
 #[derive(Clone, Debug)]
 pub struct IgnoreFile {
-    /// Directory that the file lies in, from the root of the tree, `/` between components; empty for the root.
+    /// Directory of the file, relative to the root of the tree, with `/` between components; empty for the root.
     pub directory: Vec<u8>,
-    /// Its bytes.
+    /// Its content.
     pub content: Vec<u8>,
 }
 
@@ -58,9 +58,9 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Orders all patterns: version control, defaults (if there are none of the user's own), `files`, `spec_ignore`.
+    /// Orders all patterns: version control, defaults (without user patterns), `files`, `spec_ignore`.
     ///
-    /// `files` come in any order; they are applied root first and then depth first by name, whatever the caller's order.
+    /// `files` may have any order; they are applied root first, then depth first by name.
     #[must_use]
     pub fn new(mut files: Vec<IgnoreFile>, spec_ignore: Option<&str>) -> Self {
         files.sort_by(|a, b| components(&a.directory).cmp(&components(&b.directory)));
@@ -70,13 +70,13 @@ impl Rules {
                 .into_iter()
                 .map(<[u8]>::to_vec)
                 .collect();
-            own.extend(lines(&file.content).map(|line| Pattern::parse(line, &scope)));
+            own.extend(pattern_lines(&file.content).map(|line| Pattern::parse(line, &scope)));
         }
         if let Some(text) = spec_ignore {
-            own.extend(lines(text.as_bytes()).map(|line| Pattern::parse(line, &[])));
+            own.extend(pattern_lines(text.as_bytes()).map(|line| Pattern::parse(line, &[])));
         }
-        let defaults: &[&str] = if own.is_empty() { DEFAULTS } else { &[] };
-        let built_in = VERSION_CONTROL
+        let defaults: &[&str] = if own.is_empty() { DEFAULT_PATTERNS } else { &[] };
+        let built_in = VERSION_CONTROL_PATTERNS
             .iter()
             .chain(defaults)
             .map(|line| Pattern::parse(line.as_bytes(), &[]));
@@ -85,27 +85,20 @@ impl Rules {
         }
     }
 
-    /// Whether the entry stays out. `path` runs from the root of the tree, without a leading `/`; the root itself
-    /// (empty, or `.`) is never excluded.
+    /// Whether the entry is excluded. `path` is relative to the root of the tree; the root itself (empty, or `.`) is
+    /// never excluded.
     #[must_use]
     pub fn excludes(&self, path: &[u8], directory: bool) -> bool {
         if path == b"." {
             return false;
         }
         let path = components(path);
-        let verdict = self
+        let decisive = self
             .patterns
             .iter()
             .rev()
-            .find(|pattern| pattern.hits(&path, directory));
-        verdict.is_some_and(|pattern| !pattern.include)
-    }
-
-    /// Whether everything below an excluded directory is excluded too, so that a walk need not enter it. Any pattern that
-    /// hits a directory hits all below it; only a `!` pattern can bring something back.
-    #[must_use]
-    pub fn prunes(&self) -> bool {
-        self.patterns.iter().all(|pattern| !pattern.include)
+            .find(|pattern| pattern.matches(&path, directory));
+        decisive.is_some_and(|pattern| !pattern.include)
     }
 }
 
@@ -115,16 +108,16 @@ fn components(path: &[u8]) -> Vec<&[u8]> {
         .collect()
 }
 
-/// The lines that carry a pattern: neither blank nor a comment, up to the first that is too long.
-fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Returns the lines with a pattern: neither blank nor a comment, up to the first overlong line.
+fn pattern_lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     content
         .split(|b| *b == b'\n')
-        .take_while(|line| line.len() < LINE_LIMIT)
+        .take_while(|line| line.len() < MAX_LINE_BYTES)
         .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
-        .filter(|line| !line.starts_with(b"#") && !blank(line))
+        .filter(|line| !line.starts_with(b"#") && !is_blank(line))
 }
 
-fn blank(line: &[u8]) -> bool {
+fn is_blank(line: &[u8]) -> bool {
     std::str::from_utf8(line).is_ok_and(|text| text.trim().is_empty())
 }
 

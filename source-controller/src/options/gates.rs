@@ -1,10 +1,10 @@
-//! Feature gates: Flux's names, and any other refused at the start, as there.
+//! Feature gates. As in Flux, unknown names are an error.
 
-/// Feature gates of the program.
+/// Feature gates.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Gates {
-    /// Feature gates, `name=true,other=false`: `ObjectLevelWorkloadIdentity` lets objects name ServiceAccounts;
-    /// `CacheSecretsAndConfigMaps` is accepted, and has no effect because each pass reads the Secret it names afresh.
+    /// Feature gates, `name=true,other=false`: `ObjectLevelWorkloadIdentity` lets objects use ServiceAccounts;
+    /// `CacheSecretsAndConfigMaps` has no effect, since each reconciliation reads its Secrets from the API server.
     #[arg(long, value_delimiter = ',', value_parser = gate)]
     pub feature_gates: Vec<(Gate, bool)>,
 }
@@ -12,18 +12,18 @@ pub struct Gates {
 /// A feature gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// Keep Secrets and `ConfigMaps` in memory. Nothing to do here: they are read when they are needed.
+    /// Cache Secrets and `ConfigMaps`. No effect: they are always read from the API server.
     CacheSecretsAndConfigMaps,
-    /// Let objects name the ServiceAccount whose identity is used towards a provider.
+    /// Let objects use the identity of a ServiceAccount at a provider.
     ObjectLevelWorkloadIdentity,
 }
 
 impl Gates {
-    /// Whether a gate is open. All are closed at first; the last word counts.
+    /// Returns whether a gate is enabled. All gates are disabled by default; the last occurrence counts.
     #[must_use]
     pub fn is_open(&self, gate: Gate) -> bool {
-        let said = self.feature_gates.iter().rev().find(|(named, _)| *named == gate);
-        said.is_some_and(|(_, open)| *open)
+        let last = self.feature_gates.iter().rev().find(|(named, _)| *named == gate);
+        last.is_some_and(|(_, open)| *open)
     }
 }
 
@@ -34,7 +34,7 @@ fn gate(text: &str) -> Result<(Gate, bool), String> {
     let gate = match name.trim() {
         "CacheSecretsAndConfigMaps" => Gate::CacheSecretsAndConfigMaps,
         "ObjectLevelWorkloadIdentity" => Gate::ObjectLevelWorkloadIdentity,
-        _ => return Err(format!("feature gate {name:?} is not known")),
+        _ => return Err(format!("feature gate {name:?} is unknown")),
     };
     Ok((gate, sluice_runtime::args::boolean(value.trim())?))
 }
@@ -44,32 +44,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gate_is_closed_until_the_last_word_opens_it() {
+    fn a_feature_gate_is_disabled_unless_its_last_occurrence_enables_it() {
         let gates = |texts: &[&str]| Gates {
             feature_gates: texts.iter().map(|text| gate(text).unwrap()).collect(),
         };
-        let (wanted, other) = (
+        let (expected, other) = (
             Gate::ObjectLevelWorkloadIdentity,
             "CacheSecretsAndConfigMaps=true",
         );
-        assert!(!gates(&[]).is_open(wanted));
-        assert!(!gates(&[other]).is_open(wanted));
-        assert!(gates(&[other, "ObjectLevelWorkloadIdentity=true"]).is_open(wanted));
+        assert!(!gates(&[]).is_open(expected));
+        assert!(!gates(&[other]).is_open(expected));
+        assert!(gates(&[other, "ObjectLevelWorkloadIdentity=true"]).is_open(expected));
         let both = [
             "ObjectLevelWorkloadIdentity=true",
             "ObjectLevelWorkloadIdentity=false",
         ];
-        assert!(!gates(&both).is_open(wanted));
+        assert!(!gates(&both).is_open(expected));
     }
 
     #[test]
     fn an_unknown_gate_and_a_bad_value_are_refused() {
-        for bad in [
+        for invalid in [
             "OptimizedGitClones=true",
             "ObjectLevelWorkloadIdentity",
             "ObjectLevelWorkloadIdentity=maybe",
         ] {
-            assert!(gate(bad).is_err(), "{bad}");
+            assert!(gate(invalid).is_err(), "{invalid}");
         }
     }
 }

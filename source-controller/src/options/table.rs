@@ -1,4 +1,4 @@
-//! Every flag of Flux's source-controller 1.9 with its default, its variable and its precedence.
+//! Checks every flag of Flux's source-controller 1.9: default, variable and precedence.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use sluice_runtime::args;
 
 use super::Options;
 
-/// Flag, variable, default, another value that it takes.
+/// Flag, variable, default, and another valid value.
 type Row = (&'static str, Option<&'static str>, &'static str, &'static str);
 
 const FLAGS: [Row; 33] = [
@@ -82,7 +82,7 @@ const LISTS: [(&str, &str); 3] = [
     ),
 ];
 
-/// The value of a flag as text.
+/// Returns the values of a flag as text.
 fn value(flag: &str, arguments: &[String], environment: &[(&str, &str)]) -> Option<Vec<String>> {
     let all = ["source-controller".to_owned()]
         .into_iter()
@@ -118,18 +118,18 @@ fn every_flag_of_flux_has_its_default_and_takes_a_value_in_both_forms() {
 
 #[test]
 fn every_variable_of_flux_is_between_its_flag_and_the_default() {
-    let mut seen = 0;
+    let mut count = 0;
     for (flag, variable, default, other) in FLAGS {
         let Some(variable) = variable else {
             continue;
         };
-        seen += 1;
+        count += 1;
         assert_eq!(one(flag, &[], &[(variable, other)]), other, "{variable}");
         assert_eq!(one(flag, &[], &[(variable, "")]), default, "{variable}");
-        let given = [format!("--{flag}={default}")];
-        assert_eq!(one(flag, &given, &[(variable, other)]), default, "{variable}");
+        let arguments = [format!("--{flag}={default}")];
+        assert_eq!(one(flag, &arguments, &[(variable, other)]), default, "{variable}");
     }
-    assert_eq!(seen, 6);
+    assert_eq!(count, 6);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn lists_are_separated_by_commas_and_grow_by_repetition() {
 }
 
 #[test]
-fn values_that_make_no_sense_end_the_program() {
+fn invalid_values_are_errors() {
     for bad in [
         "--interval-jitter-percentage=100",
         "--interval-jitter-percentage=-1",
@@ -181,7 +181,7 @@ fn values_that_make_no_sense_end_the_program() {
     }
 }
 
-/// The arguments in the manifest of the Deployment, in their order.
+/// Returns the arguments in the Deployment's manifest, in order.
 fn manifest() -> Vec<&'static str> {
     include_str!("../../../config/source-controller/deployment.yaml")
         .lines()
@@ -190,7 +190,7 @@ fn manifest() -> Vec<&'static str> {
 }
 
 #[test]
-fn the_arguments_of_the_deployment_stand_where_installers_patch_them() {
+fn the_arguments_of_the_deployment_are_at_the_indexes_that_installers_patch() {
     let arguments = manifest();
     let names: Vec<&str> = arguments
         .iter()
@@ -215,8 +215,8 @@ fn the_arguments_of_the_deployment_stand_where_installers_patch_them() {
 }
 
 #[test]
-fn every_flag_is_in_the_tables_of_operations() {
-    let text = include_str!("../../../docs/operations.md");
+fn every_flag_is_in_the_reference() {
+    let text = include_str!("../../../docs/reference/flags.md");
     let command = <Options as clap::CommandFactory>::command();
     let flags = command.get_arguments().filter(|argument| !argument.is_hide_set());
     let absent: Vec<_> = flags

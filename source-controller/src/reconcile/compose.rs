@@ -1,24 +1,23 @@
-//! From a checkout to the tree that is packed: the sparse paths that the object names are looked for, and its submodules
-//! are fetched.
+//! Selects the parts of a checkout that go into the artifact.
 
 use sluice_api::source::GitRepositorySpec;
 use sluice_runtime::failure::{Class, Failure};
 
 use crate::tree::{Module, Sparse, Tree, TreeError};
 
-/// Which parts of a repository, and what beside it, an object wants.
+/// The parts of a repository that a spec selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     /// `spec.sparseCheckout`.
     pub sparse: Vec<String>,
-    /// `spec.recurseSubmodules`; sparse paths outrank it, as in Flux.
+    /// `spec.recurseSubmodules`; ignored if sparse paths are set, as in Flux.
     pub submodules: bool,
 }
 
 impl Parts {
-    /// What the spec asks for.
+    /// Reads the selection from a spec.
     #[must_use]
-    pub(super) fn wanted(spec: &GitRepositorySpec) -> Self {
+    pub(super) fn from_spec(spec: &GitRepositorySpec) -> Self {
         Self {
             sparse: spec.sparse_checkout.clone(),
             submodules: spec.recurse_submodules && spec.sparse_checkout.is_empty(),
@@ -26,15 +25,15 @@ impl Parts {
     }
 }
 
-/// Why a commit does not hold what the object wants of it.
+/// An error while selecting the sparse paths of a commit.
 #[derive(Debug, thiserror::Error)]
 pub enum SparseError {
-    /// A path that is not there.
+    /// A path does not exist in the commit.
     #[error(
         "failed to sparse checkout directories : sparse checkout dir '{path}' does not exist in repository: no such file or directory"
     )]
     Missing {
-        /// The path as it stands in the spec.
+        /// The path as written in the spec.
         path: String,
     },
     /// The tree cannot be read.
@@ -45,7 +44,7 @@ pub enum SparseError {
 impl Failure for SparseError {
     fn class(&self) -> Class {
         match self {
-            // Another commit may have it.
+            // Another commit may contain the path.
             Self::Missing { .. } => Class::Transient,
             Self::Tree(error) => error.class(),
         }
@@ -56,7 +55,7 @@ impl Failure for SparseError {
     }
 }
 
-/// The part of a commit that the sparse paths select. Each of them has to be there. Blocks.
+/// Returns the part of a commit that the sparse paths select. Every path must exist. Blocks.
 pub(super) fn select(base: Module, parts: &Parts) -> Result<Tree, SparseError> {
     let tree = Tree::new(base, Sparse::new(&parts.sparse));
     for path in &parts.sparse {

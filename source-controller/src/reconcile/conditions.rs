@@ -1,66 +1,74 @@
-//! The conditions of a `GitRepository` while a pass works on them: taken over, set, removed, summed up. Pure; vocabulary
-//! and form are the API's.
+//! The conditions of a `GitRepository` during a reconciliation. Pure; the API crate defines the vocabulary.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use sluice_api::condition::{SourceCondition, Truth, Verdict, Vocabulary as _, settle, summarise};
+use sluice_api::condition::{
+    ConditionStatus, ConditionType as _, ConditionUpdate, SourceCondition, merge_conditions, ready_condition,
+};
 
-/// Names of all condition types that this controller owns.
+/// Returns the names of all condition types that this controller owns.
 #[must_use]
 pub(super) fn owned() -> Vec<&'static str> {
     SourceCondition::OWNED.iter().map(|kind| kind.as_str()).collect()
 }
 
-/// Conditions being worked on. What is not touched stays as it was, with the generation it was set at.
+/// A set of conditions under construction. Untouched conditions keep their status and observed generation.
 #[derive(Clone, Debug)]
-pub(super) struct Board {
-    held: Vec<Condition>,
-    verdicts: Vec<Verdict<SourceCondition>>,
+pub(super) struct ConditionSet {
+    existing: Vec<Condition>,
+    updates: Vec<ConditionUpdate<SourceCondition>>,
 }
 
-impl Board {
-    /// Begins with what the object shows.
-    pub(super) fn new(held: &[Condition]) -> Self {
+impl ConditionSet {
+    /// Creates a set from the conditions in the status.
+    pub(super) fn new(existing: &[Condition]) -> Self {
         let carried = SourceCondition::OWNED
             .iter()
-            .filter_map(|kind| Verdict::carried(*kind, held));
+            .filter_map(|kind| ConditionUpdate::retained(*kind, existing));
         Self {
-            held: held.to_vec(),
-            verdicts: carried.collect(),
+            existing: existing.to_vec(),
+            updates: carried.collect(),
         }
     }
 
-    /// The condition as it stands.
-    pub(super) fn get(&self, kind: SourceCondition) -> Option<&Verdict<SourceCondition>> {
-        self.verdicts.iter().find(|verdict| verdict.kind == kind)
+    /// Returns the current condition of a type.
+    pub(super) fn get(&self, kind: SourceCondition) -> Option<&ConditionUpdate<SourceCondition>> {
+        self.updates.iter().find(|update| update.kind == kind)
     }
 
     /// Sets a condition.
-    pub(super) fn set(&mut self, kind: SourceCondition, truth: Truth, reason: &str, message: &str) {
+    pub(super) fn set(
+        &mut self,
+        kind: SourceCondition,
+        status: ConditionStatus,
+        reason: &str,
+        message: &str,
+    ) {
         self.delete(kind);
-        self.verdicts.push(Verdict::new(kind, truth, reason, message));
+        self.updates
+            .push(ConditionUpdate::new(kind, status, reason, message));
     }
 
     /// Sets a condition to `True`.
-    pub(super) fn yes(&mut self, kind: SourceCondition, reason: &str, message: &str) {
-        self.set(kind, Truth::True, reason, message);
+    pub(super) fn set_true(&mut self, kind: SourceCondition, reason: &str, message: &str) {
+        self.set(kind, ConditionStatus::True, reason, message);
     }
 
     /// Removes a condition.
     pub(super) fn delete(&mut self, kind: SourceCondition) {
-        self.verdicts.retain(|verdict| verdict.kind != kind);
+        self.updates.retain(|update| update.kind != kind);
     }
 
-    /// Computes `Ready` from the others; without any, it stays.
-    pub(super) fn sum_up(&mut self) {
-        if let Some(ready) = summarise(&self.verdicts) {
+    /// Computes `Ready` from the other conditions; keeps it if there are none.
+    pub(super) fn set_ready(&mut self) {
+        if let Some(ready) = ready_condition(&self.updates) {
             self.delete(SourceCondition::Ready);
-            self.verdicts.push(ready);
+            self.updates.push(ready);
         }
     }
 
-    /// The conditions as status shows them; what was set is stamped with `generation` and, where it changed, with `now`.
+    /// Returns the conditions for the status. Sets `generation` on changed verdicts and `now` on status transitions.
     pub(super) fn into_conditions(self, generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
-        settle(&self.held, &self.verdicts, generation, now)
+        merge_conditions(&self.existing, &self.updates, generation, now)
     }
 }

@@ -1,4 +1,4 @@
-//! Which settings shape the content of an artifact, and whether they are the ones it was made with. Pure.
+//! The settings that determine an artifact's content, and whether they changed since it was built. Pure.
 
 use sha2::{Digest as _, Sha256};
 use sluice_api::digest::Digest;
@@ -6,7 +6,7 @@ use sluice_api::source::{Artifact, GitInclude, GitRepositorySpec, GitRepositoryS
 
 use super::include::Included;
 
-/// What shapes an artifact's content beside the commit. Address, credentials and times do not.
+/// The settings beside the commit that determine an artifact's content. URL, credentials and intervals do not.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ContentConfig {
     ignore: Option<String>,
@@ -16,10 +16,10 @@ pub(super) struct ContentConfig {
     sparse_checkout: Vec<String>,
 }
 
-/// The setting that makes an artifact of the same commit another one.
+/// The setting that requires a new artifact for the same commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// `spec.ignore`; absent is not the same as empty.
+    /// `spec.ignore`; absent differs from empty.
     Ignore,
     /// `spec.recurseSubmodules`.
     Submodules,
@@ -32,7 +32,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// In the words of the object.
+    /// Returns the field name as users know it.
     #[must_use]
     pub(super) const fn as_str(self) -> &'static str {
         match self {
@@ -46,37 +46,37 @@ impl Change {
 }
 
 impl ContentConfig {
-    /// What the spec asks for, with the artifacts that its includes mean now.
+    /// Returns the settings of a spec, with the current artifacts of its includes.
     #[must_use]
-    pub(super) fn wanted(spec: &GitRepositorySpec, included: &[Included]) -> Self {
+    pub(super) fn new(spec: &GitRepositorySpec, included: &[Included]) -> Self {
         Self {
             ignore: spec.ignore.clone(),
             include: spec.include.clone(),
-            included: included.iter().map(|one| one.artifact.clone()).collect(),
+            included: included.iter().map(|left| left.artifact.clone()).collect(),
             recurse_submodules: spec.recurse_submodules,
             sparse_checkout: spec.sparse_checkout.clone(),
         }
     }
 
-    /// The first setting in which the artifact of a status was made otherwise.
+    /// Returns the first setting that differs from those recorded in a status.
     #[must_use]
-    pub(super) fn change_since(&self, made: &GitRepositoryStatus) -> Option<Change> {
+    pub(super) fn change_since(&self, status: &GitRepositoryStatus) -> Option<Change> {
         [
-            (self.ignore != made.observed_ignore, Change::Ignore),
+            (self.ignore != status.observed_ignore, Change::Ignore),
             (
-                self.recurse_submodules != made.observed_recurse_submodules,
+                self.recurse_submodules != status.observed_recurse_submodules,
                 Change::Submodules,
             ),
             (
-                !pairwise(&self.include, &made.observed_include, same_include),
+                !pairwise(&self.include, &status.observed_include, same_include),
                 Change::Include,
             ),
             (
-                !pairwise(&self.included, &made.included_artifacts, same_artifact),
+                !pairwise(&self.included, &status.included_artifacts, same_artifact),
                 Change::IncludedArtifact,
             ),
             (
-                self.sparse_checkout != made.observed_sparse_checkout,
+                self.sparse_checkout != status.observed_sparse_checkout,
                 Change::SparseCheckout,
             ),
         ]
@@ -84,9 +84,9 @@ impl ContentConfig {
         .find_map(|(differs, change)| differs.then_some(change))
     }
 
-    /// Writes the settings into a status, next to their digest.
+    /// Records the settings and their checksum in a status.
     pub(super) fn record(self, status: &mut GitRepositoryStatus, keys: Option<&Digest>) {
-        self.seal(status, keys);
+        self.record_checksum(status, keys);
         status.observed_ignore = self.ignore;
         status.observed_include = self.include;
         status.included_artifacts = self.included;
@@ -94,13 +94,13 @@ impl ContentConfig {
         status.observed_sparse_checkout = self.sparse_checkout;
     }
 
-    /// Writes the digest of the settings alone, which also covers the keys that signatures were verified with.
-    pub(super) fn seal(&self, status: &mut GitRepositoryStatus, keys: Option<&Digest>) {
+    /// Records only the checksum of the settings. It also covers the keys that signatures were verified with.
+    pub(super) fn record_checksum(&self, status: &mut GitRepositoryStatus, keys: Option<&Digest>) {
         status.content_config_checksum = Some(self.checksum(keys).to_string());
     }
 
-    /// One digest over all settings and the digest of the keys, if signatures are verified. Each is preceded by its length,
-    /// so that no two configurations give the same bytes, and an absent setting differs from an empty one.
+    /// Returns a digest over all settings and the digest of the verification keys. Each field is prefixed with its
+    /// length, so that no two configurations encode to the same bytes; an absent setting differs from an empty one.
     #[must_use]
     pub(super) fn checksum(&self, keys: Option<&Digest>) -> Digest {
         let mut hash = Sha256::new();
@@ -129,7 +129,7 @@ impl ContentConfig {
         for path in &self.sparse_checkout {
             put(Some(path));
         }
-        // Behind all others and only where there are any: a checksum without keys stays what it was.
+        // Appended last and only if present, so that checksums without keys do not change.
         if let Some(keys) = keys {
             put(Some(&keys.to_string()));
         }
@@ -137,19 +137,19 @@ impl ContentConfig {
     }
 }
 
-fn pairwise<T>(one: &[T], other: &[T], same: impl Fn(&T, &T) -> bool) -> bool {
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+fn pairwise<T>(left: &[T], right: &[T], same: impl Fn(&T, &T) -> bool) -> bool {
+    left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
 }
 
-/// An empty path is no other than an absent one.
-fn same_include(one: &GitInclude, other: &GitInclude) -> bool {
+/// An empty path equals an absent one.
+fn same_include(left: &GitInclude, right: &GitInclude) -> bool {
     let to = |include: &GitInclude| include.to_path.clone().unwrap_or_default();
-    one.repository == other.repository && one.source_path() == other.source_path() && to(one) == to(other)
+    left.repository == right.repository && left.source_path() == right.source_path() && to(left) == to(right)
 }
 
-/// Where an artifact is served, and when it was made, shapes nothing.
-fn same_artifact(one: &Artifact, other: &Artifact) -> bool {
-    (&one.revision, &one.digest) == (&other.revision, &other.digest)
+/// URL and build time do not affect the content.
+fn same_artifact(left: &Artifact, right: &Artifact) -> bool {
+    (&left.revision, &left.digest) == (&right.revision, &right.digest)
 }
 
 #[cfg(test)]
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Settings by their names in the spec, and `artifacts` as pairs of revision and digest.
+    /// Builds a config from settings by their spec names; `artifacts` holds pairs of revision and digest.
     fn config(settings: &Value) -> ContentConfig {
         let mut spec = json!({ "url": "https://h/r", "interval": "1m" });
         let mut included = Vec::new();
@@ -180,24 +180,24 @@ mod tests {
                 });
             }
         }
-        ContentConfig::wanted(&serde_json::from_value(spec).unwrap(), &included)
+        ContentConfig::new(&serde_json::from_value(spec).unwrap(), &included)
     }
 
-    /// What the second settings change for a status that the first ones made.
-    fn change(made: &Value, wanted: &Value) -> Option<Change> {
+    /// Returns the change that the second settings make to a status recorded with the first.
+    fn change(before: &Value, after: &Value) -> Option<Change> {
         let mut status = GitRepositoryStatus::default();
-        config(made).record(&mut status, None);
-        config(wanted).change_since(&status)
+        config(before).record(&mut status, None);
+        config(after).change_since(&status)
     }
 
     fn assert_changes(cases: &[(Value, Value, Option<Change>)]) {
-        for (made, wanted, changed) in cases {
-            assert_eq!(change(made, wanted), *changed, "{made} {wanted}");
+        for (before, after, changed) in cases {
+            assert_eq!(change(before, after), *changed, "{before} {after}");
         }
     }
 
     #[test]
-    fn patterns_submodules_and_sparse_paths_are_compared_as_they_are_written() {
+    fn ignore_submodules_and_sparse_paths_are_compared_literally() {
         use Change::{Ignore, SparseCheckout, Submodules};
         let (none, ignore) = (json!({}), |text: &str| json!({ "ignore": text }));
         let sparse = |paths: &[&str]| json!({ "sparseCheckout": paths });
@@ -227,15 +227,15 @@ mod tests {
     #[test]
     fn includes_are_compared_by_position() {
         let include = |name: &str, from: &str, to: &str| json!({ "include": [{ "repository": { "name": name }, "fromPath": from, "toPath": to }] });
-        let one = include("x", "a", "b");
+        let left = include("x", "a", "b");
         let bare = json!({ "include": [{ "repository": { "name": "x" } }] });
         assert_changes(&[
-            (json!({}), one.clone(), Some(Change::Include)),
-            (one.clone(), json!({}), Some(Change::Include)),
-            (one.clone(), one.clone(), None),
-            (one.clone(), include("y", "a", "b"), Some(Change::Include)),
-            (one.clone(), include("x", "c", "b"), Some(Change::Include)),
-            (one, include("x", "a", "c"), Some(Change::Include)),
+            (json!({}), left.clone(), Some(Change::Include)),
+            (left.clone(), json!({}), Some(Change::Include)),
+            (left.clone(), left.clone(), None),
+            (left.clone(), include("y", "a", "b"), Some(Change::Include)),
+            (left.clone(), include("x", "c", "b"), Some(Change::Include)),
+            (left, include("x", "a", "c"), Some(Change::Include)),
             (include("x", "", ""), bare, None),
         ]);
     }
@@ -243,21 +243,21 @@ mod tests {
     #[test]
     fn included_artifacts_are_compared_by_revision_and_digest() {
         let artifacts = |pairs: &[[&str; 2]]| json!({ "artifacts": pairs });
-        let (one, two) = (artifacts(&[["r", "d"]]), artifacts(&[["r", "d"], ["s", "e"]]));
+        let (left, two) = (artifacts(&[["r", "d"]]), artifacts(&[["r", "d"], ["s", "e"]]));
         let changed = Some(Change::IncludedArtifact);
         assert_changes(&[
-            (one.clone(), one.clone(), None),
-            (one.clone(), artifacts(&[["s", "d"]]), changed),
-            (one.clone(), artifacts(&[["r", "e"]]), changed),
-            (one.clone(), artifacts(&[]), changed),
-            (artifacts(&[]), one.clone(), changed),
-            (one, two.clone(), changed),
+            (left.clone(), left.clone(), None),
+            (left.clone(), artifacts(&[["s", "d"]]), changed),
+            (left.clone(), artifacts(&[["r", "e"]]), changed),
+            (left.clone(), artifacts(&[]), changed),
+            (artifacts(&[]), left.clone(), changed),
+            (left, two.clone(), changed),
             (two, artifacts(&[["s", "e"], ["r", "d"]]), changed),
         ]);
     }
 
     #[test]
-    fn every_difference_shows_in_the_checksum() {
+    fn every_difference_changes_the_checksum() {
         let include = json!({ "repository": { "name": "x" } });
         let settings = [
             json!({}),
@@ -276,32 +276,32 @@ mod tests {
         ];
         let checksums: std::collections::BTreeSet<_> = settings
             .iter()
-            .map(|one| config(one).checksum(None).to_string())
+            .map(|left| config(left).checksum(None).to_string())
             .collect();
         assert_eq!(checksums.len(), settings.len());
     }
 
     #[test]
-    fn the_keys_show_in_the_checksum_alone() {
-        let (one, other) = (Digest::sha256([1; 32]), Digest::sha256([2; 32]));
+    fn keys_affect_only_the_checksum() {
+        let (left, right) = (Digest::sha256([1; 32]), Digest::sha256([2; 32]));
         let config = config(&json!({}));
-        let sums = [None, Some(&one), Some(&other)].map(|keys| config.checksum(keys));
+        let sums = [None, Some(&left), Some(&right)].map(|keys| config.checksum(keys));
         assert!(sums[0] != sums[1] && sums[1] != sums[2] && sums[0] != sums[2]);
         let mut status = GitRepositoryStatus::default();
-        config.clone().record(&mut status, Some(&one));
+        config.clone().record(&mut status, Some(&left));
         assert_eq!(config.change_since(&status), None);
     }
 
     #[test]
-    fn what_is_recorded_is_what_was_wanted() {
-        let wanted = config(&json!({ "ignore": "a", "sparseCheckout": ["b"], "artifacts": [["r", "d"]] }));
+    fn recorded_settings_are_unchanged() {
+        let config = config(&json!({ "ignore": "a", "sparseCheckout": ["b"], "artifacts": [["r", "d"]] }));
         let mut status = GitRepositoryStatus::default();
-        wanted.clone().record(&mut status, None);
-        assert_eq!(wanted.change_since(&status), None);
+        config.clone().record(&mut status, None);
+        assert_eq!(config.change_since(&status), None);
         assert_eq!(status.included_artifacts[0].revision, "r");
         assert_eq!(
             status.content_config_checksum,
-            Some(wanted.checksum(None).to_string())
+            Some(config.checksum(None).to_string())
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What can end a pass early, and how the object shows it.
+//! Errors that end a reconciliation, and how the object shows them.
 
 use sluice_api::condition::SourceCondition as Kind;
 use sluice_runtime::blocking::JobError;
@@ -11,46 +11,46 @@ use super::resolve::ResolveError;
 use super::submodules::SubmoduleError;
 use super::verify::VerifyError;
 use crate::git::FetchError;
-use crate::storage::{StorageError, UnsafePart};
+use crate::storage::{InvalidPathComponent, StorageError};
 
-/// Why a pass has no artifact to show.
+/// An error that ends a reconciliation without an artifact.
 #[derive(Debug, thiserror::Error)]
-pub enum PassError {
-    /// The spec gives no source.
+pub enum ReconcileError {
+    /// The spec cannot be resolved to a source.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
-    /// The remote gives no commit.
+    /// The remote cannot be read.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// A submodule of the commit cannot be had.
+    /// A submodule cannot be fetched.
     #[error(transparent)]
     Submodule(#[from] SubmoduleError),
-    /// The commit lacks what the object wants of it.
+    /// The commit lacks a sparse path.
     #[error(transparent)]
     Sparse(#[from] SparseError),
-    /// The commit or its tag is not signed as the spec asks.
+    /// The signature of the commit or tag cannot be verified.
     #[error(transparent)]
     Verify(#[from] VerifyError),
-    /// An included artifact cannot be had.
+    /// An include is not available or cannot be copied.
     #[error(transparent)]
     Include(#[from] IncludeError),
-    /// The commit gives no archive.
+    /// The archive cannot be built.
     #[error(transparent)]
     Pack(#[from] PackError),
-    /// The archive cannot be stored.
+    /// The storage cannot be read or written.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Work on a thread was given up.
+    /// A blocking job was stopped or timed out.
     #[error("work on the artifact: {0}")]
     Job(#[from] JobError),
-    /// The object's name cannot be a path.
+    /// The object's name cannot be used in a path.
     #[error(transparent)]
-    Name(#[from] UnsafePart),
+    Name(#[from] InvalidPathComponent),
 }
 
-impl PassError {
-    /// The condition that shows the failure next to `Ready`, if there is one for it: `True`, but for a signature, where
-    /// it is `False`.
+impl ReconcileError {
+    /// Returns the condition that shows the failure next to `Ready`, if any. The condition is `True`, except
+    /// `SourceVerified`, which is `False`.
     #[must_use]
     pub const fn condition(&self) -> Option<Kind> {
         match self {
@@ -74,7 +74,7 @@ impl PassError {
         }
     }
 
-    /// The text that conditions and events show.
+    /// Returns the message for conditions and events.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -86,7 +86,7 @@ impl PassError {
     }
 }
 
-impl Failure for PassError {
+impl Failure for ReconcileError {
     fn class(&self) -> Class {
         match self {
             Self::Resolve(error) => error.class(),

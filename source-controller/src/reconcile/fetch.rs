@@ -1,4 +1,4 @@
-//! Where revisions come from: behind a trait, so that tests can put a fault in the place of a network.
+//! Access to remotes, behind a trait so that tests can inject faults.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use futures::future::BoxFuture;
 use sluice_runtime::clock::Clock;
 use sluice_runtime::shutdown::Token;
 
-use super::patience::Patience;
-use super::polls::Polls;
+use super::lookups::SharedLookups;
 use super::resolve::Source;
+use super::throttle::HostThrottle;
 use crate::git::{self, Checkout, FetchError, Head, Mirrors, Reference, Remote, Selection};
 use crate::storage::is_full;
 use crate::tree::Sparse;
 
-/// Finds out heads and fetches commits.
+/// Resolves references and fetches commits.
 pub trait Origin: Send + Sync {
-    /// The commit that the source's reference names now. One small request, as a rule.
+    /// Returns the commit that the source's reference names now. Usually costs one small request.
     fn head<'a>(&'a self, source: &'a Source, stop: &'a Token) -> BoxFuture<'a, Result<Head, FetchError>>;
 
-    /// Brings that commit here.
+    /// Fetches the commit of `head`.
     fn fetch<'a>(
         &'a self,
         source: &'a Source,
@@ -27,29 +27,29 @@ pub trait Origin: Send + Sync {
         stop: &'a Token,
     ) -> BoxFuture<'a, Result<Checkout, FetchError>>;
 
-    /// Gives up of what it keeps, since the disk is full; whether that was anything.
-    fn make_room(&self) -> BoxFuture<'_, bool> {
+    /// Frees disk space by removing cached data. Returns whether anything was removed.
+    fn free_space(&self) -> BoxFuture<'_, bool> {
         Box::pin(async { false })
     }
 }
 
-/// Real remotes, mirrored on disk. Objects share lookups, and together leave a host alone that asks for it.
+/// Access to real remotes, mirrored on disk. Objects share lookups and throttling by hosts.
 pub struct Network {
     mirrors: Arc<Mirrors>,
     clock: Arc<dyn Clock>,
-    patience: Patience,
-    polls: Polls,
+    throttle: HostThrottle,
+    lookups: SharedLookups,
 }
 
 impl Network {
-    /// With mirrors in this directory.
+    /// Creates an origin with these mirrors.
     #[must_use]
     pub fn new(mirrors: Arc<Mirrors>, clock: Arc<dyn Clock>) -> Self {
         Self {
             mirrors,
             clock,
-            patience: Patience::default(),
-            polls: Polls::default(),
+            throttle: HostThrottle::default(),
+            lookups: SharedLookups::default(),
         }
     }
 
@@ -58,22 +58,22 @@ impl Network {
         let Some(sparse) = Sparse::new(&parts.sparse) else {
             let mirror = self.mirrors.open(remote);
             let fetched = git::fetch(&mirror, remote, head, stop);
-            return self.patiently(remote, fetched).await;
+            return self.throttled(remote, fetched).await;
         };
         let sparse: Arc<dyn Selection> = Arc::new(sparse);
-        let part = git::fetch_part(&self.mirrors, remote, head, &sparse, stop);
-        self.patiently(remote, part).await
+        let part = git::fetch_partial(&self.mirrors, remote, head, &sparse, stop);
+        self.throttled(remote, part).await
     }
 
-    /// A request, unless the host asked to wait; what it asks for now is remembered.
-    async fn patiently<T>(
+    /// Sends a request unless the host has asked to wait, and records a new throttling response.
+    async fn throttled<T>(
         &self,
         remote: &Remote,
         request: impl Future<Output = Result<T, FetchError>>,
     ) -> Result<T, FetchError> {
-        self.patience.check(remote, self.clock.now())?;
+        self.throttle.check(remote, self.clock.now())?;
         let answer = request.await;
-        answer.map_err(|error| self.patience.heed(remote, error, self.clock.now()))
+        answer.map_err(|error| self.throttle.record(remote, error, self.clock.now()))
     }
 }
 
@@ -82,19 +82,19 @@ impl Origin for Network {
         let lookup = async move {
             let mirror = self.mirrors.open(&source.remote);
             if !source.parts.sparse.is_empty() {
-                self.mirrors.keep_partial(&source.remote);
+                self.mirrors.touch_partial(&source.remote);
             }
-            let looked = git::resolve(&mirror, &source.remote, &source.reference, stop);
-            let head = self.patiently(&source.remote, looked).await?;
+            let request = git::resolve(&mirror, &source.remote, &source.reference, stop);
+            let head = self.throttled(&source.remote, request).await?;
             if !is_pinned(&head) {
-                // Only a pin is looked up without a request.
-                self.mirrors.prove(&source.remote);
+                // Only a pinned commit is resolved without a request.
+                self.mirrors.record_access(&source.remote);
             }
             Ok(head)
         };
         Box::pin(async move {
             tokio::select! {
-                head = self.polls.share(source, lookup) => head,
+                head = self.lookups.share(source, lookup) => head,
                 () = stop.cancelled() => Err(FetchError::Stopped),
             }
         })
@@ -108,12 +108,12 @@ impl Origin for Network {
     ) -> BoxFuture<'a, Result<Checkout, FetchError>> {
         Box::pin(async move {
             let remote = &source.remote;
-            if is_pinned(head) && remote.needs_proof() && !self.mirrors.is_proved(remote) {
-                self.patiently(remote, git::prove(remote)).await?;
-                self.mirrors.prove(remote);
+            if is_pinned(head) && remote.needs_access_check() && !self.mirrors.is_access_verified(remote) {
+                self.throttled(remote, git::verify_access(remote)).await?;
+                self.mirrors.record_access(remote);
             }
             match self.fetch_once(source, head, stop).await {
-                Err(FetchError::Storage(error)) if is_full(&error) && self.make_room().await => {
+                Err(FetchError::Storage(error)) if is_full(&error) && self.free_space().await => {
                     self.fetch_once(source, head, stop).await
                 }
                 fetched => fetched,
@@ -121,16 +121,16 @@ impl Origin for Network {
         })
     }
 
-    fn make_room(&self) -> BoxFuture<'_, bool> {
+    fn free_space(&self) -> BoxFuture<'_, bool> {
         let mirrors = Arc::clone(&self.mirrors);
         Box::pin(async move {
-            let removed = tokio::task::spawn_blocking(move || mirrors.make_room()).await;
+            let removed = tokio::task::spawn_blocking(move || mirrors.free_space()).await;
             removed.is_ok_and(|removed| removed > 0)
         })
     }
 }
 
-/// Whether the head is a commit that the object names by its hash.
+/// Returns whether the head is a commit pinned by its hash.
 const fn is_pinned(head: &Head) -> bool {
     matches!(head.reference, Reference::Commit { .. })
 }

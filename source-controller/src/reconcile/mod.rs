@@ -1,30 +1,28 @@
-//! Passes over Git repositories: what they need ([`Context`]), how they are called ([`GitRepositories`]), and in `pass` the
-//! order of their phases.
+//! Reconciles `GitRepository` objects: the dependencies of a reconciliation ([`Context`]), its entry point
+//! ([`GitRepositories`]), and the phases, whose order `reconciliation` defines.
 
-mod cleanup;
 mod compose;
 mod conditions;
 mod content;
-mod dependants;
+mod dependents;
+mod durations;
 mod error;
+mod events;
 mod fetch;
 mod include;
-mod memory;
+mod lookups;
 mod observe;
 mod pack;
-mod pass;
-mod patience;
-mod places;
-mod polls;
 mod proxy;
-mod publish;
-mod remarks;
+mod reconciliation;
 mod report;
 mod resolve;
+mod slots;
 mod submodules;
-mod times;
-mod told;
+mod throttle;
+mod tracker;
 mod verify;
+mod warnings;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,88 +35,88 @@ use sluice_runtime::event::Recorder;
 use sluice_runtime::schedule::{ObjectKey, Schedule};
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::status::WriteError;
-use sluice_runtime::watch::{Next, Reconciler};
+use sluice_runtime::watch::{Reconciler, Requeue};
 use tokio::time::Instant;
 
 use crate::archive::Algorithm;
 use crate::git::{Limits, Transport};
 use crate::identity::Tokens;
 use crate::storage::{Retention, Storage};
-use pass::{Pass, Wait};
-use places::{Entry, Request};
+use reconciliation::{QueueWait, Reconciliation};
+use slots::{Acquisition, SlotRequest};
 
 pub use compose::{Parts, SparseError};
-pub use dependants::watch;
-pub use error::PassError;
+pub use dependents::watch;
+pub use durations::DurationBounds;
+pub use error::ReconcileError;
 pub use fetch::{Network, Origin};
 pub use include::{CopyError, IncludeError, Repositories};
-pub use memory::Memory;
 pub use pack::PackError;
-pub use places::{Bounds, Places};
 pub use resolve::{ResolveError, Source};
+pub use slots::{SlotLimits, Slots};
 pub use submodules::SubmoduleError;
-pub use times::Times;
+pub use tracker::ObjectTracker;
 pub use verify::VerifyError;
 
-/// Everything with an effect that a pass uses.
+/// The dependencies of a reconciliation; everything with a side effect goes through them.
 pub struct Context {
-    /// The Kubernetes API.
+    /// Client for the Kubernetes API.
     pub client: Client,
-    /// The time.
+    /// Source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// Remotes.
+    /// Access to Git remotes.
     pub origin: Arc<dyn Origin>,
-    /// The objects that this controller sees.
+    /// Cached objects of this controller, for includes.
     pub repositories: Arc<dyn Repositories>,
-    /// When an object is looked at again whose include is missing.
+    /// Delay before a retry when an include is not available.
     pub dependency_wait: Duration,
-    /// Artifacts.
+    /// Artifact storage.
     pub storage: Arc<dyn Storage>,
-    /// Events.
+    /// Recorder for Kubernetes events.
     pub recorder: Recorder,
-    /// Jittered intervals.
+    /// Jitter of intervals.
     pub schedule: Schedule,
-    /// Connections to remotes.
+    /// Connection settings and pools for remotes.
     pub transport: Transport,
-    /// Credentials that providers lend.
+    /// Tokens from identity providers.
     pub tokens: Arc<Tokens>,
-    /// What a remote may send.
+    /// Size limits of repositories.
     pub limits: Limits,
-    /// Bounds on the times that objects ask for.
-    pub times: Times,
-    /// How long superseded artifacts are kept.
+    /// Bounds of the durations in specs.
+    pub durations: DurationBounds,
+    /// Retention of superseded artifacts.
     pub retention: Retention,
-    /// The algorithm of new digests.
+    /// Digest algorithm of new artifacts.
     pub algorithm: Algorithm,
-    /// Threads for looks at storage.
-    pub looks: Pool,
-    /// Threads for packing, which is what needs the machine.
+    /// Threads for blocking reads of storage and mirrors.
+    pub blocking_pool: Pool,
+    /// Threads for packing artifacts, which is bound by CPU and disk.
     pub packing: Pool,
-    /// Places at remotes, and where artifacts are packed.
-    pub places: Places,
-    /// What is remembered of objects.
-    pub memory: Memory,
-    /// The program's stop token.
+    /// Concurrency slots for hosts and for packing.
+    pub slots: Slots,
+    /// State of each object between reconciliations.
+    pub tracker: ObjectTracker,
+    /// Shutdown token of the process.
     pub stop: Token,
 }
 
-/// The pass could not be carried out or reported; the object shows nothing of it.
+/// An error that prevents a reconciliation from writing its result to the object.
 #[derive(Debug, thiserror::Error)]
 pub enum UnreportedError {
     /// The object cannot be read.
     #[error("cannot read the object")]
     Read(#[source] Box<kube::Error>),
-    /// Its status or finalizer cannot be written.
+    /// The status or finalizer cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// Reconciles objects of the kind `GitRepository`.
+/// Reconciler for objects of kind `GitRepository`.
 #[derive(Clone)]
 pub struct GitRepositories(Arc<Context>);
 
 impl GitRepositories {
-    /// With this context.
+    /// Creates a reconciler with the given context.
     #[must_use]
     pub const fn new(context: Arc<Context>) -> Self {
         Self(context)
@@ -128,55 +126,55 @@ impl GitRepositories {
 impl Reconciler<GitRepository> for GitRepositories {
     type Error = UnreportedError;
 
-    const QUEUES: bool = true;
+    const LIMITS_CONCURRENCY: bool = true;
 
-    fn called(&self, key: &ObjectKey) {
-        self.0.memory.called(key, Instant::now());
+    fn enqueued(&self, key: &ObjectKey) {
+        self.0.tracker.record_trigger(key, Instant::now());
     }
 
-    fn gone(&self, key: &ObjectKey) {
-        self.0.places.forget(key);
-        self.0.memory.forget(key);
+    fn deleted(&self, key: &ObjectKey) {
+        self.0.slots.forget(key);
+        self.0.tracker.forget(key);
     }
 
-    async fn reconcile(&self, cached: Arc<GitRepository>) -> Result<Next, UnreportedError> {
+    async fn reconcile(&self, cached: Arc<GitRepository>) -> Result<Requeue, UnreportedError> {
         let context = &*self.0;
         let key = ObjectKey::of(&*cached);
         let api = Api::namespaced(context.client.clone(), &key.namespace);
         let mut object = cached;
-        let place = loop {
-            // A place comes before any request: an object that waits costs none.
-            let request = Request::of(&object);
-            let place = match context.places.enter(&key, &request) {
-                Entry::Place(place) => place,
-                Entry::Wait { since, is_reported } => {
-                    let wait = Wait { since, is_reported };
-                    return wait.go_on(context, api, &object, &request).await;
+        let slot = loop {
+            // Acquire a slot before sending any request, so that a queued object costs no API call.
+            let request = SlotRequest::of(&object);
+            let slot = match context.slots.acquire(&key, &request) {
+                Acquisition::Slot(slot) => slot,
+                Acquisition::Queued { since, is_reported } => {
+                    let wait = QueueWait { since, is_reported };
+                    return wait.requeue(context, api, &object, &request).await;
                 }
             };
-            // The cache may lag behind this controller's own last write: a decision on it could undo that write.
-            if context.memory.is_shown_by(&key, &object) {
-                break place;
+            // The cache may lag behind our own last write. A decision on stale data could undo that write.
+            if context.tracker.is_current(&key, &object) {
+                break slot;
             }
             let read = api.get_opt(&key.name).await;
             let read = read.map_err(|error| UnreportedError::Read(Box::new(error)))?;
             let Some(read) = read else {
-                return Ok(Next::OnChange);
+                return Ok(Requeue::OnChange);
             };
-            context.memory.read(&key, &read);
+            context.tracker.record_read(&key, &read);
             object = Arc::new(read);
-            if Request::of(&object).lane == request.lane {
-                break place;
+            if SlotRequest::of(&object).lane == request.lane {
+                break slot;
             }
         };
-        let call = context.memory.last_call(&key);
-        // Many phases make a large future: it stands on the heap, once.
-        let pass = Pass::new(context, api, (*object).clone(), key.namespace.clone());
-        let ended = Box::pin(pass.at(place, call).run()).await;
-        if matches!(ended, Ok(Next::After(_) | Next::OnChange)) {
-            context.memory.answered(&key, call);
+        let triggered_at = context.tracker.last_trigger(&key);
+        // Box the future once: the many phases make it large.
+        let reconciliation = Reconciliation::new(context, api, (*object).clone(), key.namespace.clone());
+        let result = Box::pin(reconciliation.with_slot(slot, triggered_at).run()).await;
+        if matches!(result, Ok(Requeue::After(_) | Requeue::OnChange)) {
+            context.tracker.clear_trigger(&key, triggered_at);
         }
-        ended
+        result
     }
 }
 

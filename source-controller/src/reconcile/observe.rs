@@ -1,31 +1,31 @@
-//! What is there before anything is done: superseded artifacts are collected, and the artifact that the status names is
-//! looked at. Blocks.
+//! Inspects storage at the start of a reconciliation: removes superseded artifacts and verifies the one in the status.
+//! Blocks.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use sluice_api::source::{Artifact, GitRepositoryStatus};
 
-use crate::storage::{ObjectDirectory, Storage, StorageError, Verdict};
+use crate::storage::{FileState, ObjectDirectory, Storage, StorageError};
 
-/// What was found.
+/// The state of an object's artifacts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Observed {
-    /// The artifact that is stored, as it was verified, with its address of today.
+    /// The stored artifact after verification, with its current URL.
     pub artifact: Option<Artifact>,
-    /// Whether the status names an artifact that is not there any more.
-    pub lost: bool,
-    /// What is wrong with a file that was found damaged, and removed.
+    /// Whether the status names an artifact whose file is missing.
+    pub is_missing: bool,
+    /// The defect of a damaged file, which was removed.
     pub damage: Option<String>,
-    /// Superseded artifacts that were removed.
+    /// Number of superseded artifacts that were removed.
     pub collected: u64,
 }
 
-/// Looks at storage. The retention time counts from when an artifact was superseded; a file that cannot be collected
-/// now is collected by a later pass.
+/// Collects garbage and verifies the current artifact. The retention time starts when an artifact is superseded. If
+/// collection fails, a later reconciliation retries it.
 ///
 /// # Errors
-/// The artifact's file cannot be read, or a damaged one not be removed.
+/// The artifact's file cannot be read, or a damaged file cannot be removed.
 pub(super) fn observe(
     storage: &dyn Storage,
     directory: &ObjectDirectory,
@@ -42,32 +42,32 @@ pub(super) fn observe(
         .unwrap_or_else(|error| {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "superseded artifacts stay for now"
+                "garbage collection failed; retried by the next reconciliation"
             );
             0
         });
-    let gone = Observed {
-        lost: true,
+    let missing = Observed {
+        is_missing: true,
         collected,
         ..Observed::default()
     };
-    let Some(path) = path else { return Ok(gone) };
+    let Some(path) = path else { return Ok(missing) };
     Ok(match storage.verify(&path, &artifact.digest)? {
-        Verdict::Good => {
+        FileState::Intact => {
             let artifact = Artifact {
                 url: storage.url(&path),
                 ..artifact.clone()
             };
             Observed {
                 artifact: Some(artifact),
-                lost: false,
-                ..gone
+                is_missing: false,
+                ..missing
             }
         }
-        Verdict::Missing => gone,
-        Verdict::Damaged(damage) => Observed {
+        FileState::Missing => missing,
+        FileState::Damaged(damage) => Observed {
             damage: Some(damage),
-            ..gone
+            ..missing
         },
     })
 }

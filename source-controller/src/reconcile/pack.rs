@@ -1,23 +1,23 @@
-//! From a tree to an archive: ignore rules first, then every entry that they leave, streamed. Blocks; no work tree is
-//! written, and of all files one at a time is in memory.
+//! Packs a tree into an archive: loads the ignore rules, then streams every entry that they keep. Blocks. Writes no
+//! work tree and holds one file in memory at a time.
 
 use std::io::{self, Write};
 
 use sluice_runtime::failure::{Class, Failure};
 use sluice_runtime::shutdown::Token;
 
-use super::remarks::Remarks;
+use super::warnings::ContentWarnings;
 use crate::archive::{Algorithm, Archive, Totals};
 use crate::git::IGNORE_BYTES_FLAG;
 use crate::ignore::{self, IgnoreFile, Rules};
 use crate::tree::{Kind, Node, Tree, TreeError};
 
-/// Longest target of a link to an ignore file, in bytes.
-const LONGEST_TARGET: u64 = 4096;
-/// Links that are followed from one ignore file to its content.
-const LINKS: usize = 8;
+/// Maximum length of a link target, in bytes.
+const MAX_LINK_TARGET: u64 = 4096;
+/// Maximum number of links from an ignore file to its content.
+const MAX_LINKS: usize = 8;
 
-/// Why no archive was made.
+/// An error while packing.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
     /// The tree cannot be read.
@@ -28,19 +28,19 @@ pub enum PackError {
     Ignore {
         /// Its path in the repository.
         path: String,
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
-    /// The ignore files are too large together.
+    /// The ignore files exceed the size limit in total.
     #[error(
         "failed to read ignore file '{path}': the ignore files have more than {limit} bytes together; raise {flag}"
     )]
     IgnoreTooLarge {
-        /// The path of the one that was too much.
+        /// The path of the file that exceeded the limit.
         path: String,
         /// The limit.
         limit: u64,
-        /// The flag that sets it.
+        /// The flag that sets the limit.
         flag: &'static str,
     },
     /// A path that consumers refuse to unpack.
@@ -52,7 +52,7 @@ pub enum PackError {
     /// The archive cannot be written.
     #[error("unable to archive artifact to storage: {0}")]
     Write(#[from] io::Error),
-    /// The program is stopping, or the time was up.
+    /// The process is stopping, or the time limit was reached.
     #[error("packing was stopped")]
     Stopped,
 }
@@ -61,7 +61,7 @@ impl Failure for PackError {
     fn class(&self) -> Class {
         match self {
             Self::Read(error) => error.class(),
-            // A new commit mends it, which is noticed by looking again.
+            // A new commit can fix this; the retry detects it.
             Self::Ignore { .. }
             | Self::IgnoreTooLarge { .. }
             | Self::ControlCharacter { .. }
@@ -81,32 +81,32 @@ impl Failure for PackError {
     }
 }
 
-/// Writes the archive of a tree to `out` and gives it back, with what was noticed on the way.
+/// Writes the archive of a tree to `out`. Returns `out`, the totals and warnings about the content.
 ///
 /// # Errors
-/// The checkout cannot be read, an ignore file not be used, or `out` not be written; or `stop` was cancelled.
+/// The checkout or an ignore file cannot be read, `out` cannot be written, or `stop` was cancelled.
 pub(super) fn pack<W: Write>(
     tree: &Tree,
     spec_ignore: Option<&str>,
     algorithm: Algorithm,
     out: W,
     stop: &Token,
-) -> Result<(W, Totals, Remarks), PackError> {
+) -> Result<(W, Totals, ContentWarnings), PackError> {
     let rules = Rules::new(ignore_files(tree, stop)?, spec_ignore);
-    let (mut archive, mut remarks) = (Archive::new(out, algorithm)?, Remarks::default());
+    let (mut archive, mut warnings) = (Archive::new(out, algorithm)?, ContentWarnings::default());
     for node in tree.nodes() {
         if stop.is_cancelled() {
             return Err(PackError::Stopped);
         }
-        add(&mut archive, &mut remarks, &rules, &node?)?;
+        add(&mut archive, &mut warnings, &rules, &node?)?;
     }
     let (out, totals) = archive.finish()?;
-    Ok((out, totals, remarks))
+    Ok((out, totals, warnings))
 }
 
 fn add<W: Write>(
     archive: &mut Archive<W>,
-    remarks: &mut Remarks,
+    warnings: &mut ContentWarnings,
     rules: &Rules,
     node: &Node,
 ) -> Result<(), PackError> {
@@ -114,51 +114,51 @@ fn add<W: Write>(
     if node.kind == Kind::Symlink || rules.excludes(&node.path, directory) {
         return Ok(());
     }
-    // Consumers refuse the whole archive for one such name.
+    // Consumers refuse the whole archive because of one such name.
     if node.path.iter().any(u8::is_ascii_control) {
         return Err(PackError::ControlCharacter {
             path: format!("\"{}\"", node.path.escape_ascii()),
         });
     }
     if directory {
-        remarks.look(&node.path, b"");
+        warnings.inspect(&node.path, b"");
         archive.directory(&node.path)?;
     } else {
         let content = node.read()?;
-        remarks.look(&node.path, &content);
+        warnings.inspect(&node.path, &content);
         archive.file(&node.path, node.kind == Kind::Executable, &content)?;
     }
     Ok(())
 }
 
-/// Every ignore file of the tree, links to one inside it followed.
+/// Returns every ignore file of the tree; follows links inside it.
 fn ignore_files(tree: &Tree, stop: &Token) -> Result<Vec<IgnoreFile>, PackError> {
-    let (mut files, mut left) = (Vec::new(), tree.limits().ignore_bytes);
+    let (mut files, mut remaining) = (Vec::new(), tree.limits().ignore_bytes);
     for node in tree.nodes() {
         if stop.is_cancelled() {
             return Err(PackError::Stopped);
         }
         let node = node?;
         let (directory, name) = split(&node.path);
-        // What an overlay has of another repository's administration is none of this one's.
+        // Ignore files below a `.git` directory of an overlay do not belong to this repository.
         if name != ignore::FILE_NAME || directory.split(|b| *b == b'/').any(|part| part == b".git") {
             continue;
         }
         let content = match node.kind {
-            Kind::File | Kind::Executable => Some(read(tree, &node, left)?),
-            Kind::Symlink => follow(tree, &node, left)?,
+            Kind::File | Kind::Executable => Some(read(tree, &node, remaining)?),
+            Kind::Symlink => follow(tree, &node, remaining)?,
             Kind::Directory => None,
         };
         let directory = directory.to_vec();
-        left -= content.as_ref().map_or(0, |content| content.len() as u64);
+        remaining -= content.as_ref().map_or(0, |content| content.len() as u64);
         files.extend(content.map(|content| IgnoreFile { directory, content }));
     }
     Ok(files)
 }
 
-/// An ignore file, of which `left` bytes may be read.
-fn read(tree: &Tree, node: &Node, left: u64) -> Result<Vec<u8>, PackError> {
-    if node.size()? > left {
+/// Reads an ignore file of at most `remaining` bytes.
+fn read(tree: &Tree, node: &Node, remaining: u64) -> Result<Vec<u8>, PackError> {
+    if node.size()? > remaining {
         return Err(PackError::IgnoreTooLarge {
             path: lossy(&node.path),
             limit: tree.limits().ignore_bytes,
@@ -168,23 +168,23 @@ fn read(tree: &Tree, node: &Node, left: u64) -> Result<Vec<u8>, PackError> {
     Ok(node.read()?.to_vec())
 }
 
-/// The content behind a link. A link that leads nowhere counts as no file; one that leads out of the repository fails.
-fn follow(tree: &Tree, link: &Node, left: u64) -> Result<Option<Vec<u8>>, PackError> {
+/// Returns the content of a link's target. A dangling link counts as no file; a link out of the repository is an error.
+fn follow(tree: &Tree, link: &Node, remaining: u64) -> Result<Option<Vec<u8>>, PackError> {
     let failed = |why: &str| PackError::Ignore {
         path: lossy(&link.path),
         why: why.to_owned(),
     };
     let mut at = link.clone();
-    for _ in 0..LINKS {
-        if at.size()? > LONGEST_TARGET {
+    for _ in 0..MAX_LINKS {
+        if at.size()? > MAX_LINK_TARGET {
             return Err(failed("its target is too long"));
         }
-        let path = joined(split(&at.path).0, &at.read()?);
+        let path = resolve_link(split(&at.path).0, &at.read()?);
         let path = path.ok_or_else(|| failed("it links out of the repository"))?;
         match tree.find(&path)? {
             Some(found) if found.kind == Kind::Symlink => at = found,
             Some(found) if matches!(found.kind, Kind::File | Kind::Executable) => {
-                return read(tree, &found, left).map(Some);
+                return read(tree, &found, remaining).map(Some);
             }
             _ => return Ok(None),
         }
@@ -192,8 +192,8 @@ fn follow(tree: &Tree, link: &Node, left: u64) -> Result<Option<Vec<u8>>, PackEr
     Err(failed("too many links"))
 }
 
-/// Joins a link's target to its directory, by its text alone; nothing if it is absolute or climbs above the root.
-fn joined(directory: &[u8], target: &[u8]) -> Option<Vec<u8>> {
+/// Joins a link's target to its directory lexically. Returns `None` if it is absolute or leaves the root.
+fn resolve_link(directory: &[u8], target: &[u8]) -> Option<Vec<u8>> {
     if target.starts_with(b"/") {
         return None;
     }
@@ -223,11 +223,11 @@ fn lossy(path: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::joined;
+    use super::resolve_link;
 
     #[test]
-    fn a_link_stays_in_the_repository_or_is_none() {
-        for (directory, target, wanted) in [
+    fn links_out_of_the_repository_are_rejected() {
+        for (directory, target, expected) in [
             ("", "a", Some("a")),
             ("a/b", "../c", Some("a/c")),
             ("a", "./b//c", Some("a/b/c")),
@@ -237,8 +237,8 @@ mod tests {
             ("a", "/etc/passwd", None),
         ] {
             assert_eq!(
-                joined(directory.as_bytes(), target.as_bytes()).as_deref(),
-                wanted.map(str::as_bytes)
+                resolve_link(directory.as_bytes(), target.as_bytes()).as_deref(),
+                expected.map(str::as_bytes)
             );
         }
     }

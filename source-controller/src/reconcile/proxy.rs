@@ -1,21 +1,21 @@
-//! From the Secret of `spec.proxySecretRef` to a proxy.
+//! Parses the Secret of `spec.proxySecretRef`.
 
 use std::collections::BTreeMap;
 
 use crate::git::{Proxy, ProxyError};
 
-/// Why a Secret names no proxy.
+/// An error in a proxy Secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxySecretError {
-    /// The value of a key is no text.
+    /// The value is not UTF-8.
     #[error("the value of '{0}' is not UTF-8 text")]
     NotText(&'static str),
-    /// The address is none.
+    /// The address is invalid.
     #[error("key 'address': {0}")]
     Address(#[from] ProxyError),
 }
 
-/// The proxy that a Secret names: `address`, and `username` with `password`, which take the place of those in the
+/// Parses a proxy from the keys `address`, `username` and `password`. The latter two override the userinfo of the
 /// address.
 pub(super) fn proxy(data: &BTreeMap<String, Vec<u8>>) -> Result<Proxy, ProxySecretError> {
     let value = |key: &'static str| match data.get(key) {
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_names_a_proxy_and_perhaps_its_user() {
+    fn a_proxy_secret_is_parsed() {
         assert_eq!(of(&[("address", b"http://p:1")]).unwrap(), "http://p:1 None");
         assert_eq!(
             of(&[
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_none_says_which_key_is_wrong() {
+    fn errors_of_a_proxy_secret_name_the_key() {
         assert_eq!(of(&[]).unwrap_err(), "key 'address': it is missing or empty");
         assert_eq!(
             of(&[("address", b"\xff")]).unwrap_err(),

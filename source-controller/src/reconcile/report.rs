@@ -1,198 +1,205 @@
-//! What a pass came to, as status. Pure: one writer elsewhere sends what is computed here, and the events beside it.
+//! Computes the status from the outcome of a reconciliation. Pure: `reconciliation::finish` writes the status and
+//! `events` computes the events.
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use sluice_api::annotation::requested_at;
-use sluice_api::condition::{SourceCondition as Kind, Truth, Vocabulary as _};
+use sluice_api::condition::{ConditionStatus, ConditionType as _, SourceCondition as Kind};
 use sluice_api::source::{Artifact, GitRepository, GitRepositoryStatus};
 use sluice_runtime::failure::{Class, Failure};
 
-use super::conditions::Board;
+use super::conditions::ConditionSet;
 use super::content::ContentConfig;
-use super::error::PassError;
+use super::error::ReconcileError;
 use super::observe::Observed;
-use super::verify::Standing;
+use super::verify::SignatureState;
 
-/// Why an artifact is made anew though the remote has nothing new.
-const OTHER_INCLUDES: &str = "included artifacts differ from last observed includes";
+/// Message for changed includes at an unchanged revision.
+const INCLUDES_CHANGED: &str = "included artifacts differ from last observed includes";
 
-/// How the text of an object begins that waits for its pass.
-pub(super) const WAITING: &str = "waiting for a place at";
+/// Prefix of the message while an object waits for a slot.
+pub(super) const WAITING: &str = "waiting for a slot at";
 
-/// A new artifact.
+/// A newly stored artifact.
 #[derive(Debug)]
 pub(super) struct Stored {
     /// The artifact.
     pub artifact: Artifact,
-    /// Number of files in it.
+    /// Number of files in the archive.
     pub files: u64,
-    /// The commit's subject.
+    /// Subject of the commit.
     pub subject: String,
-    /// What it was made with.
+    /// The settings of the artifact.
     pub content: ContentConfig,
-    /// Its signatures.
-    pub standing: Standing,
+    /// The state of its signatures.
+    pub signatures: SignatureState,
 }
 
-/// How a pass ended.
+/// The outcome of a reconciliation.
 #[derive(Debug)]
-pub(super) enum Ending {
-    /// A new artifact is stored.
+pub(super) enum Outcome {
+    /// A new artifact was stored.
     Stored(Box<Stored>),
-    /// The stored artifact is what would be made.
+    /// The stored artifact is up to date.
     UpToDate {
-        /// What it is made with.
+        /// The settings of the artifact.
         content: ContentConfig,
-        /// Its signatures.
-        standing: Standing,
+        /// The state of its signatures.
+        signatures: SignatureState,
     },
-    /// Something went wrong.
-    Failed(PassError),
+    /// A phase failed.
+    Failed(ReconcileError),
     /// The object is suspended.
     Suspended,
 }
 
-/// What a pass has found out so far that an artifact has to follow.
+/// The upstream changes found so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct News {
-    /// The revision that the remote has.
+pub(super) struct UpstreamChange {
+    /// The revision at the remote.
     pub revision: Option<String>,
-    /// Whether the included artifacts are others than those of the last time.
+    /// Whether the included artifacts changed.
     pub includes: bool,
 }
 
-impl News {
-    /// The revision, if it is not that of the stored artifact.
+impl UpstreamChange {
+    /// Returns the revision, if it differs from that of the stored artifact.
     fn new_revision(&self, observed: &Observed) -> Option<&str> {
-        let held = observed.artifact.as_ref();
+        let existing = observed.artifact.as_ref();
         self.revision
             .as_deref()
-            .filter(|new| held.is_none_or(|held| !is_of(held, new)))
+            .filter(|new| existing.is_none_or(|existing| !has_revision(existing, new)))
     }
 
-    /// Whether a new artifact is to come.
-    pub(super) fn is_drift(&self, observed: &Observed) -> bool {
+    /// Returns whether a new artifact is required.
+    pub(super) fn requires_build(&self, observed: &Observed) -> bool {
         self.includes || self.new_revision(observed).is_some()
     }
 }
 
-/// The text of a pass in progress, for a status that is written before its end: only at a new generation, a new request
-/// or a lost artifact, and only once for each.
+/// Returns the progress message to write at the start of a reconciliation, if any: only for a new generation, a new
+/// request or a missing artifact, and once for each.
 #[must_use]
 pub(super) fn announcement(object: &GitRepository, observed: &Observed) -> Option<String> {
     let status = object.status.clone().unwrap_or_default();
     let announced = |kind: Kind| {
-        let held = status.conditions.iter().find(|held| held.type_ == kind.as_str());
-        held.is_some_and(|held| {
-            held.observed_generation == object.metadata.generation && !held.message.starts_with(WAITING)
+        let existing = status
+            .conditions
+            .iter()
+            .find(|existing| existing.type_ == kind.as_str());
+        existing.is_some_and(|existing| {
+            existing.observed_generation == object.metadata.generation
+                && !existing.message.starts_with(WAITING)
         })
     };
-    if observed.lost {
-        return Some(progress(object, observed, &News::default()));
+    if observed.is_missing {
+        return Some(progress(object, observed, &UpstreamChange::default()));
     }
     if is_new_generation(object) && !announced(Kind::Reconciling) {
         return Some(generation_text(object));
     }
-    (is_asked_for(object) && !is_new_generation(object)).then(|| progress(object, observed, &News::default()))
+    (is_requested(object) && !is_new_generation(object))
+        .then(|| progress(object, observed, &UpstreamChange::default()))
 }
 
-/// Whether somebody asks for a pass by annotation, and has not been served yet.
+/// Returns whether the object has an unhandled reconcile request in its annotations.
 #[must_use]
-pub(super) fn is_asked_for(object: &GitRepository) -> bool {
+pub(super) fn is_requested(object: &GitRepository) -> bool {
     let requested = requested_at(object.annotations());
     let status = object.status.as_ref();
     let handled = status.and_then(|status| status.last_handled_reconcile_at.as_deref());
     requested.is_some() && requested != handled
 }
 
-/// How far a pass has come, in the words that `Reconciling` shows.
+/// Returns the message of `Reconciling` for the current progress.
 #[must_use]
-pub(super) fn progress(object: &GitRepository, observed: &Observed, news: &News) -> String {
-    if let Some(revision) = news.new_revision(observed) {
+pub(super) fn progress(object: &GitRepository, observed: &Observed, change: &UpstreamChange) -> String {
+    if let Some(revision) = change.new_revision(observed) {
         return format!("building artifact: new upstream revision '{revision}'");
     }
-    if news.includes {
-        return format!("building artifact: {OTHER_INCLUDES}");
+    if change.includes {
+        return format!("building artifact: {INCLUDES_CHANGED}");
     }
     match &observed.artifact {
-        None if observed.lost => "building artifact: disappeared from storage".to_owned(),
+        None if observed.is_missing => "building artifact: disappeared from storage".to_owned(),
         None => "building artifact".to_owned(),
         Some(_) if is_new_generation(object) => generation_text(object),
         Some(_) => "reconciliation in progress".to_owned(),
     }
 }
 
-/// The status while the pass goes on. Where a new artifact is to come the object is known to be outdated, and `Ready` says
-/// so; otherwise `Ready` stays what it was.
+/// Returns the status during a reconciliation. `Ready` becomes `Unknown` if a new artifact is required; otherwise it
+/// stays unchanged.
 #[must_use]
-pub(super) fn in_progress(
+pub(super) fn progress_status(
     object: &GitRepository,
     observed: &Observed,
     text: &str,
-    news: &News,
+    change: &UpstreamChange,
     now: Timestamp,
 ) -> GitRepositoryStatus {
     let mut status = with_artifact(object, observed);
-    let mut board = board(object, observed);
-    board.delete(Kind::Stalled);
-    board.yes(Kind::Reconciling, "Progressing", text);
-    let drift = news.is_drift(observed);
-    if drift {
-        board.delete(Kind::IncludeUnavailable);
-        outdated(&mut board, observed, news);
-        if news.revision.is_some() {
-            board.delete(Kind::FetchFailed);
-            board.delete(Kind::StorageOperationFailed);
+    let mut conditions = current_conditions(object, observed);
+    conditions.delete(Kind::Stalled);
+    conditions.set_true(Kind::Reconciling, "Progressing", text);
+    let requires_build = change.requires_build(observed);
+    if requires_build {
+        conditions.delete(Kind::IncludeUnavailable);
+        set_outdated(&mut conditions, observed, change);
+        if change.revision.is_some() {
+            conditions.delete(Kind::FetchFailed);
+            conditions.delete(Kind::StorageOperationFailed);
         } else if !status.included_artifacts.is_empty() {
-            board.yes(Kind::ArtifactOutdated, "IncludeChange", OTHER_INCLUDES);
+            conditions.set_true(Kind::ArtifactOutdated, "IncludeChange", INCLUDES_CHANGED);
         }
-        forget_refusal(&mut board);
+        clear_failed_verification(&mut conditions);
     }
-    let undecided = board
+    let undecided = conditions
         .get(Kind::Ready)
-        .is_none_or(|ready| ready.truth == Truth::Unknown);
-    if undecided || drift || observed.lost {
-        board.set(Kind::Ready, Truth::Unknown, "Progressing", text);
+        .is_none_or(|ready| ready.status == ConditionStatus::Unknown);
+    if undecided || requires_build || observed.is_missing {
+        conditions.set(Kind::Ready, ConditionStatus::Unknown, "Progressing", text);
     }
-    status.conditions = board.into_conditions(object.metadata.generation, now);
+    status.conditions = conditions.into_conditions(object.metadata.generation, now);
     status
 }
 
-/// The status at the end of the pass.
+/// Returns the status at the end of a reconciliation.
 #[must_use]
-pub(super) fn settled(
+pub(super) fn final_status(
     object: &GitRepository,
     observed: &Observed,
-    news: &News,
-    ending: &Ending,
+    change: &UpstreamChange,
+    outcome: &Outcome,
     now: Timestamp,
 ) -> GitRepositoryStatus {
     let mut status = with_artifact(object, observed);
-    let mut board = board(object, observed);
-    let handled = match ending {
-        Ending::Stored(stored) => {
+    let mut conditions = current_conditions(object, observed);
+    let handled = match outcome {
+        Outcome::Stored(stored) => {
             let Stored {
                 artifact,
                 content,
-                standing,
+                signatures,
                 ..
             } = &**stored;
             status.artifact = Some(artifact.clone());
-            content.clone().record(&mut status, standing.keys());
-            succeeded(&mut board, &artifact.revision);
-            vouch(&mut board, &mut status, standing);
+            content.clone().record(&mut status, signatures.keys());
+            set_success(&mut conditions, &artifact.revision);
+            set_verified(&mut conditions, &mut status, signatures);
             true
         }
-        Ending::UpToDate { content, standing } => {
-            // Written where it is kept, or where something is written anyway: an older definition prunes it.
-            if *standing != Standing::Held
+        Outcome::UpToDate { content, signatures } => {
+            // Record the checksum only if the CRD stores it or the status is written anyway; older CRDs prune the
+            // field.
+            if *signatures != SignatureState::StillValid
                 && (status.content_config_checksum.is_some() || is_new_generation(object))
             {
-                content.seal(&mut status, standing.keys());
+                content.record_checksum(&mut status, signatures.keys());
             }
-            vouch(&mut board, &mut status, standing);
-            succeeded(
-                &mut board,
+            set_verified(&mut conditions, &mut status, signatures);
+            set_success(
+                &mut conditions,
                 observed
                     .artifact
                     .as_ref()
@@ -200,25 +207,27 @@ pub(super) fn settled(
             );
             true
         }
-        Ending::Failed(error) => {
-            failed(&mut board, object, observed, news, error);
+        Outcome::Failed(error) => {
+            set_failure(&mut conditions, object, observed, change, error);
             error.class() == Class::Terminal
         }
-        Ending::Suspended => {
-            board.delete(Kind::Stalled);
-            let left_over = board.get(Kind::Reconciling).map(|held| held.message.clone());
-            if let Some(text) = left_over {
-                board.yes(Kind::Reconciling, "ProgressingWithRetry", &text);
+        Outcome::Suspended => {
+            conditions.delete(Kind::Stalled);
+            let leftover = conditions
+                .get(Kind::Reconciling)
+                .map(|existing| existing.message.clone());
+            if let Some(text) = leftover {
+                conditions.set_true(Kind::Reconciling, "ProgressingWithRetry", &text);
             }
             true
         }
     };
-    if object.spec.verify.is_none() && !matches!(ending, Ending::Suspended) {
-        board.delete(Kind::SourceVerified);
+    if object.spec.verify.is_none() && !matches!(outcome, Outcome::Suspended) {
+        conditions.delete(Kind::SourceVerified);
         status.source_verification_mode = None;
     }
-    board.sum_up();
-    status.conditions = board.into_conditions(object.metadata.generation, now);
+    conditions.set_ready();
+    status.conditions = conditions.into_conditions(object.metadata.generation, now);
     if handled && !status.conditions.is_empty() {
         status.observed_generation = object.metadata.generation;
     }
@@ -228,15 +237,15 @@ pub(super) fn settled(
     status
 }
 
-/// The status of an object that is being deleted: it names no artifact any more, and otherwise stays.
+/// Returns the status of a deleted object: without an artifact, otherwise unchanged.
 #[must_use]
-pub(super) fn released(object: &GitRepository, now: Timestamp) -> GitRepositoryStatus {
+pub(super) fn deletion_status(object: &GitRepository, now: Timestamp) -> GitRepositoryStatus {
     let status = object.status.clone().unwrap_or_default();
-    let mut board = Board::new(&status.conditions);
-    board.delete(Kind::ArtifactInStorage);
+    let mut conditions = ConditionSet::new(&status.conditions);
+    conditions.delete(Kind::ArtifactInStorage);
     GitRepositoryStatus {
         artifact: None,
-        conditions: board.into_conditions(object.metadata.generation, now),
+        conditions: conditions.into_conditions(object.metadata.generation, now),
         ..status
     }
 }
@@ -248,19 +257,19 @@ fn with_artifact(object: &GitRepository, observed: &Observed) -> GitRepositorySt
     }
 }
 
-fn board(object: &GitRepository, observed: &Observed) -> Board {
-    let held = object
+fn current_conditions(object: &GitRepository, observed: &Observed) -> ConditionSet {
+    let existing = object
         .status
         .as_ref()
         .map_or(&[][..], |status| &status.conditions);
-    let mut board = Board::new(held);
+    let mut conditions = ConditionSet::new(existing);
     if observed.artifact.is_none() {
-        board.delete(Kind::ArtifactInStorage);
+        conditions.delete(Kind::ArtifactInStorage);
     }
-    board
+    conditions
 }
 
-fn succeeded(board: &mut Board, revision: &str) {
+fn set_success(conditions: &mut ConditionSet, revision: &str) {
     for kind in [
         Kind::FetchFailed,
         Kind::IncludeUnavailable,
@@ -269,91 +278,105 @@ fn succeeded(board: &mut Board, revision: &str) {
         Kind::Stalled,
         Kind::Reconciling,
     ] {
-        board.delete(kind);
+        conditions.delete(kind);
     }
-    board.yes(Kind::ArtifactInStorage, "Succeeded", &stored_text(revision));
+    conditions.set_true(Kind::ArtifactInStorage, "Succeeded", &stored_text(revision));
 }
 
-/// Shows what is known of signatures, for this generation. What nobody asks for any more is removed by the caller.
-fn vouch(board: &mut Board, status: &mut GitRepositoryStatus, standing: &Standing) {
-    let text = match standing {
-        Standing::Unasked => return,
-        Standing::Held => board.get(Kind::SourceVerified).map(|held| held.message.clone()),
-        Standing::Verified(verified) => {
+/// Sets `SourceVerified` for this generation. The caller removes it if no verification is requested.
+fn set_verified(
+    conditions: &mut ConditionSet,
+    status: &mut GitRepositoryStatus,
+    signatures: &SignatureState,
+) {
+    let text = match signatures {
+        SignatureState::NotRequested => return,
+        SignatureState::StillValid => conditions
+            .get(Kind::SourceVerified)
+            .map(|existing| existing.message.clone()),
+        SignatureState::Verified(verified) => {
             status.source_verification_mode = Some(verified.mode.to_owned());
-            Some(verified.text.clone())
+            Some(verified.message.clone())
         }
     };
     if let Some(text) = text {
-        board.yes(Kind::SourceVerified, "Succeeded", &text);
+        conditions.set_true(Kind::SourceVerified, "Succeeded", &text);
     }
 }
 
-/// Forgets a signature that did not count: this pass has not got as far, or found another one.
-fn forget_refusal(board: &mut Board) {
-    let refused = board
+/// Removes a failed verification: this reconciliation has not reached it yet, or has a new result.
+fn clear_failed_verification(conditions: &mut ConditionSet) {
+    let refused = conditions
         .get(Kind::SourceVerified)
-        .is_some_and(|held| held.truth == Truth::False);
+        .is_some_and(|existing| existing.status == ConditionStatus::False);
     if refused {
-        board.delete(Kind::SourceVerified);
+        conditions.delete(Kind::SourceVerified);
     }
 }
 
-/// A condition goes when the step that it is about went well in this pass; one whose turn did not come stays.
-fn failed(board: &mut Board, object: &GitRepository, observed: &Observed, news: &News, error: &PassError) {
-    board.delete(Kind::StorageOperationFailed);
-    let answered = news.revision.is_some() || matches!(error, PassError::Verify(_));
-    if answered || matches!(error, PassError::Fetch(_)) {
-        board.delete(Kind::IncludeUnavailable);
+/// Sets the conditions of a failure. Removes the conditions of phases that succeeded; those of later phases stay.
+fn set_failure(
+    conditions: &mut ConditionSet,
+    object: &GitRepository,
+    observed: &Observed,
+    change: &UpstreamChange,
+    error: &ReconcileError,
+) {
+    conditions.delete(Kind::StorageOperationFailed);
+    let is_fetched = change.revision.is_some() || matches!(error, ReconcileError::Verify(_));
+    if is_fetched || matches!(error, ReconcileError::Fetch(_)) {
+        conditions.delete(Kind::IncludeUnavailable);
     }
-    if answered {
-        board.delete(Kind::FetchFailed);
+    if is_fetched {
+        conditions.delete(Kind::FetchFailed);
     }
-    outdated(board, observed, news);
+    set_outdated(conditions, observed, change);
     let (reason, message) = (error.reason(), error.message());
-    forget_refusal(board);
+    clear_failed_verification(conditions);
     match error.condition() {
-        Some(Kind::SourceVerified) => board.set(Kind::SourceVerified, Truth::False, reason, &message),
-        Some(kind) => board.yes(kind, reason, &message),
+        Some(Kind::SourceVerified) => {
+            conditions.set(Kind::SourceVerified, ConditionStatus::False, reason, &message);
+        }
+        Some(kind) => conditions.set_true(kind, reason, &message),
         None => {}
     }
     if error.class() == Class::Terminal {
-        board.delete(Kind::Reconciling);
-        board.yes(Kind::Stalled, reason, &message);
+        conditions.delete(Kind::Reconciling);
+        conditions.set_true(Kind::Stalled, reason, &message);
         return;
     }
-    board.delete(Kind::Stalled);
-    // A failure without a condition of its own speaks here, and through it in `Ready`.
+    conditions.delete(Kind::Stalled);
+    // A failure without its own condition is reported in `Reconciling`, and thereby in `Ready`.
     let text = error
         .condition()
-        .map_or(message, |_| progress(object, observed, news));
-    board.yes(Kind::Reconciling, "ProgressingWithRetry", &text);
+        .map_or(message, |_| progress(object, observed, change));
+    conditions.set_true(Kind::Reconciling, "ProgressingWithRetry", &text);
 }
 
-/// There is a newer revision, if the remote was asked and an older artifact is there.
-fn outdated(board: &mut Board, observed: &Observed, news: &News) {
-    match news
+/// Sets `ArtifactOutdated` if the remote has a newer revision than the stored artifact.
+fn set_outdated(conditions: &mut ConditionSet, observed: &Observed, change: &UpstreamChange) {
+    match change
         .new_revision(observed)
         .filter(|_| observed.artifact.is_some())
     {
         Some(new) => {
-            board.yes(
+            conditions.set_true(
                 Kind::ArtifactOutdated,
                 "NewRevision",
                 &format!("new upstream revision '{new}'"),
             );
         }
-        None => board.delete(Kind::ArtifactOutdated),
+        None => conditions.delete(Kind::ArtifactOutdated),
     }
 }
 
-/// Whether the artifact is of this revision, in whatever form its own was written.
+/// Returns whether the artifact has this revision, in any of its notations.
 #[must_use]
-pub(super) fn is_of(artifact: &Artifact, revision: &str) -> bool {
+pub(super) fn has_revision(artifact: &Artifact, revision: &str) -> bool {
     artifact.parsed_revision().to_string() == revision
 }
 
-/// Whether no pass has ended that knew the spec as it is.
+/// Returns whether no reconciliation of the current generation has ended.
 #[must_use]
 pub(super) fn is_new_generation(object: &GitRepository) -> bool {
     object.metadata.generation != observed_generation(object)
@@ -367,9 +390,9 @@ fn observed_generation(object: &GitRepository) -> Option<i64> {
 }
 
 fn generation_text(object: &GitRepository) -> String {
-    let seen = observed_generation(object).unwrap_or(-1);
+    let observed = observed_generation(object).unwrap_or(-1);
     let generation = object.metadata.generation.unwrap_or_default();
-    format!("processing object: new generation {seen} -> {generation}")
+    format!("processing object: new generation {observed} -> {generation}")
 }
 
 fn stored_text(revision: &str) -> String {

@@ -1,5 +1,4 @@
-//! From a spec and its Secret to a source: which remote, as whom, which reference. Fields that later work brings are
-//! refused by name, never ignored.
+//! Resolves a spec and its Secrets to a source: the remote, its credentials and the reference.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,28 +15,28 @@ use tokio::time::Instant;
 use super::compose::Parts;
 use super::proxy::{self, ProxySecretError};
 use crate::git::{
-    Address, AddressError, Credentials, CredentialsError, Fields, Limits, Owner, Proxy, Reference, Remote,
+    Address, AddressError, Credentials, CredentialsError, Limits, Owner, Proxy, RefFields, Reference, Remote,
     Tls, Transport,
 };
-use crate::identity::{IdentityError, Terms, Tokens, Wanted};
+use crate::identity::{ExchangeSettings, IdentityError, ProviderIdentity, Tokens};
 
-/// What a pass reads from.
+/// The source of a reconciliation.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The remote repository.
     pub remote: Remote,
-    /// Which commit of it.
+    /// The reference to a commit.
     pub reference: Reference,
-    /// When an event called for this very pass: then no answer counts that others asked for before.
-    pub call: Option<Instant>,
-    /// Which parts of the commit.
+    /// When an event triggered the reconciliation; older lookups of other objects are not reused.
+    pub triggered_at: Option<Instant>,
+    /// The selected parts of the commit.
     pub parts: Parts,
 }
 
-/// Why a spec gives no source.
+/// An error while resolving a spec.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// The address is none.
+    /// The URL is invalid.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The Secret cannot be read.
@@ -45,55 +44,55 @@ pub enum ResolveError {
     Secret {
         /// Namespace and name of the Secret.
         secret: String,
-        /// What the client said.
+        /// The client's error.
         #[source]
         source: Box<kube::Error>,
     },
-    /// There is no such Secret.
+    /// The Secret does not exist.
     #[error("failed to get secret '{secret}': secrets \"{name}\" not found")]
     MissingSecret {
         /// Namespace and name of the Secret.
         secret: String,
-        /// Its name alone.
+        /// Name of the Secret.
         name: String,
     },
-    /// The private key wants a passphrase.
+    /// The private key needs a passphrase.
     #[error("SSH identity key is encrypted but no 'password' field was provided in the secret '{secret}'")]
     EncryptedIdentity {
         /// Namespace and name of the Secret.
         secret: String,
     },
-    /// A token, and a name or a password beside it.
+    /// The Secret has a bearer token and a username or password.
     #[error("failed to checkout and determine revision: {0}")]
     BasicAndBearer(#[source] CredentialsError),
-    /// The Secret of the proxy cannot be read.
+    /// The proxy's Secret cannot be read.
     #[error("failed to configure proxy options: {0}")]
     ProxySecret(#[source] Box<Self>),
-    /// The Secret of the proxy names none.
+    /// The proxy's Secret is invalid.
     #[error("failed to configure proxy options: secret '{secret}': {source}")]
     Proxy {
         /// Namespace and name of the Secret.
         secret: String,
-        /// What is wrong with it.
+        /// The defect.
         #[source]
         source: ProxySecretError,
     },
-    /// No credentials can be made of the Secret.
-    #[error("failed to configure authentication options: {}{source}", named(.secret))]
+    /// The Secret contains no usable credentials.
+    #[error("failed to configure authentication options: {}{source}", secret_prefix(.secret))]
     Credentials {
-        /// Namespace and name of the Secret; empty if the credentials stand in the address.
+        /// Namespace and name of the Secret; empty if the URL contains the credentials.
         secret: String,
-        /// What is wrong with it.
+        /// The defect.
         #[source]
         source: CredentialsError,
     },
-    /// The provider lends none.
+    /// The identity provider returns no token.
     #[error(transparent)]
     Identity(#[from] IdentityError),
 }
 
-/// A Secret in a message; nothing where there is none.
-fn named(secret: &str) -> String {
+/// Returns the prefix of a message about a Secret; empty without a Secret.
+fn secret_prefix(secret: &str) -> String {
     if secret.is_empty() {
         return String::new();
     }
@@ -101,8 +100,8 @@ fn named(secret: &str) -> String {
 }
 
 impl ResolveError {
-    /// With what was being done when this came up.
-    fn of_proxy(self) -> Self {
+    /// Wraps the error as an error of the proxy's Secret.
+    fn into_proxy_error(self) -> Self {
         Self::ProxySecret(Box::new(self))
     }
 }
@@ -112,7 +111,7 @@ impl Failure for ResolveError {
         match self {
             Self::Address(error) => error.class(),
             Self::Identity(error) => error.class(),
-            // A Secret may be made or mended at any time.
+            // The Secret may be created or corrected at any time.
             Self::Secret { .. }
             | Self::MissingSecret { .. }
             | Self::EncryptedIdentity { .. }
@@ -138,17 +137,16 @@ impl Failure for ResolveError {
     }
 }
 
-/// The host of a spec's address; empty if the address is none.
+/// Returns the host of a spec's URL; empty if the URL is invalid.
 pub(super) fn host(spec: &GitRepositorySpec) -> String {
     Address::parse(&spec.url).map_or_else(|_| String::new(), |address| address.host())
 }
 
-/// Resolves a spec. Secrets are read, if there are any: the proxy's first, as upstream, so that of several faults the
-/// same one is shown; then the provider is asked, if there is one.
+/// Resolves a spec. Reads the proxy's Secret first, as upstream does, so that the same of several errors is reported;
+/// then the object's Secret; then requests a token from the provider.
 ///
 /// # Errors
-/// A field is not built yet, the address is none, the Secret is missing or makes no credentials, or the provider lends
-/// none.
+/// The URL is invalid, a Secret is missing or invalid, or the provider returns no token.
 pub(super) async fn resolve(
     spec: &GitRepositorySpec,
     object: &ObjectKey,
@@ -158,11 +156,11 @@ pub(super) async fn resolve(
     limits: Limits,
 ) -> Result<Source, ResolveError> {
     let namespace = &object.namespace;
-    let proxy = own_proxy(spec, namespace, client).await?;
-    let (address, reference) = check(spec)?;
+    let proxy = read_proxy(spec, namespace, client).await?;
+    let (address, reference) = parse_source(spec)?;
     let name = spec.secret_ref.as_ref().map(|reference| reference.name.as_str());
     let found = match name {
-        Some(name) => Some(secret(client, namespace, name).await?),
+        Some(name) => Some(read_secret(client, namespace, name).await?),
         None => None,
     };
     let (uid, data) = found.map(|found| (found.uid, found.data)).unzip();
@@ -171,25 +169,28 @@ pub(super) async fn resolve(
         Duration::ZERO => Duration::from_secs(60),
         timeout => timeout,
     };
-    let given = data.as_ref().map(|data| (secret.as_str(), data));
-    let tls = Arc::new(data.as_ref().map(Tls::of).unwrap_or_default());
-    let wanted = Wanted::of(spec, namespace, &address, given, tokens.rules())?;
-    let is_secrets = !matches!(wanted, Some(Wanted::Azure(_) | Wanted::Aws(..)));
-    let credentials = match wanted {
-        // What providers lend is for http. With ssh the Secret's key decides.
-        Some(wanted) if !address.is_ssh() => {
-            let terms = Terms {
+    let named_data = data.as_ref().map(|data| (secret.as_str(), data));
+    let tls = Arc::new(data.as_ref().map(Tls::from_secret).unwrap_or_default());
+    let identity = ProviderIdentity::from_spec(spec, namespace, &address, named_data, tokens.policy())?;
+    let uses_secret = !matches!(
+        identity,
+        Some(ProviderIdentity::Azure(_) | ProviderIdentity::Aws(..))
+    );
+    let credentials = match identity {
+        // Provider tokens are for HTTP; SSH uses the key in the Secret.
+        Some(identity) if !address.is_ssh() => {
+            let settings = ExchangeSettings {
                 limit: timeout,
                 transport,
                 tls: &tls,
                 proxy: proxy.as_ref(),
             };
-            Box::pin(tokens.credentials(wanted, object, &terms)).await?
+            Box::pin(tokens.credentials(identity, object, &settings)).await?
         }
-        _ => own_credentials(&address, data.as_ref(), secret.clone())?,
+        _ => static_credentials(&address, data.as_ref(), secret.clone())?,
     };
     let principal = uid
-        .filter(|_| is_secrets)
+        .filter(|_| uses_secret)
         .map(|uid| principal(&secret, &uid, &address));
     let remote = Remote {
         transport: transport.clone(),
@@ -207,13 +208,13 @@ pub(super) async fn resolve(
     Ok(Source {
         remote,
         reference,
-        call: None,
-        parts: Parts::wanted(spec),
+        triggered_at: None,
+        parts: Parts::from_spec(spec),
     })
 }
 
-/// Whose credentials those of a Secret are: the Secret's, whatever stands in it today, together with what the address says
-/// itself. Nobody can make another Secret of the same uid, so nobody else has this principal.
+/// Returns the principal of a Secret's credentials: its name and uid, regardless of its current content, plus the
+/// userinfo of the URL. Another Secret cannot have the same uid.
 fn principal(secret: &str, uid: &str, address: &Address) -> [u8; 32] {
     let mut hash = Sha256::new_with_prefix(b"secret");
     for part in [secret, uid, address.username(), address.password()] {
@@ -223,8 +224,8 @@ fn principal(secret: &str, uid: &str, address: &Address) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// The object's own proxy.
-async fn own_proxy(
+/// Reads the proxy of the object.
+async fn read_proxy(
     spec: &GitRepositorySpec,
     namespace: &str,
     client: &Client,
@@ -232,8 +233,8 @@ async fn own_proxy(
     let Some(reference) = &spec.proxy_secret_ref else {
         return Ok(None);
     };
-    let data = secret(client, namespace, &reference.name).await;
-    let data = data.map_err(ResolveError::of_proxy)?.data;
+    let data = read_secret(client, namespace, &reference.name).await;
+    let data = data.map_err(ResolveError::into_proxy_error)?.data;
     let proxy = proxy::proxy(&data).map_err(|source| ResolveError::Proxy {
         secret: format!("{namespace}/{}", reference.name),
         source,
@@ -241,8 +242,8 @@ async fn own_proxy(
     Ok(Some(Arc::new(proxy)))
 }
 
-/// What the Secret and the address say themselves.
-fn own_credentials(
+/// Returns the credentials in the Secret and the URL.
+fn static_credentials(
     address: &Address,
     data: Option<&BTreeMap<String, Vec<u8>>>,
     secret: String,
@@ -254,33 +255,33 @@ fn own_credentials(
     })
 }
 
-/// The pure part: the address, the reference.
-fn check(spec: &GitRepositorySpec) -> Result<(Address, Reference), ResolveError> {
+/// Parses the URL and the reference. Pure.
+fn parse_source(spec: &GitRepositorySpec) -> Result<(Address, Reference), ResolveError> {
     let address = Address::parse(&spec.url)?;
-    let wanted = spec.reference.as_ref();
-    let fields = wanted.map_or_else(Fields::default, |wanted| Fields {
-        branch: wanted.branch.as_deref(),
-        tag: wanted.tag.as_deref(),
-        semver: wanted.semver.as_deref(),
-        name: wanted.name.as_deref(),
-        commit: wanted.commit.as_deref(),
+    let reference = spec.reference.as_ref();
+    let fields = reference.map_or_else(RefFields::default, |reference| RefFields {
+        branch: reference.branch.as_deref(),
+        tag: reference.tag.as_deref(),
+        semver: reference.semver.as_deref(),
+        name: reference.name.as_deref(),
+        commit: reference.commit.as_deref(),
     });
     Ok((address, Reference::resolve(fields)))
 }
 
-/// A Secret as it was read.
-struct Found {
+/// The content of a Secret.
+struct SecretContent {
     uid: String,
     data: BTreeMap<String, Vec<u8>>,
 }
 
-async fn secret(client: &Client, namespace: &str, name: &str) -> Result<Found, ResolveError> {
+async fn read_secret(client: &Client, namespace: &str, name: &str) -> Result<SecretContent, ResolveError> {
     let secret = format!("{namespace}/{name}");
     match Api::<Secret>::namespaced(client.clone(), namespace)
         .get_opt(name)
         .await
     {
-        Ok(Some(found)) => Ok(Found {
+        Ok(Some(found)) => Ok(SecretContent {
             uid: found.metadata.uid.unwrap_or_default(),
             data: found
                 .data
@@ -313,7 +314,7 @@ mod tests {
         };
         spec_fields.extend(fields);
         let spec: GitRepositorySpec = serde_json::from_value(spec).unwrap();
-        match check(&spec) {
+        match parse_source(&spec) {
             Ok(_) => "accepted".to_owned(),
             Err(error) => format!("{:?} {}: {error}", error.class(), error.reason()),
         }
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_is_none_is_terminal_and_masked() {
+    fn an_invalid_url_is_terminal_and_masked() {
         let refusal = refusal("https://user:secret@h:no/r", json!({}));
         assert!(
             refusal.starts_with("Terminal URLInvalid: failed to parse url"),

@@ -1,10 +1,9 @@
-//! Whether the signatures are there that the spec asks for. The keys come from a Secret, the objects from the mirror; who
-//! signed is judged by `crate::signature`.
+//! Verifies the signatures that a spec requests. Reads the keys from a Secret and the objects from the mirror;
+//! `crate::signature` checks the signatures.
 //!
-//! A revision that was verified is not verified again as long as the mode asks for nothing more, the condition still says
-//! so, and the keys are the same, which the checksum in the status tells. Where an older definition prunes that checksum,
-//! nothing tells, and the stored revision is verified at each pass: never less, and never over the network, because the
-//! mirror holds the commit.
+//! A verified revision is not verified again while the mode requires nothing more, the condition is `True`, and the
+//! keys are unchanged according to the checksum in the status. If an older CRD prunes the checksum, the stored revision
+//! is verified in each reconciliation, from the mirror and without network access.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -17,46 +16,46 @@ use sluice_runtime::failure::{Class, Failure};
 
 use super::content::ContentConfig;
 use crate::git::{Checkout, Head, ReadError, TagRef};
-use crate::signature::{self, Carrier, Keys, SignatureError, Signed};
+use crate::signature::{self, ObjectKind, SignatureError, SignedObject, TrustedKeys};
 
-/// Why a revision is not verified.
+/// An error that leaves a revision unverified.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    /// There is no Secret with keys.
+    /// The Secret with the keys does not exist.
     #[error("public keys secret error: secrets \"{name}\" not found")]
     MissingKeys {
-        /// The name of the Secret, in the object's namespace.
+        /// Name of the Secret, in the object's namespace.
         name: String,
     },
     /// The Secret cannot be read.
     #[error("public keys secret error: {0}")]
     Keys(#[source] Box<kube::Error>),
-    /// A tag is to be verified, and none is named.
+    /// The mode requires a tag, but the reference names none.
     #[error("cannot verify tag object's signature if a tag reference is not specified")]
     NoTag,
-    /// The tag has no signature, or is no object at all.
+    /// The tag is lightweight or has no signature.
     #[error("cannot verify signature of tag '{tag}' since it is not signed")]
     Unsigned {
-        /// The tag, with its object if it has one.
+        /// The tag, with its object name if there is one.
         tag: String,
     },
-    /// The tag's signature does not count.
+    /// The tag's signature is invalid.
     #[error("signature verification of tag '{tag}' failed: {source}")]
     Tag {
-        /// The tag with its object.
+        /// The tag with its object name.
         tag: String,
-        /// What is wrong.
+        /// The cause.
         source: SignatureError,
     },
-    /// The commit's signature does not count, or there is none.
+    /// The commit's signature is missing or invalid.
     #[error("signature verification of commit '{commit}' failed: {source}")]
     Commit {
         /// The full object name.
         commit: String,
-        /// What is wrong.
+        /// The cause.
         source: SignatureError,
     },
-    /// The mirror lost the object; it is fetched again.
+    /// The object is missing from the mirror; it is fetched again.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
@@ -66,7 +65,7 @@ impl Failure for VerifyError {
         match self {
             Self::NoTag => Class::Terminal,
             Self::Read(error) => error.class(),
-            // Keys may be added, and refs moved, at any time.
+            // Keys and refs may change at any time.
             Self::MissingKeys { .. }
             | Self::Keys(_)
             | Self::Unsigned { .. }
@@ -87,51 +86,51 @@ impl Failure for VerifyError {
     }
 }
 
-/// What a pass found out about signatures.
+/// The state of a source's signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// The spec asks for none.
-    Unasked,
-    /// An earlier pass verified what is stored, and that still holds.
-    Held,
-    /// This pass verified.
+pub(super) enum SignatureState {
+    /// The spec requests no verification.
+    NotRequested,
+    /// The verification of an earlier reconciliation is still valid.
+    StillValid,
+    /// This reconciliation verified the signatures.
     Verified(Verified),
 }
 
-impl Standing {
-    /// Digest of the keys that this pass verified with.
+impl SignatureState {
+    /// Returns the digest of the keys used by this reconciliation.
     pub(super) const fn keys(&self) -> Option<&Digest> {
         match self {
             Self::Verified(verified) => Some(&verified.keys),
-            Self::Unasked | Self::Held => None,
+            Self::NotRequested | Self::StillValid => None,
         }
     }
 }
 
-/// What was verified.
+/// A successful verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verified {
-    /// The mode, as the status records it.
+    /// The mode, as recorded in the status.
     pub(super) mode: &'static str,
-    /// Which objects, and with which keys.
-    pub(super) text: String,
-    /// Digest of the keys that were trusted.
+    /// The message: verified objects and keys.
+    pub(super) message: String,
+    /// Digest of the trusted keys.
     keys: Digest,
 }
 
-/// What the spec asks for, with the keys for it.
+/// A requested verification, with its keys.
 #[derive(Clone, Debug)]
 pub(super) struct Verification {
     mode: VerificationMode,
-    keys: Keys,
+    keys: TrustedKeys,
 }
 
 impl Verification {
-    /// Reads the keys, if the spec asks for a verification.
+    /// Loads the keys, if the spec requests verification.
     ///
     /// # Errors
     /// The Secret is missing or cannot be read.
-    pub(super) async fn asked(
+    pub(super) async fn load(
         spec: &GitRepositorySpec,
         namespace: &str,
         client: &Client,
@@ -148,22 +147,22 @@ impl Verification {
         let entries = secret.data.unwrap_or_default().into_iter();
         Ok(Some(Self {
             mode: verify.mode,
-            keys: Keys::new(entries.map(|(key, value)| (key, value.0)).collect()),
+            keys: TrustedKeys::new(entries.map(|(key, value)| (key, value.0)).collect()),
         }))
     }
 
-    /// Whether the stored revision must be verified again.
-    pub(super) fn is_due(&self, status: &GitRepositoryStatus, content: &ContentConfig) -> bool {
+    /// Returns whether the stored revision must be verified again.
+    pub(super) fn is_required(&self, status: &GitRepositoryStatus, content: &ContentConfig) -> bool {
         let checksum = content.checksum(Some(&self.keys.digest())).to_string();
         !is_verified(&status.conditions)
-            || asks_for_more(status.source_verification_mode.as_deref(), self.mode)
+            || requires_more(status.source_verification_mode.as_deref(), self.mode)
             || status.content_config_checksum != Some(checksum)
     }
 
-    /// Verifies. Blocks.
+    /// Verifies the signatures. Blocks.
     ///
     /// # Errors
-    /// The first signature that is missing or does not count; of a tag and its commit, the tag comes first.
+    /// The first missing or invalid signature; a tag is checked before its commit.
     pub(super) fn verify(
         &self,
         checkout: &Checkout,
@@ -179,20 +178,20 @@ impl Verification {
         }
         if matches!(self.mode, OfHead | LegacyHead | TagAndHead) {
             let commit = head.commit.to_string();
-            let signed = Signed::commit(&checkout.raw_commit()?);
-            match signature::verify(&signed, Carrier::Commit, &self.keys, now) {
+            let signed = SignedObject::commit(&checkout.raw_commit()?);
+            match signature::verify(&signed, ObjectKind::Commit, &self.keys, now) {
                 Ok(key) => text.extend(["\n\t- commit '", &commit, "' with key '", &key, "'"]),
                 Err(source) => return Err(VerifyError::Commit { commit, source }),
             }
         }
         Ok(Verified {
-            mode: self.mode.recorded(),
-            text,
+            mode: self.mode.status_value(),
+            message: text,
             keys: self.keys.digest(),
         })
     }
 
-    /// Verifies the object that the ref itself holds; tags behind it do not count. Answers the tag and the key.
+    /// Verifies the tag object that the ref points to; nested tags are ignored. Returns the tag and the key.
     fn tag(
         &self,
         checkout: &Checkout,
@@ -207,11 +206,11 @@ impl Verification {
         let raw = checkout.raw_tag(id)?;
         let name = signature::object::tag_name(&raw).unwrap_or_else(|| tag.name.to_owned());
         let tag = format!("{name}@{id}");
-        let signed = Signed::tag(&raw);
+        let signed = SignedObject::tag(&raw);
         if signed.signature.is_empty() {
             return Err(VerifyError::Unsigned { tag });
         }
-        match signature::verify(&signed, Carrier::Tag, &self.keys, now) {
+        match signature::verify(&signed, ObjectKind::Tag, &self.keys, now) {
             Ok(key) => Ok((tag, key)),
             Err(source) => Err(VerifyError::Tag { tag, source }),
         }
@@ -219,12 +218,12 @@ impl Verification {
 }
 
 fn is_verified(conditions: &[Condition]) -> bool {
-    find(conditions, SourceCondition::SourceVerified).is_some_and(|held| held.status == "True")
+    find(conditions, SourceCondition::SourceVerified).is_some_and(|existing| existing.status == "True")
 }
 
-/// Whether a mode asks for more than what is recorded as verified.
-fn asks_for_more(recorded: Option<&str>, mode: VerificationMode) -> bool {
-    match (recorded, mode.recorded()) {
+/// Returns whether a mode requires more than the recorded verification.
+fn requires_more(recorded: Option<&str>, mode: VerificationMode) -> bool {
+    match (recorded, mode.status_value()) {
         (Some("TagAndHEAD"), _) => false,
         (Some(recorded), mode) => recorded != mode,
         (None, _) => true,
@@ -236,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mode_that_asks_for_more_than_was_verified_is_due() {
+    fn a_stricter_mode_than_recorded_requires_verification() {
         use VerificationMode::{Head, LegacyHead, Tag, TagAndHead};
         for (recorded, mode, due) in [
             (None, Head, true),
@@ -254,7 +253,7 @@ mod tests {
             (Some("TagAndHEAD"), Tag, false),
             (Some("TagAndHEAD"), TagAndHead, false),
         ] {
-            assert_eq!(asks_for_more(recorded, mode), due, "{recorded:?} {mode:?}");
+            assert_eq!(requires_more(recorded, mode), due, "{recorded:?} {mode:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Which requests are answered: by the name that they are made for, and by what they know.
+//! Decides which requests are answered, by host name and token.
 //!
-//! A server on loopback can be reached by every page that a browser of the machine shows: the page's own name is pointed at
-//! 127.0.0.1, and then it reads as if it were that server's (DNS rebinding). Such a request names the page's host.
+//! A web page can reach a server on loopback through the browser of that machine: its own host name is resolved to
+//! 127.0.0.1 (DNS rebinding). Such a request names the page's host.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -14,63 +14,64 @@ use url::form_urlencoded;
 
 use crate::storage::TOKEN_PARAMETER;
 
-/// What a request must name and know.
+/// The requirements of a request.
 #[derive(Clone, Default)]
 pub(crate) struct Admission {
-    /// Names that the server is known by; nothing where it answers for any.
+    /// Accepted host names; `None` accepts any.
     hosts: Option<BTreeSet<String>>,
-    /// What the URLs of artifacts carry; nothing where everybody who reaches the server may read.
+    /// The token in artifact URLs; `None` if no token is required.
     token: Option<Secret<String>>,
 }
 
 impl Admission {
-    /// For a server that listens at `bound` and is known to consumers by `advertised`, `host[:port]` with or without a scheme.
-    /// `named` are the names that the user allows besides; `*` allows any. Without them only a server on loopback is strict.
+    /// Creates the rules of a server that listens on `bound` and is advertised as `advertised`, `host[:port]` with an
+    /// optional scheme. `allowed` are additional host names; `*` accepts any. Without them, only a server on loopback
+    /// checks host names.
     pub(crate) fn new(
         bound: SocketAddr,
         advertised: &str,
-        named: &[String],
+        allowed: &[String],
         token: Option<Secret<String>>,
     ) -> Self {
-        let any = named.iter().any(|name| name == "*");
-        let open = named.is_empty() && !bound.ip().to_canonical().is_loopback();
+        let any = allowed.iter().any(|name| name == "*");
+        let open = allowed.is_empty() && !bound.ip().to_canonical().is_loopback();
         let hosts = (!any && !open).then(|| {
-            let named = named.iter().map(|name| plain(host_of(name)));
-            named
-                .chain(names_of_service(&plain(host_of(advertised))))
+            let allowed = allowed.iter().map(|name| normalize(host_of(name)));
+            allowed
+                .chain(service_names(&normalize(host_of(advertised))))
                 .collect()
         });
         Self { hosts, token }
     }
 
-    /// Whether the server is known by the name that the request is made for.
-    pub(crate) fn knows_host<B>(&self, request: &Request<B>) -> bool {
+    /// Returns whether the request's host name is accepted.
+    pub(crate) fn allows_host<B>(&self, request: &Request<B>) -> bool {
         let Some(hosts) = &self.hosts else { return true };
-        let named = match request.uri().authority() {
+        let allowed = match request.uri().authority() {
             Some(authority) => Some(authority.clone()),
             None => request
                 .headers()
                 .get(header::HOST)
                 .and_then(|host| Authority::try_from(host.as_bytes()).ok()),
         };
-        named.is_some_and(|named| {
-            let host = plain(named.host());
+        allowed.is_some_and(|allowed| {
+            let host = normalize(allowed.host());
             is_loopback(&host) || hosts.contains(&host)
         })
     }
 
-    /// Whether the request has the token, if there is one.
-    pub(crate) fn knows_token<B>(&self, request: &Request<B>) -> bool {
+    /// Returns whether the request has the required token.
+    pub(crate) fn allows_token<B>(&self, request: &Request<B>) -> bool {
         let Some(token) = &self.token else { return true };
         let query = request.uri().query().unwrap_or_default();
-        let given = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == TOKEN_PARAMETER);
-        // Digests are compared, so that time tells nothing about the token.
+        let provided = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == TOKEN_PARAMETER);
+        // Compare digests, so that timing reveals nothing about the token.
         let digest = |text: &str| Sha256::digest(text.as_bytes());
-        given.is_some_and(|(_, given)| digest(&given) == digest(token.expose()))
+        provided.is_some_and(|(_, provided)| digest(&provided) == digest(token.expose()))
     }
 }
 
-/// The host of an address: without scheme, path and port.
+/// Returns the host of an address, without scheme, path and port.
 fn host_of(address: &str) -> &str {
     let address = address.split_once("://").map_or(address, |(_, rest)| rest);
     let address = address.split('/').next().unwrap_or_default();
@@ -80,8 +81,8 @@ fn host_of(address: &str) -> &str {
     }
 }
 
-/// Names are compared in lower case, without brackets and without the dot of the root.
-fn plain(host: &str) -> String {
+/// Normalizes a name to lower case, without brackets and trailing dot.
+fn normalize(host: &str) -> String {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host.trim_end_matches('.').to_ascii_lowercase()
 }
@@ -93,8 +94,8 @@ fn is_loopback(host: &str) -> bool {
             .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// A name and, where it is that of a Service (`name.namespace.svc[.domain]`), what pods may call it instead.
-fn names_of_service(name: &str) -> Vec<String> {
+/// Returns a name and, if it is the name of a Service (`name.namespace.svc[.domain]`), its shorter forms.
+fn service_names(name: &str) -> Vec<String> {
     let parts: Vec<&str> = name.split('.').collect();
     let shorter = match parts.get(2) {
         Some(&"svc") => 1..4,
@@ -111,17 +112,17 @@ fn names_of_service(name: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn asked(host: &str) -> Request<()> {
+    fn request(host: &str) -> Request<()> {
         Request::get("/x").header(header::HOST, host).body(()).unwrap()
     }
 
-    fn on(bound: &str, advertised: &str, named: &[&str]) -> Admission {
-        let named: Vec<_> = named.iter().map(|name| (*name).to_owned()).collect();
-        Admission::new(bound.parse().unwrap(), advertised, &named, None)
+    fn on(bound: &str, advertised: &str, allowed: &[&str]) -> Admission {
+        let allowed: Vec<_> = allowed.iter().map(|name| (*name).to_owned()).collect();
+        Admission::new(bound.parse().unwrap(), advertised, &allowed, None)
     }
 
     fn refused<'a>(admission: &Admission, hosts: &[&'a str]) -> Vec<&'a str> {
-        let refused = hosts.iter().filter(|host| !admission.knows_host(&asked(host)));
+        let refused = hosts.iter().filter(|host| !admission.allows_host(&request(host)));
         refused.copied().collect()
     }
 
@@ -148,22 +149,22 @@ mod tests {
     ];
 
     #[test]
-    fn on_loopback_names_of_others_are_refused() {
+    fn foreign_host_names_are_refused_on_loopback() {
         for bound in ["127.0.0.1:80", "[::1]:80"] {
             let admission = on(bound, "127.0.0.1:80", &[]);
             assert!(refused(&admission, &LOOPBACK).is_empty());
             assert_eq!(refused(&admission, &FOREIGN), FOREIGN);
             assert_eq!(refused(&admission, &["", "a b", "@"]), ["", "a b", "@"]);
-            assert!(!admission.knows_host(&Request::get("/x").body(()).unwrap()));
+            assert!(!admission.allows_host(&Request::get("/x").body(()).unwrap()));
             let absolute = Request::get("http://attacker.example/x").header(header::HOST, "localhost");
-            assert!(!admission.knows_host(&absolute.body(()).unwrap()));
+            assert!(!admission.allows_host(&absolute.body(()).unwrap()));
         }
         let advertised = on("127.0.0.1:80", "https://files.example:8443/below/", &[]);
         assert!(refused(&advertised, &["files.example", "files.example:1"]).is_empty());
     }
 
     #[test]
-    fn elsewhere_any_name_is_answered_until_names_are_given() {
+    fn other_addresses_accept_any_host_name_unless_names_are_configured() {
         let advertised = "sc.flux-system.svc.cluster.local.";
         let open = on("0.0.0.0:9090", advertised, &[]);
         assert!(refused(&open, &[&FOREIGN[..], &SERVICE].concat()).is_empty());
@@ -179,7 +180,7 @@ mod tests {
             hosts: None,
             token: Some(Secret::new("a1b2".to_owned())),
         };
-        let knows = |uri: &str| admission.knows_token(&Request::get(uri).body(()).unwrap());
+        let knows = |uri: &str| admission.allows_token(&Request::get(uri).body(()).unwrap());
         assert!(knows("/x?token=a1b2") && knows("/x?a=b&token=a1b2"));
         for uri in [
             "/x",
@@ -191,6 +192,6 @@ mod tests {
         ] {
             assert!(!knows(uri), "{uri}");
         }
-        assert!(Admission::default().knows_token(&Request::get("/x").body(()).unwrap()));
+        assert!(Admission::default().allows_token(&Request::get("/x").body(()).unwrap()));
     }
 }

@@ -1,52 +1,53 @@
-//! How many artifacts are being sent: so many in all, and no more than a share of that to one address.
+//! Limits concurrent downloads, in total and per client address.
 
+use sluice_runtime::sync::lock;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use sluice_runtime::serve::Answer;
+use sluice_runtime::serve::ResponseGuard;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Artifacts sent at once; each holds at most two chunks of a file in memory.
-pub(super) const MOST: usize = 512;
-/// Artifacts sent at once to one address.
-const SHARE: usize = MOST / 4;
-/// How long a request waits for its turn before it is asked to come back.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Maximum number of concurrent downloads; each holds at most two chunks in memory.
+pub(super) const MAX_DOWNLOADS: usize = 512;
+/// Maximum number of concurrent downloads of one address.
+const MAX_PER_CLIENT: usize = MAX_DOWNLOADS / 4;
+/// How long a request waits for a slot before it is refused.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The downloads of one server.
 pub(super) struct Downloads {
     free: Arc<Semaphore>,
     shares: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
-    patience: Duration,
+    queue_timeout: Duration,
 }
 
-/// One download. Its connection is busy as long as it lives.
+/// A slot for a download, held until dropped.
 pub(super) struct Download {
     _share: OwnedSemaphorePermit,
     _free: OwnedSemaphorePermit,
-    /// Set once the answer begins.
-    pub(super) answer: Option<Answer>,
+    /// Marks the connection as busy; set when the response starts.
+    pub(super) answer: Option<ResponseGuard>,
 }
 
 impl Downloads {
     pub(super) fn new() -> Self {
-        Self::with_patience(PATIENCE)
+        Self::with_timeout(QUEUE_TIMEOUT)
     }
 
-    fn with_patience(patience: Duration) -> Self {
+    fn with_timeout(queue_timeout: Duration) -> Self {
         Self {
-            patience,
-            free: Arc::new(Semaphore::new(MOST)),
+            queue_timeout,
+            free: Arc::new(Semaphore::new(MAX_DOWNLOADS)),
             shares: Mutex::default(),
         }
     }
 
-    /// Waits for its turn; nothing if it does not come in time.
-    pub(super) async fn begin(&self, client: IpAddr) -> Option<Download> {
+    /// Waits for a slot; `None` after the timeout.
+    pub(super) async fn acquire(&self, client: IpAddr) -> Option<Download> {
         let share = self.share(client);
-        let turn = async {
+        let acquire = async {
             let share = share.acquire_owned().await.ok()?;
             let free = Arc::clone(&self.free).acquire_owned().await.ok()?;
             Some(Download {
@@ -55,17 +56,20 @@ impl Downloads {
                 answer: None,
             })
         };
-        tokio::time::timeout(self.patience, turn).await.ok().flatten()
+        tokio::time::timeout(self.queue_timeout, acquire)
+            .await
+            .ok()
+            .flatten()
     }
 
-    /// What is left of an address's share. It is forgotten with the last download of the address.
+    /// Returns the semaphore of an address. It is dropped with the last download of the address.
     fn share(&self, client: IpAddr) -> Arc<Semaphore> {
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = lock(&self.shares);
         if let Some(share) = shares.get(&client).and_then(Weak::upgrade) {
             return share;
         }
         shares.retain(|_, share| share.strong_count() > 0);
-        let share = Arc::new(Semaphore::new(SHARE));
+        let share = Arc::new(Semaphore::new(MAX_PER_CLIENT));
         shares.insert(client, Arc::downgrade(&share));
         share
     }
@@ -80,18 +84,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_address_gets_its_share_and_another_is_served_beside_it() {
-        let downloads = Downloads::with_patience(Duration::from_millis(50));
-        let mut held = Vec::new();
-        for _ in 0..SHARE {
-            held.push(downloads.begin(address(1)).await.unwrap());
+    async fn one_address_cannot_exceed_its_share_of_downloads() {
+        let downloads = Downloads::with_timeout(Duration::from_millis(50));
+        let mut downloads_held = Vec::new();
+        for _ in 0..MAX_PER_CLIENT {
+            downloads_held.push(downloads.acquire(address(1)).await.unwrap());
         }
-        assert!(downloads.begin(address(1)).await.is_none());
-        held.push(downloads.begin(address(2)).await.unwrap());
-        held.remove(0);
-        held.push(downloads.begin(address(1)).await.unwrap());
-        drop(held);
-        drop(downloads.begin(address(3)).await.unwrap());
+        assert!(downloads.acquire(address(1)).await.is_none());
+        downloads_held.push(downloads.acquire(address(2)).await.unwrap());
+        downloads_held.remove(0);
+        downloads_held.push(downloads.acquire(address(1)).await.unwrap());
+        drop(downloads_held);
+        drop(downloads.acquire(address(3)).await.unwrap());
         assert_eq!(
             downloads.shares.lock().unwrap().len(),
             1,

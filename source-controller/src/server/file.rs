@@ -1,4 +1,4 @@
-//! Which file a request asks for, and streaming it in bounded pieces.
+//! Maps request paths to files and streams them in chunks.
 
 use std::fs::File;
 use std::io;
@@ -14,26 +14,26 @@ use percent_encoding::percent_decode_str;
 
 use super::downloads::Download;
 
-/// Bytes read, and held per connection, at a time.
+/// Size of a chunk in bytes.
 pub(super) const CHUNK: u64 = 256 * 1024;
 
-/// The end of every name that is served. Locks and unfinished files end otherwise.
-const SERVED: &str = ".tar.gz";
+/// Suffix of all served files. Locks and unfinished files have other suffixes.
+const ARTIFACT_SUFFIX: &str = ".tar.gz";
 
-/// Components of the longest path that is looked up: kind, namespace, name, file.
-const DEPTH: usize = 4;
+/// Number of path components of an artifact: kind, namespace, name, file.
+const COMPONENTS: usize = 4;
 
-/// The path below the root that a request asks for, if it can be that of an artifact.
-pub(super) fn requested(path: &str) -> Option<PathBuf> {
+/// Returns the path below the root for a request, if it can be an artifact.
+pub(super) fn artifact_path(path: &str) -> Option<PathBuf> {
     let path = percent_decode_str(path.strip_prefix('/')?).decode_utf8().ok()?;
     let ordinary = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['\\', '\0']);
     let mut parts = path.split('/');
-    let good = parts.clone().count() == DEPTH && parts.all(ordinary) && path.ends_with(SERVED);
+    let good = parts.clone().count() == COMPONENTS && parts.all(ordinary) && path.ends_with(ARTIFACT_SUFFIX);
     good.then(|| PathBuf::from(path.into_owned()))
 }
 
-/// The bytes of `range`, read piece by piece as the client takes them. `download` is held until the last one is taken.
-pub(super) fn pieces(
+/// Streams the bytes of `range` in chunks on demand. Holds `download` until the end of the stream.
+pub(super) fn chunks(
     file: Arc<File>,
     range: Range<u64>,
     download: Download,
@@ -45,30 +45,30 @@ pub(super) fn pieces(
         let reader = Arc::clone(&file);
         let from = range.start;
         let length = CHUNK.min(range.end - range.start);
-        let piece = tokio::task::spawn_blocking(move || read(&reader, from, length))
+        let chunk = tokio::task::spawn_blocking(move || read(&reader, from, length))
             .await
             .map_err(io::Error::other)??;
         Ok(Some((
-            Frame::data(piece),
+            Frame::data(chunk),
             (file, from + length..range.end, download),
         )))
     })
 }
 
-/// One piece; a file that has become shorter ends the answer with an error, never with other bytes.
+/// Reads one chunk. A truncated file causes an error, never other content.
 pub(super) fn read(file: &File, from: u64, length: u64) -> io::Result<Bytes> {
     let length = usize::try_from(length).map_err(io::Error::other)?;
-    let mut piece = vec![0; length];
-    file.read_exact_at(&mut piece, from)?;
-    Ok(piece.into())
+    let mut chunk = vec![0; length];
+    file.read_exact_at(&mut chunk, from)?;
+    Ok(chunk.into())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::requested;
+    use super::artifact_path;
 
     #[test]
-    fn only_paths_of_artifacts_are_looked_up() {
+    fn only_artifact_paths_are_accepted() {
         for (path, found) in [
             (
                 "/gitrepository/ns/n/ab.tar.gz",
@@ -94,7 +94,7 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(
-                requested(path).as_deref(),
+                artifact_path(path).as_deref(),
                 found.map(std::path::Path::new),
                 "{path}"
             );

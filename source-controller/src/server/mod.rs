@@ -1,17 +1,17 @@
-//! The file server: what consumers fetch artifacts from. Plain HTTP/1.1, no authentication, read only.
+//! The file server for artifacts. Plain HTTP/1.1, read-only, without user authentication.
 //!
-//! It serves the published artifacts of a [`LocalDirectory`] and nothing else: no lock, no unfinished file, no link, no
-//! listing. A file is never changed in place, so an open one can be streamed whatever happens to its name. On loopback it
-//! answers only requests that name it (`admission.rs`).
+//! Serves the published artifacts of a [`LocalDirectory`] only: no locks, unfinished files, links or listings. Files
+//! are never modified in place, so an open file can be streamed even if it is renamed or removed. On loopback, requests
+//! must use a known host name (`admission`).
 //!
-//! Clients that do not read cost nobody else: what they ask for ends when they stand still, one address has a share of
-//! the downloads only, and connections are accepted beyond the downloads, so that probes are always answered.
+//! Slow clients do not block others: stalled connections are closed, each address has a limited share of the downloads,
+//! and more connections than downloads are accepted, so that probes are always answered.
 
 mod admission;
-mod answer;
-mod condition;
+mod conditional;
 mod downloads;
 mod file;
+mod response;
 mod stall;
 
 use std::convert::Infallible;
@@ -22,30 +22,30 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use sluice_runtime::serve::{Connections, Place};
+use sluice_runtime::serve::{ConnectionLimit, ConnectionSlot};
 use sluice_runtime::shutdown::Token;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
 use crate::storage::LocalDirectory;
 pub(crate) use admission::Admission;
-use answer::Files;
 use downloads::Downloads;
+use response::FileService;
 use stall::StallLimit;
 
-/// Connections at once: those of all downloads, and some for probes and for requests that wait. One more takes the place
-/// of the one that has been idle longest.
-const CONNECTIONS: usize = downloads::MOST + 128;
-/// How long a client may read nothing of what is sent to it.
+/// Maximum number of connections: downloads, and some for probes and waiting requests. Another connection replaces the
+/// one that has been idle longest.
+const CONNECTIONS: usize = downloads::MAX_DOWNLOADS + 128;
+/// Maximum time without progress of a write.
 const STALL_LIMIT: Duration = Duration::from_secs(30);
-/// How long a client may take for the head of a request, and may stay silent between two.
+/// Maximum time for the head of a request, and of idleness between requests.
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
-/// How long running answers may take once the program stops.
+/// Grace period for running responses on shutdown.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// Pause after the system refused a connection (no file descriptors left, mostly).
+/// Pause after a failed accept, mostly for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `stop`, then lets running answers end, for five seconds at most.
+/// Serves until `stop`, then lets running responses end within five seconds.
 pub(crate) async fn serve(listener: TcpListener, storage: LocalDirectory, admission: Admission, stop: Token) {
     serve_within(listener, storage, admission, stop, STALL_LIMIT).await;
 }
@@ -57,12 +57,12 @@ async fn serve_within(
     stop: Token,
     stall: Duration,
 ) {
-    let files = Arc::new(Files {
+    let files = Arc::new(FileService {
         storage,
         admission,
         downloads: Downloads::new(),
     });
-    let places = Connections::new(CONNECTIONS);
+    let slots = ConnectionLimit::new(CONNECTIONS);
     let connections = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -71,16 +71,16 @@ async fn serve_within(
         };
         match accepted {
             Ok((stream, client)) => {
-                let (files, stop, place) = (Arc::clone(&files), stop.clone(), places.enter());
-                // Small answers must not wait for an acknowledgement. A socket that refuses the option still works.
+                let (files, stop, slot) = (Arc::clone(&files), stop.clone(), slots.admit());
+                // Send small responses immediately. The socket also works without the option.
                 let _ = stream.set_nodelay(true);
                 let stream = StallLimit::new(stream, stall);
-                connections.spawn(connection(stream, client.ip(), files, place, stop));
+                connections.spawn(connection(stream, client.ip(), files, slot, stop));
             }
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "connection refused by the system"
+                    "cannot accept a connection"
                 );
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -92,28 +92,28 @@ async fn serve_within(
         .await
         .is_err()
     {
-        tracing::info!("file server stopped with answers unfinished");
+        tracing::info!("file server stopped during running responses");
     }
 }
 
 async fn connection(
     stream: StallLimit<TcpStream>,
     client: IpAddr,
-    files: Arc<Files>,
-    place: Place,
+    files: Arc<FileService>,
+    slot: ConnectionSlot,
     stop: Token,
 ) {
-    let used = place.clone();
+    let used = slot.clone();
     let service = service_fn(move |request| {
-        let (files, place) = (Arc::clone(&files), used.clone());
-        async move { Ok::<_, Infallible>(files.answer(&request, client, &place).await) }
+        let (files, slot) = (Arc::clone(&files), used.clone());
+        async move { Ok::<_, Infallible>(files.respond(&request, client, &slot).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
     let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
-        () = place.lost() => return,
+        () = slot.evicted() => return,
         () = stop.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await

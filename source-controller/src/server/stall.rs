@@ -1,4 +1,4 @@
-//! A socket whose reader may not stand still: a write that makes no progress for too long ends the connection.
+//! A socket with a limit on stalled writes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream with a limit on the time that one write may wait. Reads have none.
+/// A stream with a limit on the time of one write. Reads are not limited.
 pub(super) struct StallLimit<S> {
     stream: S,
     limit: Duration,
-    /// Runs while a write waits.
+    /// Runs while a write is pending.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
@@ -25,7 +25,7 @@ impl<S: Unpin> StallLimit<S> {
         }
     }
 
-    /// One attempt to write, and the end of waiting if it has lasted too long.
+    /// Attempts a write; fails if it has been pending for too long.
     fn write<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -39,7 +39,7 @@ impl<S: Unpin> StallLimit<S> {
         let limit = self.limit;
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(limit)));
         waiting.as_mut().poll(context).map(|()| {
-            let text = format!("the client has read nothing for {limit:?}");
+            let text = format!("no progress of a write for {limit:?}");
             Err(io::Error::new(io::ErrorKind::TimedOut, text))
         })
     }
@@ -96,15 +96,15 @@ mod tests {
     const LIMIT: Duration = Duration::from_millis(500);
 
     #[tokio::test]
-    async fn a_write_that_nobody_reads_fails_at_the_limit_and_a_slow_reader_is_served() {
+    async fn a_stalled_write_fails_at_the_limit_and_a_slow_reader_is_served() {
         let (near, mut far) = tokio::io::duplex(16);
         let mut limited = StallLimit::new(near, LIMIT);
         let slow = async {
-            let mut piece = [0; 16];
+            let mut chunk = [0; 16];
             for _ in 0..4 {
-                // Longer in all than the limit, and shorter each time.
+                // Longer in total than the limit, but shorter each time.
                 tokio::time::sleep(LIMIT / 3).await;
-                far.read_exact(&mut piece).await.unwrap();
+                far.read_exact(&mut chunk).await.unwrap();
             }
         };
         let (written, ()) = tokio::join!(limited.write_all(&[1; 64]), slow);
@@ -112,7 +112,7 @@ mod tests {
         let begun = tokio::time::Instant::now();
         let error = limited.write_all(&[1; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(error.to_string(), "the client has read nothing for 500ms");
+        assert_eq!(error.to_string(), "no progress of a write for 500ms");
         assert!(begun.elapsed() >= LIMIT);
     }
 }

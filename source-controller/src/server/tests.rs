@@ -1,4 +1,4 @@
-//! The server on a real socket, asked by a client that writes its requests by hand.
+//! Tests of the file server with a handwritten HTTP client.
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::storage::{AdvertisedAddress, LocalDirectory, ObjectDirectory, Storage
 const COMMIT: &str = "b8e362c206e3d0cbb7ed22ced771a0056455a2fb";
 const LIMIT: Duration = Duration::from_secs(20);
 
-struct Served {
+struct FileServer {
     root: tempfile::TempDir,
     address: std::net::SocketAddr,
     digest: Digest,
@@ -23,18 +23,18 @@ struct Served {
     running: tokio::task::JoinHandle<()>,
 }
 
-impl Served {
+impl FileServer {
     async fn with(content: &[u8]) -> Self {
-        Self::within(content, LIMIT).await
+        Self::with_stall_limit(content, LIMIT).await
     }
 
-    /// With another limit for clients that read nothing.
-    async fn within(content: &[u8], stall: Duration) -> Self {
-        Self::for_some(content, stall, |_| Admission::default()).await
+    /// With another stall limit.
+    async fn with_stall_limit(content: &[u8], stall: Duration) -> Self {
+        Self::with_admission(content, stall, |_| Admission::default()).await
     }
 
-    /// With a choice of who is answered, made for the address of the server.
-    async fn for_some(
+    /// With an admission derived from the server's address.
+    async fn with_admission(
         content: &[u8],
         stall: Duration,
         admission: impl FnOnce(std::net::SocketAddr) -> Admission,
@@ -68,30 +68,32 @@ impl Served {
         }
     }
 
-    /// Sends a request and reads the answer to its end: head and body.
-    async fn ask(&self, method: &str, path: &str, headers: &str) -> (String, Vec<u8>) {
-        self.ask_as("sc", method, path, headers).await
+    /// Sends a request; returns the head and the body of the response.
+    async fn request(&self, method: &str, path: &str, headers: &str) -> (String, Vec<u8>) {
+        self.request_as("sc", method, path, headers).await
     }
 
-    async fn ask_as(&self, host: &str, method: &str, path: &str, headers: &str) -> (String, Vec<u8>) {
+    async fn request_as(&self, host: &str, method: &str, path: &str, headers: &str) -> (String, Vec<u8>) {
         let exchange = async {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
-            let request =
+            let text =
                 format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{headers}\r\n");
-            stream.write_all(request.as_bytes()).await.unwrap();
-            let mut answer = Vec::new();
-            stream.read_to_end(&mut answer).await.unwrap();
-            let end = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
+            stream.write_all(text.as_bytes()).await.unwrap();
+            let mut response = Vec::new();
+            stream.read_to_end(&mut response).await.unwrap();
+            let end = response.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
             (
-                String::from_utf8(answer[..end].to_vec()).unwrap().to_lowercase(),
-                answer[end + 4..].to_vec(),
+                String::from_utf8(response[..end].to_vec())
+                    .unwrap()
+                    .to_lowercase(),
+                response[end + 4..].to_vec(),
             )
         };
         tokio::time::timeout(LIMIT, exchange).await.unwrap()
     }
 
     async fn status(&self, method: &str, path: &str) -> u16 {
-        let (head, _) = self.ask(method, path, "").await;
+        let (head, _) = self.request(method, path, "").await;
         head.split(' ').nth(1).unwrap().parse().unwrap()
     }
 }
@@ -101,10 +103,12 @@ fn artifact() -> String {
 }
 
 #[tokio::test]
-async fn an_artifact_is_served_with_its_exact_length_and_no_coding() {
+async fn an_artifact_is_served_with_its_exact_length_and_no_content_coding() {
     let content: Vec<u8> = (0..700_000_u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
-    let served = Served::with(&content).await;
-    let (head, body) = served.ask("GET", &artifact(), "accept-encoding: gzip\r\n").await;
+    let server = FileServer::with(&content).await;
+    let (head, body) = server
+        .request("GET", &artifact(), "accept-encoding: gzip\r\n")
+        .await;
     assert!(head.starts_with("http/1.1 200 ok"), "{head}");
     for line in [
         "content-length: 700000",
@@ -114,7 +118,7 @@ async fn an_artifact_is_served_with_its_exact_length_and_no_coding() {
     ] {
         assert!(head.contains(line), "{line} in {head}");
     }
-    assert!(head.contains(&format!("etag: \"{}\"", served.digest)), "{head}");
+    assert!(head.contains(&format!("etag: \"{}\"", server.digest)), "{head}");
     assert!(
         !head.contains("content-encoding") && !head.contains("transfer-encoding"),
         "{head}"
@@ -123,9 +127,9 @@ async fn an_artifact_is_served_with_its_exact_length_and_no_coding() {
 }
 
 #[tokio::test]
-async fn a_head_request_gets_the_same_head_and_nothing_more() {
-    let served = Served::with(b"content").await;
-    let (head, body) = served.ask("HEAD", &artifact(), "").await;
+async fn a_head_request_gets_the_same_headers_without_a_body() {
+    let server = FileServer::with(b"content").await;
+    let (head, body) = server.request("HEAD", &artifact(), "").await;
     assert!(
         head.starts_with("http/1.1 200 ok") && head.contains("content-length: 7"),
         "{head}"
@@ -135,38 +139,38 @@ async fn a_head_request_gets_the_same_head_and_nothing_more() {
 
 #[tokio::test]
 async fn ranges_and_conditions_are_honoured() {
-    let served = Served::with(b"0123456789").await;
-    let (head, body) = served.ask("GET", &artifact(), "range: bytes=2-4\r\n").await;
+    let server = FileServer::with(b"0123456789").await;
+    let (head, body) = server.request("GET", &artifact(), "range: bytes=2-4\r\n").await;
     assert!(
         head.starts_with("http/1.1 206") && head.contains("content-range: bytes 2-4/10"),
         "{head}"
     );
     assert!(head.contains("content-length: 3"), "{head}");
     assert_eq!(body, b"234");
-    let (head, body) = served.ask("GET", &artifact(), "range: bytes=10-\r\n").await;
+    let (head, body) = server.request("GET", &artifact(), "range: bytes=10-\r\n").await;
     assert!(
         head.starts_with("http/1.1 416") && head.contains("content-range: bytes */10"),
         "{head}"
     );
     assert_eq!(body, b"");
-    let condition = format!("if-none-match: \"{}\"\r\n", served.digest);
-    let (head, body) = served.ask("GET", &artifact(), &condition).await;
+    let condition = format!("if-none-match: \"{}\"\r\n", server.digest);
+    let (head, body) = server.request("GET", &artifact(), &condition).await;
     assert!(head.starts_with("http/1.1 304"), "{head}");
     assert_eq!(body, b"");
 }
 
 #[tokio::test]
 async fn nothing_but_artifacts_is_served() {
-    let served = Served::with(b"content").await;
-    let directory = served.root.path().join("gitrepository/ns/n");
+    let server = FileServer::with(b"content").await;
+    let directory = server.root.path().join("gitrepository/ns/n");
     std::fs::write(directory.join("half.tar.gzAbCdEf"), b"half").unwrap();
     std::fs::create_dir(directory.join("folder.tar.gz")).unwrap();
-    let secret = served.root.path().join("secret");
+    let secret = server.root.path().join("secret");
     std::fs::write(&secret, b"secret").unwrap();
     symlink(&secret, directory.join("link.tar.gz")).unwrap();
     symlink(
-        served.root.path().join("gitrepository/ns/n"),
-        served.root.path().join("gitrepository/ns/m"),
+        server.root.path().join("gitrepository/ns/n"),
+        server.root.path().join("gitrepository/ns/m"),
     )
     .unwrap();
     for path in [
@@ -183,25 +187,25 @@ async fn nothing_but_artifacts_is_served() {
         "/../../etc/passwd".into(),
         "/gitrepository/ns/n/%2e%2e/%2e%2e/secret".into(),
     ] {
-        assert_eq!(served.status("GET", &path).await, 404, "{path}");
+        assert_eq!(server.status("GET", &path).await, 404, "{path}");
     }
-    let (head, body) = served.ask("GET", "/missing", "").await;
+    let (head, body) = server.request("GET", "/missing", "").await;
     assert!(head.contains("content-type: text/plain"), "{head}");
     assert_eq!(body, b"404 page not found\n");
 }
 
 #[tokio::test]
-async fn a_page_of_another_site_gets_no_artifact_from_a_server_on_loopback() {
+async fn dns_rebinding_gets_no_artifact_from_a_server_on_loopback() {
     let admission = |address| Admission::new(address, &address.to_string(), &[], None);
-    let served = Served::for_some(b"content", LIMIT, admission).await;
+    let server = FileServer::with_admission(b"content", LIMIT, admission).await;
     let of =
         |(head, body): (String, Vec<u8>)| (head.split(' ').nth(1).unwrap().parse::<u16>().unwrap(), body);
-    for host in [served.address.to_string(), "localhost".to_owned()] {
-        let answer = of(served.ask_as(&host, "GET", &artifact(), "").await);
-        assert_eq!(answer, (200, b"content".to_vec()), "{host}");
+    for host in [server.address.to_string(), "localhost".to_owned()] {
+        let response = of(server.request_as(&host, "GET", &artifact(), "").await);
+        assert_eq!(response, (200, b"content".to_vec()), "{host}");
     }
-    let rebound = format!("attacker.example:{}", served.address.port());
-    let (status, body) = of(served.ask_as(&rebound, "GET", &artifact(), "").await);
+    let rebound = format!("attacker.example:{}", server.address.port());
+    let (status, body) = of(server.request_as(&rebound, "GET", &artifact(), "").await);
     assert_eq!(status, 421);
     assert!(
         String::from_utf8(body)
@@ -209,27 +213,27 @@ async fn a_page_of_another_site_gets_no_artifact_from_a_server_on_loopback() {
             .contains("--storage-allowed-hosts")
     );
     assert_eq!(
-        of(served.ask_as(&rebound, "HEAD", "/", "").await).0,
+        of(server.request_as(&rebound, "HEAD", "/", "").await).0,
         200,
         "a probe"
     );
 }
 
 #[tokio::test]
-async fn without_its_token_an_artifact_is_not_there() {
+async fn an_artifact_is_not_found_without_its_token() {
     let token = sluice_runtime::redact::Secret::new("0a1b2c".to_owned());
     let admission = |address| Admission::new(address, "127.0.0.1", &[], Some(token.clone()));
-    let served = Served::for_some(b"content", LIMIT, admission).await;
-    let address = AdvertisedAddress::new(served.address.to_string(), Some(token.clone()));
-    let storage = LocalDirectory::open(served.root.path(), address).unwrap();
+    let server = FileServer::with_admission(b"content", LIMIT, admission).await;
+    let address = AdvertisedAddress::new(server.address.to_string(), Some(token.clone()));
+    let storage = LocalDirectory::open(server.root.path(), address).unwrap();
     let path = ObjectDirectory::git_repository("ns", "n")
         .unwrap()
         .artifact(COMMIT)
         .unwrap();
     let url = storage.url(&path);
-    let (_, known) = url.split_once(&served.address.to_string()).unwrap();
+    let (_, known) = url.split_once(&server.address.to_string()).unwrap();
     let status = async |path: &str| {
-        let (head, _) = served.ask_as("localhost", "GET", path, "").await;
+        let (head, _) = server.request_as("localhost", "GET", path, "").await;
         head.split(' ').nth(1).unwrap().parse::<u16>().unwrap()
     };
     assert_eq!(status(known).await, 200);
@@ -243,68 +247,68 @@ async fn without_its_token_an_artifact_is_not_there() {
 }
 
 #[tokio::test]
-async fn probes_get_an_empty_page_and_writers_nothing() {
-    let served = Served::with(b"content").await;
-    assert_eq!(served.status("GET", "/").await, 200);
+async fn probes_get_an_empty_page_and_writes_are_refused() {
+    let server = FileServer::with(b"content").await;
+    assert_eq!(server.status("GET", "/").await, 200);
     for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
-        assert_eq!(served.status(method, &artifact()).await, 405, "{method}");
+        assert_eq!(server.status(method, &artifact()).await, 405, "{method}");
     }
 }
 
 #[tokio::test]
-async fn a_stop_closes_idle_connections_at_once() {
-    let served = Served::with(b"content").await;
-    let mut idle = TcpStream::connect(served.address).await.unwrap();
+async fn a_shutdown_closes_idle_connections_at_once() {
+    let server = FileServer::with(b"content").await;
+    let mut idle = TcpStream::connect(server.address).await.unwrap();
     idle.write_all(b"GET / HTTP/1.1\r\nhost: sc\r\n\r\n")
         .await
         .unwrap();
     let mut first = [0; 1];
     idle.read_exact(&mut first).await.unwrap();
-    served.stop.cancel();
+    server.stop.cancel();
     let mut rest = Vec::new();
     tokio::time::timeout(LIMIT, idle.read_to_end(&mut rest))
         .await
         .unwrap()
         .unwrap();
-    tokio::time::timeout(LIMIT, served.running)
+    tokio::time::timeout(LIMIT, server.running)
         .await
         .unwrap()
         .unwrap();
 }
 
-/// As many clients as there are downloads ask for an artifact that no socket holds, and read nothing.
-async fn stand_still(served: &Served) -> Vec<TcpStream> {
-    let request = format!("GET {} HTTP/1.1\r\nhost: sc\r\n\r\n", artifact());
-    let mut still = Vec::new();
-    for _ in 0..downloads::MOST {
-        let mut stream = TcpStream::connect(served.address).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        still.push(stream);
+/// Starts the maximum number of downloads, larger than all socket buffers, without reading them.
+async fn stall_downloads(server: &FileServer) -> Vec<TcpStream> {
+    let text = format!("GET {} HTTP/1.1\r\nhost: sc\r\n\r\n", artifact());
+    let mut stalled = Vec::new();
+    for _ in 0..downloads::MAX_DOWNLOADS {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        stalled.push(stream);
     }
-    still
+    stalled
 }
 
 #[tokio::test]
-async fn clients_that_do_not_read_keep_neither_probes_nor_artifacts_from_others() {
-    // Larger than what the sockets of both sides hold, however much that is on this machine.
+async fn stalled_downloads_block_neither_probes_nor_other_downloads() {
+    // Larger than the socket buffers of both sides.
     let content = vec![7; 16 << 20];
-    let served = Served::within(&content, Duration::from_secs(1)).await;
-    let still = stand_still(&served).await;
-    assert_eq!(served.status("GET", "/").await, 200);
-    let (head, body) = served.ask("GET", &artifact(), "").await;
+    let server = FileServer::with_stall_limit(&content, Duration::from_secs(1)).await;
+    let stalled = stall_downloads(&server).await;
+    assert_eq!(server.status("GET", "/").await, 200);
+    let (head, body) = server.request("GET", &artifact(), "").await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
     assert!(body == content);
-    drop(still);
+    drop(stalled);
 }
 
 #[tokio::test]
-async fn a_probe_is_answered_beside_more_silent_connections_than_there_are_places() {
-    let served = Served::with(b"content").await;
+async fn a_probe_is_answered_despite_too_many_silent_connections() {
+    let server = FileServer::with(b"content").await;
     let mut silent = Vec::new();
     for _ in 0..super::CONNECTIONS + 10 {
-        silent.push(TcpStream::connect(served.address).await.unwrap());
+        silent.push(TcpStream::connect(server.address).await.unwrap());
     }
-    assert_eq!(served.status("GET", "/").await, 200);
-    assert_eq!(served.status("GET", &artifact()).await, 200);
+    assert_eq!(server.status("GET", "/").await, 200);
+    assert_eq!(server.status("GET", &artifact()).await, 200);
     drop(silent);
 }

@@ -1,31 +1,31 @@
-//! What kind of signature a text is, told by its first line.
+//! Detects the format of a signature by its first line.
 
 use std::fmt;
 
-/// The kind of a signature.
+/// The format of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum SignatureFormat {
     /// A detached OpenPGP signature.
     OpenPgp,
     /// An SSHSIG.
     Ssh,
-    /// S/MIME, as `gpgsm` makes it. Known, not verified.
+    /// S/MIME, as made by `gpgsm`. Recognised, but not supported.
     X509,
-    /// No signature at all.
+    /// An empty signature.
     Empty,
-    /// Anything else, a whole OpenPGP message included: Git's field holds detached signatures only.
+    /// Any other text, including whole OpenPGP messages: Git stores detached signatures only.
     Unknown,
 }
 
-/// First lines, and what they announce.
-const FIRST_LINES: [(&[u8], Form); 3] = [
-    (b"-----BEGIN PGP SIGNATURE-----", Form::OpenPgp),
-    (b"-----BEGIN SSH SIGNATURE-----", Form::Ssh),
-    (b"-----BEGIN SIGNED MESSAGE-----", Form::X509),
+/// The first line of each format.
+const FIRST_LINES: [(&[u8], SignatureFormat); 3] = [
+    (b"-----BEGIN PGP SIGNATURE-----", SignatureFormat::OpenPgp),
+    (b"-----BEGIN SSH SIGNATURE-----", SignatureFormat::Ssh),
+    (b"-----BEGIN SIGNED MESSAGE-----", SignatureFormat::X509),
 ];
 
-impl Form {
-    /// The kind of a signature. White space around it does not count, but white space alone is no empty signature.
+impl SignatureFormat {
+    /// Detects the format. Surrounding white space is ignored, but white space alone is not an empty signature.
     #[must_use]
     pub fn of(signature: &[u8]) -> Self {
         let trimmed = signature.trim_ascii();
@@ -38,19 +38,19 @@ impl Form {
                 } else {
                     Self::Unknown
                 },
-                |(_, form)| *form,
+                |(_, format)| *format,
             )
     }
 
-    /// Whether a signature begins with this line of a tag: the kinds above, and the OpenPGP message that Git also takes
-    /// for one.
-    pub(super) fn begins_at(line: &[u8]) -> bool {
+    /// Returns whether a signature starts at this line of a tag: the formats above, and OpenPGP messages, which Git
+    /// also accepts here.
+    pub(super) fn starts_at(line: &[u8]) -> bool {
         line.starts_with(b"-----BEGIN PGP MESSAGE-----")
             || FIRST_LINES.iter().any(|(first, _)| line.starts_with(first))
     }
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for SignatureFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OpenPgp => "openpgp",
@@ -64,11 +64,11 @@ impl fmt::Display for Form {
 
 #[cfg(test)]
 mod tests {
-    use super::Form;
+    use super::SignatureFormat;
 
     #[test]
-    fn the_first_line_tells_the_kind() {
-        for (text, form) in [
+    fn the_format_is_detected_by_the_first_line() {
+        for (text, format) in [
             ("-----BEGIN PGP SIGNATURE-----\n", "openpgp"),
             ("\n \t-----BEGIN PGP SIGNATURE-----", "openpgp"),
             ("-----BEGIN SSH SIGNATURE-----\n", "ssh"),
@@ -82,7 +82,11 @@ mod tests {
             ("\n", "unknown"),
             ("", "empty"),
         ] {
-            assert_eq!(Form::of(text.as_bytes()).to_string(), form, "{text:?}");
+            assert_eq!(
+                SignatureFormat::of(text.as_bytes()).to_string(),
+                format,
+                "{text:?}"
+            );
         }
     }
 }

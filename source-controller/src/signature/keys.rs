@@ -1,44 +1,45 @@
-//! The public keys that a user trusts, as a Secret holds them.
+//! The trusted public keys in a Secret.
 
 use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 use sluice_api::digest::Digest;
 
-/// End of the names of entries that hold SSH keys.
-const AUTHORIZED: &str = ".sshpub";
+/// Suffix of Secret keys with SSH keys.
+const SSH_SUFFIX: &str = ".sshpub";
 
-/// Public keys, entry by entry. They are read when a signature asks for them: which entries are well formed matters
+/// The entries of a Secret with public keys. They are parsed when a signature needs them, so malformed entries matter
 /// only then.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Keys(BTreeMap<String, Vec<u8>>);
+pub struct TrustedKeys(BTreeMap<String, Vec<u8>>);
 
-impl Keys {
-    /// The entries of a Secret. Names that end in `.sshpub` hold authorized keys, all others OpenPGP key rings,
-    /// whatever their end.
+impl TrustedKeys {
+    /// Creates the set from a Secret's data. Names with suffix `.sshpub` contain authorized keys, all others OpenPGP
+    /// key rings.
     #[must_use]
     pub const fn new(entries: BTreeMap<String, Vec<u8>>) -> Self {
         Self(entries)
     }
 
-    /// Armored OpenPGP key rings.
-    pub(super) fn rings(&self) -> impl Iterator<Item = &[u8]> {
+    /// Returns the armored OpenPGP key rings.
+    pub(super) fn key_rings(&self) -> impl Iterator<Item = &[u8]> {
         self.entries(false)
     }
 
-    /// Texts of the form `authorized_keys`.
-    pub(super) fn authorized(&self) -> impl Iterator<Item = &[u8]> {
+    /// Returns the SSH keys in `authorized_keys` format.
+    pub(super) fn ssh_keys(&self) -> impl Iterator<Item = &[u8]> {
         self.entries(true)
     }
 
     fn entries(&self, authorized: bool) -> impl Iterator<Item = &[u8]> {
         self.0
             .iter()
-            .filter(move |(name, _)| name.ends_with(AUTHORIZED) == authorized)
+            .filter(move |(name, _)| name.ends_with(SSH_SUFFIX) == authorized)
             .map(|(_, text)| text.as_slice())
     }
 
-    /// One digest over names and contents, each behind its length, so that no two sets give the same bytes.
+    /// Returns a digest over names and contents. Each part is prefixed with its length, so that different sets never
+    /// collide.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let mut hash = Sha256::new();
@@ -56,17 +57,17 @@ impl Keys {
 
 #[cfg(test)]
 mod tests {
-    use super::Keys;
+    use super::TrustedKeys;
 
-    fn keys(entries: &[(&str, &str)]) -> Keys {
+    fn keys(entries: &[(&str, &str)]) -> TrustedKeys {
         let entries = entries
             .iter()
             .map(|(name, text)| ((*name).to_owned(), (*text).into()));
-        Keys::new(entries.collect())
+        TrustedKeys::new(entries.collect())
     }
 
     #[test]
-    fn the_end_of_the_name_tells_the_kind_of_keys() {
+    fn the_suffix_of_the_name_selects_the_kind_of_keys() {
         let keys = keys(&[
             ("a.asc", "1"),
             ("b.sshpub", "2"),
@@ -80,12 +81,12 @@ mod tests {
                 .map(|text| String::from_utf8_lossy(text).into_owned())
                 .collect::<String>()
         };
-        assert_eq!(texts(keys.rings().collect()), "1345");
-        assert_eq!(texts(keys.authorized().collect()), "2");
+        assert_eq!(texts(keys.key_rings().collect()), "1345");
+        assert_eq!(texts(keys.ssh_keys().collect()), "2");
     }
 
     #[test]
-    fn every_difference_shows_in_the_digest() {
+    fn every_difference_changes_the_digest() {
         let sets = [
             keys(&[]),
             keys(&[("a", "b")]),

@@ -1,7 +1,7 @@
-//! Who signed a commit or a tag. Pure: bytes, keys and the time go in, an identity or a reason comes out.
+//! Verifies signatures of commits and tags. Pure: takes bytes, keys and the time.
 //!
-//! [`object`] takes a raw object apart into what was signed and the signature; the armor of the signature decides who
-//! judges it: `openpgp` or `ssh`. [`Keys`] are what the user trusts. Nothing here reads a file, a clock or Kubernetes.
+//! [`object`] splits a raw object into payload and signature. The signature's format selects the verifier: `openpgp` or
+//! `ssh`. [`TrustedKeys`] are the user's keys.
 
 mod armor;
 mod keys;
@@ -13,27 +13,27 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-pub use armor::Form;
-pub use keys::Keys;
-pub use object::Signed;
+pub use armor::SignatureFormat;
+pub use keys::TrustedKeys;
+pub use object::SignedObject;
 pub use openpgp::OpenPgpError;
 pub use ssh::SshError;
 
-/// Largest signature that is looked at, armor included. The largest keys in use make a few kilobytes.
-pub const LARGEST_SIGNATURE: usize = 128 << 10;
-/// Largest set of keys that is read from one entry of a Secret; Kubernetes takes no Secret that is larger.
-pub const LARGEST_KEYS: usize = 1 << 20;
+/// Maximum size of a signature with its armor, in bytes. Real signatures have at most a few kilobytes.
+pub const MAX_SIGNATURE_BYTES: usize = 128 << 10;
+/// Maximum size of one entry with keys, in bytes; also the maximum size of a Secret.
+pub const MAX_KEYS_BYTES: usize = 1 << 20;
 
-/// What carries a signature.
+/// The kind of a signed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
+pub enum ObjectKind {
     /// A commit.
     Commit,
     /// An annotated tag.
     Tag,
 }
 
-impl fmt::Display for Carrier {
+impl fmt::Display for ObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Commit => "commit",
@@ -42,54 +42,54 @@ impl fmt::Display for Carrier {
     }
 }
 
-/// Why a signature does not count.
+/// An error that makes a signature invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// An OpenPGP signature, and no key ring.
+    /// An OpenPGP signature, but no key ring.
     #[error("PGP signature detected but no PGP public keys found in secret (keys with .asc suffix)")]
     NoKeyRings,
-    /// An SSH signature, and no authorized keys.
+    /// An SSH signature, but no authorized keys.
     #[error("SSH signature detected but no SSH public keys found in secret (keys with .sshpub suffix)")]
     NoAuthorizedKeys,
-    /// No signature, or one of another kind.
+    /// No signature, or one of an unsupported format.
     #[error("unsupported signature type: {0}")]
-    Unsupported(Form),
-    /// An OpenPGP signature that no key ring confirms.
-    #[error("unable to verify Git {carrier}: {source}")]
+    Unsupported(SignatureFormat),
+    /// The OpenPGP signature cannot be verified.
+    #[error("unable to verify Git {kind}: {source}")]
     OpenPgp {
-        /// What was signed.
-        carrier: Carrier,
-        /// What is wrong with the signature or the rings.
+        /// The signed object.
+        kind: ObjectKind,
+        /// The cause.
         source: OpenPgpError,
     },
-    /// An SSH signature that no authorized key confirms.
-    #[error("unable to verify Git {carrier} SSH signature: {source}")]
+    /// The SSH signature cannot be verified.
+    #[error("unable to verify Git {kind} SSH signature: {source}")]
     Ssh {
-        /// What was signed.
-        carrier: Carrier,
-        /// What is wrong with the signature or the keys.
+        /// The signed object.
+        kind: ObjectKind,
+        /// The cause.
         source: SshError,
     },
 }
 
-/// Verifies a signature against trusted keys. Answers the key that made it: for OpenPGP the id of the primary key, 16
-/// upper-case hexadecimal digits; for SSH the fingerprint, `SHA256:…`. Takes up to some tens of milliseconds.
+/// Verifies a signature against trusted keys. Returns the key that made it: for OpenPGP the id of the primary key, 16
+/// upper-case hexadecimal digits; for SSH the fingerprint, `SHA256:…`. Takes up to tens of milliseconds.
 ///
 /// # Errors
-/// There is no signature, it is of another kind, or no trusted key made it.
+/// The signature is missing, unsupported, invalid, or from an untrusted key.
 pub fn verify(
-    signed: &Signed,
-    carrier: Carrier,
-    keys: &Keys,
+    signed: &SignedObject,
+    kind: ObjectKind,
+    keys: &TrustedKeys,
     now: Timestamp,
 ) -> Result<String, SignatureError> {
-    match signed.form() {
-        Form::OpenPgp if keys.rings().next().is_none() => Err(SignatureError::NoKeyRings),
-        Form::Ssh if keys.authorized().next().is_none() => Err(SignatureError::NoAuthorizedKeys),
-        Form::OpenPgp => openpgp::verify(signed, keys.rings(), now.as_second())
-            .map_err(|source| SignatureError::OpenPgp { carrier, source }),
-        Form::Ssh => {
-            ssh::verify(signed, keys.authorized()).map_err(|source| SignatureError::Ssh { carrier, source })
+    match signed.format() {
+        SignatureFormat::OpenPgp if keys.key_rings().next().is_none() => Err(SignatureError::NoKeyRings),
+        SignatureFormat::Ssh if keys.ssh_keys().next().is_none() => Err(SignatureError::NoAuthorizedKeys),
+        SignatureFormat::OpenPgp => openpgp::verify(signed, keys.key_rings(), now.as_second())
+            .map_err(|source| SignatureError::OpenPgp { kind, source }),
+        SignatureFormat::Ssh => {
+            ssh::verify(signed, keys.ssh_keys()).map_err(|source| SignatureError::Ssh { kind, source })
         }
         other => Err(SignatureError::Unsupported(other)),
     }

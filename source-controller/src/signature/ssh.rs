@@ -1,36 +1,35 @@
-//! Signatures made with SSH keys (OpenSSH's `PROTOCOL.sshsig`), in the namespace that Git uses, against texts of the form
-//! `authorized_keys`.
+//! Verifies SSH signatures (OpenSSH's `PROTOCOL.sshsig`) in Git's namespace against keys in `authorized_keys` format.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ssh_key::encoding::Decode as _;
 use ssh_key::{Algorithm, HashAlg, PublicKey, SshSig};
 
-use super::object::Signed;
-use super::{LARGEST_KEYS, LARGEST_SIGNATURE};
+use super::object::SignedObject;
+use super::{MAX_KEYS_BYTES, MAX_SIGNATURE_BYTES};
 
-/// The namespace that `git` signs in; a signature made for files or logins is none for a commit.
+/// The namespace of `git`; signatures for files or logins are not valid for commits.
 const NAMESPACE: &str = "git";
 const BEGIN: &str = "-----BEGIN SSH SIGNATURE-----";
 const END: &str = "-----END SSH SIGNATURE-----";
 
-/// Why no authorized key confirms a signature.
+/// An error that prevents the verification by any authorized key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SshError {
-    /// The signature cannot be read.
+    /// The signature cannot be parsed.
     #[error("unable to unarmor SSH signature: {0}")]
     Armor(String),
-    /// No entry holds keys that can be read.
+    /// No entry can be parsed.
     #[error("unable to parse authorized keys: unable to parse authorized key: {0}")]
     Keys(String),
-    /// The keys are others, or the content was changed.
+    /// No key matches, or the content was changed.
     #[error("unable to verify payload with any of the given authorized keys: no matching key{0}")]
     NoMatch(String),
 }
 
-/// Verifies a signature; answers the fingerprint of the key that made it.
+/// Verifies a signature; returns the fingerprint of the signer's key.
 pub(super) fn verify<'a>(
-    signed: &Signed,
+    signed: &SignedObject,
     entries: impl Iterator<Item = &'a [u8]>,
 ) -> Result<String, SshError> {
     let signature = unarmor(&signed.signature).map_err(SshError::Armor)?;
@@ -69,40 +68,42 @@ fn check(key: &PublicKey, signature: &SshSig, payload: &[u8]) -> Result<(), Stri
         return Err("the signature uses RSA with SHA-1".into());
     }
     key.verify(NAMESPACE, payload, signature)
-        .map_err(|_| "the signature does not fit the content".into())
+        .map_err(|_| "the signature does not match the content".into())
 }
 
-/// Reads the armor. Lines may be of any length: not every tool breaks them where OpenSSH does. What follows the last
-/// line is not looked at.
+/// Decodes the armor. Accepts lines of any length, since not every tool wraps like OpenSSH. Ignores what follows the
+/// end line.
 fn unarmor(signature: &[u8]) -> Result<SshSig, String> {
-    if signature.len() > LARGEST_SIGNATURE {
-        return Err(format!("it is larger than {LARGEST_SIGNATURE} bytes"));
+    if signature.len() > MAX_SIGNATURE_BYTES {
+        return Err(format!(
+            "the signature is larger than {MAX_SIGNATURE_BYTES} bytes"
+        ));
     }
     let text = std::str::from_utf8(signature)
-        .map_err(|_| "it is no text")?
+        .map_err(|_| "not UTF-8 text")?
         .trim();
     let (body, _) = text
         .strip_prefix(BEGIN)
         .and_then(|rest| rest.split_once(END))
-        .ok_or("its last line is missing")?;
+        .ok_or("missing end line")?;
     let body: String = body.split_ascii_whitespace().collect();
     if body.is_empty() {
-        return Err("it is empty".into());
+        return Err("empty signature".into());
     }
-    let bytes = STANDARD.decode(body).map_err(|_| "it is not base64")?;
+    let bytes = STANDARD.decode(body).map_err(|_| "invalid base64")?;
     let mut reader = bytes.as_slice();
     let signature = SshSig::decode(&mut reader).map_err(|error| error.to_string())?;
     if reader.is_empty() {
         Ok(signature)
     } else {
-        Err("it is longer than it says".into())
+        Err("trailing data".into())
     }
 }
 
-/// Reads a text of the form `authorized_keys`. A line that cannot be read spoils the whole text.
+/// Parses a text in `authorized_keys` format. One invalid line makes the whole text invalid.
 fn authorized_keys(text: &[u8]) -> Result<Vec<PublicKey>, String> {
-    if text.len() > LARGEST_KEYS {
-        return Err(format!("the text is larger than {LARGEST_KEYS} bytes"));
+    if text.len() > MAX_KEYS_BYTES {
+        return Err(format!("the text is larger than {MAX_KEYS_BYTES} bytes"));
     }
     let text = std::str::from_utf8(text).map_err(|_| "the text is not UTF-8")?;
     let mut keys = Vec::new();
@@ -111,14 +112,14 @@ fn authorized_keys(text: &[u8]) -> Result<Vec<PublicKey>, String> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        // The line itself is not shown: it may be a private key that was put in the wrong place.
-        let key = authorized_key(line).ok_or_else(|| format!("line {} is no public key", number + 1))?;
+        // Do not print the line: it may be a misplaced private key.
+        let key = authorized_key(line).ok_or_else(|| format!("line {} is not a public key", number + 1))?;
         keys.push(key);
     }
     Ok(keys)
 }
 
-/// Reads one line: kind, key and an optional comment, with or without options before them.
+/// Parses one line: optional options, type, key and optional comment.
 fn authorized_key(line: &str) -> Option<PublicKey> {
     let key = |text: &str| {
         let mut words = text.split_ascii_whitespace();
@@ -127,7 +128,7 @@ fn authorized_key(line: &str) -> Option<PublicKey> {
     key(line).or_else(|| key(after_options(line)?))
 }
 
-/// What follows the options of a line. They end at the first blank outside of quotes.
+/// Returns the text after the options of a line, which end at the first blank outside quotes.
 fn after_options(line: &str) -> Option<&str> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in line.bytes().enumerate() {
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_line_spoils_the_whole_text_and_is_not_shown() {
+    fn an_invalid_line_invalidates_the_whole_text_and_is_not_printed() {
         for bad in [
             "invalid-key-data",
             "ssh-ed25519",
@@ -181,21 +182,21 @@ mod tests {
         ] {
             assert_eq!(
                 count(&format!("{KEY}\n\n{bad}\n")),
-                Err("line 3 is no public key".into())
+                Err("line 3 is not a public key".into())
             );
         }
-        assert!(count(&" \n".repeat(LARGEST_KEYS)).is_err());
+        assert!(count(&" \n".repeat(MAX_KEYS_BYTES)).is_err());
     }
 
     #[test]
-    fn an_armor_that_is_none_is_refused() {
+    fn an_invalid_armor_is_refused() {
         for (text, why) in [
-            (format!("{BEGIN}\nAAAA"), "its last line is missing"),
-            (format!("{BEGIN}\n\n{END}"), "it is empty"),
-            (format!("{BEGIN}\n!!!!!!\n{END}"), "it is not base64"),
+            (format!("{BEGIN}\nAAAA"), "missing end line"),
+            (format!("{BEGIN}\n\n{END}"), "empty signature"),
+            (format!("{BEGIN}\n!!!!!!\n{END}"), "invalid base64"),
             (
-                format!("{BEGIN}\n{}\n{END}", "A".repeat(LARGEST_SIGNATURE)),
-                "it is larger than 131072 bytes",
+                format!("{BEGIN}\n{}\n{END}", "A".repeat(MAX_SIGNATURE_BYTES)),
+                "the signature is larger than 131072 bytes",
             ),
         ] {
             assert_eq!(unarmor(text.as_bytes()), Err(why.to_owned()));
@@ -206,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_keys_or_not(text in "[ -~\n\t]{0,200}", bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+        fn arbitrary_input_does_not_panic(text in "[ -~\n\t]{0,200}", bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
             let _ = authorized_keys(text.as_bytes());
             let _ = authorized_keys(&bytes);
             let _ = unarmor(&bytes);

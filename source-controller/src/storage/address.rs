@@ -1,20 +1,20 @@
-//! The address under which consumers reach the file server.
+//! The address at which consumers reach the file server.
 
 use sluice_runtime::redact::Secret;
 
 use super::ArtifactPath;
 
-/// An address that cannot be advertised.
+/// The bind address has no port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("storage address {0:?} has no port: it must have the form host:port")]
 pub struct AddressError(pub String);
 
-/// The advertised address: `adv_addr` as it is, or derived from the address that the server binds. An empty host becomes
-/// `localhost`, `0.0.0.0` becomes `hostname`.
+/// Returns the advertised address: `adv_addr`, or one derived from the bind address, with `localhost` for an empty host
+/// and `hostname` for `0.0.0.0`.
 ///
 /// # Errors
 /// The bind address has no port.
-pub fn advertised(adv_addr: &str, bind: &str, hostname: &str) -> Result<String, AddressError> {
+pub fn advertised_address(adv_addr: &str, bind: &str, hostname: &str) -> Result<String, AddressError> {
     if !adv_addr.is_empty() {
         return Ok(adv_addr.to_owned());
     }
@@ -31,10 +31,10 @@ pub fn advertised(adv_addr: &str, bind: &str, hostname: &str) -> Result<String, 
     })
 }
 
-/// The parameter of an artifact's URL that holds the token. Messages mask the values of parameters.
+/// Query parameter with the token in artifact URLs. Messages mask its value.
 pub(crate) const TOKEN_PARAMETER: &str = "token";
 
-/// Where consumers fetch artifacts, and what their URLs carry.
+/// The advertised address and the optional token in artifact URLs.
 #[derive(Clone, Debug)]
 pub struct AdvertisedAddress {
     address: String,
@@ -42,13 +42,13 @@ pub struct AdvertisedAddress {
 }
 
 impl AdvertisedAddress {
-    /// The address, `host[:port]` or with a scheme; and the token that the URL of each artifact carries, if any.
+    /// Creates the address, `host[:port]` or with a scheme, and the optional token.
     #[must_use]
     pub const fn new(address: String, token: Option<Secret<String>>) -> Self {
         Self { address, token }
     }
 
-    /// `http://<address>/<path>`, with the token if there is one; an address that already has a scheme is used as it is.
+    /// Returns the URL of an artifact, with the token if there is one. Adds `http://` to an address without a scheme.
     pub(super) fn url(&self, path: &ArtifactPath) -> String {
         let address = self.address.trim_end_matches('/');
         let has_scheme = address.starts_with("http://") || address.starts_with("https://");
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_advertised_address_follows_from_the_bound_one() {
-        for (adv, bind, wanted) in [
+        for (adv, bind, expected) in [
             (
                 "sc.ns.svc.cluster.local.",
                 ":9090",
@@ -92,8 +92,8 @@ mod tests {
             ("", "host:port", Err(AddressError("host:port".into()))),
         ] {
             assert_eq!(
-                advertised(adv, bind, "pod-1"),
-                wanted.map(str::to_owned),
+                advertised_address(adv, bind, "pod-1"),
+                expected.map(str::to_owned),
                 "{adv} {bind}"
             );
         }
@@ -105,15 +105,15 @@ mod tests {
             .unwrap()
             .artifact("ab")
             .unwrap();
-        for (address, wanted) in [
+        for (address, expected) in [
             ("host.", "http://host./gitrepository/ns/n/ab.tar.gz"),
             ("https://host/", "https://host/gitrepository/ns/n/ab.tar.gz"),
             ("http://host:1", "http://host:1/gitrepository/ns/n/ab.tar.gz"),
         ] {
-            assert_eq!(AdvertisedAddress::from(address).url(&path), wanted);
+            assert_eq!(AdvertisedAddress::from(address).url(&path), expected);
         }
-        let wanted = "http://host:1/gitrepository/ns/n/ab.tar.gz?token=0a";
+        let expected = "http://host:1/gitrepository/ns/n/ab.tar.gz?token=0a";
         let with_token = AdvertisedAddress::new("host:1".into(), Some("0a".to_owned().into()));
-        assert_eq!(with_token.url(&path), wanted);
+        assert_eq!(with_token.url(&path), expected);
     }
 }

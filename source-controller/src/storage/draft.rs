@@ -1,4 +1,4 @@
-//! A file that is being written into the local directory: temporary, beside its target, until it is durable.
+//! A file under construction in the local directory: temporary until it is durable.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,23 +8,23 @@ use std::sync::Arc;
 use sluice_api::digest::Digest;
 use tempfile::NamedTempFile;
 
-use super::step::reached;
-use super::verify::Memory;
+use super::checkpoint::checkpoint;
+use super::digest_cache::DigestCache;
 use super::{Draft, StorageError};
 
-/// A temporary file beside its target. The lock goes with it.
+/// A temporary file beside its target, with the lock of the artifact.
 pub(super) struct LocalDraft {
     pub(super) file: NamedTempFile,
-    /// Where it will lie.
+    /// The final path.
     pub(super) target: PathBuf,
-    pub(super) memory: Arc<Memory>,
+    pub(super) digests: Arc<DigestCache>,
     pub(super) _lock: File,
 }
 
 impl Write for LocalDraft {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
-        reached("written");
+        checkpoint("written");
         Ok(written)
     }
 
@@ -45,19 +45,19 @@ impl Draft for LocalDraft {
             .as_file()
             .sync_all()
             .map_err(|source| failed("cannot sync", source))?;
-        reached("synced");
+        checkpoint("synced");
         let file = self
             .file
             .persist(&target)
             .map_err(|error| failed("cannot rename to", error.error))?;
-        reached("renamed");
+        checkpoint("renamed");
         let directory = target.parent().unwrap_or(&target);
         File::open(directory)
             .and_then(|directory| directory.sync_all())
             .map_err(|source| failed("cannot sync the directory of", source))?;
-        reached("published");
+        checkpoint("published");
         let metadata = file.metadata().map_err(|source| failed("cannot stat", source))?;
-        self.memory.note(&target, &metadata, digest.clone());
+        self.digests.insert(&target, &metadata, digest.clone());
         Ok(())
     }
 }

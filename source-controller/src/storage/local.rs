@@ -1,4 +1,4 @@
-//! Artifacts in a directory of this machine, laid out as Flux lays them out, so that an existing volume can be taken over.
+//! Stores artifacts in a local directory with Flux's layout, so that existing volumes can be reused.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io::{self, ErrorKind, Read};
@@ -12,36 +12,36 @@ use rustix::fs::OFlags;
 use sluice_api::digest::Digest;
 
 use super::address::AdvertisedAddress;
+use super::checkpoint::checkpoint;
+use super::digest_cache::DigestCache;
 use super::draft::LocalDraft;
 use super::path::KIND;
-use super::step::reached;
-use super::verify::Memory;
-use super::{ArtifactPath, Draft, ObjectDirectory, Storage, StorageError, Verdict, open_below};
+use super::{ArtifactPath, Draft, FileState, ObjectDirectory, Storage, StorageError, open_below};
 use crate::archive::{Algorithm, Hasher};
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 const LOCK_SUFFIX: &str = ".lock";
 
-/// A storage directory and the address under which it is served.
+/// A storage directory and its advertised address.
 #[derive(Clone, Debug)]
 pub struct LocalDirectory {
     root: PathBuf,
     address: AdvertisedAddress,
-    memory: Arc<Memory>,
+    digests: Arc<DigestCache>,
 }
 
-/// A file that no status names any more.
+/// A file that no status refers to.
 struct Superseded {
     path: PathBuf,
     metadata: Metadata,
 }
 
 impl LocalDirectory {
-    /// Takes an existing directory.
+    /// Opens an existing directory.
     ///
     /// # Errors
-    /// `root` does not exist or is no directory.
+    /// `root` does not exist or is not a directory.
     pub fn open(
         root: impl Into<PathBuf>,
         address: impl Into<AdvertisedAddress>,
@@ -61,24 +61,24 @@ impl LocalDirectory {
         Ok(Self {
             root,
             address: address.into(),
-            memory: Arc::default(),
+            digests: Arc::default(),
         })
     }
 
-    /// The directory itself.
+    /// Returns the root directory.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The digest of a file below the root, if it was computed while the file was in this state.
+    /// Returns the cached digest of a file below the root, if the file is unchanged.
     #[must_use]
-    pub fn known_digest(&self, relative: &Path, metadata: &Metadata) -> Option<Digest> {
-        self.memory.digest(&self.root.join(relative), metadata)
+    pub fn cached_digest(&self, relative: &Path, metadata: &Metadata) -> Option<Digest> {
+        self.digests.digest(&self.root.join(relative), metadata)
     }
 
-    /// The objects that have a directory here, whether they exist or not. A directory whose name no object can have is
-    /// none of ours.
+    /// Returns the objects with a directory here, whether they still exist or not. Ignores names that are invalid for
+    /// objects.
     ///
     /// # Errors
     /// A directory cannot be read.
@@ -92,25 +92,25 @@ impl LocalDirectory {
         Ok(found)
     }
 
-    fn whole(&self, path: &ArtifactPath) -> PathBuf {
+    fn absolute(&self, path: &ArtifactPath) -> PathBuf {
         self.root.join(path.relative())
     }
 
-    /// Every file of an object.
+    /// Returns every file of an object.
     fn files(&self, directory: &ObjectDirectory) -> Result<Vec<(PathBuf, Metadata)>, StorageError> {
-        let whole = self.root.join(directory.relative());
+        let absolute = self.root.join(directory.relative());
         let failed = |source| StorageError::Read {
-            path: whole.clone(),
+            path: absolute.clone(),
             source,
         };
-        let entries = match fs::read_dir(&whole) {
+        let entries = match fs::read_dir(&absolute) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(failed)?,
         };
         let mut found = Vec::new();
         for entry in entries {
             let entry = entry.map_err(failed)?;
-            // A file that went in between is none.
+            // The file was removed concurrently.
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_file() {
                 found.push((entry.path(), metadata));
@@ -119,7 +119,7 @@ impl LocalDirectory {
         Ok(found)
     }
 
-    /// Every file of an object but `current` and the locks: older artifacts, and what a crash left behind.
+    /// Returns every file except `current` and the locks: superseded artifacts and leftovers of crashes.
     fn superseded(
         &self,
         directory: &ObjectDirectory,
@@ -138,24 +138,24 @@ impl LocalDirectory {
             .collect())
     }
 
-    /// Removes a file and its lock.
-    fn drop_artifact(&self, path: &Path) -> Result<(), StorageError> {
+    /// Removes an artifact and its lock.
+    fn remove_artifact(&self, path: &Path) -> Result<(), StorageError> {
         fs::remove_file(path).map_err(|source| StorageError::Remove {
             path: path.to_owned(),
             source,
         })?;
-        self.memory.forget(path);
-        reached("removed");
+        self.digests.remove(path);
+        checkpoint("removed");
         let mut lock = path.as_os_str().to_owned();
         lock.push(LOCK_SUFFIX);
-        // The lock may be missing; a lock that stays is an empty file.
+        // Ignore a missing lock; a leftover lock is an empty file.
         let _ = fs::remove_file(lock);
         Ok(())
     }
 
-    /// Removes the locks of artifacts that are not there: a writer that was killed leaves its lock behind. Nobody waits for a
-    /// lock, so one that is free can go.
-    fn drop_locks(
+    /// Removes stale locks, which a killed writer leaves behind. Locks are only tried, never awaited, so removing an
+    /// unlocked one is safe.
+    fn remove_stale_locks(
         &self,
         directory: &ObjectDirectory,
         retention: Duration,
@@ -168,7 +168,7 @@ impl LocalDirectory {
             if Path::new(artifact).exists() || !expired(&metadata, retention, now) {
                 continue;
             }
-            let free = open_itself(&path).is_ok_and(|lock| lock.try_lock().is_ok());
+            let free = open_nofollow(&path).is_ok_and(|lock| lock.try_lock().is_ok());
             if free {
                 fs::remove_file(&path).map_err(|source| StorageError::Remove { path, source })?;
             }
@@ -176,16 +176,16 @@ impl LocalDirectory {
         Ok(())
     }
 
-    /// Makes the object's directory, and its name durable.
-    fn make_directory(&self, directory: &ObjectDirectory) -> io::Result<PathBuf> {
-        let whole = self.root.join(directory.relative());
-        if !whole.is_dir() {
+    /// Creates the object's directory durably.
+    fn create_directory(&self, directory: &ObjectDirectory) -> io::Result<PathBuf> {
+        let absolute = self.root.join(directory.relative());
+        if !absolute.is_dir() {
             DirBuilder::new()
                 .recursive(true)
                 .mode(DIRECTORY_MODE)
-                .create(&whole)?;
-            reached("directory made");
-            for parent in whole
+                .create(&absolute)?;
+            checkpoint("directory created");
+            for parent in absolute
                 .ancestors()
                 .skip(1)
                 .take_while(|parent| parent.starts_with(&self.root))
@@ -193,14 +193,14 @@ impl LocalDirectory {
                 File::open(parent)?.sync_all()?;
             }
         }
-        Ok(whole)
+        Ok(absolute)
     }
 }
 
 impl Storage for LocalDirectory {
     fn create(&self, path: &ArtifactPath) -> Result<Box<dyn Draft>, StorageError> {
         let directory = self
-            .make_directory(path.directory())
+            .create_directory(path.directory())
             .map_err(|source| StorageError::Directory { source })?;
         let lock_path = directory.join(format!("{}{LOCK_SUFFIX}", path.file()));
         let failed = |what, source| StorageError::Write {
@@ -215,7 +215,7 @@ impl Storage for LocalDirectory {
             .open(&lock_path)
             .map_err(|source| failed("cannot open lock", source))?;
         match lock.try_lock() {
-            Ok(()) => reached("locked"),
+            Ok(()) => checkpoint("locked"),
             Err(fs::TryLockError::WouldBlock) => return Err(StorageError::Locked(path.to_string())),
             Err(fs::TryLockError::Error(source)) => return Err(failed("cannot lock", source)),
         }
@@ -224,74 +224,74 @@ impl Storage for LocalDirectory {
             .permissions(Permissions::from_mode(FILE_MODE))
             .tempfile_in(&directory)
             .map_err(|source| failed("cannot create a file for", source))?;
-        reached("file made");
+        checkpoint("file created");
         Ok(Box::new(LocalDraft {
             file,
-            target: self.whole(path),
-            memory: Arc::clone(&self.memory),
+            target: self.absolute(path),
+            digests: Arc::clone(&self.digests),
             _lock: lock,
         }))
     }
 
-    fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<Verdict, StorageError> {
-        let whole = self.whole(path);
+    fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<FileState, StorageError> {
+        let absolute = self.absolute(path);
         let failed = |source| StorageError::Read {
-            path: whole.clone(),
+            path: absolute.clone(),
             source,
         };
-        let metadata = match fs::symlink_metadata(&whole) {
+        let metadata = match fs::symlink_metadata(&absolute) {
             Ok(metadata) if metadata.is_file() => metadata,
-            Ok(_) => return Ok(Verdict::Missing),
+            Ok(_) => return Ok(FileState::Missing),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                return Ok(Verdict::Missing);
+                return Ok(FileState::Missing);
             }
             Err(error) => return Err(failed(error)),
         };
         if self
-            .memory
-            .settled_digest(&whole, &metadata)
-            .is_some_and(|known| known.to_string() == digest)
+            .digests
+            .stable_digest(&absolute, &metadata)
+            .is_some_and(|cached| cached.to_string() == digest)
         {
-            return Ok(Verdict::Good);
+            return Ok(FileState::Intact);
         }
         let problem = match digest.parse::<Digest>() {
             Err(problem) => problem.to_string(),
             Ok(wanted) => {
-                let found = hash(&whole, &metadata, wanted.algorithm()).map_err(failed)?;
+                let found = hash(&absolute, &metadata, wanted.algorithm()).map_err(failed)?;
                 if found == wanted {
-                    self.memory.note(&whole, &metadata, found);
-                    return Ok(Verdict::Good);
+                    self.digests.insert(&absolute, &metadata, found);
+                    return Ok(FileState::Intact);
                 }
                 format!("computed digest doesn't match '{digest}'")
             }
         };
-        self.memory.forget(&whole);
-        fs::remove_file(&whole).map_err(|source| StorageError::Remove {
-            path: whole.clone(),
+        self.digests.remove(&absolute);
+        fs::remove_file(&absolute).map_err(|source| StorageError::Remove {
+            path: absolute.clone(),
             source,
         })?;
-        Ok(Verdict::Damaged(problem))
+        Ok(FileState::Damaged(problem))
     }
 
     fn open(&self, path: &ArtifactPath) -> Result<Box<dyn Read + Send>, StorageError> {
         let failed = |source| StorageError::Read {
-            path: self.whole(path),
+            path: self.absolute(path),
             source,
         };
         let file = open_below(&self.root, &path.relative()).map_err(failed)?;
         Ok(Box::new(file))
     }
 
-    /// The modification time of a superseded file is when it was superseded: durable without a record of its own, and
-    /// understood by Flux's collection too, should the volume go back to it.
+    /// Sets the file's modification time to the time of supersession: durable without a separate record, and compatible
+    /// with Flux's garbage collection.
     fn supersede(&self, path: &ArtifactPath, now: Timestamp) -> Result<(), StorageError> {
-        let whole = self.whole(path);
-        let noted = open_itself(&whole).and_then(|file| file.set_modified(SystemTime::from(now)));
-        reached("superseded");
-        match noted {
+        let absolute = self.absolute(path);
+        let touched = open_nofollow(&absolute).and_then(|file| file.set_modified(SystemTime::from(now)));
+        checkpoint("superseded");
+        match touched {
             Err(source) if source.kind() != ErrorKind::NotFound => Err(StorageError::Write {
                 what: "cannot touch",
-                path: whole,
+                path: absolute,
                 source,
             }),
             _ => Ok(()),
@@ -308,17 +308,15 @@ impl Storage for LocalDirectory {
         let mut removed = 0;
         for superseded in self.superseded(directory, current)? {
             if expired(&superseded.metadata, retention, now) {
-                self.drop_artifact(&superseded.path)?;
+                self.remove_artifact(&superseded.path)?;
                 removed += 1;
             }
         }
-        if std::env::var_os("X").is_none() {
-            self.drop_locks(directory, retention, now)?;
-        }
+        self.remove_stale_locks(directory, retention, now)?;
         Ok(removed)
     }
 
-    fn make_room(
+    fn free_space(
         &self,
         directory: &ObjectDirectory,
         current: Option<&ArtifactPath>,
@@ -329,22 +327,25 @@ impl Storage for LocalDirectory {
             let superseded_at = superseded.metadata.modified().ok();
             (std::cmp::Reverse(superseded_at), superseded.path.clone())
         });
-        let kept = keep.saturating_sub(usize::from(current.is_some()));
+        let retained = keep.saturating_sub(usize::from(current.is_some()));
         let mut removed = 0;
-        for superseded in superseded.iter().skip(kept) {
-            self.drop_artifact(&superseded.path)?;
+        for superseded in superseded.iter().skip(retained) {
+            self.remove_artifact(&superseded.path)?;
             removed += 1;
         }
         Ok(removed)
     }
 
     fn remove(&self, directory: &ObjectDirectory) -> Result<bool, StorageError> {
-        let whole = self.root.join(directory.relative());
-        self.memory.forget(&whole);
-        match fs::remove_dir_all(&whole) {
+        let absolute = self.root.join(directory.relative());
+        self.digests.remove(&absolute);
+        match fs::remove_dir_all(&absolute) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(source) => Err(StorageError::Remove { path: whole, source }),
+            Err(source) => Err(StorageError::Remove {
+                path: absolute,
+                source,
+            }),
         }
     }
 
@@ -353,7 +354,7 @@ impl Storage for LocalDirectory {
     }
 }
 
-/// Names of the directories in a directory, none if it is not there; links are left out.
+/// Returns the names of subdirectories, without links; none if the directory does not exist.
 fn directories(path: &Path) -> Result<Vec<String>, StorageError> {
     let failed = |source| StorageError::Read {
         path: path.to_owned(),
@@ -373,8 +374,8 @@ fn directories(path: &Path) -> Result<Vec<String>, StorageError> {
     Ok(names)
 }
 
-/// Opens the file itself, not what a link that took its place in between points at.
-fn open_itself(path: &Path) -> io::Result<File> {
+/// Opens the file without following a link that may have replaced it.
+fn open_nofollow(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     File::options()
         .read(true)
@@ -382,12 +383,12 @@ fn open_itself(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Hashes the file that `metadata` was read from; one that changed meanwhile is reported as changed.
+/// Hashes the file that `metadata` belongs to; fails if it was replaced.
 fn hash(path: &Path, metadata: &Metadata, algorithm: Algorithm) -> io::Result<Digest> {
     use std::os::unix::fs::MetadataExt;
-    let file = open_itself(path)?;
+    let file = open_nofollow(path)?;
     if file.metadata()?.ino() != metadata.ino() {
-        return Err(io::Error::other("the file was replaced while it was read"));
+        return Err(io::Error::other("the file was replaced during the read"));
     }
     Hasher::of(algorithm, file)
 }

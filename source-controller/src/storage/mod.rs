@@ -1,15 +1,14 @@
-//! Where artifacts are kept: a trait, and the local directory that Flux's layout describes.
+//! Artifact storage: a trait, and its implementation in a local directory with Flux's layout.
 //!
-//! Publication is by rename only: a reader sees the whole new file or the whole old one, and a status names a file only
-//! once it would survive a power cut. All calls block; callers are on threads that may.
+//! Artifacts are published by rename: a reader sees the complete old or new file, and a status only names files that
+//! survive a power failure. All functions block.
 
 mod address;
+mod checkpoint;
+mod digest_cache;
 mod draft;
 mod local;
-mod open;
 mod path;
-mod step;
-mod verify;
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -20,42 +19,42 @@ use sluice_api::digest::Digest;
 use sluice_runtime::failure::{Class, Failure};
 
 pub(crate) use address::TOKEN_PARAMETER;
-pub use address::{AddressError, AdvertisedAddress, advertised};
+pub use address::{AddressError, AdvertisedAddress, advertised_address};
 pub use local::LocalDirectory;
-pub(crate) use open::open_below;
-pub use path::{ArtifactPath, ObjectDirectory, UnsafePart};
+pub(crate) use path::open_below;
+pub use path::{ArtifactPath, InvalidPathComponent, ObjectDirectory};
 
-/// Keeps artifacts.
+/// Artifact storage.
 pub trait Storage: Send + Sync {
-    /// Begins a new file for `path`, which nobody sees until it is published.
+    /// Starts a new file for `path`, invisible until published.
     ///
     /// # Errors
-    /// The directory cannot be made, or another process is writing the same artifact.
+    /// The directory cannot be created, or another process is writing the same artifact.
     fn create(&self, path: &ArtifactPath) -> Result<Box<dyn Draft>, StorageError>;
 
-    /// Whether the file is there and has this digest. A damaged file is removed.
+    /// Verifies that the file exists with this digest. Removes a damaged file.
     ///
     /// # Errors
-    /// The file cannot be read, or a damaged one not be removed.
-    fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<Verdict, StorageError>;
+    /// The file cannot be read, or a damaged file cannot be removed.
+    fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<FileState, StorageError>;
 
-    /// Opens the file for reading. It stays readable when it is succeeded or collected meanwhile.
+    /// Opens the file for reading. It stays readable if it is superseded or removed meanwhile.
     ///
     /// # Errors
-    /// The file is not there, or cannot be opened.
+    /// The file does not exist or cannot be opened.
     fn open(&self, path: &ArtifactPath) -> Result<Box<dyn Read + Send>, StorageError>;
 
-    /// Notes that the artifact is about to be succeeded by another: from now on its retention time runs.
+    /// Marks the artifact as superseded, which starts its retention time.
     ///
     /// # Errors
-    /// The note cannot be written.
+    /// The mark cannot be written.
     fn supersede(&self, path: &ArtifactPath, now: Timestamp) -> Result<(), StorageError>;
 
-    /// Removes what was superseded (or left behind unfinished) longer than `retention` ago. Never removes `current`.
-    /// Gives the number of artifacts removed.
+    /// Removes files that were superseded or abandoned more than `retention` ago, except `current`. Returns the number
+    /// of removed artifacts.
     ///
     /// # Errors
-    /// The directory cannot be read, or a file not be removed.
+    /// The directory cannot be read, or a file cannot be removed.
     fn collect(
         &self,
         directory: &ObjectDirectory,
@@ -64,65 +63,64 @@ pub trait Storage: Send + Sync {
         now: Timestamp,
     ) -> Result<u64, StorageError>;
 
-    /// Removes superseded artifacts of an object, whatever their age, until at most `keep` artifacts are left, the newest
-    /// and `current`. For a disk that is full: otherwise a superseded artifact has its retention time. Gives the number
-    /// of artifacts removed.
+    /// Removes superseded artifacts of an object regardless of their age, until at most `keep` remain: `current` and
+    /// the newest. For full disks only. Returns the number of removed artifacts.
     ///
     /// # Errors
-    /// The directory cannot be read, or a file not be removed.
-    fn make_room(
+    /// The directory cannot be read, or a file cannot be removed.
+    fn free_space(
         &self,
         directory: &ObjectDirectory,
         current: Option<&ArtifactPath>,
         keep: usize,
     ) -> Result<u64, StorageError>;
 
-    /// Removes everything of an object that is gone. Gives whether there was anything.
+    /// Removes all files of a deleted object. Returns whether there were any.
     ///
     /// # Errors
     /// A file cannot be removed.
     fn remove(&self, directory: &ObjectDirectory) -> Result<bool, StorageError>;
 
-    /// The address that consumers fetch the artifact from.
+    /// Returns the URL of an artifact for consumers.
     fn url(&self, path: &ArtifactPath) -> String;
 }
 
-/// How long superseded artifacts are kept.
+/// Retention of superseded artifacts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Each of them this long, counted from when it was superseded.
+    /// Retention time, counted from supersession.
     pub ttl: Duration,
-    /// On a full disk, this many artifacts of an object at most, the current one included.
+    /// Maximum number of artifacts per object on a full disk, including the current one.
     pub records: usize,
 }
 
-/// A file that is being written. Dropped without [`Draft::publish`], it leaves nothing behind.
+/// A file under construction. Removed if dropped without [`Draft::publish`].
 pub trait Draft: Write + Send {
-    /// Makes the file durable and then visible under its name.
+    /// Makes the file durable, then visible under its name.
     ///
     /// # Errors
     /// The file cannot be synced or renamed.
     fn publish(self: Box<Self>, digest: &Digest) -> Result<(), StorageError>;
 }
 
-/// What a look at a stored file found.
+/// The state of a stored file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// There, and with the digest that is wanted.
-    Good,
-    /// Not there, or no regular file.
+pub enum FileState {
+    /// It exists with the expected digest.
+    Intact,
+    /// It does not exist or is not a regular file.
     Missing,
-    /// There, but not what the status says; it has been removed.
+    /// Its content differed from the expected digest; it was removed.
     Damaged(String),
 }
 
-/// Why storage did not do what it was asked.
+/// An error of artifact storage.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
-    /// The object's directory cannot be made.
+    /// The object's directory cannot be created.
     #[error("failed to create artifact directory: {source}")]
     Directory {
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
@@ -132,45 +130,45 @@ pub enum StorageError {
     /// A file cannot be written, synced or renamed.
     #[error("unable to archive artifact to storage: {what} {path}: {source}", path = .path.display())]
     Write {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
     /// A file or directory cannot be read.
     #[error("failed to stat target artifact path: {path}: {source}", path = .path.display())]
     Read {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
     /// A file or directory cannot be removed.
     #[error("failed to remove {path}: {source}", path = .path.display())]
     Remove {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// The storage root is no directory.
+    /// The storage root is not a directory.
     #[error("storage path {path} must be an existing directory: {source}", path = .path.display())]
     Root {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl StorageError {
-    /// Whether the disk, or what is granted of it, is full.
+    /// Returns whether the disk or its quota is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         match self {
@@ -180,7 +178,7 @@ impl StorageError {
     }
 }
 
-/// Whether a write failed for want of space.
+/// Returns whether a write failed for lack of space.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
     matches!(
@@ -192,7 +190,7 @@ pub fn is_full(error: &io::Error) -> bool {
 impl Failure for StorageError {
     fn class(&self) -> Class {
         match self {
-            // A full or broken disk may be mended; no edit of the object would help.
+            // A disk may be repaired; an edit of the object does not help.
             Self::Directory { .. }
             | Self::Locked(_)
             | Self::Write { .. }

@@ -1,12 +1,16 @@
-//! Where an artifact lies below the storage root: `gitrepository/<namespace>/<name>/<commit>.tar.gz`.
+//! Paths of artifacts below the storage root: `gitrepository/<namespace>/<name>/<commit>.tar.gz`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 
-/// The first component of every GitRepository's path.
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+/// First path component of all GitRepository artifacts.
 pub(super) const KIND: &str = "gitrepository";
 
-/// The directory of one object's artifacts.
+/// The directory of an object's artifacts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectDirectory {
     namespace: String,
@@ -20,42 +24,42 @@ pub struct ArtifactPath {
     file: String,
 }
 
-/// A text that must not become a part of a path.
+/// A text that is not a safe path component.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} cannot be part of an artifact's path")]
-pub struct UnsafePart(pub String);
+pub struct InvalidPathComponent(pub String);
 
 impl ObjectDirectory {
-    /// The directory of a GitRepository.
+    /// Returns the directory of a GitRepository.
     ///
     /// # Errors
-    /// Namespace or name is no single path component. (The API server lets no such name in.)
-    pub fn git_repository(namespace: &str, name: &str) -> Result<Self, UnsafePart> {
+    /// Namespace or name is not a single path component. The API server rejects such names.
+    pub fn git_repository(namespace: &str, name: &str) -> Result<Self, InvalidPathComponent> {
         Ok(Self {
             namespace: part(namespace)?,
             name: part(name)?,
         })
     }
 
-    /// Namespace of the object.
+    /// Returns the object's namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Name of the object.
+    /// Returns the object's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The artifact of this commit.
+    /// Returns the path of a commit's artifact.
     ///
     /// # Errors
-    /// `commit` is no object name in hex.
-    pub fn artifact(&self, commit: &str) -> Result<ArtifactPath, UnsafePart> {
+    /// `commit` is not a hexadecimal object name.
+    pub fn artifact(&self, commit: &str) -> Result<ArtifactPath, InvalidPathComponent> {
         if commit.is_empty() || !commit.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(UnsafePart(commit.to_owned()));
+            return Err(InvalidPathComponent(commit.to_owned()));
         }
         Ok(ArtifactPath {
             directory: self.clone(),
@@ -63,8 +67,8 @@ impl ObjectDirectory {
         })
     }
 
-    /// The artifact that a status names, if it is one of this object's: whoever may write a status must not be able to
-    /// point the controller at a file of somebody else.
+    /// Parses the path in a status; `None` if it is outside this object's directory, so that writing a status gives no
+    /// access to other objects' files.
     #[must_use]
     pub fn recorded(&self, path: &str) -> Option<ArtifactPath> {
         let file = path.strip_prefix(&self.to_string())?.strip_prefix('/')?;
@@ -75,7 +79,7 @@ impl ObjectDirectory {
         })
     }
 
-    /// Relative to the storage root.
+    /// Returns the path relative to the storage root.
     #[must_use]
     pub fn relative(&self) -> PathBuf {
         [KIND, &self.namespace, &self.name].iter().collect()
@@ -83,19 +87,19 @@ impl ObjectDirectory {
 }
 
 impl ArtifactPath {
-    /// The directory it lies in.
+    /// Returns the object's directory.
     #[must_use]
     pub const fn directory(&self) -> &ObjectDirectory {
         &self.directory
     }
 
-    /// Its name there.
+    /// Returns the file name.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// Relative to the storage root.
+    /// Returns the path relative to the storage root.
     #[must_use]
     pub fn relative(&self) -> PathBuf {
         self.directory.relative().join(&self.file)
@@ -114,8 +118,8 @@ impl fmt::Display for ArtifactPath {
     }
 }
 
-/// Accepts one ordinary path component. A leading dot is refused as well, which covers `.` and `..`.
-fn part(text: &str) -> Result<String, UnsafePart> {
+/// Checks for a single, ordinary path component. Rejects leading dots, which covers `.` and `..`.
+fn part(text: &str) -> Result<String, InvalidPathComponent> {
     let ordinary = !text.is_empty()
         && text.len() <= 255
         && !text.starts_with('.')
@@ -125,8 +129,28 @@ fn part(text: &str) -> Result<String, UnsafePart> {
     if ordinary {
         Ok(text.to_owned())
     } else {
-        Err(UnsafePart(text.to_owned()))
+        Err(InvalidPathComponent(text.to_owned()))
     }
+}
+
+/// Opens a file below `root` component by component, without following links. Anything but a regular file counts as not
+/// found.
+pub(crate) fn open_below(root: &Path, relative: &Path) -> io::Result<File> {
+    let step = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = openat(CWD, root, step, Mode::empty())?;
+    let mut parts = relative.iter().peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_some() {
+            at = openat(&at, part, step | OFlags::NOFOLLOW, Mode::empty())?;
+        } else {
+            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = File::from(openat(&at, part, flags, Mode::empty())?);
+            if file.metadata()?.is_file() {
+                return Ok(file);
+            }
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::NotFound))
 }
 
 #[cfg(test)]
@@ -136,7 +160,7 @@ mod tests {
     const COMMIT: &str = "b8e362c206e3d0cbb7ed22ced771a0056455a2fb";
 
     #[test]
-    fn the_layout_is_fluxs() {
+    fn the_layout_is_that_of_flux() {
         let directory = ObjectDirectory::git_repository("flux-system", "podinfo").unwrap();
         let artifact = directory.artifact(COMMIT).unwrap();
         assert_eq!(
@@ -147,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leads_out_of_the_directory() {
+    fn no_path_leaves_the_objects_directory() {
         let directory = ObjectDirectory::git_repository("ns", "a").unwrap();
         for (namespace, name) in [
             ("..", "a"),

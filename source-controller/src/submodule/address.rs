@@ -1,4 +1,4 @@
-//! Where the address of a submodule leads, and whether that is where its parent comes from.
+//! Addresses of submodules, and whether they are on the host of the parent.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,21 +7,20 @@ use url::Url;
 
 use crate::git::{Address, Credentials, Owner, Remote};
 
-/// A relative address that leads nowhere.
+/// A relative address that leaves the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it leads above the root of the host that the repository comes from")]
-pub struct RelativeError;
+#[error("it leaves the host of the repository")]
+pub struct LeavesHostError;
 
-/// What is written in `.gitmodules` as an absolute address. As in Git, only what begins with `./` or `../` is relative, and
-/// it is resolved against the address of the repository that holds the file as if that were a directory:
-/// `https://h/team/app.git` and `../lib.git` give `https://h/team/lib.git`. The short form of ssh, `git@h:team/lib`, is
-/// written out.
+/// Converts an address of `.gitmodules` to an absolute one. As in Git, only an address that begins with `./` or `../`
+/// is relative. It is resolved as if the address of the parent repository were a directory: `https://h/team/app.git`
+/// and `../lib.git` give `https://h/team/lib.git`. The short form of ssh, `git@h:team/lib`, is expanded.
 ///
 /// # Errors
-/// The path climbs above the root of the host. (Git would make another host of it.)
-pub fn absolute<'a>(parent: &Address, written: &'a str) -> Result<Cow<'a, str>, RelativeError> {
+/// The path climbs above the root of the host. (Git would change the host.)
+pub fn absolute<'a>(parent: &Address, written: &'a str) -> Result<Cow<'a, str>, LeavesHostError> {
     if !written.starts_with("./") && !written.starts_with("../") {
-        return Ok(written_out(written));
+        return Ok(expand_ssh_short_form(written));
     }
     let (root, path) = {
         let url = parent.url();
@@ -33,7 +32,7 @@ pub fn absolute<'a>(parent: &Address, written: &'a str) -> Result<Cow<'a, str>, 
     let mut rest = written;
     loop {
         if let Some(more) = rest.strip_prefix("../") {
-            parts.pop().ok_or(RelativeError)?;
+            parts.pop().ok_or(LeavesHostError)?;
             rest = more;
         } else if let Some(more) = rest.strip_prefix("./") {
             rest = more;
@@ -42,16 +41,16 @@ pub fn absolute<'a>(parent: &Address, written: &'a str) -> Result<Cow<'a, str>, 
         }
     }
     let rest = rest.strip_suffix('/').unwrap_or(rest);
-    // What stands further behind would climb when the address is read.
+    // A later `..` would climb when the address is parsed.
     if rest.split('/').any(|part| part == "..") || rest == ".." {
-        return Err(RelativeError);
+        return Err(LeavesHostError);
     }
     parts.push(rest);
     Ok(Cow::Owned(format!("{root}/{}", parts.join("/"))))
 }
 
-/// `user@host:path` as `ssh://user@host/path`; everything else as it is.
-fn written_out(text: &str) -> Cow<'_, str> {
+/// Expands `user@host:path` to `ssh://user@host/path`; returns everything else unchanged.
+fn expand_ssh_short_form(text: &str) -> Cow<'_, str> {
     let short = || {
         let (host, path) = text.split_once(':')?;
         let is_short = !host.is_empty() && !host.contains('/') && !path.starts_with("//");
@@ -60,10 +59,9 @@ fn written_out(text: &str) -> Cow<'_, str> {
     short().map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// Whether two addresses are of one server: the same scheme, host and port. Credentials given for the one are only then
-/// sent to the other.
+/// Whether two addresses have the same scheme, host and port. Only then the credentials for one are sent to the other.
 #[must_use]
-pub fn same_host(one: &Address, other: &Address) -> bool {
+pub fn is_same_host(one: &Address, other: &Address) -> bool {
     let server = |url: &Url| {
         let port = url.port_or_known_default().unwrap_or(22);
         (
@@ -75,9 +73,8 @@ pub fn same_host(one: &Address, other: &Address) -> bool {
     server(one.url()) == server(other.url())
 }
 
-/// The remote of a submodule: as the parent's, with the same credentials, if it is on the same host. Elsewhere nothing that
-/// was given for the parent goes along (credentials, certificates, authorities, proxy), and the address alone says who is
-/// asking.
+/// Returns the remote of a submodule. On the parent's host it uses the settings of the parent. On another host it uses
+/// none of them (credentials, certificates, authorities, proxy), only the userinfo of its own address.
 #[must_use]
 pub fn remote(parent: &Remote, address: Address) -> Remote {
     let Remote {
@@ -90,7 +87,7 @@ pub fn remote(parent: &Remote, address: Address) -> Remote {
         limits,
         owner,
     } = parent.clone();
-    let (credentials, tls, proxy, owner) = if same_host(&own, &address) {
+    let (credentials, tls, proxy, owner) = if is_same_host(&own, &address) {
         (credentials, tls, proxy, owner)
     } else {
         let credentials = Credentials::resolve(&address, None).unwrap_or_default();
@@ -122,13 +119,13 @@ mod tests {
         Address::parse(url).unwrap()
     }
 
-    fn joined(parent: &str, written: &str) -> Result<String, RelativeError> {
+    fn joined(parent: &str, written: &str) -> Result<String, LeavesHostError> {
         absolute(&at(parent), written).map(Cow::into_owned)
     }
 
     #[test]
-    fn relative_addresses_are_resolved_as_git_does() {
-        for (parent, written, wanted) in [
+    fn relative_addresses_are_resolved_like_git() {
+        for (parent, written, expected) in [
             ("https://h/team/app.git", "../lib.git", "https://h/team/lib.git"),
             ("https://h/team/app.git/", "../lib.git/", "https://h/team/lib.git"),
             ("https://h/team/app", "../../other/lib", "https://h/other/lib"),
@@ -139,7 +136,7 @@ mod tests {
         ] {
             assert_eq!(
                 joined(parent, written).as_deref(),
-                Ok(wanted),
+                Ok(expected),
                 "{parent} {written}"
             );
         }
@@ -153,13 +150,13 @@ mod tests {
             ("https://h/a/b", "../x/../../../y"),
             ("https://h/a/b", "../.."),
         ] {
-            assert_eq!(joined(parent, written), Err(RelativeError), "{written}");
+            assert_eq!(joined(parent, written), Err(LeavesHostError), "{written}");
         }
     }
 
     #[test]
-    fn absolute_addresses_stay_and_the_short_form_of_ssh_is_written_out() {
-        for (written, wanted) in [
+    fn absolute_addresses_are_unchanged_and_the_ssh_short_form_is_expanded() {
+        for (written, expected) in [
             ("https://other/x.git", "https://other/x.git"),
             ("git@h:team/lib.git", "ssh://git@h/team/lib.git"),
             ("h:/abs/lib", "ssh://h/abs/lib"),
@@ -168,12 +165,16 @@ mod tests {
             ("lib", "lib"),
             ("dir/x:y", "dir/x:y"),
         ] {
-            assert_eq!(joined("https://h/a", written).as_deref(), Ok(wanted), "{written}");
+            assert_eq!(
+                joined("https://h/a", written).as_deref(),
+                Ok(expected),
+                "{written}"
+            );
         }
     }
 
     #[test]
-    fn a_host_is_scheme_name_and_port() {
+    fn equal_hosts_have_equal_scheme_name_and_port() {
         for (one, other, same) in [
             ("https://h/a", "https://h/b", true),
             ("https://H/a", "https://h:443/b", true),
@@ -185,18 +186,18 @@ mod tests {
             ("ssh://git@H/a", "ssh://h/a", true),
             ("ssh://git@h/a", "https://h/a", false),
         ] {
-            assert_eq!(same_host(&at(one), &at(other)), same, "{one} {other}");
+            assert_eq!(is_same_host(&at(one), &at(other)), same, "{one} {other}");
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_relative_stays_on_its_host(written in "\\.\\.?/[a-z:@/.?#%\\\\]{0,20}") {
+        fn relative_addresses_stay_on_their_host(written in "\\.\\.?/[a-z:@/.?#%\\\\]{0,20}") {
             let parent = at("https://user:secret@h:8443/team/app.git");
             if let Ok(text) = absolute(&parent, &written)
                 && let Ok(address) = Address::parse(&text)
             {
-                prop_assert!(same_host(&parent, &address), "{}", text);
+                prop_assert!(is_same_host(&parent, &address), "{}", text);
             }
         }
     }

@@ -1,18 +1,18 @@
-//! The syntax of Git's configuration files (`git-config`, "Syntax"), as Git itself reads it. Includes are not followed: to
-//! this parser they are variables like others.
+//! Parser for Git's configuration files (`git-config`, "Syntax") with the behaviour of Git itself. Includes are not
+//! followed: the parser treats them as ordinary variables.
 
-/// One variable, in the order of the file.
+/// One variable; variables are in file order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// The whole name: section, subsection and key, joined by dots. Section and key are in lower case; the subsection
+    /// The full name: section, subsection and key, joined by dots. Section and key are in lower case. The subsection
     /// keeps its case, unless it was written with a dot instead of quotes.
     pub name: Vec<u8>,
-    /// The value; none if there is no `=`, which stands for true.
+    /// The value; `None` without a `=`, which means true.
     pub value: Option<Vec<u8>>,
 }
 
 impl Variable {
-    /// Section, subsection and key. A variable before the first section has none.
+    /// Splits the name into section, subsection and key. `None` for a variable before the first section.
     #[must_use]
     pub fn parts(&self) -> Option<Parts<'_>> {
         let first = self.name.iter().position(|byte| *byte == b'.')?;
@@ -25,37 +25,37 @@ impl Variable {
 /// Section, subsection and key of a variable.
 pub type Parts<'a> = (&'a [u8], Option<&'a [u8]>, &'a [u8]);
 
-/// A file that Git would not read.
+/// A file that Git would refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bad config line {line}")]
-pub struct BadLine {
-    /// The line, counted from 1.
+pub struct SyntaxError {
+    /// Number of the line, starting at 1.
     pub line: usize,
 }
 
-/// Reads a file. To bound its size is up to the caller; what comes out is no larger than what goes in, times the number
-/// of its variables.
+/// Parses a file. The caller must limit its size; the result is at most as large as the input times the number of
+/// variables.
 ///
 /// # Errors
-/// The file is not of the form.
-pub fn parse(content: &[u8]) -> Result<Vec<Variable>, BadLine> {
+/// The file is malformed.
+pub fn parse(content: &[u8]) -> Result<Vec<Variable>, SyntaxError> {
     let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
     let mut reader = Reader {
         rest: content,
         line: 1,
-        ended: false,
+        at_end: false,
     };
     let mut variables = Vec::new();
     let mut section = Vec::new();
     loop {
-        // Where an error would be, unless the line goes on below.
+        // Line number for an error; the statement may continue on later lines.
         let line = reader.line;
         let found = reader.statement(&mut section);
         match found {
             Some(Statement::Variable(variable)) => variables.push(variable),
             Some(Statement::Nothing) => {}
             Some(Statement::End) => return Ok(variables),
-            None => return Err(BadLine { line }),
+            None => return Err(SyntaxError { line }),
         }
     }
 }
@@ -66,24 +66,24 @@ enum Statement {
     End,
 }
 
-/// The bytes that are left. The end of the file reads as an end of line.
+/// The remaining bytes. The end of the file is read as an end of line.
 struct Reader<'a> {
     rest: &'a [u8],
     line: usize,
-    ended: bool,
+    at_end: bool,
 }
 
 impl Reader<'_> {
-    /// The next byte, `\r\n` as one. A NUL is no text.
-    fn next(&mut self) -> Option<u8> {
+    /// Returns the next byte, with `\r\n` as one. `None` for a NUL.
+    fn next_byte(&mut self) -> Option<u8> {
         let Some((&byte, rest)) = self.rest.split_first() else {
-            self.ended = true;
+            self.at_end = true;
             return Some(b'\n');
         };
         self.rest = rest;
         match byte {
             0 => None,
-            b'\r' if rest.first() == Some(&b'\n') => self.next(),
+            b'\r' if rest.first() == Some(&b'\n') => self.next_byte(),
             b'\n' => {
                 self.line += 1;
                 Some(b'\n')
@@ -92,11 +92,11 @@ impl Reader<'_> {
         }
     }
 
-    /// One step at the beginning of a line, or behind a section header; nothing if it is malformed.
+    /// Parses one statement at the start of a line, or after a section header; `None` if it is malformed.
     fn statement(&mut self, section: &mut Vec<u8>) -> Option<Statement> {
-        match self.next()? {
-            b'\n' if self.ended => return Some(Statement::End),
-            b'#' | b';' => while self.next()? != b'\n' {},
+        match self.next_byte()? {
+            b'\n' if self.at_end => return Some(Statement::End),
+            b'#' | b';' => while self.next_byte()? != b'\n' {},
             b'[' => *section = self.header()?,
             byte if is_space(byte) => {}
             byte if byte.is_ascii_alphabetic() => {
@@ -107,15 +107,15 @@ impl Reader<'_> {
         Some(Statement::Nothing)
     }
 
-    /// `[section]`, `[section.subsection]` or `[section "subsection"]`, with a dot at the end.
+    /// Parses `[section]`, `[section.subsection]` or `[section "subsection"]`; the result ends in a dot.
     fn header(&mut self) -> Option<Vec<u8>> {
         let mut name = Vec::new();
         loop {
-            let byte = self.next()?;
+            let byte = self.next_byte()?;
             match byte {
                 b']' if name.is_empty() => return None,
                 b']' => break,
-                _ if self.ended => return None,
+                _ if self.at_end => return None,
                 _ if is_space(byte) => {
                     self.subsection(byte, &mut name)?;
                     break;
@@ -135,16 +135,16 @@ impl Reader<'_> {
             if byte == b'\n' {
                 return None;
             }
-            byte = self.next()?;
+            byte = self.next_byte()?;
         }
         if byte != b'"' {
             return None;
         }
         name.push(b'.');
         loop {
-            let byte = match self.next()? {
+            let byte = match self.next_byte()? {
                 b'"' => break,
-                b'\\' => self.next()?,
+                b'\\' => self.next_byte()?,
                 byte => byte,
             };
             if byte == b'\n' {
@@ -152,19 +152,19 @@ impl Reader<'_> {
             }
             name.push(byte);
         }
-        (self.next()? == b']').then_some(())
+        (self.next_byte()? == b']').then_some(())
     }
 
     fn variable(&mut self, section: &[u8], first: u8) -> Option<Variable> {
         let mut name = section.to_vec();
         name.push(first.to_ascii_lowercase());
-        let mut byte = self.next()?;
+        let mut byte = self.next_byte()?;
         while is_key(byte) {
             name.push(byte.to_ascii_lowercase());
-            byte = self.next()?;
+            byte = self.next_byte()?;
         }
         while byte == b' ' || byte == b'\t' {
-            byte = self.next()?;
+            byte = self.next_byte()?;
         }
         let value = match byte {
             b'\n' => None,
@@ -174,13 +174,13 @@ impl Reader<'_> {
         Some(Variable { name, value })
     }
 
-    /// Up to the end of the line, or of the last line that is continued.
+    /// Parses a value up to the end of the last continued line.
     fn value(&mut self) -> Option<Vec<u8>> {
         let (mut value, mut quoted) = (Vec::new(), false);
-        // Spaces outside of quotes count only between other things.
+        // Spaces outside of quotes count only between other characters.
         let mut spaces = Vec::new();
         loop {
-            let byte = self.next()?;
+            let byte = self.next_byte()?;
             match byte {
                 b'\n' => return (!quoted).then_some(value),
                 _ if is_space(byte) && !quoted => {
@@ -189,12 +189,12 @@ impl Reader<'_> {
                     }
                 }
                 b'#' | b';' if !quoted => {
-                    while self.next()? != b'\n' {}
+                    while self.next_byte()? != b'\n' {}
                     return Some(value);
                 }
                 b'\\' => {
                     value.append(&mut spaces);
-                    value.push(match self.next()? {
+                    value.push(match self.next_byte()? {
                         b'\n' => continue,
                         b't' => b'\t',
                         b'b' => 0x08,
@@ -232,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// What the real `git` reads, in the same form.
+    /// Returns what the real `git` reads, in the same format.
     fn of_git(content: &[u8]) -> Option<Vec<Variable>> {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("config");
@@ -293,7 +293,7 @@ mod tests {
     ];
 
     #[test]
-    fn files_are_read_as_git_reads_them() {
+    fn files_are_parsed_like_git() {
         for content in FILES {
             let content = content.as_bytes();
             assert_eq!(parse(content).ok(), of_git(content), "{}", content.escape_ascii());
@@ -301,9 +301,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named() {
-        assert_eq!(parse(b"[a]\nb = c\n???\n"), Err(BadLine { line: 3 }));
-        assert_eq!(parse(b"[a]\nb = \0"), Err(BadLine { line: 2 }));
+    fn a_bad_line_is_reported() {
+        assert_eq!(parse(b"[a]\nb = c\n???\n"), Err(SyntaxError { line: 3 }));
+        assert_eq!(parse(b"[a]\nb = \0"), Err(SyntaxError { line: 2 }));
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(name(b"k=").parts(), None);
     }
 
-    /// Text that is quoted so that every byte of it counts.
+    /// Quotes a text so that each of its bytes is preserved.
     fn quoted(text: &str) -> String {
         text.replace('\\', "\\\\")
             .replace('"', "\\\"")
@@ -327,7 +327,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
         #[test]
-        fn random_files_are_read_as_git_reads_them(
+        fn random_files_are_parsed_like_git(
             pieces in proptest::collection::vec(
                 prop_oneof![
                     Just("\n"), Just("["), Just("]"), Just("\""), Just("\\"), Just("="), Just(" "), Just("#"),
@@ -344,7 +344,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_quoted_is_read(subsection in "[^\0\n]{0,20}", value in "[^\0\r]{0,40}") {
+        fn quoted_values_are_parsed(subsection in "[^\0\n]{0,20}", value in "[^\0\r]{0,40}") {
             let subsection_text = subsection.replace('\\', "\\\\").replace('"', "\\\"");
             let content = format!("[submodule \"{subsection_text}\"]\n\turl = \"{}\"\n", quoted(&value));
             let variables = parse(content.as_bytes()).unwrap();
@@ -355,7 +355,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn any_bytes_are_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _ = parse(&bytes);
         }
     }

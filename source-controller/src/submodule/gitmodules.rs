@@ -1,84 +1,85 @@
-//! `.gitmodules`: which repository belongs at which path.
+//! `.gitmodules`: repositories and paths of submodules.
 
 use std::collections::BTreeMap;
 
-use super::config::{self, BadLine};
+use super::config::{self, SyntaxError};
 
 /// Name of the file, at the root of a repository.
 pub const FILE_NAME: &[u8] = b".gitmodules";
-/// Largest file that is read, in bytes.
-pub const LARGEST_FILE: u64 = 1 << 20;
-/// Submodules that one file may describe.
-const MOST: usize = 10_000;
+/// Maximum size of the file in bytes.
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Maximum number of submodules in one file.
+const MAX_SUBMODULES: usize = 10_000;
 
-/// One submodule as it is described.
+/// One submodule as described in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submodule {
-    /// Where it belongs, from the root of the repository.
+    /// Its path from the root of the repository.
     pub path: String,
-    /// Where it comes from, as it is written: an address, or a path relative to the repository's own.
+    /// Its address as written: absolute, or relative to that of the repository.
     pub url: String,
 }
 
-/// A file that describes no submodules.
+/// Why a file is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GitmodulesError {
     /// The syntax is wrong.
     #[error(transparent)]
-    Syntax(#[from] BadLine),
-    /// A path that leads out of the repository, or nowhere.
-    #[error("the path '{path}' of submodule '{name}' does not stay in the repository")]
+    Syntax(#[from] SyntaxError),
+    /// A path outside of the repository, or an invalid one.
+    #[error("the path '{path}' of submodule '{name}' leaves the repository")]
     Path {
         /// Name of the submodule.
         name: String,
         /// The path.
         path: String,
     },
-    /// A value that is no text.
+    /// A value that is not UTF-8.
     #[error("path or url of submodule '{name}' is not UTF-8")]
     NotText {
         /// Name of the submodule.
         name: String,
     },
-    /// Too many of them.
-    #[error("it describes more than {MOST} submodules")]
+    /// Too many submodules.
+    #[error("it describes more than {MAX_SUBMODULES} submodules")]
     TooMany,
 }
 
-/// Reads the file. A submodule without path or url is left out, as is one whose name Git takes for an attack.
+/// Parses the file. Skips submodules without path or url, and those with a name that Git refuses for security.
 ///
-/// Of `path` and `url` the last value counts. Nothing else does: what is fetched is the commit that the repository records,
+/// The last value of `path` and `url` counts. Other keys are ignored: the fetched commit is the one that the repository
+/// records, not the head of a branch.
 /// whatever branch is named here.
 ///
 /// # Errors
-/// The file is malformed, or a path in it leads out of the repository.
+/// The file is malformed, or a path in it leaves the repository.
 pub fn parse(content: &[u8]) -> Result<Vec<Submodule>, GitmodulesError> {
-    let mut found: BTreeMap<Vec<u8>, Described> = BTreeMap::new();
-    // Where two submodules claim one path, the later one has it.
+    let mut found: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
+    // If two submodules have the same path, the later one wins.
     let mut order = Vec::new();
     for variable in config::parse(content)? {
         let Some((b"submodule", Some(name), key)) = variable.parts() else {
             continue;
         };
-        if !is_sound(name) {
+        if !is_safe_name(name) {
             continue;
         }
         if !found.contains_key(name) {
             order.push(name.to_vec());
         }
-        let described = found.entry(name.to_vec()).or_default();
+        let entry = found.entry(name.to_vec()).or_default();
         match key {
-            b"path" => described.path = variable.value,
-            b"url" => described.url = variable.value,
+            b"path" => entry.path = variable.value,
+            b"url" => entry.url = variable.value,
             _ => {}
         }
-        if found.len() > MOST {
+        if found.len() > MAX_SUBMODULES {
             return Err(GitmodulesError::TooMany);
         }
     }
     let mut submodules = Vec::new();
     for name in order {
-        let Some(Described {
+        let Some(Entry {
             path: Some(path),
             url: Some(url),
         }) = found.remove(&name)
@@ -100,15 +101,15 @@ pub fn parse(content: &[u8]) -> Result<Vec<Submodule>, GitmodulesError> {
     Ok(submodules)
 }
 
-/// What is said about one name so far.
+/// Values of one submodule.
 #[derive(Default)]
-struct Described {
+struct Entry {
     path: Option<Vec<u8>>,
     url: Option<Vec<u8>>,
 }
 
-/// Git uses the name as a path below its own directory, and ignores one that would climb out of it.
-fn is_sound(name: &[u8]) -> bool {
+/// Git uses the name as a path below its own directory, and ignores names that would leave it.
+fn is_safe_name(name: &[u8]) -> bool {
     !name.is_empty()
         && name
             .split(|byte| matches!(byte, b'/' | b'\\'))
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_git_writes_is_read() {
+    fn files_of_git_are_parsed() {
         let content = "[submodule \"lib\"]\n\tpath = vendor/lib\n\turl = https://h/lib.git\n\
                        [submodule \"Two\"]\n\tURL = ../two\n\tPath = two\n\tbranch = main\n\tignore = all\n";
         assert_eq!(
@@ -141,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_value_counts_and_halves_are_left_out() {
+    fn the_last_value_counts_and_incomplete_submodules_are_skipped() {
         let content = "[submodule \"a\"]\npath = x\nurl = u\n[submodule \"b\"]\npath = y\n[other \"a\"]\nurl = no\n\
                        [submodule \"a\"]\nurl = v\n[submodule \"c\"]\nurl = w\npath\n";
         assert_eq!(read(content), [pair("x", "v")]);
     }
 
     #[test]
-    fn names_that_climb_are_left_out_and_paths_that_do_are_refused() {
+    fn climbing_names_are_skipped_and_climbing_paths_are_refused() {
         let content = |name: &str, path: &str| format!("[submodule \"{name}\"]\npath = {path}\nurl = u\n");
         for name in ["..", "../x", "a/../b", "a\\\\..", ""] {
             assert_eq!(read(&content(name, "x")), [], "{name}");
@@ -166,20 +167,20 @@ mod tests {
             let error = parse(content("n", path).as_bytes()).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                format!("the path '{path}' of submodule 'n' does not stay in the repository")
+                format!("the path '{path}' of submodule 'n' leaves the repository")
             );
         }
         assert_eq!(read(&content("n", "a..b/...")), [pair("a..b/...", "u")]);
     }
 
     #[test]
-    fn what_is_malformed_is_refused() {
+    fn malformed_files_are_refused() {
         assert_eq!(parse(b"[submodule").unwrap_err().to_string(), "bad config line 1");
         assert_eq!(
             parse(b"[submodule \"a\"]\npath = \xff\nurl = u").unwrap_err(),
             GitmodulesError::NotText { name: "a".into() }
         );
-        let many: Vec<_> = (0..=MOST)
+        let many: Vec<_> = (0..=MAX_SUBMODULES)
             .map(|n| format!("[submodule \"{n}\"]\nurl = u\n"))
             .collect();
         let many = many.concat();
@@ -188,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_path_leads_out(name in "[^\"\\\\\0\n]{1,9}", path in "[a./]{1,9}") {
+        fn no_path_leaves_the_repository(name in "[^\"\\\\\0\n]{1,9}", path in "[a./]{1,9}") {
             let content = format!("[submodule \"{name}\"]\npath = \"{path}\"\nurl = u\n");
             for submodule in parse(content.as_bytes()).unwrap_or_default() {
                 prop_assert!(!submodule.path.starts_with('/'));

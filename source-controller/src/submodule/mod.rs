@@ -1,11 +1,11 @@
-//! Submodules as a repository describes them: the file `.gitmodules`, and where the addresses in it lead.
+//! Submodules of a repository: the file `.gitmodules`, and the addresses in it.
 //!
-//! Pure; `reconcile::submodules` fetches them. Everything here was written by whoever may push to the repository, so it is
-//! bounded, and it never decides where credentials go beyond the host that they were given for.
+//! Pure; `reconcile::submodules` fetches them. The file is untrusted, because every committer can write it. Its parsing
+//! is bounded, and it can never send credentials to another host than the one they are for.
 
 mod address;
 pub mod config;
 mod gitmodules;
 
-pub use address::{RelativeError, absolute, remote, same_host};
-pub use gitmodules::{FILE_NAME, GitmodulesError, LARGEST_FILE, Submodule, parse};
+pub use address::{LeavesHostError, absolute, is_same_host, remote};
+pub use gitmodules::{FILE_NAME, GitmodulesError, MAX_FILE_BYTES, Submodule, parse};

@@ -1,4 +1,4 @@
-//! Why the composed tree cannot be read.
+//! Errors of reading the composed tree.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::git::ReadError;
 /// Why the composed tree cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// A commit cannot be read, or the tree is larger than is allowed.
+    /// A commit cannot be read, or the tree exceeds a limit.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// A file of an overlay cannot be read.
@@ -17,11 +17,11 @@ pub enum TreeError {
     Disk {
         /// Its path in the tree.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A file of an overlay is larger than is allowed.
+    /// A file of an overlay is larger than allowed.
     #[error(
         "'{path}' has {size} bytes, more than the {limit} that a file may have; raise {flag} or leave it out"
     )]
@@ -35,10 +35,10 @@ pub enum TreeError {
         /// The flag that sets it.
         flag: &'static str,
     },
-    /// Links that lead to each other.
-    #[error("'{path}' leads through too many links")]
+    /// Symlinks that form a cycle.
+    #[error("'{path}' leads through too many symlinks")]
     TooManyLinks {
-        /// The path that was followed.
+        /// The path that was resolved.
         path: String,
     },
 }
@@ -47,7 +47,7 @@ impl Failure for TreeError {
     fn class(&self) -> Class {
         match self {
             Self::Read(error) => error.class(),
-            // A new commit or artifact mends it, which is noticed by looking again.
+            // A new commit or artifact fixes it; the next reconciliation checks again.
             Self::Disk { .. } | Self::TooLarge { .. } | Self::TooManyLinks { .. } => Class::Transient,
         }
     }
@@ -61,7 +61,7 @@ impl Failure for TreeError {
     }
 }
 
-/// A path for a message.
-pub(super) fn shown(path: &[u8]) -> String {
+/// Converts a path for a message.
+pub(super) fn lossy_path(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }

@@ -1,27 +1,27 @@
-//! Looking one path up in the composed tree.
+//! Looks up one path in the composed tree.
 
 use std::collections::VecDeque;
 
-use super::error::{TreeError, shown};
+use super::error::{TreeError, lossy_path};
 use super::layer::{Item, Layer, Leaf, list};
 use super::{Kind, Node, Nodes, Tree};
 
-/// Links that are followed in one path.
-const LINKS: usize = 40;
+/// Maximum number of symlinks in one path.
+const MAX_SYMLINKS: usize = 40;
 
-/// What is at a path.
+/// Result of a lookup.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum Lookup {
     /// Nothing.
-    Nowhere,
-    /// A file or a link.
+    Missing,
+    /// A file or a symlink.
     Leaf(Leaf),
-    /// A directory; unless it is certain, it is there only if something is in it.
+    /// A directory. If it is not `certain`, it exists only if it is not empty.
     Directory { layers: Vec<Layer>, certain: bool },
 }
 
 impl Tree {
-    /// What is at exactly this path; links are not followed.
+    /// Returns the node at exactly this path; symlinks are not followed.
     ///
     /// # Errors
     /// The tree cannot be read.
@@ -34,23 +34,22 @@ impl Tree {
         self.node(&names)
     }
 
-    /// Whether something is at this path. Links are followed, and never lead out of the tree, nor does `..`: both end
-    /// at its root.
+    /// Whether the path exists. Symlinks are followed; symlinks and `..` never leave the tree but end at its root.
     ///
     /// # Errors
-    /// The tree cannot be read, or links lead to each other.
+    /// The tree cannot be read, or symlinks form a cycle.
     pub fn has(&self, path: &[u8]) -> Result<bool, TreeError> {
         let names = self.resolve(path)?;
         Ok(names.is_empty() || self.node(&names)?.is_some())
     }
 
-    /// The names on the way to where a path leads within the tree. What is not there is taken by its text.
+    /// Resolves a path within the tree to its names. Missing parts are resolved lexically.
     pub(super) fn resolve(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, TreeError> {
         let split =
             |path: &[u8]| -> Vec<Vec<u8>> { path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect() };
-        let mut ahead: VecDeque<_> = split(path).into();
+        let mut remaining: VecDeque<_> = split(path).into();
         let (mut names, mut links): (Vec<Vec<u8>>, usize) = (Vec::new(), 0);
-        while let Some(name) = ahead.pop_front() {
+        while let Some(name) = remaining.pop_front() {
             match name.as_slice() {
                 b"" | b"." => continue,
                 b".." => {
@@ -59,15 +58,17 @@ impl Tree {
                 }
                 _ => names.push(name),
             }
-            let Place::Leaf(leaf) = self.place(&names)? else {
+            let Lookup::Leaf(leaf) = self.look_up(&names)? else {
                 continue;
             };
             if leaf.kind() != Kind::Symlink {
                 continue;
             }
             links += 1;
-            if links > LINKS {
-                return Err(TreeError::TooManyLinks { path: shown(path) });
+            if links > MAX_SYMLINKS {
+                return Err(TreeError::TooManyLinks {
+                    path: lossy_path(path),
+                });
             }
             let node = self.leaf(&names, leaf);
             let target = node.read()?;
@@ -77,43 +78,43 @@ impl Tree {
                 names.pop();
             }
             for name in split(&target).into_iter().rev() {
-                ahead.push_front(name);
+                remaining.push_front(name);
             }
         }
         Ok(names)
     }
 
-    pub(super) fn place(&self, names: &[Vec<u8>]) -> Result<Place, TreeError> {
-        let mut place = Place::Directory {
+    pub(super) fn look_up(&self, names: &[Vec<u8>]) -> Result<Lookup, TreeError> {
+        let mut lookup = Lookup::Directory {
             layers: self.root(),
             certain: true,
         };
         for (depth, name) in names.iter().enumerate() {
-            let Place::Directory { layers, .. } = place else {
-                return Ok(Place::Nowhere);
+            let Lookup::Directory { layers, .. } = lookup else {
+                return Ok(Lookup::Missing);
             };
             let items = list(&layers, &names[..depth].join(&b'/'))?;
-            place = match items.into_iter().find(|(found, _)| found == name) {
-                None => return Ok(Place::Nowhere),
-                Some((_, Item::Leaf(leaf))) => Place::Leaf(leaf),
-                Some((_, Item::Directory { layers, certain })) => Place::Directory { layers, certain },
+            lookup = match items.into_iter().find(|(found, _)| found == name) {
+                None => return Ok(Lookup::Missing),
+                Some((_, Item::Leaf(leaf))) => Lookup::Leaf(leaf),
+                Some((_, Item::Directory { layers, certain })) => Lookup::Directory { layers, certain },
             };
         }
-        Ok(place)
+        Ok(lookup)
     }
 
     fn node(&self, names: &[Vec<u8>]) -> Result<Option<Node>, TreeError> {
-        match self.place(names)? {
-            Place::Nowhere => Ok(None),
-            Place::Leaf(leaf) => Ok(Some(self.leaf(names, leaf))),
-            Place::Directory { layers, certain } => {
+        match self.look_up(names)? {
+            Lookup::Missing => Ok(None),
+            Lookup::Leaf(leaf) => Ok(Some(self.leaf(names, leaf))),
+            Lookup::Directory { layers, certain } => {
                 let path = names.join(&b'/');
-                let there = certain
+                let exists = certain
                     || Nodes::below(self, path.clone(), layers)
                         .next()
                         .transpose()?
                         .is_some();
-                Ok(there.then(|| Node {
+                Ok(exists.then(|| Node {
                     path,
                     kind: Kind::Directory,
                     leaf: None,

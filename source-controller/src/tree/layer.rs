@@ -1,4 +1,4 @@
-//! A directory of the composed tree is a pile of layers; this lists it, one name after the other, upper layers first.
+//! Each directory of the composed tree is a stack of layers. Lists it by name; upper layers take precedence.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,70 +8,70 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::{TreeError, shown};
-use super::overlay::Placed;
-use super::sparse::{Reach, Sparse};
+use super::error::{TreeError, lossy_path};
+use super::overlay::MountedOverlay;
+use super::sparse::{Coverage, Sparse};
 use super::{Kind, Module};
-use crate::git::{self, Checkout, Child, Oid, ReadError, WAITING_PATHS};
+use crate::git::{self, Checkout, DirectoryEntry, MAX_PENDING_PATH_BYTES, Oid, ReadError};
 
-/// One source of a directory's content.
+/// One source of a directory's entries.
 #[derive(Clone, Debug)]
 pub(super) enum Layer {
     /// A tree of a commit.
     Commit {
         /// The commit.
         module: Arc<Module>,
-        /// The tree.
+        /// The tree object.
         tree: Oid,
         /// Its path from the root of that commit.
         path: Vec<u8>,
-        /// What of it is wanted, if that is not settled yet.
+        /// The selection, if it does not include the whole directory.
         sparse: Option<Arc<Sparse>>,
     },
-    /// A directory on disk, with the overlay that keeps it there.
-    Disk(PathBuf, Arc<Placed>),
-    /// A directory on the way to where an overlay begins: this many names down from the root.
-    Way(usize, Arc<Placed>),
+    /// A directory on disk, with the overlay that owns it.
+    Disk(PathBuf, Arc<MountedOverlay>),
+    /// A parent directory of an overlay's target, this many names below the root.
+    Parent(usize, Arc<MountedOverlay>),
 }
 
-/// What a name in a directory stands for.
+/// An entry of a directory.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
     /// Another directory.
     Directory {
         /// Its layers, lowest first.
         layers: Vec<Layer>,
-        /// Whether it is there even with nothing in it.
+        /// Whether it exists even if it is empty.
         certain: bool,
     },
-    /// A file or a link.
+    /// A file or a symlink.
     Leaf(Leaf),
 }
 
-/// A file or a link.
+/// A file or a symlink.
 #[derive(Clone, Debug)]
 pub(super) enum Leaf {
-    /// Of a commit.
+    /// From a commit.
     Object {
         /// The commit.
         checkout: Checkout,
         /// The object.
         id: Oid,
-        /// What it is.
+        /// Type of the entry.
         kind: Kind,
     },
     /// On disk.
     File {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// Whether it is a link.
+        /// Whether it is a symlink.
         link: bool,
-        /// Whether it may be executed.
+        /// Whether it is executable.
         executable: bool,
         /// Its size in bytes.
         size: u64,
-        /// Keeps it there.
-        _placed: Arc<Placed>,
+        /// Keeps the file alive.
+        _mounted: Arc<MountedOverlay>,
     },
 }
 
@@ -87,7 +87,7 @@ impl Leaf {
 }
 
 impl Layer {
-    /// The root of a commit.
+    /// Returns the root of a commit.
     pub(super) fn commit(module: Arc<Module>, sparse: Option<Arc<Sparse>>) -> Self {
         Self::Commit {
             tree: module.commit().tree,
@@ -97,16 +97,16 @@ impl Layer {
         }
     }
 
-    /// The root as seen by an overlay.
-    pub(super) fn way(placed: Arc<Placed>) -> Self {
-        if placed.target.is_empty() {
-            Self::Disk(placed.overlay.path.clone(), placed)
+    /// Returns the root layer of an overlay.
+    pub(super) fn overlay(mounted: Arc<MountedOverlay>) -> Self {
+        if mounted.target.is_empty() {
+            Self::Disk(mounted.overlay.path.clone(), mounted)
         } else {
-            Self::Way(0, placed)
+            Self::Parent(0, mounted)
         }
     }
 
-    /// What is in the directory, in no order. `at` is its path, for errors.
+    /// Lists the directory without order. `at` is its path, for errors.
     fn list(&self, at: &[u8]) -> Result<Vec<(Vec<u8>, Item)>, TreeError> {
         match self {
             Self::Commit {
@@ -117,33 +117,34 @@ impl Layer {
             } => {
                 let children = module.checkout.directory(*tree)?;
                 let directories = children.iter().filter(|child| child.kind == git::Kind::Directory);
-                // Each of them gets a path of its own.
-                if directories.count().saturating_mul(path.len()) > WAITING_PATHS {
-                    return Err(TreeError::Read(ReadError::PathsTooLong(WAITING_PATHS)));
+                // Each of them gets its own path.
+                if directories.count().saturating_mul(path.len()) > MAX_PENDING_PATH_BYTES {
+                    return Err(TreeError::Read(ReadError::PathsTooLong(MAX_PENDING_PATH_BYTES)));
                 }
                 Ok(children
                     .into_iter()
-                    .filter_map(|child| of_commit(module, path, sparse.as_ref(), child))
+                    .filter_map(|child| commit_item(module, path, sparse.as_ref(), child))
                     .collect())
             }
-            Self::Disk(path, placed) => on_disk(path, placed).map_err(|source| TreeError::Disk {
-                path: shown(at),
+            Self::Disk(path, mounted) => list_disk(path, mounted).map_err(|source| TreeError::Disk {
+                path: lossy_path(at),
                 source,
             }),
-            Self::Way(depth, placed) => {
-                let Some(name) = placed.target.get(*depth) else {
+            Self::Parent(depth, mounted) => {
+                let Some(name) = mounted.target.get(*depth) else {
                     return Ok(Vec::new());
                 };
-                let item = if depth + 1 < placed.target.len() {
+                let item = if depth + 1 < mounted.target.len() {
                     Item::Directory {
-                        layers: vec![Self::Way(depth + 1, Arc::clone(placed))],
+                        layers: vec![Self::Parent(depth + 1, Arc::clone(mounted))],
                         certain: true,
                     }
                 } else {
-                    let found = item(&placed.overlay.path, placed).map_err(|source| TreeError::Disk {
-                        path: shown(&placed.target.join(&b'/')),
-                        source,
-                    })?;
+                    let found =
+                        disk_item(&mounted.overlay.path, mounted).map_err(|source| TreeError::Disk {
+                            path: lossy_path(&mounted.target.join(&b'/')),
+                            source,
+                        })?;
                     match found {
                         Some(item) => item,
                         None => return Ok(Vec::new()),
@@ -155,21 +156,21 @@ impl Layer {
     }
 }
 
-/// A name of a commit, unless it is not wanted.
-fn of_commit(
+/// Converts an entry of a commit; `None` if it is not selected.
+fn commit_item(
     module: &Arc<Module>,
     directory: &[u8],
     sparse: Option<&Arc<Sparse>>,
-    child: Child,
+    child: DirectoryEntry,
 ) -> Option<(Vec<u8>, Item)> {
-    let path = joined(directory, &child.name);
+    let path = join_path(directory, &child.name);
     let selected = || sparse.is_none_or(|sparse| sparse.selects(&path));
     let kind = match child.kind {
         git::Kind::Directory => {
-            let sparse = match sparse.map(|sparse| sparse.reach(&path)) {
-                Some(Reach::Nothing) => return None,
-                Some(Reach::Part) => sparse.cloned(),
-                Some(Reach::Whole) | None => None,
+            let sparse = match sparse.map(|sparse| sparse.coverage(&path)) {
+                Some(Coverage::None) => return None,
+                Some(Coverage::Partial) => sparse.cloned(),
+                Some(Coverage::Complete) | None => None,
             };
             let layer = Layer::Commit {
                 module: Arc::clone(module),
@@ -204,25 +205,25 @@ fn of_commit(
     selected().then_some((child.name, Item::Leaf(leaf)))
 }
 
-fn on_disk(directory: &Path, placed: &Arc<Placed>) -> io::Result<Vec<(Vec<u8>, Item)>> {
+fn list_disk(directory: &Path, mounted: &Arc<MountedOverlay>) -> io::Result<Vec<(Vec<u8>, Item)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        if let Some(item) = item(&entry.path(), placed)? {
+        if let Some(item) = disk_item(&entry.path(), mounted)? {
             found.push((entry.file_name().into_vec(), item));
         }
     }
     Ok(found)
 }
 
-/// What lies at a path on disk; nothing if it is no file, directory or link.
-fn item(path: &Path, placed: &Arc<Placed>) -> io::Result<Option<Item>> {
+/// Returns the entry at a path on disk; `None` if it is not a file, directory or symlink.
+fn disk_item(path: &Path, mounted: &Arc<MountedOverlay>) -> io::Result<Option<Item>> {
     let metadata = fs::symlink_metadata(path)?;
-    let (kind, placed) = (metadata.file_type(), Arc::clone(placed));
+    let (kind, mounted) = (metadata.file_type(), Arc::clone(mounted));
     let path = path.to_owned();
     Ok(if kind.is_dir() {
         Some(Item::Directory {
-            layers: vec![Layer::Disk(path, placed)],
+            layers: vec![Layer::Disk(path, mounted)],
             certain: true,
         })
     } else if kind.is_file() || kind.is_symlink() {
@@ -235,20 +236,20 @@ fn item(path: &Path, placed: &Arc<Placed>) -> io::Result<Option<Item>> {
                 metadata.len()
             },
             path,
-            _placed: placed,
+            _mounted: mounted,
         }))
     } else {
         None
     })
 }
 
-/// What is in a directory, names in the order of their bytes. Where layers have the same name, directories become one
-/// and otherwise the upper one counts.
+/// Lists a directory, ordered by the bytes of the names. Directories of equal name are merged; otherwise the upper
+/// layer wins.
 pub(super) fn list(layers: &[Layer], at: &[u8]) -> Result<Vec<(Vec<u8>, Item)>, TreeError> {
     if let [layer] = layers {
         let mut found = layer.list(at)?;
         found.sort_by(|one, other| one.0.cmp(&other.0));
-        // A tree that names something twice was not written by Git; a work tree would have it once.
+        // Git never writes a tree with a duplicate name; a work tree would contain it once.
         found.dedup_by(|later, earlier| later.0 == earlier.0);
         return Ok(found);
     }
@@ -258,7 +259,7 @@ pub(super) fn list(layers: &[Layer], at: &[u8]) -> Result<Vec<(Vec<u8>, Item)>, 
             let item = match (merged.remove(&name), upper) {
                 (
                     Some(Item::Directory {
-                        layers: mut pile,
+                        layers: mut merged_layers,
                         certain,
                     }),
                     Item::Directory {
@@ -266,9 +267,9 @@ pub(super) fn list(layers: &[Layer], at: &[u8]) -> Result<Vec<(Vec<u8>, Item)>, 
                         certain: also,
                     },
                 ) => {
-                    pile.extend(layers);
+                    merged_layers.extend(layers);
                     Item::Directory {
-                        layers: pile,
+                        layers: merged_layers,
                         certain: certain || also,
                     }
                 }
@@ -280,8 +281,8 @@ pub(super) fn list(layers: &[Layer], at: &[u8]) -> Result<Vec<(Vec<u8>, Item)>, 
     Ok(merged.into_iter().collect())
 }
 
-/// A name below a directory.
-pub(super) fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
+/// Joins a directory and a name.
+pub(super) fn join_path(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() {
         name.to_vec()
     } else {

@@ -1,9 +1,9 @@
-//! The tree that is packed: what a work tree would hold, without there being one.
+//! The tree that is archived: the content of a work tree, without a work tree on disk.
 //!
-//! [`Tree`] puts layers over each other: a commit; in the places of its gitlinks the commits of submodules, or empty
-//! directories; a choice of paths ([`Sparse`]); and above them files and directories on disk ([`Overlay`]), which is
-//! how included artifacts come in. [`Tree::nodes`] walks the result in the order of the archive, one directory at a
-//! time; content is read one file at a time. Everything here blocks: it reads from the disk.
+//! [`Tree`] combines layers: a commit; at its gitlinks the commits of submodules, or empty directories; a selection of
+//! paths ([`Sparse`]); and above them files and directories on disk ([`Overlay`]), which provide included artifacts.
+//! [`Tree::nodes`] walks the result in archive order, one directory at a time. Content is read one file at a time. All
+//! methods block: they read from disk.
 
 mod error;
 mod find;
@@ -25,9 +25,9 @@ pub use sparse::Sparse;
 pub use walk::Nodes;
 
 use layer::Layer;
-use overlay::Placed;
+use overlay::MountedOverlay;
 
-/// A commit with the submodules that are checked out in it, by their paths from its root.
+/// A commit with its checked out submodules, by path from its root.
 #[derive(Clone, Debug)]
 pub struct Module {
     checkout: Checkout,
@@ -35,13 +35,13 @@ pub struct Module {
 }
 
 impl Module {
-    /// A commit; a gitlink that `submodules` does not name is an empty directory.
+    /// Creates a module; a gitlink without an entry in `submodules` becomes an empty directory.
     #[must_use]
     pub const fn new(checkout: Checkout, submodules: BTreeMap<Vec<u8>, Self>) -> Self {
         Self { checkout, submodules }
     }
 
-    /// The commit.
+    /// Returns the commit.
     #[must_use]
     pub fn commit(&self) -> &Commit {
         self.checkout.commit()
@@ -54,16 +54,16 @@ impl From<Checkout> for Module {
     }
 }
 
-/// The composed tree. Cheap to clone; a clone shares what is below but not what is laid over it later.
+/// The composed tree. Cheap to clone; a clone shares the commit but not later overlays.
 #[derive(Clone, Debug)]
 pub struct Tree {
     base: Arc<Module>,
     sparse: Option<Arc<Sparse>>,
-    overlays: Vec<Arc<Placed>>,
+    overlays: Vec<Arc<MountedOverlay>>,
 }
 
 impl Tree {
-    /// The tree of a commit and its submodules, of which only the paths that `sparse` selects are there.
+    /// Creates the tree of a commit and its submodules, limited to the paths that `sparse` selects.
     #[must_use]
     pub fn new(base: impl Into<Module>, sparse: Option<Sparse>) -> Self {
         Self {
@@ -73,32 +73,35 @@ impl Tree {
         }
     }
 
-    /// The commit at the bottom.
+    /// Returns the commit of the lowest layer.
     #[must_use]
     pub fn commit(&self) -> &Commit {
         self.base.commit()
     }
 
-    /// The bounds on what is read.
+    /// Returns the limits for reading.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.base.checkout.limits()
     }
 
-    /// Every name in the tree: depth first, a directory before what is in it, names in the order of their bytes. The
-    /// root itself is not among them.
+    /// Iterates over all nodes: depth first, a directory before its entries, names ordered by bytes. The root itself is
+    /// not included.
     ///
-    /// As in a work tree, a directory of a commit is there only if something is in it; one that came from a submodule
-    /// or an overlay may be empty.
+    /// As in a work tree, a directory of a commit exists only if it is not empty. A directory of a submodule or an
+    /// overlay may be empty.
     #[must_use]
     pub fn nodes(&self) -> Nodes {
-        Nodes::over(self)
+        Nodes::new(self)
     }
 
-    /// The layers of the root directory, lowest first.
+    /// Returns the layers of the root directory, lowest first.
     fn root(&self) -> Vec<Layer> {
         let commit = Layer::commit(Arc::clone(&self.base), self.sparse.clone());
-        let overlays = self.overlays.iter().map(|placed| Layer::way(Arc::clone(placed)));
+        let overlays = self
+            .overlays
+            .iter()
+            .map(|mounted| Layer::overlay(Arc::clone(mounted)));
         std::iter::once(commit).chain(overlays).collect()
     }
 }

@@ -1,44 +1,44 @@
-//! One name of the composed tree and the bytes behind it.
+//! One node of the composed tree and its content.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Deref;
 
-use super::error::{TreeError, shown};
+use super::error::{TreeError, lossy_path};
 use super::layer::Leaf;
 use crate::git::{BLOB_BYTES_FLAG, Blob, Limits};
 
-/// What a name stands for.
+/// Type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A directory.
     Directory,
     /// A file.
     File,
-    /// A file that may be executed.
+    /// An executable file.
     Executable,
-    /// A link; its target is its content.
+    /// A symlink; its content is its target.
     Symlink,
 }
 
-/// One name of the composed tree.
+/// One node of the composed tree.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Path from the root, names joined by `/`; not necessarily UTF-8.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Type of the node.
     pub kind: Kind,
-    /// Where the bytes are; nowhere for a directory.
+    /// Source of the content; `None` for a directory.
     pub(super) leaf: Option<Leaf>,
-    /// Bounds on what is read.
+    /// Limits for reading.
     pub(super) limits: Limits,
 }
 
 impl Node {
-    /// Size in bytes of a file or of a link's target; 0 for directories.
+    /// Returns the size in bytes of a file or of a symlink's target; 0 for directories.
     ///
     /// # Errors
-    /// The object cannot be found.
+    /// The object is missing.
     pub fn size(&self) -> Result<u64, TreeError> {
         match &self.leaf {
             None => Ok(0),
@@ -47,10 +47,10 @@ impl Node {
         }
     }
 
-    /// The bytes of a file, or the target of a link; none for a directory.
+    /// Returns the content of a file, or the target of a symlink; empty for a directory.
     ///
     /// # Errors
-    /// The file is larger than is allowed, or cannot be read.
+    /// The file is larger than allowed, or cannot be read.
     pub fn read(&self) -> Result<Content<'_>, TreeError> {
         match &self.leaf {
             None => Ok(Content::File(Vec::new())),
@@ -61,13 +61,13 @@ impl Node {
                 let limit = self.limits.blob_bytes;
                 let mut bytes = Vec::new();
                 let file = File::open(path).map_err(|source| self.unreadable(source))?;
-                // One byte more than is allowed shows that there are too many, whatever the size was before.
+                // One byte over the limit proves that the file is too large, even if it has grown since the listing.
                 file.take(limit.saturating_add(1))
                     .read_to_end(&mut bytes)
                     .map_err(|source| self.unreadable(source))?;
                 if bytes.len() as u64 > limit {
                     return Err(TreeError::TooLarge {
-                        path: shown(&self.path),
+                        path: lossy_path(&self.path),
                         size: self.size()?,
                         limit,
                         flag: BLOB_BYTES_FLAG,
@@ -85,15 +85,15 @@ impl Node {
 
     fn unreadable(&self, source: std::io::Error) -> TreeError {
         TreeError::Disk {
-            path: shown(&self.path),
+            path: lossy_path(&self.path),
             source,
         }
     }
 }
 
-/// The bytes of one file.
+/// The content of one file.
 pub enum Content<'a> {
-    /// In a mirror.
+    /// From a mirror.
     Object(Blob<'a>),
     /// From the disk.
     File(Vec<u8>),

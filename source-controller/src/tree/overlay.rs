@@ -1,4 +1,4 @@
-//! Files on disk that are laid over a tree.
+//! Files on disk that are layered over a tree.
 
 use std::any::Any;
 use std::fmt;
@@ -7,34 +7,34 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::error::{TreeError, shown};
-use super::find::Place;
+use super::error::{TreeError, lossy_path};
+use super::find::Lookup;
 use super::{Nodes, Tree};
 
-/// A directory with all that is in it, or a single file, on disk. It has to stay as it is for as long as the tree.
+/// A directory with its content, or a single file, on disk. It must not change while the tree exists.
 #[derive(Clone)]
 pub struct Overlay {
     pub(super) path: PathBuf,
     // Dropped with the last tree that reads from it.
-    _keep: Option<Arc<dyn Any + Send + Sync>>,
+    _owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Overlay {
-    /// What lies at this path.
+    /// Uses the file or directory at this path.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
-            _keep: None,
+            _owner: None,
         }
     }
 
-    /// What lies at this path, which is there as long as `owner` is: a temporary directory, say.
+    /// Uses the file or directory at this path, which exists as long as `owner`, for example a temporary directory.
     #[must_use]
-    pub fn kept_by<T: Any + Send + Sync>(path: impl Into<PathBuf>, owner: Arc<T>) -> Self {
+    pub fn owned_by<T: Any + Send + Sync>(path: impl Into<PathBuf>, owner: Arc<T>) -> Self {
         Self {
             path: path.into(),
-            _keep: Some(owner),
+            _owner: Some(owner),
         }
     }
 }
@@ -45,68 +45,68 @@ impl fmt::Debug for Overlay {
     }
 }
 
-/// An overlay in its place.
+/// An overlay with its target.
 #[derive(Debug)]
-pub(super) struct Placed {
-    /// The names on the way to it; none if it is the root.
+pub(super) struct MountedOverlay {
+    /// The path of the target; empty for the root.
     pub(super) target: Vec<Vec<u8>>,
-    /// What lies there.
+    /// The files on disk.
     pub(super) overlay: Overlay,
 }
 
-/// Why something cannot be laid over a tree.
+/// Why an overlay cannot be added.
 #[derive(Debug, thiserror::Error)]
 pub enum OverlayError {
     /// The tree cannot be read.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// What is to be laid over it cannot be read.
+    /// The source cannot be read.
     #[error("{0}")]
     Source(#[source] io::Error),
-    /// What is to be laid over it is neither a file nor a directory.
+    /// The source is neither a file nor a directory.
     #[error("it is neither a file nor a directory")]
-    NoFile,
-    /// The target is a directory with something in it, or of another kind than what is to be put there.
+    UnsupportedType,
+    /// The target is a directory that is not empty, or has another type than the source.
     #[error("'{path}' exists already")]
-    Taken {
+    TargetExists {
         /// The target.
         path: String,
     },
-    /// A name on the way to the target is no directory.
+    /// A parent of the target is not a directory.
     #[error("'{path}' is not a directory")]
     NotADirectory {
-        /// The name, with its directory.
+        /// The path of the parent.
         path: String,
     },
 }
 
 impl Tree {
-    /// Puts files from the disk at a path of the tree, over what was put there before; directories on the way appear as
-    /// needed. Links in the path are followed and never lead out of the tree, nor does `..`.
+    /// Adds files on disk at a path of the tree, above earlier overlays; missing parent directories are created.
+    /// Symlinks in the path are followed; symlinks and `..` never leave the tree.
     ///
-    /// As a rename would, this replaces a file by a file and an empty directory by a directory, and nothing else.
+    /// As in a rename, a file replaces a file and a directory replaces an empty directory; everything else is an error.
     ///
     /// # Errors
-    /// The target is taken, a name on the way to it is no directory, or something cannot be read.
+    /// The target exists, a parent of it is not a directory, or a read fails.
     pub fn overlay(&mut self, target: &[u8], overlay: Overlay) -> Result<(), OverlayError> {
         let kind = fs::symlink_metadata(&overlay.path)
             .map_err(OverlayError::Source)?
             .file_type();
         if !kind.is_dir() && !kind.is_file() {
-            return Err(OverlayError::NoFile);
+            return Err(OverlayError::UnsupportedType);
         }
         let target = self.resolve(target)?;
         for end in 1..target.len() {
-            let way = &target[..end];
-            if matches!(self.place(way)?, Place::Leaf(_)) {
-                let path = shown(&way.join(&b'/'));
+            let parent = &target[..end];
+            if matches!(self.look_up(parent)?, Lookup::Leaf(_)) {
+                let path = lossy_path(&parent.join(&b'/'));
                 return Err(OverlayError::NotADirectory { path });
             }
         }
-        let free = match self.place(&target)? {
-            Place::Nowhere => true,
-            Place::Leaf(_) => kind.is_file(),
-            Place::Directory { layers, certain } => {
+        let can_replace = match self.look_up(&target)? {
+            Lookup::Missing => true,
+            Lookup::Leaf(_) => kind.is_file(),
+            Lookup::Directory { layers, certain } => {
                 let empty = Nodes::below(self, target.join(&b'/'), layers)
                     .next()
                     .transpose()?
@@ -114,11 +114,11 @@ impl Tree {
                 empty && (kind.is_dir() || !certain)
             }
         };
-        if !free {
-            let path = shown(&target.join(&b'/'));
-            return Err(OverlayError::Taken { path });
+        if !can_replace {
+            let path = lossy_path(&target.join(&b'/'));
+            return Err(OverlayError::TargetExists { path });
         }
-        self.overlays.push(Arc::new(Placed { target, overlay }));
+        self.overlays.push(Arc::new(MountedOverlay { target, overlay }));
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
-//! `spec.sparseCheckout`: which paths of a repository are wanted. Pure.
+//! `spec.sparseCheckout`: a selection of paths in a repository. Pure.
 
 use crate::git::Selection;
 
-/// The paths that are wanted. A file is selected if its path begins with one of them: a plain comparison of text, so that
-/// `dir` also selects `dir-old/a` and `dirfoo.txt`. The rule is Flux's; users' artifacts depend on it.
+/// The selected paths. A file is selected if its path begins with one of them. The comparison is plain text, so `dir`
+/// also selects `dir-old/a` and `dirfoo.txt`. The rule is Flux's; users' artifacts depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sparse {
     prefixes: Vec<Vec<u8>>,
@@ -14,24 +14,24 @@ impl Selection for Sparse {
         Self::selects(self, path)
     }
 
-    fn enters(&self, directory: &[u8]) -> bool {
-        self.reach(directory) != Reach::Nothing
+    fn may_contain(&self, directory: &[u8]) -> bool {
+        self.coverage(directory) != Coverage::None
     }
 }
 
-/// How much of a directory is selected.
+/// Which part of a directory is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum Coverage {
     /// All of it.
-    Whole,
-    /// Possibly something in it.
-    Part,
+    Complete,
+    /// Possibly a part of it.
+    Partial,
     /// Nothing.
-    Nothing,
+    None,
 }
 
 impl Sparse {
-    /// From the field; none if it does not restrict anything.
+    /// Reads the field; `None` if it does not restrict anything.
     #[must_use]
     pub fn new(paths: &[String]) -> Option<Self> {
         let prefixes: Vec<Vec<u8>> = paths
@@ -42,21 +42,21 @@ impl Sparse {
         restricts.then_some(Self { prefixes })
     }
 
-    /// Whether a file, a link or a submodule with this path is selected.
+    /// Whether a file, a symlink or a submodule with this path is selected.
     #[must_use]
     pub fn selects(&self, path: &[u8]) -> bool {
         self.prefixes.iter().any(|prefix| path.starts_with(prefix))
     }
 
-    /// How much of the directory with this path is selected.
-    pub(super) fn reach(&self, directory: &[u8]) -> Reach {
+    /// Returns which part of the directory is selected.
+    pub(super) fn coverage(&self, directory: &[u8]) -> Coverage {
         let inside = [directory, b"/"].concat();
         if self.selects(&inside) {
-            Reach::Whole
+            Coverage::Complete
         } else if self.prefixes.iter().any(|prefix| prefix.starts_with(&inside)) {
-            Reach::Part
+            Coverage::Partial
         } else {
-            Reach::Nothing
+            Coverage::None
         }
     }
 }
@@ -103,19 +103,19 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing that is selected lies in a directory that is passed over, and all of a whole directory is selected.
+        /// A skipped directory contains no selected path, and everything in a complete one is selected.
         #[test]
-        fn a_directory_is_entered_exactly_where_something_in_it_can_be_selected(
+        fn a_directory_is_entered_only_if_it_may_contain_a_selected_path(
             paths in proptest::collection::vec("[ab/.]{1,4}", 1..4),
             directory in "[ab]{1,2}(/[ab]{1,2}){0,2}",
             below in "[ab]{1,2}(/[ab]{1,2}){0,2}",
         ) {
             let Some(sparse) = Sparse::new(&paths) else { return Ok(()) };
             let selected = sparse.selects(format!("{directory}/{below}").as_bytes());
-            match sparse.reach(directory.as_bytes()) {
-                Reach::Whole => prop_assert!(selected),
-                Reach::Nothing => prop_assert!(!selected),
-                Reach::Part => {}
+            match sparse.coverage(directory.as_bytes()) {
+                Coverage::Complete => prop_assert!(selected),
+                Coverage::None => prop_assert!(!selected),
+                Coverage::Partial => {}
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Trees of real commits with real files laid over them.
+//! Tests with trees of real commits and overlays of real files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,17 +15,17 @@ use crate::git::{
     Address, Credentials, Limits, Mirrors, Oid, Owner, ReadError, Reference, Remote, Transport, fetch, head,
 };
 
-/// No test waits longer than this for anything.
+/// Timeout of every wait in a test.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A repository, and a directory for what is fetched from it and for what is laid over it.
-struct World {
+/// A repository, and a directory for mirrors and overlays.
+struct TestEnvironment {
     repository: Repository,
     mirrors: Mirrors,
     root: TempDir,
 }
 
-impl World {
+impl TestEnvironment {
     fn new() -> Self {
         let root = TempDir::new().unwrap();
         Self {
@@ -35,14 +35,14 @@ impl World {
         }
     }
 
-    /// With these files, each holding its own path, in one commit.
+    /// Creates one commit with these files; the content of each is its path.
     fn with(paths: &[&str]) -> Self {
-        let world = Self::new();
+        let env = Self::new();
         for path in paths {
-            world.repository.write(path, path).unwrap();
+            env.repository.write(path, path).unwrap();
         }
-        world.repository.commit("one").unwrap();
-        world
+        env.repository.commit("one").unwrap();
+        env
     }
 
     async fn checkout(&self) -> Checkout {
@@ -71,7 +71,8 @@ impl World {
         Tree::new(self.checkout().await, Sparse::new(&sparse))
     }
 
-    /// A directory on disk with these files, each holding its own path; a name that ends in `/` is a directory.
+    /// Creates a directory on disk with these files; the content of each is its path, and a name that ends in `/` is a
+    /// directory.
     fn disk(&self, name: &str, paths: &[&str]) -> PathBuf {
         let directory = self.root.path().join(name);
         fs::create_dir_all(&directory).unwrap();
@@ -87,7 +88,7 @@ impl World {
         directory
     }
 
-    /// Adds a gitlink without committing it.
+    /// Adds a gitlink to the index.
     fn gitlink(&self, path: &str) {
         let id = self.repository.head().unwrap();
         let cacheinfo = format!("160000,{id},{path}");
@@ -101,7 +102,7 @@ impl World {
             .unwrap();
     }
 
-    /// Writes a tree object that the real `git` would refuse to make, and a commit of it.
+    /// Writes a tree object that the real `git` would refuse, and commits it.
     fn commit_tree(&self, raw: &[u8]) {
         let file = self.root.path().join("object");
         fs::write(&file, raw).unwrap();
@@ -118,8 +119,8 @@ impl World {
     }
 }
 
-/// A line for each name: a directory's ends in `/`, a program's in `*`, a link's in its target; a file whose content is
-/// not its path shows it.
+/// Returns one line for each node: a directory ends in `/`, an executable in `*`, a symlink shows its target, a file
+/// shows its content if it differs from its path.
 fn listing(tree: &Tree) -> Vec<String> {
     let line = |node: Result<Node, TreeError>| {
         let node = node.unwrap();
@@ -138,23 +139,20 @@ fn listing(tree: &Tree) -> Vec<String> {
     tree.nodes().map(line).collect()
 }
 
-fn taken(result: Result<(), OverlayError>) -> String {
+fn overlay_error(result: Result<(), OverlayError>) -> String {
     result.unwrap_err().to_string()
 }
 
 #[tokio::test]
-async fn names_come_in_the_order_of_the_archive() {
-    let world = World::with(&["a/z", "a-b", "a.b", "a/b/c", "a0", "b", "\u{e9}t\u{e9}", "a/B"]);
-    world
-        .repository
-        .write_executable("run.sh", "#!/bin/sh\n")
-        .unwrap();
-    world.repository.symlink("link", "a/z").unwrap();
-    world.repository.commit("more").unwrap();
-    world.gitlink("vendor/module");
-    world.commit_index();
+async fn nodes_are_in_archive_order() {
+    let env = TestEnvironment::with(&["a/z", "a-b", "a.b", "a/b/c", "a0", "b", "\u{e9}t\u{e9}", "a/B"]);
+    env.repository.write_executable("run.sh", "#!/bin/sh\n").unwrap();
+    env.repository.symlink("link", "a/z").unwrap();
+    env.repository.commit("more").unwrap();
+    env.gitlink("vendor/module");
+    env.commit_index();
     assert_eq!(
-        listing(&world.tree(&[]).await),
+        listing(&env.tree(&[]).await),
         [
             "a/",
             "a/B",
@@ -176,21 +174,21 @@ async fn names_come_in_the_order_of_the_archive() {
 
 #[tokio::test]
 async fn a_commit_without_files_is_an_empty_tree() {
-    let world = World::with(&[]);
-    let tree = world.tree(&[]).await;
+    let env = TestEnvironment::with(&[]);
+    let tree = env.tree(&[]).await;
     assert_eq!(tree.nodes().count(), 0);
     assert!(tree.has(b".").unwrap() && !tree.has(b"a").unwrap());
 }
 
 #[tokio::test]
-async fn a_directory_of_a_commit_is_there_only_with_something_in_it() {
-    let world = World::with(&["a"]);
-    let blob = world.object("HEAD:a");
-    world.commit_tree(b"");
-    let empty = world.object("main^{tree}");
-    world.commit_tree(&[b"40000 in\0", empty.as_bytes()].concat());
-    let hollow = world.object("main^{tree}");
-    world.commit_tree(
+async fn a_directory_of_a_commit_exists_only_if_it_is_not_empty() {
+    let env = TestEnvironment::with(&["a"]);
+    let blob = env.object("HEAD:a");
+    env.commit_tree(b"");
+    let empty = env.object("main^{tree}");
+    env.commit_tree(&[b"40000 in\0", empty.as_bytes()].concat());
+    let hollow = env.object("main^{tree}");
+    env.commit_tree(
         &[
             b"40000 empty\0",
             empty.as_bytes(),
@@ -201,7 +199,7 @@ async fn a_directory_of_a_commit_is_there_only_with_something_in_it() {
         ]
         .concat(),
     );
-    let tree = world.tree(&[]).await;
+    let tree = env.tree(&[]).await;
     assert_eq!(listing(&tree), ["file = a"]);
     for path in ["empty", "hollow", "hollow/in"] {
         assert!(tree.find(path.as_bytes()).unwrap().is_none(), "{path}");
@@ -209,17 +207,17 @@ async fn a_directory_of_a_commit_is_there_only_with_something_in_it() {
 }
 
 #[tokio::test]
-async fn a_name_that_a_tree_has_twice_counts_once() {
-    let world = World::with(&["a"]);
-    let blob = world.object("HEAD:a");
+async fn a_duplicate_name_in_a_tree_counts_once() {
+    let env = TestEnvironment::with(&["a"]);
+    let blob = env.object("HEAD:a");
     let entry = [b"100644 a\0", blob.as_bytes()].concat();
-    world.commit_tree(&[entry.clone(), entry].concat());
-    assert_eq!(listing(&world.tree(&[]).await), ["a"]);
+    env.commit_tree(&[entry.clone(), entry].concat());
+    assert_eq!(listing(&env.tree(&[]).await), ["a"]);
 }
 
 #[tokio::test]
 async fn sparse_paths_select_by_their_text() {
-    let world = World::with(&[
+    let env = TestEnvironment::with(&[
         ".a",
         "dir/a",
         "dir-old/b",
@@ -228,10 +226,10 @@ async fn sparse_paths_select_by_their_text() {
         "in/deep/c",
         "in/d",
     ]);
-    world.gitlink("in/module");
-    world.gitlink("dirmodule");
-    world.commit_index();
-    for (sparse, wanted) in [
+    env.gitlink("in/module");
+    env.gitlink("dirmodule");
+    env.commit_index();
+    for (sparse, expected) in [
         (
             &["dir"][..],
             &[
@@ -252,14 +250,14 @@ async fn sparse_paths_select_by_their_text() {
         (&["in/deep/x", "/dir"], &[]),
         (&["."], &[".a"]),
     ] {
-        assert_eq!(listing(&world.tree(sparse).await), wanted, "{sparse:?}");
+        assert_eq!(listing(&env.tree(sparse).await), expected, "{sparse:?}");
     }
 }
 
 #[tokio::test]
-async fn submodules_stand_in_the_places_of_their_gitlinks() {
-    let inner = World::with(&["x", "sub/y"]);
-    let outer = World::with(&["a", "lib/b"]);
+async fn submodules_replace_their_gitlinks() {
+    let inner = TestEnvironment::with(&["x", "sub/y"]);
+    let outer = TestEnvironment::with(&["a", "lib/b"]);
     outer.gitlink("lib/inner");
     outer.gitlink("lib/other");
     outer.commit_index();
@@ -295,9 +293,9 @@ async fn submodules_stand_in_the_places_of_their_gitlinks() {
 
 #[tokio::test]
 async fn overlays_are_merged_name_by_name() {
-    let world = World::with(&["a/1", "b", "z/9"]);
-    let mut tree = world.tree(&["a", "b"]).await;
-    let disk = world.disk("disk", &["m/x", "m/run", "empty/", "c"]);
+    let env = TestEnvironment::with(&["a/1", "b", "z/9"]);
+    let mut tree = env.tree(&["a", "b"]).await;
+    let disk = env.disk("disk", &["m/x", "m/run", "empty/", "c"]);
     fs::set_permissions(disk.join("m/run"), fs::Permissions::from_mode(0o700)).unwrap();
     tree.overlay(b"a/new", Overlay::at(&disk)).unwrap();
     tree.overlay(b"a/new/m/deeper", Overlay::at(disk.join("m")))
@@ -325,12 +323,12 @@ async fn overlays_are_merged_name_by_name() {
 }
 
 #[tokio::test]
-async fn an_overlay_replaces_what_a_rename_would() {
-    let world = World::with(&["a/1", "b", "z/9"]);
-    world.gitlink("link");
-    world.commit_index();
-    let mut tree = world.tree(&["a", "b", "link"]).await;
-    let disk = world.disk("disk", &["f", "d/x"]);
+async fn an_overlay_replaces_like_a_rename() {
+    let env = TestEnvironment::with(&["a/1", "b", "z/9"]);
+    env.gitlink("link");
+    env.commit_index();
+    let mut tree = env.tree(&["a", "b", "link"]).await;
+    let disk = env.disk("disk", &["f", "d/x"]);
     let (file, directory) = (Overlay::at(disk.join("f")), Overlay::at(disk.join("d")));
     for (target, overlay, why) in [
         ("a", &directory, "'a' exists already"),
@@ -341,12 +339,12 @@ async fn an_overlay_replaces_what_a_rename_would() {
         ("link", &file, "'link' exists already"),
         ("a/../../a/./1/x/y", &file, "'a/1' is not a directory"),
     ] {
-        let error = taken(tree.overlay(target.as_bytes(), overlay.clone()));
+        let error = overlay_error(tree.overlay(target.as_bytes(), overlay.clone()));
         assert_eq!(error, why, "{target}");
     }
     tree.overlay(b"b", file.clone()).unwrap();
     tree.overlay(b"link", directory).unwrap();
-    // What the sparse paths leave out is not there.
+    // Files outside of the sparse paths do not exist.
     tree.overlay(b"z", file).unwrap();
     assert_eq!(
         listing(&tree),
@@ -356,28 +354,28 @@ async fn an_overlay_replaces_what_a_rename_would() {
 
 #[tokio::test]
 async fn an_empty_tree_can_be_overlaid_as_a_whole() {
-    let world = World::with(&[]);
-    let mut tree = world.tree(&[]).await;
-    let disk = Overlay::at(world.disk("disk", &["x", "d/y"]));
+    let env = TestEnvironment::with(&[]);
+    let mut tree = env.tree(&[]).await;
+    let disk = Overlay::at(env.disk("disk", &["x", "d/y"]));
     tree.overlay(b"../.", disk.clone()).unwrap();
     assert_eq!(listing(&tree), ["d/", "d/y", "x"]);
-    assert_eq!(taken(tree.overlay(b"", disk)), "'' exists already");
+    assert_eq!(overlay_error(tree.overlay(b"", disk)), "'' exists already");
 }
 
 #[tokio::test]
-async fn links_on_the_way_to_an_overlay_stay_in_the_tree() {
-    let world = World::with(&["in/a"]);
+async fn symlinks_to_an_overlay_target_stay_in_the_tree() {
+    let env = TestEnvironment::with(&["in/a"]);
     for (link, target) in [
         ("up", "../../in"),
         ("root", "/in"),
         ("loop", "loop"),
         ("gone", "new/place"),
     ] {
-        world.repository.symlink(link, target).unwrap();
+        env.repository.symlink(link, target).unwrap();
     }
-    world.repository.commit("links").unwrap();
-    let mut tree = world.tree(&[]).await;
-    let disk = world.disk("disk", &["f"]);
+    env.repository.commit("links").unwrap();
+    let mut tree = env.tree(&[]).await;
+    let disk = env.disk("disk", &["f"]);
     for target in ["up/1", "root/2", "gone/3"] {
         let overlay = Overlay::at(disk.join("f"));
         tree.overlay(target.as_bytes(), overlay).unwrap();
@@ -391,18 +389,18 @@ async fn links_on_the_way_to_an_overlay_stay_in_the_tree() {
     assert!(!tree.has(b"up/b").unwrap() && !tree.has(b"in/a/b").unwrap());
     assert_eq!(
         tree.has(b"loop").unwrap_err().to_string(),
-        "'loop' leads through too many links"
+        "'loop' leads through too many symlinks"
     );
 }
 
 #[tokio::test]
 async fn an_overlay_keeps_its_owner() {
-    let world = World::with(&[]);
-    let mut tree = world.tree(&[]).await;
+    let env = TestEnvironment::with(&[]);
+    let mut tree = env.tree(&[]).await;
     let owner = Arc::new(TempDir::new().unwrap());
     let path = owner.path().to_owned();
     fs::write(path.join("x"), "x").unwrap();
-    tree.overlay(b"d", Overlay::kept_by(&path, owner)).unwrap();
+    tree.overlay(b"d", Overlay::owned_by(&path, owner)).unwrap();
     let last = tree.nodes().last().unwrap().unwrap();
     drop(tree);
     assert_eq!(&*last.read().unwrap(), b"x");
@@ -411,10 +409,10 @@ async fn an_overlay_keeps_its_owner() {
 }
 
 #[tokio::test]
-async fn what_is_no_file_is_no_overlay() {
-    let world = World::with(&[]);
-    let mut tree = world.tree(&[]).await;
-    let disk = world.disk("disk", &["d/f"]);
+async fn only_files_and_directories_can_be_overlays() {
+    let env = TestEnvironment::with(&[]);
+    let mut tree = env.tree(&[]).await;
+    let disk = env.disk("disk", &["d/f"]);
     std::os::unix::fs::symlink("f", disk.join("d/link")).unwrap();
     assert!(matches!(
         tree.overlay(b"x", Overlay::at(disk.join("no"))),
@@ -422,22 +420,22 @@ async fn what_is_no_file_is_no_overlay() {
     ));
     assert!(matches!(
         tree.overlay(b"x", Overlay::at(disk.join("d/link"))),
-        Err(OverlayError::NoFile)
+        Err(OverlayError::UnsupportedType)
     ));
     tree.overlay(b"x", Overlay::at(disk.join("d"))).unwrap();
     assert_eq!(listing(&tree), ["x/", "x/f = d/f", "x/link -> f"]);
 }
 
 #[tokio::test]
-async fn limits_hold_for_all_layers_together() {
-    let world = World::with(&["a/1", "b"]);
+async fn limits_apply_to_all_layers_together() {
+    let env = TestEnvironment::with(&["a/1", "b"]);
     let limits = Limits {
         entries: 6,
         blob_bytes: 10,
         ..Limits::default()
     };
-    let mut tree = Tree::new(world.checkout_within(limits).await, None);
-    let disk = world.disk("disk", &["x"]);
+    let mut tree = Tree::new(env.checkout_within(limits).await, None);
+    let disk = env.disk("disk", &["x"]);
     tree.overlay(b"c", Overlay::at(&disk)).unwrap();
     assert_eq!(listing(&tree).len(), 5);
     fs::write(disk.join("x"), "12345678901").unwrap();
@@ -453,7 +451,7 @@ async fn limits_hold_for_all_layers_together() {
         error,
         "'c/x' has 11 bytes, more than the 10 that a file may have; raise --git-max-blob-bytes or leave it out"
     );
-    let more = world.disk("more", &["y/", "z"]);
+    let more = env.disk("more", &["y/", "z"]);
     tree.overlay(b"d", Overlay::at(more)).unwrap();
     let listed: Vec<_> = tree.nodes().collect();
     assert_eq!(listed.len(), 7);
@@ -468,21 +466,21 @@ async fn limits_hold_for_all_layers_together() {
 }
 
 #[tokio::test]
-async fn a_tree_that_holds_itself_many_times_is_bounded() {
-    let world = World::with(&["a"]);
-    let mut tree = world.object("HEAD^{tree}");
+async fn a_recursive_tree_is_bounded() {
+    let env = TestEnvironment::with(&["a"]);
+    let mut tree = env.object("HEAD^{tree}");
     for _ in 0..12 {
         let raw: Vec<u8> = (0..10_u8)
             .flat_map(|n| [b"40000 d", &[b'0' + n][..], b"\0", tree.as_bytes()].concat())
             .collect();
-        world.commit_tree(&raw);
-        tree = world.object("main^{tree}");
+        env.commit_tree(&raw);
+        tree = env.object("main^{tree}");
     }
     let limits = Limits {
         entries: 10_000,
         ..Limits::default()
     };
-    let tree = Tree::new(world.checkout_within(limits).await, None);
+    let tree = Tree::new(env.checkout_within(limits).await, None);
     let last = tokio::task::spawn_blocking(move || tree.nodes().last())
         .await
         .unwrap();

@@ -5,43 +5,43 @@ use std::collections::VecDeque;
 use super::error::TreeError;
 use super::layer::{Item, Layer, Leaf, list};
 use super::{Kind, Node, Tree};
-use crate::git::{LONGEST_PATH, Limits, ReadError, WAITING_PATHS};
+use crate::git::{Limits, MAX_PATH_BYTES, MAX_PENDING_PATH_BYTES, ReadError};
 
-/// Walks a composed tree. After an error it ends.
+/// Iterator over a composed tree. It ends after an error.
 #[derive(Debug)]
 pub struct Nodes {
     limits: Limits,
-    /// A directory to be listed next.
+    /// The directory to list next.
     next: Option<Vec<Layer>>,
     levels: Vec<Level>,
     path: Vec<u8>,
     count: u64,
-    /// Bytes of the paths of all directories in the levels.
+    /// Total length of the paths of all directories in the levels, in bytes.
     paths: usize,
-    /// Directories that are there if anything is in them.
+    /// Directories that exist only if they are not empty.
     pending: Vec<Node>,
-    /// What comes next.
+    /// Nodes to return next.
     ready: VecDeque<Node>,
 }
 
-/// A directory that is being walked.
+/// A directory on the current path of the walk.
 #[derive(Debug)]
 struct Level {
     items: std::vec::IntoIter<(Vec<u8>, Item)>,
-    /// Bytes of the paths of the directories among them.
+    /// Total length of the paths of its subdirectories, in bytes.
     paths: usize,
-    /// Length of the directory's own path.
+    /// Length of its own path.
     path: usize,
-    /// Directories that were pending before this one.
+    /// Number of pending directories before this one.
     pending: usize,
 }
 
 impl Nodes {
-    pub(super) fn over(tree: &Tree) -> Self {
+    pub(super) fn new(tree: &Tree) -> Self {
         Self::below(tree, Vec::new(), tree.root())
     }
 
-    /// Over one directory alone.
+    /// Walks one directory.
     pub(super) fn below(tree: &Tree, path: Vec<u8>, layers: Vec<Layer>) -> Self {
         Self {
             limits: tree.base.checkout.limits(),
@@ -62,7 +62,7 @@ impl Nodes {
             }
             if let Some(layers) = self.next.take() {
                 let items = list(&layers, &self.path)?;
-                // Counted as they are listed: that is when they take memory.
+                // Entries are counted when they are listed, because then they use memory.
                 self.count += items.len() as u64;
                 if self.count > self.limits.entries {
                     return Err(TreeError::Read(ReadError::too_many_entries(&self.limits)));
@@ -72,8 +72,8 @@ impl Nodes {
                     .filter(|(_, item)| matches!(item, Item::Directory { .. }));
                 let paths = directories.count().saturating_mul(self.path.len());
                 self.paths += paths;
-                if self.paths > WAITING_PATHS {
-                    return Err(TreeError::Read(ReadError::PathsTooLong(WAITING_PATHS)));
+                if self.paths > MAX_PENDING_PATH_BYTES {
+                    return Err(TreeError::Read(ReadError::PathsTooLong(MAX_PENDING_PATH_BYTES)));
                 }
                 self.levels.push(Level {
                     items: items.into_iter(),
@@ -102,10 +102,10 @@ impl Nodes {
             self.path.push(b'/');
         }
         self.path.extend_from_slice(name);
-        if self.path.len() > LONGEST_PATH {
-            return Err(TreeError::Read(ReadError::PathTooLong(LONGEST_PATH)));
+        if self.path.len() > MAX_PATH_BYTES {
+            return Err(TreeError::Read(ReadError::PathTooLong(MAX_PATH_BYTES)));
         }
-        let (node, there) = match item {
+        let (node, exists) = match item {
             Item::Directory { layers, certain } => {
                 self.next = Some(layers);
                 (self.node(Kind::Directory, None), certain)
@@ -113,7 +113,7 @@ impl Nodes {
             Item::Leaf(leaf) => (self.node(leaf.kind(), Some(leaf)), true),
         };
         self.pending.push(node);
-        if there {
+        if exists {
             self.ready.extend(self.pending.drain(..));
         }
         Ok(())

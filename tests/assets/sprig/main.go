@@ -3,7 +3,7 @@
 //	cd tests/assets/sprig && go run .
 //
 // A line of templates.txt is a template, a comment (#), or nothing. "~name " before a template says that the answer
-// differs from ours on purpose; name is an entry of the list of differences in docs/templates.md.
+// differs from ours on purpose; name is an entry of the list of differences in docs/reference/templates.md.
 package main
 
 import (

@@ -1,5 +1,5 @@
-//! Looks for texts in bytes as a person would who has time: also in what the bytes encode. Base64 (both alphabets, broken
-//! into lines or not), hexadecimal digits, gzip, percent-encoding, escapes of JSON, and each of them within another.
+//! Searches bytes for texts, also in encoded form: base64 (both alphabets, with or without line breaks), hexadecimal,
+//! gzip, percent-encoding, JSON escapes, and any nesting of these.
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,56 +10,59 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use flate2::read::MultiGzDecoder;
 
-/// How many encodings may lie within each other.
-const DEPTH: usize = 4;
-/// Longest result of one gzip stream, in bytes.
-const UNPACKED: u64 = 64 << 20;
-/// The first bytes of a gzip stream.
+/// How many encodings may be nested.
+const MAX_DEPTH: usize = 4;
+/// Limit of the output of one gzip stream, in bytes.
+const MAX_GZIP_OUTPUT: u64 = 64 << 20;
+/// Magic bytes of a gzip stream.
 const GZIP: &[u8] = &[0x1f, 0x8b, 8];
 
-/// The texts of `wanted` that are in `bytes`, in clear or encoded.
+/// Returns the `values` that occur in `bytes`, in clear text or encoded.
 #[must_use]
-pub fn found<'a>(bytes: &[u8], wanted: &[&'a str]) -> BTreeSet<&'a str> {
-    let mut look = Look {
-        wanted,
-        shortest: wanted.iter().map(|text| text.len()).min().unwrap_or_default(),
-        known: HashSet::new(),
+pub fn find<'a>(bytes: &[u8], values: &[&'a str]) -> BTreeSet<&'a str> {
+    let mut search = Search {
+        values,
+        shortest: values.iter().map(|text| text.len()).min().unwrap_or_default(),
+        visited: HashSet::new(),
         found: BTreeSet::new(),
     };
-    look.at(bytes, DEPTH);
-    look.found
+    search.visit(bytes, MAX_DEPTH);
+    search.found
 }
 
-struct Look<'w, 'a> {
-    wanted: &'w [&'a str],
-    /// Length of the shortest text: what is shorter holds none.
+struct Search<'w, 'a> {
+    values: &'w [&'a str],
+    /// Length of the shortest value: shorter input cannot contain any.
     shortest: usize,
-    /// Hashes of what was looked at: different decodings often have one result.
-    known: HashSet<u64>,
+    /// Hashes of the inputs searched so far: different decodings often have the same result.
+    visited: HashSet<u64>,
     found: BTreeSet<&'a str>,
 }
 
-impl Look<'_, '_> {
-    fn at(&mut self, bytes: &[u8], depth: usize) {
+impl Search<'_, '_> {
+    fn visit(&mut self, bytes: &[u8], depth: usize) {
         let mut hash = DefaultHasher::new();
         bytes.hash(&mut hash);
-        if bytes.len() < self.shortest || !self.known.insert(hash.finish()) {
+        if bytes.len() < self.shortest || !self.visited.insert(hash.finish()) {
             return;
         }
-        let here = self.wanted.iter().filter(|text| holds(bytes, text.as_bytes()));
+        let here = self
+            .values
+            .iter()
+            .filter(|text| contains_bytes(bytes, text.as_bytes()));
         self.found.extend(here);
         let Some(depth) = depth.checked_sub(1) else { return };
         let views = gzip(bytes).into_iter().chain(percent(bytes)).chain(json(bytes));
         for inner in views.collect::<Vec<_>>() {
-            self.at(&inner, depth);
+            self.visit(&inner, depth);
         }
-        for inner in runs(bytes, self.shortest) {
-            self.at(&inner, depth);
+        for inner in decode_runs(bytes, self.shortest) {
+            self.visit(&inner, depth);
         }
     }
 }
 
-fn holds(bytes: &[u8], text: &[u8]) -> bool {
+fn contains_bytes(bytes: &[u8], text: &[u8]) -> bool {
     let Some((first, rest)) = text.split_first() else {
         return true;
     };
@@ -73,7 +76,7 @@ fn holds(bytes: &[u8], text: &[u8]) -> bool {
     false
 }
 
-/// What the gzip streams in these bytes hold, as far as they can be read.
+/// Decompresses every gzip stream in these bytes, as far as it can be read.
 fn gzip(bytes: &[u8]) -> Vec<Vec<u8>> {
     let starts = bytes
         .windows(GZIP.len())
@@ -81,16 +84,16 @@ fn gzip(bytes: &[u8]) -> Vec<Vec<u8>> {
         .filter(|(_, bytes)| *bytes == GZIP);
     let unpacked = starts.map(|(at, _)| {
         let mut inner = Vec::new();
-        // A stream that is cut off shows what it has.
+        // A truncated stream yields the part that is there.
         let _ = MultiGzDecoder::new(&bytes[at..])
-            .take(UNPACKED)
+            .take(MAX_GZIP_OUTPUT)
             .read_to_end(&mut inner);
         inner
     });
     unpacked.filter(|inner| !inner.is_empty()).collect()
 }
 
-/// The bytes with `%41` and `+` decoded; none where there is no such thing.
+/// Decodes `%41` and `+`; `None` if the bytes contain neither.
 fn percent(bytes: &[u8]) -> Option<Vec<u8>> {
     if !bytes.contains(&b'%') && !bytes.contains(&b'+') {
         return None;
@@ -105,7 +108,7 @@ fn percent(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// The bytes with backslashes taken away as JSON, HCL and Go's quoted texts mean them; none where there is none.
+/// Removes backslash escapes of JSON, HCL and quoted Go strings; `None` if there is no backslash.
 fn json(bytes: &[u8]) -> Option<Vec<u8>> {
     if !bytes.contains(&b'\\') {
         return None;
@@ -145,9 +148,9 @@ fn hexadecimal(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// What runs of base64 or of hexadecimal digits say, where they are long enough for a text of `shortest` bytes. Line ends
-/// within a run are passed over: the run may be broken into lines.
-fn runs(bytes: &[u8], shortest: usize) -> Vec<Vec<u8>> {
+/// Decodes runs of base64 or hexadecimal digits that are long enough for a value of `shortest` bytes. Line breaks
+/// within a run are ignored: the run may be wrapped.
+fn decode_runs(bytes: &[u8], shortest: usize) -> Vec<Vec<u8>> {
     let joined: Vec<u8> = bytes
         .iter()
         .copied()
@@ -168,7 +171,7 @@ fn runs(bytes: &[u8], shortest: usize) -> Vec<Vec<u8>> {
             .split(|byte| !byte.is_ascii_hexdigit())
             .filter(|run| run.len() / 2 >= shortest);
         let digits = digits.flat_map(|run| (0..2).map(move |offset| unhex(&run[offset..])));
-        // A run may begin with letters that do not belong to it: `data:` is not one, `key-` is.
+        // Letters before a run may look like part of it: those of `data:` do not, those of `key-` do.
         let texts = (0..4.min(run.len())).filter_map(|offset| unbase64(&run[offset..]));
         digits.chain(texts).collect::<Vec<_>>()
     })
@@ -180,7 +183,7 @@ fn unhex(run: &[u8]) -> Vec<u8> {
 }
 
 fn unbase64(run: &[u8]) -> Option<Vec<u8>> {
-    // One digit alone says nothing.
+    // A single trailing digit encodes nothing.
     let whole = run.len() - usize::from(run.len() % 4 == 1);
     let digits: Vec<u8> = run[..whole]
         .iter()
@@ -227,14 +230,14 @@ mod tests {
         })
     }
 
-    fn finds(bytes: &[u8]) -> bool {
-        found(bytes, &[CANARY, "another that is not there"]) == BTreeSet::from([CANARY])
+    fn is_found(bytes: &[u8]) -> bool {
+        find(bytes, &[CANARY, "another that is not there"]) == BTreeSet::from([CANARY])
     }
 
     #[test]
-    fn a_text_is_found_in_each_form() {
+    fn a_value_is_found_in_each_encoding() {
         let wrapped: String = STANDARD
-            .encode(format!("some words before, then {CANARY}"))
+            .encode(format!("some text before, then {CANARY}"))
             .as_bytes()
             .chunks(20)
             .flat_map(|line| [String::from_utf8_lossy(line), "\n".into()])
@@ -250,11 +253,11 @@ mod tests {
                 STANDARD.encode(format!("ab{CANARY}cd")).into_bytes(),
             ),
             (
-                "base64 behind a word",
+                "base64 after a prefix",
                 format!("key-{}", STANDARD.encode(CANARY)).into_bytes(),
             ),
             (
-                "base64 behind another word",
+                "base64 after another prefix",
                 format!("ab/{}", STANDARD.encode(CANARY)).into_bytes(),
             ),
             (
@@ -274,24 +277,24 @@ mod tests {
             ("gzip", [b"head".to_vec(), zipped(CANARY.as_bytes())].concat()),
             ("gzip that is cut off", cut_off[..cut_off.len() - 9].to_vec()),
         ] {
-            assert!(finds(&bytes), "{form}: {}", String::from_utf8_lossy(&bytes));
+            assert!(is_found(&bytes), "{form}: {}", String::from_utf8_lossy(&bytes));
         }
     }
 
     #[test]
-    fn a_text_is_found_in_forms_within_forms() {
+    fn a_value_is_found_in_nested_encodings() {
         let state = serde_json::to_string(&format!("{{\"secret\":{CANARY:?}}}")).unwrap();
         let stored = STANDARD.encode(zipped(state.as_bytes()));
-        assert!(finds(stored.as_bytes()));
+        assert!(is_found(stored.as_bytes()));
         let address = percent_encoded(&STANDARD.encode(hex::encode(CANARY)));
-        assert!(finds(address.as_bytes()));
+        assert!(is_found(address.as_bytes()));
     }
 
     #[test]
-    fn what_is_not_there_is_not_found() {
-        assert!(found(b"", &[CANARY]).is_empty());
-        assert!(found(&vec![b'A'; 10_000], &[CANARY]).is_empty());
-        assert!(found(&zipped(b"canary"), &[CANARY]).is_empty());
-        assert!(found(b"%4", &["x"]).is_empty() && found(b"\\u00", &["x"]).is_empty());
+    fn absent_values_are_not_found() {
+        assert!(find(b"", &[CANARY]).is_empty());
+        assert!(find(&vec![b'A'; 10_000], &[CANARY]).is_empty());
+        assert!(find(&zipped(b"canary"), &[CANARY]).is_empty());
+        assert!(find(b"%4", &["x"]).is_empty() && find(b"\\u00", &["x"]).is_empty());
     }
 }

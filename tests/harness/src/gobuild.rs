@@ -1,7 +1,7 @@
-//! Builds the programs that the suites need from the Go modules pinned under `tests/assets`.
+//! Builds programs of the suites from the Go modules pinned under `tests/assets`.
 //!
-//! A binary is kept under `<target>/tools/<name>-<hash>/<name>`, where the hash covers go.mod, go.sum, the module's own
-//! code and the flags: what is there is right, and what is not there is built. A lock keeps two builders from doing the same work twice.
+//! A binary is cached as `<target>/tools/<name>-<hash>/<name>`. The hash covers go.mod, go.sum, the module's own code and
+//! the flags, so a cached binary is never outdated. A lock prevents two concurrent builds of the same program.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -11,39 +11,39 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-/// Same flags on each build, or Go's cache is missed.
+/// The same flags for each build, to hit Go's cache.
 const FLAGS: &str = "-trimpath -buildvcs=false -mod=readonly";
-/// A line of progress at most this often.
-const PACE: Duration = Duration::from_secs(5);
-/// Lines of Go's output that an error shows.
-const SHOWN: usize = 20;
+/// Shortest interval between progress lines.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+/// Number of lines of Go's output in an error.
+const MAX_ERROR_LINES: usize = 20;
 
 /// A program that can be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
-    /// The store behind the API server.
+    /// The store of the API server.
     Etcd,
     /// The Kubernetes API.
     KubeApiserver,
     /// Kubernetes' own controllers, for garbage collection and namespaces.
     KubeControllerManager,
-    /// The client that people use.
+    /// The Kubernetes command-line client.
     Kubectl,
-    /// The free continuation of Terraform.
+    /// OpenTofu.
     Tofu,
-    /// The suites' own provider, of which the source is here.
+    /// The provider of the suites; its source is in this repository.
     TrialProvider,
 }
 
-/// Why a program is not there.
+/// Why a program is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// No Go.
+    /// Go is not installed.
     #[error(
         "`{0}` has to be built, and `go` is not on PATH: install Go (https://go.dev/dl/), or put `{0}` on PATH"
     )]
     NoGo(&'static str),
-    /// Go said no.
+    /// `go build` failed.
     #[error("`go build` of {name} failed:\n{output}")]
     Failed {
         /// The program.
@@ -56,13 +56,13 @@ pub enum BuildError {
     Cache {
         /// File or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl Tool {
-    /// Every program, in the order in which they build fastest.
+    /// Every program, ordered by build time.
     pub const ALL: [Self; 6] = [
         Self::TrialProvider,
         Self::Etcd,
@@ -72,7 +72,7 @@ impl Tool {
         Self::Tofu,
     ];
 
-    /// The program's name.
+    /// Returns the program's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ impl Tool {
         }
     }
 
-    /// The program of this name.
+    /// Returns the program with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
@@ -111,7 +111,7 @@ impl Tool {
         }
     }
 
-    /// Kubernetes' programs say `v0.0.0-master` and `tofu` says `-dev` unless told otherwise.
+    /// Without these flags the Kubernetes programs report `v0.0.0-master` and `tofu` reports `-dev`.
     const fn linker_flags(self) -> &'static str {
         match self {
             Self::Etcd | Self::TrialProvider => "-s -w",
@@ -124,11 +124,11 @@ impl Tool {
     }
 }
 
-/// Where a program is, or will be once it is built.
+/// Returns the path of a program, whether it is built or not.
 ///
 /// # Errors
 /// When the module's files cannot be read.
-pub fn place(tool: Tool) -> Result<PathBuf, BuildError> {
+pub fn binary_path(tool: Tool) -> Result<PathBuf, BuildError> {
     let module = module(tool);
     let mut hash = Sha256::new();
     for path in sources(&module)? {
@@ -145,12 +145,12 @@ pub fn place(tool: Tool) -> Result<PathBuf, BuildError> {
         hash.update(flag);
     }
     let hash = hex::encode(hash.finalize());
-    Ok(tools()
+    Ok(tools_dir()
         .join(format!("{}-{}", tool.name(), &hash[..12]))
         .join(tool.name()))
 }
 
-/// What a module is made of, beside the modules that it pins.
+/// Returns the source files of a module; the modules that it pins are covered by go.sum.
 fn sources(module: &Path) -> Result<Vec<PathBuf>, BuildError> {
     let unreadable = |source| BuildError::Cache {
         path: module.to_owned(),
@@ -169,39 +169,39 @@ fn sources(module: &Path) -> Result<Vec<PathBuf>, BuildError> {
     Ok(files)
 }
 
-/// The program, built first when it is not there. `progress` is given lines for a person.
+/// Returns the path of a program; builds it first if needed. `progress` receives lines for the terminal.
 ///
 /// # Errors
 /// When Go is missing or the build fails.
 pub fn build(tool: Tool, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, BuildError> {
-    let wanted = place(tool)?;
-    if wanted.is_file() {
-        return Ok(wanted);
+    let binary = binary_path(tool)?;
+    if binary.is_file() {
+        return Ok(binary);
     }
     let at = |path: &Path| {
         let path = path.to_owned();
         move |source| BuildError::Cache { path, source }
     };
-    let home = wanted.parent().unwrap_or(&wanted);
+    let home = binary.parent().unwrap_or(&binary);
     fs::create_dir_all(home).map_err(at(home))?;
-    let lock = tools().join(format!("{}.lock", tool.name()));
-    let held = File::create(&lock).map_err(at(&lock))?;
-    held.lock().map_err(at(&lock))?;
-    if wanted.is_file() {
-        return Ok(wanted);
+    let lock = tools_dir().join(format!("{}.lock", tool.name()));
+    let lock_file = File::create(&lock).map_err(at(&lock))?;
+    lock_file.lock().map_err(at(&lock))?;
+    if binary.is_file() {
+        return Ok(binary);
     }
-    let unfinished = wanted.with_extension("unfinished");
+    let unfinished = binary.with_extension("unfinished");
     compile(tool, &unfinished, progress)?;
-    fs::rename(&unfinished, &wanted).map_err(at(&wanted))?;
-    Ok(wanted)
+    fs::rename(&unfinished, &binary).map_err(at(&binary))?;
+    Ok(binary)
 }
 
 fn compile(tool: Tool, output: &Path, progress: &mut dyn FnMut(&str)) -> Result<(), BuildError> {
     let (name, started) = (tool.name(), Instant::now());
-    progress(&format!("{name}: building from its Go module; this happens once"));
+    progress(&format!("{name}: building from its Go module (once)"));
     let mut child = go(tool, output)?;
     let mut packages = 0_u32;
-    let (mut told, mut last) = (started, Vec::new());
+    let (mut last_progress, mut last_lines) = (started, Vec::new());
     for line in child
         .stderr
         .take()
@@ -209,18 +209,18 @@ fn compile(tool: Tool, output: &Path, progress: &mut dyn FnMut(&str)) -> Result<
         .flat_map(|stderr| BufReader::new(stderr).lines())
         .map_while(Result::ok)
     {
-        // `go build -v` prints one import path per package that it compiles; anything with a blank is a message.
+        // `go build -v` prints one import path per compiled package; a line with a space is a message.
         packages += u32::from(!line.contains(' '));
-        if told.elapsed() >= PACE {
-            told = Instant::now();
+        if last_progress.elapsed() >= PROGRESS_INTERVAL {
+            last_progress = Instant::now();
             progress(&format!(
                 "{name}: {packages} packages, {} s ({line})",
                 started.elapsed().as_secs()
             ));
         }
-        last.push(line);
-        if last.len() > SHOWN {
-            last.remove(0);
+        last_lines.push(line);
+        if last_lines.len() > MAX_ERROR_LINES {
+            last_lines.remove(0);
         }
     }
     let ended = child.wait().map_err(|source| BuildError::Cache {
@@ -230,7 +230,7 @@ fn compile(tool: Tool, output: &Path, progress: &mut dyn FnMut(&str)) -> Result<
     if !ended.success() {
         return Err(BuildError::Failed {
             name,
-            output: last.join("\n"),
+            output: last_lines.join("\n"),
         });
     }
     progress(&format!("{name}: built in {} s", started.elapsed().as_secs()));
@@ -261,7 +261,7 @@ fn go(tool: Tool, output: &Path) -> Result<Child, BuildError> {
     })
 }
 
-/// The workspace's root: two folders above this crate.
+/// Returns the root of the workspace: two folders above this crate.
 #[must_use]
 pub fn workspace() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -272,8 +272,8 @@ fn module(tool: Tool) -> PathBuf {
     workspace().join("tests/assets").join(tool.module())
 }
 
-/// `tools` in cargo's target folder, which the environment may have moved: programs that are got once.
-pub(crate) fn tools() -> PathBuf {
+/// Returns `tools` in cargo's target folder, which environment variables may have moved.
+pub(crate) fn tools_dir() -> PathBuf {
     let moved = std::env::var_os("CARGO_TARGET_DIR").or_else(|| std::env::var_os("CARGO_BUILD_TARGET_DIR"));
     workspace()
         .join(moved.unwrap_or_else(|| "target".into()))
@@ -285,20 +285,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tool_has_a_pinned_module_and_a_place_of_its_own() {
-        let places: Vec<_> = Tool::ALL.into_iter().map(|tool| place(tool).unwrap()).collect();
-        let distinct: std::collections::BTreeSet<_> = places.iter().collect();
+    fn every_tool_has_a_pinned_module_and_its_own_path() {
+        let paths: Vec<_> = Tool::ALL
+            .into_iter()
+            .map(|tool| binary_path(tool).unwrap())
+            .collect();
+        let distinct: std::collections::BTreeSet<_> = paths.iter().collect();
         assert_eq!(distinct.len(), Tool::ALL.len());
-        for (tool, place) in Tool::ALL.into_iter().zip(&places) {
+        for (tool, path) in Tool::ALL.into_iter().zip(&paths) {
             assert_eq!(Tool::named(tool.name()), Some(tool));
-            assert!(place.starts_with(tools()), "{}", place.display());
+            assert!(path.starts_with(tools_dir()), "{}", path.display());
             let listed = fs::read_to_string(module(tool).join("go.mod")).unwrap();
             assert!(listed.contains(tool.package()), "{}", tool.package());
         }
     }
 
     #[test]
-    fn without_go_the_error_says_what_to_install() {
+    fn without_go_the_error_tells_what_to_install() {
         let text = BuildError::NoGo("tofu").to_string();
         assert!(
             text.contains("go.dev/dl") && text.contains("`tofu` on PATH"),

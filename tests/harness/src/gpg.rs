@@ -1,4 +1,4 @@
-//! Keys and signatures made by the real `gpg`, in a home of their own.
+//! Keys and signatures created by the real `gpg` in a home directory of their own.
 
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
@@ -8,54 +8,54 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// Who the keys are for.
+/// The user id of the keys.
 const OWNER: &str = "Ada Lovelace <ada@example.com>";
 
-/// Why `gpg` did not do as it was asked.
+/// Why `gpg` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GpgError {
-    /// `gpg` could not be started at all.
+    /// `gpg` could not be started.
     #[error("cannot start `gpg` (the package gnupg): {0}")]
     Start(#[source] io::Error),
-    /// `gpg` ended with a failure.
+    /// `gpg` exited with an error.
     #[error("`gpg {arguments}` failed: {output}")]
     Failed {
-        /// The arguments it was given, joined by spaces.
+        /// The arguments, joined by spaces.
         arguments: String,
         /// What it printed.
         output: String,
     },
-    /// Its home could not be made.
+    /// The home directory could not be created.
     #[error("cannot make a home for gpg: {0}")]
     Home(#[source] io::Error),
 }
 
-/// A home of `gpg` in a temporary folder. Its agent ends, and the folder goes away, with this value.
+/// A home directory of `gpg` in a temporary folder. Dropping it stops the agent and removes the folder.
 #[derive(Debug)]
 pub struct Keyring {
     home: TempDir,
 }
 
 impl Keyring {
-    /// An empty one.
+    /// Creates an empty keyring.
     ///
     /// # Errors
     /// When no temporary folder can be made.
     pub fn create() -> Result<Self, GpgError> {
-        // The agent listens on a socket in the home: the path of a socket is short.
+        // The agent listens on a socket in the home directory, and socket paths must be short.
         let home = tempfile::Builder::new()
             .prefix("gpg-")
             .tempdir_in("/tmp")
             .map_err(GpgError::Home)?;
         std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o700))
             .map_err(GpgError::Home)?;
-        let made = Self { home };
-        made.write_program("program", "").map_err(GpgError::Home)?;
-        Ok(made)
+        let keyring = Self { home };
+        keyring.write_program("program", "").map_err(GpgError::Home)?;
+        Ok(keyring)
     }
 
-    /// Makes a primary key that signs, without a passphrase: `rsa2048`, `ed25519`, `nistp384`, `brainpoolP256r1`,
-    /// `dsa2048`. Answers its fingerprint.
+    /// Creates a signing primary key without a passphrase: `rsa2048`, `ed25519`, `nistp384`, `brainpoolP256r1`, `dsa2048`.
+    /// Returns its fingerprint.
     ///
     /// # Errors
     /// When `gpg` is missing or fails.
@@ -63,12 +63,12 @@ impl Keyring {
         self.generate_at(algorithm, "0", &[])
     }
 
-    /// As [`Keyring::generate`], with a time for how long it lasts (`0`, `1d`, `1y`) and further options in front
+    /// As [`Keyring::generate`], with an expiry (`0`, `1d`, `1y`) and further options before the command
     /// (`--faked-system-time`).
     ///
     /// # Errors
     /// When `gpg` is missing or fails.
-    pub fn generate_at(&self, algorithm: &str, lasts: &str, options: &[&str]) -> Result<String, GpgError> {
+    pub fn generate_at(&self, algorithm: &str, expiry: &str, options: &[&str]) -> Result<String, GpgError> {
         let command = [
             "--status-fd",
             "1",
@@ -76,19 +76,20 @@ impl Keyring {
             OWNER,
             algorithm,
             "sign",
-            lasts,
+            expiry,
         ];
-        let said = self.gpg(options.iter().chain(&command), b"")?;
-        let said = String::from_utf8_lossy(&said).into_owned();
-        said.lines()
+        let output = self.gpg(options.iter().chain(&command), b"")?;
+        let output = String::from_utf8_lossy(&output).into_owned();
+        output
+            .lines()
             .find_map(|line| line.strip_prefix("[GNUPG:] KEY_CREATED P ").map(str::to_owned))
             .ok_or_else(|| GpgError::Failed {
                 arguments: command.join(" "),
-                output: said,
+                output,
             })
     }
 
-    /// The armored public part of a key.
+    /// Returns the armored public part of a key.
     ///
     /// # Errors
     /// When `gpg` fails.
@@ -97,7 +98,7 @@ impl Keyring {
         Ok(String::from_utf8_lossy(&armored).into_owned())
     }
 
-    /// An armored detached signature, with further options in front (`--faked-system-time`, `--digest-algo`).
+    /// Returns an armored detached signature; `options` precede the command (`--faked-system-time`, `--digest-algo`).
     ///
     /// # Errors
     /// When `gpg` fails.
@@ -107,22 +108,22 @@ impl Keyring {
         Ok(String::from_utf8_lossy(&armored).into_owned())
     }
 
-    /// Revokes a whole key, with the certificate that `gpg` made for it in advance.
+    /// Revokes a whole key with the certificate that `gpg` created in advance.
     ///
     /// # Errors
-    /// When there is no such certificate or `gpg` fails.
+    /// When the certificate is missing or `gpg` fails.
     pub fn revoke(&self, fingerprint: &str) -> Result<(), GpgError> {
         let file = self
             .home
             .path()
             .join(format!("openpgp-revocs.d/{fingerprint}.rev"));
         let certificate = std::fs::read_to_string(file).map_err(GpgError::Home)?;
-        // A colon in front of the armor keeps it from being imported by accident.
+        // A colon before the armor protects it from accidental import.
         let certificate = certificate.replace(":-----BEGIN", "-----BEGIN");
         self.gpg(["--import"], certificate.as_bytes()).map(drop)
     }
 
-    /// Runs `gpg` with this home; answers what it printed.
+    /// Runs `gpg` with this home directory; returns its output.
     ///
     /// # Errors
     /// When `gpg` cannot be started or fails.
@@ -147,23 +148,23 @@ impl Keyring {
             .stderr(Stdio::piped());
         let mut child = command.spawn().map_err(GpgError::Start)?;
         if let Some(mut stdin) = child.stdin.take() {
-            // It may have ended without reading; then it says why.
+            // It may exit without reading its input; then its output tells the reason.
             drop(stdin.write_all(input));
         }
         let output = child.wait_with_output().map_err(GpgError::Start)?;
         if output.status.success() {
             return Ok(output.stdout);
         }
-        let words: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+        let arguments: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
         Err(GpgError::Failed {
-            arguments: words.join(" "),
+            arguments: arguments.join(" "),
             output: String::from_utf8_lossy(&[output.stdout, output.stderr].concat())
                 .trim()
                 .to_owned(),
         })
     }
 
-    /// A program for Git's `gpg.program`: `gpg` with this home.
+    /// Returns a program for Git's `gpg.program`: `gpg` with this home directory.
     #[must_use]
     pub fn program(&self) -> PathBuf {
         self.home.path().join("program")
@@ -182,8 +183,8 @@ impl Keyring {
     fn write_program(&self, name: &str, options: &str) -> io::Result<PathBuf> {
         let (file, home) = (self.home.path().join(name), self.home.path().display());
         let script = format!("#!/bin/sh\nLC_ALL=C exec gpg --homedir '{home}' --no-tty {options} \"$@\"\n");
-        // Written by another process: a file that this one has open for writing cannot be run by a child that another
-        // thread forks meanwhile.
+        // Another process writes the file: while this process has it open for writing, a child forked by another thread
+        // could not run it.
         let mut writer = Command::new("cp")
             .arg("/dev/stdin")
             .arg(&file)
@@ -197,7 +198,7 @@ impl Keyring {
         Ok(file)
     }
 
-    /// The folder.
+    /// Returns the home directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.home.path()
@@ -227,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_key_signs_is_verified_until_it_is_changed() {
+    fn a_signature_is_verified_until_its_content_changes() {
         let keyring = Keyring::create().unwrap();
         let key = keyring.generate("ed25519").unwrap();
         let signature = keyring.sign(&key, b"content", &[]).unwrap();

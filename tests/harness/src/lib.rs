@@ -1,15 +1,16 @@
-//! What the suites stand on: real git over real HTTP, a real etcd and kube-apiserver, the real command-line tools.
+//! Test infrastructure: real git over real HTTP, a real etcd and kube-apiserver, the real command-line tools.
 //!
-//! Nothing here imports a controller, so every crate of the workspace may use it in its tests. Whatever is started
-//! listens on loopback at a port the kernel chose, and ends with the value that started it.
+//! Nothing here imports a controller, so the tests of every crate may use it. Servers listen on loopback at a port that the
+//! kernel assigns, and end with the value that started them.
 
 pub mod canary;
 pub mod cli;
-pub mod closed;
+pub mod closed_port;
 pub mod cluster;
 pub mod git;
 pub mod gobuild;
 pub mod gpg;
+pub mod leaks;
 mod process;
 pub mod proxy;
 pub mod sample;

@@ -1,7 +1,7 @@
 //! A child process that cannot outlive the tests, however they end.
 //!
-//! It runs under a small shell that holds one end of a pipe. When this process is gone, also by SIGKILL, the pipe
-//! closes and the shell kills the child. No other process is ever looked up or signalled by name.
+//! The child runs under a small shell that holds one end of a pipe. When this process ends, even by SIGKILL, the pipe
+//! closes and the shell kills the child. Processes are never looked up or signalled by name.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -34,7 +34,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program`; what it prints is appended to `log`. `scratch` is removed should the tests be killed.
+    /// Starts `program` and appends its output to `log`. `scratch` is removed if the tests are killed.
     pub(crate) fn start(
         program: &Path,
         arguments: &[String],
@@ -69,12 +69,12 @@ impl Process {
         Ok(kill_process(self.pid, signal)?)
     }
 
-    /// Whether it has ended by itself.
+    /// Whether it has exited by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.supervisor.try_wait(), Ok(None))
     }
 
-    /// Kills everything that it started and that still is its child, or a child of such a one.
+    /// Kills all of its descendants.
     pub(crate) fn kill_descendants(&self) {
         let parents = parents();
         let mut family = vec![self.pid.as_raw_nonzero().get()];
@@ -93,8 +93,8 @@ impl Process {
         }
     }
 
-    /// The last lines that it printed.
-    pub(crate) fn last_words(&self, lines: usize) -> String {
+    /// Returns the last lines of its output.
+    pub(crate) fn log_tail(&self, lines: usize) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let all: Vec<_> = log.lines().collect();
@@ -112,12 +112,12 @@ impl Drop for Process {
     }
 }
 
-/// Every process and its parent.
+/// Returns every process with its parent.
 fn parents() -> Vec<(i32, i32)> {
     let of = |entry: fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name stands in parentheses and may hold anything.
+        // The name is in parentheses and may contain anything.
         let parent = stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()?;
         Some((pid, parent))
     };
@@ -150,25 +150,25 @@ mod tests {
     }
 
     #[test]
-    fn a_child_ends_with_its_value_and_its_log_stays() {
+    fn a_child_ends_with_its_value_and_its_log_remains() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         let command = ["-c".to_owned(), "echo ready; exec sleep 300".to_owned()];
         let process = Process::start(Path::new("/bin/sh"), &command, &log, None).unwrap();
         let pid = process.pid.as_raw_nonzero().get();
         assert!(alive(pid));
-        assert!(within(Duration::from_secs(20), || process.last_words(1) == "ready"));
+        assert!(within(Duration::from_secs(20), || process.log_tail(1) == "ready"));
         drop(process);
         assert!(!alive(pid));
     }
 
     #[test]
-    fn what_a_child_started_can_be_killed_with_it() {
+    fn descendants_of_a_child_can_be_killed() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         let command = ["-c".to_owned(), "sleep 300 & echo $!; wait".to_owned()];
         let process = Process::start(Path::new("/bin/sh"), &command, &log, None).unwrap();
-        let started = || process.last_words(1).parse::<i32>().ok();
+        let started = || process.log_tail(1).parse::<i32>().ok();
         assert!(within(Duration::from_secs(20), || started().is_some()));
         let grandchild = started().unwrap();
         assert!(alive(grandchild));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_ends_when_the_pipe_closes_as_it_does_when_the_tests_are_killed() {
+    fn a_child_ends_when_the_pipe_closes_as_when_the_tests_are_killed() {
         let folder = tempfile::tempdir().unwrap();
         let scratch = folder.path().join("scratch");
         fs::create_dir(&scratch).unwrap();

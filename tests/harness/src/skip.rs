@@ -1,16 +1,16 @@
-//! Tests that cannot run on this machine. Each says so, `make` repeats it in its last lines, and under `CI` it is a failure.
+//! Tests that cannot run on this machine: each prints a line, `make` repeats the lines at its end, and `CI` makes it an error.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 
-/// The environment's word for the file that collects what was skipped; `make` names it.
-const LIST: &str = "SLUICE_SKIPPED";
+/// The environment variable that names the file with the list of skipped tests; `make` sets it.
+const LIST_VARIABLE: &str = "SLUICE_SKIPPED";
 
-/// A test may not be skipped, or it cannot be said that it was.
+/// Why a test cannot be skipped.
 #[derive(Debug, thiserror::Error)]
 pub enum SkipError {
-    /// Under `CI` nothing is skipped.
-    #[error("{test} is skipped ({reason}), and CI is set: nothing may be skipped there")]
+    /// Tests must not be skipped under `CI`.
+    #[error("{test} is skipped ({reason}), but CI is set, which forbids skipped tests")]
     Forbidden {
         /// The test.
         test: String,
@@ -18,40 +18,45 @@ pub enum SkipError {
         reason: String,
     },
     /// The list cannot be written.
-    #[error("{LIST}={path}: {source}")]
+    #[error("{LIST_VARIABLE}={path}: {source}")]
     List {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// Whether the environment says `CI`.
+/// Whether the environment sets `CI`.
 #[must_use]
 pub fn is_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 
-/// Says that the test of this thread is skipped, and why, in a few words on one line.
+/// Records that the current test is skipped; `reason` is a few words on one line.
 ///
 /// # Errors
-/// Under `CI`, and when the list that the environment names cannot be written.
+/// Under `CI`, and when the list cannot be written.
 pub fn skip(reason: &str) -> Result<(), SkipError> {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    record(&test, reason, is_ci(), std::env::var(LIST).ok().as_deref())
+    record(
+        &test,
+        reason,
+        is_ci(),
+        std::env::var(LIST_VARIABLE).ok().as_deref(),
+    )
 }
 
-/// Whether the test of this thread, which needs the built kube-apiserver, is skipped: `SLUICE_CLUSTER=0` asks for that.
+/// Skips the current test, which needs the built kube-apiserver, if `SLUICE_CLUSTER=0`. Returns whether it is skipped.
 ///
 /// # Errors
 /// As [`skip`].
 pub fn without_cluster() -> Result<bool, SkipError> {
-    let off = std::env::var("SLUICE_CLUSTER").is_ok_and(|value| value == "0");
-    if off {
-        skip("SLUICE_CLUSTER=0, and it needs the built kube-apiserver")?;
+    let disabled = std::env::var("SLUICE_CLUSTER").is_ok_and(|value| value == "0");
+    if disabled {
+        skip("SLUICE_CLUSTER=0, but it needs the built kube-apiserver")?;
     }
-    Ok(off)
+    Ok(disabled)
 }
 
 fn record(test: &str, reason: &str, ci: bool, list: Option<&str>) -> Result<(), SkipError> {
@@ -63,7 +68,7 @@ fn record(test: &str, reason: &str, ci: bool, list: Option<&str>) -> Result<(), 
     eprint!("{line}");
     let Some(path) = list else { return Ok(()) };
     let file = OpenOptions::new().create(true).append(true).open(path);
-    // One write, so that lines of two test processes do not mix.
+    // A single write, so that lines of two test processes do not mix.
     file.and_then(|mut file| file.write_all(line.as_bytes()))
         .map_err(|source| SkipError::List {
             path: path.to_owned(),
@@ -82,10 +87,10 @@ mod tests {
         record("one", "no kubectl", false, Some(&list)).unwrap();
         record("two", "no sshd", false, Some(&list)).unwrap();
         record("three", "no gpg", false, None).unwrap();
-        let refused = record("four", "no gpg", true, Some(&list)).unwrap_err();
+        let error = record("four", "no gpg", true, Some(&list)).unwrap_err();
         assert_eq!(
-            refused.to_string(),
-            "four is skipped (no gpg), and CI is set: nothing may be skipped there"
+            error.to_string(),
+            "four is skipped (no gpg), but CI is set, which forbids skipped tests"
         );
         assert_eq!(
             std::fs::read_to_string(&list).unwrap(),

@@ -1,4 +1,4 @@
-//! SSH keys and signatures made by the real `ssh-keygen`.
+//! SSH keys and signatures created by the real `ssh-keygen`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,23 +7,23 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// Why `ssh-keygen` did not do as it was asked.
+/// Why `ssh-keygen` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SshKeyError {
-    /// It could not be started, or a file not be read.
+    /// It could not be started, or a file could not be read.
     #[error("cannot run `ssh-keygen` (the package openssh-client): {0}")]
     Start(#[from] io::Error),
-    /// It ended with a failure.
+    /// It exited with an error.
     #[error("`ssh-keygen {arguments}` failed: {output}")]
     Failed {
-        /// The arguments it was given, joined by spaces.
+        /// The arguments, joined by spaces.
         arguments: String,
         /// What it printed.
         output: String,
     },
 }
 
-/// A key pair without a passphrase, in a temporary folder that goes away with this value.
+/// A key pair without a passphrase, in a temporary folder that is removed with the value.
 #[derive(Debug)]
 pub struct SshKey {
     folder: TempDir,
@@ -32,7 +32,7 @@ pub struct SshKey {
 }
 
 impl SshKey {
-    /// Makes one: `ed25519`, `rsa`, `ecdsa` with so many bits.
+    /// Creates a key: `ed25519`, `rsa` or `ecdsa` with this many bits.
     ///
     /// # Errors
     /// When `ssh-keygen` is missing or fails.
@@ -49,35 +49,35 @@ impl SshKey {
         })
     }
 
-    /// The file with the private key; the public one lies beside it.
+    /// Returns the file with the private key; the public one is `<file>.pub`.
     #[must_use]
     pub fn file(&self) -> PathBuf {
         self.folder.path().join("key")
     }
 
-    /// The public key, as a line of `authorized_keys`.
+    /// Returns the public key as a line of `authorized_keys`.
     #[must_use]
     pub fn public(&self) -> &str {
         &self.public
     }
 
-    /// The fingerprint of the public key, `SHA256:…`.
+    /// Returns the fingerprint of the public key, `SHA256:…`.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// A signature (`ssh-keygen -Y sign`), with further options: `-n git`, `-O hashalg=sha256`.
+    /// Returns a signature (`ssh-keygen -Y sign`); `options` are further arguments: `-n git`, `-O hashalg=sha256`.
     ///
     /// # Errors
     /// When `ssh-keygen` fails.
     pub fn sign(&self, content: &[u8], options: &[&str]) -> Result<String, SshKeyError> {
-        let beside = TempDir::with_prefix("ssh-signature-")?;
-        let (key, file) = (self.file(), beside.path().join("content"));
+        let folder = TempDir::with_prefix("ssh-signature-")?;
+        let (key, file) = (self.file(), folder.path().join("content"));
         std::fs::write(&file, content)?;
         let fixed = ["-q", "-Y", "sign"].iter().chain(options).map(OsStr::new);
         run(fixed.chain([OsStr::new("-f"), key.as_os_str(), file.as_os_str()]))?;
-        Ok(std::fs::read_to_string(beside.path().join("content.sig"))?)
+        Ok(std::fs::read_to_string(folder.path().join("content.sig"))?)
     }
 }
 
@@ -88,9 +88,9 @@ fn run<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) -> Result<String, Ssh
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let words: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+    let arguments: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
     Err(SshKeyError::Failed {
-        arguments: words.join(" "),
+        arguments: arguments.join(" "),
         output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
     })
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_a_line_and_a_fingerprint_and_signs() {
+    fn a_key_has_a_public_line_and_a_fingerprint_and_signs() {
         let key = SshKey::generate("ed25519", 256).unwrap();
         assert!(key.public().starts_with("ssh-ed25519 AAAA"), "{}", key.public());
         assert!(key.fingerprint().starts_with("SHA256:"), "{}", key.fingerprint());

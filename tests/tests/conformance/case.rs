@@ -1,42 +1,42 @@
-//! A case is data: a name and the steps of a conversation.
+//! A case: a name and the steps of a conversation with a server.
 
 use serde_json::Value;
 
-use crate::known::Known;
+use crate::known_differences::KnownDifferences;
 
-/// One conversation with a server.
+/// A conversation with a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// What the servers are asked to agree on.
+    /// The behaviour on which both servers must agree.
     pub(crate) name: &'static str,
-    /// The conversation.
+    /// The steps.
     pub(crate) steps: Vec<Step>,
-    /// In what the answers are known to differ, if they are, and why.
-    pub(crate) differs: Option<&'static Known>,
+    /// The known differences, if any.
+    pub(crate) differs: Option<&'static KnownDifferences>,
 }
 
-/// One step. In paths and bodies `{ns}` is the case's namespace, `{rv:N}` and `{uid:N}` are resourceVersion and uid in
-/// the answer of step N.
+/// A step. In paths and bodies `{ns}` is the case's namespace; `{rv:N}` and `{uid:N}` are resourceVersion and uid in the response
+/// to step N.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// A request and its answer.
+    /// Sends a request.
     Send {
         /// HTTP method.
         method: &'static str,
         /// Path and query.
         path: String,
-        /// Header fields.
+        /// The headers.
         headers: Vec<(&'static str, &'static str)>,
-        /// The body, already text.
+        /// The body as text.
         body: String,
     },
     /// Opens a watch, reads this many events, closes it.
     Watch(String, usize),
-    /// Asks for a list until it has this many items: for answers that may come from a cache, which may be behind.
-    CaughtUp(String, usize),
-    /// Waits until the path answers 404.
-    Gone(String),
-    /// Whether two answers carry the same resourceVersion.
+    /// Requests a list until it has this many items, since responses may come from an outdated cache.
+    WaitForItems(String, usize),
+    /// Waits until the path responds with 404.
+    WaitUntilGone(String),
+    /// Compares the resourceVersions of two responses.
     SameVersion(usize, usize),
 }
 
@@ -99,12 +99,12 @@ pub(crate) fn json_patch(path: &str, body: &Value) -> Step {
     )
 }
 
-/// Any request, as it stands.
+/// Any request.
 pub(crate) fn raw(method: &'static str, path: &str, content: &'static str, body: &str) -> Step {
     send(method, path, Some(content), body.to_owned())
 }
 
-/// A request for what `kubectl get` prints.
+/// The request of `kubectl get` for a table.
 pub(crate) fn table(path: &str) -> Step {
     let accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
     Step::Send {
@@ -119,10 +119,10 @@ pub(crate) fn watch(path: &str, events: usize) -> Step {
     Step::Watch(path.to_owned(), events)
 }
 
-pub(crate) fn caught_up(path: &str, items: usize) -> Step {
-    Step::CaughtUp(path.to_owned(), items)
+pub(crate) fn wait_for_items(path: &str, items: usize) -> Step {
+    Step::WaitForItems(path.to_owned(), items)
 }
 
-pub(crate) fn gone(path: &str) -> Step {
-    Step::Gone(path.to_owned())
+pub(crate) fn wait_until_gone(path: &str) -> Step {
+    Step::WaitUntilGone(path.to_owned())
 }

@@ -1,29 +1,27 @@
-//! One suite, two servers: each case is sent to a real kube-apiserver and to the embedded API, and the answers must be
-//! the same once identities, versions and times are taken out. What is known to differ stands in the case, with its
-//! reason, and is checked to differ still.
+//! The conformance suite: sends each case to a real kube-apiserver and to the embedded API, and compares the responses without
+//! identities, versions and times. Known differences are listed with reasons, and must still exist.
 //!
-//! `CONFORMANCE=word` runs only the cases whose name contains the word and prints the real server's answers.
+//! `CONFORMANCE=text` runs only the cases whose name contains the text and prints the real server's responses.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test says what failed by failing; clippy exempts only the test functions themselves"
+    reason = "tests fail by panicking; clippy exempts only the test functions themselves"
 )]
 
 mod case;
 #[expect(clippy::too_many_lines, reason = "tables of cases are data, not control flow")]
 mod cases;
-mod known;
-mod normal;
-mod side;
-mod world;
+mod known_differences;
+mod normalize;
+mod server;
 
 use case::Case;
-use normal::Difference;
+use normalize::Difference;
 use serde_json::Value;
-use side::Side;
+use server::TestServer;
 
-/// How a case came out.
+/// The result of a case.
 struct Outcome {
     case: Case,
     real: Result<Vec<Value>, String>,
@@ -31,7 +29,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Where the answers differ, step by step.
+    /// Returns the differences of all steps.
     fn differences(&self) -> Vec<Difference> {
         let (Ok(real), Ok(embedded)) = (&self.real, &self.embedded) else {
             return Vec::new();
@@ -39,22 +37,22 @@ impl Outcome {
         let steps = real.iter().zip(embedded).enumerate();
         steps
             .flat_map(|(number, (real, embedded))| {
-                normal::differences(&number.to_string(), Some(real), Some(embedded))
+                normalize::differences(&number.to_string(), Some(real), Some(embedded))
             })
             .collect()
     }
 
-    fn ran(&self) -> bool {
+    fn completed(&self) -> bool {
         self.real.is_ok() && self.embedded.is_ok()
     }
 
-    fn same(&self) -> bool {
-        self.ran() && self.differences().is_empty()
+    fn is_same(&self) -> bool {
+        self.completed() && self.differences().is_empty()
     }
 
-    /// What is not as the case says: equal, or different in what is listed, and in nothing else.
-    fn wrong(&self) -> Vec<String> {
-        if !self.ran() {
+    /// Returns the unexpected differences and the missing expected ones.
+    fn unexpected(&self) -> Vec<String> {
+        if !self.completed() {
             return vec![format!(
                 "   real     {:?}\n   embedded {:?}",
                 self.real, self.embedded
@@ -67,22 +65,22 @@ impl Outcome {
         }
     }
 
-    /// Whether it is as the case says.
-    fn expected(&self) -> bool {
-        self.wrong().is_empty()
+    /// Whether the result is the expected one.
+    fn is_expected(&self) -> bool {
+        self.unexpected().is_empty()
     }
 
     fn row(&self) -> String {
-        let short = |answers: &Result<Vec<Value>, String>| match answers {
-            Ok(answers) => format!("{} answers", answers.len()),
-            Err(_) => "did not run".to_owned(),
+        let short = |responses: &Result<Vec<Value>, String>| match responses {
+            Ok(responses) => format!("{} responses", responses.len()),
+            Err(_) => "failed".to_owned(),
         };
-        let verdict = match (self.same(), self.case.differs) {
+        let verdict = match (self.is_same(), self.case.differs) {
             (true, None) => "same".to_owned(),
-            (false, Some(known)) if self.expected() => format!("differs: {}", known.reason),
-            (false, Some(_)) => "DIFFERENT from what is listed".to_owned(),
-            (true, Some(_)) => "SAME, but listed as a difference".to_owned(),
-            (false, None) => "DIFFERENT".to_owned(),
+            (false, Some(known)) if self.is_expected() => format!("differs: {}", known.reason),
+            (false, Some(_)) => "DIFFERS from the listed differences".to_owned(),
+            (true, Some(_)) => "SAME, but differences are listed".to_owned(),
+            (false, None) => "DIFFERS".to_owned(),
         };
         format!(
             "{:<58} {:<12} {:<12} {verdict}",
@@ -92,30 +90,30 @@ impl Outcome {
         )
     }
 
-    /// What is wrong, with the steps that the numbers of the paths stand for.
+    /// Describes the differences, with the steps to which the paths refer.
     fn explain(&self) -> String {
         let steps = self.case.steps.iter().enumerate();
         let steps = steps.map(|(number, step)| format!("   {number}: {step:?}"));
         let lines = std::iter::once(format!("== {}", self.case.name))
             .chain(steps)
-            .chain(self.wrong());
+            .chain(self.unexpected());
         lines.collect::<Vec<_>>().join("\n") + "\n"
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_embedded_api_answers_as_kube_apiserver_does() {
+async fn the_embedded_api_responds_as_kube_apiserver() {
     if sluice_harness::skip::without_cluster().unwrap() {
         return;
     }
-    let wanted = std::env::var("CONFORMANCE").unwrap_or_default();
+    let filter = std::env::var("CONFORMANCE").unwrap_or_default();
     let cases: Vec<_> = cases::all()
         .into_iter()
-        .filter(|case| case.name.contains(&wanted))
+        .filter(|case| case.name.contains(&filter))
         .collect();
-    assert!(!cases.is_empty(), "no case is named like {wanted}");
-    let world = world::World::start().await;
-    let (real, embedded) = (world.real().await, world.embedded());
+    assert!(!cases.is_empty(), "no case name contains {filter}");
+    let servers = server::TestServers::start().await;
+    let (real, embedded) = (servers.real().await, servers.embedded());
     let mut outcomes = Vec::new();
     for (number, case) in cases.into_iter().enumerate() {
         let namespace = format!("case-{number}");
@@ -124,16 +122,16 @@ async fn the_embedded_api_answers_as_kube_apiserver_does() {
     }
     for outcome in &outcomes {
         println!("{}", outcome.row());
-        if !wanted.is_empty() {
-            for answer in outcome.real.iter().flatten() {
-                println!("    {answer}");
+        if !filter.is_empty() {
+            for response in outcome.real.iter().flatten() {
+                println!("    {response}");
             }
         }
     }
-    let same = outcomes.iter().filter(|outcome| outcome.same()).count();
+    let same = outcomes.iter().filter(|outcome| outcome.is_same()).count();
     let known = outcomes
         .iter()
-        .filter(|outcome| outcome.expected() && !outcome.same())
+        .filter(|outcome| outcome.is_expected() && !outcome.is_same())
         .count();
     println!(
         "{} cases: {same} the same, {known} known to differ",
@@ -141,22 +139,22 @@ async fn the_embedded_api_answers_as_kube_apiserver_does() {
     );
     let wrong: Vec<_> = outcomes
         .iter()
-        .filter(|outcome| !outcome.expected())
+        .filter(|outcome| !outcome.is_expected())
         .map(Outcome::explain)
         .collect();
     assert!(
         wrong.is_empty(),
-        "{} cases are not as they should be:\n{}",
+        "{} cases have unexpected results:\n{}",
         wrong.len(),
         wrong.join("\n")
     );
 }
 
-async fn run(side: &Side, case: &Case, namespace: &str) -> Result<Vec<Value>, String> {
-    side.make_namespace(namespace).await?;
-    let mut answers = Vec::new();
+async fn run(server: &TestServer, case: &Case, namespace: &str) -> Result<Vec<Value>, String> {
+    server.create_namespace(namespace).await?;
+    let mut responses = Vec::new();
     for step in &case.steps {
-        answers.push(side.take(step, namespace, &answers).await?);
+        responses.push(server.execute(step, namespace, &responses).await?);
     }
-    Ok(answers.iter().map(normal::value).collect())
+    Ok(responses.iter().map(normalize::value).collect())
 }

@@ -11,6 +11,9 @@ use clap::{ArgAction, Parser, ValueEnum};
 use sluice_runtime::args::{self, Common};
 use std::{path::PathBuf, time::Duration};
 
+/// Default of `--concurrent`, as tofu-controller has it.
+pub const CONCURRENT: u16 = 4;
+
 /// Default of `--destroy-files-limit`, in bytes.
 pub const DESTROY_FILES_LIMIT: u64 = 8 * 1024 * 1024;
 
@@ -23,7 +26,7 @@ pub const PROVIDER_CACHE_MAX_BYTES: u64 = 5 * 1024 * 1024 * 1024;
 pub struct Args {
     /// What all controllers take.
     #[command(flatten)]
-    pub common: Common<4>,
+    pub common: Common<CONCURRENT>,
     /// Let references lead to other namespaces.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = args::boolean, action = ArgAction::Set)]
     pub allow_cross_namespace_refs: Option<bool>,
@@ -36,7 +39,7 @@ pub struct Args {
     /// Where runs are carried out.
     #[arg(long, value_enum, default_value_t = ExecutorKind::Process)]
     pub executor: ExecutorKind,
-    /// The runner program of the process executor. Default: tf-runner beside this program.
+    /// The runner program of the process executor. Default: this program, as `tf-runner`.
     #[arg(long)]
     pub runner: Option<PathBuf>,
     /// Directory of the process executor: working directories, locks and logs of runs.

@@ -217,8 +217,8 @@ fn the_arguments_of_the_deployment_are_taken() {
 }
 
 #[test]
-fn every_flag_is_in_the_tables_of_operations() {
-    let text = include_str!("../../../docs/operations.md");
+fn every_flag_is_in_the_reference() {
+    let text = include_str!("../../../docs/reference/flags.md");
     let command = Args::command();
     let flags = command.get_arguments().filter(|argument| !argument.is_hide_set());
     let absent: Vec<_> = flags

@@ -1,39 +1,38 @@
-//! What the decision is given: plain values, gathered by `reconcile::observe` and `reconcile::resolve`.
+//! The input of the decision: plain values, gathered by `reconcile::observe` and `reconcile::resolve`.
 
-use super::{InputRuns, Phase, RetryPolicy};
+use super::{InputRunStreak, IntervalOffset, RetryPolicy};
 use jiff::{SignedDuration, Timestamp};
 pub use sluice_api::run::{Action as RunAction, Health, Trigger};
 
-/// A field with a value that cannot be carried out.
+/// A field with a value that this version does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct UnsupportedField {
     /// The reason in `Ready`.
     pub reason: &'static str,
-    /// Which field, and why.
+    /// Public message: the field and the reason.
     pub text: String,
 }
 
-/// All that the decision sees of one stack.
+/// Everything that the decision uses of one stack.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// `spec.suspend`.
     pub suspended: bool,
-    /// A field with a value that cannot be carried out, and why.
-    pub refused: Option<Refused>,
-    /// Two fields that say opposite things, and which: nothing is done, not even a deletion.
+    /// A field with an unsupported value.
+    pub unsupported_field: Option<UnsupportedField>,
+    /// Public message about two fields that contradict each other: nothing is done, not even a deletion.
     pub contradiction: Option<String>,
     /// `metadata.generation`.
     pub generation: i64,
     /// What the spec allows.
     pub policy: Policy,
-    /// What `approvePlan` says of the waiting plan.
+    /// What `approvePlan` means for the waiting plan.
     pub approval: Approval,
-    /// The stacks that this one builds on.
+    /// The stacks that this one depends on.
     pub dependencies: Dependencies,
-    /// The stacks that build on this one and still hold something: with a deletion or `destroy` they go first. Not looked
-    /// at otherwise.
+    /// The stacks that depend on this one and still have resources: a deletion or `destroy` waits for them. Read only then.
     pub dependants: Vec<String>,
     /// The source.
     pub source: SourceFact,
@@ -41,12 +40,12 @@ pub struct Facts {
     pub inputs: Inputs,
     /// The runs so far.
     pub history: History,
-    /// A reconcile request that no run has taken up yet.
+    /// Token of a reconcile request that no run has handled yet.
     pub request: Option<String>,
     /// `spec.interval`.
     pub interval: SignedDuration,
-    /// Where in its interval the stack is looked at; `None`: one interval after the last time.
-    pub phase: Option<Phase>,
+    /// Offset of drift detections in the interval; `None`: one interval after the last one.
+    pub interval_offset: Option<IntervalOffset>,
     /// When and how often a failure is retried.
     pub retry: RetryPolicy,
     /// Now.
@@ -54,14 +53,14 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// When the stack is looked at again after a look that ended at `last`; with an interval of nothing never by the clock.
+    /// When the next drift detection is due after one that ended at `last`. Never with an interval of 0.
     #[must_use]
     pub fn due(&self, last: Timestamp) -> Timestamp {
         if !self.interval.is_positive() {
             return Timestamp::MAX;
         }
-        match self.phase {
-            Some(phase) => phase.due(last, self.interval),
+        match self.interval_offset {
+            Some(offset) => offset.due(last, self.interval),
             None => last.saturating_add(self.interval).unwrap_or(Timestamp::MAX),
         }
     }
@@ -82,63 +81,63 @@ pub struct Policy {
     pub destroy: bool,
     /// `destroyResourcesOnDeletion`.
     pub destroy_on_deletion: bool,
-    /// What becomes of a state lock that the last run met.
-    pub lock: LockWish,
+    /// Whether to release the state lock that the last run met.
+    pub force_unlock: ForceUnlock,
     /// `breakTheGlass`, or the annotation that asks for one session.
-    pub glass: Glass,
+    pub break_glass: BreakGlass,
 }
 
-/// What becomes of a state lock that is not provably dead.
+/// Whether to release a state lock whose holder is not proved dead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LockWish {
-    /// It stays.
+pub enum ForceUnlock {
+    /// The lock stays.
     #[default]
-    Stays,
-    /// `tfstate.forceUnlock: yes` names the very lock that the last run met: it is released.
-    Released,
+    No,
+    /// `tfstate.forceUnlock: yes` names the lock that the last run met.
+    Yes,
 }
 
-/// How it stands with a session in which a person works in the stack's directory.
+/// State of a break-glass session: a user works in the stack's directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Glass {
-    /// Nobody asks for one.
+pub enum BreakGlass {
+    /// No session is requested.
     #[default]
-    Whole,
-    /// It is asked for, and the controller does not allow it.
-    Refused,
-    /// It is asked for.
-    Wanted,
-    /// It was held, and the field that asked for it is still set.
-    Over,
+    NotRequested,
+    /// A session is requested, and the controller does not allow it.
+    Denied,
+    /// A session is requested.
+    Requested,
+    /// The session has ended, and its field is still set.
+    Completed,
 }
 
-/// What `dependsOn` says of a stack that wants to run.
+/// State of the stacks in `dependsOn`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Dependencies {
-    /// Nothing stands in the way.
+    /// All are ready.
     #[default]
     Ready,
-    /// One is not as far; the public text.
+    /// One is not ready; the public message.
     Waiting(String),
-    /// One lies in another namespace and that is not allowed; the public text.
+    /// One is in another namespace and that is not allowed; the public message.
     Denied(String),
-    /// They lead back to this stack; the public text names them all.
+    /// They form a cycle with this stack; the public message names them all.
     Cycle(String),
 }
 
-/// What `approvePlan` says, held against the waiting plan by `sluice_api::terraform::approval`.
+/// What `approvePlan` means for the waiting plan, from `sluice_api::terraform::approval`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Approval {
-    /// Nothing that approves.
+    /// No approval.
     None,
     /// `auto`.
     Auto,
-    /// Names the waiting plan's effect.
+    /// The id of the waiting plan's effect.
     Given {
-        /// Who gave it, as far as Kubernetes tells.
+        /// The approver, as far as Kubernetes records one.
         by: String,
     },
-    /// `replan-` and the beginning of the waiting plan's id: another plan is asked for in its place.
+    /// `replan-` and the start of the waiting plan's id: a new plan is requested in its place.
     Replan,
     /// `disable`: drift is reported, nothing is applied.
     Disabled,
@@ -154,15 +153,15 @@ pub enum SourceFact {
         /// The artifact's digest.
         digest: String,
     },
-    /// It exists and has no artifact yet.
+    /// The source exists and has no artifact yet.
     NoArtifact,
-    /// It does not exist (the text of the API server).
+    /// The source does not exist; the API server's message.
     NotFound(String),
-    /// It lies in another namespace and that is not allowed.
+    /// The source is in another namespace and that is not allowed.
     Denied(String),
     /// The API server did not answer.
     Unreachable(String),
-    /// Not looked at: a run in progress is followed, whatever becomes of its source.
+    /// Not read: an active run is supervised independently of its source.
     NotRead,
 }
 
@@ -171,18 +170,18 @@ pub enum SourceFact {
 pub enum Inputs {
     /// Resolved.
     Known(String),
-    /// Not to be had now (missing Secret, artifact that cannot be fetched, …); the public text.
+    /// Not available (missing Secret, artifact that cannot be fetched, …); the public message.
     Failed {
         /// The public reason.
         reason: &'static str,
         /// The text.
         message: String,
     },
-    /// Not looked at, because an earlier rule decides.
+    /// Not resolved, because an earlier rule decides.
     Unresolved,
 }
 
-/// What the runs of a stack amount to.
+/// Summary of a stack's runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// The run that has not ended.
@@ -202,13 +201,13 @@ pub struct History {
     pub tool: Option<String>,
     /// The state lock that the newest ended run met.
     pub lock: Option<String>,
-    /// What the newest health checks came to.
+    /// Result of the newest health checks.
     pub health: Option<Health>,
-    /// The runs in a row that nothing but changed inputs caused.
-    pub input_runs: Option<InputRuns>,
-    /// Modules that the newest run downloaded may read the whole artifact.
+    /// The streak of runs whose only cause was changed inputs.
+    pub input_runs: Option<InputRunStreak>,
+    /// Whether modules that the newest run downloaded may read the whole artifact.
     pub reads_artifact: bool,
-    /// Outputs were written to a Secret that is not there any more.
+    /// Whether the Secret of the outputs has disappeared.
     pub outputs_gone: bool,
     /// One more than the highest sequence in any run's name.
     pub next_sequence: u64,
@@ -221,9 +220,9 @@ pub struct Pending {
     pub plan_id: String,
     /// The run that made it.
     pub run: String,
-    /// It was found by a check of a stack that had been as wanted.
+    /// Whether a drift detection of a stack in sync found it.
     pub drift: bool,
-    /// `autoApply` holds it: `auto` and `force` do not apply it, an approval by its id does.
+    /// Whether `autoApply` holds it: `auto` and `force` do not apply it, an approval by its id does.
     pub held: bool,
     /// When the run ended.
     pub planned: Timestamp,
@@ -236,7 +235,7 @@ pub struct RunFact {
     pub name: String,
     /// What it does.
     pub action: RunAction,
-    /// What caused it.
+    /// Its trigger.
     pub trigger: Trigger,
     /// Whether its plan is a destroy plan.
     pub destroy: bool,
@@ -246,17 +245,17 @@ pub struct RunFact {
     pub inputs: String,
     /// The digest of the artifact that it was made of.
     pub source: String,
-    /// How often the same was tried, this one counted.
+    /// Number of this attempt, from 1.
     pub attempt: u32,
-    /// How it ended, or that it has not.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// The CLI refused its plan as stale: nothing was applied.
+    /// Whether the CLI refused its plan as stale: nothing was applied.
     pub stale: bool,
-    /// When it ended; the time it was made, while it has not.
+    /// When it ended; while it is active, when it was created.
     pub finished: Timestamp,
 }
 
-/// How a run stands.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Not ended.
@@ -265,16 +264,16 @@ pub enum Outcome {
     Succeeded,
     /// Ended with an error.
     Failed,
-    /// Its process is gone and it never said how it ended.
+    /// Its process is gone and it reported no result.
     Lost,
 }
 
-/// A run to be made.
+/// A run to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRun {
     /// What it does.
     pub action: RunAction,
-    /// What causes it.
+    /// Its trigger.
     pub trigger: Trigger,
     /// Whether its plan is a destroy plan.
     pub destroy: bool,

@@ -1,16 +1,31 @@
-//! The decision: what one stack needs next, from what is known of it. Pure, so that it is a table in the tests and can be
-//! explored exhaustively. `reconcile` gathers the [`Facts`], calls [`decide`] and carries the [`Step`] out.
+//! The decision: the next step of one stack. It is pure, so the tests enumerate it. `reconcile` gathers the [`Facts`], calls
+//! [`decide`] and executes the [`Step`].
 //!
-//! Rules, in order: a refused field, deletion, suspension, the source, an active run, a waiting plan, changed inputs,
-//! a failure to retry, a request, the interval. The first that applies decides. What would then be started waits for the
-//! stacks that it builds on, and a destroy for those that build on it (`order`).
+//! The first rule that applies decides:
+//!
+//! 1. a deletion, with rules of its own;
+//! 2. an active run is followed;
+//! 3. `spec.suspend`;
+//! 4. contradicting fields, and dependencies that are denied or in a cycle;
+//! 5. an unsupported field;
+//! 6. a source or inputs that cannot be used;
+//! 7. maintenance: a break-glass session, the release of a state lock;
+//! 8. changed inputs, or `destroy` switched;
+//! 9. a plan that waits for its approval;
+//! 10. a failed run to retry;
+//! 11. outputs to repair;
+//! 12. a reconcile request;
+//! 13. the interval.
+//!
+//! A run then waits for the stacks that its stack depends on, and a destroy for the stacks that depend on it
+//! (`dependency_order`). `tests::the_rules_apply_in_the_documented_order` holds this list.
 
-mod aside;
+mod dependency_order;
 mod facts;
-mod guard;
-mod order;
-mod pause;
-mod phase;
+mod input_pause;
+mod interval_offset;
+mod maintenance;
+mod mutation_point;
 mod retry;
 #[cfg(test)]
 pub(crate) mod table;
@@ -19,14 +34,14 @@ mod tests;
 mod upkeep;
 
 pub use facts::{
-    Approval, Dependencies, Facts, Glass, Health, History, Inputs, LockWish, NewRun, Outcome, Pending,
-    Policy, Refused, RunAction, RunFact, SourceFact, Trigger,
+    Approval, BreakGlass, Dependencies, Facts, ForceUnlock, Health, History, Inputs, NewRun, Outcome,
+    Pending, Policy, RunAction, RunFact, SourceFact, Trigger, UnsupportedField,
 };
-pub(crate) use guard::{Guard, guard};
+pub use input_pause::InputRunStreak;
+pub use interval_offset::IntervalOffset;
+pub(crate) use mutation_point::{MutationPoint, holds};
 #[cfg(test)]
-pub(crate) use guard::{left_out, without};
-pub use pause::InputRuns;
-pub use phase::Phase;
+pub(crate) use mutation_point::{disabled_point, with_disabled};
 pub use retry::{RetryPolicy, Strategy};
 #[cfg(test)]
 pub(crate) use tests::facts as facts_of_a_new_stack;
@@ -37,61 +52,61 @@ use jiff::{SignedDuration, Timestamp};
 /// How many stale plans in a row are planned again without a wait.
 const STALE_AT_ONCE: u32 = 3;
 
-/// What is to be done now.
+/// The next step of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Start this run.
     Start(NewRun),
-    /// Something must be run, and there is no place for it now. Never said by [`decide`], which knows this stack alone.
-    Wait,
-    /// Something must be run, and the API takes no run, for this reason. Never said by [`decide`] either.
-    NotMade(String),
-    /// A run is in progress: look after it.
+    /// A run is due and there is no free slot. [`decide`] knows only this stack and never returns it.
+    WaitForSlot,
+    /// A run is due and the API refuses to create it, for this reason. [`decide`] never returns it.
+    CreateFailed(String),
+    /// A run is in progress: supervise it.
     Follow,
-    /// Nothing is left to do for a deleted stack: let it go.
+    /// A deleted stack has nothing left to do: remove its finalizer.
     Release,
     /// No run now.
-    Rest(Rest),
+    Idle(Idle),
 }
 
-/// Why there is no run now, and when to look again.
+/// Why no run starts now, and when to reconcile again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rest {
-    /// `spec.suspend`; nothing happens until it is lifted.
+pub enum Idle {
+    /// `spec.suspend` is set.
     Suspended,
-    /// Suspended and deleted: the deletion waits for the resume, as upstream, and is told to the user.
+    /// Suspended and deleted: the deletion waits for the resume, as upstream does, and the status says so.
     DeletionSuspended,
-    /// A field that this version does not carry out is set.
-    Refused,
-    /// Two fields of the spec say opposite things; the facts name them.
-    Contradiction,
-    /// A stack that this one builds on is not as far, or cannot be; the facts say which and why.
+    /// A field is set that this version does not support.
+    UnsupportedField,
+    /// Two fields of the spec contradict each other; the facts name them.
+    ContradictingFields,
+    /// A stack that this one depends on is not ready, or cannot be; the facts name it and the reason.
     Dependencies,
-    /// Stacks that build on this one are to go first; the facts name them.
+    /// Stacks that depend on this one must be removed first; the facts name them.
     Dependants,
-    /// The source cannot be used; the facts say why.
+    /// The source cannot be used; the facts give the reason.
     Source,
-    /// The inputs cannot be resolved; the facts say why.
+    /// The inputs cannot be resolved; the facts give the reason.
     InputsUnknown,
     /// A plan waits for its approval.
     AwaitApproval,
-    /// A plan is shown and will not be applied (`planOnly`, or `approvePlan: disable`).
+    /// A plan is published and not applied (`planOnly`, or `approvePlan: disable`).
     ShowPlan {
-        /// When the stack is looked at again; `None`: on a change only.
+        /// When the stack is planned again; `None`: on a change only.
         again: Option<Timestamp>,
     },
-    /// The inputs changed again and again with no commit and no edit; the next run follows then.
+    /// The inputs keep changing without a commit or an edit; the next run starts at this time.
     InputPause(Timestamp),
-    /// The last run failed; another attempt follows.
+    /// The last run failed; the next attempt starts at this time.
     RetryAt(Timestamp),
-    /// As many attempts as `remediation.retries` allows have failed.
+    /// All attempts that `remediation.retries` allows have failed.
     RetryLimit,
-    /// A session is asked for that the controller does not allow.
-    GlassRefused,
-    /// A session is over, and its field is still set.
-    GlassOver,
-    /// All is as wanted; the next drift check is due then.
-    Steady(Timestamp),
+    /// A break-glass session is requested and the controller does not allow it.
+    BreakGlassDenied,
+    /// A break-glass session has ended, and its field is still set.
+    BreakGlassCompleted,
+    /// The resources match the inputs; the next drift detection is due at this time.
+    InSync(Timestamp),
 }
 
 /// Decides the next step of one stack.
@@ -100,72 +115,75 @@ pub fn decide(facts: &Facts) -> Step {
     if facts.deleting {
         return deletion(facts);
     }
-    if guard(Guard::Active, facts.history.active.is_some()) {
+    if holds(MutationPoint::Active, facts.history.active.is_some()) {
         return Step::Follow;
     }
-    if guard(Guard::Suspended, facts.suspended) {
-        return Step::Rest(Rest::Suspended);
+    if holds(MutationPoint::Suspended, facts.suspended) {
+        return Step::Idle(Idle::Suspended);
     }
-    if let Some(rest) = order::forbids(facts) {
-        return Step::Rest(rest);
+    if let Some(rest) = dependency_order::blocked_by_dependencies(facts) {
+        return Step::Idle(rest);
     }
-    match usable(facts) {
-        Ok(inputs) => order::in_turn(facts, wanted(facts, inputs)),
-        Err(rest) => Step::Rest(rest),
+    match resolved_inputs(facts) {
+        Ok(inputs) => dependency_order::in_dependency_order(facts, next_run(facts, inputs)),
+        Err(rest) => Step::Idle(rest),
     }
 }
 
-/// The digest of the inputs, where nothing stands against a run.
-fn usable(facts: &Facts) -> Result<&str, Rest> {
-    if guard(Guard::Refused, facts.refused.is_some()) {
-        return Err(Rest::Refused);
+/// The digest of the inputs, unless something prevents a run.
+fn resolved_inputs(facts: &Facts) -> Result<&str, Idle> {
+    if holds(MutationPoint::UnsupportedField, facts.unsupported_field.is_some()) {
+        return Err(Idle::UnsupportedField);
     }
-    // A destroy can also be made of what was applied last: then the inputs alone tell.
-    let matters = !facts.deleting || facts.inputs == Inputs::Unresolved;
-    if guard(
-        Guard::SourceMissing,
-        matters && !matches!(facts.source, SourceFact::Found { .. }),
+    // A destroy can also use the last applied files: then only the inputs count.
+    let needs_source = !facts.deleting || facts.inputs == Inputs::Unresolved;
+    if holds(
+        MutationPoint::SourceMissing,
+        needs_source && !matches!(facts.source, SourceFact::Found { .. }),
     ) {
-        return Err(Rest::Source);
+        return Err(Idle::Source);
     }
     match &facts.inputs {
         Inputs::Known(inputs) => Ok(inputs),
-        _ if guard(Guard::InputsUnknown, true) => Err(order::instead_of_inputs(facts)),
+        _ if holds(MutationPoint::InputsUnknown, true) => Err(dependency_order::missing_inputs(facts)),
         _ => Ok(""),
     }
 }
 
-/// The stack is alive, its source and inputs are known and nothing runs.
-fn wanted(facts: &Facts, inputs: &str) -> Step {
-    if let Some(first) = aside::aside(facts) {
+/// The next step of a stack that is not deleted, with a known source and inputs, and without an active run.
+fn next_run(facts: &Facts, inputs: &str) -> Step {
+    if let Some(first) = maintenance::maintenance_step(facts) {
         return first;
     }
     let Some(last) = &facts.history.last else {
-        return start(facts, fresh_action(facts), Trigger::Revision, 1);
+        return start(facts, plan_action(facts), Trigger::Revision, 1);
     };
-    if guard(Guard::InputsChanged, last.inputs != inputs)
-        || guard(Guard::DestroySwitched, last.destroy != facts.policy.destroy)
+    if holds(MutationPoint::InputsChanged, last.inputs != inputs)
+        || holds(
+            MutationPoint::DestroySwitched,
+            last.destroy != facts.policy.destroy,
+        )
     {
-        if let Some(until) = paused(facts, last, inputs) {
-            return Step::Rest(Rest::InputPause(until));
+        if let Some(until) = input_pause_until(facts, last, inputs) {
+            return Step::Idle(Idle::InputPause(until));
         }
         let trigger = if last.generation == facts.generation {
             Trigger::Revision
         } else {
             Trigger::Spec
         };
-        return start(facts, fresh_action(facts), trigger, 1);
+        return start(facts, plan_action(facts), trigger, 1);
     }
     if let Some(pending) = facts
         .history
         .pending
         .as_ref()
-        .filter(|_| guard(Guard::PlanWaits, true))
+        .filter(|_| holds(MutationPoint::PlanWaits, true))
     {
-        return waiting_plan(facts, pending);
+        return pending_plan_step(facts, pending);
     }
-    if guard(
-        Guard::Failure,
+    if holds(
+        MutationPoint::Failure,
         matches!(last.outcome, Outcome::Failed | Outcome::Lost),
     ) {
         return after_failure(facts, last);
@@ -173,70 +191,70 @@ fn wanted(facts: &Facts, inputs: &str) -> Step {
     if facts.history.outputs_gone {
         return start(facts, RunAction::Plan, Trigger::Repair, 1);
     }
-    if guard(Guard::Requested, facts.request.is_some()) {
+    if holds(MutationPoint::Requested, facts.request.is_some()) {
         return start(facts, RunAction::Plan, Trigger::Request, 1);
     }
     let due = facts.due(facts.history.last_success.unwrap_or(last.finished));
-    if guard(Guard::NotDue, facts.now < due) {
-        return Step::Rest(Rest::Steady(due));
+    if holds(MutationPoint::IntervalNotDue, facts.now < due) {
+        return Step::Idle(Idle::InSync(due));
     }
     start(facts, RunAction::Plan, Trigger::Interval, 1)
 }
 
-/// Until when a run waits that nothing but changed inputs causes.
-fn paused(facts: &Facts, last: &RunFact, inputs: &str) -> Option<Timestamp> {
+/// The end of the pause before a run whose only cause is changed inputs.
+fn input_pause_until(facts: &Facts, last: &RunFact, inputs: &str) -> Option<Timestamp> {
     let SourceFact::Found { digest, .. } = &facts.source else {
         return None;
     };
     let edited = last.generation != facts.generation || last.destroy != facts.policy.destroy;
     let by_inputs = last.inputs != inputs && !edited && last.source == *digest && facts.request.is_none();
     let until = facts.history.input_runs.filter(|_| by_inputs)?.until();
-    guard(Guard::InputPause, facts.now < until).then_some(until)
+    holds(MutationPoint::InputPause, facts.now < until).then_some(until)
 }
 
-/// A stored plan with changes waits.
-fn waiting_plan(facts: &Facts, pending: &Pending) -> Step {
+/// The next step of a stack with a stored plan that has changes.
+fn pending_plan_step(facts: &Facts, pending: &Pending) -> Step {
     let due = facts.due(pending.planned);
-    let disabled = guard(Guard::DisabledWithholds, facts.approval == Approval::Disabled);
-    if guard(Guard::PlanOnlyWithholds, facts.policy.plan_only) || disabled {
-        // A disabled stack only reports drift, which may go away by itself: look again at the interval.
+    let disabled = holds(
+        MutationPoint::DisabledWithholds,
+        facts.approval == Approval::Disabled,
+    );
+    if holds(MutationPoint::PlanOnlyWithholds, facts.policy.plan_only) || disabled {
+        // A disabled stack only reports drift, which may disappear by itself: plan again at the interval.
         let again = (disabled || pending.drift).then_some(due);
-        return match looks_again(facts, again) {
+        return match replan_trigger(facts, again) {
             Some(trigger) => start(facts, RunAction::Plan, trigger, 1),
-            None => Step::Rest(Rest::ShowPlan { again }),
+            None => Step::Idle(Idle::ShowPlan { again }),
         };
     }
-    // The guard rails take the word from `auto`, not from a person who names the plan.
-    let held = facts.approval == Approval::Auto && guard(Guard::Held, pending.held);
-    let look = looks_again(facts, pending.drift.then_some(due));
+    // Guard rails hold plans of `auto`, never a plan that is approved by its id.
+    let held = facts.approval == Approval::Auto && holds(MutationPoint::AutoApplyHold, pending.held);
+    let look = replan_trigger(facts, pending.drift.then_some(due));
     match (&facts.approval, look) {
         (Approval::Auto | Approval::Given { .. }, _) if !held => apply(facts, pending),
         (Approval::Auto | Approval::None | Approval::Replan, Some(trigger)) => {
             start(facts, RunAction::Plan, trigger, 1)
         }
-        (Approval::Replan, _) if is_before_this_spec(facts) => {
-            start(facts, RunAction::Plan, Trigger::Spec, 1)
-        }
-        _ if held || guard(Guard::Unapproved, true) => Step::Rest(Rest::AwaitApproval),
+        (Approval::Replan, _) if is_spec_newer(facts) => start(facts, RunAction::Plan, Trigger::Spec, 1),
+        _ if held || holds(MutationPoint::Unapproved, true) => Step::Idle(Idle::AwaitApproval),
         _ => apply(facts, pending),
     }
 }
 
-/// Why a plan is made anew in place of the one that waits: somebody asks for it; or it was drift, which may have gone by itself,
-/// and it is time to look.
-fn looks_again(facts: &Facts, due: Option<Timestamp>) -> Option<Trigger> {
+/// Why a new plan replaces the waiting one: a reconcile request, or drift that may have disappeared by the time `due`.
+fn replan_trigger(facts: &Facts, due: Option<Timestamp>) -> Option<Trigger> {
     if facts.request.is_some() {
         return Some(Trigger::Request);
     }
     due.filter(|due| facts.now >= *due).map(|_| Trigger::Interval)
 }
 
-/// The apply of the plan that waits.
+/// Applies the waiting plan.
 fn apply(facts: &Facts, pending: &Pending) -> Step {
     let (trigger, approved_by) = match &facts.approval {
         Approval::Given { by } => (Trigger::Approval, Some(by.clone())),
-        _ if pending.drift => (Trigger::Drift, Some(nobody(facts))),
-        _ => (Trigger::Approval, Some(nobody(facts))),
+        _ if pending.drift => (Trigger::Drift, Some(automatic_approver(facts))),
+        _ => (Trigger::Approval, Some(automatic_approver(facts))),
     };
     Step::Start(NewRun {
         action: RunAction::Apply,
@@ -248,8 +266,8 @@ fn apply(facts: &Facts, pending: &Pending) -> Step {
     })
 }
 
-/// The newest run knew an older spec: what the spec asks for has not been done yet.
-fn is_before_this_spec(facts: &Facts) -> bool {
+/// Whether the newest run was made for an older spec.
+fn is_spec_newer(facts: &Facts) -> bool {
     facts
         .history
         .last
@@ -257,74 +275,78 @@ fn is_before_this_spec(facts: &Facts) -> bool {
         .is_some_and(|last| last.generation != facts.generation)
 }
 
-/// The last run failed or was lost: the same again after a while, or not at all.
+/// The next step after a failed or lost run: retry it, now or later, or give up.
 fn after_failure(facts: &Facts, last: &RunFact) -> Step {
     if last.generation != facts.generation {
-        return again(facts, Trigger::Spec, 1);
+        return repeat_last(facts, Trigger::Spec, 1);
     }
     if facts.request.is_some() {
-        return again(facts, Trigger::Request, 1);
+        return repeat_last(facts, Trigger::Request, 1);
     }
-    if last.stale && !guard(Guard::StaleLimit, last.attempt > STALE_AT_ONCE) {
-        // The state moved on under an approved plan: a plan with the same effect is still approved, so make it now.
-        return again(facts, Trigger::Retry, last.attempt.saturating_add(1));
+    if last.stale && !holds(MutationPoint::StaleLimit, last.attempt > STALE_AT_ONCE) {
+        // The state changed after the approved plan: a plan with the same effect is still approved, so plan now.
+        return repeat_last(facts, Trigger::Retry, last.attempt.saturating_add(1));
     }
-    if guard(Guard::RetryLimit, facts.retry.is_exhausted(last.attempt)) {
-        return Step::Rest(Rest::RetryLimit);
+    if holds(MutationPoint::RetryLimit, facts.retry.is_exhausted(last.attempt)) {
+        return Step::Idle(Idle::RetryLimit);
     }
     let at = after(last.finished, facts.retry.delay(last.attempt));
-    if guard(Guard::RetryDelay, facts.now < at) {
-        return Step::Rest(Rest::RetryAt(at));
+    if holds(MutationPoint::RetryDelay, facts.now < at) {
+        return Step::Idle(Idle::RetryAt(at));
     }
-    again(facts, Trigger::Retry, last.attempt.saturating_add(1))
+    repeat_last(facts, Trigger::Retry, last.attempt.saturating_add(1))
 }
 
-/// What failed once more. A check stays a check: what it finds is drift, with what is ignored of it, and is told before it
-/// is undone.
-fn again(facts: &Facts, trigger: Trigger, attempt: u32) -> Step {
+/// Repeats the failed run. A drift detection stays one: it reports what it finds, with `ignoreDrift` applied, before a correction.
+fn repeat_last(facts: &Facts, trigger: Trigger, attempt: u32) -> Step {
     let action = if facts.history.checked {
         RunAction::Plan
     } else {
-        fresh_action(facts)
+        plan_action(facts)
     };
     start(facts, action, trigger, attempt)
 }
 
-/// The object is being deleted.
+/// The next step of an object that is being deleted.
 fn deletion(facts: &Facts) -> Step {
-    if guard(Guard::Active, facts.history.active.is_some()) {
+    if holds(MutationPoint::Active, facts.history.active.is_some()) {
         return Step::Follow;
     }
-    if guard(Guard::DeletionSuspended, facts.suspended) {
-        return Step::Rest(Rest::DeletionSuspended);
+    if holds(MutationPoint::DeletionSuspended, facts.suspended) {
+        return Step::Idle(Idle::DeletionSuspended);
     }
-    if let Some(rest) = order::keeps(facts) {
-        return Step::Rest(rest);
+    if let Some(rest) = dependency_order::blocked_by_dependents(facts) {
+        return Step::Idle(rest);
     }
-    if !guard(Guard::DestroyFirst, facts.policy.destroy_on_deletion) {
+    if !holds(MutationPoint::DestroyFirst, facts.policy.destroy_on_deletion) {
         return Step::Release;
     }
-    if let Some(first) = aside::before_destroy(facts).filter(|_| usable(facts).is_ok()) {
+    if let Some(first) =
+        maintenance::maintenance_before_destroy(facts).filter(|_| resolved_inputs(facts).is_ok())
+    {
         return first;
     }
     let last = facts
         .history
         .last
         .as_ref()
-        .filter(|run| !guard(Guard::OtherRun, run.trigger != Trigger::Deletion));
+        .filter(|run| !holds(MutationPoint::NotDeletionRun, run.trigger != Trigger::Deletion));
     if let Some(run) = last {
-        // One that ended well and left its plan was withheld: the object was suspended meanwhile.
-        let withheld = guard(Guard::Withheld, facts.history.pending.is_some());
-        if guard(Guard::Destroyed, run.outcome == Outcome::Succeeded && !withheld) {
+        // A run that succeeded and left its plan did not apply it: the object was suspended in between.
+        let withheld = holds(MutationPoint::DestroyWithheld, facts.history.pending.is_some());
+        if holds(
+            MutationPoint::Destroyed,
+            run.outcome == Outcome::Succeeded && !withheld,
+        ) {
             return Step::Release;
         }
         let at = after(run.finished, facts.retry.delay(run.attempt));
-        if guard(Guard::DestroyDelay, facts.now < at) && facts.request.is_none() {
-            return Step::Rest(Rest::RetryAt(at));
+        if holds(MutationPoint::DestroyDelay, facts.now < at) && facts.request.is_none() {
+            return Step::Idle(Idle::RetryAt(at));
         }
     }
-    if let Err(rest) = usable(facts) {
-        return Step::Rest(rest);
+    if let Err(rest) = resolved_inputs(facts) {
+        return Step::Idle(rest);
     }
     let attempt = last.map_or(1, |run| run.attempt.saturating_add(1));
     Step::Start(NewRun {
@@ -337,16 +359,16 @@ fn deletion(facts: &Facts) -> Step {
     })
 }
 
-/// What stands for the approver where no person is asked.
-fn nobody(facts: &Facts) -> String {
+/// The approver's name of runs that need no approval: `force` or `auto`.
+fn automatic_approver(facts: &Facts) -> String {
     let word = if facts.policy.forced { "force" } else { "auto" };
     word.to_owned()
 }
 
-/// A plan, and its apply in the same run where no person is asked.
-fn fresh_action(facts: &Facts) -> RunAction {
-    let asks = guard(Guard::NotAuto, facts.approval != Approval::Auto);
-    if asks || guard(Guard::PlanOnlyPlans, facts.policy.plan_only) {
+/// A plan; with its apply in the same run where no approval is needed.
+fn plan_action(facts: &Facts) -> RunAction {
+    let asks = holds(MutationPoint::NotAuto, facts.approval != Approval::Auto);
+    if asks || holds(MutationPoint::PlanOnlyPlans, facts.policy.plan_only) {
         RunAction::Plan
     } else {
         RunAction::PlanAndApply
@@ -354,7 +376,7 @@ fn fresh_action(facts: &Facts) -> RunAction {
 }
 
 fn start(facts: &Facts, action: RunAction, trigger: Trigger, attempt: u32) -> Step {
-    let approved_by = (action == RunAction::PlanAndApply).then(|| nobody(facts));
+    let approved_by = (action == RunAction::PlanAndApply).then(|| automatic_approver(facts));
     let destroy = facts.policy.destroy;
     Step::Start(NewRun {
         action,

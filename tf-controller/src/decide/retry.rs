@@ -1,8 +1,8 @@
-//! When a failed run is tried again: `retryInterval`, `retryStrategy`, `maxRetryInterval`, `remediation.retries`.
+//! When a failed run is retried: `retryInterval`, `retryStrategy`, `maxRetryInterval`, `remediation.retries`.
 
 use jiff::SignedDuration;
 
-/// The shortest wait before another try, whatever the spec says.
+/// Shortest wait before a retry, also where the spec asks for less.
 const SHORTEST: SignedDuration = SignedDuration::from_secs(1);
 
 /// How the delay grows.
@@ -23,12 +23,12 @@ pub struct RetryPolicy {
     pub strategy: Strategy,
     /// `maxRetryInterval`; 24 h when absent.
     pub longest: SignedDuration,
-    /// `remediation.retries`: so many failures end the attempts, as upstream counts; `None`: without end. 0 means one attempt.
+    /// `remediation.retries`: the number of failures that ends the attempts, as upstream counts; `None`: no limit. 0 means one attempt.
     pub retries: Option<u32>,
 }
 
 impl RetryPolicy {
-    /// The wait after the failure of the `attempt`-th try (1 = the first). Never longer than `longest`, and at least a second.
+    /// The wait after a failure of attempt number `attempt` (from 1): between 1 s and `longest`.
     #[must_use]
     pub fn delay(&self, attempt: u32) -> SignedDuration {
         let exponent = match self.strategy {
@@ -44,7 +44,7 @@ impl RetryPolicy {
         delay.max(SHORTEST)
     }
 
-    /// Whether no further try is allowed after the failure of the `attempt`-th.
+    /// Whether attempt number `attempt` is the last one.
     #[must_use]
     pub fn is_exhausted(&self, attempt: u32) -> bool {
         self.retries.is_some_and(|retries| attempt >= retries.max(1))

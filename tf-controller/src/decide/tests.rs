@@ -14,7 +14,7 @@ pub(crate) fn facts() -> Facts {
     Facts {
         deleting: false,
         suspended: false,
-        refused: None,
+        unsupported_field: None,
         contradiction: None,
         generation: 1,
         policy: Policy::default(),
@@ -32,7 +32,7 @@ pub(crate) fn facts() -> Facts {
         },
         request: None,
         interval: SignedDuration::from_mins(10),
-        phase: None,
+        interval_offset: None,
         retry: RetryPolicy {
             interval: SignedDuration::from_secs(15),
             strategy: Strategy::Static,
@@ -96,14 +96,14 @@ pub(super) fn line(step: &Step) -> String {
                 .map(|by| format!(", approved by {by}"))
                 .unwrap_or_default(),
         ),
-        Step::Rest(Rest::InputPause(when)) => format!("InputPause +{}s", when.as_second() - NOW),
-        Step::Rest(Rest::RetryAt(when)) => format!("RetryAt +{}s", when.as_second() - NOW),
-        Step::Rest(Rest::Steady(when)) if when == &Timestamp::MAX => "Steady for ever".to_owned(),
-        Step::Rest(Rest::Steady(when)) => format!("Steady +{}s", when.as_second() - NOW),
-        Step::Rest(Rest::ShowPlan { again }) => {
+        Step::Idle(Idle::InputPause(when)) => format!("InputPause +{}s", when.as_second() - NOW),
+        Step::Idle(Idle::RetryAt(when)) => format!("RetryAt +{}s", when.as_second() - NOW),
+        Step::Idle(Idle::InSync(when)) if when == &Timestamp::MAX => "InSync for ever".to_owned(),
+        Step::Idle(Idle::InSync(when)) => format!("InSync +{}s", when.as_second() - NOW),
+        Step::Idle(Idle::ShowPlan { again }) => {
             format!("ShowPlan {:?}", again.map(|when| when.as_second() - NOW))
         }
-        Step::Rest(rest) => format!("{rest:?}"),
+        Step::Idle(rest) => format!("{rest:?}"),
         other => format!("{other:?}"),
     }
 }
@@ -122,7 +122,7 @@ pub(super) fn table(rows: Vec<(&str, Facts)>) -> String {
 fn runs_that_nothing_but_inputs_cause_keep_a_pause() {
     let fed = |edit: &dyn Fn(&mut Facts)| {
         let mut facts = with_last(ended(Outcome::Succeeded, 5));
-        facts.history.input_runs = Some(InputRuns {
+        facts.history.input_runs = Some(InputRunStreak {
             count: 3,
             ended: at(NOW - 5),
         });
@@ -149,7 +149,7 @@ fn runs_that_nothing_but_inputs_cause_keep_a_pause() {
     a commit: Plan because Revision, attempt 1
     an edit: Plan because Spec, attempt 1
     a request: Plan because Revision, attempt 1
-    inputs as they were: Steady +595s
+    inputs as they were: InSync +595s
     ");
 }
 
@@ -162,8 +162,8 @@ pub(super) fn change(mut facts: Facts, edit: impl FnOnce(&mut Facts)) -> Facts {
     facts
 }
 
-fn refused(text: &str) -> Refused {
-    Refused {
+fn unsupported(text: &str) -> UnsupportedField {
+    UnsupportedField {
         reason: "InvalidToolVersion",
         text: text.to_owned(),
     }
@@ -178,7 +178,7 @@ fn a_living_stack() {
         ("new, auto, plan only", change(facts(), |f| { f.approval = Approval::Auto; f.policy.plan_only = true; })),
         ("new, destroy, auto", change(facts(), |f| { f.approval = Approval::Auto; f.policy.destroy = true; })),
         ("suspended", change(facts(), |f| f.suspended = true)),
-        ("refused", change(facts(), |f| f.refused = Some(refused("spec.cloud")))),
+        ("unsupported field", change(facts(), |f| f.unsupported_field = Some(unsupported("spec.cloud")))),
         ("no artifact", change(facts(), |f| f.source = SourceFact::NoArtifact)),
         ("inputs unknown", change(facts(), |f| f.inputs = Inputs::Failed { reason: "VarsGenerationFailed", message: String::new() })),
         ("steady", with_last(ended(Outcome::Succeeded, 60))),
@@ -204,17 +204,17 @@ fn a_living_stack() {
     new, auto, plan only: Plan because Revision, attempt 1
     new, destroy, auto: PlanAndApply (destroy) because Revision, attempt 1, approved by auto
     suspended: Suspended
-    refused: Refused
+    unsupported field: UnsupportedField
     no artifact: Source
     inputs unknown: InputsUnknown
-    steady: Steady +540s
-    steady, revision moved, inputs same: Steady +540s
+    steady: InSync +540s
+    steady, revision moved, inputs same: InSync +540s
     inputs changed by a commit: Plan because Revision, attempt 1
     inputs changed by the spec: Plan because Spec, attempt 1
     interval over: Plan because Interval, attempt 1
-    its run is old, its success is not: Steady +540s
+    its run is old, its success is not: InSync +540s
     interval over, auto: Plan because Interval, attempt 1
-    interval of nothing: Steady for ever
+    interval of nothing: InSync for ever
     requested: Plan because Request, attempt 1
     failed just now: RetryAt +10s
     failed a while ago: Plan because Retry, attempt 2
@@ -348,7 +348,7 @@ fn a_deleted_stack() {
 
 prop_compose! {
     fn any_facts()(
-        deleting: bool, suspended: bool, refused: bool, generation in 1_i64..3, plan_only: bool, destroy: bool,
+        deleting: bool, suspended: bool, unsupported_field: bool, generation in 1_i64..3, plan_only: bool, destroy: bool,
         destroy_on_deletion: bool, approval in 0_usize..5, source in 0..3, inputs in 0..3, active: bool,
         last in proptest::option::of((0_usize..3, 0_i64..2000, 1_u32..50, any::<bool>(), 0..2)),
         pending in proptest::option::of((any::<bool>(), 0_i64..2000)), held: bool, forced: bool,
@@ -357,7 +357,7 @@ prop_compose! {
         let mut f = facts();
         f.deleting = deleting;
         f.suspended = suspended;
-        f.refused = refused.then(|| self::refused("spec.x"));
+        f.unsupported_field = unsupported_field.then(|| unsupported("spec.x"));
         f.generation = generation;
         f.policy = Policy { plan_only, forced, destroy, destroy_on_deletion, ..Policy::default() };
         let approval: usize = approval;
@@ -387,7 +387,7 @@ proptest! {
         if let Step::Start(run) = decide(&f) {
             prop_assert!(f.history.active.is_none(), "two runs at once");
             prop_assert!(!f.suspended, "a suspended stack runs nothing");
-            prop_assert!(f.refused.is_none(), "a refused field runs nothing");
+            prop_assert!(f.unsupported_field.is_none(), "an unsupported field runs nothing");
             let given = matches!(f.approval, Approval::Auto | Approval::Given { .. });
             let deletion = f.deleting && f.policy.destroy_on_deletion;
             if run.action != RunAction::Plan {
@@ -407,7 +407,7 @@ proptest! {
 
     #[test]
     fn a_rest_ends_in_the_future(f in any_facts()) {
-        if let Step::Rest(Rest::RetryAt(when) | Rest::Steady(when) | Rest::ShowPlan { again: Some(when) }) = decide(&f) {
+        if let Step::Idle(Idle::RetryAt(when) | Idle::InSync(when) | Idle::ShowPlan { again: Some(when) }) = decide(&f) {
             prop_assert!(when > f.now);
         }
     }
@@ -421,4 +421,52 @@ proptest! {
         prop_assert!(policy.delay(attempt) <= policy.longest);
         prop_assert!(!policy.delay(attempt).is_negative());
     }
+}
+
+/// All causes at once; each step removes the one that decided. The order is that of the list in the module's documentation.
+#[test]
+fn the_rules_apply_in_the_documented_order() {
+    type Edit = fn(&mut Facts);
+    let mut f = with_pending(60, false);
+    f.deleting = true;
+    f.suspended = true;
+    f.contradiction = Some("both".into());
+    f.unsupported_field = Some(unsupported("spec.x"));
+    f.source = SourceFact::NoArtifact;
+    f.policy.break_glass = BreakGlass::Completed;
+    f.inputs = Inputs::Known("i2".into());
+    f.history.outputs_gone = true;
+    f.history.active = Some(ended(Outcome::Active, 0));
+    let rules: [(&str, Edit); 11] = [
+        ("Follow", |f| f.deleting = false),
+        ("Follow", |f| f.history.active = None),
+        ("Suspended", |f| f.suspended = false),
+        ("ContradictingFields", |f| f.contradiction = None),
+        ("UnsupportedField", |f| f.unsupported_field = None),
+        ("Source", |f| f.source = facts().source),
+        ("BreakGlassCompleted", |f| {
+            f.policy.break_glass = BreakGlass::NotRequested;
+        }),
+        ("Plan because Revision, attempt 1", |f| {
+            f.inputs = Inputs::Known("i1".into());
+        }),
+        ("AwaitApproval", |f| {
+            f.history.pending = None;
+            f.history.last.as_mut().unwrap().outcome = Outcome::Failed;
+            f.request = Some("token".into());
+        }),
+        ("Plan because Request, attempt 1", |f| {
+            f.history.last.as_mut().unwrap().outcome = Outcome::Succeeded;
+        }),
+        ("Plan because Repair, attempt 1", |f| {
+            f.history.outputs_gone = false;
+        }),
+    ];
+    for (step, remove) in rules {
+        assert_eq!(line(&decide(&f)), step);
+        remove(&mut f);
+    }
+    assert_eq!(line(&decide(&f)), "Plan because Request, attempt 1");
+    f.request = None;
+    assert!(line(&decide(&f)).starts_with("InSync"), "the interval is last");
 }

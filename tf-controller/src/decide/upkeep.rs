@@ -1,48 +1,48 @@
-//! What is done about a run that is there: one in progress, and one whose name was taken a moment ago.
+//! The supervision of an existing run: an active run, or one whose name was taken a moment ago.
 
-use super::{Guard, guard};
+use super::{MutationPoint, holds};
 
-/// A run in progress, as it was just seen.
+/// An active run, as it was just read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress<'a> {
-    /// Its process lives.
+    /// Whether its process is alive.
     pub(crate) alive: bool,
-    /// It has ended, by a report that is newer than the decision.
+    /// Whether it has ended, by a report that is newer than the decision.
     pub(crate) ended: bool,
-    /// A runner has claimed it.
+    /// Whether a runner has claimed it.
     pub(crate) claimed: bool,
-    /// The inputs that it was made of.
+    /// Digest of the inputs that it was created for.
     pub(crate) made_of: &'a str,
-    /// The inputs now; `None`: they cannot be had.
+    /// Digest of the inputs now; `None`: they are not available.
     pub(crate) now: Option<&'a str>,
 }
 
-/// What is done about it.
+/// What to do with the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Upkeep {
-    /// It is left alone.
+    /// Nothing.
     Leave,
-    /// Its process is gone: it is lost.
-    Lose,
-    /// Nobody has begun it: it is started.
+    /// Mark it as lost: its process is gone.
+    MarkLost,
+    /// Start its runner: no runner has claimed it.
     Launch,
-    /// Nobody has begun it, and its inputs have changed: it ends.
-    Outdated,
-    /// Nobody has begun it, and its inputs are not to be had: it ends.
-    Unknown,
+    /// End it: no runner has claimed it, and its inputs have changed.
+    EndOutdated,
+    /// End it: no runner has claimed it, and its inputs are not available.
+    EndWithoutInputs,
 }
 
-/// Looks after a run in progress.
+/// Decides what to do with an active run.
 pub(crate) fn upkeep(run: Progress<'_>) -> Upkeep {
-    if guard(Guard::Alive, run.alive) || run.ended {
+    if holds(MutationPoint::ProcessAlive, run.alive) || run.ended {
         return Upkeep::Leave;
     }
-    if guard(Guard::Claimed, run.claimed) {
-        return Upkeep::Lose;
+    if holds(MutationPoint::Claimed, run.claimed) {
+        return Upkeep::MarkLost;
     }
     match run.now {
-        Some(now) if !guard(Guard::Outdated, now != run.made_of) => Upkeep::Launch,
-        Some(_) => Upkeep::Outdated,
-        None => Upkeep::Unknown,
+        Some(now) if !holds(MutationPoint::InputsOutdated, now != run.made_of) => Upkeep::Launch,
+        Some(_) => Upkeep::EndOutdated,
+        None => Upkeep::EndWithoutInputs,
     }
 }

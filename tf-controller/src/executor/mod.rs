@@ -10,7 +10,7 @@ pub use process::{ProcessExecutor, ProcessOptions};
 
 use futures::future::BoxFuture;
 use sluice_runtime::schedule::ObjectKey;
-use sluice_tf_runner::{args::Access, bundle::Packed};
+use sluice_tf_core::{bundle::Packed, run_input::Access};
 use std::{path::Path, sync::Arc};
 
 /// The arguments of a runner that shares the packages of providers with others.

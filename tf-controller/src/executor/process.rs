@@ -10,7 +10,8 @@ mod starts;
 use super::{Credentials, Executor, ExecutorError, IsGone, Liveness, RunRef, site::site};
 use futures::future::{BoxFuture, FutureExt};
 use sluice_runtime::schedule::ObjectKey;
-use sluice_tf_runner::{args::RunInput, bundle::Packed, process_lock::is_locked, run::Pod};
+use sluice_runtime::sync::lock;
+use sluice_tf_core::{bundle::Packed, pod::Pod, process_lock::is_locked, run_input::RunInput};
 use starts::{Again, Starts};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -18,7 +19,7 @@ use std::{
     os::unix::fs::DirBuilderExt,
     path::PathBuf,
     process::Stdio,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 use tokio::{
@@ -184,7 +185,7 @@ impl ProcessExecutor {
     /// Whether the runner may be started now; not so soon after the last time.
     fn may_start(&self, run: &RunRef) -> Result<bool, ExecutorError> {
         let now = Instant::now();
-        let mut starts = locked(&self.starts);
+        let mut starts = lock(&self.starts);
         starts.retain(|_, before| now.duration_since(before.last) < REMEMBERED);
         match Starts::again(starts.get(run).copied(), now) {
             Again::Start(next) => {
@@ -205,7 +206,7 @@ impl ProcessExecutor {
     /// Tells of the end of a run that lives without being a child: its runner was started by an earlier controller, or was
     /// killed and left a CLI that finishes.
     fn await_end(&self, run: RunRef) {
-        let fresh = locked(&self.adopted).insert(run.clone());
+        let fresh = lock(&self.adopted).insert(run.clone());
         if !fresh {
             return;
         }
@@ -218,7 +219,7 @@ impl ProcessExecutor {
             while matches!(is_locked(&path), Ok(true)) && !ended.is_closed() {
                 tokio::time::sleep(LOOK).await;
             }
-            locked(&adopted).remove(&run);
+            lock(&adopted).remove(&run);
             drop(ended.send(run)); // nobody listens any more: the controller is stopping
         });
     }
@@ -304,7 +305,7 @@ impl Executor for ProcessExecutor {
 
     fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
         async move {
-            locked(&self.starts).remove(&run);
+            lock(&self.starts).remove(&run);
             let (log, lock) = (self.file(&run, "log"), self.file(&run, "lock"));
             let remove = move || {
                 files::remove(&log, &lock).map_err(|source| ExecutorError::Directory {
@@ -357,8 +358,4 @@ impl Executor for ProcessExecutor {
         }
         .boxed()
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

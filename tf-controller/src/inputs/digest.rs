@@ -8,7 +8,7 @@ use super::closure::Closure;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::Value;
 use sha2::Sha256;
-use sluice_tf_runner::{bundle::Bundle, canonical};
+use sluice_tf_core::{bundle::Bundle, canonical};
 
 /// Names the form. Another form is another digest of the same inputs: every stack is planned once more.
 const FORM: &[u8] = b"sluice inputs v2";
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_page_on_plan_ids_names_what_does_not_count() {
-        let page = include_str!("../../../docs/plan-id.md");
+        let page = include_str!("../../../docs/reference/plan-id.md");
         let (_, list) = page.split_once("run bundle without the members ").unwrap();
         let (list, _) = list.split_once(", on which no plan depends").unwrap();
         let mut told: Vec<_> = list.split('`').skip(1).step_by(2).collect();

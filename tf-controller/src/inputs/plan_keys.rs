@@ -7,7 +7,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
-use sluice_tf_runner::bundle::PlanKey;
+use sluice_tf_core::bundle::PlanKey;
 use std::{collections::BTreeMap, fmt};
 
 /// Bytes of a key.

@@ -1,18 +1,18 @@
 //! Fields with a value that cannot be carried out. Such a field is never passed over: it stalls the object by name.
 
-use crate::decide::Refused;
+use crate::decide::UnsupportedField;
 use sluice_api::terraform::TerraformSpec;
-use sluice_tf_runner::cli::installed::Wanted;
+use sluice_tf_core::cli::installed::Wanted;
 
 /// The account that every object names whose author names none: the default of the definition.
 const USUAL_ACCOUNT: &str = "tf-runner";
 
 /// The first such field of a spec and why, or nothing. The definition refuses most of them; an older one does not.
 #[must_use]
-pub fn refused(spec: &TerraformSpec) -> Option<Refused> {
+pub fn refused(spec: &TerraformSpec) -> Option<UnsupportedField> {
     let tool = spec.tool.as_ref()?;
     let error = tool.version.parse::<Wanted>().err()?;
-    Some(Refused {
+    Some(UnsupportedField {
         reason: "InvalidToolVersion",
         text: format!("spec.tool.version: {error}"),
     })
@@ -21,9 +21,9 @@ pub fn refused(spec: &TerraformSpec) -> Option<Refused> {
 /// An account that somebody chose for the runs of a stack, where runs are processes in the controller's pod and have its rights.
 /// Whoever chose one chose what the stack may do, so it is not passed over.
 #[must_use]
-pub fn foreign_account(spec: &TerraformSpec) -> Option<Refused> {
+pub fn foreign_account(spec: &TerraformSpec) -> Option<UnsupportedField> {
     let account = spec.service_account_name.as_str();
-    (!account.is_empty() && account != USUAL_ACCOUNT).then(|| Refused {
+    (!account.is_empty() && account != USUAL_ACCOUNT).then(|| UnsupportedField {
         reason: "ServiceAccountNotUsed",
         text: format!(
             "spec.serviceAccountName: {account:?} is not used: runs of this version are processes with the rights of \

@@ -1,7 +1,7 @@
 //! `spec.values` (pure): its JSON text is a template over `readInputsFromSecrets`, and what comes out is JSON again.
 
 use serde_json::{Map, Value};
-use sluice_tf_runner::template::{Delimiters, Functions, TemplateError, render};
+use sluice_tf_core::template::{Delimiters, Functions, TemplateError, render};
 
 /// Why `values` cannot be used. Never with a value of a Secret in it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! `spec.webhooks` for a run (pure): those that are enabled, in their order.
 
 use sluice_api::terraform::{TerraformSpec, WebhookStage};
-use sluice_tf_runner::bundle::Webhook;
+use sluice_tf_core::bundle::Webhook;
 
 /// The services that are asked before a plan is stored.
 #[must_use]

@@ -3,7 +3,7 @@
 use super::closure::{Closure, leads_up};
 use sha2::{Digest, Sha256};
 use sluice_api::terraform::{FileLocation, TerraformSpec};
-use sluice_tf_runner::{
+use sluice_tf_core::{
     bundle::{Bundle, surroundings::Location},
     place::below,
 };
@@ -122,7 +122,7 @@ mod tests {
             closure.wide.is_some()
         };
         let file = |location: &str, path: &str, text: &str| {
-            let content = String::from(sluice_tf_runner::bundle::surroundings::Content(text.into()));
+            let content = String::from(sluice_tf_core::bundle::surroundings::Content(text.into()));
             json!({ "surroundings": { "files": [{ "location": location, "path": path, "content": content }] } })
         };
         let up = json!({ "variables": "{ \"x\": \"../y\" }" });

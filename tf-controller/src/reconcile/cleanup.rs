@@ -1,29 +1,31 @@
-//! Letting go of runs that nobody needs any more, and of what they were given.
+//! Deletes old runs, bundles of ended runs, and what the executor stores for them.
 
 use super::{
     Context,
-    history::{STALE, in_order, sum_up},
+    history::{by_sequence, summarize},
     report::phase,
 };
 use crate::executor::RunRef;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::DeleteParams};
+use sluice_api::terraform::Reason;
 use sluice_api::{
     annotation::{BREAK_THE_GLASS, REQUESTED_AT},
     run::{Phase, TerraformRun},
     terraform::Terraform,
 };
 use sluice_runtime::schedule::ObjectKey;
-use sluice_tf_runner::{bundle, run::errored_state_recorders};
+use sluice_runtime::sync::lock;
+use sluice_tf_core::{bundle, errored_state};
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-/// Runs that are kept beside the last plan and the last apply.
-const KEPT_RUNS: usize = 20;
+/// Runs that are retained besides the last plan and the last apply.
+const RETAINED_RUNS: usize = 20;
 
-/// Deletes an object that may be gone already.
+/// Deletes an object that may already be gone.
 pub(super) async fn remove<K>(api: &Api<K>, name: &str) -> Result<(), kube::Error>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
@@ -34,45 +36,45 @@ where
     }
 }
 
-/// The newest run of each stack whose bundle is known to be gone.
+/// The newest run of each stack whose bundle is known to be deleted.
 #[derive(Default)]
-pub(crate) struct Spent(Mutex<HashMap<ObjectKey, String>>);
+pub(crate) struct DeletedBundles(Mutex<HashMap<ObjectKey, String>>);
 
-impl Spent {
-    /// Whether this is the newest run of the stack, and nothing of its end is left to do but to tell it.
-    pub(crate) fn is(&self, stack: &ObjectKey, run: &str) -> bool {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+impl DeletedBundles {
+    /// Returns whether this is the newest run of the stack and its bundle is deleted.
+    pub(crate) fn contains(&self, stack: &ObjectKey, run: &str) -> bool {
+        let all = lock(&self.0);
         all.get(stack).is_some_and(|known| known == run)
     }
 
-    fn note(&self, stack: ObjectKey, run: String) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn insert(&self, stack: ObjectKey, run: String) {
+        let mut all = lock(&self.0);
         all.insert(stack, run);
     }
 
-    /// The stack is gone.
-    pub(super) fn forget(&self, stack: &Terraform) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Removes a stack that is gone.
+    pub(super) fn remove(&self, stack: &Terraform) {
+        let mut all = lock(&self.0);
         all.remove(&ObjectKey::of(stack));
     }
 }
 
-/// Deletes the bundle of the newest run, once it has ended: it holds variables, and nobody reads it any more. That is tried
-/// again by each pass until it is known to be gone, and once by each controller that starts: the one before may have been
-/// killed when it had told the end and not yet done this. It comes before the next run is made, so that none is missed.
+/// Deletes the bundle of the newest run once it has ended: it holds variables and is not read again. Each
+/// reconciliation retries until the bundle is gone, and each new controller tries once, since the one before may have
+/// been killed in between. This comes before the next run is created, so that none is missed.
 ///
 /// # Errors
-/// When the API did not answer. What it refuses for good stands in nobody's way.
-pub(super) async fn drop_bundle(
+/// When the API did not answer. A permanent rejection is only logged.
+pub(super) async fn delete_bundle(
     stack: &Terraform,
     runs: &[TerraformRun],
     context: &Context,
 ) -> Result<(), kube::Error> {
-    let Some(run) = in_order(runs).pop().filter(|run| phase(run).is_final()) else {
+    let Some(run) = by_sequence(runs).pop().filter(|run| phase(run).is_final()) else {
         return Ok(());
     };
     let (key, name) = (ObjectKey::of(stack), run.name_any());
-    if context.spent.is(&key, &name) {
+    if context.deleted_bundles.contains(&key, &name) {
         return Ok(());
     }
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &key.namespace);
@@ -90,25 +92,25 @@ pub(super) async fn drop_bundle(
             Err(error) => return Err(error),
         }
     }
-    context.spent.note(key, name);
+    context.deleted_bundles.insert(key, name);
     Ok(())
 }
 
-/// Deletes the oldest ended runs beyond [`KEPT_RUNS`]; the last plan and the last apply stay always. A failure is tried
-/// again by the next pass.
+/// Deletes the oldest ended runs beyond [`RETAINED_RUNS`], except the last plan and the last apply. The next
+/// reconciliation retries failures.
 pub(super) async fn prune(stack: &Terraform, runs: &[TerraformRun], context: &Context) {
     let api: Api<TerraformRun> =
         Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
-    for name in superfluous(stack, runs) {
+    for name in prunable(stack, runs) {
         match remove(&api, &name).await {
-            Ok(()) => forget(stack, name, context).await,
+            Ok(()) => forget_run(stack, name, context).await,
             Err(error) => tracing::debug!(run = name, %error, "an old run could not be deleted"),
         }
     }
 }
 
-/// Removes what the executor keeps of a run that is gone, or goes with its stack. What stays is found when a controller begins.
-pub(super) async fn forget(stack: &Terraform, name: String, context: &Context) {
+/// Removes what the executor stores for a run that is deleted. The next start of a controller retries failures.
+pub(super) async fn forget_run(stack: &Terraform, name: String, context: &Context) {
     let run = RunRef {
         namespace: stack.namespace().unwrap_or_default(),
         name,
@@ -117,35 +119,35 @@ pub(super) async fn forget(stack: &Terraform, name: String, context: &Context) {
         tracing::warn!(
             run = run.name,
             error = &error as &dyn std::error::Error,
-            "files of an old run stay for now"
+            "cannot remove the files of an old run"
         );
     }
 }
 
-/// Removes what the executor keeps of a stack that this controller does not see any more. What stays is found when a controller
-/// begins.
+/// Removes what the executor stores for a stack that this controller no longer sees. The next start of a controller
+/// retries failures.
 pub(crate) fn forget_stack(context: &Arc<Context>, stack: ObjectKey) {
-    let (key, around) = (stack.clone(), Arc::clone(context));
-    // One of the same name that is made later has no run before it is seen.
-    let is_gone = Arc::new(move || !around.stacks.has(&key));
+    let (key, shared) = (stack.clone(), Arc::clone(context));
+    // A later stack of the same name has no run before it is in the cache.
+    let is_gone = Arc::new(move || !shared.stacks.contains(&key));
     context.executor.forget_stack(stack, is_gone);
 }
 
-/// The names of the runs that go. What the runs amount to, and what a session was asked for by, is the same without them: a
-/// session is not opened anew, and drift stays drift, because what told so has grown old.
-fn superfluous(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
-    let ordered = in_order(runs);
+/// Returns the names of the runs to delete. Without them, the history and the handled requests stay the same: no
+/// session is opened again, and drift stays drift although the run that found it is old.
+fn prunable(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
+    let ordered = by_sequence(runs);
     let ended: Vec<_> = ordered
         .iter()
         .copied()
         .filter(|run| phase(run).is_final())
         .collect();
-    let old = ended.len().saturating_sub(KEPT_RUNS);
+    let old = ended.len().saturating_sub(RETAINED_RUNS);
     if old == 0 {
         return Vec::new();
     }
-    let stays = kept(stack, &ended);
-    let whole = sum_up(&ordered);
+    let retained = retained(stack, &ended);
+    let whole = summarize(&ordered);
     let (mut rest, mut names) = (ordered, Vec::new());
     for name in ended.iter().take(old).map(|run| run.name_any()) {
         let others: Vec<_> = rest
@@ -153,7 +155,7 @@ fn superfluous(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
             .copied()
             .filter(|run| run.name_any() != name)
             .collect();
-        if !stays.contains(&name) && sum_up(&others) == whole {
+        if !retained.contains(&name) && summarize(&others) == whole {
             rest = others;
             names.push(name);
         }
@@ -161,42 +163,42 @@ fn superfluous(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
     names
 }
 
-/// The last plan, the last apply, and what the object's annotations asked for: without these runs it would be owed once more.
-/// And those without whose record nothing is taken from what is kept: of the last good apply, and of states that are to be pushed.
-fn kept(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
+/// Returns the last plan, the last apply and the runs of the current annotations, which would otherwise run again.
+/// Also the runs whose record is needed to use stored data: the last successful apply and errored states.
+fn retained(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
     let planned = |run: &TerraformRun| run.status.as_ref().is_some_and(|s| s.has_changes.is_some());
-    // One whose plan was stale applied nothing: plan ids are bound to the one before it.
+    // A stale plan applied nothing: plan ids are bound to the apply before it.
     let applied = |run: &TerraformRun| {
         run.status
             .as_ref()
-            .is_some_and(|s| s.attempted_apply && s.reason != STALE)
+            .is_some_and(|s| s.attempted_apply && s.reason != Reason::PlanStale)
     };
-    let good = |run: &TerraformRun| {
+    let successful = |run: &TerraformRun| {
         run.status
             .as_ref()
             .is_some_and(|s| s.applied && !s.applied_digest.is_empty())
     };
-    let took_up = |run: &TerraformRun, asked: &str| {
-        let token = stack.annotations().get(asked);
-        token.is_some() && run.annotations().get(asked) == token && phase(run) != Phase::Superseded
+    let is_run_of = |run: &TerraformRun, annotation: &str| {
+        let token = stack.annotations().get(annotation);
+        token.is_some() && run.annotations().get(annotation) == token && phase(run) != Phase::Superseded
     };
-    let session = |run: &TerraformRun| took_up(run, BREAK_THE_GLASS);
-    let request = |run: &TerraformRun| took_up(run, REQUESTED_AT);
+    let session = |run: &TerraformRun| is_run_of(run, BREAK_THE_GLASS);
+    let request = |run: &TerraformRun| is_run_of(run, REQUESTED_AT);
     let last = |test: &dyn Fn(&TerraformRun) -> bool| {
         ended.iter().rev().find(|run| test(run)).map(|run| run.name_any())
     };
-    let unwritten = errored_state_recorders(ended.iter().copied());
-    let unwritten = unwritten.into_iter().map(ResourceExt::name_any);
+    let errored = errored_state::recorders(ended.iter().copied());
+    let errored = errored.into_iter().map(ResourceExt::name_any);
     [
         last(&planned),
         last(&applied),
-        last(&good),
+        last(&successful),
         last(&session),
         last(&request),
     ]
     .into_iter()
     .flatten()
-    .chain(unwritten)
+    .chain(errored)
     .collect()
 }
 
@@ -233,10 +235,10 @@ mod tests {
         .unwrap()
     }
 
-    /// What is left of the runs, as often as they are looked at.
-    fn left(stack: &Terraform, mut runs: Vec<TerraformRun>) -> Vec<TerraformRun> {
+    /// Prunes the runs several times and returns the remaining ones.
+    fn pruned(stack: &Terraform, mut runs: Vec<TerraformRun>) -> Vec<TerraformRun> {
         for _ in 0..3 {
-            let gone = superfluous(stack, &runs);
+            let gone = prunable(stack, &runs);
             runs.retain(|run| !gone.contains(&run.name_any()));
         }
         runs
@@ -252,16 +254,16 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_and_the_last_plan_and_apply_stay() {
+    fn the_newest_runs_and_the_last_plan_and_apply_are_retained() {
         let mut runs = vec![apply()];
         runs.extend(checks(2..30, &json!({})));
-        let left = left(&stack(&json!({})), runs);
-        assert_eq!(left.len(), KEPT_RUNS + 1);
-        assert_eq!(left[0].name_any(), "net-u1-1");
+        let remaining = pruned(&stack(&json!({})), runs);
+        assert_eq!(remaining.len(), RETAINED_RUNS + 1);
+        assert_eq!(remaining[0].name_any(), "net-u1-1");
     }
 
     #[test]
-    fn what_the_runs_amount_to_is_the_same_without_the_old_ones() {
+    fn pruning_does_not_change_the_history() {
         let drifted = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
         let plan = run(2, &json!({ "trigger": "Revision" }), &json!({}));
         let healthy = run(
@@ -269,32 +271,34 @@ mod tests {
             &json!({}),
             &json!({ "health": { "checks": "c", "passed": true } }),
         );
-        let mut sick = apply();
-        sick.status.as_mut().unwrap().health = Some(sluice_api::run::Health {
+        let mut unhealthy = apply();
+        unhealthy.status.as_mut().unwrap().health = Some(sluice_api::run::Health {
             checks: "c".to_owned(),
             passed: false,
         });
-        // The apply was of other inputs than the plan behind it: without that plan the checks would be no checks.
-        let mut runs = vec![sick, plan, healthy];
+        // The apply had other inputs than the plan after it: without that plan, the drift checks would not count as such.
+        let mut runs = vec![unhealthy, plan, healthy];
         runs.extend(checks(4..31, &drifted));
         let before = history(&runs);
         assert!(before.pending.as_ref().unwrap().drift && before.health.as_ref().unwrap().passed);
-        let left = left(&stack(&json!({})), runs);
-        assert_eq!(history(&left), before);
-        assert!(left.len() <= KEPT_RUNS + 4, "{}", left.len());
+        let remaining = pruned(&stack(&json!({})), runs);
+        assert_eq!(history(&remaining), before);
+        assert!(remaining.len() <= RETAINED_RUNS + 4, "{}", remaining.len());
     }
 
     #[test]
-    fn what_an_annotation_asked_for_stays_as_long_as_it_asks() {
-        for (asked, action) in [(BREAK_THE_GLASS, "BreakTheGlass"), (REQUESTED_AT, "Plan")] {
+    fn the_run_of_an_annotation_is_retained_while_the_annotation_is_set() {
+        for (annotation, action) in [(BREAK_THE_GLASS, "BreakTheGlass"), (REQUESTED_AT, "Plan")] {
             let spec = json!({ "action": action, "trigger": "Request" });
             let mut first = run(1, &spec, &json!({ "hasChanges": null }));
-            first.annotations_mut().insert(asked.to_owned(), "now".to_owned());
+            first
+                .annotations_mut()
+                .insert(annotation.to_owned(), "now".to_owned());
             let mut runs = vec![first];
             runs.extend(checks(2..31, &json!({})));
-            let names = |stack: &Terraform| left(stack, runs.clone())[0].name_any();
-            assert_eq!(names(&stack(&json!({ asked: "now" }))), "net-u1-1");
-            assert_ne!(names(&stack(&json!({ asked: "later" }))), "net-u1-1");
+            let names = |stack: &Terraform| pruned(stack, runs.clone())[0].name_any();
+            assert_eq!(names(&stack(&json!({ annotation: "now" }))), "net-u1-1");
+            assert_ne!(names(&stack(&json!({ annotation: "later" }))), "net-u1-1");
             assert_ne!(names(&stack(&json!({}))), "net-u1-1");
         }
     }

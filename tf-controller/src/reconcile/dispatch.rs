@@ -1,8 +1,8 @@
-//! Makes the run that was decided on, and starts it with its bundle.
+//! Creates the run that was decided on, and starts its runner with the bundle.
 
 use super::{
     Context,
-    history::{fact, is_drift_check, sequence},
+    history::{is_drift_check, run_fact, sequence},
     resolve::{self, Resolved},
 };
 use crate::{
@@ -16,49 +16,50 @@ use kube::{
     core::Status,
 };
 use serde_json::json;
+use sluice_api::terraform::Reason;
 use sluice_api::{
     annotation::{BREAK_THE_GLASS, REQUESTED_AT, TERRAFORM_LABEL},
     interval::Interval,
     run::{Phase, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec},
     terraform::{Terraform, label_value, run_name},
 };
-use sluice_tf_runner::bundle::{self, Bundle, BundleError, Packed};
+use sluice_tf_core::bundle::{self, Bundle, BundleError, Packed};
 use std::collections::BTreeMap;
 
-/// Why a run could not be started or looked after. All are tried again.
+/// Why a run could not be started or supervised. All errors are retried.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DispatchError {
-    /// The API refused or did not answer.
+    /// The API rejected the request or did not answer.
     #[error("the API server: {0}")]
     Api(#[from] kube::Error),
-    /// Whether a run lives cannot be told.
+    /// The liveness of a run is unknown.
     #[error(transparent)]
     Executor(#[from] ExecutorError),
-    /// The name of the new run is taken by one that is not this stack's, or has ended.
-    #[error("run {0} is there already and is another one; delete it")]
+    /// The name of the new run is taken by a run that belongs to another stack or has ended.
+    #[error("run {0} already exists and is another one; delete it")]
     NameTaken(String),
 }
 
 impl DispatchError {
-    /// What the user is told where the API refuses for good: a quota, a namespace that is going, an admission rule. The rest
-    /// is nobody's business, and over soon.
+    /// Returns the message for the user if the API rejects the run permanently: a quota, a terminating namespace, an
+    /// admission rule. Other errors are temporary and not reported.
     pub(super) fn refusal(&self) -> Option<String> {
         match self {
             Self::Api(kube::Error::Api(status)) if is_refused(status) => {
-                Some(format!("cannot make a run: {}", status.message))
+                Some(format!("cannot create a run: {}", status.message))
             }
             _ => None,
         }
     }
 }
 
-/// Whether the same request would be refused again.
+/// Returns whether the API would reject the same request again.
 const fn is_refused(status: &Status) -> bool {
     matches!(status.code, 400 | 403 | 413 | 422)
 }
 
-/// What a new run is made of.
-pub(super) struct Order<'a> {
+/// The parameters of a new run.
+pub(super) struct RunRequest<'a> {
     pub(super) stack: &'a Terraform,
     pub(super) new: &'a NewRun,
     pub(super) history: &'a History,
@@ -67,28 +68,28 @@ pub(super) struct Order<'a> {
     pub(super) request: Option<&'a str>,
 }
 
-/// Makes the run, stores its bundle where the executor does not hand it over, and starts it. A run of that name that is there
-/// already was made by another controller a moment ago: it is adopted, and started from here only if it was made of the same
-/// bundle. Returns the run.
-pub(super) async fn start(order: &Order<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {
-    let mut wanted = run_object(order, context);
-    let bundle = bundle_of(&wanted, order.resolved, order.history, context).await?;
+/// Creates the run, stores its bundle if the executor does not hand it over, and starts the runner. A run of that
+/// name that already exists was created by another controller a moment ago: it is adopted, and started from here only
+/// if its bundle is the same. Returns the run.
+pub(super) async fn start(order: &RunRequest<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {
+    let mut desired = run_object(order, context);
+    let bundle = bundle_of(&desired, order.resolved, order.history, context).await?;
     let packed = bundle.pack();
-    // One that is too large has none: the run is made all the same, and ends with why.
+    // A bundle that is too large has no digest: the run is created anyway and ends with that error.
     if let Ok(packed) = &packed {
-        wanted.spec.bundle_digest = packed.digest();
+        desired.spec.bundle_digest = packed.digest();
         if !context.executor.hands_over_bundles() {
-            wanted.spec.bundle_secrets = packed.count();
+            desired.spec.bundle_secrets = packed.count();
         }
     }
-    let run = create(&wanted, context).await?;
+    let run = create(&desired, context).await?;
     let foreign = run.spec.terraform.uid != order.stack.uid().unwrap_or_default();
     let ended = run.status.as_ref().is_some_and(|status| status.phase.is_final());
     if foreign || ended {
         return Err(DispatchError::NameTaken(run.name_any()));
     }
-    if run.spec.bundle_digest == wanted.spec.bundle_digest {
-        give(&run, packed, context).await?;
+    if run.spec.bundle_digest == desired.spec.bundle_digest {
+        deliver(&run, packed, context).await?;
     }
     Ok(run)
 }
@@ -98,21 +99,21 @@ async fn create(run: &TerraformRun, context: &Context) -> Result<TerraformRun, D
     let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &namespace);
     let name = run.name_any();
     match api.create(&PostParams::default(), run).await {
-        Ok(made) => {
+        Ok(created) => {
             tracing::info!(
                 run = name,
                 action = run.spec.action.as_str(),
                 trigger = run.spec.trigger.as_str(),
-                "run made"
+                "run created"
             );
-            Ok(made)
+            Ok(created)
         }
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(api.get(&name).await?),
         Err(error) => Err(error.into()),
     }
 }
 
-fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
+fn run_object(order: &RunRequest<'_>, context: &Context) -> TerraformRun {
     let (stack, new) = (order.stack, order.new);
     let uid = stack.uid().unwrap_or_default();
     let name = run_name(&stack.name_any(), &uid, order.history.next_sequence);
@@ -156,7 +157,10 @@ fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
         approved_by: new.approved_by.clone().unwrap_or_default(),
         attempt: i32::try_from(new.attempt).unwrap_or(i32::MAX),
         deadline: match new.action {
-            RunAction::BreakTheGlass => context.glass.clone().unwrap_or_else(|| deadline(stack, context)),
+            RunAction::BreakTheGlass => context
+                .break_glass_limit
+                .clone()
+                .unwrap_or_else(|| deadline(stack, context)),
             _ => deadline(stack, context),
         },
     };
@@ -172,7 +176,7 @@ fn run_object(order: &Order<'_>, context: &Context) -> TerraformRun {
     run
 }
 
-/// What the run that made a plan recorded of its Secrets; nothing of one that an older version carried out.
+/// Returns the digest of a stored plan as its run recorded it; empty for a run of an older version.
 fn plan_digest(runs: &[TerraformRun], name: &str) -> String {
     let run = runs.iter().find(|run| run.metadata.name.as_deref() == Some(name));
     let status = run.and_then(|run| run.status.as_ref());
@@ -181,8 +185,8 @@ fn plan_digest(runs: &[TerraformRun], name: &str) -> String {
         .unwrap_or_default()
 }
 
-/// The requests that the run takes up.
-fn annotations(order: &Order<'_>) -> Option<BTreeMap<String, String>> {
+/// Returns the annotations of the requests that the run handles.
+fn annotations(order: &RunRequest<'_>) -> Option<BTreeMap<String, String>> {
     let request = order.request.map(|token| (REQUESTED_AT, token.to_owned()));
     let token = order.stack.annotations().get(BREAK_THE_GLASS);
     let session = token
@@ -204,7 +208,7 @@ fn deadline(stack: &Terraform, context: &Context) -> Interval {
         .unwrap_or_else(|| context.run_deadline.clone())
 }
 
-/// What the run is given, complete.
+/// Returns the complete bundle of a run.
 async fn bundle_of(
     run: &TerraformRun,
     resolved: &Resolved,
@@ -217,7 +221,7 @@ async fn bundle_of(
         secrets: if resolved.secrets.is_empty() {
             resolved.bundle.secrets.clone()
         } else {
-            resolve::hidden(&resolved.secrets, &context.client).await?
+            resolve::sensitive_values(&resolved.secrets, &context.client).await?
         },
         ..resolved.bundle.clone()
     };
@@ -225,16 +229,15 @@ async fn bundle_of(
     let checks = bundle.aftermath.checks_digest();
     let healthy = |health: &Health| health.passed && health.checks == checks;
     bundle.aftermath.health_due = !history.health.as_ref().is_some_and(healthy);
-    if !is_drift_check(history, &fact(run, history.reads_artifact)) {
-        // What is ignored as drift is not ignored where a change is planned.
+    if !is_drift_check(history, &run_fact(run, history.reads_artifact)) {
+        // Ignored drift is only ignored in drift checks.
         bundle.ignored_drift.clear();
     }
     Ok(bundle)
 }
 
-/// Starts a run that was made and not started, if its bundle can still be had: the same is made again, or the one in Secrets is
-/// read.
-pub(super) async fn launch(
+/// Starts a run that was created but not started, if the same bundle can be built again or read from its Secrets.
+pub(super) async fn restart(
     run: &TerraformRun,
     resolved: &Resolved,
     history: &History,
@@ -244,36 +247,36 @@ pub(super) async fn launch(
     let packed = bundle.pack();
     let is_same = |packed: &Packed| packed.digest() == run.spec.bundle_digest;
     if packed.as_ref().is_ok_and(is_same) {
-        return give(run, packed, context).await;
+        return deliver(run, packed, context).await;
     }
     if run.spec.bundle_secrets > 0
-        && let Some(found) = stored(run, context).await?
+        && let Some(found) = stored_bundle(run, context).await?
     {
-        return begin_with(run, &found, context).await;
+        return start_with_stored(run, &found, context).await;
     }
-    let text = "what it was to be given changed before it began";
+    let text = "its inputs changed before it started";
     end(
-        &runs(run, context),
+        &runs_api(run, context),
         run,
         Phase::Superseded,
-        "InputsChanged",
+        Reason::InputsChanged.as_str(),
         text,
         context,
     )
     .await
 }
 
-fn runs(run: &TerraformRun, context: &Context) -> Api<TerraformRun> {
+fn runs_api(run: &TerraformRun, context: &Context) -> Api<TerraformRun> {
     Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default())
 }
 
-fn secrets(run: &TerraformRun, context: &Context) -> Api<Secret> {
+fn secrets_api(run: &TerraformRun, context: &Context) -> Api<Secret> {
     Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default())
 }
 
-/// The Secrets of the bundle, in their order; none where one of them is not there.
-async fn stored(run: &TerraformRun, context: &Context) -> Result<Option<Vec<Secret>>, kube::Error> {
-    let (api, mut found) = (secrets(run, context), Vec::new());
+/// Returns the Secrets of the bundle in order; `None` if one of them is missing.
+async fn stored_bundle(run: &TerraformRun, context: &Context) -> Result<Option<Vec<Secret>>, kube::Error> {
+    let (api, mut found) = (secrets_api(run, context), Vec::new());
     for name in bundle::secret_names(run) {
         let Some(secret) = api.get_opt(&name).await? else {
             return Ok(None);
@@ -283,72 +286,88 @@ async fn stored(run: &TerraformRun, context: &Context) -> Result<Option<Vec<Secr
     Ok(Some(found))
 }
 
-/// Starts the runner with the bundle, which is stored first where the run says so. Both are harmless when done already. What
-/// cannot be carried out ends the run: so it is reported, counted and tried again like any failure.
-async fn give(
+/// Starts the runner with the bundle, which is stored first if the run says so. Both are idempotent. A run that
+/// cannot be started is ended, so that it is reported, counted and retried like any failure.
+async fn deliver(
     run: &TerraformRun,
     packed: Result<Packed, BundleError>,
     context: &Context,
 ) -> Result<(), DispatchError> {
     let packed = match packed {
         Ok(packed) => packed,
-        Err(error) => return fail(run, "VarsGenerationFailed", &error.to_string(), context).await,
+        Err(error) => {
+            return fail(
+                run,
+                Reason::VarsGenerationFailed.as_str(),
+                &error.to_string(),
+                context,
+            )
+            .await;
+        }
     };
     if run.spec.bundle_secrets == 0 {
-        return begin(run, Some(packed), context).await;
+        return start_runner(run, Some(packed), context).await;
     }
-    let (secrets, mut is_there) = (secrets(run, context), false);
+    let (secrets, mut already_exists) = (secrets_api(run, context), false);
     for secret in packed.secrets(&run.name_any(), &run.uid().unwrap_or_default()) {
         match secrets.create(&PostParams::default(), &secret).await {
             Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.is_already_exists() => is_there = true,
+            Err(kube::Error::Api(status)) if status.is_already_exists() => already_exists = true,
             Err(kube::Error::Api(status)) if is_refused(&status) => {
-                let text = format!("cannot store what the run is given: {}", status.message);
-                return fail(run, "TFExecNewFailed", &text, context).await;
+                let text = format!("cannot store the bundle of the run: {}", status.message);
+                return fail(run, Reason::TfExecNewFailed.as_str(), &text, context).await;
             }
             Err(error) => return Err(error.into()),
         }
     }
-    if !is_there {
-        return begin(run, None, context).await;
+    if !already_exists {
+        return start_runner(run, None, context).await;
     }
-    // Ours of before, or somebody's who knew the name.
-    match stored(run, context).await? {
-        Some(found) => begin_with(run, &found, context).await,
-        None => Ok(()), // deleted in between: the next pass makes it
+    // Stored by us before, or by someone who knew the name.
+    match stored_bundle(run, context).await? {
+        Some(found) => start_with_stored(run, &found, context).await,
+        None => Ok(()), // deleted in between: the next reconciliation creates it
     }
 }
 
-/// Starts the runner with the bundle that is there, if it is the run's own.
-async fn begin_with(run: &TerraformRun, found: &[Secret], context: &Context) -> Result<(), DispatchError> {
+/// Starts the runner with the stored bundle if it is the run's own.
+async fn start_with_stored(
+    run: &TerraformRun,
+    found: &[Secret],
+    context: &Context,
+) -> Result<(), DispatchError> {
     match bundle::prove(found, run) {
-        Ok(()) => begin(run, None, context).await,
+        Ok(()) => start_runner(run, None, context).await,
         Err(error) => {
             let text = format!("{error}; delete the Secret");
-            fail(run, "TFExecNewFailed", &text, context).await
+            fail(run, Reason::TfExecNewFailed.as_str(), &text, context).await
         }
     }
 }
 
-async fn begin(run: &TerraformRun, bundle: Option<Packed>, context: &Context) -> Result<(), DispatchError> {
+async fn start_runner(
+    run: &TerraformRun,
+    bundle: Option<Packed>,
+    context: &Context,
+) -> Result<(), DispatchError> {
     match context.executor.start(reference(run), bundle).await {
         Ok(()) => Ok(()),
-        Err(error) => fail(run, "TFExecNewFailed", &error.to_string(), context).await,
+        Err(error) => fail(run, Reason::TfExecNewFailed.as_str(), &error.to_string(), context).await,
     }
 }
 
-/// Ends a run that cannot begin.
+/// Ends a run that cannot start.
 async fn fail(
     run: &TerraformRun,
     reason: &str,
     message: &str,
     context: &Context,
 ) -> Result<(), DispatchError> {
-    let api = runs(run, context);
+    let api = runs_api(run, context);
     end(&api, run, Phase::Failed, reason, message, context).await
 }
 
-/// Ends a run in the name of its runner, which is not there; a runner that reports meanwhile wins.
+/// Ends a run in place of its missing runner. If the runner reports meanwhile, its report wins.
 pub(super) async fn end(
     api: &Api<TerraformRun>,
     run: &TerraformRun,

@@ -1,33 +1,33 @@
-//! What the runs of a stack amount to. Pure, and the same whenever it is computed: nothing is remembered between passes.
+//! The history of a stack, computed from its runs. Pure; no state is stored between reconciliations.
 
-use crate::decide::{Guard, History, InputRuns, Outcome, Pending, RunAction, RunFact, Trigger, guard};
+use crate::decide::{
+    History, InputRunStreak, MutationPoint, Outcome, Pending, RunAction, RunFact, Trigger, holds,
+};
 use jiff::Timestamp;
+use sluice_api::terraform::Reason;
 use sluice_api::{
     run::{Phase, TerraformRun, TerraformRunStatus},
-    terraform::approval::Made,
+    terraform::approval::CandidatePlan,
 };
 
-/// The reason of a run whose plan the CLI called stale; it applied nothing.
-pub(crate) const STALE: &str = "PlanStale";
-
-/// Sums up the runs, whatever their order.
+/// Summarizes the runs in any order.
 #[must_use]
 pub(crate) fn history(runs: &[TerraformRun]) -> History {
-    sum_up(&in_order(runs))
+    summarize(&by_sequence(runs))
 }
 
-/// Sums up runs, the oldest first.
-pub(crate) fn sum_up(ordered: &[&TerraformRun]) -> History {
+/// Summarizes runs, oldest first.
+pub(crate) fn summarize(ordered: &[&TerraformRun]) -> History {
     let mut history = History {
         next_sequence: 1,
         ..History::default()
     };
     for run in ordered {
-        if guard(Guard::Numbered, true) {
+        if holds(MutationPoint::UniqueSequence, true) {
             history.next_sequence = history.next_sequence.max(sequence(run).saturating_add(1));
         }
         let phase = run.status.as_ref().map_or(Phase::Pending, |status| status.phase);
-        if guard(Guard::Superseded, phase == Phase::Superseded) {
+        if holds(MutationPoint::Superseded, phase == Phase::Superseded) {
             continue;
         }
         let reads = run
@@ -35,23 +35,23 @@ pub(crate) fn sum_up(ordered: &[&TerraformRun]) -> History {
             .as_ref()
             .and_then(|status| status.module_reads.as_ref());
         history.reads_artifact = reads.map_or(history.reads_artifact, |reads| reads.whole_artifact);
-        let fact = fact(run, history.reads_artifact);
+        let fact = run_fact(run, history.reads_artifact);
         if fact.outcome == Outcome::Active {
             history.active = Some(fact);
         } else {
-            fold(&mut history, run, fact);
+            add_ended_run(&mut history, run, fact);
         }
     }
     history
 }
 
-/// The plan that waits, as the rules of the spec see it.
-pub(crate) fn made<'a>(pending: &'a Pending, runs: &'a [TerraformRun]) -> Made<'a> {
+/// Returns the pending plan as the approval rules see it.
+pub(crate) fn candidate_plan<'a>(pending: &'a Pending, runs: &'a [TerraformRun]) -> CandidatePlan<'a> {
     let run = runs
         .iter()
         .find(|run| run.metadata.name.as_deref() == Some(&pending.run));
     let status = run.and_then(|run| run.status.as_ref());
-    Made {
+    CandidatePlan {
         id: &pending.plan_id,
         effects: status.and_then(|status| status.effects.as_ref()),
         entries: status
@@ -60,14 +60,14 @@ pub(crate) fn made<'a>(pending: &'a Pending, runs: &'a [TerraformRun]) -> Made<'
     }
 }
 
-/// The runs by their sequence, oldest first.
-pub(crate) fn in_order(runs: &[TerraformRun]) -> Vec<&TerraformRun> {
+/// Returns the runs by their sequence, oldest first.
+pub(crate) fn by_sequence(runs: &[TerraformRun]) -> Vec<&TerraformRun> {
     let mut ordered: Vec<_> = runs.iter().collect();
     ordered.sort_by_key(|run| sequence(run));
     ordered
 }
 
-/// The number at the end of a run's name; 0 for a name that is none of ours.
+/// Returns the number at the end of a run's name; 0 for a name without one.
 pub(crate) fn sequence(run: &TerraformRun) -> u64 {
     let name = run.metadata.name.as_deref().unwrap_or_default();
     name.rsplit('-')
@@ -76,7 +76,7 @@ pub(crate) fn sequence(run: &TerraformRun) -> u64 {
         .unwrap_or(0)
 }
 
-fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
+fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
     let status = run.status.as_ref();
     let drift = is_drift_check(history, &fact);
     let tool = status
@@ -87,16 +87,16 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     }
     let plan_id = status.map(|s| s.plan_id.clone()).unwrap_or_default();
     let applied = status.is_some_and(|s| s.attempted_apply);
-    // Neither the release of a lock nor a stale plan did anything: what went before them is still to be done.
+    // A force-unlock and a stale plan changed nothing: the work before them is still due.
     let did_nothing = fact.action == RunAction::Unlock || fact.stale;
-    let goes_on = history
+    let same_inputs = history
         .last
         .as_ref()
         .is_none_or(|last| last.inputs == fact.inputs);
-    history.checked = drift || did_nothing && goes_on && history.checked;
+    history.checked = drift || did_nothing && same_inputs && history.checked;
     history.pending = match (fact.action, fact.outcome) {
         (RunAction::Plan | RunAction::PlanAndApply, Outcome::Succeeded)
-            if !plan_id.is_empty() && !guard(Guard::PlanUsed, applied) =>
+            if !plan_id.is_empty() && !holds(MutationPoint::PlanApplied, applied) =>
         {
             Some(Pending {
                 plan_id,
@@ -119,8 +119,12 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     if applied && !fact.stale {
         history.last_started_apply = Some(fact.name.clone());
     }
-    if is_by_inputs(history, &fact) {
-        history.input_runs = Some(InputRuns::with(history.input_runs, made_at(run), fact.finished));
+    if is_caused_by_inputs(history, &fact) {
+        history.input_runs = Some(InputRunStreak::with(
+            history.input_runs,
+            created_at(run),
+            fact.finished,
+        ));
     }
     if fact.outcome == Outcome::Succeeded {
         history.last_success = Some(fact.finished);
@@ -128,29 +132,29 @@ fn fold(history: &mut History, run: &TerraformRun, fact: RunFact) {
     history.last = Some(fact);
 }
 
-/// A check of a stack that was as wanted, with nothing changed since. One that had been found to have drifted still has, and
-/// a check that failed is made again.
+/// Returns whether the run is a drift check: the stack was in sync and nothing changed since. Drift that was found
+/// before stays drift, and a failed drift check is repeated as one.
 pub(crate) fn is_drift_check(history: &History, fact: &RunFact) -> bool {
     let checks = match fact.trigger {
-        // Of a stack that is as wanted: outputs that are gone change nothing of what it holds.
+        // Lost outputs do not change the resources of a stack that is in sync.
         Trigger::Interval | Trigger::Request | Trigger::Repair => true,
         Trigger::Retry | Trigger::Spec => history.checked && fact.action == RunAction::Plan,
         _ => false,
     };
-    let steady = |last: &RunFact| {
-        // A session or the release of a lock that ended well says nothing of what the stack holds.
-        let aside = matches!(last.action, RunAction::BreakTheGlass | RunAction::Unlock);
-        let known = last.outcome == Outcome::Succeeded && !aside || history.checked;
+    let in_sync = |last: &RunFact| {
+        // A successful session or force-unlock does not show that the stack is in sync.
+        let maintenance = matches!(last.action, RunAction::BreakTheGlass | RunAction::Unlock);
+        let known = last.outcome == Outcome::Succeeded && !maintenance || history.checked;
         known && last.inputs == fact.inputs && last.destroy == fact.destroy
     };
-    let wanted = history.pending.as_ref().is_none_or(|pending| pending.drift);
-    // The first run that is known is a look at the interval only where a stack was taken over as it was.
+    let no_change_pending = history.pending.as_ref().is_none_or(|pending| pending.drift);
+    // The first known run is a drift check only for a stack that was adopted in sync.
     let first = fact.trigger == Trigger::Interval;
-    checks && wanted && history.last.as_ref().map_or(first, steady)
+    checks && no_change_pending && history.last.as_ref().map_or(first, in_sync)
 }
 
-/// Whether nothing but changed inputs caused the run: no commit, no edit, no request.
-fn is_by_inputs(history: &History, fact: &RunFact) -> bool {
+/// Returns whether only changed inputs caused the run: no commit, no edit, no request.
+fn is_caused_by_inputs(history: &History, fact: &RunFact) -> bool {
     let by_inputs = |last: &RunFact| {
         fact.trigger == Trigger::Revision
             && last.inputs != fact.inputs
@@ -161,14 +165,14 @@ fn is_by_inputs(history: &History, fact: &RunFact) -> bool {
     history.last.as_ref().is_some_and(by_inputs)
 }
 
-/// When the run was made.
-fn made_at(run: &TerraformRun) -> Timestamp {
+/// Returns when the run was created.
+fn created_at(run: &TerraformRun) -> Timestamp {
     let made = run.metadata.creation_timestamp.as_ref();
     made.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
-/// The inputs as they count for the decision: with the whole artifact, where modules that were downloaded may read it.
-pub(crate) fn counted(inputs: &str, artifact: &str, reads_artifact: bool) -> String {
+/// Returns the digest of the inputs for the decision: with the whole artifact if downloaded modules may read it.
+pub(crate) fn effective_inputs(inputs: &str, artifact: &str, reads_artifact: bool) -> String {
     if reads_artifact {
         format!("{inputs}+{artifact}")
     } else {
@@ -176,21 +180,21 @@ pub(crate) fn counted(inputs: &str, artifact: &str, reads_artifact: bool) -> Str
     }
 }
 
-/// What counts of one run; its downloaded modules may read the whole artifact, or not.
-pub(crate) fn fact(run: &TerraformRun, reads_artifact: bool) -> RunFact {
+/// Returns the facts of one run; its downloaded modules may read the whole artifact, or not.
+pub(crate) fn run_fact(run: &TerraformRun, reads_artifact: bool) -> RunFact {
     let (spec, status) = (&run.spec, run.status.as_ref());
-    let made = made_at(run);
+    let made = created_at(run);
     RunFact {
         name: run.metadata.name.clone().unwrap_or_default(),
         action: spec.action,
         trigger: spec.trigger,
         destroy: spec.destroy,
         generation: spec.terraform.generation,
-        inputs: counted(&spec.inputs_digest, &spec.source.digest, reads_artifact),
+        inputs: effective_inputs(&spec.inputs_digest, &spec.source.digest, reads_artifact),
         source: spec.source.digest.clone(),
         attempt: u32::try_from(spec.attempt).unwrap_or(1).max(1),
         outcome: status.map_or(Outcome::Active, outcome),
-        stale: status.is_some_and(|s| s.reason == STALE),
+        stale: status.is_some_and(|s| s.reason == Reason::PlanStale),
         finished: status
             .and_then(|s| s.finished_at.as_ref())
             .map_or(made, |time| time.0),
@@ -225,16 +229,16 @@ mod tests {
         serde_json::from_value(run).unwrap()
     }
 
-    /// Whether the last of the runs looked for drift.
-    fn looked(runs: &[TerraformRun]) -> bool {
+    /// Returns whether the last run is a drift check.
+    fn is_last_drift_check(runs: &[TerraformRun]) -> bool {
         let (last, before) = runs.split_last().unwrap();
-        is_drift_check(&history(before), &fact(last, false))
+        is_drift_check(&history(before), &run_fact(last, false))
     }
 
     #[test]
-    fn the_plan_after_a_session_is_a_look_for_drift_only_where_the_stack_was_as_wanted() {
+    fn a_plan_after_a_session_is_a_drift_check_only_if_the_stack_was_in_sync() {
         let clean = json!({});
-        let waits = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
+        let pending = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
         let failed = json!({ "phase": "Failed", "hasChanges": null });
         let session = || {
             run(
@@ -247,26 +251,29 @@ mod tests {
         };
         let after = || run(4, "Plan", "Request", "i2", &clean);
         let first = || run(1, "PlanAndApply", "Revision", "i1", &clean);
-        for commit in [waits, failed] {
+        for commit in [pending, failed] {
             let runs = [
                 first(),
                 run(2, "Plan", "Revision", "i2", &commit),
                 session(),
                 after(),
             ];
-            assert!(!looked(&runs), "{commit}: the commit was never applied");
+            assert!(
+                !is_last_drift_check(&runs),
+                "{commit}: the commit was never applied"
+            );
         }
-        let steady = [
+        let in_sync = [
             first(),
             run(2, "Plan", "Revision", "i2", &clean),
             session(),
             after(),
         ];
-        assert!(looked(&steady));
+        assert!(is_last_drift_check(&in_sync));
     }
 
     #[test]
-    fn runs_that_nothing_but_inputs_caused_are_counted() {
+    fn runs_caused_only_by_inputs_are_counted() {
         let count = |runs: &[TerraformRun]| history(runs).input_runs.map(|runs| runs.count);
         let made = |number: u32, trigger: &str, inputs: &str, digest: &str| {
             let mut run = run(number, "PlanAndApply", trigger, inputs, &json!({}));
@@ -276,19 +283,23 @@ mod tests {
             run.spec.source.digest = digest.to_owned();
             run
         };
-        let fed = [
+        let runs = [
             made(1, "Revision", "i1", "a"),
             made(2, "Revision", "i2", "a"),
             made(3, "Interval", "i2", "a"),
             made(4, "Revision", "i3", "a"),
         ];
         assert_eq!(
-            (count(&fed[..1]), count(&fed[..2]), count(&fed)),
+            (count(&runs[..1]), count(&runs[..2]), count(&runs)),
             (None, Some(1), Some(2))
         );
-        let later = |trigger, digest| [&fed[..], &[made(28, trigger, "i4", digest)]].concat();
-        assert_eq!(count(&later("Revision", "a")), Some(1), "after a calm");
-        assert_eq!(count(&later("Revision", "b")), Some(2), "a commit is no such run");
+        let later = |trigger, digest| [&runs[..], &[made(28, trigger, "i4", digest)]].concat();
+        assert_eq!(count(&later("Revision", "a")), Some(1), "after a pause");
+        assert_eq!(
+            count(&later("Revision", "b")),
+            Some(2),
+            "a commit is another cause"
+        );
         assert_eq!(count(&later("Request", "a")), Some(2));
     }
 
@@ -305,15 +316,21 @@ mod tests {
             of(1, "a", &reads(true)),
             of(2, "b", &json!({ "phase": "Failed" })),
         );
-        assert_eq!(inputs(std::slice::from_ref(&first)), counted("i1", "a", true));
-        // One that did not get past init says nothing of it.
-        assert_eq!(inputs(&[first.clone(), failed.clone()]), counted("i1", "b", true));
+        assert_eq!(
+            inputs(std::slice::from_ref(&first)),
+            effective_inputs("i1", "a", true)
+        );
+        // A run that failed before init finished does not tell.
+        assert_eq!(
+            inputs(&[first.clone(), failed.clone()]),
+            effective_inputs("i1", "b", true)
+        );
         assert_eq!(inputs(&[failed]), "i1");
         assert_eq!(inputs(&[first, of(3, "b", &reads(false))]), "i1");
     }
 
     #[test]
-    fn what_follows_the_release_of_a_lock_is_a_look_for_drift_only_with_the_same_inputs() {
+    fn a_plan_after_a_force_unlock_is_a_drift_check_only_with_the_same_inputs() {
         let failed = json!({ "phase": "Failed", "hasChanges": null });
         let runs = |inputs: &str| {
             [
@@ -323,7 +340,7 @@ mod tests {
                 run(4, "Plan", "Retry", inputs, &json!({})),
             ]
         };
-        assert!(looked(&runs("i1")));
-        assert!(!looked(&runs("i2")), "a commit came between");
+        assert!(is_last_drift_check(&runs("i1")));
+        assert!(!is_last_drift_check(&runs("i2")), "a commit came between");
     }
 }

@@ -1,39 +1,54 @@
-//! One pass over one stack: observe -> resolve -> decide -> dispatch -> report. This file alone knows the order.
+//! Reconciles one stack. This file alone knows the order of the steps:
+//!
+//! 1. `active_runs`: while the run is alive and unchanged, nothing else happens; a change of it skips steps 2 and 3.
+//! 2. `observe::read_live`: the stack, with the finalizer.
+//! 3. `observe`: the runs and the source.
+//! 4. `facts`: what the decision needs of them.
+//! 5. `resolve`: the inputs, for a destroy in need `destroy_from_last_applied`.
+//! 6. `adopt`: the status of an object without runs.
+//! 7. `facts::approval_of` and `facts::break_glass`: what needs the history.
+//! 8. `dependencies`: what the stack depends on, and its dependents.
+//! 9. `decide`: the next step.
+//! 10. `cleanup::delete_bundle`: the bundle of an ended run.
+//! 11. `execute`: starts (`dispatch`) or supervises (`supervise`) a run.
+//! 12. `release`: removes a deleted stack, or `report`: writes status and events, then `cleanup::prune`.
+//! 13. `active_runs`: stores the active run for the next reconciliation.
 
-mod carry_out;
+mod active_runs;
+mod adopt;
 mod cleanup;
 mod dependencies;
+mod destroy_from_last_applied;
 mod dispatch;
-mod follow;
-mod following;
-mod gather;
+mod execute;
+mod facts;
+mod heartbeat;
 mod history;
-mod last_resort;
 #[cfg(test)]
 mod model;
 mod observe;
-mod pulse;
 mod release;
 mod report;
 mod resolve;
-mod takeover;
+mod supervise;
 
-pub(crate) use cleanup::{Spent, forget_stack};
-pub(crate) use dependencies::{in_order, neighbours, version};
-pub(crate) use following::Following;
-use following::{Followed, Look};
-pub(crate) use pulse::Pulses;
+pub(crate) use active_runs::ActiveRuns;
+use active_runs::{ActiveRun, Lookup};
+pub(crate) use cleanup::{DeletedBundles, forget_stack};
+pub(crate) use dependencies::{dependency_order, related_stacks, relevant_version};
+pub(crate) use heartbeat::HeartbeatTracker;
 pub use resolve::Artifacts;
+use sluice_runtime::sync::lock;
 
 use crate::{
-    decide::{Facts, Inputs, Phase, Refused, Step, decide},
+    decide::{Facts, Inputs, IntervalOffset, Step, UnsupportedField, decide},
     executor::Executor,
     inputs,
-    runs::Owners,
-    schedule::Places,
+    runs::RunOwners,
+    schedule::RunSlots,
 };
-use carry_out::carry_out;
-use gather::{approval_of, gather, glass};
+use execute::execute;
+use facts::{approval_of, break_glass, build_facts};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -42,7 +57,7 @@ use report::{Report, events, status};
 use resolve::Resolved;
 use sluice_api::{
     annotation::REQUESTED_AT,
-    condition::{TerraformCondition, Vocabulary},
+    condition::{ConditionType, TerraformCondition},
     interval::Interval,
     reference::CrossNamespace,
     run::TerraformRun,
@@ -53,244 +68,254 @@ use sluice_runtime::{
     event::Recorder,
     schedule::ObjectKey,
     status::{Applied, WriteError},
-    watch::{Next, Objects, Reconciler},
+    watch::{ObjectCache, Reconciler, Requeue},
 };
 use std::{
     collections::HashSet,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
-/// What passes need of the world.
+/// Everything that reconciliations share.
 pub struct Context {
-    /// The API.
+    /// Client of the Kubernetes API.
     pub client: Client,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Where runs are carried out.
+    /// Starts runners and reports their liveness.
     pub executor: Arc<dyn Executor>,
-    /// Where events go.
+    /// Records events.
     pub recorder: Recorder,
     /// Directory of the installed versions of the CLI.
-    pub tools: Option<PathBuf>,
-    /// Whose bundles are known to be gone.
-    pub(crate) spent: cleanup::Spent,
-    /// What is heard of runs elsewhere.
-    pub(crate) pulses: Pulses,
-    /// The runs that are followed.
-    pub(crate) following: Following,
-    /// The runs as their watch tells of them.
-    pub(crate) runs: Arc<Owners>,
+    pub tools_dir: Option<PathBuf>,
+    /// The stacks whose newest bundle is deleted.
+    pub(crate) deleted_bundles: cleanup::DeletedBundles,
+    /// Heartbeats of runs whose process locks are not visible here.
+    pub(crate) heartbeats: HeartbeatTracker,
+    /// The active runs, as of the last reconciliation.
+    pub(crate) active_runs: ActiveRuns,
+    /// The index from runs to their stacks, kept by the watch.
+    pub(crate) run_owners: Arc<RunOwners>,
     /// Unpacked artifacts.
     pub artifacts: Artifacts,
-    /// The places for runs.
-    pub places: Places,
-    /// Since when this controller decides.
-    pub since: Timestamp,
-    /// Whether references may leave their namespace.
+    /// The run queue and its slots.
+    pub run_slots: RunSlots,
+    /// When this controller started to decide.
+    pub started_at: Timestamp,
+    /// Whether cross-namespace references are allowed.
     pub cross_namespace: CrossNamespace,
-    /// Longest session of a person in a stack's directory; `None`: sessions are not allowed.
-    pub glass: Option<Interval>,
-    /// Most bytes of files that are kept of an apply for a destroy without its source.
+    /// Longest break-glass session; `None`: sessions are not allowed.
+    pub break_glass_limit: Option<Interval>,
+    /// Maximum size in bytes of the files that are stored with the last applied record.
     pub destroy_files_limit: u64,
-    /// Whether stacks that name a ServiceAccount of their own are carried out without it.
+    /// Whether stacks with `spec.serviceAccountName` run without that ServiceAccount.
     pub ignore_account: bool,
-    /// Bound on a run whose stack sets none.
+    /// Deadline of runs whose stack sets none.
     pub run_deadline: Interval,
-    /// The Secret with the keys that stored plans are sealed with.
+    /// The Secret with the keys that seal stored plans.
     pub plan_encryption: Option<inputs::SecretPlace>,
     /// Where the CLI runs, for the generated backend.
-    pub place: inputs::Place,
-    /// The stacks as last seen, for what reaches beyond one of them.
-    pub stacks: Objects<Terraform>,
-    /// The only namespace that is looked at; `None`: all of them.
-    pub watched: Option<String>,
-    /// The backend of stacks that say nothing of one.
+    pub cli_location: inputs::Place,
+    /// The cache of all stacks, for `dependsOn`.
+    pub stacks: ObjectCache<Terraform>,
+    /// The only namespace that is watched; `None`: all of them.
+    pub watched_namespace: Option<String>,
+    /// The backend of stacks that configure none.
     pub default_backend: inputs::DefaultBackend,
 }
 
 /// Reconciles Terraform objects.
-pub struct Stacks {
+pub struct TerraformReconciler {
     context: Arc<Context>,
-    /// The stacks that had a pass here: of no other one anything is removed.
-    seen: Mutex<HashSet<ObjectKey>>,
+    /// The stacks that this controller has reconciled. Files of other stacks are never removed.
+    reconciled: Mutex<HashSet<ObjectKey>>,
 }
 
-/// Why a pass could not report. What it found wrong with the stack stands in its status.
+/// Why a reconciliation could not report. Faults of the stack itself are written to its status.
 #[derive(Debug, thiserror::Error)]
-pub enum PassError {
-    /// Reading the stack, its runs or its source failed, or deleting what its last run was given.
-    #[error("cannot read {stack}, its runs or its source, or delete what its last run was given: {source}")]
+pub enum ReconcileError {
+    /// Reading the stack, its runs or its source failed, or deleting the last bundle.
+    #[error("cannot read {stack}, its runs or its source, or delete its last bundle: {source}")]
     Observe {
         /// The stack.
         stack: String,
-        /// What the API said.
+        /// The error of the API.
         source: Box<kube::Error>,
     },
     /// Writing failed.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// Starting or looking after a run failed.
-    #[error("cannot carry out the step of {stack}: {text}")]
+    /// Starting or supervising a run failed.
+    #[error("cannot execute the step of {stack}: {text}")]
     Dispatch {
         /// The stack.
         stack: String,
-        /// What failed.
+        /// The error.
         text: String,
     },
 }
 
-impl Stacks {
-    /// A reconciler in this context.
+impl TerraformReconciler {
+    /// Returns a reconciler in this context.
     #[must_use]
     pub fn new(context: Arc<Context>) -> Self {
-        let seen = Mutex::default();
-        Self { context, seen }
+        let reconciled = Mutex::default();
+        Self { context, reconciled }
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashSet<ObjectKey>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reconciled(&self) -> MutexGuard<'_, HashSet<ObjectKey>> {
+        lock(&self.reconciled)
     }
 }
 
-impl Reconciler<Terraform> for Stacks {
-    type Error = PassError;
+impl Reconciler<Terraform> for TerraformReconciler {
+    type Error = ReconcileError;
 
-    async fn reconcile(&self, stack: Arc<Terraform>) -> Result<Next, PassError> {
-        self.seen().insert(ObjectKey::of(&*stack));
-        Box::pin(pass(&stack, &self.context)).await
+    async fn reconcile(&self, stack: Arc<Terraform>) -> Result<Requeue, ReconcileError> {
+        self.reconciled().insert(ObjectKey::of(&*stack));
+        Box::pin(reconcile_stack(&stack, &self.context)).await
     }
 
-    fn gone(&self, key: &ObjectKey) {
-        if self.seen().remove(key) {
+    fn deleted(&self, key: &ObjectKey) {
+        if self.reconciled().remove(key) {
             cleanup::forget_stack(&self.context, key.clone());
         }
     }
 }
 
-async fn pass(stack: &Terraform, context: &Context) -> Result<Next, PassError> {
+async fn reconcile_stack(stack: &Terraform, context: &Context) -> Result<Requeue, ReconcileError> {
     let api: Api<Terraform> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
-    match following::look(stack, context).await {
-        Ok(Look::Same) => return Ok(Next::After(carry_out::LOOK)),
-        Ok(Look::News(news)) => {
-            let Followed {
+    match active_runs::check(stack, context).await {
+        Ok(Lookup::Unchanged) => return Ok(Requeue::After(execute::POLL_INTERVAL)),
+        Ok(Lookup::Changed(updated)) => {
+            let ActiveRun {
                 versions,
                 stack,
                 runs,
                 ..
-            } = *news;
-            let observed = Observed::at_work(runs);
+            } = *updated;
+            let observed = Observed::with_active_run(runs);
             return Box::pin(decide_and_report(&api, (&stack, versions), observed, context)).await;
         }
-        // A look that fails tells nothing: then everything is read.
-        Ok(Look::Unknown) | Err(_) => {}
+        // Also after an error: then everything is read.
+        Ok(Lookup::Unknown) | Err(_) => {}
     }
     let mut versions = vec![stack.resource_version()];
-    let Some(stack) = observe::newest(&api, stack, &mut versions).await? else {
-        return Ok(Next::OnChange);
+    let Some(stack) = observe::read_live(&api, stack, &mut versions).await? else {
+        return Ok(Requeue::OnChange);
     };
     let observed = observe(&stack, context)
         .await
-        .map_err(|source| unread(&stack, source))?;
+        .map_err(|source| read_error(&stack, source))?;
     Box::pin(decide_and_report(&api, (&stack, versions), observed, context)).await
 }
 
-/// Decides on what was seen, does what was decided, and tells it.
+/// Decides on the observed state, executes the step and reports it.
 async fn decide_and_report(
     api: &Api<Terraform>,
     (stack, mut versions): (&Terraform, Vec<Option<String>>),
     observed: Observed,
     context: &Context,
-) -> Result<Next, PassError> {
-    let mut facts = gather(stack, &observed, context.clock.now());
-    facts.refused = facts.refused.or_else(|| refused_account(stack, context));
-    facts.phase = Some(Phase::of(&stack.uid().unwrap_or_default(), context.since));
+) -> Result<Requeue, ReconcileError> {
+    let mut facts = build_facts(stack, &observed, context.clock.now());
+    facts.unsupported_field = facts
+        .unsupported_field
+        .or_else(|| refused_account(stack, context));
+    facts.interval_offset = Some(IntervalOffset::from_uid(
+        &stack.uid().unwrap_or_default(),
+        context.started_at,
+    ));
     let resolved = resolve_inputs(stack, &observed, &mut facts, context).await;
-    takeover::take_over(stack, &observed.runs, &mut facts);
+    adopt::adopt_status(stack, &observed.runs, &mut facts);
     facts.approval = approval_of(stack, &observed.runs, &facts);
-    facts.policy.glass = glass(stack, &observed, context.glass.is_some());
-    let decided = decided(stack, &mut facts, context).await;
-    if decided.is_err() && facts.history.active.is_none() {
-        // Who fails at each pass must not keep the place of a run that has ended.
-        context.places.give_back(&ObjectKey::of(stack));
+    facts.policy.break_glass = break_glass(stack, &observed, context.break_glass_limit.is_some());
+    let step = choose_step(stack, &mut facts, context).await;
+    if step.is_err() && facts.history.active.is_none() {
+        // A stack that fails every time must not keep the slot of a run that has ended.
+        context.run_slots.release_held(&ObjectKey::of(stack));
     }
-    let mut step = decided?;
-    let dropped = cleanup::drop_bundle(stack, &observed.runs, context).await;
-    dropped.map_err(|source| unread(stack, source))?;
-    let done = carry_out(stack, &observed, &facts, resolved.as_ref(), &mut step, context).await?;
-    if step == Step::Release {
-        context.spent.forget(stack);
+    let step = step?;
+    let deleted = cleanup::delete_bundle(stack, &observed.runs, context).await;
+    deleted.map_err(|source| read_error(stack, source))?;
+    let executed = execute(stack, &observed, &facts, resolved.as_ref(), step, context).await?;
+    if executed.step == Step::Release {
+        context.deleted_bundles.remove(stack);
         return release::release(api, stack, &observed.runs, context).await;
     }
-    let written = write(api, stack, &observed, &facts, &step, context).await?;
-    let run = followed(&observed, &facts)
-        .or(done.started.as_ref())
+    let written = write_status(api, stack, &observed, &facts, &executed.step, context).await?;
+    let run = claimed_run(&observed, &facts)
+        .or(executed.started.as_ref())
         .map(ResourceExt::name_any);
     match (run, written) {
         (Some(run), Some(stack)) => {
             versions.push(stack.resource_version());
             let mut runs = observed.runs;
-            runs.extend(done.started);
-            context.following.note(Followed {
+            runs.extend(executed.started);
+            context.active_runs.insert(ActiveRun {
                 versions,
                 stack,
                 runs,
                 run,
             });
         }
-        _ => context.following.forget(stack),
+        _ => context.active_runs.remove(stack),
     }
-    Ok(done.next)
+    Ok(executed.next)
 }
 
-/// The run in progress, if a runner has claimed it: then nothing is to be decided until it says something new.
-fn followed<'a>(observed: &'a Observed, facts: &Facts) -> Option<&'a TerraformRun> {
+/// Returns the active run if a runner has claimed it: then there is nothing to decide until the run changes.
+fn claimed_run<'a>(observed: &'a Observed, facts: &Facts) -> Option<&'a TerraformRun> {
     let active = facts.history.active.as_ref()?;
-    observe::claimed(&observed.runs).find(|run| run.name_any() == active.name)
+    observe::claimed_runs(&observed.runs).find(|run| run.name_any() == active.name)
 }
 
-/// An account that the stack's runs would not have. One that is deleted without a run may go.
-fn refused_account(stack: &Terraform, context: &Context) -> Option<Refused> {
+/// Returns why the ServiceAccount of the stack is refused. A deletion without a run is not refused.
+fn refused_account(stack: &Terraform, context: &Context) -> Option<UnsupportedField> {
     let runs = stack.metadata.deletion_timestamp.is_none() || stack.spec.destroys_on_deletion();
     inputs::foreign_account(&stack.spec).filter(|_| runs && !context.ignore_account)
 }
 
-/// Decides, with a look at the stacks around this one where they can matter.
-async fn decided(stack: &Terraform, facts: &mut Facts, context: &Context) -> Result<Step, PassError> {
+/// Decides, after reading the dependencies and dependents where they can matter.
+async fn choose_step(
+    stack: &Terraform,
+    facts: &mut Facts,
+    context: &Context,
+) -> Result<Step, ReconcileError> {
     let idle = facts.suspended || facts.history.active.is_some();
-    if !idle && facts.refused.is_none() {
+    if !idle && facts.unsupported_field.is_none() {
         facts.dependencies = if facts.deleting {
-            dependencies::circle(stack, context)
+            dependencies::cycle_of(stack, context)
         } else {
-            dependencies::look(stack, &facts.source, context).await?
+            dependencies::check(stack, &facts.source, context).await?
         };
     }
     let step = decide(facts);
     let destroys = matches!(&step, Step::Start(run) if run.destroy && run.action.applies());
     if facts.deleting && !idle || destroys {
-        facts.dependants = dependencies::dependants(stack, context).await?;
+        facts.dependants = dependencies::dependents(stack, context).await?;
         return Ok(decide(facts));
     }
     Ok(step)
 }
 
-fn unread(stack: &Terraform, source: kube::Error) -> PassError {
-    PassError::Observe {
+fn read_error(stack: &Terraform, source: kube::Error) -> ReconcileError {
+    ReconcileError::Observe {
         stack: stack.name_any(),
         source: Box::new(source),
     }
 }
 
-/// Resolves the inputs where a decision can depend on them, and puts them into the facts.
+/// Resolves the inputs where the decision can depend on them, and sets them in the facts.
 async fn resolve_inputs(
     stack: &Terraform,
     observed: &Observed,
     facts: &mut Facts,
     context: &Context,
 ) -> Option<Resolved> {
-    let idle =
-        facts.suspended || facts.refused.is_some() || facts.deleting && !facts.policy.destroy_on_deletion;
-    if idle || followed(observed, facts).is_some() {
+    let idle = facts.suspended
+        || facts.unsupported_field.is_some()
+        || facts.deleting && !facts.policy.destroy_on_deletion;
+    if idle || claimed_run(observed, facts).is_some() {
         return None;
     }
     let destroys = facts.deleting && facts.policy.destroy_on_deletion;
@@ -303,7 +328,7 @@ async fn resolve_inputs(
     }
     let Some(artifact) = &observed.artifact else {
         return if destroys {
-            last_resort::resolve(stack, observed, facts, context).await
+            destroy_from_last_applied::resolve(stack, observed, facts, context).await
         } else {
             None
         };
@@ -311,7 +336,11 @@ async fn resolve_inputs(
     match resolve::resolve(stack, artifact, context).await {
         Ok(resolved) => {
             let whole = facts.history.reads_artifact;
-            facts.inputs = Inputs::Known(history::counted(&resolved.inputs, &artifact.digest, whole));
+            facts.inputs = Inputs::Known(history::effective_inputs(
+                &resolved.inputs,
+                &artifact.digest,
+                whole,
+            ));
             return Some(resolved);
         }
         Err(error) => {
@@ -322,23 +351,23 @@ async fn resolve_inputs(
         }
     }
     if destroys {
-        return last_resort::resolve(stack, observed, facts, context).await;
+        return destroy_from_last_applied::resolve(stack, observed, facts, context).await;
     }
     None
 }
 
-/// Writes the status, then tells the events of what was new in it; gives the stack with it, unless it is gone.
-async fn write(
+/// Writes the status, then records the events of what changed in it. Returns the stack as written, unless it is gone.
+async fn write_status(
     api: &Api<Terraform>,
     stack: &Terraform,
     observed: &Observed,
     facts: &Facts,
     step: &Step,
     context: &Context,
-) -> Result<Option<Terraform>, PassError> {
+) -> Result<Option<Terraform>, ReconcileError> {
     let token = stack.annotations().get(REQUESTED_AT).map(String::as_str);
-    // A request is handled when the run that took it up has ended, or at once where no run follows from it.
-    let handled = token.filter(|_| matches!(step, Step::Rest(_)));
+    // A request is handled when its run has ended, or at once if no run follows from it.
+    let handled = token.filter(|_| matches!(step, Step::Idle(_)));
     let compute = |stack: &Terraform| {
         status(&Report {
             stack,
@@ -373,18 +402,18 @@ fn with_annotations(
     stack: &Terraform,
     mut event: sluice_runtime::event::Event,
 ) -> sluice_runtime::event::Event {
-    for (key, value) in sluice_api::annotation::for_events(stack.annotations()) {
+    for (key, value) in sluice_api::annotation::event_annotations(stack.annotations()) {
         event = event.with(key, value);
     }
     event
 }
 
-/// The owner reference to a stack; `None` for an object that the API has not stored.
+/// Returns the owner reference to a stack; `None` for an object that the API has not stored.
 pub(crate) fn owner(stack: &Terraform) -> Option<OwnerReference> {
     stack.controller_owner_ref(&())
 }
 
-/// The key of the stack that a run belongs to.
+/// Returns the key of the stack that a run belongs to.
 #[must_use]
 pub fn stack_of(run: &TerraformRun) -> ObjectKey {
     ObjectKey {

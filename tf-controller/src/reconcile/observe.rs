@@ -1,15 +1,15 @@
-//! Looks: the source and the runs of a stack, read fresh, because decisions on a stale cache start things twice.
+//! Reads the source and the runs of a stack. Live, because a decision on a stale cache may start a run twice.
 
 use super::{
-    Context, PassError,
-    history::in_order,
+    Context, ReconcileError,
+    history::by_sequence,
+    read_error,
     report::{phase, succeeded},
-    resolve::words,
-    unread,
+    resolve::api_message,
 };
 use crate::{
     decide::SourceFact,
-    sources::{self, Found, SourceError},
+    sources::{self, SourceError, SourceLookup},
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
@@ -25,28 +25,28 @@ use sluice_api::{
     terraform::{FINALIZER, SourceKind, Terraform, label_value},
 };
 use sluice_runtime::finalizer;
-use sluice_tf_runner::cli::text::bounded;
+use sluice_tf_core::cli::text::bounded;
 
-/// Longest error of a run that does not decode: it may quote what stands in the run.
+/// Longest quoted error of a run that does not decode: it may quote the run.
 const ERROR_LIMIT: usize = 500;
 
-/// What was seen.
+/// The observed state of one stack.
 pub(super) struct Observed {
-    /// The source, as the decision sees it.
+    /// The source, for the decision.
     pub(super) source: SourceFact,
     /// Its artifact.
     pub(super) artifact: Option<Artifact>,
     /// The runs that belong to this very object.
     pub(super) runs: Vec<TerraformRun>,
-    /// A run of this object that cannot be read, and what to do about it: it may be at work, and its number is taken.
+    /// The message about a run of this object that does not decode: it may be active, and its number is taken.
     pub(super) unreadable: Option<String>,
-    /// The Secret with the outputs of the last run that wrote some is gone.
+    /// The outputs Secret of the last run that wrote one is gone.
     pub(super) outputs_gone: bool,
 }
 
 impl Observed {
-    /// A run is at work: whatever becomes of source and inputs, it is followed.
-    pub(super) fn at_work(runs: Vec<TerraformRun>) -> Self {
+    /// Returns the state while a claimed run is active: it is supervised whatever the source and inputs are.
+    pub(super) fn with_active_run(runs: Vec<TerraformRun>) -> Self {
         Self {
             source: SourceFact::NotRead,
             artifact: None,
@@ -57,31 +57,31 @@ impl Observed {
     }
 }
 
-/// The stack as the API has it, with our finalizer; `None` where it is gone. Read live: the cache may lag behind our own write. A stack
-/// without the finalizer has no such write yet, so the cached one is taken; the write of the finalizer carries its version.
-pub(super) async fn newest(
+/// Returns the stack with our finalizer; `None` if it is gone. Read live: the cache may lag behind our own write. A stack without
+/// the finalizer has no such write yet, so the cached one is used; the write of the finalizer carries its version.
+pub(super) async fn read_live(
     api: &Api<Terraform>,
     stack: &Terraform,
     versions: &mut Vec<Option<String>>,
-) -> Result<Option<Terraform>, PassError> {
-    let is_new = stack.metadata.deletion_timestamp.is_none() && !finalizer::is_held(stack, FINALIZER);
-    let fresh = if is_new {
+) -> Result<Option<Terraform>, ReconcileError> {
+    let is_new = stack.metadata.deletion_timestamp.is_none() && !finalizer::is_present(stack, FINALIZER);
+    let live = if is_new {
         stack.clone()
     } else {
-        let fresh = api.get_opt(&stack.name_any()).await;
-        let Some(fresh) = fresh.map_err(|source| unread(stack, source))? else {
+        let live = api.get_opt(&stack.name_any()).await;
+        let Some(live) = live.map_err(|source| read_error(stack, source))? else {
             return Ok(None);
         };
-        fresh
+        live
     };
-    versions.push(fresh.resource_version());
-    let held = finalizer::ensure(api, &fresh, FINALIZER).await?.object();
-    versions.extend(held.as_ref().map(ResourceExt::resource_version));
-    Ok(held)
+    versions.push(live.resource_version());
+    let stored = finalizer::ensure(api, &live, FINALIZER).await?.object();
+    versions.extend(stored.as_ref().map(ResourceExt::resource_version));
+    Ok(stored)
 }
 
-/// The runs in progress that a runner has claimed: whatever becomes of source and inputs, they are followed.
-pub(super) fn claimed(runs: &[TerraformRun]) -> impl Iterator<Item = &TerraformRun> {
+/// Returns the active runs that a runner has claimed.
+pub(super) fn claimed_runs(runs: &[TerraformRun]) -> impl Iterator<Item = &TerraformRun> {
     let is_claimed = |run: &&TerraformRun| {
         let status = run.status.as_ref();
         status.is_some_and(|status| status.claim.is_some() && !status.phase.is_final())
@@ -89,13 +89,13 @@ pub(super) fn claimed(runs: &[TerraformRun]) -> impl Iterator<Item = &TerraformR
     runs.iter().filter(is_claimed)
 }
 
-/// Reads runs and source; the source only where something is to be decided.
+/// Reads the runs, and the source if there is something to decide.
 pub(super) async fn observe(stack: &Terraform, context: &Context) -> Result<Observed, kube::Error> {
     let (runs, unreadable) = runs(stack, context).await?;
-    if claimed(&runs).next().is_some() {
+    if claimed_runs(&runs).next().is_some() {
         return Ok(Observed {
             unreadable,
-            ..Observed::at_work(runs)
+            ..Observed::with_active_run(runs)
         });
     }
     let (source, artifact) = match source(stack, context).await {
@@ -105,7 +105,7 @@ pub(super) async fn observe(stack: &Terraform, context: &Context) -> Result<Obse
         }
         Err(fact) => (fact, None),
     };
-    let outputs_gone = outputs_gone(stack, &runs, context).await?;
+    let outputs_gone = has_lost_outputs(stack, &runs, context).await?;
     Ok(Observed {
         source,
         artifact,
@@ -115,8 +115,8 @@ pub(super) async fn observe(stack: &Terraform, context: &Context) -> Result<Obse
     })
 }
 
-/// Whether the Secret of the outputs should be there and is not. Its metadata tell; the outputs themselves are not read.
-async fn outputs_gone(
+/// Returns whether the outputs Secret should exist and does not. Reads only its metadata.
+async fn has_lost_outputs(
     stack: &Terraform,
     runs: &[TerraformRun],
     context: &Context,
@@ -131,9 +131,9 @@ async fn outputs_gone(
     Ok(api.get_metadata_opt(&target.name).await?.is_none())
 }
 
-/// Whether the newest run that ended well saw outputs.
+/// Returns whether the newest run succeeded and had outputs.
 fn has_outputs(runs: &[TerraformRun]) -> bool {
-    let ended = in_order(runs)
+    let ended = by_sequence(runs)
         .into_iter()
         .rev()
         .filter(|run| phase(run).is_final());
@@ -144,7 +144,8 @@ fn has_outputs(runs: &[TerraformRun]) -> bool {
         .is_some_and(|status| !status.outputs.is_empty())
 }
 
-/// The runs that carry the stack's label and its uid: a namesake's runs are not its own. The first that cannot be read is named.
+/// Lists the runs with the stack's label and uid, since an earlier object of the same name may have left some. Also
+/// returns a message about the first that does not decode.
 async fn runs(
     stack: &Terraform,
     context: &Context,
@@ -158,8 +159,8 @@ async fn runs(
     for item in list.items {
         match item.0 {
             Ok(run) if run.spec.terraform.uid == uid => runs.push(run),
-            Err(invalid) if belongs(&invalid, &uid) => {
-                unreadable.get_or_insert_with(|| about_unreadable(&invalid));
+            Err(invalid) if is_owned_by(&invalid, &uid) => {
+                unreadable.get_or_insert_with(|| unreadable_message(&invalid));
             }
             Ok(_) | Err(_) => {}
         }
@@ -167,16 +168,16 @@ async fn runs(
     Ok((runs, unreadable))
 }
 
-fn belongs(invalid: &InvalidObject, uid: &str) -> bool {
+fn is_owned_by(invalid: &InvalidObject, uid: &str) -> bool {
     let mut owners = invalid.metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.uid == uid)
 }
 
-/// What is told of a run that does not decode.
-fn about_unreadable(invalid: &InvalidObject) -> String {
+/// Returns the message about a run that does not decode.
+fn unreadable_message(invalid: &InvalidObject) -> String {
     let name = invalid.metadata.name.as_deref().unwrap_or_default();
     format!(
-        "TerraformRun {name} cannot be read: {}; nothing is started beside it, because it may be at work; delete it once no \
+        "TerraformRun {name} cannot be read: {}; no other run is started, because it may be active; delete it once no \
          runner of it is alive",
         bounded(&invalid.error, ERROR_LIMIT)
     )
@@ -188,13 +189,13 @@ async fn source(stack: &Terraform, context: &Context) -> Result<Artifact, Source
     let target = reference::resolve(&own, &wanted.namespace, &wanted.name, context.cross_namespace)
         .map_err(|denied| SourceFact::Denied(denied.to_string()))?;
     if wanted.kind != SourceKind::GitRepository {
-        return foreign(wanted.kind, &target, context).await;
+        return other_source(wanted.kind, &target, context).await;
     }
     let api: Api<GitRepository> = Api::namespaced(context.client.clone(), &target.namespace);
     let found = api
         .get_opt(&target.name)
         .await
-        .map_err(|error| SourceFact::Unreachable(words(&error)))?;
+        .map_err(|error| SourceFact::Unreachable(api_message(&error)))?;
     let Some(repository) = found else {
         let text = format!(
             "GitRepository.source.toolkit.fluxcd.io \"{}\" not found",
@@ -208,19 +209,23 @@ async fn source(stack: &Terraform, context: &Context) -> Result<Artifact, Source
         .ok_or(SourceFact::NoArtifact)
 }
 
-/// The artifact of a source that another controller looks after.
-async fn foreign(kind: SourceKind, target: &ObjectName, context: &Context) -> Result<Artifact, SourceFact> {
+/// Returns the artifact of a `Bucket` or `OCIRepository`.
+async fn other_source(
+    kind: SourceKind,
+    target: &ObjectName,
+    context: &Context,
+) -> Result<Artifact, SourceFact> {
     let (name, kind_name) = (&target.name, kind.as_str());
     match sources::find(&context.client, kind, target).await {
-        Ok(Found::Source(artifact)) => artifact.ok_or(SourceFact::NoArtifact),
-        Ok(Found::Nothing) => Err(SourceFact::NotFound(format!(
+        Ok(SourceLookup::Found(artifact)) => artifact.ok_or(SourceFact::NoArtifact),
+        Ok(SourceLookup::NotFound) => Err(SourceFact::NotFound(format!(
             "{kind_name}.{GROUP} \"{name}\" not found"
         ))),
-        Ok(Found::NotServed) => Err(SourceFact::NotFound(format!(
+        Ok(SourceLookup::NotServed) => Err(SourceFact::NotFound(format!(
             "{kind_name} \"{name}\" cannot be read: the API serves no {kind_name} of {GROUP}; install Flux's source-controller \
              and its definitions"
         ))),
-        Err(SourceError::Api(error)) => Err(SourceFact::Unreachable(words(&error))),
+        Err(SourceError::Api(error)) => Err(SourceFact::Unreachable(api_message(&error))),
         Err(error @ SourceError::Artifact(_)) => Err(SourceFact::Unreachable(error.to_string())),
     }
 }

@@ -1,8 +1,8 @@
-//! Letting a deleted stack go: what is stored of it, its outputs, with `deletionPolicy: Orphan` its state, its finalizers on
-//! others, and at last its own. Everything may be gone already, as in a namespace that is being deleted.
+//! Releases a deleted stack: deletes its stored data, its outputs, with `deletionPolicy: Orphan` its state, its finalizers on
+//! dependencies, and last its own. Everything may already be gone, as in a namespace that is being deleted.
 
 use super::{
-    Context, PassError,
+    Context, ReconcileError,
     cleanup::{self, remove},
     dependencies,
 };
@@ -25,47 +25,42 @@ use sluice_api::{
     run::TerraformRun,
     terraform::{DeletionPolicy, FINALIZER, Terraform, is_label_value, label_value},
 };
-use sluice_runtime::{finalizer, schedule::ObjectKey, watch::Next};
-use sluice_tf_runner::{
-    applied,
-    run::{errored_state_recorders, errored_state_selector},
-};
+use sluice_runtime::{finalizer, schedule::ObjectKey, watch::Requeue};
+use sluice_tf_core::{applied, errored_state};
 use std::fmt::Debug;
 
-/// Removes all that is the stack's, then its finalizers. Runs and bundles go with their owner.
+/// Deletes all data of the stack, then its finalizers. Kubernetes deletes its runs and bundles.
 pub(super) async fn release(
     api: &Api<Terraform>,
     stack: &Terraform,
     runs: &[TerraformRun],
     context: &Context,
-) -> Result<Next, PassError> {
-    let failed = |error: kube::Error| PassError::Dispatch {
+) -> Result<Requeue, ReconcileError> {
+    let failed = |error: kube::Error| ReconcileError::Dispatch {
         stack: stack.name_any(),
         text: error.to_string(),
     };
-    stored(stack, context).await.map_err(failed)?;
-    outputs(stack, context).await.map_err(failed)?;
-    if stack.spec.on_deletion() == Ok(DeletionPolicy::Orphan) && keeps_state_here(stack) {
-        state(stack, context).await.map_err(failed)?;
+    delete_stored(stack, context).await.map_err(failed)?;
+    delete_outputs(stack, context).await.map_err(failed)?;
+    if stack.spec.on_deletion() == Ok(DeletionPolicy::Orphan) && uses_default_backend(stack) {
+        delete_state(stack, context).await.map_err(failed)?;
     } else if !stack.spec.destroys_on_deletion() {
-        disown_unwritten_state(stack, runs, context)
-            .await
-            .map_err(failed)?;
+        orphan_errored_state(stack, runs, context).await.map_err(failed)?;
     }
-    context.places.free(&ObjectKey::of(stack));
+    context.run_slots.release(&ObjectKey::of(stack));
     for run in runs {
-        cleanup::forget(stack, run.name_any(), context).await;
+        cleanup::forget_run(stack, run.name_any(), context).await;
     }
-    finalizer::release(api, stack, FINALIZER).await?;
-    // Last, because this calls them: a dependency that still sees the stack would wait on. Should it not come to this, they
-    // take the finalizer off themselves.
-    dependencies::let_go(stack, context).await?;
+    finalizer::remove(api, stack, FINALIZER).await?;
+    // Last, because this triggers the dependencies: one that still sees the stack would keep waiting. If this fails,
+    // they remove the finalizer themselves.
+    dependencies::remove_finalizers(stack, context).await?;
     tracing::info!("stack released");
-    Ok(Next::OnChange)
+    Ok(Requeue::OnChange)
 }
 
-/// Plans, in whatever workspace they were made, their readable forms, and what was applied last.
-async fn stored(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
+/// Deletes the plans of all workspaces, their readable forms, and the last applied record.
+async fn delete_stored(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
     let name = stack.name_any();
     for selector in [
         format!("{PLAN_NAME}={}", label_value(&name)),
@@ -78,7 +73,7 @@ async fn stored(stack: &Terraform, context: &Context) -> Result<(), kube::Error>
     Ok(())
 }
 
-/// Removes what carries the labels and belongs to this very object: labels of another's name may be the same.
+/// Deletes the objects with these labels that this very object owns: another stack may have the same labels.
 async fn remove_owned<K>(stack: &Terraform, selector: &str, context: &Context) -> Result<(), kube::Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -96,8 +91,8 @@ where
     Ok(())
 }
 
-/// The outputs Secret, if it is the stack's.
-async fn outputs(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
+/// Deletes the outputs Secret if the stack owns it.
+async fn delete_outputs(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
     let Some(target) = &stack.spec.write_outputs_to_secret else {
         return Ok(());
     };
@@ -111,14 +106,14 @@ async fn outputs(stack: &Terraform, context: &Context) -> Result<(), kube::Error
     }
 }
 
-/// Whether the state is where the backend that is generated without any setting keeps it.
-pub(super) fn keeps_state_here(stack: &Terraform) -> bool {
+/// Returns whether the state is in the backend that is generated without any setting.
+pub(super) fn uses_default_backend(stack: &Terraform) -> bool {
     let spec = &stack.spec;
     spec.backend_config.is_none() && spec.backend_configs_from.is_empty() && spec.cloud.is_none()
 }
 
-/// The labels that the kubernetes backend puts on a stack's state, all parts of it. `None` for a workspace that is no label: the
-/// API takes no state of it, so there is none, and a selector with it would be refused.
+/// Returns the labels that the kubernetes backend sets on all parts of a stack's state. `None` for a workspace that
+/// is not a valid label value: the API rejects a state of it, so there is none, and a selector with it.
 pub(super) fn state_selector(stack: &Terraform) -> Option<String> {
     let workspace = stack.spec.workspace_name();
     is_label_value(workspace).then(|| {
@@ -127,8 +122,8 @@ pub(super) fn state_selector(stack: &Terraform) -> Option<String> {
     })
 }
 
-/// The state and its lock. The CLI's kubernetes backend names them.
-async fn state(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
+/// Deletes the state and its lock, as named by the CLI's kubernetes backend.
+async fn delete_state(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
     let namespace = stack.namespace().unwrap_or_default();
     let Some(selector) = state_selector(stack) else {
         return Ok(());
@@ -144,44 +139,48 @@ async fn state(stack: &Terraform, context: &Context) -> Result<(), kube::Error> 
         default_suffix(&stack.name_any())
     );
     remove(&leases, &lock).await?;
-    tracing::info!("the state is deleted, the resources stay");
+    tracing::info!("state deleted, resources retained");
     Ok(())
 }
 
-/// A state that no run could write back is part of the state that stays: it no longer goes with the object. Nor do the runs that
-/// have it on record, without which nobody would push it: they go with the Secrets.
-async fn disown_unwritten_state(
+/// Keeps an errored state: it is part of the state that is retained, so it must not be deleted with the object. The
+/// runs that record it are needed to push it, so they are owned by the Secrets from now on.
+async fn orphan_errored_state(
     stack: &Terraform,
     runs: &[TerraformRun],
     context: &Context,
 ) -> Result<(), kube::Error> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
     let uid = stack.uid().unwrap_or_default();
-    let params = ListParams::default().labels(&errored_state_selector(&stack.name_any()));
-    let mut kept = Vec::new();
+    let params = ListParams::default().labels(&errored_state::selector(&stack.name_any()));
+    let mut secrets = Vec::new();
     for secret in api.list(&params).await? {
         let ours = secret.owner_references().iter().any(|owner| owner.uid == uid);
         if ours {
-            own(&api, &secret.name_any(), None).await?;
+            set_owners(&api, &secret.name_any(), None).await?;
         }
-        // One that is free was freed by a pass that did not come to the runs.
+        // A Secret without owner was orphaned by a reconciliation that failed before it updated the runs.
         if ours || secret.owner_references().is_empty() {
-            kept.extend(secret.owner_ref(&()));
+            secrets.extend(secret.owner_ref(&()));
         }
     }
-    if kept.is_empty() {
+    if secrets.is_empty() {
         return Ok(());
     }
     let api: Api<TerraformRun> =
         Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
-    for run in errored_state_recorders(runs) {
-        own(&api, &run.name_any(), Some(&kept)).await?;
+    for run in errored_state::recorders(runs) {
+        set_owners(&api, &run.name_any(), Some(&secrets)).await?;
     }
     Ok(())
 }
 
-/// Gives an object, which may be gone, these owners in place of those that it has.
-async fn own<K>(api: &Api<K>, name: &str, owners: Option<&Vec<OwnerReference>>) -> Result<(), kube::Error>
+/// Replaces the owners of an object, which may already be gone.
+async fn set_owners<K>(
+    api: &Api<K>,
+    name: &str,
+    owners: Option<&Vec<OwnerReference>>,
+) -> Result<(), kube::Error>
 where
     K: Clone + Debug + serde::de::DeserializeOwned,
 {

@@ -1,81 +1,82 @@
-//! Who may run: so many runs at once, so many of one namespace, and who is next. A stack that must wait is called when its
-//! turn has come; it never looks by itself.
+//! Which stacks may run: a limit of runs at once, a limit per namespace, and the order of those that wait. A waiting stack is
+//! reconciled when it is granted a slot; it does not poll.
 
-mod line;
+mod queue;
 
-pub use line::{Limits, Rank};
+pub use queue::{Limits, Priority};
 
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use line::Line;
+use queue::RunQueue;
 use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::sync::lock;
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Instant,
 };
 
-/// Places for runs: a stack has one at most.
+/// Slots for runs; a stack occupies at most one.
 #[derive(Debug)]
-pub struct Places {
-    line: Mutex<Line>,
-    called: UnboundedSender<ObjectKey>,
+pub struct RunSlots {
+    queue: Mutex<RunQueue>,
+    granted: UnboundedSender<ObjectKey>,
 }
 
-impl Places {
-    /// Free places within `limits`, and the stacks whose turn has come: each must be looked at again.
+impl RunSlots {
+    /// Returns free slots within `limits`, and a stream of the stacks that are granted one: reconcile each.
     #[must_use]
     pub fn new(limits: Limits) -> (Self, UnboundedReceiver<ObjectKey>) {
-        let (called, turns) = mpsc::unbounded();
-        let line = Mutex::new(Line::new(limits));
-        (Self { line, called }, turns)
+        let (granted, grants) = mpsc::unbounded();
+        let queue = Mutex::new(RunQueue::new(limits));
+        (Self { queue, granted }, grants)
     }
 
-    /// Takes a place for a stack's run; true also when it holds one already. Otherwise the stack waits in the line, and is
-    /// called.
+    /// Requests a slot for a stack's run; true also when it occupies one already. Otherwise the stack waits in the queue until it is
+    /// granted one.
     #[must_use]
-    pub fn take(&self, stack: &ObjectKey, rank: Rank) -> bool {
-        let (taken, called) = self.line().take(stack, rank, Instant::now());
-        self.call(called);
-        taken
+    pub fn request(&self, stack: &ObjectKey, priority: Priority) -> bool {
+        let (occupied, granted) = self.queue().request(stack, priority, Instant::now());
+        self.grant(granted);
+        occupied
     }
 
-    /// Counts a run that is in progress, whether there is a place for it or not: one that an earlier controller started.
-    pub fn hold(&self, stack: &ObjectKey) {
-        self.line().hold(stack);
+    /// Counts an active run that an earlier controller started, beyond the limits if need be.
+    pub fn occupy(&self, stack: &ObjectKey) {
+        self.queue().occupy(stack);
     }
 
-    /// Frees a stack's place, or takes it out of the line.
-    pub fn free(&self, stack: &ObjectKey) {
-        let called = self.line().free(stack, Instant::now());
-        self.call(called);
+    /// Releases a stack's slot, or removes it from the queue.
+    pub fn release(&self, stack: &ObjectKey) {
+        let granted = self.queue().release(stack, Instant::now());
+        self.grant(granted);
     }
 
-    /// Gives back a place that a stack holds; one that waits in the line goes on waiting.
-    pub fn give_back(&self, stack: &ObjectKey) {
-        let called = self.line().give_back(stack, Instant::now());
-        self.call(called);
+    /// Releases a stack's slot; a stack in the queue keeps its position.
+    pub fn release_held(&self, stack: &ObjectKey) {
+        let granted = self.queue().release_held(stack, Instant::now());
+        self.grant(granted);
     }
 
-    /// Passes by those who were called and never came: their objects are gone, or broken.
-    pub fn pass_by(&self) {
-        let called = self.line().pass_by(Instant::now());
-        self.call(called);
+    /// Expires the grants of stacks that did not request their slot: their objects are gone, or broken.
+    pub fn expire_grants(&self) {
+        let granted = self.queue().expire_grants(Instant::now());
+        self.grant(granted);
     }
 
-    /// Takes back the places of stacks that are not there: nobody would free them. Their objects vanished without a last
-    /// pass, or are another controller's.
-    pub fn take_back(&self, is_there: impl Fn(&ObjectKey) -> bool) {
-        let called = self.line().take_back(is_there, Instant::now());
-        self.call(called);
+    /// Releases the slots of stacks that no longer exist: they disappeared without a last reconciliation, or belong to another
+    /// controller.
+    pub fn reclaim(&self, is_there: impl Fn(&ObjectKey) -> bool) {
+        let granted = self.queue().reclaim(is_there, Instant::now());
+        self.grant(granted);
     }
 
-    fn call(&self, stacks: Vec<ObjectKey>) {
+    fn grant(&self, stacks: Vec<ObjectKey>) {
         for stack in stacks {
-            // Nobody listens any more: the controller is at its end.
-            drop(self.called.unbounded_send(stack));
+            // The receiver is gone: the controller is stopping.
+            drop(self.granted.unbounded_send(stack));
         }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, RunQueue> {
+        lock(&self.queue)
     }
 }

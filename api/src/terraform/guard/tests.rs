@@ -1,4 +1,4 @@
-//! The guard rails as a table, and that nothing held ever passes as a property.
+//! Table test of the guard rails, and a property test that no held plan is applied.
 
 use super::*;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ const KINDS: [ChangeKind; 4] = [
     ChangeKind::Delete,
 ];
 
-/// The words of a summary, and two that are of no known kind.
+/// All known actions and two unknown ones.
 const ACTIONS: [&str; 9] = [
     "create", "update", "replace", "delete", "forget", "move", "import", "renew", "open",
 ];
@@ -22,7 +22,7 @@ fn entry(action: &str, type_: &str, name: &str) -> Change {
     }
 }
 
-/// The effects of these entries, counted as a runner counts them.
+/// Counts the effects of these entries as the runner does.
 fn effects(entries: &[Change]) -> PlanEffects {
     let count = |action: &str| i64::try_from(entries.iter().filter(|e| e.action == action).count()).unwrap();
     let others = entries.iter().filter(|e| !is_known(&e.action)).count();
@@ -48,14 +48,14 @@ fn policy(text: &str) -> AutoApply {
     serde_json::from_str(text).unwrap()
 }
 
-fn told(policy_text: &str, entries: &[Change]) -> String {
-    held(&policy(policy_text), Some(&effects(entries)), entries)
-        .map_or_else(|| "applied".to_owned(), |held| held.to_string())
+fn decision(policy_text: &str, entries: &[Change]) -> String {
+    evaluate(&policy(policy_text), Some(&effects(entries)), entries)
+        .map_or_else(|| "applied".to_owned(), |hold| hold.to_string())
 }
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn what_waits_and_why() {
+fn held_plans_name_their_reasons() {
     let create = entry("create", "aws_vpc", "a");
     let update = entry("update", "aws_vpc", "b");
     let replace = entry("replace", "aws_db", "c");
@@ -63,9 +63,9 @@ fn what_waits_and_why() {
     let moved = entry("move", "aws_vpc", "e");
     let imported = entry("import", "aws_vpc", "f");
     let forgotten = entry("forget", "aws_vpc", "g");
-    let strange = entry("renew", "aws_vpc", "h");
+    let unknown = entry("renew", "aws_vpc", "h");
     let one = |entry: &Change| vec![entry.clone()];
-    for (policy, entries, wanted) in [
+    for (policy, entries, expected) in [
         (
             "{}",
             vec![create.clone(), update.clone(), replace.clone(), delete.clone()],
@@ -144,7 +144,7 @@ fn what_waits_and_why() {
             one(&create),
             "changes of 1 resources, more than 0 (autoApply.maxChanges)",
         ),
-        ("{}", one(&strange), "1 of an unknown kind: aws_vpc.h"),
+        ("{}", one(&unknown), "1 of an unknown kind: aws_vpc.h"),
         (
             r#"{"hold":["delete"],"maxChanges":1}"#,
             vec![replace.clone(), delete.clone()],
@@ -157,44 +157,44 @@ fn what_waits_and_why() {
             "applied",
         ),
     ] {
-        assert_eq!(told(policy, &entries), wanted, "{policy} {entries:?}");
+        assert_eq!(decision(policy, &entries), expected, "{policy} {entries:?}");
     }
 }
 
 #[test]
-fn what_is_not_on_record_is_held() {
+fn plans_without_complete_records_are_held() {
     let any = policy(r#"{"holdResourceTypes":["aws_db"]}"#);
     assert_eq!(
-        held(&any, None, &[]).unwrap().reasons(),
+        evaluate(&any, None, &[]).unwrap().reasons(),
         [HoldReason::NotRecorded]
     );
-    let cut = PlanEffects {
+    let truncated = PlanEffects {
         updates: 1,
         types_omitted: 1,
         ..PlanEffects::default()
     };
     assert_eq!(
-        held(&any, Some(&cut), &[]).unwrap().reasons(),
+        evaluate(&any, Some(&truncated), &[]).unwrap().reasons(),
         [HoldReason::TypesUnknown]
     );
-    assert_eq!(held(&policy("{}"), Some(&cut), &[]), None);
+    assert_eq!(evaluate(&policy("{}"), Some(&truncated), &[]), None);
 }
 
 #[test]
-fn long_lists_are_cut_in_the_words_only() {
+fn long_lists_are_truncated_in_messages_only() {
     let many: Vec<_> = (0..9).map(|i| entry("delete", "t", &i.to_string())).collect();
     assert_eq!(
-        told(r#"{"hold":["delete"]}"#, &many),
+        decision(r#"{"hold":["delete"]}"#, &many),
         "9 delete (autoApply.hold): t.0, t.1, t.2, t.3, t.4 and 4 more"
     );
-    // The list of entries was cut before the delete: it is held all the same.
+    // The list of entries is truncated before the delete; the plan is held nevertheless.
     let counted = PlanEffects {
         creates: 200,
         deletes: 1,
         ..PlanEffects::default()
     };
-    let held = held(&policy(r#"{"hold":["delete"]}"#), Some(&counted), &[]).unwrap();
-    assert_eq!(held.to_string(), "1 delete (autoApply.hold)");
+    let hold = evaluate(&policy(r#"{"hold":["delete"]}"#), Some(&counted), &[]).unwrap();
+    assert_eq!(hold.to_string(), "1 delete (autoApply.hold)");
 }
 
 prop_compose! {
@@ -216,10 +216,10 @@ fn any_entries() -> impl Strategy<Value = Vec<Change>> {
 
 proptest! {
     #[test]
-    fn nothing_that_is_held_ever_passes(policy in any_policy(), entries in any_entries(), cut in 0_usize..7) {
+    fn no_held_plan_is_applied(policy in any_policy(), entries in any_entries(), cut in 0_usize..7) {
         let effects = effects(&entries);
         let recorded = &entries[..cut.min(entries.len())];
-        if held(&policy, Some(&effects), recorded).is_none() {
+        if evaluate(&policy, Some(&effects), recorded).is_none() {
             for entry in &entries {
                 let kind = match entry.action.as_str() {
                     "create" => Some(ChangeKind::Create),
@@ -227,7 +227,7 @@ proptest! {
                     "replace" => Some(ChangeKind::Replace),
                     "delete" | "forget" => Some(ChangeKind::Delete),
                     "move" | "import" => None,
-                    strange => return Err(TestCaseError::fail(format!("{strange} passed"))),
+                    unknown => return Err(TestCaseError::fail(format!("{unknown} passed"))),
                 };
                 prop_assert!(kind.is_none_or(|kind| !policy.hold.contains(&kind)), "{} passed", entry.action);
                 prop_assert!(kind.is_none_or(|kind| policy.allow.is_empty() || policy.allow.contains(&kind)));
@@ -242,12 +242,12 @@ proptest! {
     }
 
     #[test]
-    fn a_narrower_policy_never_lets_more_through(policy in any_policy(), entries in any_entries(), more in proptest::sample::select(&KINDS[..])) {
+    fn a_narrower_policy_never_applies_more(policy in any_policy(), entries in any_entries(), more in proptest::sample::select(&KINDS[..])) {
         let effects = effects(&entries);
         let mut narrower = policy.clone();
         narrower.hold.push(more);
-        if held(&policy, Some(&effects), &entries).is_some() {
-            prop_assert!(held(&narrower, Some(&effects), &entries).is_some());
+        if evaluate(&policy, Some(&effects), &entries).is_some() {
+            prop_assert!(evaluate(&narrower, Some(&effects), &entries).is_some());
         }
     }
 }

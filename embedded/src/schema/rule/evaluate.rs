@@ -1,4 +1,4 @@
-//! Runs the rules of a schema over an object, node by node.
+//! Evaluates the rules of a schema for an object, node by node.
 
 use std::sync::Arc;
 
@@ -9,16 +9,15 @@ use serde_json::Value;
 use super::align::align;
 use super::value::self_value;
 use super::{Rule, library};
-use crate::schema::correlate::{Correlation, old_entry};
+use crate::schema::correlation::{Correlation, old_entry};
 use crate::schema::error::{ErrorKind, FieldError};
 use crate::schema::node::Node;
 use crate::schema::path;
 
-/// The longest text that a `messageExpression` may give.
+/// Maximum length of a `messageExpression` result, in bytes.
 const MAX_MESSAGE: usize = 5120;
 
-/// Whether an error may be let pass because the part it concerns, or the nearest part above that can be compared, did
-/// not change.
+/// Ratcheting: errors are ignored if the current part, or else the nearest part above that can be correlated, did not change.
 #[derive(Clone, Copy, Default)]
 struct Ratchet<'a> {
     current: Option<(Correlation<'a>, &'a Value)>,
@@ -55,18 +54,18 @@ impl<'a> Ratchet<'a> {
     }
 }
 
-/// One node being checked: the rules of `rules`, on values that `spine` describes. The two differ inside `allOf`.
+/// A visited node: the rules of `rules`, for a value described by `schema`. The two differ inside `allOf`.
 #[derive(Clone, Copy)]
 struct Visit<'a> {
     rules: &'a Node,
-    spine: &'a Node,
+    schema: &'a Node,
     value: &'a Value,
     old: Option<&'a Value>,
     ratchet: Ratchet<'a>,
     is_resource: bool,
 }
 
-/// The errors of all rules below `node`.
+/// Returns the errors of all rules below `node`.
 pub(crate) fn check(node: &Node, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let current = old.map(|old| (Correlation::new(old, node), value));
     let ratchet = Ratchet { current, above: None };
@@ -74,7 +73,7 @@ pub(crate) fn check(node: &Node, value: &Value, old: Option<&Value>) -> Vec<Fiel
     visit(
         Visit {
             rules: node,
-            spine: node,
+            schema: node,
             value,
             old,
             ratchet,
@@ -110,20 +109,20 @@ fn visit(at: Visit<'_>, path: &str, errors: &mut Vec<FieldError>) {
     }
     match at.value {
         Value::Array(entries) => {
-            let (Some(rules), Some(spine)) = (&at.rules.items, &at.spine.items) else {
+            let (Some(rules), Some(schema)) = (&at.rules.items, &at.schema.items) else {
                 return;
             };
             for (i, entry) in entries.iter().enumerate() {
-                let old = at.old.and_then(|old| old_entry(at.spine, old, entry));
-                let below = Visit {
+                let old = at.old.and_then(|old| old_entry(at.schema, old, entry));
+                let child = Visit {
                     rules,
-                    spine,
+                    schema,
                     value: entry,
                     old,
                     ratchet: at.ratchet.entry(entry),
-                    is_resource: spine.extensions.embedded_resource,
+                    is_resource: schema.extensions.embedded_resource,
                 };
-                visit(below, &path::index(path, i), errors);
+                visit(child, &path::index(path, i), errors);
             }
         }
         Value::Object(fields) => {
@@ -138,15 +137,15 @@ fn visit(at: Visit<'_>, path: &str, errors: &mut Vec<FieldError>) {
 fn visit_field<'a>(at: &Visit<'a>, name: &str, field: &'a Value, path: &str, errors: &mut Vec<FieldError>) {
     let old = at
         .old
-        .filter(|_| at.spine.extensions.correlatable_map)
+        .filter(|_| at.schema.extensions.is_correlatable_map)
         .and_then(|old| old.get(name));
-    let mut below = |rules: &'a Node, spine: &'a Node, path: &str| {
+    let mut visit_child = |rules: &'a Node, schema: &'a Node, path: &str| {
         let ratchet = at.ratchet.field(name, field);
-        let is_resource = spine.extensions.embedded_resource;
+        let is_resource = schema.extensions.embedded_resource;
         visit(
             Visit {
                 rules,
-                spine,
+                schema,
                 value: field,
                 old,
                 ratchet,
@@ -156,121 +155,123 @@ fn visit_field<'a>(at: &Visit<'a>, name: &str, field: &'a Value, path: &str, err
             errors,
         );
     };
-    if let (Some(rules), Some(spine)) = (at.rules.additional_schema(), at.spine.additional_schema()) {
-        below(rules, spine, &path::key(path, name));
+    if let (Some(rules), Some(schema)) = (at.rules.additional_schema(), at.schema.additional_schema()) {
+        visit_child(rules, schema, &path::key(path, name));
     }
-    if let (Some(rules), Some(spine)) = (at.rules.properties.get(name), at.spine.properties.get(name)) {
-        below(rules, spine, &path::child(path, name));
+    if let (Some(rules), Some(schema)) = (at.rules.properties.get(name), at.schema.properties.get(name)) {
+        visit_child(rules, schema, &path::child(path, name));
     }
 }
 
 /// The values of `self` and `oldSelf` at one node.
-struct Selves {
+struct SelfValues {
     new: Cel,
     old: Option<Cel>,
 }
 
 fn run_rules(at: &Visit<'_>, path: &str, errors: &mut Vec<FieldError>) {
-    let shown_type = at.spine.type_name.as_str();
-    let see = |value: &Value| self_value(value, at.spine, at.is_resource);
+    let type_name = at.schema.type_name.as_str();
+    let convert = |value: &Value| self_value(value, at.schema, at.is_resource);
     let uses_old = at.rules.rules.iter().any(|rule| rule.uses_old_self);
-    let selves = see(at.value).and_then(|new| {
+    let values = convert(at.value).and_then(|new| {
         let old = at.old.filter(|old| uses_old && !old.is_null());
-        let old = old.map(|old| see(&align(old, at.value, at.spine))).transpose()?;
-        Ok(Selves { new, old })
+        let old = old
+            .map(|old| convert(&align(old, at.value, at.schema)))
+            .transpose()?;
+        Ok(SelfValues { new, old })
     });
-    let selves = match selves {
-        Ok(selves) => selves,
+    let values = match values {
+        Ok(values) => values,
         Err(reason) => {
             errors.extend(at.rules.rules.iter().map(|rule| {
                 let detail = format!("{reason} evaluating rule: {}", rule.name());
-                FieldError::invalid(path, shown_type, detail)
+                FieldError::invalid(path, type_name, detail)
             }));
             return;
         }
     };
     for rule in &at.rules.rules {
-        // Without a former self, a transition rule has nothing to say.
-        if rule.uses_old_self && selves.old.is_none() && !rule.optional_old_self {
+        // A transition rule does not apply without an old value.
+        if rule.uses_old_self && values.old.is_none() && !rule.optional_old_self {
             continue;
         }
-        if let Some(error) = run(rule, &selves, path, shown_type) {
-            let passed_over = error.is_verdict && !rule.uses_old_self && at.ratchet.is_unchanged();
-            if !passed_over {
+        if let Some(error) = run(rule, &values, path, type_name) {
+            let ignored = error.is_violation && !rule.uses_old_self && at.ratchet.is_unchanged();
+            if !ignored {
                 errors.push(error.error);
             }
         }
     }
 }
 
-/// An error, and whether it is the rule's verdict or says that there is none.
-struct Refusal {
+/// A failed rule: it is violated, or it could not be evaluated.
+struct Failure {
     error: FieldError,
-    is_verdict: bool,
+    is_violation: bool,
 }
 
-fn run(rule: &Rule, selves: &Selves, at: &str, shown_type: &str) -> Option<Refusal> {
-    let unevaluated = |detail: String| {
-        Some(Refusal {
-            error: FieldError::invalid(at, shown_type, detail),
-            is_verdict: false,
+fn run(rule: &Rule, values: &SelfValues, at: &str, type_name: &str) -> Option<Failure> {
+    let not_evaluated = |detail: String| {
+        Some(Failure {
+            error: FieldError::invalid(at, type_name, detail),
+            is_violation: false,
         })
     };
     let mut context = match library::environment() {
         Ok(env) => Context::with_env(Arc::clone(env)),
-        Err(error) => return unevaluated(format!("rule compiler initialization error: {error}")),
+        Err(error) => return not_evaluated(format!("rule compiler initialization error: {error}")),
     };
-    context.add_variable_from_value("self", selves.new.clone());
+    context.add_variable_from_value("self", values.new.clone());
     if rule.optional_old_self {
-        let old = selves
+        let old = values
             .old
             .clone()
             .map_or_else(OptionalValue::none, OptionalValue::of);
         context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(old)));
-    } else if let Some(old) = &selves.old {
+    } else if let Some(old) = &values.old {
         context.add_variable_from_value("oldSelf", old.clone());
     }
     match rule.program.execute(&context) {
         Ok(Cel::Bool(true)) => None,
         Ok(Cel::Bool(false)) => {
-            let place = if rule.field_path.is_empty() {
+            let error_path = if rule.field_path.is_empty() {
                 at.to_owned()
             } else {
                 path::child(at, &rule.field_path)
             };
             let error = FieldError::new(
-                place,
+                error_path,
                 rule.kind,
-                verdict_value(rule.kind, shown_type),
+                bad_value(rule.kind, type_name),
                 message(rule, &context),
             );
-            Some(Refusal {
+            Some(Failure {
                 error,
-                is_verdict: true,
+                is_violation: true,
             })
         }
-        Ok(other) => unevaluated(format!(
-            "rule gave {other:?} instead of a boolean: {}",
+        Ok(other) => not_evaluated(format!(
+            "rule returned {other:?} instead of a boolean: {}",
             rule.name()
         )),
-        Err(error) => unevaluated(failure(&error, rule)),
+        Err(error) => not_evaluated(evaluation_error(&error, rule)),
     }
 }
 
-fn verdict_value(kind: ErrorKind, shown_type: &str) -> Value {
+fn bad_value(kind: ErrorKind, type_name: &str) -> Value {
     match kind {
-        ErrorKind::Invalid | ErrorKind::Duplicate => Value::from(shown_type),
+        ErrorKind::Invalid | ErrorKind::Duplicate => Value::from(type_name),
         _ => Value::from(""),
     }
 }
 
-/// What `messageExpression` says, if it says a usable line; otherwise `message`.
+/// Returns the result of `messageExpression` if it is a usable line, otherwise `message`.
 fn message(rule: &Rule, context: &Context<'_, '_>) -> String {
-    let said = rule
+    let result = rule
         .message_program
         .as_ref()
         .and_then(|program| program.execute(context).ok());
-    let line = match said {
+    let line = match result {
         Some(Cel::String(text)) => text.trim().to_owned(),
         _ => String::new(),
     };
@@ -280,8 +281,8 @@ fn message(rule: &Rule, context: &Context<'_, '_>) -> String {
     line
 }
 
-/// Why a rule gave no verdict, in the words of the API server where it has some.
-fn failure(error: &ExecutionError, rule: &Rule) -> String {
+/// Returns why a rule could not be evaluated, with kube-apiserver's message where it has one.
+fn evaluation_error(error: &ExecutionError, rule: &Rule) -> String {
     let name = rule.name();
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key} evaluating rule: {name}"),

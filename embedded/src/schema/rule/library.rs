@@ -1,5 +1,4 @@
-//! The functions that rules may call: CEL's standard ones, the string and list extensions, and Kubernetes' own for lists
-//! and regular expressions.
+//! The functions of rules: CEL's standard library, its string and encoder extensions, and Kubernetes' list and regex libraries.
 
 #![expect(
     clippy::needless_pass_by_value,
@@ -17,7 +16,7 @@ use crate::schema::pattern;
 
 static ENVIRONMENT: LazyLock<Result<Arc<Env>, DeclarationError>> = LazyLock::new(|| build().map(Arc::new));
 
-/// The environment of all rules.
+/// Returns the environment of all rules.
 pub(super) fn environment() -> Result<&'static Arc<Env>, &'static DeclarationError> {
     ENVIRONMENT.as_ref()
 }
@@ -56,8 +55,8 @@ fn build() -> Result<Env, DeclarationError> {
     Ok(env)
 }
 
-/// Functions that a rule may name; operators and macros are the parser's.
-const KNOWN: [&str; 66] = [
+/// Functions that a rule may call; the parser handles operators and macros.
+const FUNCTIONS: [&str; 66] = [
     "size",
     "contains",
     "startsWith",
@@ -126,17 +125,17 @@ const KNOWN: [&str; 66] = [
     "max",
 ];
 
-/// Whether a rule may call this.
+/// Whether a rule may call this function.
 pub(super) fn is_known(name: &str) -> bool {
     let is_operator = !name.starts_with(|c: char| c.is_ascii_alphabetic());
-    is_operator || name == "sum" || KNOWN.contains(&name)
+    is_operator || name == "sum" || FUNCTIONS.contains(&name)
 }
 
 fn failed(function: &str, message: impl ToString) -> ExecutionError {
     ExecutionError::function_error(function, message.to_string())
 }
 
-/// One argument as a plain value.
+/// Returns one argument as a plain value.
 fn argument(args: &[CowVal<'_, '_>], at: usize, function: &str) -> Result<Value, ExecutionError> {
     let value: &dyn Val = args
         .get(at)
@@ -200,13 +199,13 @@ fn is_sorted<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Execut
     Ok(CowVal::owned(CelBool::from(sorted)))
 }
 
-fn extreme(args: &[CowVal<'_, '_>], wanted: Ordering, function: &str) -> Result<Value, ExecutionError> {
+fn min_or_max(args: &[CowVal<'_, '_>], expected: Ordering, function: &str) -> Result<Value, ExecutionError> {
     let mut entries = entries(args, function)?.into_iter();
     let mut best = entries
         .next()
         .ok_or_else(|| failed(function, format!("{function} called on empty list")))?;
     for entry in entries {
-        if compare(&entry, &best, function)? == wanted {
+        if compare(&entry, &best, function)? == expected {
             best = entry;
         }
     }
@@ -214,11 +213,11 @@ fn extreme(args: &[CowVal<'_, '_>], wanted: Ordering, function: &str) -> Result<
 }
 
 fn min<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
-    owned(extreme(&args, Ordering::Less, "min")?)
+    owned(min_or_max(&args, Ordering::Less, "min")?)
 }
 
 fn max<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
-    owned(extreme(&args, Ordering::Greater, "max")?)
+    owned(min_or_max(&args, Ordering::Greater, "max")?)
 }
 
 fn sum<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
@@ -238,12 +237,12 @@ fn sum<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionErr
 }
 
 fn position<'b, 'v>(args: &[CowVal<'b, 'v>], last: bool) -> Result<CowVal<'b, 'v>, ExecutionError> {
-    let wanted = argument(args, 1, "indexOf")?;
+    let expected = argument(args, 1, "indexOf")?;
     let entries = entries(args, "indexOf")?;
     let found = if last {
-        entries.iter().rposition(|entry| *entry == wanted)
+        entries.iter().rposition(|entry| *entry == expected)
     } else {
-        entries.iter().position(|entry| *entry == wanted)
+        entries.iter().position(|entry| *entry == expected)
     };
     Ok(CowVal::owned(CelInt::from(
         found.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1),

@@ -1,23 +1,20 @@
 //! `x-kubernetes-validations`: rules in the Common Expression Language.
 //!
-//! A rule is parsed when its schema is compiled, and refused there if it does not parse or calls a function that is not
-//! known here. A rule that cannot be evaluated is an error of the field, never a pass.
+//! A rule is parsed when its schema is compiled. A syntax error or an unknown function is an error of the schema; a rule that
+//! cannot be evaluated is an error of the field.
 
 mod align;
-mod evaluate;
+pub(super) mod evaluate;
 mod library;
 mod value;
 
 use cel::Program;
 use serde_json::Value;
 
-use super::CompileError;
-use super::error::ErrorKind;
+use super::error::{CompileError, ErrorKind};
 
-pub(super) use evaluate::check;
-
-/// The largest rule that is parsed.
-const MAX_SOURCE: usize = 16 << 10;
+/// Maximum length of a rule, in bytes.
+const MAX_RULE_LENGTH: usize = 16 << 10;
 
 /// One compiled rule.
 #[derive(Debug)]
@@ -27,7 +24,7 @@ pub(super) struct Rule {
     message: Option<String>,
     message_program: Option<Program>,
     kind: ErrorKind,
-    /// Where below the node the error is shown.
+    /// Path of its errors, relative to the node.
     field_path: String,
     uses_old_self: bool,
     optional_old_self: bool,
@@ -41,27 +38,27 @@ impl Rule {
                 .filter(|text| !text.is_empty())
         };
         let source = text("rule").unwrap_or_default().trim();
-        let refused = |message: String| CompileError::Rule {
+        let rule_error = |message: String| CompileError::Rule {
             path: path.to_owned(),
             rule: source.to_owned(),
             message,
         };
         if source.is_empty() {
-            return Err(refused("rule is not specified".to_owned()));
+            return Err(rule_error("rule is not specified".to_owned()));
         }
-        let program = parse(source).map_err(refused)?;
+        let program = parse(source).map_err(rule_error)?;
         let message_program = text("messageExpression")
             .map(parse)
             .transpose()
-            .map_err(refused)?;
+            .map_err(rule_error)?;
         let kind = match text("reason") {
             None | Some("FieldValueInvalid") => ErrorKind::Invalid,
             Some("FieldValueForbidden") => ErrorKind::Forbidden,
             Some("FieldValueRequired") => ErrorKind::Required,
             Some("FieldValueDuplicate") => ErrorKind::Duplicate,
-            Some(other) => return Err(refused(format!("unsupported reason {other:?}"))),
+            Some(other) => return Err(rule_error(format!("unsupported reason {other:?}"))),
         };
-        let field_path = normalise(text("fieldPath").unwrap_or_default()).map_err(refused)?;
+        let field_path = normalize_path(text("fieldPath").unwrap_or_default()).map_err(rule_error)?;
         Ok(Self {
             uses_old_self: program.references().has_variable("oldSelf"),
             optional_old_self: rule
@@ -77,7 +74,7 @@ impl Rule {
         })
     }
 
-    /// How error texts name the rule.
+    /// Returns the name of the rule in error messages.
     fn name(&self) -> &str {
         self.message.as_deref().unwrap_or(&self.source)
     }
@@ -90,8 +87,8 @@ impl Rule {
 }
 
 fn parse(source: &str) -> Result<Program, String> {
-    if source.len() > MAX_SOURCE {
-        return Err(format!("longer than {MAX_SOURCE} bytes"));
+    if source.len() > MAX_RULE_LENGTH {
+        return Err(format!("longer than {MAX_RULE_LENGTH} bytes"));
     }
     let env = library::environment().map_err(ToString::to_string)?;
     let program = env.compile(source).map_err(|error| error.to_string())?;
@@ -106,12 +103,12 @@ fn parse(source: &str) -> Result<Program, String> {
     }
 }
 
-/// `.a.b['c.d']` as the API server prints it: `a.b.c.d`.
-fn normalise(field_path: &str) -> Result<String, String> {
+/// Converts `.a.b['c.d']` to kube-apiserver's form `a.b.c.d`.
+fn normalize_path(field_path: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = field_path;
     while !rest.is_empty() {
-        let (name, behind) = if let Some(quoted) = rest.strip_prefix("['") {
+        let (name, remainder) = if let Some(quoted) = rest.strip_prefix("['") {
             quoted
                 .split_once("']")
                 .ok_or_else(|| format!("fieldPath {field_path:?} does not end"))?
@@ -126,7 +123,7 @@ fn normalise(field_path: &str) -> Result<String, String> {
             out.push('.');
         }
         out.push_str(name);
-        rest = behind;
+        rest = remainder;
     }
     Ok(out)
 }

@@ -1,4 +1,4 @@
-//! JSON values as rules see them: typed by the schema, with field names escaped where CEL could not write them.
+//! CEL values of JSON: typed by the schema, with field names escaped that are not CEL identifiers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -11,16 +11,16 @@ use serde_json::{Map, Value};
 
 use crate::schema::node::Node;
 
-/// What a rule sees as `self`; a text says why it cannot be shown.
+/// Returns the value of `self`, or why there is none.
 pub(super) fn self_value(value: &Value, node: &Node, is_resource: bool) -> Result<Cel, String> {
-    match mismatch(value, node) {
+    match type_mismatch(value, node) {
         Some(reason) => Err(format!("invalid data, {reason}")),
         None => Ok(to_cel(value, Some(node), is_resource)),
     }
 }
 
-/// Why a value cannot be typed as its schema says. Comes about only where an update leaves an old error as it is.
-fn mismatch(value: &Value, node: &Node) -> Option<String> {
+/// Returns why a value does not have the type of its schema. Possible only where ratcheting ignores an old error.
+fn type_mismatch(value: &Value, node: &Node) -> Option<String> {
     if value.is_null() {
         return None;
     }
@@ -54,7 +54,7 @@ fn mismatch(value: &Value, node: &Node) -> Option<String> {
     (!fits).then(|| format!("expected {expected}"))
 }
 
-/// A value, typed as far as the schema fits it.
+/// Converts a value, typed by the schema where it fits.
 fn to_cel(value: &Value, node: Option<&Node>, is_resource: bool) -> Cel {
     match value {
         Value::Null => Cel::Null,
@@ -64,17 +64,17 @@ fn to_cel(value: &Value, node: Option<&Node>, is_resource: bool) -> Cel {
             if node.is_some_and(|node| node.type_name == "number") {
                 return Cel::Float(float);
             }
-            let is_whole = node.is_some_and(|node| node.allows("integer")) && float.fract() == 0.0;
+            let is_whole = node.is_some_and(|node| node.allows_type("integer")) && float.fract() == 0.0;
             let integer = number.as_i64().or_else(|| is_whole.then(|| truncate(float)));
             integer.map_or(Cel::Float(float), Cel::Int)
         }
-        Value::String(text) => to_text(text, node),
+        Value::String(text) => to_cel_string(text, node),
         Value::Array(entries) => {
-            let below = node.and_then(|node| node.items.as_deref());
-            let is_resource = below.is_some_and(|below| below.extensions.embedded_resource);
+            let child = node.and_then(|node| node.items.as_deref());
+            let is_resource = child.is_some_and(|child| child.extensions.embedded_resource);
             let entries: Vec<Cel> = entries
                 .iter()
-                .map(|entry| to_cel(entry, below, is_resource))
+                .map(|entry| to_cel(entry, child, is_resource))
                 .collect();
             Cel::List(entries.into())
         }
@@ -91,39 +91,39 @@ fn truncate(value: f64) -> i64 {
 }
 
 fn to_map(fields: &Map<String, Value>, node: Option<&Node>, is_resource: bool) -> Cel {
-    let mut shown = HashMap::with_capacity(fields.len());
+    let mut entries = HashMap::with_capacity(fields.len());
     let declared = node.filter(|node| !node.properties.is_empty() || is_resource);
     for (name, field) in fields {
         let entry = match declared {
-            Some(_) if is_resource && name == "metadata" => Some((name.clone(), metadata(field))),
+            Some(_) if is_resource && name == "metadata" => Some((name.clone(), visible_metadata(field))),
             Some(_) if is_resource && (name == "apiVersion" || name == "kind") => {
                 Some((name.clone(), to_cel(field, None, false)))
             }
-            // Fields that the schema does not declare are no part of what a rule sees.
+            // Rules see only declared fields.
             Some(node) => {
-                let below = node.properties.get(name);
-                below.map(|below| {
+                let child = node.properties.get(name);
+                child.map(|child| {
                     (
                         escape(name),
-                        to_cel(field, Some(below), below.extensions.embedded_resource),
+                        to_cel(field, Some(child), child.extensions.embedded_resource),
                     )
                 })
             }
             None => {
-                let below = node.and_then(Node::additional_schema);
-                let is_resource = below.is_some_and(|below| below.extensions.embedded_resource);
-                Some((name.clone(), to_cel(field, below, is_resource)))
+                let child = node.and_then(Node::additional_schema);
+                let is_resource = child.is_some_and(|child| child.extensions.embedded_resource);
+                Some((name.clone(), to_cel(field, child, is_resource)))
             }
         };
         if let Some((name, field)) = entry {
-            shown.insert(Key::String(Arc::new(name)), field);
+            entries.insert(Key::String(Arc::new(name)), field);
         }
     }
-    Cel::Map(shown.into())
+    Cel::Map(entries.into())
 }
 
-/// Of a resource's metadata, rules see the name.
-fn metadata(metadata: &Value) -> Cel {
+/// Returns the metadata that rules see of a resource: its names.
+fn visible_metadata(metadata: &Value) -> Cel {
     let named = ["name", "generateName"].into_iter().filter_map(|key| {
         let text = metadata.get(key)?.as_str()?;
         Some((Key::String(Arc::new(key.to_owned())), Cel::from(text)))
@@ -131,7 +131,7 @@ fn metadata(metadata: &Value) -> Cel {
     Cel::Map(named.collect::<HashMap<_, _>>().into())
 }
 
-/// Words that CEL keeps for itself.
+/// Reserved words of CEL.
 const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -156,7 +156,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// A field name as rules write it: `foo-bar` is `foo__dash__bar`, `namespace` is `__namespace__`.
+/// Escapes a field name for rules: `foo-bar` is `foo__dash__bar`, `namespace` is `__namespace__`.
 fn escape(name: &str) -> String {
     if RESERVED.contains(&name) {
         return format!("__{name}__");
@@ -167,8 +167,8 @@ fn escape(name: &str) -> String {
         .replace('/', "__slash__")
 }
 
-/// Strings whose format CEL has a type for become that type, if they are well-formed.
-fn to_text(text: &str, node: Option<&Node>) -> Cel {
+/// Converts a string; if its format has a CEL type and it is well-formed, to that type.
+fn to_cel_string(text: &str, node: Option<&Node>) -> Cel {
     let format = node
         .filter(|node| node.type_name == "string")
         .and_then(|node| node.format.as_ref());
@@ -183,7 +183,7 @@ fn to_text(text: &str, node: Option<&Node>) -> Cel {
     typed.unwrap_or_else(|| text.into())
 }
 
-/// CEL's own conversion of a string, so that its types need not be named here.
+/// CEL's own conversion of a string to a type, which avoids naming the type here.
 struct Conversion {
     env: Arc<Env>,
     program: Option<Program>,

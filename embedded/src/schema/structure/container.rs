@@ -1,104 +1,107 @@
-//! Checks of lists and objects, and the walk into them.
+//! Validation of lists and objects and of their entries.
 
 use serde_json::{Map, Value};
 
-use super::{Finding, Outcome, Site, validate};
+use super::{Location, ValidationResult, Violation, validate};
 use crate::schema::error::FieldError;
-use crate::schema::node::Additional;
+use crate::schema::node::AdditionalProperties;
 use crate::schema::path;
 
-pub(super) fn check_list(site: &Site<'_>, entries: &[Value]) -> Outcome {
-    let mut outcome = Outcome::passed();
-    let sizes = &site.node.sizes;
-    if let Some(below) = &site.node.items {
+pub(super) fn validate_list(location: &Location<'_>, entries: &[Value]) -> ValidationResult {
+    let mut result = ValidationResult::valid();
+    let size_limits = &location.node.size_limits;
+    if let Some(child) = &location.node.items {
         for (i, entry) in entries.iter().enumerate() {
-            let old = site.old.and_then(|old| old.entry(entry));
-            outcome.merge(validate(entry, below, &path::index(site.at, i), old));
+            let old = location.old.and_then(|old| old.entry(entry));
+            result.merge(validate(entry, child, &path::index(location.path, i), old));
         }
     }
-    let count = size(entries.len());
-    if let Some(limit) = sizes.min_items.filter(|limit| count < *limit) {
-        outcome.add(site.invalid(count.into(), &format!("should have at least {limit} items")));
+    let count = to_i64(entries.len());
+    if let Some(limit) = size_limits.min_items.filter(|limit| count < *limit) {
+        result.add(location.invalid(count.into(), &format!("should have at least {limit} items")));
     }
-    if let Some(limit) = sizes.max_items.filter(|limit| count > *limit) {
-        let message = format!("{} in body should have at most {limit} items", site.at);
-        outcome.add(Finding {
+    if let Some(limit) = size_limits.max_items.filter(|limit| count > *limit) {
+        let message = format!("{} in body should have at most {limit} items", location.path);
+        result.add(Violation {
             message,
-            error: FieldError::too_many(site.field(), entries.len(), limit),
+            error: FieldError::too_many(location.field(), entries.len(), limit),
         });
     }
-    if sizes.unique_items && has_duplicates(entries) {
-        outcome.add(site.invalid("".into(), "shouldn't contain duplicates"));
+    if size_limits.unique_items && has_duplicates(entries) {
+        result.add(location.invalid("".into(), "shouldn't contain duplicates"));
     }
-    outcome
+    result
 }
 
-fn size(len: usize) -> i64 {
+fn to_i64(len: usize) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
 }
 
 fn has_duplicates(entries: &[Value]) -> bool {
-    let mut seen = std::collections::HashSet::new();
+    let mut unique = std::collections::HashSet::new();
     !entries
         .iter()
-        .all(|entry| seen.insert(crate::schema::text::json(entry)))
+        .all(|entry| unique.insert(crate::schema::go_format::json(entry)))
 }
 
-pub(super) fn check_object(site: &Site<'_>, fields: &Map<String, Value>) -> Outcome {
-    let node = site.node;
-    let mut outcome = check_field_count(site, fields.len());
+pub(super) fn validate_object(location: &Location<'_>, fields: &Map<String, Value>) -> ValidationResult {
+    let node = location.node;
+    let mut result = validate_field_count(location, fields.len());
     for (name, field) in fields {
         if node.properties.contains_key(name) {
             continue;
         }
-        match &node.additional {
-            Additional::Nothing => {
-                let message = format!("{}.{name} in body is a forbidden property", site.at);
-                let error = FieldError::invalid(site.field(), name.as_str(), message.clone());
-                outcome.add(Finding { message, error });
+        match &node.additional_properties {
+            AdditionalProperties::Forbidden => {
+                let message = format!("{}.{name} in body is a forbidden property", location.path);
+                let error = FieldError::invalid(location.field(), name.as_str(), message.clone());
+                result.add(Violation { message, error });
             }
-            Additional::Schema(below) => {
-                let at = format!("{}.{name}", site.at);
-                outcome.merge(validate(
+            AdditionalProperties::Schema(child) => {
+                let at = format!("{}.{name}", location.path);
+                result.merge(validate(
                     field,
-                    below,
+                    child,
                     &at,
-                    site.old.and_then(|old| old.field(name)),
+                    location.old.and_then(|old| old.field(name)),
                 ));
             }
-            Additional::Unsaid | Additional::Anything => {}
+            AdditionalProperties::Unspecified | AdditionalProperties::Allowed => {}
         }
     }
-    for (name, below) in &node.properties {
+    for (name, child) in &node.properties {
         let Some(field) = fields.get(name) else { continue };
-        // The type fields of the whole object are the request's, never an old error.
-        let is_type_meta = site.at.is_empty() && (name == "kind" || name == "apiVersion");
-        let old = site.old.filter(|_| !is_type_meta).and_then(|old| old.field(name));
-        outcome.merge(validate(field, below, &path::child(site.at, name), old));
+        // The type fields of the root come from the request, so their errors are never old.
+        let is_type_meta = location.path.is_empty() && (name == "kind" || name == "apiVersion");
+        let old = location
+            .old
+            .filter(|_| !is_type_meta)
+            .and_then(|old| old.field(name));
+        result.merge(validate(field, child, &path::child(location.path, name), old));
     }
     for name in node.required.iter().filter(|name| !fields.contains_key(*name)) {
-        let at = format!("{}.{name}", site.at);
+        let at = format!("{}.{name}", location.path);
         let message = format!("{at} in body is required");
-        outcome.add(Finding {
+        result.add(Violation {
             message,
             error: FieldError::required(at.trim_start_matches('.'), ""),
         });
     }
-    outcome
+    result
 }
 
-fn check_field_count(site: &Site<'_>, len: usize) -> Outcome {
-    let mut outcome = Outcome::default();
-    let (sizes, count) = (&site.node.sizes, size(len));
-    if let Some(limit) = sizes.min_properties.filter(|limit| count < *limit) {
-        outcome.add(site.invalid(count.into(), &format!("should have at least {limit} properties")));
+fn validate_field_count(location: &Location<'_>, len: usize) -> ValidationResult {
+    let mut result = ValidationResult::default();
+    let (size_limits, count) = (&location.node.size_limits, to_i64(len));
+    if let Some(limit) = size_limits.min_properties.filter(|limit| count < *limit) {
+        result.add(location.invalid(count.into(), &format!("should have at least {limit} properties")));
     }
-    if let Some(limit) = sizes.max_properties.filter(|limit| count > *limit) {
-        let message = format!("{} in body should have at most {limit} properties", site.at);
-        outcome.add(Finding {
+    if let Some(limit) = size_limits.max_properties.filter(|limit| count > *limit) {
+        let message = format!("{} in body should have at most {limit} properties", location.path);
+        result.add(Violation {
             message,
-            error: FieldError::too_many(site.field(), len, limit),
+            error: FieldError::too_many(location.field(), len, limit),
         });
     }
-    outcome
+    result
 }

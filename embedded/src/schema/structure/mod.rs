@@ -1,78 +1,82 @@
-//! Structural validation: types, bounds, enumerations, patterns, formats and the combinators.
+//! Structural validation: types, numeric limits, enumerations, patterns, formats and the combinators.
 //!
-//! It walks as the API server's validator does, order and match counts included: of several failed alternatives the one
-//! with the most passed checks is reported. On an update, errors inside a part that did not change are let pass.
+//! The order and the match counts are those of kube-apiserver's validator, which reports the failed alternative with the most
+//! passed checks. On an update, errors inside unchanged parts are ignored.
 
-mod combine;
+mod combinators;
 mod container;
 mod scalar;
 
 use serde_json::Value;
 
-use super::correlate::Correlation;
+use super::correlation::Correlation;
 use super::error::{ErrorKind, FieldError};
+use super::go_format;
 use super::node::Node;
-use super::text;
 
-/// What one walk found.
+/// The result of validating a value.
 #[derive(Default)]
-pub(super) struct Outcome {
-    findings: Vec<Finding>,
-    /// How many checks passed: picks the alternative whose errors are reported.
+pub(super) struct ValidationResult {
+    violations: Vec<Violation>,
+    /// Number of passed checks; selects the alternative whose errors are reported.
     matches: usize,
 }
 
-/// One error, with the text by which repetitions are recognised.
-struct Finding {
+/// An error with the message that identifies duplicates.
+struct Violation {
     message: String,
     error: FieldError,
 }
 
-/// One value with its place: what every check is given.
+/// A value with its schema, its path and the correlated old value.
 #[derive(Clone, Copy)]
-struct Site<'a> {
+struct Location<'a> {
     value: &'a Value,
     node: &'a Node,
-    at: &'a str,
+    path: &'a str,
     old: Option<Correlation<'a>>,
 }
 
-impl Outcome {
+impl ValidationResult {
     fn is_valid(&self) -> bool {
-        self.findings.is_empty()
+        self.violations.is_empty()
     }
 
-    fn passed() -> Self {
+    fn valid() -> Self {
         Self {
-            findings: Vec::new(),
+            violations: Vec::new(),
             matches: 1,
         }
     }
 
-    fn failed(finding: Finding) -> Self {
+    fn invalid_with(violation: Violation) -> Self {
         Self {
-            findings: vec![finding],
+            violations: vec![violation],
             matches: 0,
         }
     }
 
-    fn add(&mut self, finding: Finding) {
-        if !self.findings.iter().any(|known| known.message == finding.message) {
-            self.findings.push(finding);
+    fn add(&mut self, violation: Violation) {
+        if !self
+            .violations
+            .iter()
+            .any(|existing| existing.message == violation.message)
+        {
+            self.violations.push(violation);
         }
     }
 
     fn merge(&mut self, other: Self) {
         self.matches += other.matches;
-        for finding in other.findings {
-            self.add(finding);
+        for violation in other.violations {
+            self.add(violation);
         }
     }
 
-    /// The errors, with `prefix` before their paths.
+    /// Returns the errors, with `prefix` before their paths.
     pub(super) fn into_errors(self, prefix: &str) -> Vec<FieldError> {
-        let placed = self.findings.into_iter().map(|finding| {
-            let mut error = finding.error;
+        let placed = self.violations.into_iter().map(|violation| {
+            let mut error = violation.error;
             error.path = match (prefix, error.path.as_str()) {
                 ("", _) => error.path,
                 (prefix, super::error::WHOLE_OBJECT) => prefix.to_owned(),
@@ -84,25 +88,25 @@ impl Outcome {
     }
 }
 
-impl Site<'_> {
-    /// Where errors point to: names of free keys at the root begin with a dot that is left out.
+impl Location<'_> {
+    /// Returns the path for errors. Additional properties of the root have a leading dot, which is removed.
     fn field(&self) -> &str {
-        self.at.strip_prefix('.').unwrap_or(self.at)
+        self.path.strip_prefix('.').unwrap_or(self.path)
     }
 
-    fn invalid(&self, shown: Value, expectation: &str) -> Finding {
-        let message = format!("{} in body {expectation}", self.at);
-        Finding {
-            error: FieldError::invalid(self.field(), shown, message.clone()),
+    fn invalid(&self, bad_value: Value, expectation: &str) -> Violation {
+        let message = format!("{} in body {expectation}", self.path);
+        Violation {
+            error: FieldError::invalid(self.field(), bad_value, message.clone()),
             message,
         }
     }
 
-    fn wrong_type(&self, expected: &str, actual: &str) -> Finding {
+    fn wrong_type(&self, expected: &str, actual: &str) -> Violation {
         let message = format!(
             "{} in body must be of type {expected}: {}",
-            self.at,
-            text::quote(actual)
+            self.path,
+            go_format::quote(actual)
         );
         let error = FieldError::new(
             self.field(),
@@ -110,61 +114,71 @@ impl Site<'_> {
             Value::from(actual),
             message.clone(),
         );
-        Finding { message, error }
+        Violation { message, error }
     }
 
-    /// An error of the whole object: the combinators do not say where.
-    fn whole(message: String) -> Finding {
-        Finding {
+    /// Creates an error of the whole object: the combinators report no path.
+    fn whole(message: String) -> Violation {
+        Violation {
             error: FieldError::invalid("", "", message.clone()),
             message,
         }
     }
 }
 
-/// Checks `value` and everything in it.
-pub(super) fn validate(value: &Value, node: &Node, at: &str, old: Option<Correlation<'_>>) -> Outcome {
-    let outcome = check(Site { value, node, at, old });
-    // Ratcheting: what was stored with this error before stays updatable.
-    if !outcome.is_valid() && old.is_some_and(|old| old.is_unchanged(value)) {
-        return Outcome {
-            findings: Vec::new(),
-            matches: outcome.matches,
+/// Validates `value` and its descendants.
+pub(super) fn validate(
+    value: &Value,
+    node: &Node,
+    at: &str,
+    old: Option<Correlation<'_>>,
+) -> ValidationResult {
+    let result = validate_value(Location {
+        value,
+        node,
+        path: at,
+        old,
+    });
+    // Ratcheting: an object that was stored with this error can still be updated.
+    if !result.is_valid() && old.is_some_and(|old| old.is_unchanged(value)) {
+        return ValidationResult {
+            violations: Vec::new(),
+            matches: result.matches,
         };
     }
-    outcome
+    result
 }
 
-fn check(site: Site<'_>) -> Outcome {
-    let mut outcome = Outcome::default();
-    if site.value.is_null() {
-        outcome.merge(scalar::check_type(&site));
-        outcome.merge(scalar::check_enumeration(&site));
-        return outcome;
+fn validate_value(location: Location<'_>) -> ValidationResult {
+    let mut result = ValidationResult::default();
+    if location.value.is_null() {
+        result.merge(scalar::validate_type(&location));
+        result.merge(scalar::validate_enumeration(&location));
+        return result;
     }
-    let mut step = |part: Outcome| {
-        outcome.merge(part);
-        outcome.matches += 1;
+    let mut step = |part: ValidationResult| {
+        result.merge(part);
+        result.matches += 1;
     };
-    if !site.node.types.is_empty() || site.node.format.is_some() {
-        step(scalar::check_type(&site));
+    if !location.node.types.is_empty() || location.node.format.is_some() {
+        step(scalar::validate_type(&location));
     }
-    step(combine::check(&site));
-    match site.value {
+    step(combinators::validate(&location));
+    match location.value {
         Value::String(string) => {
-            step(scalar::check_string(&site, string));
-            if let Some(format) = &site.node.format {
-                step(scalar::check_format(&site, string, format));
+            step(scalar::validate_string(&location, string));
+            if let Some(format) = &location.node.format {
+                step(scalar::validate_format(&location, string, format));
             }
         }
-        Value::Number(number) => step(scalar::check_number(&site, number)),
-        Value::Array(entries) => step(container::check_list(&site, entries)),
+        Value::Number(number) => step(scalar::validate_number(&location, number)),
+        Value::Array(entries) => step(container::validate_list(&location, entries)),
         _ => {}
     }
-    step(scalar::check_enumeration(&site));
-    if let Value::Object(fields) = site.value {
-        step(container::check_object(&site, fields));
+    step(scalar::validate_enumeration(&location));
+    if let Value::Object(fields) = location.value {
+        step(container::validate_object(&location, fields));
     }
-    outcome.matches += 1;
-    outcome
+    result.matches += 1;
+    result
 }

@@ -1,13 +1,13 @@
-//! Checks of single values: type, enumeration, string, format, number.
+//! Validation of single values: type, enumeration, string, format, number.
 
 use serde_json::{Number, Value};
 
-use super::{Finding, Outcome, Site};
+use super::{Location, ValidationResult, Violation};
 use crate::schema::error::{ErrorKind, FieldError};
 use crate::schema::format::Format;
-use crate::schema::text;
+use crate::schema::go_format;
 
-/// The JSON type of a value and the format that its machine representation implies.
+/// Returns the JSON type of a value, and the format of its type in Go.
 fn type_of(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),
@@ -20,10 +20,10 @@ fn type_of(value: &Value) -> (&'static str, &'static str) {
     }
 }
 
-/// The largest integer that a float holds exactly.
+/// The largest integer that a float represents exactly.
 const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 
-/// Whether a float stands for an integer, within a rounding error.
+/// Whether a float is an integer, within a rounding error.
 fn is_integral(value: f64) -> bool {
     if !value.is_finite() || value.abs() > MAX_EXACT {
         return false;
@@ -31,8 +31,8 @@ fn is_integral(value: f64) -> bool {
     value.fract() == 0.0 || (value - value.trunc()).abs() < 1e-9 * value.abs().max(f64::MIN_POSITIVE)
 }
 
-pub(super) fn check_type(site: &Site<'_>) -> Outcome {
-    let (node, value) = (site.node, site.value);
+pub(super) fn validate_type(location: &Location<'_>) -> ValidationResult {
+    let (node, value) = (location.node, location.value);
     let expected = || {
         if node.types.is_empty() {
             String::new()
@@ -42,157 +42,165 @@ pub(super) fn check_type(site: &Site<'_>) -> Outcome {
     };
     if value.is_null() {
         if node.types.is_empty() || node.nullable {
-            return Outcome::passed();
+            return ValidationResult::valid();
         }
-        return Outcome::failed(site.wrong_type(&expected(), "null"));
+        return ValidationResult::invalid_with(location.wrong_type(&expected(), "null"));
     }
     let (actual, implied) = type_of(value);
     let is_whole = value.as_f64().is_some_and(is_integral);
-    let fits = node.allows(actual)
-        || (actual == "number" && is_whole && node.allows("integer"))
-        || (actual == "integer" && node.allows("number"));
+    let fits = node.allows_type(actual)
+        || (actual == "number" && is_whole && node.allows_type("integer"))
+        || (actual == "integer" && node.allows_type("number"));
     let is_text = matches!(value, Value::String(_) | Value::Array(_));
     if let Some(format) = &node.format {
         if !is_text && !fits {
-            return Outcome::failed(site.wrong_type(&format.name, implied));
+            return ValidationResult::invalid_with(location.wrong_type(&format.name, implied));
         }
-        // A known format on a node that is no number takes strings (and lists) as they are: the format decides.
-        if is_text && !node.allows("number") && !node.allows("integer") {
-            return Outcome::passed();
+        // A format on a node that is not numeric accepts strings and lists of any type: the format check decides.
+        if is_text && !node.allows_type("number") && !node.allows_type("integer") {
+            return ValidationResult::valid();
         }
     }
     if fits {
-        Outcome::passed()
+        ValidationResult::valid()
     } else {
-        Outcome::failed(site.wrong_type(&expected(), actual))
+        ValidationResult::invalid_with(location.wrong_type(&expected(), actual))
     }
 }
 
-pub(super) fn check_enumeration(site: &Site<'_>) -> Outcome {
-    let allowed = &site.node.enumeration;
+pub(super) fn validate_enumeration(location: &Location<'_>) -> ValidationResult {
+    let allowed = &location.node.enumeration;
     if allowed.is_empty()
         || allowed
             .iter()
-            .any(|entry| !entry.is_null() && same(entry, site.value))
+            .any(|entry| !entry.is_null() && is_equal(entry, location.value))
     {
-        return Outcome::default();
+        return ValidationResult::default();
     }
-    let shown: Vec<String> = allowed
+    let supported: Vec<String> = allowed
         .iter()
-        .map(|entry| entry.as_str().map_or_else(|| text::json(entry), str::to_owned))
+        .map(|entry| {
+            entry
+                .as_str()
+                .map_or_else(|| go_format::json(entry), str::to_owned)
+        })
         .collect();
-    let message = format!("{} in body should be one of [{}]", site.at, shown.join(" "));
-    let error = FieldError::not_supported(site.field(), site.value.clone(), &shown);
-    Outcome::failed(Finding { message, error })
+    let message = format!(
+        "{} in body should be one of [{}]",
+        location.path,
+        supported.join(" ")
+    );
+    let error = FieldError::not_supported(location.field(), location.value.clone(), &supported);
+    ValidationResult::invalid_with(Violation { message, error })
 }
 
-/// Equal, numbers by value.
-fn same(left: &Value, right: &Value) -> bool {
+/// Whether values are equal; numbers are compared by value.
+fn is_equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => left == right || left.as_f64() == right.as_f64(),
         (left, right) => left == right,
     }
 }
 
-pub(super) fn check_string(site: &Site<'_>, string: &str) -> Outcome {
-    let sizes = &site.node.sizes;
+pub(super) fn validate_string(location: &Location<'_>, string: &str) -> ValidationResult {
+    let size_limits = &location.node.size_limits;
     let length = i64::try_from(string.chars().count()).unwrap_or(i64::MAX);
-    if let Some(limit) = sizes.max_length.filter(|limit| length > *limit) {
-        let message = format!("{} in body should be at most {limit} chars long", site.at);
-        return Outcome::failed(Finding {
+    if let Some(limit) = size_limits.max_length.filter(|limit| length > *limit) {
+        let message = format!("{} in body should be at most {limit} chars long", location.path);
+        return ValidationResult::invalid_with(Violation {
             message,
-            error: FieldError::too_long(site.field(), limit),
+            error: FieldError::too_long(location.field(), limit),
         });
     }
-    if let Some(limit) = sizes.min_length.filter(|limit| length < *limit) {
+    if let Some(limit) = size_limits.min_length.filter(|limit| length < *limit) {
         let expectation = format!("should be at least {limit} chars long");
-        return Outcome::failed(site.invalid(string.into(), &expectation));
+        return ValidationResult::invalid_with(location.invalid(string.into(), &expectation));
     }
-    if let Some(pattern) = site
+    if let Some(pattern) = location
         .node
         .pattern
         .as_ref()
         .filter(|pattern| !pattern.is_match(string))
     {
         let expectation = format!("should match '{}'", pattern.source);
-        return Outcome::failed(site.invalid(string.into(), &expectation));
+        return ValidationResult::invalid_with(location.invalid(string.into(), &expectation));
     }
-    Outcome::default()
+    ValidationResult::default()
 }
 
-pub(super) fn check_format(site: &Site<'_>, string: &str, format: &Format) -> Outcome {
+pub(super) fn validate_format(location: &Location<'_>, string: &str, format: &Format) -> ValidationResult {
     if format.is_valid(string) {
-        return Outcome::default();
+        return ValidationResult::default();
     }
     let message = format!(
         "{} in body must be of type {}: {}",
-        site.at,
+        location.path,
         format.name,
-        text::quote(string)
+        go_format::quote(string)
     );
     let error = FieldError::new(
-        site.field(),
+        location.field(),
         ErrorKind::TypeInvalid,
         string.into(),
         message.clone(),
     );
-    Outcome::failed(Finding { message, error })
+    ValidationResult::invalid_with(Violation { message, error })
 }
 
-pub(super) fn check_number(site: &Site<'_>, number: &Number) -> Outcome {
-    let bounds = &site.node.bounds;
-    let value = Comparable::of(number);
-    let mut outcome = Outcome::passed();
-    let multiple = bounds
+pub(super) fn validate_number(location: &Location<'_>, number: &Number) -> ValidationResult {
+    let number_limits = &location.node.number_limits;
+    let value = GoNumber::of(number);
+    let mut result = ValidationResult::valid();
+    let multiple = number_limits
         .multiple_of
-        .and_then(|factor| check_multiple(site, &value, factor));
-    if let Some(finding) = multiple {
-        outcome.add(finding);
+        .and_then(|factor| validate_multiple(location, &value, factor));
+    if let Some(violation) = multiple {
+        result.add(violation);
     }
-    if let Some(limit) = bounds.minimum {
-        let (below, equal, shown) = value.compare(limit, f64::lt);
-        if below || (bounds.exclusive_minimum && equal) {
-            let relation = if bounds.exclusive_minimum {
+    if let Some(limit) = number_limits.minimum {
+        let (exceeds, equal, limit) = value.compare(limit, f64::lt);
+        if exceeds || (number_limits.exclusive_minimum && equal) {
+            let relation = if number_limits.exclusive_minimum {
                 "greater than"
             } else {
                 "greater than or equal to"
             };
-            outcome.add(site.invalid(site.value.clone(), &format!("should be {relation} {shown}")));
+            result.add(location.invalid(location.value.clone(), &format!("should be {relation} {limit}")));
         }
     }
-    if let Some(limit) = bounds.maximum {
-        let (above, equal, shown) = value.compare(limit, f64::gt);
-        if above || (bounds.exclusive_maximum && equal) {
-            let relation = if bounds.exclusive_maximum {
+    if let Some(limit) = number_limits.maximum {
+        let (exceeds, equal, limit) = value.compare(limit, f64::gt);
+        if exceeds || (number_limits.exclusive_maximum && equal) {
+            let relation = if number_limits.exclusive_maximum {
                 "less than"
             } else {
                 "less than or equal to"
             };
-            outcome.add(site.invalid(site.value.clone(), &format!("should be {relation} {shown}")));
+            result.add(location.invalid(location.value.clone(), &format!("should be {relation} {limit}")));
         }
     }
-    outcome
+    result
 }
 
-/// A number as Go's JSON decoder holds it: bounds are cut to integers where the value is one.
-enum Comparable {
+/// A number as Go's JSON decoder represents it. Limits are truncated where the value is an integer.
+enum GoNumber {
     Integer(i64),
     Float(f64),
 }
 
-impl Comparable {
+impl GoNumber {
     fn of(number: &Number) -> Self {
         number
             .as_i64()
             .map_or_else(|| Self::Float(number.as_f64().unwrap_or_default()), Self::Integer)
     }
 
-    /// Whether the value lies beyond the limit, equals it, and how the limit is shown.
+    /// Returns whether the value is beyond the limit, whether it equals the limit, and the limit as text.
     fn compare(&self, limit: f64, beyond: fn(&f64, &f64) -> bool) -> (bool, bool, String) {
         match self {
             Self::Integer(value) => {
                 let limit = truncate(limit);
-                // The order of integers, asked through the order of their signs: exact beyond 2^53.
+                // Integers are compared through the sign of their order, which is exact beyond 2^53.
                 let side = match value.cmp(&limit) {
                     std::cmp::Ordering::Less => -1.0,
                     std::cmp::Ordering::Equal => 0.0,
@@ -202,28 +210,28 @@ impl Comparable {
             }
             Self::Float(value) => {
                 let equal = value.partial_cmp(&limit).is_some_and(std::cmp::Ordering::is_eq);
-                (beyond(value, &limit), equal, text::float(limit))
+                (beyond(value, &limit), equal, go_format::float(limit))
             }
         }
     }
 }
 
-/// A float cut to an integer, saturating.
+/// Truncates a float to an integer, saturating.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "cutting is what the API server does with bounds of integers"
+    reason = "kube-apiserver truncates the limits of integers"
 )]
 fn truncate(value: f64) -> i64 {
     value as i64
 }
 
-fn check_multiple(site: &Site<'_>, value: &Comparable, factor: f64) -> Option<Finding> {
-    let (is_multiple, shown, is_positive) = match value {
-        Comparable::Integer(value) => {
+fn validate_multiple(location: &Location<'_>, value: &GoNumber, factor: f64) -> Option<Violation> {
+    let (is_multiple, factor_text, is_positive) = match value {
+        GoNumber::Integer(value) => {
             let factor = truncate(factor);
             (factor > 0 && value % factor == 0, factor.to_string(), factor > 0)
         }
-        Comparable::Float(value) => {
+        GoNumber::Float(value) => {
             let quotient = if factor < 1.0 {
                 1.0 / factor * value
             } else {
@@ -231,7 +239,7 @@ fn check_multiple(site: &Site<'_>, value: &Comparable, factor: f64) -> Option<Fi
             };
             (
                 factor > 0.0 && is_integral(quotient),
-                text::float(factor),
+                go_format::float(factor),
                 factor > 0.0,
             )
         }
@@ -241,11 +249,14 @@ fn check_multiple(site: &Site<'_>, value: &Comparable, factor: f64) -> Option<Fi
     }
     if !is_positive {
         let message = format!(
-            "factor MultipleOf declared for {} must be positive: {shown}",
-            site.at
+            "factor MultipleOf declared for {} must be positive: {factor_text}",
+            location.path
         );
-        let error = FieldError::invalid(site.field(), truncate(factor), message.clone());
-        return Some(Finding { message, error });
+        let error = FieldError::invalid(location.field(), truncate(factor), message.clone());
+        return Some(Violation { message, error });
     }
-    Some(site.invalid(site.value.clone(), &format!("should be a multiple of {shown}")))
+    Some(location.invalid(
+        location.value.clone(),
+        &format!("should be a multiple of {factor_text}"),
+    ))
 }

@@ -1,121 +1,139 @@
-//! The fields of the kinds that clients write, by number: `generated.proto` of k8s.io/api and k8s.io/apimachinery.
+//! Fields by number of the kinds that clients send: `generated.proto` of k8s.io/api and k8s.io/apimachinery.
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Form {
-    Text,
-    Texts,
-    Flag,
-    Number,
+pub(super) enum FieldType {
+    String,
+    Strings,
+    Bool,
+    Integer,
     /// meta/v1 `Time`.
-    Moment,
+    Time,
     /// meta/v1 `MicroTime`.
-    MicroMoment,
+    MicroTime,
     Message(&'static [Field]),
     Messages(&'static [Field]),
     /// map<string, string>
-    TextMap,
+    StringMap,
     /// map<string, bytes>
-    ByteMap,
-    /// Not kept by this server.
+    BytesMap,
+    /// Not stored by this server.
     Ignored,
 }
 
-/// Number, name and form of a field.
-pub(super) type Field = (u64, &'static str, Form);
+/// Integer, name and type of a field.
+pub(super) type Field = (u64, &'static str, FieldType);
 
-const OWNER: &[Field] = &[
-    (1, "kind", Form::Text),
-    (3, "name", Form::Text),
-    (4, "uid", Form::Text),
-    (5, "apiVersion", Form::Text),
-    (6, "controller", Form::Flag),
-    (7, "blockOwnerDeletion", Form::Flag),
+const OWNER_REFERENCE: &[Field] = &[
+    (1, "kind", FieldType::String),
+    (3, "name", FieldType::String),
+    (4, "uid", FieldType::String),
+    (5, "apiVersion", FieldType::String),
+    (6, "controller", FieldType::Bool),
+    (7, "blockOwnerDeletion", FieldType::Bool),
 ];
-const METADATA: &[Field] = &[
-    (1, "name", Form::Text),
-    (2, "generateName", Form::Text),
-    (3, "namespace", Form::Text),
-    (4, "selfLink", Form::Ignored),
-    (5, "uid", Form::Text),
-    (6, "resourceVersion", Form::Text),
-    (7, "generation", Form::Number),
-    (8, "creationTimestamp", Form::Moment),
-    (9, "deletionTimestamp", Form::Moment),
-    (10, "deletionGracePeriodSeconds", Form::Number),
-    (11, "labels", Form::TextMap),
-    (12, "annotations", Form::TextMap),
-    (13, "ownerReferences", Form::Messages(OWNER)),
-    (14, "finalizers", Form::Texts),
-    (17, "managedFields", Form::Ignored),
+const OBJECT_META: &[Field] = &[
+    (1, "name", FieldType::String),
+    (2, "generateName", FieldType::String),
+    (3, "namespace", FieldType::String),
+    (4, "selfLink", FieldType::Ignored),
+    (5, "uid", FieldType::String),
+    (6, "resourceVersion", FieldType::String),
+    (7, "generation", FieldType::Integer),
+    (8, "creationTimestamp", FieldType::Time),
+    (9, "deletionTimestamp", FieldType::Time),
+    (10, "deletionGracePeriodSeconds", FieldType::Integer),
+    (11, "labels", FieldType::StringMap),
+    (12, "annotations", FieldType::StringMap),
+    (13, "ownerReferences", FieldType::Messages(OWNER_REFERENCE)),
+    (14, "finalizers", FieldType::Strings),
+    (17, "managedFields", FieldType::Ignored),
 ];
 pub(super) const SECRET: &[Field] = &[
-    (1, "metadata", Form::Message(METADATA)),
-    (2, "data", Form::ByteMap),
-    (3, "type", Form::Text),
-    (4, "stringData", Form::TextMap),
-    (5, "immutable", Form::Flag),
+    (1, "metadata", FieldType::Message(OBJECT_META)),
+    (2, "data", FieldType::BytesMap),
+    (3, "type", FieldType::String),
+    (4, "stringData", FieldType::StringMap),
+    (5, "immutable", FieldType::Bool),
 ];
 pub(super) const CONFIG_MAP: &[Field] = &[
-    (1, "metadata", Form::Message(METADATA)),
-    (2, "data", Form::TextMap),
-    (3, "binaryData", Form::ByteMap),
-    (4, "immutable", Form::Flag),
+    (1, "metadata", FieldType::Message(OBJECT_META)),
+    (2, "data", FieldType::StringMap),
+    (3, "binaryData", FieldType::BytesMap),
+    (4, "immutable", FieldType::Bool),
 ];
 pub(super) const NAMESPACE: &[Field] = &[
-    (1, "metadata", Form::Message(METADATA)),
-    (2, "spec", Form::Message(&[(1, "finalizers", Form::Texts)])),
-    (3, "status", Form::Message(&[(1, "phase", Form::Text)])),
-];
-const REFERENCE: &[Field] = &[
-    (1, "kind", Form::Text),
-    (2, "namespace", Form::Text),
-    (3, "name", Form::Text),
-    (4, "uid", Form::Text),
-    (5, "apiVersion", Form::Text),
-    (6, "resourceVersion", Form::Text),
-    (7, "fieldPath", Form::Text),
-];
-pub(super) const LEASE: &[Field] = &[
-    (1, "metadata", Form::Message(METADATA)),
+    (1, "metadata", FieldType::Message(OBJECT_META)),
     (
         2,
         "spec",
-        Form::Message(&[
-            (1, "holderIdentity", Form::Text),
-            (2, "leaseDurationSeconds", Form::Number),
-            (3, "acquireTime", Form::MicroMoment),
-            (4, "renewTime", Form::MicroMoment),
-            (5, "leaseTransitions", Form::Number),
-            (6, "strategy", Form::Text),
-            (7, "preferredHolder", Form::Text),
+        FieldType::Message(&[(1, "finalizers", FieldType::Strings)]),
+    ),
+    (
+        3,
+        "status",
+        FieldType::Message(&[(1, "phase", FieldType::String)]),
+    ),
+];
+const OBJECT_REFERENCE: &[Field] = &[
+    (1, "kind", FieldType::String),
+    (2, "namespace", FieldType::String),
+    (3, "name", FieldType::String),
+    (4, "uid", FieldType::String),
+    (5, "apiVersion", FieldType::String),
+    (6, "resourceVersion", FieldType::String),
+    (7, "fieldPath", FieldType::String),
+];
+pub(super) const LEASE: &[Field] = &[
+    (1, "metadata", FieldType::Message(OBJECT_META)),
+    (
+        2,
+        "spec",
+        FieldType::Message(&[
+            (1, "holderIdentity", FieldType::String),
+            (2, "leaseDurationSeconds", FieldType::Integer),
+            (3, "acquireTime", FieldType::MicroTime),
+            (4, "renewTime", FieldType::MicroTime),
+            (5, "leaseTransitions", FieldType::Integer),
+            (6, "strategy", FieldType::String),
+            (7, "preferredHolder", FieldType::String),
         ]),
     ),
 ];
 pub(super) const SERVICE_ACCOUNT: &[Field] = &[
-    (1, "metadata", Form::Message(METADATA)),
-    (2, "secrets", Form::Messages(REFERENCE)),
-    (3, "imagePullSecrets", Form::Messages(&[(1, "name", Form::Text)])),
-    (4, "automountServiceAccountToken", Form::Flag),
+    (1, "metadata", FieldType::Message(OBJECT_META)),
+    (2, "secrets", FieldType::Messages(OBJECT_REFERENCE)),
+    (
+        3,
+        "imagePullSecrets",
+        FieldType::Messages(&[(1, "name", FieldType::String)]),
+    ),
+    (4, "automountServiceAccountToken", FieldType::Bool),
 ];
 pub(super) const DELETE_OPTIONS: &[Field] = &[
-    (1, "gracePeriodSeconds", Form::Number),
+    (1, "gracePeriodSeconds", FieldType::Integer),
     (
         2,
         "preconditions",
-        Form::Message(&[(1, "uid", Form::Text), (2, "resourceVersion", Form::Text)]),
+        FieldType::Message(&[
+            (1, "uid", FieldType::String),
+            (2, "resourceVersion", FieldType::String),
+        ]),
     ),
-    (3, "orphanDependents", Form::Flag),
-    (4, "propagationPolicy", Form::Text),
-    (5, "dryRun", Form::Texts),
+    (3, "orphanDependents", FieldType::Bool),
+    (4, "propagationPolicy", FieldType::String),
+    (5, "dryRun", FieldType::Strings),
 ];
 pub(super) const UNKNOWN: &[Field] = &[
     (
         1,
         "typeMeta",
-        Form::Message(&[(1, "apiVersion", Form::Text), (2, "kind", Form::Text)]),
+        FieldType::Message(&[
+            (1, "apiVersion", FieldType::String),
+            (2, "kind", FieldType::String),
+        ]),
     ),
-    (2, "raw", Form::Ignored),
-    (3, "contentEncoding", Form::Text),
-    (4, "contentType", Form::Text),
+    (2, "raw", FieldType::Ignored),
+    (3, "contentEncoding", FieldType::String),
+    (4, "contentType", FieldType::String),
 ];

@@ -1,4 +1,4 @@
-//! What the file survives: errors of the disk, damage, other hands.
+//! Disk errors, damage, permissions and formats.
 
 use std::{
     fs,
@@ -8,14 +8,14 @@ use std::{
 
 use serde_json::json;
 
-use super::faulty::faulty;
+use super::fault_injection::faulty_file;
 use super::*;
 use crate::store::{Write, inspect};
 
 fn record(name: &str, revision: u64) -> Record {
     Record {
         key: Key::new("secrets", "default", name),
-        verb: Verb::Put,
+        kind: ChangeType::Put,
         object: Arc::new(json!({"metadata": {"name": name}})),
         revision,
     }
@@ -29,7 +29,7 @@ fn names(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The next attempt, as after a pause.
+/// Retries at once, without the reopen interval.
 fn recover_now(file: &mut File) -> Result<Vec<Record>, StoreError> {
     file.reopen()
 }
@@ -38,18 +38,18 @@ fn recover_now(file: &mut File) -> Result<Vec<Record>, StoreError> {
 fn a_full_disk_is_survived_without_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("objects.redb");
-    let (mut file, _, faults) = faulty(&path);
+    let (mut file, _, faults) = faulty_file(&path);
     file.persist(&[record("a", 2)]).unwrap();
     assert_eq!(file.health(), StorageHealth::Writable);
     faults.write.store(true, Ordering::SeqCst);
     file.persist(&[record("b", 3)]).unwrap_err();
     assert!(matches!(file.health(), StorageHealth::Failing(_)));
-    assert!(!file.reserve.is_held(), "the reserve is tried");
-    assert!(file.recover().is_err(), "not tried again at once");
+    assert!(!file.reserve.is_allocated(), "the reserve is used");
+    assert!(file.recover().is_err(), "not retried at once");
     faults.write.store(false, Ordering::SeqCst);
     assert!(
         recover_now(&mut file).unwrap().is_empty(),
-        "what failed is not in the file"
+        "the failed commit is not stored"
     );
     assert_eq!(file.health(), StorageHealth::OnReserve);
     file.persist(&[record("c", 3)]).unwrap();
@@ -60,17 +60,18 @@ fn a_full_disk_is_survived_without_a_restart() {
 }
 
 #[test]
-fn a_write_whose_sync_fails_is_settled_by_what_the_file_holds() {
+fn the_content_of_the_file_decides_after_a_failed_sync() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("objects.redb");
-    let (mut file, _, faults) = faulty(&path);
+    let (mut file, _, faults) = faulty_file(&path);
     faults.sync.store(true, Ordering::SeqCst);
     let outcome = file.persist(&[record("a", 2)]);
     faults.sync.store(false, Ordering::SeqCst);
-    let known = outcome.is_ok() || !recover_now(&mut file).unwrap().is_empty();
-    file.persist(&[record("b", if known { 3 } else { 2 })]).unwrap();
+    let supported = outcome.is_ok() || !recover_now(&mut file).unwrap().is_empty();
+    file.persist(&[record("b", if supported { 3 } else { 2 })])
+        .unwrap();
     drop(file);
-    let expected: &[&str] = if known { &["a", "b"] } else { &["b"] };
+    let expected: &[&str] = if supported { &["a", "b"] } else { &["b"] };
     assert_eq!(names(&path), expected);
 }
 
@@ -78,29 +79,29 @@ fn a_write_whose_sync_fails_is_settled_by_what_the_file_holds() {
 fn a_crash_between_any_two_writes_leaves_whole_commits() {
     let dir = tempfile::tempdir().unwrap();
     let (path, images) = (dir.path().join("objects.redb"), dir.path().join("images"));
-    let (mut file, _, faults) = faulty(&path);
+    let (mut file, _, faults) = faulty_file(&path);
     file.persist(&[record("a", 2)]).unwrap();
     fs::create_dir(&images).unwrap();
     *faults.images.lock().unwrap() = Some(images.clone());
     file.persist(&[record("b", 3), record("c", 4), record("d", 5)])
         .unwrap();
     *faults.images.lock().unwrap() = None;
-    let mut met = BTreeMap::new();
+    let mut contents = BTreeMap::new();
     for image in fs::read_dir(&images).unwrap() {
         let image = image.unwrap().path();
         let (file, state) = File::open(&image).unwrap();
         let found = state.list("secrets", "default");
         assert_eq!(state.revision(), 1 + found.len() as u64, "{}", image.display());
         drop(file);
-        *met.entry(names(&image).join("")).or_insert(0) += 1;
-        fs::remove_file(disk::beside(&image, "reserve")).unwrap();
+        *contents.entry(names(&image).join("")).or_insert(0) += 1;
+        fs::remove_file(disk::with_extension(&image, "reserve")).unwrap();
     }
-    let met: Vec<_> = met.keys().map(String::as_str).collect();
-    assert_eq!(met, ["a", "abcd"], "nothing of the commit, or all of it");
+    let contents: Vec<_> = contents.keys().map(String::as_str).collect();
+    assert_eq!(contents, ["a", "abcd"], "none or all of the commit");
 }
 
 #[test]
-fn a_store_is_private_whatever_was_there() {
+fn a_store_file_is_always_private() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("objects.redb");
     drop(File::open(&path).unwrap());
@@ -112,7 +113,7 @@ fn a_store_is_private_whatever_was_there() {
 }
 
 #[test]
-fn an_emptied_file_is_no_new_store() {
+fn an_empty_file_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("objects.redb");
     fs::write(&path, "").unwrap();
@@ -121,7 +122,7 @@ fn an_emptied_file_is_no_new_store() {
 }
 
 #[test]
-fn a_newer_format_is_refused() {
+fn a_newer_format_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("objects.redb");
     create(&path).unwrap();
@@ -130,7 +131,7 @@ fn a_newer_format_is_refused() {
     transaction
         .open_table(NUMBERS)
         .unwrap()
-        .insert(FORMAT, KNOWN_FORMAT + 1)
+        .insert(FORMAT, CURRENT_FORMAT + 1)
         .unwrap();
     transaction.commit().unwrap();
     drop(database);
@@ -138,15 +139,15 @@ fn a_newer_format_is_refused() {
         File::open(&path),
         Err(StoreError::Newer {
             format: 2,
-            known: 1,
+            supported: 1,
             ..
         })
     ));
     assert!(matches!(inspect(&path), Err(StoreError::Newer { .. })));
 }
 
-/// A closed store with three large objects.
-fn filled(path: &Path) {
+/// Creates a closed store with three large objects.
+fn create_filled(path: &Path) {
     let (mut file, _) = File::open(path).unwrap();
     for (name, revision) in [("a", 2), ("b", 3), ("c", 4)] {
         let mut record = record(name, revision);
@@ -156,14 +157,14 @@ fn filled(path: &Path) {
 }
 
 #[test]
-fn a_changed_byte_is_never_accepted_in_silence() {
+fn a_changed_byte_is_never_accepted_silently() {
     let dir = tempfile::tempdir().unwrap();
     let (path, copy) = (dir.path().join("objects.redb"), dir.path().join("copy.redb"));
-    filled(&path);
+    create_filled(&path);
     let bytes = fs::read(&path).unwrap();
     let whole = format!("{:?}", inspect(&path).unwrap().objects);
     let mut found = 0;
-    // Every page that holds something, at three places; prime steps, so that all parts of pages are met.
+    // Non-zero bytes of all pages; the prime step reaches all parts of a page.
     let used = (0..bytes.len()).step_by(1361).filter(|at| bytes[*at] != 0);
     for at in used.chain(0..320) {
         let mut changed = bytes.clone();
@@ -183,16 +184,16 @@ fn a_changed_byte_is_never_accepted_in_silence() {
                 assert!(error.to_string().contains("copy.redb"), "{error}");
             }
         }
-        drop(fs::remove_file(disk::beside(&copy, "reserve")));
+        drop(fs::remove_file(disk::with_extension(&copy, "reserve")));
     }
     assert!(found > 20, "{found} changes were found");
 }
 
 #[test]
-fn what_is_left_of_a_damaged_store_can_be_read() {
+fn a_damaged_store_can_be_inspected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("objects.redb");
-    filled(&path);
+    create_filled(&path);
     let mut bytes = fs::read(&path).unwrap();
     let at = bytes.windows(64).position(|window| window == [b'b'; 64]).unwrap();
     bytes[at] = b'?';
@@ -202,14 +203,14 @@ fn what_is_left_of_a_damaged_store_can_be_read() {
     let inspection = inspect(&path).unwrap();
     assert!(inspection.damage.is_some());
     assert_eq!(inspection.objects.len(), 3);
-    assert_eq!(fs::read(&path).unwrap(), bytes, "the file stays as it is");
+    assert_eq!(fs::read(&path).unwrap(), bytes, "the file is unchanged");
 }
 
 #[test]
-fn a_bad_record_is_named_and_can_be_discarded() {
+fn a_bad_record_is_reported_and_can_be_discarded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("objects.redb");
-    filled(&path);
+    create_filled(&path);
     let database = open(&path, true).unwrap();
     let transaction = database.begin_write().unwrap();
     transaction
@@ -227,7 +228,7 @@ fn a_bad_record_is_named_and_can_be_discarded() {
     assert_eq!(inspect(&path).unwrap().bad_records[0].key, "secrets/default/bad");
     assert!(
         !crate::store::discard(&path, "secrets/default/a").unwrap(),
-        "an object stays"
+        "a valid object remains"
     );
     assert!(crate::store::discard(&path, "secrets/default/bad").unwrap());
     assert_eq!(names(&path), ["a", "b", "c"]);
@@ -235,7 +236,7 @@ fn a_bad_record_is_named_and_can_be_discarded() {
 }
 
 #[test]
-fn on_the_reserve_only_what_an_apply_needs_is_new() {
+fn the_reserve_accepts_only_essential_new_objects() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("objects.redb");
     let store = crate::store::Store::file(&path).unwrap();
@@ -247,13 +248,13 @@ fn on_the_reserve_only_what_an_apply_needs_is_new() {
     put("configmaps").unwrap();
     if let Some(file) = &mut *store.writer.lock().unwrap() {
         file.reserve.release();
-        store.report(file);
+        store.update_health(file);
     }
     assert_eq!(*store.health().borrow(), StorageHealth::OnReserve);
     put("secrets").unwrap();
     put("configmaps").unwrap();
-    let refused = put("events").unwrap_err();
-    assert!(refused.message().contains("full"), "{}", refused.message());
+    let error = put("events").unwrap_err();
+    assert!(error.message().contains("full"), "{}", error.message());
     store.maintain();
     assert_eq!(*store.health().borrow(), StorageHealth::Writable);
     put("events").unwrap();

@@ -1,4 +1,4 @@
-//! The poster against receivers on loopback that take, refuse, fail and hang.
+//! Tests of the poster with receivers on loopback that accept, reject, fail and hang.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -14,11 +14,12 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::*;
-use crate::clock::{ManualClock, lock};
+use crate::clock::ManualClock;
+use crate::sync::lock;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A receiver; `answers(n)` is the status of its n-th answer, 0 for none at all.
+/// A receiver; `answers(n)` is the status of its n-th response, 0 for no response.
 struct World {
     address: String,
     bodies: Arc<Mutex<Vec<(String, Value)>>>,
@@ -71,21 +72,21 @@ impl World {
     }
 }
 
-const QUICK: Attempts = Attempts {
+const QUICK: RetryLimits = RetryLimits {
     limit: Duration::from_millis(500),
     retries: 4,
     min_wait: Duration::from_millis(1),
     max_wait: Duration::from_millis(4),
 };
 
-fn poster(address: &str, attempts: Attempts) -> (Poster, Metrics) {
+fn poster(address: &str, attempts: RetryLimits) -> (Poster, Metrics) {
     let metrics = Metrics::new();
     let reporter = Reporter {
         component: "source-controller".into(),
         instance: "pod-1".into(),
         trace: false,
     };
-    let receiver = Receiver::at(address).unwrap().unwrap();
+    let receiver = Receiver::parse(address).unwrap().unwrap();
     let clock = Arc::new(ManualClock::new(Timestamp::UNIX_EPOCH));
     let poster = Poster::start(receiver, attempts, reporter, clock, &metrics).unwrap();
     (poster, metrics)
@@ -113,7 +114,7 @@ fn count(metrics: &Metrics, result: &str) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn an_event_is_posted_as_json_to_exactly_the_given_url_and_routine_is_not() {
+async fn an_event_is_posted_as_json_to_the_exact_url_and_routine_is_not() {
     let world = receiver(|_| 202).await;
     let (poster, metrics) = poster(&world.address, QUICK);
     poster.post(&object(), &Event::trace("ArtifactUpToDate", "same"));
@@ -126,7 +127,7 @@ async fn an_event_is_posted_as_json_to_exactly_the_given_url_and_routine_is_not(
 }
 
 #[tokio::test]
-async fn a_failing_receiver_is_tried_four_more_times() {
+async fn a_failing_receiver_is_retried_four_times() {
     let world = receiver(|n| if n <= 4 { 503 } else { 202 }).await;
     let (poster, metrics) = poster(&world.address, QUICK);
     poster.post(&object(), &Event::normal("A", "a"));
@@ -145,7 +146,7 @@ async fn a_failing_receiver_is_tried_four_more_times() {
 }
 
 #[tokio::test]
-async fn too_many_requests_means_that_the_receiver_has_it() {
+async fn too_many_requests_means_accepted() {
     let world = receiver(|_| 429).await;
     let (poster, metrics) = poster(&world.address, QUICK);
     poster.post(&object(), &Event::normal("A", "a"));
@@ -155,7 +156,7 @@ async fn too_many_requests_means_that_the_receiver_has_it() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_not_repeated_and_the_next_event_goes_on() {
+async fn a_rejected_event_is_not_retried_and_the_next_one_is_posted() {
     let world = receiver(|n| if n == 1 { 400 } else { 202 }).await;
     let (poster, metrics) = poster(&world.address, QUICK);
     poster.post(&object(), &Event::normal("A", "a"));
@@ -169,9 +170,9 @@ async fn a_refusal_is_not_repeated_and_the_next_event_goes_on() {
 }
 
 #[tokio::test]
-async fn an_attempt_without_answer_ends_and_is_tried_again() {
+async fn an_attempt_without_response_times_out_and_is_retried() {
     let world = receiver(|n| if n == 1 { 0 } else { 202 }).await;
-    let attempts = Attempts {
+    let attempts = RetryLimits {
         limit: Duration::from_millis(200),
         ..QUICK
     };
@@ -182,8 +183,8 @@ async fn an_attempt_without_answer_ends_and_is_tried_again() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_a_failure_after_the_retries() {
-    // Taken, so that no other test gets the port, and nobody listens.
+async fn a_refused_connection_is_a_failure_after_the_retries() {
+    // Bound without listening, so that no other test gets the port.
     let closed = tokio::net::TcpSocket::new_v4().unwrap();
     closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = format!("http://{}/", closed.local_addr().unwrap());
@@ -194,24 +195,24 @@ async fn nobody_listening_is_a_failure_after_the_retries() {
 }
 
 #[tokio::test]
-async fn a_dead_receiver_slows_nobody_and_what_is_dropped_is_counted() {
+async fn a_dead_receiver_delays_nothing_and_dropped_events_are_counted() {
     let world = receiver(|_| 0).await;
-    let (poster, metrics) = poster(&world.address, Attempts::default());
+    let (poster, metrics) = poster(&world.address, RetryLimits::default());
     let started = Instant::now();
-    // Recording is no future: it returns at once, or this test never ends.
+    // Recording must not block.
     for n in 0..QUEUE + 500 {
         poster.post(&object(), &Event::normal("A", n.to_string()));
     }
     assert!(started.elapsed() < LIMIT);
-    // One event may have been taken from the queue meanwhile.
+    // One event may have left the queue in the meantime.
     let dropped = count(&metrics, "dropped").unwrap();
     assert!((499..=500).contains(&dropped), "{dropped}");
 }
 
 #[test]
 fn an_address_is_a_url_or_nothing() {
-    assert_eq!(Receiver::at("").unwrap(), None);
-    let flux = Receiver::at("http://notification-controller.flux-system.svc.cluster.local./").unwrap();
+    assert_eq!(Receiver::parse("").unwrap(), None);
+    let flux = Receiver::parse("http://notification-controller.flux-system.svc.cluster.local./").unwrap();
     assert_eq!(
         flux.unwrap().host(),
         "notification-controller.flux-system.svc.cluster.local."
@@ -223,6 +224,6 @@ fn an_address_is_a_url_or_nothing() {
         "http:///x",
         "::",
     ] {
-        assert!(Receiver::at(bad).is_err(), "{bad}");
+        assert!(Receiver::parse(bad).is_err(), "{bad}");
     }
 }

@@ -1,4 +1,4 @@
-//! What each candidate has of its own: a way to the API, which fails, loses answers and carries writes out late; and clocks.
+//! A candidate's connection to the API, which fails, loses responses and delays writes, and its clocks.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,26 +7,26 @@ use http::Request;
 use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
-use sluice_embedded::Embedded;
+use sluice_embedded::ApiServer;
 use tokio::time::Instant;
 use tower::{BoxError, ServiceExt as _};
 
-use crate::clock::lock;
+use crate::sync::lock;
 
-/// What the API does with a request of one candidate.
+/// What the API does with a request of a candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Fault {
     #[default]
     None,
-    /// Refused, nothing done.
+    /// Rejects the request.
     Refused,
-    /// Done, and the answer lost.
+    /// Executes the request and loses the response.
     Mute,
-    /// Not answered; writes are carried out some time later.
+    /// Sends no response; executes writes later.
     Late,
 }
 
-/// A candidate's way to the API.
+/// A candidate's connection to the API.
 #[derive(Clone, Default)]
 pub(super) struct Way {
     pub(super) fault: Arc<Mutex<Fault>>,
@@ -34,7 +34,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    pub(super) fn client(&self, api: &Embedded) -> Client {
+    pub(super) fn client(&self, api: &ApiServer) -> Client {
         let (way, api) = (self.clone(), api.clone());
         let service = tower::service_fn(move |request: Request<Body>| {
             let (way, api) = (way.clone(), api.clone());
@@ -57,8 +57,8 @@ impl Way {
         Client::new(service, "default")
     }
 
-    /// What is on its way arrives.
-    pub(super) async fn arrive(&self, api: &Embedded) {
+    /// Executes the delayed writes.
+    pub(super) async fn arrive(&self, api: &ApiServer) {
         let requests = std::mem::take(&mut *lock(&self.late));
         for request in requests {
             drop(api.clone().oneshot(request).await);
@@ -66,14 +66,14 @@ impl Way {
     }
 }
 
-/// The clocks of one candidate, next to the time of the test.
+/// The clocks of a candidate, relative to the time of the test.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Skew {
-    /// How far its clock of the day is off, in milliseconds: this is what it writes into the Lease.
+    /// Offset of its wall clock in milliseconds, which it writes to the Lease.
     pub(super) wall: i64,
-    /// How long before the test its steady clock began.
+    /// Time between the start of its monotonic clock and the test.
     pub(super) age: Duration,
-    /// Seconds of its steady clock for each second of the test.
+    /// Rate of its monotonic clock.
     pub(super) rate: f64,
 }
 

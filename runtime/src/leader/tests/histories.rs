@@ -1,9 +1,9 @@
-//! Random histories of three candidates: at no time do two of them lead, whatever their clocks show.
+//! Random histories of three candidates: two of them never lead at the same time, whatever their clocks show.
 //!
-//! The clocks of the day may differ by days, and be set while the candidates run: what is written into the Lease is compared with
-//! no clock. Steady clocks may have begun at any time. How fast they run is the one thing that the rules build on, here as in
-//! client-go: a candidate waits for the duration of the Lease by its own clock, and the leader leads for the renew deadline by its own,
-//! so two lead only where one clock runs faster than the other by more than the ratio of the two (35 s and 30 s: a sixth).
+//! Wall clocks may differ by days and may be set at any time, because times in the Lease are never compared with a clock.
+//! Monotonic clocks may start at any time. As in client-go, the rules depend only on the rates of the clocks: a candidate
+//! waits for the duration of the Lease by its own clock, and the leader leads for the renew deadline by its own. Two lead only
+//! if one clock is faster than the other by more than the ratio of the two (35 s and 30 s: a sixth).
 
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::{Fault, Outcome, Skew, World, held};
 use std::time::Duration;
 
-/// What happens in a random history.
+/// An act of a random history.
 #[derive(Clone, Debug)]
 enum Act {
     Try(usize),
@@ -19,17 +19,17 @@ enum Act {
     Pass(u64),
     Fault(usize, Fault),
     Arrive(usize),
-    /// The clock of the day of a candidate is set: it is off by this many milliseconds from now on.
+    /// Sets the wall clock of a candidate to this offset in milliseconds.
     Set(usize, i64),
 }
 
-/// Two days: of thousands of times the duration of the Lease.
+/// Two days: thousands of times the duration of the Lease.
 const WALL: i64 = 2 * 24 * 60 * 60 * 1000;
-/// Between the slowest and the fastest of these the ratio is 1.15, below that of the Lease and the lead (1.166).
+/// The ratio of the fastest and the slowest is 1.15, below that of the Lease and the renew deadline (1.166).
 const RATES: std::ops::Range<f64> = 0.93..1.07;
 
 fn walls() -> impl Strategy<Value = i64> {
-    // By a fraction of the Lease, by several of it, by days.
+    // A fraction of the Lease, several times the Lease, days.
     prop_oneof![-35_000..35_000_i64, -350_000..350_000_i64, -WALL..WALL]
 }
 
@@ -61,10 +61,10 @@ fn skews() -> impl Strategy<Value = Vec<Skew>> {
     proptest::collection::vec(skew, 3)
 }
 
-/// What one act came to: the outcome, if it was a try, and who leads after it.
-type Seen = (Option<Result<Outcome, String>>, Vec<usize>);
+/// The result of an act: the outcome of an attempt, and the leaders afterwards.
+type ObservedLease = (Option<Result<Outcome, String>>, Vec<usize>);
 
-async fn live(acts: &[Act], skews: Vec<Skew>) -> Vec<Seen> {
+async fn live(acts: &[Act], skews: Vec<Skew>) -> Vec<ObservedLease> {
     let mut world = World::new(3);
     world.skews = skews;
     let mut seen = Vec::new();
@@ -74,7 +74,7 @@ async fn live(acts: &[Act], skews: Vec<Skew>) -> Vec<Seen> {
             Act::Try(n) => tried = Some(world.attempt(n).await),
             Act::Resign(n) => {
                 let wall = world.wall(n);
-                drop(world.candidates[n].0.resign(wall).await);
+                drop(world.candidates[n].0.release(wall).await);
             }
             Act::Pass(seconds) => world.pass(seconds),
             Act::Fault(n, fault) => world.fault(n, fault),
@@ -85,7 +85,7 @@ async fn live(acts: &[Act], skews: Vec<Skew>) -> Vec<Seen> {
         assert!(leaders.len() <= 1, "{leaders:?} lead at once");
         seen.push((tried, leaders));
     }
-    // Once faults stop, somebody leads in the time of a lease by the slowest clock.
+    // Without faults, a candidate leads within the duration of the Lease by the slowest clock.
     for n in 0..3 {
         world.fault(n, Fault::None);
         world.candidates[n].1.arrive(&world.api).await;
@@ -101,7 +101,7 @@ async fn live(acts: &[Act], skews: Vec<Skew>) -> Vec<Seen> {
     seen
 }
 
-fn lived(acts: &[Act], skews: Vec<Skew>) -> Vec<Seen> {
+fn lived(acts: &[Act], skews: Vec<Skew>) -> Vec<ObservedLease> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_lease_says_of_the_day_changes_no_decision(acts in acts(), skews in skews()) {
+    fn the_dates_of_the_lease_change_no_decision(acts in acts(), skews in skews()) {
         let one_day = |skew: &Skew| Skew { wall: 0, ..*skew };
         let same_day = skews.iter().map(one_day).collect();
         let unset: Vec<_> = acts.iter().filter(|act| !matches!(act, Act::Set(..))).cloned().collect();
@@ -128,28 +128,28 @@ proptest! {
     }
 }
 
-/// The bound that the rules have, so that the histories above stay inside it and are known to see what lies outside.
+/// The bound of the rules: the histories above stay within it, and this one shows that they detect a violation.
 #[tokio::test]
-async fn two_lead_only_where_a_clock_is_faster_than_another_by_the_ratio_of_lease_and_lead() {
+async fn two_leaders_require_clock_rates_that_differ_by_the_ratio_of_lease_and_renewal() {
     for (rate, leaders) in [(1.16, vec![1]), (1.18, vec![0, 1])] {
         let mut world = World::new(2);
         world.skews[1].rate = rate;
-        assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+        assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
         assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
         world.elapsed += Duration::from_secs(35).div_f64(rate) + Duration::from_millis(1);
-        assert_eq!(world.attempt(1).await, Ok(Outcome::Leads));
+        assert_eq!(world.attempt(1).await, Ok(Outcome::Acquired));
         assert_eq!(world.leaders(), leaders, "{rate}");
     }
 }
 
-/// Others see a renewal by the content of the Lease alone, so each one changes it.
+/// Others observe a renewal only by a change of the Lease.
 #[tokio::test]
-async fn the_renewals_of_a_leader_whose_clock_stands_still_are_seen() {
+async fn renewals_with_a_stopped_clock_are_observed() {
     let mut world = World::new(2);
     for renewals in 0..4 {
-        // The clock of the day shows the same at each renewal.
+        // The wall clock shows the same time at each renewal.
         world.skews[0].wall = renewals * -20_000;
-        assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+        assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
         assert_eq!(
             world.attempt(1).await,
             Ok(held("pod-0")),
@@ -160,13 +160,13 @@ async fn the_renewals_of_a_leader_whose_clock_stands_still_are_seen() {
     }
 }
 
-/// Flux's client-go writes the time of its machine too: a Lease from a day that is long past, or far ahead, is waited for as long.
+/// client-go writes its machine's time as well: a Lease with any date is respected for its duration.
 #[tokio::test]
-async fn a_lease_dated_yesterday_or_tomorrow_is_respected_for_its_duration_and_no_longer() {
+async fn a_lease_with_any_date_is_respected_for_exactly_its_duration() {
     for wall in [-WALL, -36_000, 36_000, WALL] {
         let mut world = World::new(2);
         world.skews[0].wall = wall;
-        assert_eq!(world.attempt(0).await, Ok(Outcome::Leads));
+        assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
         let renewed = world.lease().await.spec.unwrap().renew_time.unwrap().0;
         assert_eq!(
             renewed,
@@ -176,7 +176,7 @@ async fn a_lease_dated_yesterday_or_tomorrow_is_respected_for_its_duration_and_n
         world.pass(34);
         assert_eq!(world.attempt(1).await, Ok(held("pod-0")), "{wall}");
         world.pass(1);
-        assert_eq!(world.attempt(1).await, Ok(Outcome::Leads), "{wall}");
+        assert_eq!(world.attempt(1).await, Ok(Outcome::Acquired), "{wall}");
         assert_eq!(world.leaders(), [1]);
     }
 }

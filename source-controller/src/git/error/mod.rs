@@ -1,4 +1,4 @@
-//! What can go wrong between an address and a commit on disk, with its class and its public reason.
+//! Errors between an address and a commit on disk, with class and public reason.
 
 mod protocol;
 mod read;
@@ -19,10 +19,10 @@ pub(super) use protocol::ProtocolError;
 pub use read::ReadError;
 pub use ssh::{AuthMethodError, HandshakeError};
 
-/// Why a commit could not be found out or fetched. Messages name host, ref and limit, and never a secret.
+/// Why a commit could not be resolved or fetched. Messages name host, ref and limit, but never a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// No connection, or one that broke.
+    /// The connection failed or broke.
     #[error("cannot talk to {host}: {why}")]
     Connection {
         /// The host.
@@ -30,95 +30,95 @@ pub enum FetchError {
         /// The chain of causes.
         why: String,
     },
-    /// The time for the whole operation is over.
-    #[error("timed out: no complete answer from {host} within {limit:?} (deadline exceeded)")]
+    /// The timeout of the whole operation expired.
+    #[error("timed out: no complete response from {host} within {limit:?} (deadline exceeded)")]
     TimedOut {
         /// The host.
         host: String,
         /// The time allowed, `spec.timeout`.
         limit: Duration,
     },
-    /// The program is stopping, or the object went away.
+    /// The process is stopping, or the object was deleted.
     #[error("the operation was stopped")]
     Stopped,
-    /// No https connection can be made with what the Secret has.
+    /// The Secret does not allow an https connection.
     #[error("{0} ('tls.crt' and 'tls.key' of the secret)")]
     Tls(String),
-    /// No ssh connection can be made with what the Secret has.
+    /// The Secret does not allow an ssh connection.
     #[error("unable to construct auth method with options: {0}")]
     AuthMethod(#[source] AuthMethodError),
-    /// The two sides of an ssh connection do not come together.
+    /// The ssh handshake failed.
     #[error("unable to list remote for '{url}': ssh: handshake failed: {source}")]
     Handshake {
         /// The remote, without userinfo.
         url: String,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: HandshakeError,
     },
-    /// The server did not run Git's command, or the command ended before it said anything.
-    #[error("unable to list remote for '{url}': {ended}")]
+    /// The server did not run Git's command, or the command ended before its first output.
+    #[error("unable to list remote for '{url}': {why}")]
     Command {
         /// The remote, without userinfo.
         url: String,
-        /// How it ended, with what it said.
-        ended: String,
+        /// How it ended, with its output.
+        why: String,
     },
     /// 401.
-    #[error("unable to list remote for '{url}': authentication required{said}")]
+    #[error("unable to list remote for '{url}': authentication required{message}")]
     AuthenticationRequired {
         /// The remote, without userinfo.
         url: String,
-        /// What the server said about it.
-        said: Said,
+        /// The server's message.
+        message: ServerMessage,
     },
     /// 403.
-    #[error("unable to list remote for '{url}': authorization failed{said}")]
+    #[error("unable to list remote for '{url}': authorization failed{message}")]
     AuthorizationFailed {
         /// The remote, without userinfo.
         url: String,
-        /// What the server said about it.
-        said: Said,
+        /// The server's message.
+        message: ServerMessage,
     },
     /// 404.
-    #[error("unable to list remote for '{url}': repository not found{said}")]
+    #[error("unable to list remote for '{url}': repository not found{message}")]
     RepositoryNotFound {
         /// The remote, without userinfo.
         url: String,
-        /// What the server said about it.
-        said: Said,
+        /// The server's message.
+        message: ServerMessage,
     },
-    /// The server asks to be left alone for a while.
-    #[error("{host} asks to wait {} (HTTP status {status})", how_long(*wait, *until))]
+    /// The server requests a delay.
+    #[error("{host} asks to wait {} (HTTP status {status})", wait_text(*wait, *until))]
     Throttled {
         /// The host.
         host: String,
         /// 429 or 503, or 403 with `Retry-After`.
         status: u16,
-        /// How long, from `Retry-After`.
+        /// The delay from `Retry-After`.
         wait: Duration,
-        /// Until when, once somebody with a clock knows of it.
+        /// End of the delay, set by a caller that has a clock.
         until: Option<Timestamp>,
     },
-    /// Any other answer that is no success.
-    #[error("unexpected HTTP status {status} from '{url}'{said}")]
+    /// Any other HTTP status that is not a success.
+    #[error("unexpected HTTP status {status} from '{url}'{message}")]
     Status {
         /// The remote, without userinfo.
         url: String,
         /// The status.
         status: u16,
-        /// What the server said about it.
-        said: Said,
+        /// The server's message.
+        message: ServerMessage,
     },
-    /// A redirection that is not followed.
-    #[error("'{url}' redirects in a way that is not followed: {why}")]
+    /// A redirect that is not followed.
+    #[error("'{url}' has an invalid redirect: {why}")]
     Redirect {
         /// The remote, without userinfo.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The server has no repository in a form that can be read.
+    /// The server does not offer a repository in a supported format.
     #[error("unable to list remote for '{url}': {source}")]
     Advertisement {
         /// The remote, without userinfo.
@@ -127,12 +127,12 @@ pub enum FetchError {
         #[source]
         source: AdvertisementError,
     },
-    /// The server breaks the protocol, or reports an error by its means.
-    #[error("bad answer from {host}: {why}")]
-    Answer {
+    /// The server violates the protocol, or reports an error through it.
+    #[error("invalid response from {host}: {why}")]
+    Protocol {
         /// The host.
         host: String,
-        /// What was wrong, or what the server said.
+        /// The violation, or the server's message.
         why: String,
     },
     /// The branch or tag does not exist.
@@ -143,7 +143,7 @@ pub enum FetchError {
         /// Full name of the ref.
         name: String,
     },
-    /// `spec.ref.name` has a form that no ref has.
+    /// `spec.ref.name` is not a valid ref name.
     #[error("ref {name} is invalid; Git refs cannot begin or end with a slash '/'")]
     InvalidName {
         /// The name as the user wrote it.
@@ -161,18 +161,18 @@ pub enum FetchError {
         /// The constraint as the user wrote it.
         constraint: String,
     },
-    /// `spec.ref.semver` is no constraint.
+    /// `spec.ref.semver` is not a valid constraint.
     #[error("semver parse error: {0}")]
     BadConstraint(#[from] ConstraintError),
-    /// The repository has no ref at all, and something else than a branch was asked for.
-    #[error("unable to {doing} '{url}': remote repository is empty")]
+    /// The repository has no ref at all, and the reference is not a branch.
+    #[error("unable to {operation} '{url}': remote repository is empty")]
     EmptyRemote {
         /// The remote, without userinfo.
         url: String,
-        /// What could not be done.
-        doing: &'static str,
+        /// The operation that failed.
+        operation: &'static str,
     },
-    /// A list of refs longer than is allowed.
+    /// A list of refs longer than allowed.
     #[error("{host} lists refs in more than {limit} bytes; raise {flag} or delete refs")]
     RefsTooLong {
         /// The host.
@@ -185,62 +185,62 @@ pub enum FetchError {
     /// The repository has no commit at all.
     #[error("git repository is empty")]
     Empty,
-    /// The pinned commit does not exist at the remote, or is no full object name.
+    /// The pinned commit does not exist at the remote, or is not a full object name.
     #[error("unable to resolve commit object for '{commit}': object not found")]
     CommitNotFound {
         /// The commit as the user wrote it.
         commit: String,
     },
-    /// The object that was asked for leads to something that has no files.
+    /// The requested object does not lead to a commit.
     #[error("object {id} is a {kind}, not a commit")]
     NotACommit {
         /// The object.
         id: Oid,
-        /// What it is.
+        /// Its type.
         kind: String,
     },
-    /// The server names a commit to which its tag does not lead.
-    #[error("{host} says that tag object {object} leads to commit {commit}, which it does not")]
+    /// The server reports a commit to which its tag does not lead.
+    #[error("{host} reports commit {commit} for tag object {object}, which does not point to it")]
     FalseTag {
         /// The host.
         host: String,
-        /// The object that the ref holds.
+        /// The object that the ref points to.
         object: Oid,
-        /// The commit that the server named.
+        /// The commit that the server reported.
         commit: Oid,
     },
-    /// The remote sent more than is allowed.
+    /// The remote sent more than allowed.
     #[error(
         "the repository is too large: more than {limit} {unit} in one fetch; raise {flag} or make it smaller"
     )]
     TooLarge {
         /// The limit.
         limit: u64,
-        /// Of what.
+        /// The unit of the limit.
         unit: &'static str,
         /// The flag that sets it.
         flag: &'static str,
     },
     /// The pack cannot be unpacked.
-    #[error("{host} sent a pack that cannot be used: {why}")]
+    #[error("{host} sent an invalid pack: {why}")]
     Pack {
         /// The host.
         host: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The mirror's directory cannot be read or written.
     #[error("mirror storage: {0}")]
     Storage(#[from] std::io::Error),
-    /// The mirror holds the commit, but not in a readable form.
+    /// The mirror contains the commit, but it cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
 impl FetchError {
-    /// Whether the server refused whoever was asking.
+    /// Whether the server denied access.
     #[must_use]
-    pub const fn is_refusal(&self) -> bool {
+    pub const fn is_access_denied(&self) -> bool {
         matches!(
             self,
             Self::AuthenticationRequired { .. } | Self::AuthorizationFailed { .. }
@@ -252,7 +252,7 @@ impl Failure for FetchError {
     fn class(&self) -> Class {
         match self {
             Self::Throttled { wait, .. } => Class::Waiting(*wait),
-            // As upstream: a ref may appear, a Secret may be mended, a server may come back, a limit may be raised.
+            // As upstream: a ref may appear, a Secret may be corrected, a server may recover, a limit may be raised.
             Self::Connection { .. }
             | Self::TimedOut { .. }
             | Self::Stopped
@@ -266,7 +266,7 @@ impl Failure for FetchError {
             | Self::Status { .. }
             | Self::Redirect { .. }
             | Self::Advertisement { .. }
-            | Self::Answer { .. }
+            | Self::Protocol { .. }
             | Self::MissingReference { .. }
             | Self::InvalidName { .. }
             | Self::UnresolvedName { .. }
@@ -295,8 +295,8 @@ impl Failure for FetchError {
     }
 }
 
-/// A time does not change while it is waited for, and so neither does the object that shows it.
-fn how_long(wait: Duration, until: Option<Timestamp>) -> String {
+/// Returns a text that stays constant while the delay runs, so that the object's status does not change.
+fn wait_text(wait: Duration, until: Option<Timestamp>) -> String {
     until.map_or_else(|| format!("{wait:?}"), |until| format!("until {until}"))
 }
 
@@ -317,7 +317,7 @@ impl Failure for AddressError {
 impl Failure for CredentialsError {
     fn class(&self) -> Class {
         match self {
-            // All of these are mended by editing the Secret, not the object.
+            // Editing the Secret, not the object, fixes all of these.
             Self::PasswordWithoutUsername { .. }
             | Self::BasicAndBearer
             | Self::Required(_)
@@ -329,7 +329,7 @@ impl Failure for CredentialsError {
 
     fn reason(&self) -> &'static str {
         match self {
-            // Upstream finds this out when it makes its Git client.
+            // Upstream detects this when it creates its Git client.
             Self::BasicAndBearer => "GitOperationFailed",
             Self::PasswordWithoutUsername { .. }
             | Self::Required(_)
@@ -340,11 +340,11 @@ impl Failure for CredentialsError {
     }
 }
 
-/// The beginning of a server's error page, if it had one to show.
+/// The first bytes of a server's error page; may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said(pub String);
+pub struct ServerMessage(pub String);
 
-impl std::fmt::Display for Said {
+impl std::fmt::Display for ServerMessage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0.is_empty() {
             Ok(())

@@ -1,12 +1,12 @@
-//! What the pure parsers find wrong, with the host that wrote it.
+//! Errors of the protocol parsers, combined with the host.
 
-use super::super::protocol::fetch::AnswerError;
+use super::super::protocol::fetch::ResponseError;
 use super::super::protocol::ls_refs::LineError;
 use super::super::protocol::packet::PacketError;
-use super::super::protocol::v0::ListingError;
+use super::super::protocol::v0::RefAdvertisementError;
 use super::FetchError;
 
-/// Errors of the pure protocol parsers, which know no host.
+/// Errors of the pure protocol parsers, which do not know the host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in super::super) enum ProtocolError {
     #[error(transparent)]
@@ -14,19 +14,19 @@ pub(in super::super) enum ProtocolError {
     #[error(transparent)]
     Line(#[from] LineError),
     #[error(transparent)]
-    Listing(#[from] ListingError),
+    RefAdvertisement(#[from] RefAdvertisementError),
     #[error(transparent)]
-    Answer(#[from] AnswerError),
-    #[error("the answer ended early")]
+    Response(#[from] ResponseError),
+    #[error("the response ended early")]
     Truncated,
-    #[error("the answer is longer than {0} bytes")]
+    #[error("the response is longer than {0} bytes")]
     TooLong(u64),
 }
 
 impl ProtocolError {
-    /// With the host that did it.
-    pub(in super::super) fn of(self, host: &str) -> FetchError {
-        FetchError::Answer {
+    /// Adds the host.
+    pub(in super::super) fn for_host(self, host: &str) -> FetchError {
+        FetchError::Protocol {
             host: host.to_owned(),
             why: self.to_string(),
         }

@@ -1,4 +1,4 @@
-//! What can go wrong with a commit that is on disk.
+//! Errors of reading a commit that is on disk.
 
 use git2::Oid;
 use sluice_runtime::failure::{Class, Failure};
@@ -6,21 +6,21 @@ use sluice_runtime::failure::{Class, Failure};
 use super::super::object::ObjectError;
 use super::super::remote::{ENTRIES_FLAG, Limits};
 
-/// Why a commit that was fetched cannot be read.
+/// Why a fetched commit cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The object database cannot give an object that has to be there. The mirror is made anew by the next fetch.
+    /// The object database cannot read an object that must exist. The next fetch creates a new generation.
     #[error("object {id} cannot be read: {why}")]
     Object {
         /// The object.
         id: Oid,
-        /// What libgit2 says.
+        /// libgit2's message.
         why: String,
     },
-    /// An object that is not of the form its kind has.
+    /// An object that does not match its type's format.
     #[error(transparent)]
-    Form(#[from] ObjectError),
-    /// A file larger than is allowed.
+    Malformed(#[from] ObjectError),
+    /// A file larger than allowed.
     #[error(
         "object {id} has {size} bytes, more than the {limit} that a file may have; raise {flag} or leave it out"
     )]
@@ -34,7 +34,7 @@ pub enum ReadError {
         /// The flag that sets it.
         flag: &'static str,
     },
-    /// More files and directories than are allowed.
+    /// More files and directories than allowed.
     #[error("the tree of the commit has more than {limit} entries; raise {flag}")]
     TooManyEntries {
         /// The limit.
@@ -42,7 +42,7 @@ pub enum ReadError {
         /// The flag that sets it.
         flag: &'static str,
     },
-    /// A directory with more names than is allowed.
+    /// A directory with more names than allowed.
     #[error(
         "directory {id} has {size} bytes of names, more than {limit}, 16 for each entry that {flag} allows"
     )]
@@ -56,11 +56,11 @@ pub enum ReadError {
         /// The flag that sets it.
         flag: &'static str,
     },
-    /// A path longer than any file system takes.
+    /// A path longer than any file system allows.
     #[error("the tree of the commit has a path of more than {0} bytes")]
     PathTooLong(usize),
     /// Many directories with long paths.
-    #[error("directories of the commit have paths of more than {0} bytes together")]
+    #[error("the paths of the directories of the commit have more than {0} bytes together")]
     PathsTooLong(usize),
 }
 
@@ -77,7 +77,7 @@ impl Failure for ReadError {
     fn class(&self) -> Class {
         match self {
             Self::Object { .. }
-            | Self::Form(_)
+            | Self::Malformed(_)
             | Self::BlobTooLarge { .. }
             | Self::TooManyEntries { .. }
             | Self::TreeTooLarge { .. }

@@ -1,8 +1,8 @@
-//! What can go wrong with ssh before any command is run: with what the Secret holds, and while the two sides agree.
+//! Errors of ssh before a command runs: invalid Secrets and failed handshakes.
 
-use crate::git::ssh::{IdentityError, KnownHostsError, Refusal};
+use crate::git::ssh::{HostKeyError, IdentityError, KnownHostsError};
 
-/// What of a Secret cannot be used for ssh.
+/// Invalid ssh settings of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthMethodError {
     /// The private key.
@@ -11,37 +11,37 @@ pub enum AuthMethodError {
     /// The known hosts.
     #[error(transparent)]
     KnownHosts(#[from] KnownHostsError),
-    /// A proxy that does not carry ssh.
-    #[error("ssh goes through socks5 proxies only, and {0} is none")]
+    /// A proxy that does not support ssh.
+    #[error("ssh supports only socks5 proxies, not {0}")]
     Proxy(String),
 }
 
-/// Why an ssh connection was given up before any command.
+/// Why an ssh handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// The host is not the one it should be.
+    /// The host's key is not trusted.
     #[error(transparent)]
-    HostKey(#[from] Refusal),
-    /// The host has no key of a type that may be shown.
+    HostKey(#[from] HostKeyError),
+    /// The host has no key of an allowed type.
     #[error(
         "no common algorithm for host key; the host has: {theirs}; offered: {ours}; known_hosts expects {expected}"
     )]
     HostKeyAlgorithm {
-        /// What the host has.
+        /// The host's algorithms.
         theirs: String,
-        /// What it was offered.
+        /// The algorithms offered to it.
         ours: String,
-        /// What the known hosts have for it.
+        /// The known hosts for it.
         expected: String,
     },
-    /// Nothing that both sides understand.
+    /// No common algorithm.
     #[error("no common algorithm for {kind}; the host has: {theirs}; offered: {ours}")]
     Algorithm {
-        /// What for.
+        /// The purpose of the algorithm.
         kind: &'static str,
-        /// What the host has.
+        /// The host's algorithms.
         theirs: String,
-        /// What it was offered.
+        /// The algorithms offered to it.
         ours: String,
     },
     /// The key is not authorized.
@@ -53,10 +53,10 @@ pub enum HandshakeError {
         user: String,
         /// Type and fingerprint of the key.
         key: String,
-        /// Methods with which one may go on.
+        /// Methods that the server would accept.
         methods: String,
     },
-    /// The other side breaks the protocol.
+    /// The server violates the protocol.
     #[error("ssh: {0}")]
     Protocol(String),
 }

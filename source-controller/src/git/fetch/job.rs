@@ -1,37 +1,39 @@
-//! The blocking half of a transfer: the pack is indexed, the commit looked at, and the mirror's record written.
+//! The blocking half of a transfer: indexes the pack, verifies the commit, and writes the mirror's record.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
-use git2::{OdbLookupFlags, Oid};
+use bytes::Bytes;
+use git2::{Odb, OdbLookupFlags, Oid};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::super::checkout::{Checkout, Extent};
 use super::super::error::FetchError;
-use super::super::index::{Piece, index};
-use super::super::mirror::{Mirror, Opened, open_objects};
+use super::super::mirror::{Mirror, OpenGeneration, open_objects};
+use super::super::pack::{self, Indexed, PackError, PackSource};
 use super::super::remote::Limits;
 use super::Guard;
 
-/// Where the history of what is being fetched is cut off.
+/// Changes of the shallow commits in a response.
 #[derive(Debug, Default)]
-pub(super) struct Boundary {
+pub(super) struct ShallowUpdate {
     pub(super) shallow: Vec<Oid>,
     pub(super) unshallow: Vec<Oid>,
 }
 
 /// A commit, and the object by which the server names it: itself, or a tag.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Named {
+pub(super) struct CommitRef {
     pub(super) commit: Oid,
     pub(super) object: Oid,
 }
 
-impl Named {
-    /// Follows the tag in what was fetched: the server's word for where it leads is not taken.
+impl CommitRef {
+    /// Verifies with the fetched objects that the tag leads to the commit; the server's statement is not trusted.
     pub(super) fn check(self, checkout: &Checkout, host: &str) -> Result<(), FetchError> {
-        if checkout.is_named_by(self.object)? {
+        if checkout.is_peeled_from(self.object)? {
             return Ok(());
         }
         Err(FetchError::FalseTag {
@@ -42,60 +44,60 @@ impl Named {
     }
 }
 
-/// What a pack brought.
-pub(super) enum Got {
-    /// The commit.
+/// Result of a transfer.
+pub(super) enum Outcome {
+    /// The commit was received.
     Commit(Checkout),
-    /// Others; the generation with them, which is not the mirror's.
-    Without(Opened),
+    /// Other commits were received; they are in this generation, which is not installed.
+    Missing(OpenGeneration),
 }
 
 /// The blocking half of a transfer.
 pub(super) struct Job {
     pub(super) mirror: Arc<Mirror>,
-    pub(super) head: Named,
+    pub(super) head: CommitRef,
     pub(super) extent: Extent,
     pub(super) limits: Limits,
     pub(super) host: String,
     pub(super) stop: CancellationToken,
-    pub(super) boundary: Boundary,
+    pub(super) shallow_update: ShallowUpdate,
 }
 
 impl Job {
-    /// The guard is held until the work has really ended, even if nobody waits for it any more.
+    /// Runs the job. It owns the guard until the work has really ended, even if the caller was dropped.
     pub(super) fn run(
         self,
         mut guard: Guard,
-        mut opened: Opened,
-        pieces: mpsc::Receiver<Piece>,
-    ) -> (Guard, Result<Got, FetchError>) {
-        let result = match self.work(&mut opened, pieces) {
+        mut opened: OpenGeneration,
+        chunks: mpsc::Receiver<Chunk>,
+    ) -> (Guard, Result<Outcome, FetchError>) {
+        let result = match self.execute(&mut opened, chunks) {
             Ok(Some(checkout)) => {
-                guard.keep(opened);
-                Ok(Got::Commit(checkout))
+                guard.install(opened);
+                Ok(Outcome::Commit(checkout))
             }
-            Ok(None) => Ok(Got::Without(opened)),
+            Ok(None) => Ok(Outcome::Missing(opened)),
             Err(error) => Err(error),
         };
         (guard, result)
     }
 
-    fn work(
+    fn execute(
         self,
-        opened: &mut Opened,
-        pieces: mpsc::Receiver<Piece>,
+        opened: &mut OpenGeneration,
+        chunks: mpsc::Receiver<Chunk>,
     ) -> Result<Option<Checkout>, FetchError> {
         let generation = Arc::clone(&opened.generation);
-        let held = objects(opened)?;
-        let indexed = index(
-            &held,
+        let odb = open_odb(opened)?;
+        let indexed = index_chunks(
+            &odb,
             &generation.packs(),
-            pieces,
+            chunks,
             &self.limits,
             &self.host,
             &self.stop,
         )?;
-        drop(held);
+        drop(odb);
         let result = self.accept(opened);
         if result.is_err()
             && let Some(indexed) = indexed
@@ -105,21 +107,23 @@ impl Job {
         result
     }
 
-    /// Looks at what a pack brought, and records it.
-    fn accept(mut self, opened: &mut Opened) -> Result<Option<Checkout>, FetchError> {
-        let odb = objects(opened)?;
-        let is_there = odb.exists(self.head.commit);
-        // Of commits that are not here it does not matter where their history is cut off.
-        let shallow = &mut self.boundary.shallow;
+    /// Verifies the received objects and records the commit.
+    fn accept(mut self, opened: &mut OpenGeneration) -> Result<Option<Checkout>, FetchError> {
+        let odb = open_odb(opened)?;
+        let is_received = odb.exists(self.head.commit);
+        // Shallow commits that were not received are irrelevant.
+        let shallow = &mut self.shallow_update.shallow;
         shallow.retain(|id| odb.exists_ext(*id, OdbLookupFlags::NO_REFRESH));
-        opened.record.cut(shallow, &self.boundary.unshallow);
+        opened
+            .record
+            .update_shallow(shallow, &self.shallow_update.unshallow);
         drop(odb);
-        if !is_there {
+        if !is_received {
             return Ok(None);
         }
         let generation = Arc::clone(&opened.generation);
-        let Named { commit, .. } = self.head;
-        let checkout = complete(self.mirror, opened, commit, self.extent, self.limits, &self.stop)?;
+        let CommitRef { commit, .. } = self.head;
+        let checkout = open_verified(self.mirror, opened, commit, self.extent, self.limits, &self.stop)?;
         self.head.check(&checkout, &self.host)?;
         opened.record.add(commit);
         opened.record.write(generation.directory())?;
@@ -127,16 +131,16 @@ impl Job {
     }
 }
 
-/// The objects as they are on disk now.
-fn objects(opened: &Opened) -> Result<git2::Odb<'static>, FetchError> {
+/// Opens the object database with the current files on disk.
+fn open_odb(opened: &OpenGeneration) -> Result<Odb<'static>, FetchError> {
     let opened = open_objects(opened.generation.directory());
     opened.map_err(|error| FetchError::Storage(io::Error::other(error.message().to_owned())))
 }
 
-/// Opens a commit and makes sure, once in a process, that as much of it is there as its mirror is to hold.
-pub(super) fn complete(
+/// Opens a commit and verifies, once for each process, that all objects that the mirror should contain exist.
+pub(super) fn open_verified(
     mirror: Arc<Mirror>,
-    opened: &mut Opened,
+    opened: &mut OpenGeneration,
     commit: Oid,
     extent: Extent,
     limits: Limits,
@@ -155,4 +159,49 @@ pub(super) fn complete(
         opened.verified.insert(commit);
     }
     Ok(checkout)
+}
+
+/// Message from the network side.
+#[derive(Debug)]
+pub(super) enum Chunk {
+    /// The next bytes of the pack.
+    Data(Bytes),
+    /// The response is complete.
+    End,
+}
+
+impl PackSource for mpsc::Receiver<Chunk> {
+    fn next(&mut self) -> Result<Option<Bytes>, PackError> {
+        match self.blocking_recv() {
+            Some(Chunk::Data(bytes)) => Ok(Some(bytes)),
+            Some(Chunk::End) => Ok(None),
+            None => Err(PackError::Stopped),
+        }
+    }
+}
+
+/// Indexes one pack as it arrives. Objects that a thin pack omits are taken from `odb`. Nothing of an incomplete or
+/// broken pack remains.
+///
+/// # Errors
+/// The pack is broken or too large, the bytes ended early, or `stop` was cancelled.
+fn index_chunks(
+    odb: &Odb<'_>,
+    packs: &Path,
+    mut chunks: mpsc::Receiver<Chunk>,
+    limits: &Limits,
+    host: &str,
+    stop: &CancellationToken,
+) -> Result<Option<Indexed>, FetchError> {
+    // Indexing checks the hash of each object. The caller checks afterwards that the commit is complete.
+    match pack::index(&mut chunks, odb, packs, limits, stop) {
+        Ok(indexed) => Ok(indexed),
+        Err(PackError::Stopped) => Err(FetchError::Stopped),
+        Err(PackError::Storage(error)) => Err(FetchError::Storage(error)),
+        Err(PackError::TooLarge { limit, unit, flag }) => Err(FetchError::TooLarge { limit, unit, flag }),
+        Err(error @ (PackError::Malformed(_) | PackError::Base { .. })) => Err(FetchError::Pack {
+            host: host.to_owned(),
+            why: error.to_string(),
+        }),
+    }
 }

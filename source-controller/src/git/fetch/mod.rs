@@ -1,12 +1,13 @@
-//! Bringing a commit into a mirror: nothing travels if it is there, the difference if a relative is, all otherwise.
+//! Fetches a commit into a mirror: nothing if it exists, the difference if a related commit exists, everything
+//! otherwise.
 //!
-//! Where only a part of the files is wanted and the server can leave others out, `part` fetches names first and files by
-//! their hashes then. `transfer` is one request with its answer, `job` the half of it that blocks. A pinned commit that the server does not
-//! give out by its hash is looked for by `search`.
+//! `partial` serves selections of files if the server supports filters: it fetches the trees first, then the selected
+//! blobs by hash. `transfer` is one request with its response, `job` its blocking half. `search` finds a pinned commit
+//! that the server does not serve by hash.
 
 mod job;
-mod part;
-mod reply;
+mod partial;
+mod response;
 mod search;
 mod transfer;
 
@@ -19,20 +20,20 @@ use tokio_util::sync::CancellationToken;
 use super::checkout::{Checkout, Extent};
 use super::error::{FetchError, ReadError};
 use super::head::Head;
-use super::mirror::{Mirror, Mirrors, Opened, Writer};
-use super::protocol::fetch::Pack;
+use super::mirror::{Mirror, Mirrors, OpenGeneration, Writer};
+use super::protocol::fetch::PackMode;
 use super::reference::Reference;
 use super::remote::{DELTA_BYTES_FLAG, Remote};
 use super::selection::Selection;
-use job::{Got, Named};
-use search::NOT_OURS;
-use transfer::{Attempt, Held, Round};
+use job::{CommitRef, Outcome};
+use search::NOT_OUR_REF;
+use transfer::{Attempt, Haves, TransferRequest};
 
-/// Fetches the commit of `head` and gives a checkout of it. The whole operation, waiting for the mirror included, ends
-/// within the remote's timeout or when `stop` is cancelled; the mirror is then as it was before.
+/// Fetches the commit of `head` and returns a checkout of it. The whole operation, including the wait for the mirror,
+/// ends within the remote's timeout or when `stop` is cancelled. In that case the mirror is unchanged.
 ///
 /// # Errors
-/// The remote cannot be reached or understood, no longer has the commit, sends more than is allowed, or the mirror
+/// The remote is unreachable, breaks the protocol, no longer has the commit, or sends more than allowed, or the mirror
 /// cannot be written.
 pub async fn fetch(
     mirror: &Arc<Mirror>,
@@ -40,12 +41,12 @@ pub async fn fetch(
     head: &Head,
     stop: &CancellationToken,
 ) -> Result<Checkout, FetchError> {
-    bounded(remote, stop, async |inner| {
+    with_timeout(remote, stop, async |inner| {
         let fetch = Fetch {
             mirror,
             remote,
             head,
-            extent: Extent::Whole,
+            extent: Extent::Full,
             stop: inner,
         };
         fetch.run().await
@@ -53,35 +54,35 @@ pub async fn fetch(
     .await
 }
 
-/// As [`fetch`], of the files only what `selection` wants, where the server can leave others out; else everything.
+/// Like [`fetch`], but fetches only the blobs that `selection` selects if the server supports it; otherwise everything.
 ///
 /// # Errors
-/// As [`fetch`].
-pub async fn fetch_part(
+/// Same as [`fetch`].
+pub async fn fetch_partial(
     mirrors: &Mirrors,
     remote: &Remote,
     head: &Head,
     selection: &Arc<dyn Selection>,
     stop: &CancellationToken,
 ) -> Result<Checkout, FetchError> {
-    bounded(remote, stop, async |inner| {
-        part::fetch(mirrors, remote, head, selection, inner).await
+    with_timeout(remote, stop, async |inner| {
+        partial::fetch(mirrors, remote, head, selection, inner).await
     })
     .await
 }
 
-/// Does it within the remote's timeout and until `stop` is cancelled.
-async fn bounded(
+/// Runs `work` within the remote's timeout and until `stop` is cancelled.
+async fn with_timeout(
     remote: &Remote,
     stop: &CancellationToken,
     work: impl AsyncFnOnce(CancellationToken) -> Result<Checkout, FetchError>,
 ) -> Result<Checkout, FetchError> {
     let inner = stop.child_token();
-    // Blocking work cannot be dropped: it is told, whichever way this function is left.
-    let told = inner.clone().drop_guard();
+    // Blocking work cannot be dropped: cancel it on every exit.
+    let cancel_on_drop = inner.clone().drop_guard();
     let limit = remote.timeout;
-    let result = within(tokio::time::timeout(limit, Box::pin(work(inner))), stop).await;
-    drop(told);
+    let result = until_stopped(tokio::time::timeout(limit, Box::pin(work(inner))), stop).await;
+    drop(cancel_on_drop);
     let result = match result {
         Some(Ok(result)) => result,
         Some(Err(_)) => Err(FetchError::TimedOut {
@@ -95,7 +96,7 @@ async fn bounded(
     })
 }
 
-async fn within<T>(work: impl Future<Output = T>, stop: &CancellationToken) -> Option<T> {
+async fn until_stopped<T>(work: impl Future<Output = T>, stop: &CancellationToken) -> Option<T> {
     tokio::select! {
         result = work => Some(result),
         () = stop.cancelled() => None,
@@ -104,7 +105,7 @@ async fn within<T>(work: impl Future<Output = T>, stop: &CancellationToken) -> O
 
 type Guard = OwnedMutexGuard<Writer>;
 
-/// What one fetch is about.
+/// Context of one fetch.
 struct Fetch<'a> {
     mirror: &'a Arc<Mirror>,
     remote: &'a Remote,
@@ -114,122 +115,127 @@ struct Fetch<'a> {
 }
 
 impl Extent {
-    /// What packs with new commits may leave out.
-    const fn pack(self) -> Pack {
+    /// Returns what packs with new commits may omit.
+    const fn pack(self) -> PackMode {
         match self {
-            Self::Whole => Pack::Thin,
-            Self::Names => Pack::WithoutFiles,
+            Self::Full => PackMode::Thin,
+            Self::Partial => PackMode::WithoutBlobs,
         }
     }
 }
 
-/// What a mirror has for a head.
-enum Local {
+/// Content of a mirror in relation to a head.
+enum MirrorState {
     /// The commit itself.
-    Held(Checkout),
-    /// Other commits, of which it may be a relative.
-    Behind(Opened),
-    /// Nothing.
-    Empty(Opened),
+    Complete(Checkout),
+    /// Other commits, which may be related.
+    Incomplete(OpenGeneration),
+    /// No commits.
+    Empty(OpenGeneration),
 }
 
 impl Fetch<'_> {
     async fn run(&self) -> Result<Checkout, FetchError> {
         let guard = self.mirror.lock().await;
-        let (guard, local) = self.local(guard).await?;
-        let (opened, fresh) = match local {
-            Local::Held(checkout) => return Ok(checkout),
-            Local::Behind(opened) => (opened, false),
-            Local::Empty(opened) => (opened, true),
+        let (guard, state) = self.inspect_mirror(guard).await?;
+        let (opened, is_new) = match state {
+            MirrorState::Complete(checkout) => return Ok(checkout),
+            MirrorState::Incomplete(opened) => (opened, false),
+            MirrorState::Empty(opened) => (opened, true),
         };
-        let mut attempt = self.ask_for_the_head(guard, opened).await;
-        // What is held does not fit together with what the server takes it for: begin anew, once.
-        if !fresh
+        let mut attempt = self.request_head(guard, opened).await;
+        // The mirror does not match the server's assumptions: retry once with an empty generation.
+        if !is_new
             && attempt
                 .result
                 .as_ref()
-                .is_err_and(|error| is_due_to_what_is_held(error, attempt.refused))
+                .is_err_and(|error| may_succeed_from_empty(error, attempt.refused))
             && let Some(guard) = attempt.guard.take()
         {
-            tracing::info!(url = %self.remote.address, "the mirror is made anew");
-            let (guard, opened) = self.anew(guard).await?;
-            attempt = self.ask_for_the_head(guard, opened).await;
+            tracing::info!(url = %self.remote.address, "replacing the mirror");
+            let (guard, opened) = self.new_generation(guard).await?;
+            attempt = self.request_head(guard, opened).await;
         }
         match (attempt.guard, attempt.result) {
             (Some(guard), Err(error)) if attempt.refused && self.is_pinned() => {
-                self.refused(guard, error).await
+                self.handle_refusal(guard, error).await
             }
-            (_, Ok(Got::Commit(checkout))) => Ok(checkout),
-            (_, Ok(Got::Without(_))) => Err(self.not_there()),
+            (_, Ok(Outcome::Commit(checkout))) => Ok(checkout),
+            (_, Ok(Outcome::Missing(_))) => Err(self.commit_not_found()),
             (_, Err(error)) => Err(error),
         }
     }
 
-    /// Looks whether anything has to travel at all, and into which generation.
-    async fn local(&self, mut guard: Guard) -> Result<(Guard, Local), FetchError> {
+    /// Checks whether a transfer is necessary, and selects the generation for it.
+    async fn inspect_mirror(&self, mut guard: Guard) -> Result<(Guard, MirrorState), FetchError> {
         let (mirror, limits) = (Arc::clone(self.mirror), self.remote.limits);
-        let (named, extent) = (self.named(), self.extent);
-        let Named { commit, object } = named;
+        let (named, extent) = (self.commit_ref(), self.extent);
+        let CommitRef { commit, object } = named;
         let (host, stop) = (self.remote.address.host(), self.stop.clone());
         let threads = self.mirror.threads();
-        let looked = threads.run(move || {
-            let mut opened = guard.opened()?;
-            if opened.record.tips.contains(&commit) && !opened.generation.is_condemned() {
-                match job::complete(mirror, &mut opened, commit, extent, limits, &stop) {
-                    // The commit came by another ref: the tag that names it now is still to come.
-                    Ok(checkout) if !checkout.holds(object) => return Ok((guard, Local::Behind(opened))),
+        let result = threads.run(move || {
+            let mut opened = guard.open_current()?;
+            if opened.record.tips.contains(&commit) && !opened.generation.is_corrupt() {
+                match job::open_verified(mirror, &mut opened, commit, extent, limits, &stop) {
+                    // The commit was fetched by another ref: the tag that names it is missing.
+                    Ok(checkout) if !checkout.contains(object) => {
+                        return Ok((guard, MirrorState::Incomplete(opened)));
+                    }
                     Ok(checkout) => {
                         named.check(&checkout, &host)?;
-                        guard.keep(opened);
-                        return Ok((guard, Local::Held(checkout)));
+                        guard.install(opened);
+                        return Ok((guard, MirrorState::Complete(checkout)));
                     }
                     Err(FetchError::Stopped) => return Err(FetchError::Stopped),
                     Err(error) => {
-                        tracing::info!(error = &error as &dyn std::error::Error, "a mirror lost objects");
-                        opened.generation.condemn();
+                        tracing::info!(
+                            error = &error as &dyn std::error::Error,
+                            "objects of a mirror are missing"
+                        );
+                        opened.generation.mark_corrupt();
                     }
                 }
             }
-            let local = match (opened.is_frayed(), opened.record.tips.is_empty()) {
-                (true, _) => Local::Empty(guard.fresh()?),
-                (false, true) => Local::Empty(opened),
-                (false, false) => Local::Behind(opened),
+            let state = match (opened.needs_replacement(), opened.record.tips.is_empty()) {
+                (true, _) => MirrorState::Empty(guard.create_next()?),
+                (false, true) => MirrorState::Empty(opened),
+                (false, false) => MirrorState::Incomplete(opened),
             };
-            Ok((guard, local))
+            Ok((guard, state))
         });
-        looked.await?
+        result.await?
     }
 
-    /// An empty generation of the mirror.
-    async fn anew(&self, guard: Guard) -> Result<(Guard, Opened), FetchError> {
-        let made = self
+    /// Creates an empty generation of the mirror.
+    async fn new_generation(&self, guard: Guard) -> Result<(Guard, OpenGeneration), FetchError> {
+        let created = self
             .mirror
             .threads()
-            .run(move || guard.fresh().map(|opened| (guard, opened)));
-        Ok(made.await??)
+            .run(move || guard.create_next().map(|opened| (guard, opened)));
+        Ok(created.await??)
     }
 
-    /// The usual request: the object that the ref holds, without history.
-    async fn ask_for_the_head(&self, guard: Guard, opened: Opened) -> Attempt {
-        let round = Round {
+    /// Sends the usual request: the object of the ref, without history.
+    async fn request_head(&self, guard: Guard, opened: OpenGeneration) -> Attempt {
+        let request = TransferRequest {
             wants: vec![self.head.object],
-            held: Held::Tips,
+            haves: Haves::Tips,
             depth: Some(1),
             pack: self.extent.pack(),
             budget: self.remote.limits.pack_bytes,
         };
-        let mut attempt = self.transfer(guard, opened, &round).await;
-        if let Ok(Got::Without(_)) = attempt.result {
+        let mut attempt = self.transfer(guard, opened, &request).await;
+        if let Ok(Outcome::Missing(_)) = attempt.result {
             attempt.result = Err(FetchError::Read(ReadError::Object {
                 id: self.head.commit,
-                why: "it was not sent".into(),
+                why: "the server did not send it".into(),
             }));
         }
         attempt
     }
 
-    const fn named(&self) -> Named {
-        Named {
+    const fn commit_ref(&self) -> CommitRef {
+        CommitRef {
             commit: self.head.commit,
             object: self.head.object,
         }
@@ -239,20 +245,20 @@ impl Fetch<'_> {
         matches!(self.head.reference, Reference::Commit { .. })
     }
 
-    fn not_there(&self) -> FetchError {
+    fn commit_not_found(&self) -> FetchError {
         FetchError::CommitNotFound {
             commit: self.head.commit.to_string(),
         }
     }
 }
 
-/// Whether a fetch from nothing may succeed where one of the difference failed.
-fn is_due_to_what_is_held(error: &FetchError, refused: bool) -> bool {
+/// Whether a fetch into an empty generation may succeed after an incremental one failed.
+fn may_succeed_from_empty(error: &FetchError, refused: bool) -> bool {
     match error {
-        // A server that collected its garbage may not understand any more what is said to be held.
-        FetchError::Answer { why, .. } => refused && !why.contains(NOT_OURS),
+        // After garbage collection, a server may reject the `have` lines.
+        FetchError::Protocol { why, .. } => refused && !why.contains(NOT_OUR_REF),
         FetchError::Pack { .. } | FetchError::Read(ReadError::Object { .. }) => true,
-        // From nothing, a large file comes as a whole, unless it is like another one.
+        // Without deltas to existing objects, a large file is usually sent undeltified.
         FetchError::TooLarge { flag, .. } => *flag == DELTA_BYTES_FLAG,
         _ => false,
     }

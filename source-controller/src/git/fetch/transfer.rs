@@ -1,4 +1,4 @@
-//! One request for objects and its answer, from the network to the job that indexes it.
+//! One fetch request and its response, from the network to the indexing job.
 
 use std::sync::Arc;
 
@@ -6,51 +6,50 @@ use git2::Oid;
 use tokio::sync::mpsc;
 
 use super::super::error::FetchError;
-use super::super::index::Piece;
-use super::super::mirror::Opened;
-use super::super::protocol::fetch::{Event, Pack};
+use super::super::mirror::OpenGeneration;
+use super::super::protocol::fetch::{Event, PackMode};
 use super::super::remote::{PACK_BYTES_FLAG, REFS_BYTES_FLAG};
-use super::job::{Boundary, Got, Job};
-use super::reply::Reply;
+use super::job::{Chunk, Job, Outcome, ShallowUpdate};
+use super::response::ResponseReader;
 use super::{Fetch, Guard};
 
-/// Pieces of a pack between network and disk; with packets of 64 KiB at most 1 MiB.
-const IN_FLIGHT: usize = 16;
+/// Chunks of a pack between network and disk; with packets of 64 KiB at most 1 MiB.
+const CHANNEL_CAPACITY: usize = 16;
 
-/// What one request asks for.
+/// One fetch request.
 #[derive(Clone, Debug)]
-pub(super) struct Round {
-    /// The objects.
+pub(super) struct TransferRequest {
+    /// The wanted objects.
     pub(super) wants: Vec<Oid>,
-    /// What the server is told that it need not send.
-    pub(super) held: Held,
-    /// Commits of each history, where the objects have one.
+    /// The objects that the server may omit.
+    pub(super) haves: Haves,
+    /// Number of commits in each history, if the objects are commits.
     pub(super) depth: Option<u32>,
-    /// What the pack may leave out.
-    pub(super) pack: Pack,
-    /// Bytes that the pack may have.
+    /// What the pack may omit.
+    pub(super) pack: PackMode,
+    /// Maximum size of the pack in bytes.
     pub(super) budget: u64,
 }
 
-/// What is held already.
+/// Content of the `have` lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum Haves {
     /// The commits of the mirror.
     Tips,
-    /// The wanted commits themselves: only their histories are wanted.
-    Wanted,
-    /// Nothing that the server could make use of.
-    Nothing,
+    /// The wanted commits themselves: only their histories are missing.
+    Wants,
+    /// No lines.
+    None,
 }
 
-/// How a request went.
+/// Result of a request.
 pub(super) struct Attempt {
-    /// Comes back if there may be another attempt.
+    /// Present if another attempt is possible.
     pub(super) guard: Option<Guard>,
-    pub(super) result: Result<Got, FetchError>,
-    /// The server answered, and not with a pack.
+    pub(super) result: Result<Outcome, FetchError>,
+    /// The server responded without a pack.
     pub(super) refused: bool,
-    /// Bytes of the pack.
+    /// Size of the pack in bytes.
     pub(super) bytes: u64,
 }
 
@@ -58,7 +57,7 @@ impl Attempt {
     fn without_pack(guard: Guard, error: FetchError) -> Self {
         Self {
             guard: Some(guard),
-            refused: matches!(error, FetchError::Answer { .. }),
+            refused: matches!(error, FetchError::Protocol { .. }),
             result: Err(error),
             bytes: 0,
         }
@@ -66,40 +65,44 @@ impl Attempt {
 }
 
 impl Fetch<'_> {
-    /// Asks, indexes, checks and records.
-    pub(super) async fn transfer(&self, guard: Guard, opened: Opened, round: &Round) -> Attempt {
-        let mut reply = match Reply::ask(self.remote, &opened, round).await {
-            Ok(reply) => reply,
+    /// Sends the request, indexes the pack, verifies and records the commit.
+    pub(super) async fn transfer(
+        &self,
+        guard: Guard,
+        opened: OpenGeneration,
+        request: &TransferRequest,
+    ) -> Attempt {
+        let mut response = match ResponseReader::send(self.remote, &opened, request).await {
+            Ok(response) => response,
             Err(error) => return Attempt::without_pack(guard, error),
         };
-        let mut boundary = Boundary::default();
-        let first = match self.first_piece(&mut reply, &mut boundary).await {
+        let mut shallow_update = ShallowUpdate::default();
+        let first = match self.first_chunk(&mut response, &mut shallow_update).await {
             Ok(first) => first,
             Err(error) => return Attempt::without_pack(guard, error),
         };
-        let (sender, pieces) = mpsc::channel(IN_FLIGHT);
+        let (sender, chunks) = mpsc::channel(CHANNEL_CAPACITY);
         let job = Job {
             mirror: Arc::clone(self.mirror),
-            head: self.named(),
+            head: self.commit_ref(),
             extent: self.extent,
             limits: self.remote.limits,
-            host: reply.host().to_owned(),
+            host: response.host().to_owned(),
             stop: self.stop.clone(),
-            boundary,
+            shallow_update,
         };
-        let job = self.mirror.threads().run(move || job.run(guard, opened, pieces));
+        let job = self.mirror.threads().run(move || job.run(guard, opened, chunks));
         let mut bytes = 0;
-        let feeding = feed(reply, first, sender, round.budget, &mut bytes);
-        let (fed, ended) = tokio::join!(feeding, job);
-        let (guard, done) = match ended {
-            Ok((guard, done)) => (Some(guard), done),
+        let feed_result = feed(response, first, sender, request.budget, &mut bytes);
+        let (feed_result, job_result) = tokio::join!(feed_result, job);
+        let (guard, result) = match job_result {
+            Ok((guard, result)) => (Some(guard), result),
             Err(error) => (None, Err(error)),
         };
-        // A job that ended on its own has the better explanation than the network side that it left alone, but one
-        // that was left alone has none.
-        let result = match (fed, done) {
+        // Prefer the indexer's error over the network error, unless the indexer only stopped because of the network.
+        let result = match (feed_result, result) {
             (Err(error), Err(FetchError::Stopped)) => Err(error),
-            (_, done) => done,
+            (_, result) => result,
         };
         Attempt {
             guard,
@@ -109,18 +112,22 @@ impl Fetch<'_> {
         }
     }
 
-    /// Reads the answer up to where the pack begins.
-    async fn first_piece(&self, reply: &mut Reply, boundary: &mut Boundary) -> Result<Piece, FetchError> {
+    /// Reads the response up to the start of the pack.
+    async fn first_chunk(
+        &self,
+        response: &mut ResponseReader,
+        shallow_update: &mut ShallowUpdate,
+    ) -> Result<Chunk, FetchError> {
         let limit = self.remote.limits.refs_bytes;
         loop {
-            match reply.next().await? {
-                Some(Event::Shallow(id)) => boundary.shallow.push(id),
-                Some(Event::Unshallow(id)) => boundary.unshallow.push(id),
-                Some(Event::Pack(bytes)) => return Ok(Piece::Data(bytes)),
-                Some(Event::End) => return Ok(Piece::End),
+            match response.next().await? {
+                Some(Event::Shallow(id)) => shallow_update.shallow.push(id),
+                Some(Event::Unshallow(id)) => shallow_update.unshallow.push(id),
+                Some(Event::Pack(bytes)) => return Ok(Chunk::Data(bytes)),
+                Some(Event::End) => return Ok(Chunk::End),
                 None => {}
             }
-            if reply.taken() > limit {
+            if response.bytes_read() > limit {
                 return Err(FetchError::TooLarge {
                     limit,
                     unit: "bytes before the pack",
@@ -131,18 +138,18 @@ impl Fetch<'_> {
     }
 }
 
-/// Hands the pack over to the job, piece by piece. The end is handed over only when the answer is complete.
+/// Passes the pack to the job, chunk by chunk. Signals the end only after the response is complete.
 async fn feed(
-    mut reply: Reply,
-    first: Piece,
-    sender: mpsc::Sender<Piece>,
+    mut response: ResponseReader,
+    first: Chunk,
+    sender: mpsc::Sender<Chunk>,
     budget: u64,
     total: &mut u64,
 ) -> Result<(), FetchError> {
-    let mut piece = Some(first);
+    let mut chunk = Some(first);
     loop {
-        match piece.take() {
-            Some(Piece::Data(bytes)) => {
+        match chunk.take() {
+            Some(Chunk::Data(bytes)) => {
                 *total += bytes.len() as u64;
                 if *total > budget {
                     return Err(FetchError::TooLarge {
@@ -151,21 +158,21 @@ async fn feed(
                         flag: PACK_BYTES_FLAG,
                     });
                 }
-                if sender.send(Piece::Data(bytes)).await.is_err() {
+                if sender.send(Chunk::Data(bytes)).await.is_err() {
                     return Ok(());
                 }
             }
-            Some(Piece::End) => {
-                reply.finish().await;
-                // The job may have ended before, with an error that it gives itself.
-                let _ = sender.send(Piece::End).await;
+            Some(Chunk::End) => {
+                response.finish().await;
+                // The job may have ended with its own error.
+                let _ = sender.send(Chunk::End).await;
                 return Ok(());
             }
             None => {}
         }
-        piece = match reply.next().await? {
-            Some(Event::Pack(bytes)) => Some(Piece::Data(bytes)),
-            Some(Event::End) => Some(Piece::End),
+        chunk = match response.next().await? {
+            Some(Event::Pack(bytes)) => Some(Chunk::Data(bytes)),
+            Some(Event::End) => Some(Chunk::End),
             Some(Event::Shallow(_) | Event::Unshallow(_)) | None => None,
         };
     }

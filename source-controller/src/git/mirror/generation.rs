@@ -1,7 +1,7 @@
-//! One life of a mirror: a bare repository in a directory of its own.
+//! One generation of a mirror: a bare repository in its own directory.
 //!
-//! A mirror that frays or breaks is not repaired but followed by a new generation beside it, so that whoever reads the
-//! old one is not disturbed. The old one's directory goes with its last reader.
+//! A mirror that is too large or corrupt is not repaired but replaced by a new generation in the same directory, so its
+//! readers are not disturbed. The last reader of the old generation deletes it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,30 +15,30 @@ use tokio::runtime::Handle;
 
 use super::record::Record;
 
-const PREFIX: &str = "generation-";
-/// How the name of a generation begins that is being deleted.
-const DELETED: &str = "deleted-";
+const GENERATION_PREFIX: &str = "generation-";
+/// Prefix of a generation that is being deleted.
+const DELETED_PREFIX: &str = "deleted-";
 
-/// Generations that were deleted by this process: each gets a name of its own.
-static DROPPED: AtomicU64 = AtomicU64::new(0);
+/// Number of generations deleted by this process, for unique names.
+static DELETED_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// The directory of one generation.
 #[derive(Debug)]
 pub(in super::super) struct Generation {
     directory: PathBuf,
     retired: AtomicBool,
-    condemned: AtomicBool,
+    corrupt: AtomicBool,
 }
 
 impl Generation {
-    /// Makes an empty bare repository with the next free number.
+    /// Creates an empty bare repository with the next free number.
     pub(super) fn create(mirror: &Path) -> io::Result<Self> {
         let mut number = numbers(mirror)?
             .into_iter()
             .max()
             .map_or(0, |highest| highest + 1);
         let directory = loop {
-            let directory = mirror.join(format!("{PREFIX}{number}"));
+            let directory = mirror.join(format!("{GENERATION_PREFIX}{number}"));
             match fs::create_dir(&directory) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 other => break other.map(|()| directory)?,
@@ -47,34 +47,34 @@ impl Generation {
         for name in ["objects/pack", "refs/heads"] {
             fs::create_dir_all(directory.join(name))?;
         }
-        // What `git init --bare` writes, so that people can look into it with Git.
+        // Same files as `git init --bare`, so that Git commands work on it.
         fs::write(directory.join("HEAD"), "ref: refs/heads/main\n")?;
         fs::write(
             directory.join("config"),
             "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n",
         )?;
-        Ok(Self::at(directory))
+        Ok(Self::new(directory))
     }
 
-    fn at(directory: PathBuf) -> Self {
+    fn new(directory: PathBuf) -> Self {
         Self {
             directory,
             retired: AtomicBool::new(false),
-            condemned: AtomicBool::new(false),
+            corrupt: AtomicBool::new(false),
         }
     }
 
-    /// Where the repository is.
+    /// Returns the directory of the repository.
     pub(in super::super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Where its packs are.
+    /// Returns the directory of its packs.
     pub(in super::super) fn packs(&self) -> PathBuf {
         self.directory.join("objects/pack")
     }
 
-    /// Sizes of its packs in bytes.
+    /// Returns the sizes of its packs in bytes.
     pub(super) fn pack_sizes(&self) -> io::Result<Vec<u64>> {
         let mut sizes = Vec::new();
         for entry in fs::read_dir(self.packs())? {
@@ -90,41 +90,42 @@ impl Generation {
         Ok(sizes)
     }
 
-    /// The directory is to go away with the last owner of `self`.
+    /// Lets the last owner of `self` delete the directory.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
 
-    /// The directory is to stay.
-    pub(super) fn keep(&self) {
+    /// Cancels `retire`.
+    pub(super) fn unretire(&self) {
         self.retired.store(false, Ordering::Relaxed);
     }
 
-    /// Something in it could not be read: the next fetch is to begin anew, also if it is another process's.
-    pub(in super::super) fn condemn(&self) {
-        self.condemned.store(true, Ordering::Relaxed);
-        if let Err(error) = Record::forget(&self.directory) {
-            tracing::warn!(directory = %self.directory.display(), %error, "a broken mirror is forgotten only in memory");
+    /// Records that an object is unreadable: the next fetch, also of another process, uses a new generation.
+    pub(in super::super) fn mark_corrupt(&self) {
+        self.corrupt.store(true, Ordering::Relaxed);
+        if let Err(error) = Record::delete(&self.directory) {
+            tracing::warn!(directory = %self.directory.display(), %error, "cannot remove the record of a corrupt mirror");
         }
     }
 
-    pub(in super::super) fn is_condemned(&self) -> bool {
-        self.condemned.load(Ordering::Relaxed)
+    pub(in super::super) fn is_corrupt(&self) -> bool {
+        self.corrupt.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Generation {
-    /// Whoever reads last may be on a thread that must not block: there the directory gets another name, and is deleted
-    /// elsewhere.
+    /// The last reader may be on a thread that must not block: the directory is renamed here and deleted on another
+    /// thread.
     fn drop(&mut self) {
         if !*self.retired.get_mut() {
             return;
         }
-        let aside = self
-            .directory
-            .with_file_name(format!("{DELETED}{}", DROPPED.fetch_add(1, Ordering::Relaxed)));
-        let directory = match fs::rename(&self.directory, &aside) {
-            Ok(()) => aside,
+        let renamed = self.directory.with_file_name(format!(
+            "{DELETED_PREFIX}{}",
+            DELETED_COUNT.fetch_add(1, Ordering::Relaxed)
+        ));
+        let directory = match fs::rename(&self.directory, &renamed) {
+            Ok(()) => renamed,
             Err(_) => self.directory.clone(),
         };
         match Handle::try_current() {
@@ -137,20 +138,20 @@ impl Drop for Generation {
 fn remove(directory: &Path) {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(directory = %directory.display(), %error, "an old mirror stays until the next start");
+            tracing::warn!(directory = %directory.display(), %error, "cannot delete an old mirror: retrying at the next start");
         }
         _ => {}
     }
 }
 
-/// Finds the newest generation that holds a commit, and removes all others and what interrupted fetches left.
-pub(super) fn latest(mirror: &Path) -> io::Result<Option<(Generation, Record)>> {
+/// Opens the newest generation that contains a commit, and removes all others and the leftovers of interrupted fetches.
+pub(super) fn open_latest(mirror: &Path) -> io::Result<Option<(Generation, Record)>> {
     let mut found = None;
     remove_deleted(mirror)?;
     let mut numbers = numbers(mirror)?;
     numbers.sort_unstable_by(|one, other| other.cmp(one));
     for number in numbers {
-        let directory = mirror.join(format!("{PREFIX}{number}"));
+        let directory = mirror.join(format!("{GENERATION_PREFIX}{number}"));
         let record = if found.is_none() {
             Record::read(&directory)?
         } else {
@@ -160,17 +161,17 @@ pub(super) fn latest(mirror: &Path) -> io::Result<Option<(Generation, Record)>> 
             fs::remove_dir_all(&directory)?;
         } else {
             remove_leftovers(&directory.join("objects/pack"))?;
-            found = Some((Generation::at(directory), record));
+            found = Some((Generation::new(directory), record));
         }
     }
     Ok(found)
 }
 
-/// Removes what a crash left half deleted. What is being deleted at this moment may be gone by then.
+/// Removes directories that a crash left half deleted. A concurrent deletion is not an error.
 fn remove_deleted(mirror: &Path) -> io::Result<()> {
     for entry in fs::read_dir(mirror)? {
         let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(DELETED) {
+        if entry.file_name().to_string_lossy().starts_with(DELETED_PREFIX) {
             remove(&entry.path());
         }
     }
@@ -183,13 +184,13 @@ fn numbers(mirror: &Path) -> io::Result<Vec<u64>> {
         let name = entry?.file_name();
         numbers.extend(
             name.to_str()
-                .and_then(|name| name.strip_prefix(PREFIX)?.parse::<u64>().ok()),
+                .and_then(|name| name.strip_prefix(GENERATION_PREFIX)?.parse::<u64>().ok()),
         );
     }
     Ok(numbers)
 }
 
-/// Removes everything that is not one half of a complete pair of pack and index.
+/// Removes all files except complete pairs of pack and index.
 fn remove_leftovers(packs: &Path) -> io::Result<()> {
     let names = fs::read_dir(packs)?
         .map(|entry| Ok(PathBuf::from(entry?.file_name())))
@@ -207,10 +208,10 @@ fn remove_leftovers(packs: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the object database of a repository's directory, without the rest of the repository: no configuration of
-/// the user is read, and it does not matter who owns the directory.
+/// Opens the object database of a repository's directory without the repository: the user's configuration is not read,
+/// and the owner of the directory is irrelevant.
 pub(in super::super) fn open_objects(directory: &Path) -> Result<Odb<'static>, git2::Error> {
-    // Each object's hash was checked when its pack was indexed. Checking again on every read halves the speed.
+    // Each object's hash was verified when its pack was indexed. Another check on each read halves the speed.
     static TRUST: Once = Once::new();
     TRUST.call_once(|| git2::opts::strict_hash_verification(false));
     let odb = Odb::new()?;
@@ -221,25 +222,25 @@ pub(in super::super) fn open_objects(directory: &Path) -> Result<Odb<'static>, g
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::git::protocol::object_id;
+    use crate::git::protocol::parse_object_id;
 
     fn with_a_tip(generation: &Generation) -> Record {
         let mut record = Record::default();
-        record.add(object_id(&[b'a'; 40]).unwrap());
+        record.add(parse_object_id(&[b'a'; 40]).unwrap());
         record.write(generation.directory()).unwrap();
         record
     }
 
     #[test]
-    fn the_newest_generation_with_a_commit_is_found_and_the_others_go() {
+    fn the_newest_generation_with_a_commit_is_opened_and_others_are_deleted() {
         let mirror = tempfile::tempdir().unwrap();
-        assert!(latest(mirror.path()).unwrap().is_none());
+        assert!(open_latest(mirror.path()).unwrap().is_none());
         let generations: Vec<_> = (0..3)
             .map(|_| Generation::create(mirror.path()).unwrap())
             .collect();
         with_a_tip(&generations[0]);
         let record = with_a_tip(&generations[1]);
-        let (found, read) = latest(mirror.path()).unwrap().unwrap();
+        let (found, read) = open_latest(mirror.path()).unwrap().unwrap();
         assert_eq!((found.directory(), read), (generations[1].directory(), record));
         assert_eq!(fs::read_dir(mirror.path()).unwrap().count(), 1);
     }
@@ -259,7 +260,7 @@ mod tests {
         ] {
             fs::write(generation.packs().join(name), "x").unwrap();
         }
-        let (found, _) = latest(mirror.path()).unwrap().unwrap();
+        let (found, _) = open_latest(mirror.path()).unwrap().unwrap();
         let mut names: Vec<_> = fs::read_dir(found.packs())
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retired_generation_goes_with_its_last_owner() {
+    fn a_retired_generation_is_deleted_by_its_last_owner() {
         let mirror = tempfile::tempdir().unwrap();
         let generation = Generation::create(mirror.path()).unwrap();
         let directory = generation.directory().to_owned();

@@ -1,94 +1,93 @@
-//! Bare repositories on disk, one for each address, identity of the reader and way to the address, shared by all objects that
-//! name them.
+//! Bare repositories on disk, one for each combination of address, reader and route, shared by all objects with the
+//! same combination.
 //!
-//! A mirror holds whole commits without their history: each fetch asks for one commit at depth 1 and says which ones
-//! are held, so that only the difference travels. Mirrors are a cache. Losing one costs a fetch and nothing else, so
-//! nothing here is synced to disk; what a crash leaves behind is cleaned up when the mirror is opened.
+//! A mirror contains complete commits without history: each fetch requests one commit at depth 1 and lists the existing
+//! ones, so that only the difference is transferred. Mirrors are a cache: losing one costs a fetch, so nothing is
+//! synced to disk. Opening a mirror removes the leftovers of a crash.
 
-mod disk;
 mod generation;
 mod record;
 mod usage;
 mod writer;
 
+use sluice_runtime::sync::lock;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedMutexGuard;
 
 pub(super) use generation::{Generation, open_objects};
-pub use usage::Room;
-pub(super) use writer::{Opened, Writer};
+pub use usage::DiskBudget;
+pub(super) use writer::{OpenGeneration, Writer};
 
 use super::checkout::Extent;
 use super::remote::Remote;
 use super::threads::Threads;
-use disk::found;
 use usage::DiskUsage;
 use writer::Verified;
 
-/// How the name of a directory begins that is being deleted.
-const DELETED: &str = ".deleted-";
+/// Prefix of a directory that is being deleted.
+const DELETED_PREFIX: &str = ".deleted-";
 
 /// All mirrors below one directory, which one process uses at a time.
 #[derive(Debug)]
 pub struct Mirrors {
     shared: Arc<Shared>,
-    // The lock goes with the file.
+    // Dropping the file releases the lock.
     _lock: File,
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// Where fetches block.
+    /// Threads for blocking work.
     threads: Threads,
     root: PathBuf,
-    open: Mutex<Open>,
+    state: Mutex<State>,
     deleted: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Open {
-    /// Mirrors that somebody holds.
-    held: HashMap<String, Weak<Mirror>>,
-    /// What all of them take on disk.
+struct State {
+    /// Mirrors in use.
+    open: HashMap<String, Weak<Mirror>>,
+    /// Disk usage of all mirrors.
     usage: DiskUsage,
-    /// Names of partial mirrors whose servers do not give files by their hashes.
-    unfit: HashSet<String>,
-    /// Who was let in by the server of a mirror, since this process began.
-    proofs: HashMap<String, HashSet<[u8; 32]>>,
-    /// Commits whose objects were all found by this process. A mirror is closed between two passes; without this each new
-    /// commit would be compared with nothing, and its whole tree walked.
+    /// Names of partial mirrors whose servers do not serve blobs by hash.
+    partial_disabled: HashSet<String>,
+    /// Access digests that the server of a mirror has accepted since the process started.
+    verified_access: HashMap<String, HashSet<[u8; 32]>>,
+    /// Commits whose objects were all verified by this process. A mirror is closed between two reconciliations; without
+    /// this, each new commit would require a walk of its complete tree.
     verified: HashMap<String, Verified>,
 }
 
-impl Open {
-    fn is_held(&self, name: &str) -> bool {
-        self.held
+impl State {
+    fn is_open(&self, name: &str) -> bool {
+        self.open
             .get(name)
             .is_some_and(|mirror| mirror.strong_count() > 0)
     }
 }
 
 impl Mirrors {
-    /// Takes the directory, which is made if it is not there, without a bound on its size.
+    /// Opens the directory without a size limit; creates it if necessary.
     ///
     /// # Errors
-    /// The directory cannot be made, or another process uses it.
+    /// The directory cannot be created, or another process uses it.
     pub fn new(root: &Path) -> io::Result<Self> {
-        Self::within(root, Room::default())
+        Self::with_budget(root, DiskBudget::default())
     }
 
-    /// Takes the directory, which is made if it is not there. Blocking.
+    /// Opens the directory; creates it if necessary. Blocking.
     ///
     /// # Errors
-    /// The directory cannot be made or listed, or another process uses it.
-    pub fn within(root: &Path, bounds: Room) -> io::Result<Self> {
+    /// The directory cannot be created or listed, or another process uses it.
+    pub fn with_budget(root: &Path, budget: DiskBudget) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         let lock = File::create(root.join("lock"))?;
         lock.try_lock().map_err(|error| {
@@ -97,12 +96,12 @@ impl Mirrors {
                 format!("{} is in use by another process: {error}", root.display()),
             )
         })?;
-        let usage = DiskUsage::new(bounds, found(root)?);
+        let usage = DiskUsage::new(budget, list_mirrors(root)?);
         let shared = Arc::new(Shared {
             root: root.to_owned(),
-            open: Mutex::new(Open {
+            state: Mutex::new(State {
                 usage,
-                ..Open::default()
+                ..State::default()
             }),
             deleted: AtomicU64::new(0),
             threads: Threads::default(),
@@ -110,49 +109,62 @@ impl Mirrors {
         Ok(Self { shared, _lock: lock })
     }
 
-    /// The mirror of a remote. Nothing is read or written yet, so this may be called on every pass.
+    /// Returns the mirror of a remote. Performs no I/O, so every reconciliation may call it.
     #[must_use]
     pub fn open(&self, remote: &Remote) -> Arc<Mirror> {
-        self.named(name(remote, Extent::Whole), remote, &mut self.shared.state())
+        self.get_or_open(
+            directory_name(remote, Extent::Full),
+            remote,
+            &mut self.shared.lock_state(),
+        )
     }
 
-    /// The mirror for commits of which only some files are wanted; none if the server was seen not to give those.
+    /// Returns the partial mirror of a remote; `None` if the server does not serve blobs by hash.
     pub(super) fn open_partial(&self, remote: &Remote) -> Option<Arc<Mirror>> {
-        let name = name(remote, Extent::Names);
-        let mut open = self.shared.state();
-        (!open.unfit.contains(&name)).then(|| self.named(name, remote, &mut open))
+        let name = directory_name(remote, Extent::Partial);
+        let mut state = self.shared.lock_state();
+        (!state.partial_disabled.contains(&name)).then(|| self.get_or_open(name, remote, &mut state))
     }
 
-    /// Keeps the mirror of partial commits, if there is one, from the next sweep.
-    pub fn keep_partial(&self, remote: &Remote) {
-        self.shared.state().usage.keep(&name(remote, Extent::Names));
+    /// Protects the partial mirror, if there is one, from the next sweep.
+    pub fn touch_partial(&self, remote: &Remote) {
+        self.shared
+            .lock_state()
+            .usage
+            .touch(&directory_name(remote, Extent::Partial));
     }
 
-    /// From now on, whole commits are fetched from this remote, until this process ends.
-    pub(super) fn give_up_partial(&self, remote: &Remote) {
-        self.shared.state().unfit.insert(name(remote, Extent::Names));
+    /// Fetches complete commits from this remote until the process ends.
+    pub(super) fn disable_partial(&self, remote: &Remote) {
+        self.shared
+            .lock_state()
+            .partial_disabled
+            .insert(directory_name(remote, Extent::Partial));
     }
 
-    /// The server has just let in whoever asks here, with these very credentials and on this way.
-    pub fn prove(&self, remote: &Remote) {
-        let mut open = self.shared.state();
-        let proofs = open.proofs.entry(name(remote, Extent::Whole)).or_default();
-        proofs.insert(remote.way());
+    /// Records that the server has just accepted these credentials on this route.
+    pub fn record_access(&self, remote: &Remote) {
+        let mut state = self.shared.lock_state();
+        let verified_access = state
+            .verified_access
+            .entry(directory_name(remote, Extent::Full))
+            .or_default();
+        verified_access.insert(remote.access_digest());
     }
 
-    /// Whether the server has let in whoever asks here since this process began. Without that, nothing that a mirror holds
-    /// may be given to them: credentials may have been changed or taken back since the mirror was filled.
+    /// Whether the server has accepted these credentials since the process started. Otherwise the mirror's content must
+    /// not be used: credentials may have changed or expired since it was filled.
     #[must_use]
-    pub fn is_proved(&self, remote: &Remote) -> bool {
-        let open = self.shared.state();
-        let proofs = open.proofs.get(&name(remote, Extent::Whole));
-        proofs.is_some_and(|proofs| proofs.contains(&remote.way()))
+    pub fn is_access_verified(&self, remote: &Remote) -> bool {
+        let state = self.shared.lock_state();
+        let verified_access = state.verified_access.get(&directory_name(remote, Extent::Full));
+        verified_access.is_some_and(|verified_access| verified_access.contains(&remote.access_digest()))
     }
 
-    fn named(&self, name: String, remote: &Remote, open: &mut Open) -> Arc<Mirror> {
-        open.usage.uses(&name, &remote.owner.namespace);
-        open.held.retain(|_, mirror| mirror.strong_count() > 0);
-        if let Some(mirror) = open.held.get(&name).and_then(Weak::upgrade) {
+    fn get_or_open(&self, name: String, remote: &Remote, state: &mut State) -> Arc<Mirror> {
+        state.usage.record_use(&name, &remote.owner.namespace);
+        state.open.retain(|_, mirror| mirror.strong_count() > 0);
+        if let Some(mirror) = state.open.get(&name).and_then(Weak::upgrade) {
             return mirror;
         }
         let mirror = Arc::new(Mirror::new(
@@ -161,112 +173,151 @@ impl Mirrors {
             &name,
             self.shared.threads.clone(),
         ));
-        open.held.insert(name, Arc::downgrade(&mirror));
+        state.open.insert(name, Arc::downgrade(&mirror));
         mirror
     }
 
-    /// Deletes every mirror that was not opened since the previous sweep. To be called seldom: less often than the
-    /// longest interval at which an object is looked at. A mirror that cannot be deleted is tried again by the next sweep.
-    /// Blocking.
+    /// Deletes every mirror that was not opened since the previous sweep, and returns their number. The interval of
+    /// sweeps must exceed the longest interval of an object. Failed deletions are retried by the next sweep. Blocking.
     #[must_use]
     pub fn sweep(&self) -> usize {
-        let stale = self.shared.state().usage.stale();
+        let stale = self.shared.lock_state().usage.take_stale();
         self.shared.discard(stale)
     }
 
-    /// Deletes mirrors that nobody reads, the least recently used first, since the disk is full. Gives how many. Blocking.
+    /// Deletes unused mirrors on a full disk, the least recently used first, and returns their number. Blocking.
     #[must_use]
-    pub fn make_room(&self) -> usize {
+    pub fn free_space(&self) -> usize {
         let oldest = {
-            let open = self.shared.state();
-            open.usage.half(|name| open.is_held(name))
+            let state = self.shared.lock_state();
+            state.usage.oldest_half(|name| state.is_open(name))
         };
         let removed = self.shared.discard(oldest);
         if removed > 0 {
-            tracing::warn!(removed, "the disk is full: the least recently used mirrors went");
+            tracing::warn!(removed, "disk full: deleted the least recently used mirrors");
         }
         removed
     }
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 
-    /// The mirror has so many bytes now; what is too much in all goes.
-    fn measured(&self, name: &str, bytes: u64) {
-        let surplus = {
-            let mut open = self.state();
-            open.usage.measured(name, bytes);
-            open.usage.surplus(|name| open.is_held(name))
+    /// Records the size of a mirror and deletes mirrors over budget.
+    fn record_size(&self, name: &str, bytes: u64) {
+        let over_budget = {
+            let mut state = self.lock_state();
+            state.usage.record_size(name, bytes);
+            state.usage.over_budget(|name| state.is_open(name))
         };
-        let removed = self.discard(surplus);
+        let removed = self.discard(over_budget);
         if removed > 0 {
             tracing::info!(
                 removed,
-                "the least recently used mirrors went: they take more than --git-mirrors-max-bytes, or those of a \
-                 namespace more than --git-mirrors-max-bytes-per-namespace"
+                "deleted the least recently used mirrors: all together exceed --git-mirrors-max-bytes, or those of one \
+                 namespace exceed --git-mirrors-max-bytes-per-namespace"
             );
         }
     }
 
-    /// Deletes mirrors that nobody reads. A lock that passes need is held for a rename, never for the deletion.
+    /// Deletes unused mirrors. The lock, which reconciliations need, is held for a rename, never for the deletion.
     fn discard(&self, names: Vec<String>) -> usize {
-        let aside = names.into_iter().filter_map(|name| self.set_aside(&name));
-        aside
+        let renamed = names
+            .into_iter()
+            .filter_map(|name| self.rename_for_deletion(&name));
+        renamed
             .filter(|directory| {
                 let removed = fs::remove_dir_all(directory);
                 removed
                     .inspect_err(|error| {
-                        tracing::warn!(directory = %directory.display(), %error, "an old mirror stays until the next start");
+                        tracing::warn!(directory = %directory.display(), %error, "cannot delete an old mirror: retrying at the next start");
                     })
                     .is_ok()
             })
             .count()
     }
 
-    fn set_aside(&self, name: &str) -> Option<PathBuf> {
+    fn rename_for_deletion(&self, name: &str) -> Option<PathBuf> {
         let number = self.deleted.fetch_add(1, Ordering::Relaxed);
-        let aside = self.root.join(format!("{DELETED}{number}"));
-        let mut open = self.state();
-        if open.is_held(name) {
+        let renamed = self.root.join(format!("{DELETED_PREFIX}{number}"));
+        let mut state = self.lock_state();
+        if state.is_open(name) {
             return None;
         }
-        open.proofs.remove(name);
-        open.verified.remove(name);
-        match fs::rename(self.root.join(name), &aside) {
+        state.verified_access.remove(name);
+        state.verified.remove(name);
+        match fs::rename(self.root.join(name), &renamed) {
             Ok(()) => {
-                open.usage.forget(name);
-                Some(aside)
+                state.usage.forget(name);
+                Some(renamed)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                open.usage.forget(name);
+                state.usage.forget(name);
                 None
             }
-            // It counts on, and is tried again.
+            // The mirror still counts, and the deletion is retried.
             Err(_) => None,
         }
     }
 }
 
-/// Directory name of a mirror: a digest, so that neither address nor credentials can be read from the disk's listing,
-/// and that two users of one address share a mirror only if both may read it, on the same way.
-fn name(remote: &Remote, extent: Extent) -> String {
+/// Returns the directory name of a mirror. It is a digest, so a directory listing reveals neither address nor
+/// credentials, and two users of one address share a mirror only with equal identity and route.
+fn directory_name(remote: &Remote, extent: Extent) -> String {
     let url = remote.address.url().as_str().as_bytes();
     let hash = Sha256::new()
         .chain_update(url.len().to_be_bytes())
         .chain_update(url)
-        .chain_update(remote.identity())
-        .chain_update(remote.route());
+        .chain_update(remote.mirror_identity())
+        .chain_update(remote.mirror_route());
     let hash = match extent {
-        Extent::Whole => hash,
-        Extent::Names => hash.chain_update(b"blob:none"),
+        Extent::Full => hash,
+        Extent::Partial => hash.chain_update(b"blob:none"),
     };
     hex::encode(hash.finalize())
 }
 
-/// One mirror. It is written by one fetch at a time and read by any number of checkouts.
+/// Lists the mirrors on disk with their bytes, the least recently written first. Removes directories that a crash left
+/// half deleted.
+fn list_mirrors(root: &Path) -> io::Result<Vec<(String, u64)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(DELETED_PREFIX) {
+            fs::remove_dir_all(entry.path())?;
+            continue;
+        }
+        found.push((
+            entry.metadata()?.modified()?,
+            name,
+            directory_bytes(&entry.path())?,
+        ));
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, name, bytes)| (name, bytes)).collect())
+}
+
+/// Returns the bytes of all files below a directory.
+fn directory_bytes(directory: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        bytes += if entry.file_type()?.is_dir() {
+            directory_bytes(&entry.path())?
+        } else {
+            entry.metadata()?.len()
+        };
+    }
+    Ok(bytes)
+}
+
+/// One mirror. One fetch at a time writes it, any number of checkouts read it.
 #[derive(Debug)]
 pub struct Mirror {
     threads: Threads,
@@ -274,19 +325,19 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    fn new(all: Weak<Shared>, root: &Path, name: &str, threads: Threads) -> Self {
+    fn new(shared: Weak<Shared>, root: &Path, name: &str, threads: Threads) -> Self {
         Self {
             threads,
-            writer: Arc::new(tokio::sync::Mutex::new(Writer::new(all, root, name))),
+            writer: Arc::new(tokio::sync::Mutex::new(Writer::new(shared, root, name))),
         }
     }
 
-    /// Where its fetches block.
+    /// Returns the threads for its fetches.
     pub(super) const fn threads(&self) -> &Threads {
         &self.threads
     }
 
-    /// Waits for the right to write.
+    /// Waits for the write lock.
     pub(super) async fn lock(&self) -> OwnedMutexGuard<Writer> {
         Arc::clone(&self.writer).lock_owned().await
     }

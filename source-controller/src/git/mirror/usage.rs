@@ -1,52 +1,53 @@
-//! How much room mirrors take, and which of them go first. Pure: nothing is read or deleted here.
+//! Disk usage of mirrors, and the order in which they are deleted. Pure: no I/O.
 //!
-//! A mirror counts for each namespace whose objects read it. Beyond a namespace's quota the mirrors go that it alone reads,
-//! beyond the bound of all any of them, and of those the least recently used first. A mirror that is being read never goes.
+//! A mirror counts for each namespace whose objects use it. Over a namespace's quota, mirrors that only this namespace
+//! uses are deleted; over the total budget, any mirror; the least recently used first. Mirrors in use are never
+//! deleted.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// What a mirror counts at least, in bytes: the disk gives out more than its files hold.
-const LEAST: u64 = 1 << 20;
+/// Minimum size of a mirror in bytes: the disk allocates more than the sum of file sizes.
+const MIN_BYTES: u64 = 1 << 20;
 
-/// Bounds on the room that mirrors take, in bytes; 0 is no bound.
+/// Limits of the disk usage of mirrors in bytes; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct DiskBudget {
     /// All mirrors together, `--git-mirrors-max-bytes`.
     pub total: u64,
-    /// The mirrors that objects of one namespace read, `--git-mirrors-max-bytes-per-namespace`.
+    /// The mirrors used by objects of one namespace, `--git-mirrors-max-bytes-per-namespace`.
     pub namespace: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Entry {
     bytes: u64,
-    /// When it was last used, counted in uses.
-    used: u64,
-    /// Whether it was used since the last sweep.
-    is_fresh: bool,
+    /// Value of the use counter at the last use.
+    last_use: u64,
+    /// Whether the mirror was used since the last sweep.
+    used_since_sweep: bool,
     namespaces: BTreeSet<String>,
 }
 
 /// All mirrors on disk.
 #[derive(Debug, Default)]
 pub(super) struct DiskUsage {
-    room: Room,
-    uses: u64,
+    budget: DiskBudget,
+    use_count: u64,
     entries: HashMap<String, Entry>,
 }
 
 impl DiskUsage {
-    /// With these mirrors and their bytes, the least recently used first.
-    pub(super) fn new(room: Room, found: impl IntoIterator<Item = (String, u64)>) -> Self {
+    /// Starts with these mirrors and their bytes, the least recently used first.
+    pub(super) fn new(budget: DiskBudget, found: impl IntoIterator<Item = (String, u64)>) -> Self {
         let mut usage = Self {
-            room,
+            budget,
             ..Self::default()
         };
         for (name, bytes) in found {
-            let used = usage.tick();
+            let last_use = usage.next_use();
             let entry = Entry {
                 bytes,
-                used,
+                last_use,
                 ..Entry::default()
             };
             usage.entries.insert(name, entry);
@@ -54,105 +55,105 @@ impl DiskUsage {
         usage
     }
 
-    fn tick(&mut self) -> u64 {
-        self.uses += 1;
-        self.uses
+    fn next_use(&mut self) -> u64 {
+        self.use_count += 1;
+        self.use_count
     }
 
-    /// An object of this namespace uses the mirror.
-    pub(super) fn uses(&mut self, name: &str, namespace: &str) {
-        let used = self.tick();
+    /// Records a use of the mirror by an object of this namespace.
+    pub(super) fn record_use(&mut self, name: &str, namespace: &str) {
+        let last_use = self.next_use();
         let entry = self.entries.entry(name.to_owned()).or_default();
-        entry.used = used;
-        entry.is_fresh = true;
+        entry.last_use = last_use;
+        entry.used_since_sweep = true;
         if !entry.namespaces.contains(namespace) {
             entry.namespaces.insert(namespace.to_owned());
         }
     }
 
-    /// Keeps the mirror, if there is one, from the next sweep.
-    pub(super) fn keep(&mut self, name: &str) {
-        let used = self.tick();
+    /// Protects the mirror, if there is one, from the next sweep.
+    pub(super) fn touch(&mut self, name: &str) {
+        let last_use = self.next_use();
         if let Some(entry) = self.entries.get_mut(name) {
-            entry.used = used;
-            entry.is_fresh = true;
+            entry.last_use = last_use;
+            entry.used_since_sweep = true;
         }
     }
 
-    /// The mirror has so many bytes now.
-    pub(super) fn measured(&mut self, name: &str, bytes: u64) {
+    /// Records the size of the mirror.
+    pub(super) fn record_size(&mut self, name: &str, bytes: u64) {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.bytes = bytes;
         }
     }
 
-    /// The mirror is gone.
+    /// Removes a deleted mirror.
     pub(super) fn forget(&mut self, name: &str) {
         self.entries.remove(name);
     }
 
-    /// The mirrors that were not used since this was asked last.
-    pub(super) fn stale(&mut self) -> Vec<String> {
-        let stale = self.entries.iter().filter(|(_, entry)| !entry.is_fresh);
+    /// Returns the mirrors that were not used since the previous call.
+    pub(super) fn take_stale(&mut self) -> Vec<String> {
+        let stale = self.entries.iter().filter(|(_, entry)| !entry.used_since_sweep);
         let stale = stale.map(|(name, _)| name.clone()).collect();
         for entry in self.entries.values_mut() {
-            entry.is_fresh = false;
+            entry.used_since_sweep = false;
         }
         stale
     }
 
-    /// The mirrors that have to go so that all bounds hold.
-    pub(super) fn surplus(&self, is_read: impl Fn(&str) -> bool) -> Vec<String> {
+    /// Returns the mirrors to delete so that all limits hold.
+    pub(super) fn over_budget(&self, in_use: impl Fn(&str) -> bool) -> Vec<String> {
         let mut sums = Sums::default();
         for entry in self.entries.values() {
             sums.add(entry);
         }
-        let mut surplus = Vec::new();
-        for (name, entry) in self.by_use(is_read) {
+        let mut over_budget = Vec::new();
+        for (name, entry) in self.unused_by_last_use(in_use) {
             let over_quota = || {
                 let mut namespaces = entry.namespaces.iter();
-                self.room.namespace > 0
+                self.budget.namespace > 0
                     && entry.namespaces.len() == 1
-                    && namespaces.any(|namespace| sums.of(namespace) > self.room.namespace)
+                    && namespaces.any(|namespace| sums.of(namespace) > self.budget.namespace)
             };
-            if (self.room.total > 0 && sums.total > self.room.total) || over_quota() {
+            if (self.budget.total > 0 && sums.total > self.budget.total) || over_quota() {
                 sums.remove(entry);
-                surplus.push(name.to_owned());
+                over_budget.push(name.to_owned());
             }
         }
-        surplus
+        over_budget
     }
 
-    /// The mirrors that go on a full disk: the least recently used, up to half of what could go.
-    pub(super) fn half(&self, is_read: impl Fn(&str) -> bool) -> Vec<String> {
-        let all = self.by_use(is_read);
+    /// Returns the mirrors to delete on a full disk: the least recently used, up to half of the unused bytes.
+    pub(super) fn oldest_half(&self, in_use: impl Fn(&str) -> bool) -> Vec<String> {
+        let all = self.unused_by_last_use(in_use);
         let half = all
             .iter()
-            .map(|(_, entry)| weight(entry))
+            .map(|(_, entry)| counted_bytes(entry))
             .sum::<u64>()
             .div_ceil(2);
         let mut freed = 0;
         let needed = all.into_iter().take_while(|(_, entry)| {
             let is_needed = freed < half;
-            freed += weight(entry);
+            freed += counted_bytes(entry);
             is_needed
         });
         needed.map(|(name, _)| name.to_owned()).collect()
     }
 
-    fn by_use(&self, is_read: impl Fn(&str) -> bool) -> Vec<(&str, &Entry)> {
+    fn unused_by_last_use(&self, in_use: impl Fn(&str) -> bool) -> Vec<(&str, &Entry)> {
         let entries = self.entries.iter().map(|(name, entry)| (name.as_str(), entry));
-        let mut idle: Vec<_> = entries.filter(|(name, _)| !is_read(name)).collect();
-        idle.sort_by_key(|(_, entry)| entry.used);
+        let mut idle: Vec<_> = entries.filter(|(name, _)| !in_use(name)).collect();
+        idle.sort_by_key(|(_, entry)| entry.last_use);
         idle
     }
 }
 
-fn weight(entry: &Entry) -> u64 {
-    entry.bytes.max(LEAST)
+fn counted_bytes(entry: &Entry) -> u64 {
+    entry.bytes.max(MIN_BYTES)
 }
 
-/// Bytes of all mirrors, and of those that each namespace reads.
+/// Bytes of all mirrors, and of those of each namespace.
 #[derive(Default)]
 struct Sums<'a> {
     total: u64,
@@ -161,17 +162,17 @@ struct Sums<'a> {
 
 impl<'a> Sums<'a> {
     fn add(&mut self, entry: &'a Entry) {
-        self.total += weight(entry);
+        self.total += counted_bytes(entry);
         for namespace in &entry.namespaces {
-            *self.namespaces.entry(namespace).or_default() += weight(entry);
+            *self.namespaces.entry(namespace).or_default() += counted_bytes(entry);
         }
     }
 
     fn remove(&mut self, entry: &'a Entry) {
-        self.total = self.total.saturating_sub(weight(entry));
+        self.total = self.total.saturating_sub(counted_bytes(entry));
         for namespace in &entry.namespaces {
-            let used = self.namespaces.entry(namespace).or_default();
-            *used = used.saturating_sub(weight(entry));
+            let bytes = self.namespaces.entry(namespace).or_default();
+            *bytes = bytes.saturating_sub(counted_bytes(entry));
         }
     }
 
@@ -186,67 +187,70 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn usage(room: Room, mirrors: &[(&str, &str, u64)]) -> DiskUsage {
-        let mut usage = DiskUsage::new(room, []);
+    fn usage(budget: DiskBudget, mirrors: &[(&str, &str, u64)]) -> DiskUsage {
+        let mut usage = DiskUsage::new(budget, []);
         for (name, namespace, mib) in mirrors {
-            usage.uses(name, namespace);
-            usage.measured(name, mib * MIB);
+            usage.record_use(name, namespace);
+            usage.record_size(name, mib * MIB);
         }
         usage
     }
 
     #[test]
-    fn beyond_the_bound_the_least_recently_used_go_unless_they_are_read() {
-        let room = Room {
+    fn over_budget_the_least_recently_used_unused_mirrors_are_deleted() {
+        let budget = DiskBudget {
             total: 10 * MIB,
             namespace: 0,
         };
-        let mut usage = usage(room, &[("a", "x", 4), ("b", "y", 4), ("c", "x", 4)]);
-        assert_eq!(usage.surplus(|_| false), ["a"]);
-        assert_eq!(usage.surplus(|name| name == "a"), ["b"]);
-        usage.uses("a", "x");
-        assert_eq!(usage.surplus(|_| false), ["b"]);
+        let mut usage = usage(budget, &[("a", "x", 4), ("b", "y", 4), ("c", "x", 4)]);
+        assert_eq!(usage.over_budget(|_| false), ["a"]);
+        assert_eq!(usage.over_budget(|name| name == "a"), ["b"]);
+        usage.record_use("a", "x");
+        assert_eq!(usage.over_budget(|_| false), ["b"]);
         usage.forget("b");
-        assert!(usage.surplus(|_| false).is_empty());
+        assert!(usage.over_budget(|_| false).is_empty());
     }
 
     #[test]
-    fn a_namespace_beyond_its_quota_loses_only_what_it_alone_reads() {
-        let room = Room {
+    fn a_namespace_over_its_quota_loses_only_its_exclusive_mirrors() {
+        let budget = DiskBudget {
             total: 0,
             namespace: 6 * MIB,
         };
-        let mut usage = usage(room, &[("shared", "x", 4), ("other", "y", 5), ("own", "x", 4)]);
-        usage.uses("shared", "y");
-        assert_eq!(usage.surplus(|_| false), ["other", "own"]);
+        let mut usage = usage(budget, &[("shared", "x", 4), ("other", "y", 5), ("own", "x", 4)]);
+        usage.record_use("shared", "y");
+        assert_eq!(usage.over_budget(|_| false), ["other", "own"]);
     }
 
     #[test]
-    fn many_small_mirrors_count_as_what_they_cost_the_disk() {
-        let room = Room {
+    fn small_mirrors_count_with_a_minimum_size() {
+        let budget = DiskBudget {
             total: 0,
             namespace: 3 * MIB,
         };
         let names: Vec<_> = (0..5).map(|n| format!("{n}")).collect();
         let mirrors: Vec<_> = names.iter().map(|name| (name.as_str(), "x", 0)).collect();
-        assert_eq!(usage(room, &mirrors).surplus(|_| false), ["0", "1"]);
+        assert_eq!(usage(budget, &mirrors).over_budget(|_| false), ["0", "1"]);
     }
 
     #[test]
-    fn a_full_disk_costs_the_older_half() {
-        let usage = usage(Room::default(), &[("a", "x", 4), ("b", "x", 4), ("c", "x", 4)]);
-        assert_eq!(usage.half(|_| false), ["a", "b"]);
-        assert_eq!(usage.half(|name| name == "a"), ["b"]);
-        assert!(usage.half(|_| true).is_empty());
+    fn a_full_disk_deletes_the_less_recently_used_half() {
+        let usage = usage(
+            DiskBudget::default(),
+            &[("a", "x", 4), ("b", "x", 4), ("c", "x", 4)],
+        );
+        assert_eq!(usage.oldest_half(|_| false), ["a", "b"]);
+        assert_eq!(usage.oldest_half(|name| name == "a"), ["b"]);
+        assert!(usage.oldest_half(|_| true).is_empty());
     }
 
     #[test]
-    fn what_was_not_used_between_two_sweeps_is_stale() {
-        let mut usage = DiskUsage::new(Room::default(), [("old".to_owned(), 1)]);
-        usage.uses("new", "x");
-        assert_eq!(usage.stale(), ["old"]);
-        usage.keep("old");
-        usage.keep("none");
-        assert_eq!(usage.stale(), ["new"]);
+    fn mirrors_unused_between_two_sweeps_are_stale() {
+        let mut usage = DiskUsage::new(DiskBudget::default(), [("old".to_owned(), 1)]);
+        usage.record_use("new", "x");
+        assert_eq!(usage.take_stale(), ["old"]);
+        usage.touch("old");
+        usage.touch("none");
+        assert_eq!(usage.take_stale(), ["new"]);
     }
 }

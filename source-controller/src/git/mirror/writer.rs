@@ -1,4 +1,4 @@
-//! The writing side of a mirror: its current generation, the ones that follow it, and what is known of their commits.
+//! The write side of a mirror: its current generation, new generations, and verified commits.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,15 +6,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use super::Shared;
-use super::disk::bytes_below;
 use super::generation::{self, Generation};
 use super::record::Record;
+use super::{Shared, directory_bytes};
 
-/// Commits that a mirror may hold before it is made anew. Each adds a pack to look into and two lines to a request.
-const MOST_TIPS: usize = 100;
-/// A mirror below this size is never made anew for its size.
-const SMALL: u64 = 8 << 20;
+/// Commits after which a mirror is replaced. Each adds a pack to search and two lines to a request.
+const MAX_TIPS: usize = 100;
+/// Size in bytes below which a mirror is never replaced for its size.
+const MIN_REPLACE_BYTES: u64 = 8 << 20;
 
 /// The verified commits of one generation.
 #[derive(Debug)]
@@ -23,57 +22,57 @@ pub(super) struct Verified {
     commits: HashSet<git2::Oid>,
 }
 
-/// The writing side of a mirror. Everything here blocks.
+/// The write side of a mirror. All methods block.
 #[derive(Debug)]
 pub(in super::super) struct Writer {
     directory: PathBuf,
-    all: Weak<Shared>,
+    shared: Weak<Shared>,
     name: String,
-    current: Option<Opened>,
+    current: Option<OpenGeneration>,
 }
 
-/// A generation with what is known about it.
+/// A generation with its commits.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Opened {
-    /// Its directory.
+pub(in super::super) struct OpenGeneration {
+    /// The generation's directory.
     pub(in super::super) generation: Arc<Generation>,
-    /// The commits it holds.
+    /// The commits that it contains.
     pub(in super::super) record: Record,
-    /// Those whose objects were all found, by this process.
+    /// The commits whose objects were all verified by this process.
     pub(in super::super) verified: HashSet<git2::Oid>,
 }
 
-impl Opened {
-    /// Whether its commits should be left behind: too many of them, too many bytes, or unreadable ones.
-    pub(in super::super) fn is_frayed(&self) -> bool {
+impl OpenGeneration {
+    /// Whether the generation should be replaced: too many commits, too many bytes, or unreadable objects.
+    pub(in super::super) fn needs_replacement(&self) -> bool {
         let packs = self.generation.pack_sizes().unwrap_or_default();
         let (total, largest) = (
             packs.iter().sum::<u64>(),
             packs.iter().max().copied().unwrap_or_default(),
         );
-        let swollen = total > SMALL && total > largest.saturating_mul(2);
-        self.generation.is_condemned() || self.record.tips.len() >= MOST_TIPS || swollen
+        let is_fragmented = total > MIN_REPLACE_BYTES && total > largest.saturating_mul(2);
+        self.generation.is_corrupt() || self.record.tips.len() >= MAX_TIPS || is_fragmented
     }
 }
 
 impl Writer {
-    pub(super) fn new(all: Weak<Shared>, root: &Path, name: &str) -> Self {
+    pub(super) fn new(shared: Weak<Shared>, root: &Path, name: &str) -> Self {
         Self {
             directory: root.join(name),
-            all,
+            shared,
             name: name.to_owned(),
             current: None,
         }
     }
 
-    /// The current generation, read from disk if this is the first look at it.
-    pub(in super::super) fn opened(&mut self) -> io::Result<Opened> {
+    /// Returns the current generation; reads it from disk on the first call.
+    pub(in super::super) fn open_current(&mut self) -> io::Result<OpenGeneration> {
         if let Some(current) = &self.current {
             return Ok(current.clone());
         }
         fs::create_dir_all(&self.directory)?;
-        let opened = match generation::latest(&self.directory)? {
-            Some((generation, record)) => Opened {
+        let opened = match generation::open_latest(&self.directory)? {
+            Some((generation, record)) => OpenGeneration {
                 verified: self.verified(generation.directory()),
                 generation: Arc::new(generation),
                 record,
@@ -84,69 +83,69 @@ impl Writer {
         Ok(opened)
     }
 
-    /// An empty generation beside the current one, for a fetch from nothing.
-    pub(in super::super) fn fresh(&self) -> io::Result<Opened> {
+    /// Creates an empty generation next to the current one, for a fetch from nothing.
+    pub(in super::super) fn create_next(&self) -> io::Result<OpenGeneration> {
         let opened = self.create()?;
-        // Until it is kept, it goes away when it is dropped.
+        // Deleted on drop unless it is installed.
         opened.generation.retire();
         Ok(opened)
     }
 
-    fn create(&self) -> io::Result<Opened> {
+    fn create(&self) -> io::Result<OpenGeneration> {
         let generation = Generation::create(&self.directory)?;
-        // Its directory may have the name of one that is gone.
-        if let Some(all) = self.all.upgrade() {
-            all.state().verified.remove(&self.name);
+        // The directory may have the name of a deleted one.
+        if let Some(shared) = self.shared.upgrade() {
+            shared.lock_state().verified.remove(&self.name);
         }
-        Ok(Opened {
+        Ok(OpenGeneration {
             generation: Arc::new(generation),
             record: Record::default(),
             verified: HashSet::new(),
         })
     }
 
-    /// The commits that this process verified in that generation.
+    /// Returns the commits of that generation that this process verified.
     fn verified(&self, directory: &Path) -> HashSet<git2::Oid> {
-        let Some(all) = self.all.upgrade() else {
+        let Some(shared) = self.shared.upgrade() else {
             return HashSet::new();
         };
-        let open = all.state();
-        let verified = open.verified.get(&self.name);
+        let state = shared.lock_state();
+        let verified = state.verified.get(&self.name);
         verified
             .filter(|verified| verified.directory == directory)
             .map_or_else(HashSet::new, |verified| verified.commits.clone())
     }
 
-    fn remember_verified(&self, opened: &Opened) {
+    fn store_verified(&self, opened: &OpenGeneration) {
         let verified = Verified {
             directory: opened.generation.directory().to_owned(),
             commits: opened.verified.clone(),
         };
-        if let Some(all) = self.all.upgrade() {
-            all.state().verified.insert(self.name.clone(), verified);
+        if let Some(shared) = self.shared.upgrade() {
+            shared.lock_state().verified.insert(self.name.clone(), verified);
         }
     }
 
-    /// Makes `opened` the current generation. An older one goes away with its last checkout.
-    pub(in super::super) fn keep(&mut self, opened: Opened) {
-        opened.generation.keep();
-        self.remember_verified(&opened);
+    /// Makes `opened` the current generation. The last checkout of an older one deletes it.
+    pub(in super::super) fn install(&mut self, opened: OpenGeneration) {
+        opened.generation.unretire();
+        self.store_verified(&opened);
         let old = self.current.replace(opened);
         if let (Some(old), Some(new)) = (old, &self.current)
             && !Arc::ptr_eq(&old.generation, &new.generation)
         {
             old.generation.retire();
         }
-        self.measure();
+        self.report_size();
     }
 
-    /// Says how large the mirror is now. What is not known is not counted.
-    fn measure(&self) {
-        let (Some(all), Some(current)) = (self.all.upgrade(), &self.current) else {
+    /// Reports the size of the mirror. A failure is ignored.
+    fn report_size(&self) {
+        let (Some(shared), Some(current)) = (self.shared.upgrade(), &self.current) else {
             return;
         };
-        if let Ok(bytes) = bytes_below(current.generation.directory()) {
-            all.measured(&self.name, bytes);
+        if let Ok(bytes) = directory_bytes(current.generation.directory()) {
+            shared.record_size(&self.name, bytes);
         }
     }
 }

@@ -1,39 +1,39 @@
-//! Differences (`gitformat-pack`, "Deltified representation"): instructions that make an object from another one. Pure,
-//! and fed with whatever pieces of the instructions come.
+//! Deltas (`gitformat-pack`, "Deltified representation"): instructions that build an object from a base object. Pure;
+//! the instructions may arrive in chunks of any size.
 
-use super::error::{Flaw, PackError};
+use super::error::{FormatError, PackError};
 
-/// Something in a difference that cannot be followed.
+/// A delta with an invalid instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BadDelta;
+pub(super) struct InvalidDelta;
 
-/// The sizes that a difference begins with.
+/// The sizes at the start of a delta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sizes {
-    /// Bytes of the object that it is applied to.
+pub(super) struct DeltaSizes {
+    /// Size of the base object in bytes.
     pub(super) base: u64,
-    /// Bytes of the object that it makes.
+    /// Size of the resulting object in bytes.
     pub(super) result: u64,
 }
 
-impl Sizes {
-    /// The sizes and how many bytes they take; none if `bytes` end within them.
-    pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, BadDelta> {
-        let Some((base, first)) = number(bytes)? else {
+impl DeltaSizes {
+    /// Parses the sizes and returns their encoded length; `None` if `bytes` is too short.
+    pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, InvalidDelta> {
+        let Some((base, first)) = parse_size(bytes)? else {
             return Ok(None);
         };
-        let Some((result, second)) = number(bytes.get(first..).unwrap_or_default())? else {
+        let Some((result, second)) = parse_size(bytes.get(first..).unwrap_or_default())? else {
             return Ok(None);
         };
         Ok(Some((Self { base, result }, first + second)))
     }
 }
 
-fn number(bytes: &[u8]) -> Result<Option<(u64, usize)>, BadDelta> {
+fn parse_size(bytes: &[u8]) -> Result<Option<(u64, usize)>, InvalidDelta> {
     let mut value = 0_u64;
     for (at, byte) in bytes.iter().enumerate() {
         if at > 8 {
-            return Err(BadDelta);
+            return Err(InvalidDelta);
         }
         value |= u64::from(byte & 0x7f) << (7 * at);
         if byte & 0x80 == 0 {
@@ -43,23 +43,23 @@ fn number(bytes: &[u8]) -> Result<Option<(u64, usize)>, BadDelta> {
     Ok(None)
 }
 
-/// Takes what a difference makes.
+/// Receives the result of a delta.
 pub(super) trait Output {
-    /// The size of the result, before anything of it.
+    /// Announces the size of the result before its first bytes.
     fn begin(&mut self, size: u64) -> Result<(), PackError>;
-    /// The next bytes of the result.
+    /// Receives the next bytes of the result.
     fn push(&mut self, bytes: &[u8]);
 }
 
-/// A difference that is being applied to `base`.
+/// A delta that is being applied to `base`.
 pub(super) struct Delta<'a> {
     base: &'a [u8],
-    /// Where its entry is, for errors.
+    /// Offset of its entry, for errors.
     at: u64,
-    /// Bytes of the result that are still to come, once its size is known.
-    left: Option<u64>,
-    /// The beginning of an instruction whose end has not come.
-    begun: Vec<u8>,
+    /// Remaining bytes of the result, once its size is known.
+    remaining: Option<u64>,
+    /// The start of an incomplete instruction.
+    partial: Vec<u8>,
 }
 
 impl<'a> Delta<'a> {
@@ -67,84 +67,90 @@ impl<'a> Delta<'a> {
         Self {
             base,
             at,
-            left: None,
-            begun: Vec::new(),
+            remaining: None,
+            partial: Vec::new(),
         }
     }
 
-    /// Follows further instructions.
+    /// Applies further instructions.
     pub(super) fn feed(&mut self, mut bytes: &[u8], output: &mut impl Output) -> Result<(), PackError> {
-        while let (false, Some((first, rest))) = (self.begun.is_empty(), bytes.split_first()) {
-            let mut begun = std::mem::take(&mut self.begun);
-            begun.push(*first);
+        while let (false, Some((first, rest))) = (self.partial.is_empty(), bytes.split_first()) {
+            let mut partial = std::mem::take(&mut self.partial);
+            partial.push(*first);
             bytes = rest;
-            if self.step(&begun, output)?.is_none() {
-                self.begun = begun;
+            if self.apply_instruction(&partial, output)?.is_none() {
+                self.partial = partial;
             }
         }
         while !bytes.is_empty() {
-            let Some(used) = self.step(bytes, output)? else {
-                self.begun.extend_from_slice(bytes);
+            let Some(consumed) = self.apply_instruction(bytes, output)? else {
+                self.partial.extend_from_slice(bytes);
                 break;
             };
-            bytes = bytes.get(used..).unwrap_or_default();
+            bytes = bytes.get(consumed..).unwrap_or_default();
         }
         Ok(())
     }
 
-    /// Whether everything was there: whole instructions and the whole result.
+    /// Checks that the last instruction and the result are complete.
     pub(super) fn finish(&self) -> Result<(), PackError> {
-        if self.begun.is_empty() && self.left == Some(0) {
+        if self.partial.is_empty() && self.remaining == Some(0) {
             Ok(())
         } else {
-            Err(Flaw::Delta(self.at).into())
+            Err(FormatError::Delta(self.at).into())
         }
     }
 
-    /// Follows the first instruction: how many bytes it has, or none if its end is missing.
-    fn step(&mut self, bytes: &[u8], output: &mut impl Output) -> Result<Option<usize>, PackError> {
-        let bad = Flaw::Delta(self.at);
-        let Some(left) = self.left else {
-            let Some((sizes, used)) = Sizes::read(bytes).map_err(|BadDelta| bad)? else {
+    /// Applies the first instruction and returns its length; `None` if it is incomplete.
+    fn apply_instruction(
+        &mut self,
+        bytes: &[u8],
+        output: &mut impl Output,
+    ) -> Result<Option<usize>, PackError> {
+        let bad = FormatError::Delta(self.at);
+        let Some(remaining) = self.remaining else {
+            let Some((sizes, consumed)) = DeltaSizes::read(bytes).map_err(|InvalidDelta| bad)? else {
                 return Ok(None);
             };
             if sizes.base != self.base.len() as u64 {
                 return Err(bad.into());
             }
             output.begin(sizes.result)?;
-            self.left = Some(sizes.result);
-            return Ok(Some(used));
+            self.remaining = Some(sizes.result);
+            return Ok(Some(consumed));
         };
-        let Some((made, used)) = instruction(self.base, bytes).map_err(|BadDelta| bad)? else {
+        let Some((output_bytes, consumed)) =
+            parse_instruction(self.base, bytes).map_err(|InvalidDelta| bad)?
+        else {
             return Ok(None);
         };
-        self.left = Some(left.checked_sub(made.len() as u64).ok_or(bad)?);
-        output.push(made);
-        Ok(Some(used))
+        self.remaining = Some(remaining.checked_sub(output_bytes.len() as u64).ok_or(bad)?);
+        output.push(output_bytes);
+        Ok(Some(consumed))
     }
 }
 
-/// What the first instruction makes, and its own length; none if its end is missing.
-fn instruction<'a>(base: &'a [u8], bytes: &'a [u8]) -> Result<Option<(&'a [u8], usize)>, BadDelta> {
+/// Decodes the first instruction: returns its output and its length; `None` if it is incomplete.
+fn parse_instruction<'a>(base: &'a [u8], bytes: &'a [u8]) -> Result<Option<(&'a [u8], usize)>, InvalidDelta> {
     let Some((code, arguments)) = bytes.split_first() else {
         return Ok(None);
     };
     if code & 0x80 == 0 {
         let length = usize::from(*code);
         if length == 0 {
-            return Err(BadDelta);
+            return Err(InvalidDelta);
         }
         return Ok(arguments.get(..length).map(|literal| (literal, 1 + length)));
     }
-    let (mut offset, mut size, mut used) = (0_usize, 0_usize, 0);
+    let (mut offset, mut size, mut consumed) = (0_usize, 0_usize, 0);
     for bit in 0..7 {
         if code & (1 << bit) == 0 {
             continue;
         }
-        let Some(value) = arguments.get(used).copied().map(usize::from) else {
+        let Some(value) = arguments.get(consumed).copied().map(usize::from) else {
             return Ok(None);
         };
-        used += 1;
+        consumed += 1;
         if bit < 4 {
             offset |= value << (8 * bit);
         } else {
@@ -154,9 +160,9 @@ fn instruction<'a>(base: &'a [u8], bytes: &'a [u8]) -> Result<Option<(&'a [u8], 
     if size == 0 {
         size = 0x1_0000;
     }
-    let end = offset.checked_add(size).ok_or(BadDelta)?;
-    let copied = base.get(offset..end).ok_or(BadDelta)?;
-    Ok(Some((copied, 1 + used)))
+    let end = offset.checked_add(size).ok_or(InvalidDelta)?;
+    let copied = base.get(offset..end).ok_or(InvalidDelta)?;
+    Ok(Some((copied, 1 + consumed)))
 }
 
 #[cfg(test)]
@@ -166,12 +172,12 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Made {
+    struct Collected {
         size: u64,
         bytes: Vec<u8>,
     }
 
-    impl Output for Made {
+    impl Output for Collected {
         fn begin(&mut self, size: u64) -> Result<(), PackError> {
             self.size = size;
             Ok(())
@@ -181,18 +187,18 @@ mod tests {
         }
     }
 
-    fn apply(base: &[u8], pieces: &[&[u8]]) -> Result<Vec<u8>, BadDelta> {
-        let (mut delta, mut made) = (Delta::new(base, 12), Made::default());
-        for piece in pieces {
-            delta.feed(piece, &mut made).map_err(|_| BadDelta)?;
+    fn apply(base: &[u8], source: &[&[u8]]) -> Result<Vec<u8>, InvalidDelta> {
+        let (mut delta, mut output_bytes) = (Delta::new(base, 12), Collected::default());
+        for piece in source {
+            delta.feed(piece, &mut output_bytes).map_err(|_| InvalidDelta)?;
         }
-        delta.finish().map_err(|_| BadDelta)?;
-        assert_eq!(made.size, made.bytes.len() as u64);
-        Ok(made.bytes)
+        delta.finish().map_err(|_| InvalidDelta)?;
+        assert_eq!(output_bytes.size, output_bytes.bytes.len() as u64);
+        Ok(output_bytes.bytes)
     }
 
     #[test]
-    fn copies_and_literals_make_the_result() {
+    fn copy_and_literal_instructions_build_the_result() {
         let delta = [10, 7, 0x91, 2, 3, 2, b'x', b'y', 0x90, 2];
         assert_eq!(apply(b"0123456789", &[&delta]).unwrap(), b"234xy01");
         let bytes: Vec<_> = delta.iter().map(std::slice::from_ref).collect();
@@ -205,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_refused() {
+    fn invalid_instructions_are_refused() {
         for (delta, why) in [
             (&[9, 1, 0x90, 1][..], "another base size"),
             (&[10, 1, 0], "a reserved instruction"),
@@ -216,20 +222,20 @@ mod tests {
             (&[10], "no sizes"),
             (&[0xff; 12], "endless sizes"),
         ] {
-            assert_eq!(apply(b"0123456789", &[delta]), Err(BadDelta), "{why}");
+            assert_eq!(apply(b"0123456789", &[delta]), Err(InvalidDelta), "{why}");
         }
     }
 
     proptest! {
         #[test]
-        fn pieces_do_not_matter(
+        fn chunks_do_not_matter(
             base in proptest::collection::vec(any::<u8>(), 10),
             rest in proptest::collection::vec(any::<u8>(), 0..60),
             result in 0_u8..127,
-            cut in 0_usize..60,
+            split_at_byte in 0_usize..60,
         ) {
             let delta = [&[10, result][..], &rest].concat();
-            let (front, back) = delta.split_at(cut.min(delta.len()));
+            let (front, back) = delta.split_at(split_at_byte.min(delta.len()));
             prop_assert_eq!(apply(&base, &[&delta]), apply(&base, &[front, back]));
         }
     }

@@ -1,30 +1,30 @@
-//! The header of one entry: what it is, how large unpacked, and what it is a difference to. Pure.
+//! The header of one pack entry: type, unpacked size, and base of a delta. Pure.
 
 use git2::ObjectType;
 
-use super::error::{Flaw, PackError};
+use super::error::{FormatError, PackError};
 
-/// What an entry is.
+/// Type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// A whole object.
+pub(super) enum EntryType {
+    /// An undeltified object.
     Whole(ObjectType),
-    /// A difference to the entry that begins this many bytes before.
-    Offset(u64),
-    /// A difference to the object of this name.
-    Reference([u8; 20]),
+    /// A delta (`OBJ_OFS_DELTA`) whose base starts this many bytes earlier.
+    OfsDelta(u64),
+    /// A delta (`OBJ_REF_DELTA`) whose base has this object name.
+    RefDelta([u8; 20]),
 }
 
 /// The header of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) form: Form,
-    /// Bytes of the object, or of the difference, unpacked.
+    pub(super) entry_type: EntryType,
+    /// Unpacked size of the object or the delta, in bytes.
     pub(super) size: u64,
 }
 
 impl Header {
-    /// Reads the header of the entry at byte `at` of its pack.
+    /// Parses the header of the entry at byte `at` of its pack.
     pub(super) fn read(at: u64, mut byte: impl FnMut() -> Result<u8, PackError>) -> Result<Self, PackError> {
         let first = byte()?;
         let mut size = u64::from(first & 0x0f);
@@ -33,31 +33,31 @@ impl Header {
             last = byte()?;
             let bits = u64::from(last & 0x7f);
             if shift > 57 || (bits << shift) >> shift != bits {
-                return Err(Flaw::Entry(at).into());
+                return Err(FormatError::EntryHeader(at).into());
             }
             size |= bits << shift;
             shift += 7;
         }
-        let form = match (first >> 4) & 7 {
-            1 => Form::Whole(ObjectType::Commit),
-            2 => Form::Whole(ObjectType::Tree),
-            3 => Form::Whole(ObjectType::Blob),
-            4 => Form::Whole(ObjectType::Tag),
-            6 => Form::Offset(distance(at, &mut byte)?),
+        let entry_type = match (first >> 4) & 7 {
+            1 => EntryType::Whole(ObjectType::Commit),
+            2 => EntryType::Whole(ObjectType::Tree),
+            3 => EntryType::Whole(ObjectType::Blob),
+            4 => EntryType::Whole(ObjectType::Tag),
+            6 => EntryType::OfsDelta(parse_distance(at, &mut byte)?),
             7 => {
                 let mut id = [0; 20];
-                for place in &mut id {
-                    *place = byte()?;
+                for byte_slot in &mut id {
+                    *byte_slot = byte()?;
                 }
-                Form::Reference(id)
+                EntryType::RefDelta(id)
             }
-            _ => return Err(Flaw::Entry(at).into()),
+            _ => return Err(FormatError::EntryHeader(at).into()),
         };
-        Ok(Self { form, size })
+        Ok(Self { entry_type, size })
     }
 
-    /// The header of a whole object, as it is written.
-    pub(super) fn whole(kind: ObjectType, size: u64) -> Vec<u8> {
+    /// Encodes the header of an undeltified object.
+    pub(super) fn encode_whole(kind: ObjectType, size: u64) -> Vec<u8> {
         let kind: u8 = match kind {
             ObjectType::Commit => 1,
             ObjectType::Tree => 2,
@@ -78,14 +78,14 @@ impl Header {
     }
 }
 
-/// How far back the base of a difference begins.
-fn distance(at: u64, byte: &mut impl FnMut() -> Result<u8, PackError>) -> Result<u64, PackError> {
+/// Parses the distance to the base of a delta.
+fn parse_distance(at: u64, byte: &mut impl FnMut() -> Result<u8, PackError>) -> Result<u64, PackError> {
     let mut last = byte()?;
     let mut distance = u64::from(last & 0x7f);
     while last & 0x80 != 0 {
         last = byte()?;
         if distance >= u64::MAX >> 8 {
-            return Err(Flaw::Offset(at).into());
+            return Err(FormatError::BaseOffset(at).into());
         }
         distance = ((distance + 1) << 7) | u64::from(last & 0x7f);
     }
@@ -98,11 +98,11 @@ mod tests {
 
     fn read(bytes: &[u8]) -> Result<Header, PackError> {
         let mut bytes = bytes.iter().copied();
-        Header::read(12, || bytes.next().ok_or_else(|| Flaw::Short.into()))
+        Header::read(12, || bytes.next().ok_or_else(|| FormatError::Truncated.into()))
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_data_is_parsed_back() {
         for kind in [
             ObjectType::Commit,
             ObjectType::Tree,
@@ -110,36 +110,45 @@ mod tests {
             ObjectType::Tag,
         ] {
             for size in [0, 1, 15, 16, 2047, 2048, 1 << 40, u64::MAX >> 4] {
-                let form = Form::Whole(kind);
-                assert_eq!(read(&Header::whole(kind, size)).unwrap(), Header { form, size });
+                let entry_type = EntryType::Whole(kind);
+                assert_eq!(
+                    read(&Header::encode_whole(kind, size)).unwrap(),
+                    Header { entry_type, size }
+                );
             }
         }
     }
 
     #[test]
-    fn differences_name_their_base() {
-        let form = Form::Offset(((0x11 + 1) << 7) | 0x22);
-        assert_eq!(read(&[0x65, 0x91, 0x22]).unwrap(), Header { form, size: 5 });
+    fn deltas_name_their_base() {
+        let entry_type = EntryType::OfsDelta(((0x11 + 1) << 7) | 0x22);
+        assert_eq!(read(&[0x65, 0x91, 0x22]).unwrap(), Header { entry_type, size: 5 });
         let named = [&[0x70][..], &[7; 20]].concat();
-        let form = Form::Reference([7; 20]);
-        assert_eq!(read(&named).unwrap(), Header { form, size: 0 });
+        let entry_type = EntryType::RefDelta([7; 20]);
+        assert_eq!(read(&named).unwrap(), Header { entry_type, size: 0 });
     }
 
     #[test]
-    fn numbers_that_are_too_large_are_refused() {
+    fn oversized_numbers_are_refused() {
         let endless = [0xff; 40];
         assert!(matches!(
             read(&endless),
-            Err(PackError::Malformed(Flaw::Entry(12)))
+            Err(PackError::Malformed(FormatError::EntryHeader(12)))
         ));
         let far = [&[0x60][..], &[0xff; 40]].concat();
-        assert!(matches!(read(&far), Err(PackError::Malformed(Flaw::Offset(12)))));
+        assert!(matches!(
+            read(&far),
+            Err(PackError::Malformed(FormatError::BaseOffset(12)))
+        ));
         for kind in [0x00, 0x50] {
             assert!(matches!(
                 read(&[kind]),
-                Err(PackError::Malformed(Flaw::Entry(12)))
+                Err(PackError::Malformed(FormatError::EntryHeader(12)))
             ));
         }
-        assert!(matches!(read(&[0x90]), Err(PackError::Malformed(Flaw::Short))));
+        assert!(matches!(
+            read(&[0x90]),
+            Err(PackError::Malformed(FormatError::Truncated))
+        ));
     }
 }

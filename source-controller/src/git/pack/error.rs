@@ -1,4 +1,4 @@
-//! Why a pack is not taken.
+//! Why a pack is refused.
 
 use std::io;
 
@@ -6,83 +6,83 @@ use git2::Oid;
 
 use super::super::remote::{DELTA_BYTES_FLAG, UNPACKED_BYTES_FLAG};
 
-/// Why a pack is not taken.
+/// Why a pack is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
-    /// It does not have the form of a pack.
+    /// It is malformed.
     #[error(transparent)]
-    Malformed(#[from] Flaw),
-    /// It has more than is allowed.
+    Malformed(#[from] FormatError),
+    /// It exceeds a limit.
     #[error("more than {limit} {unit}; raise {flag}")]
     TooLarge {
         /// The limit.
         limit: u64,
-        /// Of what.
+        /// The unit of the limit.
         unit: &'static str,
         /// The flag that sets it.
         flag: &'static str,
     },
-    /// An object that is held and that the pack builds on cannot be read.
-    #[error("object {id}, which it builds on, cannot be read: {why}")]
+    /// The base of a delta in the mirror cannot be read.
+    #[error("base object {id} cannot be read: {why}")]
     Base {
         /// The object.
         id: Oid,
-        /// What libgit2 says.
+        /// libgit2's message.
         why: String,
     },
     /// The disk cannot be written.
     #[error(transparent)]
     Storage(#[from] io::Error),
-    /// The sender is gone, or the work is unwanted.
+    /// The sender is gone, or the work was cancelled.
     #[error("stopped")]
     Stopped,
 }
 
-/// What is wrong with the form of a pack.
+/// What is malformed in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Flaw {
-    /// The first twelve bytes are no header.
-    #[error("it does not begin as a pack of version 2 or 3 does")]
+pub enum FormatError {
+    /// The first twelve bytes are not a header.
+    #[error("it does not begin with the header of a pack of version 2 or 3")]
     Header,
-    /// The bytes ended before the pack did.
+    /// The bytes ended before the pack.
     #[error("it ends early")]
-    Short,
+    Truncated,
     /// Bytes follow the checksum.
-    #[error("it has more bytes than its header announces with {0} objects")]
-    Long(u32),
-    /// The checksum at its end is another.
+    #[error("it continues after the {0} objects of its header")]
+    TrailingBytes(u32),
+    /// The checksum at the end does not match.
     #[error("its checksum is wrong")]
     Checksum,
-    /// An entry has a type that there is not, or a number that is too large.
+    /// An entry with an unknown type or an oversized number.
     #[error("the entry at byte {0} has no valid header")]
-    Entry(u64),
-    /// A difference names a base that is not the beginning of an earlier entry.
-    #[error("the entry at byte {0} is a difference to something that is no earlier entry")]
-    Offset(u64),
+    EntryHeader(u64),
+    /// A delta whose base offset is not the start of an earlier entry.
+    #[error("the entry at byte {0} is a delta whose base is not an earlier entry")]
+    BaseOffset(u64),
     /// Compressed data is broken.
     #[error("the entry at byte {0} has broken compressed data")]
     Compression(u64),
-    /// An object is longer or shorter than its header says.
-    #[error("the entry at byte {0} does not have the size that it announces")]
+    /// The size of an object differs from its header.
+    #[error("the entry at byte {0} does not have the size in its header")]
     Size(u64),
-    /// A difference has an instruction that cannot be followed.
-    #[error("the entry at byte {0} is a difference with an invalid instruction")]
+    /// A delta with an invalid instruction.
+    #[error("the entry at byte {0} is a delta with an invalid instruction")]
     Delta(u64),
-    /// A chain of differences is longer than Git makes them.
-    #[error("it has a chain of more than {0} differences")]
-    Depth(usize),
+    /// A delta chain longer than Git's maximum.
+    #[error("it has a delta chain longer than {0}")]
+    ChainDepth(usize),
     /// The same object twice.
-    #[error("object {0} is in it twice")]
+    #[error("it contains object {0} twice")]
     Duplicate(Oid),
-    /// An object that was made to have the hash of another.
+    /// An object that was constructed to have the hash of another one.
     #[error("the entry at byte {0} is part of a SHA-1 collision attack")]
     Collision(u64),
-    /// Differences whose bases are nowhere, or lead to each other.
-    #[error("{0} differences in it have no base")]
+    /// Deltas whose bases are missing or form a cycle.
+    #[error("{0} deltas have no base")]
     Unresolved(usize),
 }
 
-/// The bytes that objects have unpacked are too many.
+/// The unpacked objects exceed the limit.
 pub(super) const fn unpacked_too_large(limit: u64) -> PackError {
     PackError::TooLarge {
         limit,
@@ -91,20 +91,20 @@ pub(super) const fn unpacked_too_large(limit: u64) -> PackError {
     }
 }
 
-/// An object of a difference is too large.
+/// An object of a delta exceeds the limit.
 pub(super) const fn delta_too_large(limit: u64) -> PackError {
     PackError::TooLarge {
         limit,
-        unit: "bytes of one object that is stored as a difference",
+        unit: "bytes of one deltified object",
         flag: DELTA_BYTES_FLAG,
     }
 }
 
-/// The objects of a chain are too large together.
+/// The objects of a delta chain exceed the limit.
 pub(super) const fn chain_too_large(limit: u64) -> PackError {
     PackError::TooLarge {
         limit,
-        unit: "bytes of one chain of differences",
+        unit: "bytes of one delta chain",
         flag: DELTA_BYTES_FLAG,
     }
 }

@@ -1,15 +1,15 @@
-//! The hashes of a pack: of objects with a look for collision attacks, as Git does, of the file as a whole without.
+//! The hashes of a pack: of objects with collision detection, as in Git, of the whole file without.
 
 use git2::{ObjectType, Oid};
 use sha1_checked::{Digest as _, Sha1};
 
-use super::error::Flaw;
+use super::error::FormatError;
 
-/// The name of an object in the making.
+/// Incremental hash of an object.
 pub(super) struct ObjectHash(Sha1);
 
 impl ObjectHash {
-    /// Of an object of this kind and size.
+    /// Starts the hash of an object of this type and size.
     pub(super) fn new(kind: ObjectType, size: u64) -> Self {
         let mut hash = Sha1::builder().safe_hash(false).build();
         hash.update(kind.str().as_bytes());
@@ -17,22 +17,23 @@ impl ObjectHash {
         Self(hash)
     }
 
-    /// Further bytes of it.
+    /// Adds content.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The name, unless the bytes are those of a collision attack. `at` is where the entry is, for the error.
-    pub(super) fn finish(self, at: u64) -> Result<[u8; 20], Flaw> {
+    /// Returns the object name, unless collision detection reports an attack. `at` is the offset of the entry, for the
+    /// error.
+    pub(super) fn finish(self, at: u64) -> Result<[u8; 20], FormatError> {
         let result = self.0.try_finalize();
         if result.has_collision() {
-            return Err(Flaw::Collision(at));
+            return Err(FormatError::Collision(at));
         }
         Ok((*result.hash()).into())
     }
 }
 
-/// The checksum of a file in the making.
+/// Incremental checksum of a file.
 pub(super) struct FileHash(Sha1);
 
 impl FileHash {
@@ -49,7 +50,7 @@ impl FileHash {
     }
 }
 
-/// As libgit2 has it.
+/// Converts to libgit2's type.
 pub(super) fn oid(id: [u8; 20]) -> Oid {
     Oid::from_bytes(&id).unwrap_or(Oid::ZERO_SHA1)
 }

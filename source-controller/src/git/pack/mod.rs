@@ -1,11 +1,10 @@
-//! From the bytes of a foreign pack to an indexed pack on disk (`gitformat-pack`), with bounds on everything that a
-//! sender decides: bytes, objects, what they unpack to, the size of what is rebuilt from differences, and how long
-//! chains of differences are.
+//! Converts the bytes of an untrusted pack to an indexed pack on disk (`gitformat-pack`). Everything that a sender
+//! controls is bounded: bytes, objects, unpacked bytes, sizes of deltified objects, and lengths of delta chains.
 //!
-//! `stream` takes the bytes as they come and keeps a copy on disk; `scan` reads the entries, hashes whole objects and
-//! only notes differences; `resolve` applies differences to their bases, each once; `thin` adds the bases that the
-//! sender left out; `write` makes the index. An undeltified object is never held as a whole. Nothing here knows the
-//! network or a mirror, and nothing of a pack that is refused stays on disk.
+//! `stream` receives the bytes and copies them to disk. `scan` reads the entries, hashes undeltified objects and
+//! records deltas. `resolve` applies each delta to its base once. `thin` appends the bases that the sender omitted.
+//! `write` creates the index. An undeltified object is never held in memory as a whole. The module does not depend on
+//! the network or on mirrors, and leaves no file of a refused pack on disk.
 
 mod delta;
 mod entry;
@@ -31,24 +30,24 @@ use tokio_util::sync::CancellationToken;
 
 use super::remote::Limits;
 
-pub use error::{Flaw, PackError};
+pub use error::{FormatError, PackError};
 use resolve::Resolver;
 
-/// Where the bytes of a pack come from.
-pub trait Pieces {
-    /// The next bytes; none once all have come.
+/// Source of the bytes of a pack.
+pub trait PackSource {
+    /// Returns the next bytes; `None` at the end.
     ///
     /// # Errors
     /// The sender is gone: [`PackError::Stopped`].
     fn next(&mut self) -> Result<Option<Bytes>, PackError>;
 }
 
-/// Where objects are that a pack may leave out.
+/// Source of the objects that a thin pack omits.
 pub trait Bases {
-    /// An object, if it is there.
+    /// Returns an object if it exists.
     ///
     /// # Errors
-    /// It cannot be read, or has more than `limit` bytes: [`PackError::TooLarge`].
+    /// The object cannot be read, or has more than `limit` bytes: [`PackError::TooLarge`].
     fn base(&self, id: Oid, limit: u64) -> Result<Option<(ObjectType, Vec<u8>)>, PackError>;
 }
 
@@ -71,54 +70,54 @@ impl Bases for Odb<'_> {
     }
 }
 
-/// A pack on disk.
+/// An indexed pack on disk.
 #[derive(Debug)]
 pub struct Indexed {
-    /// Its objects, the added bases included.
+    /// Number of its objects, including appended bases.
     pub objects: usize,
     /// Its path without an extension.
     name: PathBuf,
 }
 
 impl Indexed {
-    /// Takes it away again, the index first.
+    /// Deletes the pack, the index first.
     pub fn remove(self) {
         for extension in ["idx", "pack"] {
             let path = self.name.with_extension(extension);
             if let Err(error) = fs::remove_file(&path) {
-                tracing::warn!(path = %path.display(), %error, "a refused pack stays until its mirror goes");
+                tracing::warn!(path = %path.display(), %error, "cannot delete a refused pack: it remains until its mirror is deleted");
             }
         }
     }
 }
 
-/// Indexes one pack as it arrives into the directory `packs`. A pack without objects leaves nothing there. Blocks.
+/// Indexes one pack into the directory `packs` while it arrives. A pack without objects creates no file. Blocks.
 ///
 /// # Errors
-/// The pack is broken or larger than `limits` allow, the bytes ended early, the disk cannot be written, or `stop` was
-/// cancelled. Nothing of it remains on disk then.
+/// The pack is malformed or exceeds `limits`, the bytes ended early, the disk cannot be written, or `stop` was
+/// cancelled. Nothing remains on disk then.
 pub fn index(
-    pieces: &mut dyn Pieces,
+    source: &mut dyn PackSource,
     bases: &dyn Bases,
     packs: &Path,
     limits: &Limits,
     stop: &CancellationToken,
 ) -> Result<Option<Indexed>, PackError> {
-    let scanned = scan::scan(pieces, packs, limits, stop)?;
+    let scanned = scan::scan(source, packs, limits, stop)?;
     if scanned.table.is_empty() {
         return Ok(None);
     }
     let mut resolver = Resolver::new(scanned, limits, stop);
     resolver.resolve()?;
-    thin::complete(&mut resolver, bases)?;
+    thin::append_bases(&mut resolver, bases)?;
     let scanned = resolver.finish()?;
     let objects = scanned.table.len();
-    let name = write::keep(scanned, packs)?;
+    let name = write::persist(scanned, packs)?;
     Ok(Some(Indexed { objects, name }))
 }
 
-/// Refuses further work once it is unwanted.
-fn check(stop: &CancellationToken) -> Result<(), PackError> {
+/// Fails after cancellation.
+fn check_stopped(stop: &CancellationToken) -> Result<(), PackError> {
     if stop.is_cancelled() {
         return Err(PackError::Stopped);
     }

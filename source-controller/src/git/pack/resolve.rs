@@ -1,8 +1,8 @@
-//! Differences are applied to their bases, from each whole object down its tree of differences, and their objects
-//! hashed. Each entry is resolved once, so that the work ends whatever the differences say of each other.
+//! Applies deltas to their bases, from each undeltified object down its tree of deltas, and hashes the results. Each
+//! entry is resolved once, so the work ends for any input.
 //!
-//! Of the objects on the way down, what fits into a fixed budget is held; what was let go is made once more when another
-//! difference needs it, which counts as unpacked bytes like everything else.
+//! Objects on the path to the current one are cached within a fixed budget. An evicted object is rebuilt when another
+//! delta needs it, and its bytes count as unpacked bytes again.
 
 use std::fs::File;
 
@@ -12,39 +12,39 @@ use tokio_util::sync::CancellationToken;
 use super::super::remote::Limits;
 use super::delta::{Delta, Output};
 use super::entry::Header;
-use super::error::{Flaw, PackError, chain_too_large, delta_too_large};
+use super::error::{FormatError, PackError, chain_too_large, delta_too_large};
 use super::hash::ObjectHash;
-use super::inflate::{Inflater, Stored};
+use super::inflate::{FileInput, Inflater};
 use super::scan::Scanned;
 use super::table::{Children, State, Table};
 
-/// Differences in a row: as many as Git writes (`pack.depth` allows no more).
-const DEPTH: usize = 4095;
-/// Objects of a chain have at most this many times the bytes that one of them may have: to read the last of them, all
-/// are made.
-const CHAIN: u64 = 16;
-/// Bytes of objects that are held while others are made from them.
-const HELD: u64 = 32 << 20;
-/// Results up to this size are held before it is known that a difference builds on them.
-const SMALL: u64 = 1 << 20;
+/// Maximum length of a delta chain: Git's own limit (`pack.depth`).
+const MAX_CHAIN_DEPTH: usize = 4095;
+/// The objects of a chain have at most this many times the bytes of the limit for one object: reading the last one
+/// rebuilds all of them.
+const CHAIN_FACTOR: u64 = 16;
+/// Budget in bytes for cached objects.
+const CACHE_BUDGET: u64 = 32 << 20;
+/// Results up to this size are cached before it is known whether they are a base.
+const ALWAYS_CACHED_BYTES: u64 = 1 << 20;
 
-/// An object on the way down.
+/// An object on the current path.
 struct Frame {
     entry: u32,
-    /// Bytes of the objects from the whole one down to this.
+    /// Bytes of all objects from the undeltified one to this one.
     chain: u64,
     content: Option<Vec<u8>>,
     children: Children,
 }
 
-/// Resolves the differences of one pack.
+/// Resolves the deltas of one pack.
 pub(super) struct Resolver<'a> {
     pub(super) scanned: Scanned,
     pub(super) limits: &'a Limits,
     pub(super) stop: &'a CancellationToken,
     inflater: Inflater<'a>,
     frames: Vec<Frame>,
-    held: u64,
+    cached_bytes: u64,
 }
 
 impl<'a> Resolver<'a> {
@@ -55,26 +55,32 @@ impl<'a> Resolver<'a> {
             limits,
             stop,
             frames: Vec::new(),
-            held: 0,
+            cached_bytes: 0,
         }
     }
 
-    /// Everything that builds on whole objects of the pack.
+    /// Resolves all deltas that are based on undeltified objects of the pack.
     pub(super) fn resolve(&mut self) -> Result<(), PackError> {
         for entry in 0..self.table().len() {
-            let State::Whole(kind) = self.table().states.get(entry).copied().ok_or(Flaw::Short)? else {
+            let State::Whole(kind) = self
+                .table()
+                .states
+                .get(entry)
+                .copied()
+                .ok_or(FormatError::Truncated)?
+            else {
                 continue;
             };
             let entry = u32::try_from(entry).unwrap_or(u32::MAX);
             if !self.table().children(entry).is_empty() {
-                self.descend(entry, kind, None)?;
+                self.resolve_tree(entry, kind, None)?;
             }
         }
         Ok(())
     }
 
-    /// Everything that builds on this whole object, whose content may be known.
-    pub(super) fn descend(
+    /// Resolves all deltas that are based on this undeltified object, whose content may be provided.
+    pub(super) fn resolve_tree(
         &mut self,
         root: u32,
         kind: ObjectType,
@@ -82,58 +88,58 @@ impl<'a> Resolver<'a> {
     ) -> Result<(), PackError> {
         let content = match content {
             Some(content) => content,
-            None => self.whole(root)?,
+            None => self.read_whole(root)?,
         };
         let chain = content.len() as u64;
         self.push(root, chain, Some(content));
         while let Some(frame) = self.frames.last_mut() {
-            let Some(child) = self.scanned.table.take(&mut frame.children) else {
+            let Some(child) = self.scanned.table.next_child(&mut frame.children) else {
                 self.pop();
                 continue;
             };
             if self.table().states.get(child as usize) == Some(&State::Pending) {
-                self.child(child, kind)?;
+                self.resolve_delta(child, kind)?;
             }
         }
         Ok(())
     }
 
-    /// What was resolved, if that is everything.
+    /// Returns the pack if all deltas are resolved.
     pub(super) fn finish(self) -> Result<Scanned, PackError> {
         match self.table().pending() {
             0 => Ok(self.scanned),
-            some => Err(Flaw::Unresolved(some).into()),
+            some => Err(FormatError::Unresolved(some).into()),
         }
     }
 
-    /// Counts bytes that were unpacked elsewhere.
-    pub(super) fn spend(&mut self, bytes: u64) -> Result<(), PackError> {
-        self.inflater.spend(bytes)
+    /// Charges bytes that were unpacked elsewhere.
+    pub(super) fn charge(&mut self, bytes: u64) -> Result<(), PackError> {
+        self.inflater.charge(bytes)
     }
 
     pub(super) const fn table(&self) -> &Table {
         &self.scanned.table
     }
 
-    /// Resolves a difference to the last frame.
-    fn child(&mut self, child: u32, kind: ObjectType) -> Result<(), PackError> {
-        if self.frames.len() > DEPTH {
-            return Err(Flaw::Depth(DEPTH).into());
+    /// Resolves a delta whose base is the last frame.
+    fn resolve_delta(&mut self, child: u32, kind: ObjectType) -> Result<(), PackError> {
+        if self.frames.len() > MAX_CHAIN_DEPTH {
+            return Err(FormatError::ChainDepth(MAX_CHAIN_DEPTH).into());
         }
-        self.make_last()?;
+        self.rebuild_last()?;
         let at = self.at(child)?;
-        let held = if self.table().has_offsets(child) {
+        let cache_limit = if self.table().has_offset_deltas(child) {
             u64::MAX
         } else {
-            SMALL
+            ALWAYS_CACHED_BYTES
         };
-        let mut product = Product::new(self.limits.delta_bytes, held, Some(kind));
-        self.apply(child, self.frames.len() - 1, &mut product)?;
-        let Product {
+        let mut result = DeltaResult::new(self.limits.delta_bytes, cache_limit, Some(kind));
+        self.apply(child, self.frames.len() - 1, &mut result)?;
+        let DeltaResult {
             hash, size, content, ..
-        } = product;
-        let id = hash.ok_or(Flaw::Delta(at))?.finish(at)?;
-        let limit = CHAIN.saturating_mul(self.limits.delta_bytes);
+        } = result;
+        let id = hash.ok_or(FormatError::Delta(at))?.finish(at)?;
+        let limit = CHAIN_FACTOR.saturating_mul(self.limits.delta_bytes);
         let chain = self.frames.last().map_or(0, |frame| frame.chain) + size;
         if chain > limit {
             return Err(chain_too_large(limit));
@@ -152,14 +158,14 @@ impl<'a> Resolver<'a> {
     }
 
     fn push(&mut self, entry: u32, chain: u64, content: Option<Vec<u8>>) {
-        self.held += content.as_ref().map_or(0, |content| content.len() as u64);
+        self.cached_bytes += content.as_ref().map_or(0, |content| content.len() as u64);
         self.frames.push(Frame {
             entry,
             chain,
             content,
             children: self.table().children(entry),
         });
-        self.let_go();
+        self.evict();
     }
 
     fn pop(&mut self) {
@@ -168,80 +174,80 @@ impl<'a> Resolver<'a> {
             ..
         }) = self.frames.pop()
         {
-            self.held -= content.len() as u64;
+            self.cached_bytes -= content.len() as u64;
         }
     }
 
-    /// Keeps the last object and as many before it as the budget has room for.
-    fn let_go(&mut self) {
+    /// Evicts objects except the last one until the budget is met.
+    fn evict(&mut self) {
         let before = self.frames.len().saturating_sub(1);
         for frame in self.frames.iter_mut().take(before) {
-            if self.held <= HELD {
+            if self.cached_bytes <= CACHE_BUDGET {
                 return;
             }
             if let Some(content) = frame.content.take() {
-                self.held -= content.len() as u64;
+                self.cached_bytes -= content.len() as u64;
             }
         }
     }
 
-    /// Makes the object of the last frame, if it was let go, from the last one before it that is held.
-    fn make_last(&mut self) -> Result<(), PackError> {
-        let held = self.frames.iter().rposition(|frame| frame.content.is_some());
-        let first = if let Some(held) = held {
-            held
+    /// Rebuilds the object of the last frame if it was evicted, from the last cached one before it.
+    fn rebuild_last(&mut self) -> Result<(), PackError> {
+        let nearest = self.frames.iter().rposition(|frame| frame.content.is_some());
+        let first = if let Some(nearest) = nearest {
+            nearest
         } else {
             let root = self.frames.first().map_or(0, |frame| frame.entry);
-            let content = self.whole(root)?;
-            self.hold(0, content);
+            let content = self.read_whole(root)?;
+            self.cache(0, content);
             0
         };
         for number in first + 1..self.frames.len() {
             let entry = self.frames.get(number).map_or(0, |frame| frame.entry);
-            let mut product = Product::new(self.limits.delta_bytes, u64::MAX, None);
-            self.apply(entry, number - 1, &mut product)?;
-            self.hold(number, product.content.unwrap_or_default());
+            let mut result = DeltaResult::new(self.limits.delta_bytes, u64::MAX, None);
+            self.apply(entry, number - 1, &mut result)?;
+            self.cache(number, result.content.unwrap_or_default());
         }
         Ok(())
     }
 
-    /// Holds the object of a frame, and others before it as the budget has room for.
-    fn hold(&mut self, number: usize, content: Vec<u8>) {
-        self.held += content.len() as u64;
+    /// Caches the object of a frame, and evicts earlier ones over the budget.
+    fn cache(&mut self, number: usize, content: Vec<u8>) {
+        self.cached_bytes += content.len() as u64;
         if let Some(frame) = self.frames.get_mut(number) {
             frame.content = Some(content);
         }
         for frame in self.frames.iter_mut().take(number) {
-            if self.held <= HELD {
+            if self.cached_bytes <= CACHE_BUDGET {
                 return;
             }
             if let Some(content) = frame.content.take() {
-                self.held -= content.len() as u64;
+                self.cached_bytes -= content.len() as u64;
             }
         }
     }
 
-    fn at(&self, entry: u32) -> Result<u64, Flaw> {
+    fn at(&self, entry: u32) -> Result<u64, FormatError> {
         let entry = self.table().entries.get(entry as usize);
-        entry.map(|entry| entry.at).ok_or(Flaw::Short)
+        entry.map(|entry| entry.at).ok_or(FormatError::Truncated)
     }
 
-    /// Applies the difference in an entry to the object of a frame.
-    fn apply(&mut self, entry: u32, base: usize, product: &mut Product) -> Result<(), PackError> {
+    /// Applies the delta of an entry to the object of a frame.
+    fn apply(&mut self, entry: u32, base: usize, result: &mut DeltaResult) -> Result<(), PackError> {
         let (at, end) = (self.at(entry)?, self.table().end_of(entry));
         let base = self.frames.get(base).and_then(|frame| frame.content.as_deref());
         let mut delta = Delta::new(base.unwrap_or_default(), at);
-        let (mut input, header) = opened(self.scanned.file.as_file(), at, end)?;
+        let (mut input, header) = open_entry(self.scanned.file.as_file(), at, end)?;
         self.inflater
-            .inflate(&mut input, at, header.size, |bytes| delta.feed(bytes, product))?;
+            .inflate(&mut input, at, header.size, |bytes| delta.feed(bytes, result))?;
         delta.finish()?;
-        self.inflater.spend(product.size)
+        self.inflater.charge(result.size)
     }
 
-    /// A whole object of the pack.
-    fn whole(&mut self, entry: u32) -> Result<Vec<u8>, PackError> {
+    /// Reads an undeltified object of the pack.
+    fn read_whole(&mut self, entry: u32) -> Result<Vec<u8>, PackError> {
         let (at, end) = (self.at(entry)?, self.table().end_of(entry));
-        let (mut input, header) = opened(self.scanned.file.as_file(), at, end)?;
+        let (mut input, header) = open_entry(self.scanned.file.as_file(), at, end)?;
         if header.size > self.limits.delta_bytes {
             return Err(delta_too_large(self.limits.delta_bytes));
         }
@@ -254,24 +260,24 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// An object that a difference makes.
-struct Product {
-    /// Bytes that it may have.
+/// The result of a delta.
+struct DeltaResult {
+    /// Maximum size in bytes.
     limit: u64,
-    /// Bytes up to which it is held.
-    held: u64,
-    /// Its kind, if its name is wanted.
+    /// Size in bytes up to which the content is stored.
+    cache_limit: u64,
+    /// Object type, if the hash is required.
     kind: Option<ObjectType>,
     hash: Option<ObjectHash>,
     content: Option<Vec<u8>>,
     size: u64,
 }
 
-impl Product {
-    const fn new(limit: u64, held: u64, kind: Option<ObjectType>) -> Self {
+impl DeltaResult {
+    const fn new(limit: u64, cache_limit: u64, kind: Option<ObjectType>) -> Self {
         Self {
             limit,
-            held,
+            cache_limit,
             kind,
             hash: None,
             content: None,
@@ -280,7 +286,7 @@ impl Product {
     }
 }
 
-impl Output for Product {
+impl Output for DeltaResult {
     fn begin(&mut self, size: u64) -> Result<(), PackError> {
         if size > self.limit {
             return Err(delta_too_large(self.limit));
@@ -288,7 +294,7 @@ impl Output for Product {
         self.size = size;
         self.hash = self.kind.map(|kind| ObjectHash::new(kind, size));
         self.content =
-            (size <= self.held).then(|| Vec::with_capacity(usize::try_from(size).unwrap_or_default()));
+            (size <= self.cache_limit).then(|| Vec::with_capacity(usize::try_from(size).unwrap_or_default()));
         Ok(())
     }
 
@@ -302,9 +308,9 @@ impl Output for Product {
     }
 }
 
-/// The compressed bytes of an entry, behind its header.
-fn opened(file: &File, at: u64, end: u64) -> Result<(Stored<'_>, Header), PackError> {
-    let mut input = Stored::new(file, at, end);
+/// Opens the compressed data of an entry, after its header.
+fn open_entry(file: &File, at: u64, end: u64) -> Result<(FileInput<'_>, Header), PackError> {
+    let mut input = FileInput::new(file, at, end);
     let header = Header::read(at, || input.byte())?;
     Ok((input, header))
 }

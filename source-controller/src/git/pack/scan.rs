@@ -1,48 +1,48 @@
-//! The first look at a pack, while it comes: whole objects are hashed and forgotten, differences are noted.
+//! The first phase while a pack arrives: undeltified objects are hashed and discarded, deltas are recorded.
 
 use std::path::Path;
 
 use tempfile::NamedTempFile;
 use tokio_util::sync::CancellationToken;
 
-use super::super::protocol::pack::{self, HEADER};
+use super::super::protocol::pack::{self, HEADER_BYTES};
 use super::super::remote::{Limits, PACK_OBJECTS_FLAG};
-use super::delta::Sizes;
-use super::entry::{Form, Header};
-use super::error::{Flaw, PackError, delta_too_large};
+use super::delta::DeltaSizes;
+use super::entry::{EntryType, Header};
+use super::error::{FormatError, PackError, delta_too_large};
 use super::hash::ObjectHash;
 use super::inflate::Inflater;
-use super::stream::Stream;
+use super::stream::PackStream;
 use super::table::{Entry, State, Table};
-use super::{Pieces, check};
+use super::{PackSource, check_stopped};
 
-/// Most bytes of the two sizes that a difference begins with.
-const SIZES: usize = 18;
+/// Maximum encoded length of the two sizes at the start of a delta.
+const MAX_SIZES_BYTES: usize = 18;
 
-/// A pack that came whole, and what is known about it.
+/// A complete pack with its entries.
 pub(super) struct Scanned {
     pub(super) file: NamedTempFile,
     pub(super) table: Table,
     /// The checksum at its end.
-    pub(super) sum: [u8; 20],
-    /// Bytes that may still be unpacked.
+    pub(super) checksum: [u8; 20],
+    /// Remaining bytes that may be unpacked.
     pub(super) budget: u64,
 }
 
 /// Reads a pack to its end.
 pub(super) fn scan(
-    pieces: &mut dyn Pieces,
+    source: &mut dyn PackSource,
     packs: &Path,
     limits: &Limits,
     stop: &CancellationToken,
 ) -> Result<Scanned, PackError> {
     let file = tempfile::Builder::new().prefix("tmp_pack_").tempfile_in(packs)?;
-    let mut stream = Stream::new(pieces, file.as_file(), stop);
-    let mut start = [0; HEADER];
-    for place in &mut start {
-        *place = stream.byte()?;
+    let mut stream = PackStream::new(source, file.as_file(), stop);
+    let mut start = [0; HEADER_BYTES];
+    for byte_slot in &mut start {
+        *byte_slot = stream.byte()?;
     }
-    let objects = pack::parse(&start).map_err(|_| Flaw::Header)?.objects;
+    let objects = pack::parse(&start).map_err(|_| FormatError::Header)?.objects;
     if objects > limits.pack_objects {
         return Err(PackError::TooLarge {
             limit: limits.pack_objects.into(),
@@ -50,41 +50,41 @@ pub(super) fn scan(
             flag: PACK_OBJECTS_FLAG,
         });
     }
-    let mut scan = Scan {
+    let mut scanner = Scanner {
         inflater: Inflater::new(limits.unpacked_bytes, limits.unpacked_bytes, stop),
         table: Table::for_entries(objects as usize),
         delta_bytes: limits.delta_bytes,
     };
     for _ in 0..objects {
-        check(stop)?;
-        scan.entry(&mut stream)?;
+        check_stopped(stop)?;
+        scanner.scan_entry(&mut stream)?;
     }
-    let budget = scan.inflater.budget();
-    let mut table = scan.table;
+    let budget = scanner.inflater.budget();
+    let mut table = scanner.table;
     table.end = stream.position();
-    let sum = stream.finish(objects)?;
+    let checksum = stream.finish(objects)?;
     table.sort();
     Ok(Scanned {
         file,
         table,
-        sum,
+        checksum,
         budget,
     })
 }
 
-struct Scan<'a> {
+struct Scanner<'a> {
     inflater: Inflater<'a>,
     table: Table,
     delta_bytes: u64,
 }
 
-impl Scan<'_> {
-    fn entry(&mut self, stream: &mut Stream<'_>) -> Result<(), PackError> {
+impl Scanner<'_> {
+    fn scan_entry(&mut self, stream: &mut PackStream<'_>) -> Result<(), PackError> {
         let at = stream.position();
         stream.begin_entry();
-        let Header { form, size } = Header::read(at, || stream.byte())?;
-        let (id, state) = match form {
-            Form::Whole(kind) => {
+        let Header { entry_type, size } = Header::read(at, || stream.byte())?;
+        let (id, state) = match entry_type {
+            EntryType::Whole(kind) => {
                 let mut hash = ObjectHash::new(kind, size);
                 self.inflater.inflate(stream, at, size, |bytes| {
                     hash.update(bytes);
@@ -92,38 +92,38 @@ impl Scan<'_> {
                 })?;
                 (hash.finish(at)?, State::Whole(kind))
             }
-            Form::Offset(distance) => {
+            EntryType::OfsDelta(distance) => {
                 let base = at
                     .checked_sub(distance)
-                    .and_then(|base| self.table.starting_at(base))
-                    .ok_or(Flaw::Offset(at))?;
-                self.table.note_offset(base);
-                self.delta(stream, at, size)?;
+                    .and_then(|base| self.table.entry_at(base))
+                    .ok_or(FormatError::BaseOffset(at))?;
+                self.table.add_offset_delta(base);
+                self.skip_delta(stream, at, size)?;
                 ([0; 20], State::Pending)
             }
-            Form::Reference(base) => {
-                self.table.note_reference(base);
-                self.delta(stream, at, size)?;
+            EntryType::RefDelta(base) => {
+                self.table.add_ref_delta(base);
+                self.skip_delta(stream, at, size)?;
                 ([0; 20], State::Pending)
             }
         };
-        let sum = stream.entry_sum();
-        self.table.push(Entry { id, sum, at }, state);
+        let crc32 = stream.entry_crc();
+        self.table.push(Entry { id, crc32, at }, state);
         Ok(())
     }
 
-    /// Passes over a difference; of what is in it, the sizes are looked at.
-    fn delta(&mut self, stream: &mut Stream<'_>, at: u64, size: u64) -> Result<(), PackError> {
-        let (mut start, limit) = (Vec::with_capacity(SIZES), self.delta_bytes);
+    /// Skips a delta, except for the sizes at its start.
+    fn skip_delta(&mut self, stream: &mut PackStream<'_>, at: u64, size: u64) -> Result<(), PackError> {
+        let (mut start, limit) = (Vec::with_capacity(MAX_SIZES_BYTES), self.delta_bytes);
         self.inflater.inflate(stream, at, size, |bytes| {
-            let missing = SIZES.saturating_sub(start.len());
+            let missing = MAX_SIZES_BYTES.saturating_sub(start.len());
             start.extend_from_slice(bytes.get(..missing.min(bytes.len())).unwrap_or_default());
             Ok(())
         })?;
-        match Sizes::read(&start) {
+        match DeltaSizes::read(&start) {
             Ok(Some((sizes, _))) if sizes.base.max(sizes.result) > limit => Err(delta_too_large(limit)),
             Ok(Some(_)) => Ok(()),
-            Ok(None) | Err(_) => Err(Flaw::Delta(at).into()),
+            Ok(None) | Err(_) => Err(FormatError::Delta(at).into()),
         }
     }
 }

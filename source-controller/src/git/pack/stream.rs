@@ -1,4 +1,4 @@
-//! The bytes of a pack on their way from the network to a temporary file: read ahead freely, hashed and written once.
+//! Copies the bytes of a pack from the network to a temporary file. Each consumed byte is hashed and written once.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -7,112 +7,112 @@ use bytes::Bytes;
 use flate2::Crc;
 use tokio_util::sync::CancellationToken;
 
-use super::error::{Flaw, PackError};
+use super::error::{FormatError, PackError};
 use super::hash::FileHash;
 use super::inflate::Input;
-use super::{Pieces, check};
+use super::{PackSource, check_stopped};
 
-/// The bytes as they come.
-pub(super) struct Stream<'a> {
-    pieces: &'a mut dyn Pieces,
+/// The incoming bytes.
+pub(super) struct PackStream<'a> {
+    source: &'a mut dyn PackSource,
     file: &'a File,
     stop: &'a CancellationToken,
-    /// What came last.
-    piece: Bytes,
-    /// How much of it was taken.
-    taken: usize,
-    /// How much of it was hashed and written.
-    kept: usize,
-    /// Bytes taken in all.
+    /// The last chunk.
+    chunk: Bytes,
+    /// Consumed bytes of the chunk.
+    consumed: usize,
+    /// Hashed and written bytes of the chunk.
+    written: usize,
+    /// Total number of consumed bytes.
     position: u64,
     hash: FileHash,
-    entry: Crc,
+    crc: Crc,
 }
 
-impl<'a> Stream<'a> {
-    pub(super) fn new(pieces: &'a mut dyn Pieces, file: &'a File, stop: &'a CancellationToken) -> Self {
+impl<'a> PackStream<'a> {
+    pub(super) fn new(source: &'a mut dyn PackSource, file: &'a File, stop: &'a CancellationToken) -> Self {
         Self {
-            pieces,
+            source,
             file,
             stop,
-            piece: Bytes::new(),
-            taken: 0,
-            kept: 0,
+            chunk: Bytes::new(),
+            consumed: 0,
+            written: 0,
             position: 0,
             hash: FileHash::new(),
-            entry: Crc::new(),
+            crc: Crc::new(),
         }
     }
 
-    /// How many bytes were taken.
+    /// Returns the number of consumed bytes.
     pub(super) const fn position(&self) -> u64 {
         self.position
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub(super) fn byte(&mut self) -> Result<u8, PackError> {
-        let byte = self.peek()?.first().copied().ok_or(Flaw::Short)?;
-        self.take(1)?;
+        let byte = self.peek()?.first().copied().ok_or(FormatError::Truncated)?;
+        self.consume(1)?;
         Ok(byte)
     }
 
-    /// Begins the checksum of an entry.
+    /// Starts the checksum of an entry.
     pub(super) fn begin_entry(&mut self) {
-        self.entry.reset();
+        self.crc.reset();
     }
 
-    /// The checksum of everything since the entry began.
-    pub(super) fn entry_sum(&self) -> u32 {
-        self.entry.sum()
+    /// Returns the checksum of the bytes since the start of the entry.
+    pub(super) fn entry_crc(&self) -> u32 {
+        self.crc.sum()
     }
 
-    /// Takes the checksum of the whole, which is the end: exactly that must follow. Gives it.
+    /// Reads and verifies the checksum at the end of the pack, after which no byte may follow. Returns it.
     pub(super) fn finish(mut self, objects: u32) -> Result<[u8; 20], PackError> {
-        self.keep()?;
+        self.flush()?;
         let hash = std::mem::replace(&mut self.hash, FileHash::new()).finish();
-        let mut sum = [0; 20];
-        for place in &mut sum {
-            *place = self.byte()?;
+        let mut checksum = [0; 20];
+        for byte_slot in &mut checksum {
+            *byte_slot = self.byte()?;
         }
-        // More of it may be on the way.
-        while self.taken == self.piece.len() {
-            self.keep()?;
-            match self.pieces.next()? {
-                Some(piece) => (self.piece, self.taken, self.kept) = (piece, 0, 0),
-                None if sum == hash => return Ok(sum),
-                None => return Err(Flaw::Checksum.into()),
+        // More bytes may be in flight.
+        while self.consumed == self.chunk.len() {
+            self.flush()?;
+            match self.source.next()? {
+                Some(chunk) => (self.chunk, self.consumed, self.written) = (chunk, 0, 0),
+                None if checksum == hash => return Ok(checksum),
+                None => return Err(FormatError::Checksum.into()),
             }
         }
-        Err(Flaw::Long(objects).into())
+        Err(FormatError::TrailingBytes(objects).into())
     }
 
-    /// Hashes and writes what was taken.
-    fn keep(&mut self) -> Result<(), PackError> {
-        let taken = self.piece.get(self.kept..self.taken).unwrap_or_default();
-        self.hash.update(taken);
-        self.file.write_all(taken)?;
-        self.kept = self.taken;
+    /// Hashes and writes the consumed bytes.
+    fn flush(&mut self) -> Result<(), PackError> {
+        let consumed = self.chunk.get(self.written..self.consumed).unwrap_or_default();
+        self.hash.update(consumed);
+        self.file.write_all(consumed)?;
+        self.written = self.consumed;
         Ok(())
     }
 }
 
-impl Input for Stream<'_> {
+impl Input for PackStream<'_> {
     fn peek(&mut self) -> Result<&[u8], PackError> {
-        while self.taken == self.piece.len() {
-            check(self.stop)?;
-            self.keep()?;
-            self.piece = self.pieces.next()?.ok_or(Flaw::Short)?;
-            (self.taken, self.kept) = (0, 0);
+        while self.consumed == self.chunk.len() {
+            check_stopped(self.stop)?;
+            self.flush()?;
+            self.chunk = self.source.next()?.ok_or(FormatError::Truncated)?;
+            (self.consumed, self.written) = (0, 0);
         }
-        Ok(self.piece.get(self.taken..).unwrap_or_default())
+        Ok(self.chunk.get(self.consumed..).unwrap_or_default())
     }
 
-    fn take(&mut self, bytes: usize) -> Result<(), PackError> {
-        let end = self.taken.saturating_add(bytes).min(self.piece.len());
-        self.entry
-            .update(self.piece.get(self.taken..end).unwrap_or_default());
-        self.position += (end - self.taken) as u64;
-        self.taken = end;
+    fn consume(&mut self, bytes: usize) -> Result<(), PackError> {
+        let end = self.consumed.saturating_add(bytes).min(self.chunk.len());
+        self.crc
+            .update(self.chunk.get(self.consumed..end).unwrap_or_default());
+        self.position += (end - self.consumed) as u64;
+        self.consumed = end;
         Ok(())
     }
 }

@@ -1,46 +1,46 @@
-//! What is known about the entries of a pack: 33 bytes of each, and some more of differences.
+//! The entries of a pack: 33 bytes for each, and additional ones for deltas.
 
 use std::ops::Range;
 
 use git2::ObjectType;
 
-/// What is known of the object behind an entry.
+/// Resolution state of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Its name; the entry holds it as a whole.
+    /// An undeltified object; its name is known.
     Whole(ObjectType),
-    /// Nothing yet: it is a difference.
+    /// An unresolved delta.
     Pending,
-    /// Its name; the entry holds a difference.
+    /// A resolved delta; its name is known.
     Resolved,
 }
 
 /// One entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// Name of the object, once it is known.
+    /// Object name, once it is known.
     pub(super) id: [u8; 20],
-    /// Checksum of the packed bytes.
-    pub(super) sum: u32,
-    /// Where it begins.
+    /// CRC-32 of the packed bytes.
+    pub(super) crc32: u32,
+    /// Offset in the pack.
     pub(super) at: u64,
 }
 
-/// All entries, in the order of the pack.
+/// All entries in pack order.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) entries: Vec<Entry>,
     pub(super) states: Vec<State>,
-    /// Bases and their differences, both by their numbers.
-    offsets: Vec<(u32, u32)>,
-    /// Names of bases and their differences by their numbers.
-    pub(super) references: Vec<([u8; 20], u32)>,
-    /// Where the checksum of the pack begins.
+    /// Bases and their deltas, both by entry number.
+    offset_deltas: Vec<(u32, u32)>,
+    /// Object names of bases, and the entry numbers of their deltas.
+    pub(super) ref_deltas: Vec<([u8; 20], u32)>,
+    /// Offset of the pack's checksum.
     pub(super) end: u64,
 }
 
 impl Table {
-    /// A table with room; memory is used only as entries come.
+    /// Creates a table with capacity; the operating system allocates memory only as entries are added.
     pub(super) fn for_entries(entries: usize) -> Self {
         Self {
             entries: Vec::with_capacity(entries),
@@ -62,56 +62,56 @@ impl Table {
         self.states.push(state);
     }
 
-    /// The entry that begins at this byte.
-    pub(super) fn starting_at(&self, at: u64) -> Option<u32> {
+    /// Returns the entry at this offset.
+    pub(super) fn entry_at(&self, at: u64) -> Option<u32> {
         let found = self.entries.binary_search_by_key(&at, |entry| entry.at).ok()?;
         u32::try_from(found).ok()
     }
 
-    /// Notes that the next entry is a difference to the entry `base`.
-    pub(super) fn note_offset(&mut self, base: u32) {
-        self.offsets.push((base, self.next()));
+    /// Records that the next entry is a delta based on the entry `base`.
+    pub(super) fn add_offset_delta(&mut self, base: u32) {
+        self.offset_deltas.push((base, self.next()));
     }
 
-    /// Notes that the next entry is a difference to the object `base`.
-    pub(super) fn note_reference(&mut self, base: [u8; 20]) {
-        self.references.push((base, self.next()));
+    /// Records that the next entry is a delta based on the object `base`.
+    pub(super) fn add_ref_delta(&mut self, base: [u8; 20]) {
+        self.ref_deltas.push((base, self.next()));
     }
 
     fn next(&self) -> u32 {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }
 
-    /// Sorts the differences by their bases.
+    /// Sorts the deltas by their bases.
     pub(super) fn sort(&mut self) {
-        self.offsets.sort_unstable();
-        self.references.sort_unstable();
+        self.offset_deltas.sort_unstable();
+        self.ref_deltas.sort_unstable();
     }
 
-    /// The differences to an entry.
+    /// Returns the deltas that are based on an entry.
     pub(super) fn children(&self, entry: u32) -> Children {
         let name = self.entries.get(entry as usize).map(|entry| entry.id);
         Children {
-            offsets: range(&self.offsets, &entry),
-            references: name.map_or(0..0, |name| range(&self.references, &name)),
+            offset_deltas: range(&self.offset_deltas, &entry),
+            ref_deltas: name.map_or(0..0, |name| range(&self.ref_deltas, &name)),
         }
     }
 
-    /// Whether there may be differences to this entry even before its name is known.
-    pub(super) fn has_offsets(&self, entry: u32) -> bool {
-        !range(&self.offsets, &entry).is_empty()
+    /// Whether there are deltas that refer to this entry by offset, which is known before its name.
+    pub(super) fn has_offset_deltas(&self, entry: u32) -> bool {
+        !range(&self.offset_deltas, &entry).is_empty()
     }
 
-    /// Takes the first of some differences.
-    pub(super) fn take(&self, children: &mut Children) -> Option<u32> {
-        if let Some(at) = children.offsets.next() {
-            return self.offsets.get(at).map(|(_, child)| *child);
+    /// Removes the next entry from `children`.
+    pub(super) fn next_child(&self, children: &mut Children) -> Option<u32> {
+        if let Some(at) = children.offset_deltas.next() {
+            return self.offset_deltas.get(at).map(|(_, child)| *child);
         }
-        let at = children.references.next()?;
-        self.references.get(at).map(|(_, child)| *child)
+        let at = children.ref_deltas.next()?;
+        self.ref_deltas.get(at).map(|(_, child)| *child)
     }
 
-    /// How many differences have no base.
+    /// Returns the number of unresolved deltas.
     pub(super) fn pending(&self) -> usize {
         self.states
             .iter()
@@ -119,7 +119,7 @@ impl Table {
             .count()
     }
 
-    /// Where an entry ends.
+    /// Returns the offset of the end of an entry.
     pub(super) fn end_of(&self, entry: u32) -> u64 {
         self.entries
             .get(entry as usize + 1)
@@ -127,16 +127,16 @@ impl Table {
     }
 }
 
-/// Differences to one entry that are still to be looked at.
+/// Unprocessed deltas of one entry.
 #[derive(Clone, Debug)]
 pub(super) struct Children {
-    offsets: Range<usize>,
-    references: Range<usize>,
+    offset_deltas: Range<usize>,
+    ref_deltas: Range<usize>,
 }
 
 impl Children {
     pub(super) fn is_empty(&self) -> bool {
-        self.offsets.is_empty() && self.references.is_empty()
+        self.offset_deltas.is_empty() && self.ref_deltas.is_empty()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Against packs of the real `git pack-objects`, and packs that no Git writes.
+//! Tests with packs of the real `git pack-objects`, and with packs that Git never writes.
 
 mod foreign;
 
@@ -13,28 +13,34 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Bytes in pieces of a fixed size.
-struct Cut(VecDeque<Bytes>);
+/// A pack in chunks of a fixed size.
+struct ChunkedPack(VecDeque<Bytes>);
 
-impl Cut {
-    fn new(pack: &[u8], piece: usize) -> Self {
-        Self(pack.chunks(piece).map(Bytes::copy_from_slice).collect())
+impl ChunkedPack {
+    fn new(pack: &[u8], chunk_size: usize) -> Self {
+        Self(pack.chunks(chunk_size).map(Bytes::copy_from_slice).collect())
     }
 }
 
-impl Pieces for Cut {
+impl PackSource for ChunkedPack {
     fn next(&mut self) -> Result<Option<Bytes>, PackError> {
         Ok(self.0.pop_front())
     }
 }
 
-fn indexed(pack: &[u8], piece: usize, bases: &Odb<'_>, packs: &Path) -> Result<usize, PackError> {
+fn index_pack(pack: &[u8], chunk_size: usize, bases: &Odb<'_>, packs: &Path) -> Result<usize, PackError> {
     let (limits, stop) = (Limits::default(), CancellationToken::new());
-    let indexed = index(&mut Cut::new(pack, piece), bases, packs, &limits, &stop)?;
-    Ok(indexed.map_or(0, |indexed| indexed.objects))
+    let index_pack = index(
+        &mut ChunkedPack::new(pack, chunk_size),
+        bases,
+        packs,
+        &limits,
+        &stop,
+    )?;
+    Ok(index_pack.map_or(0, |index_pack| index_pack.objects))
 }
 
-/// The pack and the index in a directory with nothing else.
+/// Returns the pack and the index of a directory without other files.
 fn pair(packs: &Path) -> (Vec<u8>, Vec<u8>) {
     let files: Vec<_> = std::fs::read_dir(packs)
         .unwrap()
@@ -50,7 +56,7 @@ fn pair(packs: &Path) -> (Vec<u8>, Vec<u8>) {
     (of("pack"), of("idx"))
 }
 
-/// The index that Git makes of a pack.
+/// Returns the index that Git creates for a pack.
 fn index_of_git(pack: &[u8]) -> Vec<u8> {
     let directory = TempDir::new().unwrap();
     let (pack_path, index) = (directory.path().join("a.pack"), directory.path().join("a.idx"));
@@ -68,7 +74,7 @@ fn index_of_git(pack: &[u8]) -> Vec<u8> {
     std::fs::read(index).unwrap()
 }
 
-/// What `git pack-objects` writes for these revisions.
+/// Returns the output of `git pack-objects` for these revisions.
 pub(in super::super) fn packed(repository: &Repository, options: &[&str], revisions: &str) -> Vec<u8> {
     let mut child = Command::new("git")
         .arg("-C")
@@ -96,7 +102,7 @@ pub(in super::super) fn packed(repository: &Repository, options: &[&str], revisi
     output.stdout
 }
 
-/// Twelve commits of files that change a little each time, a tag, and a file that is large and like no other.
+/// Twelve commits of files with small changes, a tag, and a large file similar to no other.
 fn repository() -> Repository {
     let repository = Repository::create().unwrap();
     repository.write("large.bin", noise(7, 3 << 20)).unwrap();
@@ -122,7 +128,7 @@ fn noise(seed: u64, bytes: usize) -> String {
 }
 
 #[test]
-fn packs_of_git_get_the_index_that_git_makes() {
+fn the_index_of_a_pack_equals_that_of_git() {
     let repository = repository();
     let empty = Odb::new().unwrap();
     for options in [
@@ -132,35 +138,38 @@ fn packs_of_git_get_the_index_that_git_makes() {
         &["--window=50", "--depth=4000"],
     ] {
         let pack = packed(&repository, options, "main\nv1.0.0\n");
-        for piece in [pack.len(), 8_191, 97] {
+        for chunk_size in [pack.len(), 8_191, 97] {
             let packs = TempDir::new().unwrap();
-            let objects = indexed(&pack, piece, &empty, packs.path()).unwrap();
+            let objects = index_pack(&pack, chunk_size, &empty, packs.path()).unwrap();
             assert!(objects > 250, "{objects}");
-            let (kept, index) = pair(packs.path());
-            assert!(kept == pack, "the pack is kept as it came");
-            assert!(index == index_of_git(&pack), "{options:?} in pieces of {piece}");
+            let (stored, index) = pair(packs.path());
+            assert!(stored == pack, "the pack is stored unchanged");
+            assert!(
+                index == index_of_git(&pack),
+                "{options:?} in pieces of {chunk_size}"
+            );
         }
     }
 }
 
 #[test]
-fn what_a_thin_pack_leaves_out_is_added() {
+fn omitted_bases_of_a_thin_pack_are_appended() {
     let repository = repository();
-    let held = Odb::new().unwrap();
-    held.add_disk_alternate(&repository.git_dir().join("objects").to_string_lossy())
+    let odb = Odb::new().unwrap();
+    odb.add_disk_alternate(&repository.git_dir().join("objects").to_string_lossy())
         .unwrap();
     for options in [&["--thin", "--delta-base-offset"][..], &["--thin"]] {
         let pack = packed(&repository, options, "main\n^main~3\n");
         let announced = u32::from_be_bytes(pack[8..12].try_into().unwrap()) as usize;
         let packs = TempDir::new().unwrap();
-        let objects = indexed(&pack, 4096, &held, packs.path()).unwrap();
+        let objects = index_pack(&pack, 4096, &odb, packs.path()).unwrap();
         assert!(objects > announced, "{announced} objects and no bases");
-        let (kept, index) = pair(packs.path());
-        assert!(index == index_of_git(&kept), "{options:?}");
+        let (stored, index) = pair(packs.path());
+        assert!(index == index_of_git(&stored), "{options:?}");
         let without = TempDir::new().unwrap();
-        let error = indexed(&pack, 4096, &Odb::new().unwrap(), without.path()).unwrap_err();
+        let error = index_pack(&pack, 4096, &Odb::new().unwrap(), without.path()).unwrap_err();
         assert!(
-            matches!(error, PackError::Malformed(Flaw::Unresolved(_))),
+            matches!(error, PackError::Malformed(FormatError::Unresolved(_))),
             "{error}"
         );
         assert_eq!(std::fs::read_dir(without.path()).unwrap().count(), 0);
@@ -168,24 +177,27 @@ fn what_a_thin_pack_leaves_out_is_added() {
 }
 
 #[test]
-fn a_pack_without_objects_leaves_nothing() {
+fn a_pack_without_objects_leaves_no_file() {
     let packs = TempDir::new().unwrap();
     let pack = sluice_harness::git::pack::PackWriter::default().finish();
-    assert_eq!(indexed(&pack, 5, &Odb::new().unwrap(), packs.path()).unwrap(), 0);
+    assert_eq!(
+        index_pack(&pack, 5, &Odb::new().unwrap(), packs.path()).unwrap(),
+        0
+    );
     assert_eq!(std::fs::read_dir(packs.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn a_pack_that_ends_early_is_refused_wherever_it_ends() {
+fn a_pack_truncated_at_any_byte_is_refused() {
     let repository = Repository::create().unwrap();
     repository.commit_files(&[("a", noise(1, 200))], "one").unwrap();
     let pack = packed(&repository, &["--delta-base-offset"], "main\n");
     let empty = Odb::new().unwrap();
     for length in 0..pack.len() {
         let packs = TempDir::new().unwrap();
-        let error = indexed(&pack[..length], 64, &empty, packs.path()).unwrap_err();
+        let error = index_pack(&pack[..length], 64, &empty, packs.path()).unwrap_err();
         assert!(
-            matches!(error, PackError::Malformed(Flaw::Short)),
+            matches!(error, PackError::Malformed(FormatError::Truncated)),
             "{length}: {error}"
         );
         assert_eq!(std::fs::read_dir(packs.path()).unwrap().count(), 0);
@@ -194,7 +206,7 @@ fn a_pack_that_ends_early_is_refused_wherever_it_ends() {
     stop.cancel();
     let packs = TempDir::new().unwrap();
     let error = index(
-        &mut Cut::new(&pack, 64),
+        &mut ChunkedPack::new(&pack, 64),
         &empty,
         packs.path(),
         &Limits::default(),
@@ -208,7 +220,7 @@ fn a_pack_that_ends_early_is_refused_wherever_it_ends() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Entries of any bytes: an end, within bounds, and nothing left unless it is a pack that Git reads as well.
+    /// Random entries: indexing ends, within the limits, and leaves no file unless the pack is valid.
     #[test]
     fn any_pack_is_indexed_or_refused(entries in proptest::collection::vec(foreign::entry(), 0..12), broken in any::<Option<(u16, u8)>>()) {
         let mut pack = foreign::written(&entries);
@@ -217,11 +229,11 @@ proptest! {
             pack[at] = byte;
         }
         let packs = TempDir::new().unwrap();
-        match indexed(&pack, 61, &Odb::new().unwrap(), packs.path()) {
+        match index_pack(&pack, 61, &Odb::new().unwrap(), packs.path()) {
             Ok(0) | Err(_) => prop_assert_eq!(std::fs::read_dir(packs.path()).unwrap().count(), 0),
             Ok(_) => {
-                let (kept, index) = pair(packs.path());
-                prop_assert!(kept == pack);
+                let (stored, index) = pair(packs.path());
+                prop_assert!(stored == pack);
                 let odb = Odb::new().unwrap();
                 odb.add_disk_alternate(&packs.path().to_string_lossy()).unwrap();
                 prop_assert!(index.len() > 1032);

@@ -1,5 +1,5 @@
-//! The index of a pack, version 2 (`gitformat-pack`, "Version 2 pack-*.idx files"), and the names under which both are
-//! kept.
+//! Writes the index of a pack, version 2 (`gitformat-pack`, "Version 2 pack-*.idx files"), and gives both files their
+//! final names.
 
 use std::fs::{self, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -8,79 +8,81 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::error::{Flaw, PackError};
+use super::error::{FormatError, PackError};
 use super::hash::{FileHash, oid};
 use super::scan::Scanned;
 use super::table::Entry;
 
-/// Mode of a finished file: nobody changes it.
-const READ_ONLY: u32 = 0o444;
-/// Offsets from here on stand in a table of their own.
-const LARGE: u64 = 1 << 31;
+/// Mode of a finished file.
+const PACK_FILE_MODE: u32 = 0o444;
+/// Offsets from this value on are stored in a separate table.
+const LARGE_OFFSET: u64 = 1 << 31;
 
-/// Keeps the pack and its index, the index last: what has no index is not looked at. Gives their path
-/// without an extension.
-pub(super) fn keep(scanned: Scanned, packs: &Path) -> Result<PathBuf, PackError> {
+/// Installs the pack and then its index: a pack without an index is ignored. Returns their path without an extension.
+pub(super) fn persist(scanned: Scanned, packs: &Path) -> Result<PathBuf, PackError> {
     let Scanned {
-        file, mut table, sum, ..
+        file,
+        mut table,
+        checksum,
+        ..
     } = scanned;
     table.entries.sort_unstable_by_key(|entry| entry.id);
-    let twice = table.entries.windows(2).find_map(|pair| match pair {
+    let duplicate = table.entries.windows(2).find_map(|pair| match pair {
         [one, other] if one.id == other.id => Some(one.id),
         _ => None,
     });
-    if let Some(id) = twice {
-        return Err(Flaw::Duplicate(oid(id)).into());
+    if let Some(id) = duplicate {
+        return Err(FormatError::Duplicate(oid(id)).into());
     }
     let index = tempfile::Builder::new().prefix("tmp_idx_").tempfile_in(packs)?;
-    let mut out = Sum {
+    let mut out = HashingWriter {
         out: BufWriter::with_capacity(64 << 10, index.as_file()),
         hash: FileHash::new(),
     };
-    write(&mut out, &table.entries, sum)?;
-    let own = std::mem::replace(&mut out.hash, FileHash::new()).finish();
-    out.out.write_all(&own)?;
+    write(&mut out, &table.entries, checksum)?;
+    let index_checksum = std::mem::replace(&mut out.hash, FileHash::new()).finish();
+    out.out.write_all(&index_checksum)?;
     out.out.flush()?;
     drop(out);
-    let name = packs.join(format!("pack-{}", hex::encode(sum)));
-    place(file, &name.with_extension("pack"))?;
-    place(index, &name.with_extension("idx")).inspect_err(|_| {
-        // Without its index the pack is of no use.
+    let name = packs.join(format!("pack-{}", hex::encode(checksum)));
+    persist_as(file, &name.with_extension("pack"))?;
+    persist_as(index, &name.with_extension("idx")).inspect_err(|_| {
+        // The pack is useless without its index.
         let _ = fs::remove_file(name.with_extension("pack"));
     })?;
     Ok(name)
 }
 
-fn place(file: NamedTempFile, path: &Path) -> io::Result<()> {
+fn persist_as(file: NamedTempFile, path: &Path) -> io::Result<()> {
     file.as_file()
-        .set_permissions(Permissions::from_mode(READ_ONLY))?;
+        .set_permissions(Permissions::from_mode(PACK_FILE_MODE))?;
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// Everything but the index's own checksum. The entries are sorted by name.
+/// Writes everything except the index's own checksum. The entries are sorted by name.
 fn write(out: &mut impl Write, entries: &[Entry], pack: [u8; 20]) -> io::Result<()> {
     out.write_all(b"\xfftOc\0\0\0\x02")?;
-    let mut below = 0;
+    let mut count = 0;
     for first in 0..=u8::MAX {
-        below += entries
-            .get(below..)
+        count += entries
+            .get(count..)
             .unwrap_or_default()
             .partition_point(|entry| entry.id[0] <= first);
-        out.write_all(&short(below as u64).to_be_bytes())?;
+        out.write_all(&to_u32(count as u64).to_be_bytes())?;
     }
     for entry in entries {
         out.write_all(&entry.id)?;
     }
     for entry in entries {
-        out.write_all(&entry.sum.to_be_bytes())?;
+        out.write_all(&entry.crc32.to_be_bytes())?;
     }
     let mut large = Vec::new();
     for entry in entries {
-        let offset = if entry.at < LARGE {
-            short(entry.at)
+        let offset = if entry.at < LARGE_OFFSET {
+            to_u32(entry.at)
         } else {
             large.push(entry.at);
-            short(LARGE | (large.len() as u64 - 1))
+            to_u32(LARGE_OFFSET | (large.len() as u64 - 1))
         };
         out.write_all(&offset.to_be_bytes())?;
     }
@@ -90,17 +92,17 @@ fn write(out: &mut impl Write, entries: &[Entry], pack: [u8; 20]) -> io::Result<
     out.write_all(&pack)
 }
 
-fn short(number: u64) -> u32 {
+fn to_u32(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Writes and sums up.
-struct Sum<W> {
+/// Writer that also hashes.
+struct HashingWriter<W> {
     out: W,
     hash: FileHash,
 }
 
-impl<W: Write> Write for Sum<W> {
+impl<W: Write> Write for HashingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes)?;
         self.hash.update(bytes.get(..written).unwrap_or_default());

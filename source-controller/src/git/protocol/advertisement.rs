@@ -1,16 +1,16 @@
-//! What a server begins with: the capabilities of protocol version 2, or the list of refs of an older one.
+//! The first response of a server: the capabilities of protocol version 2, or the ref advertisement of an older one.
 
 use bytes::BytesMut;
 
 use super::packet::{Packet, PacketError, decode};
-use super::remote_text;
-use super::v0::{self, Listing, ListingError};
+use super::sanitize_text;
+use super::v0::{self, RefAdvertisement, RefAdvertisementError};
 
-/// Longest answer that is looked at. A version 2 answer has a few hundred bytes; an older one lists every ref, and
-/// its first line tells.
-pub const LONGEST: usize = 64 * 1024;
+/// Maximum number of bytes that are read. A version 2 response has a few hundred bytes. An older one lists all refs,
+/// and its first line contains the capabilities.
+pub const MAX_BYTES: usize = 64 * 1024;
 
-/// What a server offers, in the version of the protocol that it speaks.
+/// Capabilities of a server, by protocol version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Capabilities {
     /// Version 2, since Git 2.18.
@@ -19,43 +19,43 @@ pub enum Capabilities {
     V0(v0::Capabilities),
 }
 
-/// What a version 2 server offers, as far as it matters here.
+/// Capabilities of a version 2 server, limited to those in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct V2 {
     /// `fetch=shallow`: depth limits.
     pub shallow: bool,
     /// `fetch=filter`: partial clones.
     pub filter: bool,
-    /// The server wants to be told the object format.
+    /// The server expects the object format in requests.
     pub object_format: bool,
 }
 
-/// Why an answer offers nothing that can be spoken.
+/// Why a response is not a usable advertisement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdvertisementError {
-    /// A web page, a dumb HTTP repository, or anything else.
-    #[error("the answer is not Git's smart HTTP protocol")]
+    /// A web page, a dumb HTTP repository, or something else.
+    #[error("the response is not Git's smart HTTP protocol")]
     NotGit,
-    /// The server's own words.
+    /// An error message of the server.
     #[error("remote: {0}")]
     Remote(String),
-    /// A repository of a hash function that revisions have no form for.
+    /// A repository with an unsupported hash function.
     #[error("the repository's object format is {0}; only sha1 is supported")]
     ObjectFormat(String),
-    /// A command or feature that nothing works without.
+    /// A required command or feature is missing.
     #[error("the server does not offer '{0}'")]
     Missing(&'static str),
-    /// The answer ended early, or was longer than [`LONGEST`].
+    /// The response ended early, or was longer than [`MAX_BYTES`].
     #[error("the list of the server's capabilities is incomplete")]
     Incomplete,
 }
 
-impl From<ListingError> for AdvertisementError {
-    fn from(error: ListingError) -> Self {
+impl From<RefAdvertisementError> for AdvertisementError {
+    fn from(error: RefAdvertisementError) -> Self {
         match error {
-            ListingError::Remote(words) => Self::Remote(words),
-            ListingError::ObjectFormat(format) => Self::ObjectFormat(format),
-            ListingError::Form(_) | ListingError::Broken => Self::NotGit,
+            RefAdvertisementError::Remote(message) => Self::Remote(message),
+            RefAdvertisementError::ObjectFormat(format) => Self::ObjectFormat(format),
+            RefAdvertisementError::Malformed(_) | RefAdvertisementError::Broken => Self::NotGit,
         }
     }
 }
@@ -66,25 +66,25 @@ impl From<PacketError> for AdvertisementError {
     }
 }
 
-/// Reads an answer, of which at most [`LONGEST`] bytes need to be there.
+/// Parses a response, of which the first [`MAX_BYTES`] bytes suffice.
 ///
 /// # Errors
-/// The answer is no advertisement of a repository that can be read.
-pub fn parse(answer: &[u8]) -> Result<Capabilities, AdvertisementError> {
-    let mut buffer = BytesMut::from(&answer[..answer.len().min(LONGEST)]);
-    // The line that says which service answers is the same in all versions; Git's own server leaves it out in version 2.
-    let mut listing = Listing::default();
-    while !listing.has_begun() {
+/// The response is not an advertisement of a readable repository.
+pub fn parse(response: &[u8]) -> Result<Capabilities, AdvertisementError> {
+    let mut buffer = BytesMut::from(&response[..response.len().min(MAX_BYTES)]);
+    // The service line is the same in all versions; Git's own server omits it in version 2.
+    let mut advertisement = RefAdvertisement::default();
+    while !advertisement.has_capabilities() {
         let packet = decode(&mut buffer)?.ok_or(AdvertisementError::NotGit)?;
         if packet.text() == Some(b"version 2") {
             return capabilities(&lines(&mut buffer)?).map(Capabilities::V2);
         }
-        listing.accept(&packet)?;
+        advertisement.accept(&packet)?;
     }
-    Ok(Capabilities::V0(listing.capabilities()))
+    Ok(Capabilities::V0(advertisement.capabilities()))
 }
 
-/// All packets up to a flush.
+/// Reads all packets up to a flush.
 fn lines(buffer: &mut BytesMut) -> Result<Vec<Packet>, AdvertisementError> {
     let mut lines = Vec::new();
     loop {
@@ -111,7 +111,7 @@ fn capabilities(lines: &[Packet]) -> Result<V2, AdvertisementError> {
                 (found.shallow, found.filter) = (has(b"shallow"), has(b"filter"));
             }
             b"object-format" if value == b"sha1" => found.object_format = true,
-            b"object-format" => return Err(AdvertisementError::ObjectFormat(remote_text(value))),
+            b"object-format" => return Err(AdvertisementError::ObjectFormat(sanitize_text(value))),
             _ => {}
         }
     }
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    fn answer(lines: &[&str]) -> Vec<u8> {
+    fn response(lines: &[&str]) -> Vec<u8> {
         lines.iter().fold(Vec::new(), |mut bytes, line| {
             match *line {
                 "0000" => bytes.extend_from_slice(b"0000"),
@@ -142,7 +142,7 @@ mod tests {
     const ID: &str = "0123456789abcdef0123456789abcdef01234567";
 
     #[test]
-    fn version_2_is_read_with_and_without_a_service_line() {
+    fn version_2_is_parsed_with_and_without_a_service_line() {
         let lines = [
             "version 2",
             "agent=git/2.39",
@@ -151,21 +151,21 @@ mod tests {
             "object-format=sha1",
             "0000",
         ];
-        let wanted = Ok(Capabilities::V2(V2 {
+        let expected = Ok(Capabilities::V2(V2 {
             shallow: true,
             filter: true,
             object_format: true,
         }));
-        assert_eq!(parse(&answer(&lines)), wanted);
+        assert_eq!(parse(&response(&lines)), expected);
         let with_service: Vec<_> = ["# service=git-upload-pack", "0000"]
             .into_iter()
             .chain(lines)
             .collect();
-        assert_eq!(parse(&answer(&with_service)), wanted);
+        assert_eq!(parse(&response(&with_service)), expected);
     }
 
     #[test]
-    fn older_versions_are_told_by_their_first_line() {
+    fn older_versions_are_detected_by_the_first_line() {
         let first = format!("{ID} HEAD\0shallow ofs-delta");
         let offered = v0::Capabilities {
             shallow: true,
@@ -177,23 +177,27 @@ mod tests {
             vec!["# service=git-upload-pack", "0000", "version 1", &first],
             vec![&first],
         ] {
-            assert_eq!(parse(&answer(&lines)), Ok(Capabilities::V0(offered)), "{lines:?}");
+            assert_eq!(
+                parse(&response(&lines)),
+                Ok(Capabilities::V0(offered)),
+                "{lines:?}"
+            );
         }
-        // Nothing at all: no refs, and nothing offered.
+        // No refs and no capabilities.
         let none = Ok(Capabilities::V0(v0::Capabilities::default()));
         assert_eq!(
-            parse(&answer(&["# service=git-upload-pack", "0000", "0000"])),
+            parse(&response(&["# service=git-upload-pack", "0000", "0000"])),
             none
         );
         let other = format!("{ID} HEAD\0object-format=sha256");
         assert_eq!(
-            parse(&answer(&[&other])),
+            parse(&response(&[&other])),
             Err(AdvertisementError::ObjectFormat("sha256".into()))
         );
     }
 
     #[test]
-    fn what_cannot_be_spoken_is_named() {
+    fn unsupported_advertisements_are_reported() {
         use AdvertisementError as E;
         let cases: &[(&[&str], E)] = &[
             (&["# service=git-upload-pack", "0000", "version 1"], E::NotGit),
@@ -219,7 +223,7 @@ mod tests {
             (&["hello"], E::NotGit),
         ];
         for (lines, error) in cases {
-            assert_eq!(parse(&answer(lines)), Err(error.clone()), "{lines:?}");
+            assert_eq!(parse(&response(lines)), Err(error.clone()), "{lines:?}");
         }
         let dumb = format!("{ID}\trefs/heads/main\n");
         assert_eq!(parse(dumb.as_bytes()), Err(E::NotGit));
@@ -228,14 +232,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_answer_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+        fn any_response_is_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
             let _ = parse(&bytes);
         }
 
         #[test]
-        fn any_lines_are_read_or_refused(lines in proptest::collection::vec("(version 2|ls-refs|fetch=shallow|0000|[ -~]{0,60})", 0..12)) {
+        fn any_lines_are_parsed_or_refused(lines in proptest::collection::vec("(version 2|ls-refs|fetch=shallow|0000|[ -~]{0,60})", 0..12)) {
             let lines: Vec<_> = lines.iter().map(String::as_str).collect();
-            let _ = parse(&answer(&lines));
+            let _ = parse(&response(&lines));
         }
     }
 }

@@ -1,80 +1,80 @@
-//! The command `fetch`: one request with everything that is held already, one answer with a pack of the rest.
+//! The command `fetch`: one request that lists all existing commits, one response with a pack of the missing objects.
 
 use bytes::{Buf, Bytes};
 use git2::Oid;
 
 use super::advertisement::V2;
 use super::packet::{Packet, Request};
-use super::{AGENT, object_id, remote_text};
+use super::{AGENT, parse_object_id, sanitize_text};
 
-/// The depth of a whole history.
-pub const WHOLE_HISTORY: u32 = 0x7fff_ffff;
+/// The depth that means the complete history.
+pub const INFINITE_DEPTH: u32 = 0x7fff_ffff;
 
-/// What is asked for, and what need not be sent.
+/// Arguments of the command `fetch`.
 #[derive(Clone, Debug)]
-pub struct Wish<'a> {
-    /// The objects wanted: commits, or tags that lead to them.
+pub struct FetchArguments<'a> {
+    /// The wanted objects: commits, or tags that peel to them.
     pub wants: &'a [Oid],
-    /// Commits whose whole trees are held.
-    pub have: &'a [Oid],
-    /// Commits whose parents are not held.
+    /// Commits that the mirror contains with their complete trees.
+    pub haves: &'a [Oid],
+    /// Commits of the mirror without parents.
     pub shallow: &'a [Oid],
-    /// Commits of each history, 1 for the wanted one alone; none where no histories are wanted.
+    /// Number of commits in each history, 1 for the wanted commit alone; `None` if no commits are wanted.
     pub depth: Option<u32>,
-    /// What the pack may leave out.
-    pub pack: Pack,
+    /// What the pack may omit.
+    pub pack: PackMode,
 }
 
-/// What a pack may leave out. A mirror of which files were once left out is never sent a thin pack: that one could count
-/// on a file which the mirror seems to have.
+/// What a pack may omit. A partial mirror never requests a thin pack: its deltas could be based on a file that the
+/// mirror lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pack {
-    /// What is held, and what objects of it are stored as a difference to.
+pub enum PackMode {
+    /// Objects that the mirror has, and the bases of deltas.
     Thin,
-    /// What is held.
-    Plain,
-    /// What is held, and all files but those that are wanted by their own hashes. Needs `fetch=filter`.
-    WithoutFiles,
+    /// Objects that the mirror has.
+    SelfContained,
+    /// Objects that the mirror has, and all blobs except those wanted by hash. Needs `fetch=filter`.
+    WithoutBlobs,
 }
 
-/// Asks for commits down to a depth.
+/// Builds the request.
 ///
-/// `done` is sent at once, so there is no negotiation and no second round trip: commits that the server does not
-/// know are ignored by it.
+/// It contains `done`, so there is no negotiation and no second round trip. The server ignores `have` lines for commits
+/// that it does not know.
 #[must_use]
-pub fn request(capabilities: &V2, wish: &Wish<'_>) -> Bytes {
+pub fn request(capabilities: &V2, arguments: &FetchArguments<'_>) -> Bytes {
     let mut request = Request::default()
         .line("command=fetch")
         .line(&format!("agent={AGENT}"));
     if capabilities.object_format {
         request = request.line("object-format=sha1");
     }
-    let each =
+    let lines_of_ids =
         |word: &'static str, ids: &[Oid]| ids.iter().map(|id| format!("{word} {id}")).collect::<Vec<_>>();
-    let form = match wish.pack {
-        Pack::Thin => Some("thin-pack"),
-        Pack::Plain => None,
-        Pack::WithoutFiles => Some("filter blob:none"),
+    let mode_line = match arguments.pack {
+        PackMode::Thin => Some("thin-pack"),
+        PackMode::SelfContained => None,
+        PackMode::WithoutBlobs => Some("filter blob:none"),
     };
     request
         .delimiter()
-        .lines(form.map(str::to_owned))
+        .lines(mode_line.map(str::to_owned))
         .line("ofs-delta")
         .line("no-progress")
-        .lines(each("want", wish.wants))
-        .lines(each("shallow", wish.shallow))
-        .lines(wish.depth.map(|depth| format!("deepen {depth}")))
-        .lines(each("have", wish.have))
+        .lines(lines_of_ids("want", arguments.wants))
+        .lines(lines_of_ids("shallow", arguments.shallow))
+        .lines(arguments.depth.map(|depth| format!("deepen {depth}")))
+        .lines(lines_of_ids("have", arguments.haves))
         .line("done")
         .finish()
 }
 
-/// What a packet of the answer means.
+/// Meaning of a packet of the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// This commit comes without its parents.
+    /// The pack contains this commit without its parents.
     Shallow(Oid),
-    /// The parents of this commit are there now.
+    /// The pack contains the parents of this commit.
     Unshallow(Oid),
     /// The next bytes of the pack.
     Pack(Bytes),
@@ -82,79 +82,81 @@ pub enum Event {
     End,
 }
 
-/// An answer that is no answer to a fetch.
+/// Why a response to a fetch is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AnswerError {
-    /// The server's own words.
+pub enum ResponseError {
+    /// An error message of the server.
     #[error("remote: {0}")]
     Remote(String),
-    /// The answer ended before the pack began.
-    #[error("the answer holds no pack")]
-    NoPack,
-    /// Something that the protocol does not allow at this point.
-    #[error("unexpected {0} in the answer to a fetch")]
+    /// The response ended before the pack began.
+    #[error("the response contains no pack")]
+    MissingPack,
+    /// Something that the protocol does not allow at this position.
+    #[error("unexpected {0} in the response to a fetch")]
     Unexpected(String),
 }
 
-/// Where in the answer the next packet stands.
+/// Position in the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Section {
     /// Between two sections.
     #[default]
-    Between,
+    Header,
     /// `shallow-info`.
     ShallowInfo,
-    /// A section that says nothing of use: acknowledgments, wanted refs.
+    /// A section without relevant content: acknowledgments, wanted refs.
     Skipped,
-    /// `packfile`: the rest, in bands.
+    /// `packfile`: the rest, multiplexed by side-band.
     Pack,
-    /// Behind the last packet.
-    Over,
+    /// After the last packet.
+    End,
 }
 
-/// Reads the answer to a fetch, packet by packet.
+/// Parses the response to a fetch, packet by packet.
 #[derive(Clone, Debug, Default)]
-pub struct Answer {
+pub struct ResponseParser {
     section: Section,
 }
 
-impl Answer {
-    /// Takes the next packet; `None` when it means nothing to the caller.
+impl ResponseParser {
+    /// Accepts the next packet; returns `None` if it is irrelevant for the caller.
     ///
     /// # Errors
-    /// The server reports an error or breaks the protocol.
-    pub fn accept(&mut self, packet: Packet) -> Result<Option<Event>, AnswerError> {
+    /// The server reports an error or violates the protocol.
+    pub fn accept(&mut self, packet: Packet) -> Result<Option<Event>, ResponseError> {
         match (self.section, packet) {
-            (Section::Over, packet) => Err(unexpected(&packet)),
-            (Section::Pack, Packet::Data(data)) => band(data),
+            (Section::End, packet) => Err(unexpected(&packet)),
+            (Section::Pack, Packet::Data(data)) => parse_side_band(data),
             (Section::Pack, Packet::Flush) => {
-                self.section = Section::Over;
+                self.section = Section::End;
                 Ok(Some(Event::End))
             }
-            (_, Packet::Flush) => Err(AnswerError::NoPack),
+            (_, Packet::Flush) => Err(ResponseError::MissingPack),
             (Section::ShallowInfo | Section::Skipped, Packet::Delimiter) => {
-                self.section = Section::Between;
+                self.section = Section::Header;
                 Ok(None)
             }
             (section, packet) => {
                 let text = packet.text().ok_or_else(|| unexpected(&packet))?;
-                if let Some(words) = text.strip_prefix(b"ERR ") {
-                    return Err(AnswerError::Remote(remote_text(words)));
+                if let Some(message) = text.strip_prefix(b"ERR ") {
+                    return Err(ResponseError::Remote(sanitize_text(message)));
                 }
                 match section {
-                    Section::Between => {
-                        self.section = named(text).ok_or_else(|| unexpected(&packet))?;
+                    Section::Header => {
+                        self.section = parse_section(text).ok_or_else(|| unexpected(&packet))?;
                         Ok(None)
                     }
-                    Section::ShallowInfo => boundary(text).map(Some).ok_or_else(|| unexpected(&packet)),
-                    Section::Skipped | Section::Pack | Section::Over => Ok(None),
+                    Section::ShallowInfo => parse_shallow_info(text)
+                        .map(Some)
+                        .ok_or_else(|| unexpected(&packet)),
+                    Section::Skipped | Section::Pack | Section::End => Ok(None),
                 }
             }
         }
     }
 }
 
-fn named(section: &[u8]) -> Option<Section> {
+fn parse_section(section: &[u8]) -> Option<Section> {
     match section {
         b"shallow-info" => Some(Section::ShallowInfo),
         b"acknowledgments" | b"wanted-refs" => Some(Section::Skipped),
@@ -163,31 +165,31 @@ fn named(section: &[u8]) -> Option<Section> {
     }
 }
 
-pub(super) fn boundary(line: &[u8]) -> Option<Event> {
+pub(super) fn parse_shallow_info(line: &[u8]) -> Option<Event> {
     if let Some(id) = line.strip_prefix(b"shallow ") {
-        return object_id(id).map(Event::Shallow);
+        return parse_object_id(id).map(Event::Shallow);
     }
     line.strip_prefix(b"unshallow ")
-        .and_then(object_id)
+        .and_then(parse_object_id)
         .map(Event::Unshallow)
 }
 
-/// The side-band: 1 is the pack, 2 is for people, 3 is the server giving up.
-pub(super) fn band(mut data: Bytes) -> Result<Option<Event>, AnswerError> {
+/// Parses a side-band packet: band 1 is the pack, 2 is progress, 3 is a fatal error.
+pub(super) fn parse_side_band(mut data: Bytes) -> Result<Option<Event>, ResponseError> {
     if data.is_empty() {
-        return Err(AnswerError::Unexpected("empty packet".into()));
+        return Err(ResponseError::Unexpected("empty packet".into()));
     }
     match data.get_u8() {
         1 => Ok((!data.is_empty()).then_some(Event::Pack(data))),
         2 => Ok(None),
-        3 => Err(AnswerError::Remote(remote_text(&data))),
-        other => Err(AnswerError::Unexpected(format!("band {other}"))),
+        3 => Err(ResponseError::Remote(sanitize_text(&data))),
+        other => Err(ResponseError::Unexpected(format!("band {other}"))),
     }
 }
 
-pub(super) fn unexpected(packet: &Packet) -> AnswerError {
-    AnswerError::Unexpected(match packet {
-        Packet::Data(data) => format!("'{}'", remote_text(&data[..data.len().min(80)])),
+pub(super) fn unexpected(packet: &Packet) -> ResponseError {
+    ResponseError::Unexpected(match packet {
+        Packet::Data(data) => format!("'{}'", sanitize_text(&data[..data.len().min(80)])),
         Packet::Flush => "flush".into(),
         Packet::Delimiter => "delimiter".into(),
         Packet::ResponseEnd => "end of response".into(),
@@ -210,27 +212,27 @@ mod tests {
         Packet::Data(Bytes::from_static(data))
     }
 
-    fn run(packets: Vec<Packet>) -> Result<Vec<Event>, AnswerError> {
-        let mut answer = Answer::default();
+    fn run(packets: Vec<Packet>) -> Result<Vec<Event>, ResponseError> {
+        let mut parser = ResponseParser::default();
         packets
             .into_iter()
-            .filter_map(|packet| answer.accept(packet).transpose())
+            .filter_map(|packet| parser.accept(packet).transpose())
             .collect()
     }
 
     #[test]
-    fn the_request_says_what_is_held() {
-        let id = object_id(A.as_bytes()).unwrap();
-        let wish = Wish {
+    fn the_request_contains_the_haves() {
+        let id = parse_object_id(A.as_bytes()).unwrap();
+        let arguments = FetchArguments {
             wants: &[id],
-            have: &[id],
+            haves: &[id],
             shallow: &[id],
             depth: Some(1),
-            pack: Pack::Thin,
+            pack: PackMode::Thin,
         };
-        let text = String::from_utf8(request(&V2::default(), &wish).to_vec()).unwrap();
-        let wanted = format!("0032want {A}\n0035shallow {A}\n000ddeepen 1\n0032have {A}\n0009done\n0000");
-        assert!(text.ends_with(&wanted), "{text}");
+        let text = String::from_utf8(request(&V2::default(), &arguments).to_vec()).unwrap();
+        let expected = format!("0032want {A}\n0035shallow {A}\n000ddeepen 1\n0032have {A}\n0009done\n0000");
+        assert!(text.ends_with(&expected), "{text}");
         assert!(
             text.contains("000ethin-pack\n") && !text.contains("filter"),
             "{text}"
@@ -238,16 +240,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_without_files_is_never_a_thin_one() {
-        let id = object_id(A.as_bytes()).unwrap();
-        let wish = Wish {
+    fn a_filtered_pack_is_never_thin() {
+        let id = parse_object_id(A.as_bytes()).unwrap();
+        let arguments = FetchArguments {
             wants: &[id],
-            have: &[],
+            haves: &[],
             shallow: &[],
             depth: None,
-            pack: Pack::WithoutFiles,
+            pack: PackMode::WithoutBlobs,
         };
-        let text = String::from_utf8(request(&V2::default(), &wish).to_vec()).unwrap();
+        let text = String::from_utf8(request(&V2::default(), &arguments).to_vec()).unwrap();
         assert!(
             text.contains("0015filter blob:none\n") && !text.contains("thin-pack"),
             "{text}"
@@ -256,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_to_its_end() {
-        let id = object_id(A.as_bytes()).unwrap();
+    fn a_response_is_parsed_to_its_end() {
+        let id = parse_object_id(A.as_bytes()).unwrap();
         let events = run(vec![
             line("acknowledgments"),
             line("NAK"),
@@ -287,23 +289,23 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_server_are_passed_on() {
+    fn errors_of_the_server_are_reported() {
         assert_eq!(
             run(vec![line("ERR upload-pack: not our ref")]),
-            Err(AnswerError::Remote("upload-pack: not our ref".into()))
+            Err(ResponseError::Remote("upload-pack: not our ref".into()))
         );
         assert_eq!(
             run(vec![line("packfile"), bytes(b"\x03out of memory")]),
-            Err(AnswerError::Remote("out of memory".into()))
+            Err(ResponseError::Remote("out of memory".into()))
         );
     }
 
     #[test]
-    fn a_broken_answer_is_refused() {
-        assert_eq!(run(vec![Packet::Flush]), Err(AnswerError::NoPack));
+    fn an_invalid_response_is_refused() {
+        assert_eq!(run(vec![Packet::Flush]), Err(ResponseError::MissingPack));
         assert_eq!(
             run(vec![line("acknowledgments"), line("NAK"), Packet::Flush]),
-            Err(AnswerError::NoPack)
+            Err(ResponseError::MissingPack)
         );
         for packets in [
             vec![line("mailbox")],
@@ -315,14 +317,14 @@ mod tests {
             vec![line("packfile"), Packet::Flush, Packet::Flush],
         ] {
             assert!(
-                matches!(run(packets.clone()), Err(AnswerError::Unexpected(_))),
+                matches!(run(packets.clone()), Err(ResponseError::Unexpected(_))),
                 "{packets:?}"
             );
         }
     }
 
     fn packets() -> impl Strategy<Value = Packet> {
-        let words = prop_oneof![
+        let message = prop_oneof![
             Just("packfile".to_owned()),
             Just("shallow-info".into()),
             Just("acknowledgments".into()),
@@ -333,14 +335,14 @@ mod tests {
             Just(Packet::Flush),
             Just(Packet::Delimiter),
             Just(Packet::ResponseEnd),
-            words.prop_map(|text| line(&text)),
+            message.prop_map(|text| line(&text)),
             proptest::collection::vec(any::<u8>(), 0..40).prop_map(|data| Packet::Data(data.into())),
         ]
     }
 
     proptest! {
         #[test]
-        fn any_packets_are_read_or_refused(packets in proptest::collection::vec(packets(), 0..20)) {
+        fn any_packets_are_parsed_or_refused(packets in proptest::collection::vec(packets(), 0..20)) {
             let _ = run(packets);
         }
     }

@@ -1,14 +1,13 @@
-//! The command `ls-refs`: which object a ref names now.
+//! The command `ls-refs`: looks up the objects to which refs point.
 
 use bytes::Bytes;
 use git2::Oid;
 
 use super::advertisement::V2;
 use super::packet::Request;
-use super::{AGENT, object_id, remote_text};
+use super::{AGENT, parse_object_id, sanitize_text};
 
-/// Asks for the refs that begin with one of `prefixes`, tags with the commit they lead to. Without prefixes every
-/// ref is asked for.
+/// Requests the refs that begin with one of `prefixes`, with peeled tags. Without prefixes, requests all refs.
 #[must_use]
 pub fn request(capabilities: &V2, prefixes: &[&str]) -> Bytes {
     let mut request = Request::default()
@@ -21,37 +20,37 @@ pub fn request(capabilities: &V2, prefixes: &[&str]) -> Bytes {
     request.delimiter().line("peel").lines(prefixes).finish()
 }
 
-/// One ref of the answer.
+/// One ref of the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteRef {
-    /// Full name as the server wrote it; ref names need not be UTF-8.
+    /// Full name as the server wrote it; not necessarily UTF-8.
     pub name: Vec<u8>,
-    /// The object that the ref holds: a commit, or a tag object.
+    /// The object to which the ref points: a commit, or a tag object.
     pub id: Oid,
-    /// What an annotated tag leads to in the end.
+    /// The object to which an annotated tag is peeled.
     pub peeled: Option<Oid>,
 }
 
-/// A line of the answer that is no ref.
+/// A line of the response that is not a ref.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// The server's own words.
+    /// An error message of the server.
     #[error("remote: {0}")]
     Remote(String),
-    /// Not of the form `<object> <name> <attributes>`.
-    #[error("'{0}' is no ref")]
-    Form(String),
+    /// Not in the format `<object> <name> <attributes>`.
+    #[error("'{0}' is not a ref")]
+    Malformed(String),
 }
 
-/// Reads one line; `None` for a branch that does not exist yet.
+/// Parses one line; returns `None` for an unborn branch.
 ///
 /// # Errors
-/// The line is a message of the server or has no ref's form.
+/// The line is an error message of the server, or is malformed.
 pub fn parse(line: &[u8]) -> Result<Option<RemoteRef>, LineError> {
     if let Some(words) = line.strip_prefix(b"ERR ") {
-        return Err(LineError::Remote(remote_text(words)));
+        return Err(LineError::Remote(sanitize_text(words)));
     }
-    let malformed = || LineError::Form(remote_text(line));
+    let malformed = || LineError::Malformed(sanitize_text(line));
     let mut words = line.split(|byte| *byte == b' ');
     let (Some(id), Some(name)) = (words.next(), words.next()) else {
         return Err(malformed());
@@ -62,11 +61,11 @@ pub fn parse(line: &[u8]) -> Result<Option<RemoteRef>, LineError> {
     if id == b"unborn" {
         return Ok(None);
     }
-    let id = object_id(id).ok_or_else(malformed)?;
+    let id = parse_object_id(id).ok_or_else(malformed)?;
     let mut peeled = None;
     for attribute in words {
         if let Some(target) = attribute.strip_prefix(b"peeled:") {
-            peeled = Some(object_id(target).ok_or_else(malformed)?);
+            peeled = Some(parse_object_id(target).ok_or_else(malformed)?);
         }
     }
     Ok(Some(RemoteRef {
@@ -86,7 +85,7 @@ mod tests {
     const B: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn the_request_names_what_it_wants() {
+    fn the_request_contains_the_prefixes() {
         let capabilities = V2 {
             object_format: true,
             ..V2::default()
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn refs_come_with_what_they_lead_to() {
+    fn refs_have_peeled_objects() {
         let read = |line: String| parse(line.as_bytes());
         let plain = read(format!("{A} refs/heads/main")).unwrap().unwrap();
         assert_eq!(
@@ -135,18 +134,21 @@ mod tests {
             "0123 refs/heads/main",
             &format!("{A} x peeled:1"),
         ] {
-            assert!(matches!(parse(bad.as_bytes()), Err(LineError::Form(_))), "{bad}");
+            assert!(
+                matches!(parse(bad.as_bytes()), Err(LineError::Malformed(_))),
+                "{bad}"
+            );
         }
     }
 
     proptest! {
         #[test]
-        fn any_line_is_read_or_refused(line in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn any_line_is_parsed_or_refused(line in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&line);
         }
 
         #[test]
-        fn any_name_is_kept(name in "[!-~]{1,80}") {
+        fn any_name_is_preserved(name in "[!-~]{1,80}") {
             let read = parse(format!("{A} {name}").as_bytes()).unwrap().unwrap();
             prop_assert_eq!(read.name, name.as_bytes());
         }

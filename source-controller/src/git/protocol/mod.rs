@@ -1,7 +1,8 @@
-//! Git's wire protocol, version 2 and what was before it, as pure functions and state machines over bytes: no socket, no clock, no disk.
+//! Git's wire protocol, version 2 and older, as pure functions and state machines over bytes: no socket, no clock, no
+//! disk.
 //!
-//! Every byte that is parsed here was written by a stranger. Each parser is bounded, never panics, and says what
-//! was wrong (`gitprotocol-v2`, `gitprotocol-http` and `gitprotocol-common` of Git's documentation).
+//! All parsed bytes are untrusted. Each parser is bounded, never panics, and reports what is wrong (`gitprotocol-v2`,
+//! `gitprotocol-http` and `gitprotocol-common` of Git's documentation).
 
 pub mod advertisement;
 pub mod fetch;
@@ -12,30 +13,29 @@ pub mod v0;
 
 use git2::Oid;
 
-/// What this program calls itself on the wire. Some hosts serve the smart protocol only to agents that begin
-/// with `git/`.
+/// The agent name on the wire. Some hosts serve the smart protocol only to agents that begin with `git/`.
 pub const AGENT: &str = concat!("git/2.0-sluice-", env!("CARGO_PKG_VERSION"));
 
-/// Longest text of a remote that is repeated in a message, in characters.
-const REMOTE_TEXT: usize = 512;
+/// Maximum length of a remote's text in a message, in characters.
+const MAX_REMOTE_TEXT: usize = 512;
 
-/// Reads a full SHA-1 object name: exactly 40 hexadecimal digits, in either case.
+/// Parses a full SHA-1 object name: exactly 40 hexadecimal digits, in either case.
 #[must_use]
-pub fn object_id(text: &[u8]) -> Option<Oid> {
+pub fn parse_object_id(text: &[u8]) -> Option<Oid> {
     let mut raw = [0_u8; 20];
     hex::decode_to_slice(text, &mut raw).ok()?;
     Oid::from_bytes(&raw).ok()
 }
 
-/// A stranger's text made fit for a message: bounded, one line, without control characters.
+/// Makes untrusted text safe for a message: bounded, one line, without control characters.
 #[must_use]
-pub fn remote_text(text: &[u8]) -> String {
-    let head = &text[..text.len().min(4 * REMOTE_TEXT)];
+pub fn sanitize_text(text: &[u8]) -> String {
+    let head = &text[..text.len().min(4 * MAX_REMOTE_TEXT)];
     let lossy = String::from_utf8_lossy(head);
     let clean: String = lossy
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
-        .take(REMOTE_TEXT)
+        .take(MAX_REMOTE_TEXT)
         .collect();
     clean.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -50,7 +50,9 @@ mod tests {
     fn an_object_name_has_exactly_forty_digits() {
         let full = "0123456789abcdef0123456789abcdef01234567";
         assert_eq!(
-            object_id(full.as_bytes()).map(|id| id.to_string()).as_deref(),
+            parse_object_id(full.as_bytes())
+                .map(|id| id.to_string())
+                .as_deref(),
             Some(full)
         );
         for bad in [
@@ -60,23 +62,23 @@ mod tests {
             &format!("{full}0"),
             &full.replace('0', "g"),
         ] {
-            assert_eq!(object_id(bad.as_bytes()), None, "{bad}");
+            assert_eq!(parse_object_id(bad.as_bytes()), None, "{bad}");
         }
     }
 
     #[test]
     fn remote_text_is_one_printable_line() {
         assert_eq!(
-            remote_text(b"  no\r\nsuch\x1b[31m thing\xff\n"),
+            sanitize_text(b"  no\r\nsuch\x1b[31m thing\xff\n"),
             "no such [31m thing\u{fffd}"
         );
-        assert!(remote_text(&vec![b'a'; 100_000]).len() <= REMOTE_TEXT);
+        assert!(sanitize_text(&vec![b'a'; 100_000]).len() <= MAX_REMOTE_TEXT);
     }
 
     proptest! {
         #[test]
         fn remote_text_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..4096)) {
-            prop_assert!(!remote_text(&bytes).contains(char::is_control));
+            prop_assert!(!sanitize_text(&bytes).contains(char::is_control));
         }
     }
 }

@@ -1,27 +1,27 @@
-//! The first twelve bytes of a pack, which say how much is coming (`gitformat-pack`).
+//! The header of a pack, which contains the number of objects (`gitformat-pack`).
 
-/// Bytes of the header.
-pub const HEADER: usize = 12;
+/// Length of the header in bytes.
+pub const HEADER_BYTES: usize = 12;
 
-/// What the header of a pack says.
+/// The header of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Number of objects in the pack.
     pub objects: u32,
 }
 
-/// Bytes that no pack begins with.
+/// Bytes that are not the header of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it does not begin as a pack of version 2 or 3 does")]
-pub struct NoPack;
+#[error("it does not begin with the header of a pack of version 2 or 3")]
+pub struct InvalidHeader;
 
-/// Reads a header.
+/// Parses a header.
 ///
 /// # Errors
-/// Signature or version is another.
-pub fn parse(header: &[u8; HEADER]) -> Result<Header, NoPack> {
+/// The signature or the version is wrong.
+pub fn parse(header: &[u8; HEADER_BYTES]) -> Result<Header, InvalidHeader> {
     let [b'P', b'A', b'C', b'K', 0, 0, 0, 2 | 3, a, b, c, d] = *header else {
-        return Err(NoPack);
+        return Err(InvalidHeader);
     };
     Ok(Header {
         objects: u32::from_be_bytes([a, b, c, d]),
@@ -42,13 +42,13 @@ mod tests {
             b"PARK\0\0\0\x02\0\0\0\0",
             b"\0\0\0\0\0\0\0\0\0\0\0\0",
         ] {
-            assert_eq!(parse(bad), Err(NoPack));
+            assert_eq!(parse(bad), Err(InvalidHeader));
         }
     }
 
     proptest! {
         #[test]
-        fn any_header_is_read_or_refused(bytes in any::<[u8; 12]>()) {
+        fn any_header_is_parsed_or_refused(bytes in any::<[u8; 12]>()) {
             let _ = parse(&bytes);
         }
     }

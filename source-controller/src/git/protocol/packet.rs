@@ -1,14 +1,14 @@
-//! The packet line: four hexadecimal digits of length, then that many bytes less four (`gitprotocol-common`).
+//! The pkt-line format: four hexadecimal digits of length, then that many bytes less four (`gitprotocol-common`).
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Longest packet, its length digits included.
-pub const LONGEST: usize = 65_520;
+/// Maximum length of a packet, including the length digits.
+pub const MAX_PACKET_BYTES: usize = 65_520;
 
 /// One packet of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// Bytes of the layer above.
+    /// Payload.
     Data(Bytes),
     /// `0000`: the end of a message.
     Flush,
@@ -19,7 +19,7 @@ pub enum Packet {
 }
 
 impl Packet {
-    /// The bytes of a data packet without the line feed that text packets may end in.
+    /// Returns the payload of a data packet without the optional trailing line feed.
     #[must_use]
     pub fn text(&self) -> Option<&[u8]> {
         match self {
@@ -29,18 +29,18 @@ impl Packet {
     }
 }
 
-/// The stream is no sequence of packets.
+/// The stream is not a sequence of packets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// The four length bytes are no hexadecimal number, or one that no packet has.
-    #[error("'{0}' is no length of a packet")]
+    /// The length is not a hexadecimal number, or not an allowed one.
+    #[error("invalid packet length '{0}'")]
     Length(String),
 }
 
-/// Takes the next packet off the front of `buffer`; `None` when more bytes are needed first.
+/// Removes the next packet from the front of `buffer`; returns `None` if more bytes are needed.
 ///
 /// # Errors
-/// The bytes at the front are no packet. The stream cannot be read any further then.
+/// The bytes at the front are not a packet. The stream cannot be read any further then.
 pub fn decode(buffer: &mut BytesMut) -> Result<Option<Packet>, PacketError> {
     let Some(digits) = buffer.first_chunk::<4>() else {
         return Ok(None);
@@ -61,26 +61,26 @@ pub fn decode(buffer: &mut BytesMut) -> Result<Option<Packet>, PacketError> {
     Ok(Some(marker))
 }
 
-/// Strictly four hexadecimal digits (`from_str_radix` alone would take a sign), and no reserved value.
+/// Parses exactly four hexadecimal digits (`from_str_radix` alone would accept a sign) and rejects the reserved value.
 fn length(digits: [u8; 4]) -> Option<usize> {
     let mut value = 0;
     for digit in digits {
         value = value * 16 + char::from(digit).to_digit(16)? as usize;
     }
-    (value != 3 && value <= LONGEST).then_some(value)
+    (value != 3 && value <= MAX_PACKET_BYTES).then_some(value)
 }
 
-/// A request being written, packet by packet.
+/// A request under construction, packet by packet.
 #[derive(Clone, Debug, Default)]
 pub struct Request(Vec<u8>);
 
 impl Request {
-    /// Adds a text packet; the line feed is added here. Callers write lines far below [`LONGEST`]: keywords, object
-    /// names, and ref names whose length was checked.
+    /// Appends a text packet with its line feed. Callers write lines far below [`MAX_PACKET_BYTES`]: keywords, object names, and
+    /// ref names of bounded length.
     #[must_use]
     pub fn line(mut self, text: &str) -> Self {
         debug_assert!(
-            text.len() + 5 <= LONGEST,
+            text.len() + 5 <= MAX_PACKET_BYTES,
             "a request line of {} bytes",
             text.len()
         );
@@ -89,33 +89,33 @@ impl Request {
         self
     }
 
-    /// Adds one packet for each line.
+    /// Appends one packet for each line.
     #[must_use]
     pub fn lines(self, lines: impl IntoIterator<Item = String>) -> Self {
         lines.into_iter().fold(self, |request, line| request.line(&line))
     }
 
-    /// Ends the section of capabilities.
+    /// Appends a delimiter packet, which ends the capabilities.
     #[must_use]
     pub fn delimiter(mut self) -> Self {
         self.0.extend_from_slice(b"0001");
         self
     }
 
-    /// Ends a list.
+    /// Appends a flush packet.
     #[must_use]
     pub fn flush(mut self) -> Self {
         self.0.extend_from_slice(b"0000");
         self
     }
 
-    /// Ends the request with a flush and gives its bytes.
+    /// Appends a flush packet and returns the bytes.
     #[must_use]
     pub fn finish(self) -> Bytes {
         self.flush().into_bytes()
     }
 
-    /// The bytes as they are.
+    /// Returns the bytes without a final flush packet.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         self.0.into()
@@ -156,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_no_packet_has_are_refused() {
+    fn invalid_packet_lengths_are_refused() {
         for bad in ["0003", "ffff", "fff1", "+004", "-001", "zzzz", "    "] {
             assert_eq!(all(bad.as_bytes()), Err(PacketError::Length(bad.into())), "{bad}");
         }
     }
 
     #[test]
-    fn an_incomplete_packet_waits_for_the_rest() {
+    fn an_incomplete_packet_needs_more_bytes() {
         for part in ["", "0", "000", "0006", "0006a"] {
             assert_eq!(all(part.as_bytes()), Ok(vec![]), "{part}");
         }
@@ -178,7 +178,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(lines in proptest::collection::vec("[ -~]{0,200}", 0..20)) {
+        fn written_data_is_parsed_back(lines in proptest::collection::vec("[ -~]{0,200}", 0..20)) {
             let bytes = Request::default().lines(lines.clone()).finish();
             let read: Vec<_> = all(&bytes).unwrap().iter()
                 .filter_map(|packet| Some(String::from_utf8_lossy(packet.text()?).into_owned())).collect();
@@ -186,11 +186,11 @@ mod tests {
         }
 
         #[test]
-        fn how_the_bytes_are_cut_makes_no_difference(cut in 0_usize..24) {
+        fn chunk_boundaries_do_not_matter(split_at_byte in 0_usize..24) {
             let bytes = b"0006a\n0005b000400010000";
             let mut buffer = BytesMut::new();
             let mut packets = Vec::new();
-            for part in [&bytes[..cut.min(bytes.len())], &bytes[cut.min(bytes.len())..]] {
+            for part in [&bytes[..split_at_byte.min(bytes.len())], &bytes[split_at_byte.min(bytes.len())..]] {
                 buffer.extend_from_slice(part);
                 while let Some(packet) = decode(&mut buffer).unwrap() {
                     packets.push(packet);

@@ -1,4 +1,4 @@
-//! Names of algorithms, as flags give them and as they are offered to a server.
+//! Names of algorithms in flags and in offers to a server.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +6,8 @@ use std::str::FromStr;
 use russh::kex;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
 
-/// Offered unless a flag says otherwise, best first. Nothing with SHA-1.
-const USUAL_EXCHANGES: [kex::Name; 10] = [
+/// Default key exchanges, most preferred first. None uses SHA-1.
+const DEFAULT_KEY_EXCHANGES: [kex::Name; 10] = [
     kex::MLKEM768X25519_SHA256,
     kex::CURVE25519,
     kex::CURVE25519_PRE_RFC_8731,
@@ -19,21 +19,21 @@ const USUAL_EXCHANGES: [kex::Name; 10] = [
     kex::DH_G18_SHA512,
     kex::DH_G14_SHA256,
 ];
-/// Understood, but only offered where a flag names them.
-const OTHER_EXCHANGES: [kex::Name; 5] = [
+/// Supported key exchanges that are offered only if a flag names them.
+const OPTIONAL_KEY_EXCHANGES: [kex::Name; 5] = [
     kex::DH_G15_SHA512,
     kex::DH_G17_SHA512,
     kex::DH_G14_SHA1,
     kex::DH_GEX_SHA1,
     kex::DH_G1_SHA1,
 ];
-/// No algorithms: they tell the server what else this side understands, and belong to every list.
-const EXTENSIONS: [kex::Name; 2] = [
+/// Pseudo-algorithms that announce protocol extensions to the server; part of every list.
+const EXTENSION_MARKERS: [kex::Name; 2] = [
     kex::EXTENSION_SUPPORT_AS_CLIENT,
     kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
 ];
 
-/// Types of host keys that are understood, best first.
+/// Supported host key types, most preferred first.
 pub(super) const HOST_KEYS: [Algorithm; 6] = [
     Algorithm::Ed25519,
     Algorithm::Ecdsa {
@@ -52,12 +52,12 @@ pub(super) const HOST_KEYS: [Algorithm; 6] = [
         hash: Some(HashAlg::Sha256),
     },
 ];
-/// The same with SHA-1, which only a flag brings back.
+/// RSA with SHA-1, which only a flag enables.
 const RSA_SHA1: Algorithm = Algorithm::Rsa { hash: None };
 
-/// A flag names an algorithm that this program does not have.
+/// A flag names an unsupported algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is no {kind} algorithm that is known here; known are: {known}")]
+#[error("unknown {kind} algorithm {name:?}; supported: {known}")]
 pub struct UnknownAlgorithm {
     name: String,
     kind: &'static str,
@@ -72,7 +72,7 @@ impl FromStr for KeyExchange {
     type Err = UnknownAlgorithm;
 
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
-        let mut known = USUAL_EXCHANGES.into_iter().chain(OTHER_EXCHANGES);
+        let mut known = DEFAULT_KEY_EXCHANGES.into_iter().chain(OPTIONAL_KEY_EXCHANGES);
         let found = known.clone().find(|known| known.as_ref() == name);
         found.map(Self).ok_or_else(|| UnknownAlgorithm {
             name: name.to_owned(),
@@ -86,7 +86,7 @@ impl FromStr for KeyExchange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostKeyAlgorithm {
     algorithm: Algorithm,
-    certificate: bool,
+    is_certificate: bool,
 }
 
 impl FromStr for HostKeyAlgorithm {
@@ -97,11 +97,11 @@ impl FromStr for HostKeyAlgorithm {
         let all = || {
             let plain = known().map(|algorithm| Self {
                 algorithm,
-                certificate: false,
+                is_certificate: false,
             });
             plain.chain(known().map(|algorithm| Self {
                 algorithm,
-                certificate: true,
+                is_certificate: true,
             }))
         };
         let found = all().find(|known| known.to_string() == name);
@@ -115,7 +115,7 @@ impl FromStr for HostKeyAlgorithm {
 
 impl fmt::Display for HostKeyAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.certificate {
+        if self.is_certificate {
             f.write_str(&self.algorithm.to_certificate_type())
         } else {
             f.write_str(self.algorithm.as_str())
@@ -123,16 +123,16 @@ impl fmt::Display for HostKeyAlgorithm {
     }
 }
 
-/// What flags say about algorithms. Empty lists mean: the usual ones.
+/// Algorithms from flags. An empty list selects the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Algorithms {
-    /// Key exchanges, in the order in which they are offered.
+    /// Key exchanges in the order of the offer.
     pub key_exchanges: Vec<KeyExchange>,
-    /// Host key algorithms, in the order in which they are offered, whatever known hosts there are.
+    /// Host key algorithms in the order of the offer, independent of the known hosts.
     pub host_keys: Vec<HostKeyAlgorithm>,
 }
 
-/// Host key algorithms that one server is offered.
+/// Host key algorithms that are offered to one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
     /// Plain keys.
@@ -142,31 +142,31 @@ pub struct Offer {
 }
 
 impl Algorithms {
-    /// Key exchanges as they are sent.
+    /// Returns the key exchanges in wire format.
     #[must_use]
-    pub fn exchanges(&self) -> Vec<kex::Name> {
+    pub fn key_exchange_names(&self) -> Vec<kex::Name> {
         let flag: Vec<_> = self.key_exchanges.iter().map(|exchange| exchange.0).collect();
         let mut names = if flag.is_empty() {
-            USUAL_EXCHANGES.to_vec()
+            DEFAULT_KEY_EXCHANGES.to_vec()
         } else {
             flag
         };
-        names.extend(EXTENSIONS);
+        names.extend(EXTENSION_MARKERS);
         names
     }
 
-    /// Host key algorithms as they are sent: those of the flag alone, if it is set.
+    /// Returns the host key algorithms to offer: only those of the flag, if it is set.
     #[must_use]
     pub fn host_keys(&self, known: Offer) -> Offer {
         if self.host_keys.is_empty() {
             return known;
         }
-        let of = |certificate: bool| {
-            let wanted = self
+        let of = |is_certificate: bool| {
+            let expected = self
                 .host_keys
                 .iter()
-                .filter(|each| each.certificate == certificate);
-            wanted.map(|each| each.algorithm.clone()).collect()
+                .filter(|each| each.is_certificate == is_certificate);
+            expected.map(|each| each.algorithm.clone()).collect()
         };
         Offer {
             keys: of(false),
@@ -174,9 +174,9 @@ impl Algorithms {
         }
     }
 
-    /// Whether RSA signatures with SHA-1 were asked for.
+    /// Whether the flag enables RSA signatures with SHA-1.
     #[must_use]
-    pub fn allow_sha1(&self) -> bool {
+    pub fn allows_sha1(&self) -> bool {
         self.host_keys.iter().any(|each| each.algorithm == RSA_SHA1)
     }
 }
@@ -190,9 +190,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_exchanges_have_no_sha1_and_the_flag_decides_alone() {
+    fn the_default_key_exchanges_exclude_sha1_and_the_flag_replaces_them() {
         let names = |algorithms: &Algorithms| -> Vec<_> {
-            let names = algorithms.exchanges();
+            let names = algorithms.key_exchange_names();
             names.iter().map(|name| name.as_ref().to_owned()).collect()
         };
         let usual = names(&Algorithms::default());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn host_keys_of_the_flag_replace_those_of_the_known_hosts() {
+    fn host_keys_of_the_flag_replace_the_known_types() {
         let known = Offer {
             keys: vec![Algorithm::Ed25519],
             certificates: Vec::new(),
@@ -233,7 +233,7 @@ mod tests {
             ]
         );
         assert_eq!(offered.certificates, [Algorithm::Ed25519]);
-        assert!(flag.allow_sha1() && !Algorithms::default().allow_sha1());
+        assert!(flag.allows_sha1() && !Algorithms::default().allows_sha1());
     }
 
     #[test]

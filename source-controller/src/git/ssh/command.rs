@@ -1,14 +1,14 @@
-//! The command that a server is asked to run, as Git's own client words it.
+//! The command line for the server, identical to that of Git's own client.
 
-/// The command for a repository's path as it stands in an address: `/srv/app.git`, or `/~ada/app.git` for one below a
-/// home directory. A shell may read it, so the path is quoted as Git quotes it.
+/// Returns the command for a path of an address: `/srv/app.git`, or `/~ada/app.git` below a home directory. A shell may
+/// parse it, so the path is quoted as Git quotes it.
 #[must_use]
 pub fn upload_pack(path: &str) -> String {
     let path = if path.starts_with("/~") { &path[1..] } else { path };
     let mut command = String::with_capacity(path.len() + 20);
     command.push_str("git-upload-pack '");
     for letter in path.chars() {
-        // Git quotes `!` as well, for the sake of csh.
+        // Git also quotes `!`, for csh.
         if matches!(letter, '\'' | '!') {
             command.push_str("'\\");
             command.push(letter);
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_worded_as_git_words_them() {
+    fn paths_are_quoted_like_git() {
         for (path, command) in [
             ("/srv/app.git", "git-upload-pack '/srv/app.git'"),
             ("/~ada/app.git", "git-upload-pack '~ada/app.git'"),
@@ -45,7 +45,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn a_shell_reads_one_word_whatever_the_path(path in "/[^\u{0}~][^\u{0}]{0,40}") {
+        fn a_shell_parses_any_path_as_one_word(path in "/[^\u{0}~][^\u{0}]{0,40}") {
             let script = format!("{} ", upload_pack(&path)).replacen("git-upload-pack", "printf %s", 1);
             let output = Command::new("sh").args(["-c", &script]).output().unwrap();
             prop_assert_eq!(String::from_utf8_lossy(&output.stdout), path);

@@ -1,4 +1,4 @@
-//! What of a Secret concerns SSH.
+//! The ssh part of a Secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,9 +10,9 @@ use crate::git::address::Address;
 use crate::git::credentials::CredentialsError;
 
 /// The user that Git hosts expect.
-const USUAL_USER: &str = "git";
+const DEFAULT_USER: &str = "git";
 
-/// As whom a server is asked, and how it proves who it is. `Debug` shows nothing of it.
+/// User, private key and known hosts for a server. `Debug` shows none of them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SshCredentials {
     user: String,
@@ -22,11 +22,11 @@ pub struct SshCredentials {
 }
 
 impl SshCredentials {
-    /// From the address and the Secret's data: `identity`, `known_hosts` and, for an encrypted key, `password`. Other
-    /// keys mean nothing for ssh.
+    /// Reads the address and the Secret's data: `identity`, `known_hosts` and, for an encrypted key, `password`. Other
+    /// keys are ignored for ssh.
     ///
     /// # Errors
-    /// A key is missing, or the private key is encrypted and there is no passphrase for it.
+    /// A key is missing, or the private key is encrypted and there is no passphrase.
     pub(in crate::git) fn resolve(
         address: &Address,
         secret: Option<&BTreeMap<String, Vec<u8>>>,
@@ -40,7 +40,7 @@ impl SshCredentials {
             String::from_utf8(value.to_vec()).map_err(|_| CredentialsError::NotText(key))
         };
         let identity = text("identity", required("identity")?)?;
-        // A comment may be in any encoding, and nothing else in the file needs more than ASCII.
+        // A comment may have any encoding; everything else in the file is ASCII.
         let known_hosts = String::from_utf8_lossy(required("known_hosts")?).into_owned();
         let passphrase = value("password")
             .map(|value| text("password", value))
@@ -49,7 +49,7 @@ impl SshCredentials {
             return Err(CredentialsError::Encrypted);
         }
         let user = match address.username() {
-            "" => USUAL_USER.to_owned(),
+            "" => DEFAULT_USER.to_owned(),
             user => user.to_owned(),
         };
         Ok(Self {
@@ -60,29 +60,29 @@ impl SshCredentials {
         })
     }
 
-    /// The user at the server.
+    /// Returns the user at the server.
     #[must_use]
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// The private key as the Secret has it.
+    /// Returns the private key as in the Secret.
     pub(in crate::git) fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// The passphrase of the private key.
+    /// Returns the passphrase of the private key.
     pub(in crate::git) fn passphrase(&self) -> Option<&str> {
         self.passphrase.as_deref()
     }
 
-    /// The keys that servers may show, as the Secret has them.
+    /// Returns the known hosts as in the Secret.
     pub(in crate::git) fn known_hosts(&self) -> &str {
         &self.known_hosts
     }
 
-    /// Adds to a digest all that tells these credentials from others.
-    pub(in crate::git) fn digest(&self, hash: &mut Sha256) {
+    /// Adds all fields to a digest.
+    pub(in crate::git) fn hash_into(&self, hash: &mut Sha256) {
         hash.update(b"ssh");
         let passphrase = self.passphrase.as_deref().unwrap_or_default();
         for part in [&self.user, &self.identity, passphrase, &self.known_hosts] {

@@ -1,4 +1,4 @@
-//! What SSH needs to know before a byte is sent: keys, trusted hosts, algorithms. Pure: no socket, no clock, no disk.
+//! Keys, known hosts and algorithms for ssh. Pure: no socket, no clock, no disk.
 
 pub mod algorithms;
 pub mod command;
@@ -9,4 +9,4 @@ pub mod known_hosts;
 pub use algorithms::{Algorithms, HostKeyAlgorithm, KeyExchange, UnknownAlgorithm};
 pub use credentials::SshCredentials;
 pub use identity::IdentityError;
-pub use known_hosts::{KnownHosts, KnownHostsError, Refusal};
+pub use known_hosts::{HostKeyError, KnownHosts, KnownHostsError};

@@ -1,99 +1,98 @@
-//! Servers that break in the middle. After each, the mirror is as it was, and the next fetch works.
+//! Servers that fail in the middle of a response. Afterwards the mirror is unchanged, and the next fetch succeeds.
 
 use sluice_harness::git::{Fault, Scope};
 use sluice_runtime::failure::Failure as _;
 
 use super::*;
 
-/// Nothing of an interrupted fetch is on disk, and a fetch without the fault works.
-async fn recovers(world: &World) {
-    world.server.clear_faults();
-    let checkout = world.fetch(&main()).await.unwrap();
-    assert_eq!(files(&checkout), ls_tree(&world.repository, "main"));
+/// Checks that no file of an interrupted fetch remains, and that a fetch without the fault succeeds.
+async fn assert_recovery(env: &TestEnvironment) {
+    env.server.clear_faults();
+    let checkout = env.fetch(&main()).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&env.repository, "main"));
     read_all(checkout).await.unwrap();
-    assert_eq!(world.files(|name| name.contains("git2")), Vec::<PathBuf>::new());
-    assert_eq!(fsck(&generation(world)), "");
+    assert_eq!(env.files(|name| name.contains("git2")), Vec::<PathBuf>::new());
+    assert_eq!(fsck(&generation(env)), "");
 }
 
 #[tokio::test]
 async fn a_corrupted_pack_is_refused() {
-    let world = World::with_files().await;
+    let env = TestEnvironment::with_files().await;
     for offset in [0, 9, 40, 5_000, 400_000] {
-        world.server.fault(Scope::FETCH, Fault::Corrupted(offset));
-        let error = world.fetch(&main()).await.unwrap_err();
-        let named = matches!(&error, FetchError::Pack { host, .. } if world.url.contains(host))
+        env.server.fault(Scope::FETCH, Fault::Corrupted(offset));
+        let error = env.fetch(&main()).await.unwrap_err();
+        let named = matches!(&error, FetchError::Pack { host, .. } if env.url.contains(host))
             || matches!(&error, FetchError::TooLarge { .. });
         assert!(named, "{offset}: {error}");
         assert_eq!(error.reason(), "GitOperationFailed");
-        world.server.clear_faults();
+        env.server.clear_faults();
     }
-    recovers(&world).await;
+    assert_recovery(&env).await;
 }
 
 #[tokio::test]
-async fn a_corrupted_difference_leaves_the_mirror_as_it_was() {
-    let world = World::with_files().await;
-    let before = world.fetch(&main()).await.unwrap();
-    world
-        .repository
+async fn a_corrupted_incremental_pack_leaves_the_mirror_unchanged() {
+    let env = TestEnvironment::with_files().await;
+    let before = env.fetch(&main()).await.unwrap();
+    env.repository
         .commit_files(&[("a", noise(1, 4000))], "two")
         .unwrap();
-    world.server.fault(Scope::FETCH, Fault::Corrupted(60));
-    let error = world.fetch(&main()).await.unwrap_err();
+    env.server.fault(Scope::FETCH, Fault::Corrupted(60));
+    let error = env.fetch(&main()).await.unwrap_err();
     assert!(matches!(error, FetchError::Pack { .. }), "{error}");
     read_all(before).await.unwrap();
-    recovers(&world).await;
+    assert_recovery(&env).await;
 }
 
 #[tokio::test]
-async fn a_pack_that_ends_early_is_refused() {
-    let world = World::with_files().await;
+async fn a_truncated_pack_is_refused() {
+    let env = TestEnvironment::with_files().await;
     for bytes in [0, 20, 300, 100_000] {
-        world.server.fault(Scope::FETCH, Fault::Truncated(bytes));
-        let error = world.fetch(&main()).await.unwrap_err();
+        env.server.fault(Scope::FETCH, Fault::Truncated(bytes));
+        let error = env.fetch(&main()).await.unwrap_err();
         assert!(
-            matches!(error, FetchError::Connection { .. } | FetchError::Answer { .. }),
+            matches!(error, FetchError::Connection { .. } | FetchError::Protocol { .. }),
             "{bytes}: {error}"
         );
-        world.server.clear_faults();
+        env.server.clear_faults();
     }
-    recovers(&world).await;
+    assert_recovery(&env).await;
 }
 
 #[tokio::test]
 async fn more_bytes_than_allowed_are_refused() {
-    let world = World::with_files().await;
-    world.server.fault(Scope::FETCH, Fault::Oversized);
-    let mut remote = world.remote();
+    let env = TestEnvironment::with_files().await;
+    env.server.fault(Scope::FETCH, Fault::Oversized);
+    let mut remote = env.remote();
     remote.limits.pack_bytes = 1 << 20;
-    // Its one object says that it has 1 TiB.
-    let error = world.fetch_from(&remote, &main()).await.unwrap_err();
+    // Its only object announces 1 TiB.
+    let error = env.fetch_from(&remote, &main()).await.unwrap_err();
     assert!(
         error.to_string().contains("raise --git-max-unpacked-bytes"),
         "{error}"
     );
     remote.limits.unpacked_bytes = 2 << 40;
-    let error = world.fetch_from(&remote, &main()).await.unwrap_err();
+    let error = env.fetch_from(&remote, &main()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "the repository is too large: more than 1048576 bytes in one fetch; raise --git-max-pack-bytes or make it smaller"
     );
-    world.server.clear_faults();
+    env.server.clear_faults();
     remote.limits.pack_bytes = 100_000;
-    let error = world.fetch_from(&remote, &main()).await.unwrap_err();
+    let error = env.fetch_from(&remote, &main()).await.unwrap_err();
     assert!(
         matches!(error, FetchError::TooLarge { unit: "bytes", .. }),
         "{error}"
     );
-    recovers(&world).await;
+    assert_recovery(&env).await;
 }
 
 #[tokio::test]
 async fn more_objects_than_allowed_are_refused() {
-    let world = World::with_files().await;
-    let mut remote = world.remote();
+    let env = TestEnvironment::with_files().await;
+    let mut remote = env.remote();
     remote.limits.pack_objects = 100;
-    let error = world.fetch_from(&remote, &main()).await.unwrap_err();
+    let error = env.fetch_from(&remote, &main()).await.unwrap_err();
     assert!(
         matches!(
             error,
@@ -105,13 +104,13 @@ async fn more_objects_than_allowed_are_refused() {
         ),
         "{error}"
     );
-    recovers(&world).await;
+    assert_recovery(&env).await;
 }
 
 #[tokio::test]
-async fn a_server_that_goes_silent_is_left_after_the_time_allowed() {
-    let world = World::with_files().await;
-    let mut remote = world.remote();
+async fn a_silent_server_times_out() {
+    let env = TestEnvironment::with_files().await;
+    let mut remote = env.remote();
     let limit = Duration::from_millis(400);
     for (scope, fault) in [
         (Scope::INFO_REFS, Fault::Hung),
@@ -120,15 +119,15 @@ async fn a_server_that_goes_silent_is_left_after_the_time_allowed() {
         (Scope::FETCH, Fault::Stalled(100_000)),
     ] {
         remote.timeout = limit;
-        // The lookup has its own time; here only what is struck shall run out.
-        let found = world.head(&main()).await.unwrap();
-        world.transport.forget(&remote);
-        world.server.fault(scope, fault);
+        // The lookup has its own timeout; only the faulty request shall time out.
+        let found = env.head(&main()).await.unwrap();
+        env.transport.forget(&remote);
+        env.server.fault(scope, fault);
         let error = if scope == Scope::LS_REFS {
             bounded(head(&remote, &main())).await.unwrap_err()
         } else {
             bounded(fetch(
-                &world.mirrors.open(&remote),
+                &env.mirrors.open(&remote),
                 &remote,
                 &found,
                 &CancellationToken::new(),
@@ -139,26 +138,26 @@ async fn a_server_that_goes_silent_is_left_after_the_time_allowed() {
         assert_eq!(
             error.to_string(),
             format!(
-                "timed out: no complete answer from {} within 400ms (deadline exceeded)",
+                "timed out: no complete response from {} within 400ms (deadline exceeded)",
                 remote.address.host()
             )
         );
-        world.server.clear_faults();
+        env.server.clear_faults();
     }
-    recovers(&world).await;
+    assert_recovery(&env).await;
 }
 
 #[tokio::test]
 async fn a_fetch_can_be_stopped() {
-    let world = World::with_files().await;
-    world.server.fault(Scope::FETCH, Fault::Stalled(100_000));
-    let (remote, stop) = (world.remote(), CancellationToken::new());
-    let found = world.head(&main()).await.unwrap();
-    let mirror = world.mirrors.open(&remote);
+    let env = TestEnvironment::with_files().await;
+    env.server.fault(Scope::FETCH, Fault::Stalled(100_000));
+    let (remote, stop) = (env.remote(), CancellationToken::new());
+    let found = env.head(&main()).await.unwrap();
+    let mirror = env.mirrors.open(&remote);
     let running = fetch(&mirror, &remote, &found, &stop);
     let stopping = async {
-        // Once bytes are on their way.
-        while world
+        // Wait for the first bytes of the response.
+        while env
             .server
             .requests()
             .last()
@@ -170,31 +169,31 @@ async fn a_fetch_can_be_stopped() {
     };
     let (result, ()) = bounded(async { tokio::join!(running, stopping) }).await;
     assert!(matches!(result, Err(FetchError::Stopped)));
-    recovers(&world).await;
+    assert_recovery(&env).await;
 }
 
 #[tokio::test]
 async fn a_dropped_fetch_leaves_the_mirror_usable() {
-    let world = World::with_files().await;
-    world.server.fault(Scope::FETCH, Fault::Stalled(100_000));
-    let remote = world.remote();
-    let found = world.head(&main()).await.unwrap();
-    let mirror = world.mirrors.open(&remote);
+    let env = TestEnvironment::with_files().await;
+    env.server.fault(Scope::FETCH, Fault::Stalled(100_000));
+    let remote = env.remote();
+    let found = env.head(&main()).await.unwrap();
+    let mirror = env.mirrors.open(&remote);
     let (first, stop) = (Duration::from_millis(300), CancellationToken::new());
     let dropped = tokio::time::timeout(first, fetch(&mirror, &remote, &found, &stop)).await;
     assert!(dropped.is_err());
-    recovers(&world).await;
+    assert_recovery(&env).await;
 }
 
 #[tokio::test]
-async fn a_slow_server_is_waited_for() {
-    let world = World::with_files().await;
-    world.server.fault(
+async fn a_slow_server_succeeds() {
+    let env = TestEnvironment::with_files().await;
+    env.server.fault(
         Scope::FETCH,
         Fault::Slow {
             bytes: 64 << 10,
             pause: Duration::from_millis(5),
         },
     );
-    read_all(world.fetch(&main()).await.unwrap()).await.unwrap();
+    read_all(env.fetch(&main()).await.unwrap()).await.unwrap();
 }

@@ -2,27 +2,27 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sluice_harness::git::pack::{PackWriter, fetch_answer, object_name, packet};
+use sluice_harness::git::pack::{PackWriter, fetch_response, object_name, packet};
 use sluice_harness::git::{Fault, Injection, Scope};
 
 use super::*;
 
-/// Selects nothing, everywhere.
+/// Selects no file, but enters every directory.
 #[derive(Debug)]
-struct Nowhere;
+struct SelectsNothing;
 
-impl Selection for Nowhere {
+impl Selection for SelectsNothing {
     fn selects(&self, _: &[u8]) -> bool {
         false
     }
 
-    fn enters(&self, _: &[u8]) -> bool {
+    fn may_contain(&self, _: &[u8]) -> bool {
         true
     }
 }
 
-/// A commit of this tree, in a pack, served as `main`.
-fn serves(world: &World, mut pack: PackWriter, tree: [u8; 20]) -> String {
+/// Serves a commit of this tree, in a pack, as `main`.
+fn serve_commit(env: &TestEnvironment, mut pack: PackWriter, tree: [u8; 20]) -> String {
     let commit = format!(
         "tree {}\nauthor a <a@b> 1 +0000\ncommitter a <a@b> 1 +0000\n\nhostile\n",
         hex::encode(tree)
@@ -30,9 +30,9 @@ fn serves(world: &World, mut pack: PackWriter, tree: [u8; 20]) -> String {
     let commit = hex::encode(pack.object("commit", commit.as_bytes()));
     let line = packet(format!("{commit} refs/heads/main\n").as_bytes());
     let list = [&line[..], b"0000"].concat();
-    world.server.fault(Scope::LS_REFS, Fault::Reply(list.into()));
-    let answer = fetch_answer(&[], &pack.finish());
-    world.server.fault(Scope::FETCH, Fault::Reply(answer.into()));
+    env.server.fault(Scope::LS_REFS, Fault::Reply(list.into()));
+    let answer = fetch_response(&[], &pack.finish());
+    env.server.fault(Scope::FETCH, Fault::Reply(answer.into()));
     commit
 }
 
@@ -40,8 +40,8 @@ fn tree_entry(mode: &str, name: &str, id: [u8; 20]) -> Vec<u8> {
     [format!("{mode} {name}\0").as_bytes(), &id].concat()
 }
 
-/// Trees within trees, ten names of each: 10^10 paths.
-fn bomb(pack: &mut PackWriter) -> [u8; 20] {
+/// Nested trees with ten names each: 10^10 paths.
+fn tree_bomb(pack: &mut PackWriter) -> [u8; 20] {
     let blob = pack.object("blob", b"bang");
     let leaves: Vec<_> = (0..10)
         .map(|n| tree_entry("100644", &n.to_string(), blob))
@@ -57,19 +57,19 @@ fn bomb(pack: &mut PackWriter) -> [u8; 20] {
 }
 
 #[tokio::test]
-async fn a_walk_over_a_tree_bomb_ends_at_the_limit_of_entries() {
-    let world = World::with_files().await;
+async fn a_walk_over_a_tree_bomb_ends_at_the_entry_limit() {
+    let env = TestEnvironment::with_files().await;
     let mut pack = PackWriter::default();
-    let tree = bomb(&mut pack);
-    serves(&world, pack, tree);
-    // All that is in it is there: eleven objects.
-    let checkout = world.fetch(&main()).await.unwrap();
+    let tree = tree_bomb(&mut pack);
+    serve_commit(&env, pack, tree);
+    // The commit is complete: eleven objects.
+    let checkout = env.fetch(&main()).await.unwrap();
     let walk = move || {
-        let nowhere = checkout.missing(&Nowhere, &CancellationToken::new());
+        let selection_error = checkout.missing_blobs(&SelectsNothing, &CancellationToken::new());
         let all = crate::tree::Tree::new(checkout, None)
             .nodes()
             .find_map(Result::err);
-        (nowhere.unwrap_err().to_string(), all.unwrap().to_string())
+        (selection_error.unwrap_err().to_string(), all.unwrap().to_string())
     };
     let words = "the tree of the commit has more than 1000000 entries; raise --git-max-entries";
     let found = bounded(tokio::task::spawn_blocking(walk)).await.unwrap();
@@ -77,21 +77,21 @@ async fn a_walk_over_a_tree_bomb_ends_at_the_limit_of_entries() {
 }
 
 #[tokio::test]
-async fn a_walk_over_a_tree_bomb_ends_when_it_is_unwanted() {
-    let world = World::with_files().await;
+async fn a_walk_over_a_tree_bomb_can_be_cancelled() {
+    let env = TestEnvironment::with_files().await;
     let mut pack = PackWriter::default();
-    let tree = bomb(&mut pack);
-    serves(&world, pack, tree);
-    let mut remote = world.remote();
+    let tree = tree_bomb(&mut pack);
+    serve_commit(&env, pack, tree);
+    let mut remote = env.remote();
     remote.limits.entries = u64::MAX;
-    let checkout = world.fetch_from(&remote, &main()).await.unwrap();
-    let (stop, begun) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
-    let (token, flag) = (stop.clone(), Arc::clone(&begun));
+    let checkout = env.fetch_from(&remote, &main()).await.unwrap();
+    let (stop, started) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+    let (token, flag) = (stop.clone(), Arc::clone(&started));
     let walk = tokio::task::spawn_blocking(move || {
         flag.store(true, Ordering::Relaxed);
-        checkout.missing(&Nowhere, &token)
+        checkout.missing_blobs(&SelectsNothing, &token)
     });
-    while !begun.load(Ordering::Relaxed) {
+    while !started.load(Ordering::Relaxed) {
         tokio::task::yield_now().await;
     }
     stop.cancel();
@@ -99,8 +99,8 @@ async fn a_walk_over_a_tree_bomb_ends_when_it_is_unwanted() {
 }
 
 #[tokio::test]
-async fn a_directory_of_too_many_names_is_refused_before_it_is_listed() {
-    let world = World::with_files().await;
+async fn an_oversized_directory_is_refused_before_it_is_listed() {
+    let env = TestEnvironment::with_files().await;
     let mut pack = PackWriter::default();
     let id = object_name("blob", b"bang");
     pack.object("blob", b"bang");
@@ -108,10 +108,10 @@ async fn a_directory_of_too_many_names_is_refused_before_it_is_listed() {
         .flat_map(|n| tree_entry("100644", &format!("{n:08}"), id))
         .collect();
     let tree = pack.object("tree", &names);
-    serves(&world, pack, tree);
-    let mut remote = world.remote();
+    serve_commit(&env, pack, tree);
+    let mut remote = env.remote();
     remote.limits.entries = 39_999;
-    let error = world.fetch_from(&remote, &main()).await.unwrap_err();
+    let error = env.fetch_from(&remote, &main()).await.unwrap_err();
     let (tree, size) = (hex::encode(tree), names.len());
     assert_eq!(
         error.to_string(),
@@ -119,17 +119,14 @@ async fn a_directory_of_too_many_names_is_refused_before_it_is_listed() {
             "directory {tree} has {size} bytes of names, more than 1048576, 16 for each entry that --git-max-entries allows"
         )
     );
-    assert_eq!(
-        world.files(|name| name.starts_with("pack-")),
-        Vec::<PathBuf>::new()
-    );
+    assert_eq!(env.files(|name| name.starts_with("pack-")), Vec::<PathBuf>::new());
     remote.limits.entries = 100_000;
-    world.fetch_from(&remote, &main()).await.unwrap();
+    env.fetch_from(&remote, &main()).await.unwrap();
 }
 
 #[tokio::test]
 async fn many_directories_with_long_paths_are_refused() {
-    let world = World::with_files().await;
+    let env = TestEnvironment::with_files().await;
     let mut pack = PackWriter::default();
     let blob = pack.object("blob", b"");
     let empty = pack.object("tree", &tree_entry("100644", "f", blob));
@@ -140,27 +137,27 @@ async fn many_directories_with_long_paths_are_refused() {
     for _ in 0..9 {
         tree = pack.object("tree", &tree_entry("40000", &"d".repeat(200), tree));
     }
-    serves(&world, pack, tree);
-    let checkout = world.fetch(&main()).await.unwrap();
+    serve_commit(&env, pack, tree);
+    let checkout = env.fetch(&main()).await.unwrap();
     let walk = move || {
-        let nowhere = checkout.missing(&Nowhere, &CancellationToken::new());
+        let selection_error = checkout.missing_blobs(&SelectsNothing, &CancellationToken::new());
         let all = crate::tree::Tree::new(checkout, None)
             .nodes()
             .find_map(Result::err);
-        (nowhere.unwrap_err().to_string(), all.unwrap().to_string())
+        (selection_error.unwrap_err().to_string(), all.unwrap().to_string())
     };
-    let words = "directories of the commit have paths of more than 33554432 bytes together";
+    let words = "the paths of the directories of the commit have more than 33554432 bytes together";
     let found = bounded(tokio::task::spawn_blocking(walk)).await.unwrap();
     assert_eq!(found, (words.to_owned(), words.to_owned()));
 }
 
 #[tokio::test]
-async fn many_lines_of_where_history_is_cut_off_take_no_time() {
-    let world = World::with_files().await;
+async fn many_shallow_lines_are_processed_quickly() {
+    let env = TestEnvironment::with_files().await;
     let mut pack = PackWriter::default();
     let blob = pack.object("blob", b"");
     let tree = pack.object("tree", &tree_entry("100644", "f", blob));
-    serves(&world, pack.clone(), tree);
+    serve_commit(&env, pack.clone(), tree);
     let lines: Vec<u8> = (0..250_000)
         .flat_map(|n| {
             [
@@ -175,40 +172,39 @@ async fn many_lines_of_where_history_is_cut_off_take_no_time() {
         hex::encode(tree)
     );
     pack.object("commit", commit.as_bytes());
-    let answer = fetch_answer(&lines, &pack.finish());
-    let head = world.head(&main()).await.unwrap();
-    world.server.clear_faults();
-    world.server.fault(Scope::FETCH, Fault::Reply(answer.into()));
-    let remote = world.remote();
-    let mirror = world.mirrors.open(&remote);
+    let answer = fetch_response(&lines, &pack.finish());
+    let head = env.head(&main()).await.unwrap();
+    env.server.clear_faults();
+    env.server.fault(Scope::FETCH, Fault::Reply(answer.into()));
+    let remote = env.remote();
+    let mirror = env.mirrors.open(&remote);
     let stop = CancellationToken::new();
     let fetched = fetch(&mirror, &remote, &head, &stop);
-    // Each line against each would take minutes.
+    // A quadratic algorithm would take minutes.
     tokio::time::timeout(Duration::from_secs(30), fetched)
         .await
         .expect("in time")
         .unwrap();
-    let kept = world.files(|name| name == "shallow");
+    let shallow_files = env.files(|name| name == "shallow");
     assert_eq!(
-        std::fs::read(&kept[0]).unwrap(),
+        std::fs::read(&shallow_files[0]).unwrap(),
         b"",
-        "of commits that are not here nothing is kept"
+        "missing commits are not recorded as shallow"
     );
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_what_is_held_is_asked_for_everything() {
-    let world = World::with_files().await;
-    world.fetch(&main()).await.unwrap();
-    world.repository.commit_files(&[("a", "a")], "two").unwrap();
+async fn refused_haves_lead_to_a_full_fetch() {
+    let env = TestEnvironment::with_files().await;
+    env.fetch(&main()).await.unwrap();
+    env.repository.commit_files(&[("a", "a")], "two").unwrap();
     let refusal = packet(b"ERR upload-pack: the shallow boundary is gone");
     let fault = Fault::Reply(refusal.into());
-    world
-        .server
-        .inject(Injection::new(Scope::FETCH, fault).holding("have "));
-    world.steps();
-    let checkout = world.fetch(&main()).await.unwrap();
-    assert_eq!(files(&checkout), ls_tree(&world.repository, "main"));
-    assert_eq!(world.steps(), [Step::LsRefs, Step::Fetch, Step::Fetch]);
-    assert_eq!(fsck(&generation(&world)), "");
+    env.server
+        .inject(Injection::new(Scope::FETCH, fault).when_body_contains("have "));
+    env.steps();
+    let checkout = env.fetch(&main()).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&env.repository, "main"));
+    assert_eq!(env.steps(), [Step::LsRefs, Step::Fetch, Step::Fetch]);
+    assert_eq!(fsck(&generation(&env)), "");
 }

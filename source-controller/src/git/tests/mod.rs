@@ -1,11 +1,11 @@
-//! Against the real `git http-backend`, with repositories made by the real `git`.
+//! Tests with the real `git http-backend` and repositories of the real `git`.
 
 mod faults;
 mod hostile;
 mod lookup;
 mod mirrors;
 mod names;
-mod older;
+mod older_versions;
 mod partial;
 mod pins;
 mod proxies;
@@ -29,11 +29,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-/// No test waits longer than this for anything.
+/// Timeout of every wait in a test.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A repository, a server that serves it, and an empty directory of mirrors.
-struct World {
+struct TestEnvironment {
     repository: Repository,
     server: GitServer,
     url: String,
@@ -42,7 +42,7 @@ struct World {
     root: TempDir,
 }
 
-impl World {
+impl TestEnvironment {
     async fn new() -> Self {
         Self::of(Repository::create().unwrap()).await
     }
@@ -62,17 +62,16 @@ impl World {
         }
     }
 
-    /// With one commit of 100 files on `main`, 0.8 MB that does not compress well.
+    /// Creates one commit of 100 files on `main`, 0.8 MB that compress badly.
     async fn with_files() -> Self {
-        let world = Self::new().await;
+        let env = Self::new().await;
         for number in 0..100_u32 {
-            world
-                .repository
+            env.repository
                 .write(&format!("modules/{number}/main.tf"), noise(number, 8192))
                 .unwrap();
         }
-        world.repository.commit("First\n\nwith a body").unwrap();
-        world
+        env.repository.commit("First\n\nwith a body").unwrap();
+        env
     }
 
     fn remote(&self) -> Remote {
@@ -113,7 +112,7 @@ impl World {
         bounded(fetch(&mirror, remote, &head, &CancellationToken::new())).await
     }
 
-    /// Requests of one kind since the last look.
+    /// Returns the kinds of the requests since the previous call.
     fn steps(&self) -> Vec<Step> {
         let steps = self
             .server
@@ -125,7 +124,7 @@ impl World {
         steps
     }
 
-    /// Bytes of the last answer to a fetch.
+    /// Returns the size of the last response to a fetch in bytes.
     fn fetched_bytes(&self) -> u64 {
         let requests = self.server.requests();
         requests
@@ -135,12 +134,12 @@ impl World {
             .response_bytes
     }
 
-    /// Everything below the directory of mirrors whose name fits.
-    fn files(&self, fits: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    /// Returns all paths below the directory of mirrors with a matching name.
+    fn files(&self, matches: impl Fn(&str) -> bool) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut waiting = vec![self.root.path().to_owned()];
         while let Some(directory) = waiting.pop() {
-            // What is being deleted elsewhere may be gone by now.
+            // A directory may be deleted concurrently.
             let Ok(entries) = std::fs::read_dir(directory) else {
                 continue;
             };
@@ -148,7 +147,7 @@ impl World {
                 if path.is_dir() {
                     waiting.push(path.clone());
                 }
-                if fits(&path.file_name().unwrap().to_string_lossy()) {
+                if matches(&path.file_name().unwrap().to_string_lossy()) {
                     found.push(path);
                 }
             }
@@ -175,7 +174,7 @@ async fn bounded<T>(work: impl Future<Output = T>) -> T {
         .expect("the deadline of the test")
 }
 
-/// Text that differs for each seed and does not compress to nothing.
+/// Returns text that differs for each seed and compresses badly.
 pub(super) fn noise(seed: u32, bytes: usize) -> String {
     let mut state = u64::from(seed) + 1;
     let mut text = String::with_capacity(bytes + 16);
@@ -188,8 +187,8 @@ pub(super) fn noise(seed: u32, bytes: usize) -> String {
     text
 }
 
-/// Every name of a commit with its path.
-fn entries(checkout: &Checkout) -> Result<Vec<(String, Child)>, ReadError> {
+/// Returns all entries of a commit with their paths.
+fn entries(checkout: &Checkout) -> Result<Vec<(String, DirectoryEntry)>, ReadError> {
     let (mut found, mut waiting) = (Vec::new(), vec![(String::new(), checkout.commit().tree)]);
     while let Some((directory, tree)) = waiting.pop() {
         for child in checkout.directory(tree)? {
@@ -203,7 +202,7 @@ fn entries(checkout: &Checkout) -> Result<Vec<(String, Child)>, ReadError> {
     Ok(found)
 }
 
-/// `mode object path` of each file, as `git ls-tree -r` gives it.
+/// Returns `mode object path` of each file in the format of `git ls-tree -r`.
 fn files(checkout: &Checkout) -> Vec<String> {
     let lines = entries(checkout)
         .unwrap()
@@ -223,7 +222,7 @@ fn files(checkout: &Checkout) -> Vec<String> {
     lines
 }
 
-/// The same, as the real `git` sees it.
+/// Returns the same lines from the real `git`.
 fn ls_tree(repository: &Repository, revision: &str) -> Vec<String> {
     let listing = repository.git(["ls-tree", "-r", "-z", revision]).unwrap();
     let lines = listing.split_terminator('\0').map(|line| {
@@ -237,7 +236,7 @@ fn ls_tree(repository: &Repository, revision: &str) -> Vec<String> {
     lines
 }
 
-/// What the real `git` complains about in a mirror's repository.
+/// Returns the warnings of the real `git fsck` about a mirror's repository.
 fn fsck(directory: &Path) -> String {
     let output = std::process::Command::new("git")
         .args(["-c", "safe.directory=*", "--git-dir"])
@@ -250,14 +249,15 @@ fn fsck(directory: &Path) -> String {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let said = String::from_utf8_lossy(&output.stderr);
-    said.lines()
+    let warnings = String::from_utf8_lossy(&output.stderr);
+    warnings
+        .lines()
         .filter(|line| !line.starts_with("notice: HEAD points to an unborn branch"))
         .collect()
 }
 
-fn generation(world: &World) -> PathBuf {
-    let found = world.files(|name| name.starts_with("generation-"));
+fn generation(env: &TestEnvironment) -> PathBuf {
+    let found = env.files(|name| name.starts_with("generation-"));
     assert_eq!(found.len(), 1, "{found:?}");
     found[0].clone()
 }
@@ -277,6 +277,6 @@ async fn read_all(checkout: Checkout) -> Result<u64, ReadError> {
     bounded(tokio::task::spawn_blocking(read)).await.unwrap()
 }
 
-fn shared(world: World) -> Arc<World> {
-    Arc::new(world)
+fn shared(env: TestEnvironment) -> Arc<TestEnvironment> {
+    Arc::new(env)
 }

@@ -1,46 +1,50 @@
-//! Commits of which only some files are wanted, from servers that can leave files out and from those that cannot.
+//! Commits with a selection of files, from servers with and without support for filters.
 
 use sluice_harness::git::{Fault, Injection, Scope};
 
 use super::*;
 
-/// Wants what lies below a directory.
+/// Selects the files below a directory.
 #[derive(Debug)]
-struct Below(&'static str);
+struct BelowDirectory(&'static str);
 
-impl Selection for Below {
+impl Selection for BelowDirectory {
     fn selects(&self, path: &[u8]) -> bool {
         path.starts_with(self.0.as_bytes())
     }
 
-    fn enters(&self, directory: &[u8]) -> bool {
+    fn may_contain(&self, directory: &[u8]) -> bool {
         let inside = [directory, b"/"].concat();
         inside.starts_with(self.0.as_bytes()) || self.0.as_bytes().starts_with(&inside)
     }
 }
 
-/// 100 files of 8 KB, at a server that can filter.
-async fn filtering() -> World {
-    let world = World::with_files().await;
+/// Creates 100 files of 8 KB at a server that supports filters.
+async fn env_with_filter() -> TestEnvironment {
+    let env = TestEnvironment::with_files().await;
     let allow = ["config", "uploadpack.allowFilter", "true"];
-    world.repository.git(allow).unwrap();
-    world
+    env.repository.git(allow).unwrap();
+    env
 }
 
-impl World {
-    async fn part(&self, wanted: &'static str) -> Result<Checkout, FetchError> {
-        self.part_of(&main(), wanted).await
+impl TestEnvironment {
+    async fn fetch_partial_of(&self, expected: &'static str) -> Result<Checkout, FetchError> {
+        self.fetch_partial_ref(&main(), expected).await
     }
 
-    async fn part_of(&self, reference: &Reference, wanted: &'static str) -> Result<Checkout, FetchError> {
+    async fn fetch_partial_ref(
+        &self,
+        reference: &Reference,
+        expected: &'static str,
+    ) -> Result<Checkout, FetchError> {
         let remote = self.remote();
         let head = self.head(reference).await?;
-        let wanted: Arc<dyn Selection> = Arc::new(Below(wanted));
+        let expected: Arc<dyn Selection> = Arc::new(BelowDirectory(expected));
         let stop = CancellationToken::new();
-        bounded(fetch_part(&self.mirrors, &remote, &head, &wanted, &stop)).await
+        bounded(fetch_partial(&self.mirrors, &remote, &head, &expected, &stop)).await
     }
 
-    /// Bytes of all answers to fetches since the last look, and how many there were.
+    /// Returns the total size of all responses to fetches since the previous call, and their number.
     fn fetched(&self) -> (u64, usize) {
         let requests = self.server.requests();
         self.server.clear_requests();
@@ -50,20 +54,20 @@ impl World {
     }
 }
 
-/// Paths of the files that can be read.
+/// Returns the paths of the readable files.
 fn readable(checkout: &Checkout) -> Vec<String> {
     let files = entries(checkout).unwrap().into_iter();
-    let files = files.filter(|(_, entry)| entry.kind == Kind::File && checkout.holds(entry.id));
+    let files = files.filter(|(_, entry)| entry.kind == Kind::File && checkout.contains(entry.id));
     files.map(|(path, _)| path).collect()
 }
 
 #[tokio::test]
-async fn only_names_and_the_files_that_are_wanted_travel() {
-    let world = filtering().await;
-    let checkout = world.part("modules/7/").await.unwrap();
-    let (part, requests) = world.fetched();
+async fn only_trees_and_selected_blobs_are_fetched() {
+    let env = env_with_filter().await;
+    let checkout = env.fetch_partial_of("modules/7/").await.unwrap();
+    let (fetch_partial_of, requests) = env.fetched();
     assert_eq!(requests, 2);
-    assert_eq!(files(&checkout), ls_tree(&world.repository, "HEAD"));
+    assert_eq!(files(&checkout), ls_tree(&env.repository, "HEAD"));
     assert_eq!(readable(&checkout), ["modules/7/main.tf"]);
     let (_, file) = entries(&checkout)
         .unwrap()
@@ -71,25 +75,24 @@ async fn only_names_and_the_files_that_are_wanted_travel() {
         .find(|(path, _)| path == "modules/7/main.tf")
         .unwrap();
     assert_eq!(*checkout.read(file.id).unwrap(), *noise(7, 8192).as_bytes());
-    // A mirror of whole commits knows nothing of it.
-    let whole = world.fetch(&main()).await.unwrap();
-    let (all, _) = world.fetched();
+    // The mirror of complete commits is separate.
+    let whole = env.fetch(&main()).await.unwrap();
+    let (all, _) = env.fetched();
     assert_eq!(readable(&whole).len(), 100);
-    assert!(part * 10 < all, "{part} of {all} bytes");
+    assert!(fetch_partial_of * 10 < all, "{fetch_partial_of} of {all} bytes");
 }
 
 #[tokio::test]
-async fn what_is_there_is_not_fetched_again_and_others_add_to_it() {
-    let world = filtering().await;
-    world.part("modules/7/").await.unwrap();
-    world.fetched();
-    world.part("modules/7/").await.unwrap();
-    assert_eq!(world.fetched(), (0, 0));
-    let checkout = world.part("modules/8/").await.unwrap();
-    assert_eq!(world.fetched().1, 1);
+async fn existing_blobs_are_not_fetched_again() {
+    let env = env_with_filter().await;
+    env.fetch_partial_of("modules/7/").await.unwrap();
+    env.fetched();
+    env.fetch_partial_of("modules/7/").await.unwrap();
+    assert_eq!(env.fetched(), (0, 0));
+    let checkout = env.fetch_partial_of("modules/8/").await.unwrap();
+    assert_eq!(env.fetched().1, 1);
     assert_eq!(readable(&checkout).len(), 2);
-    world
-        .repository
+    env.repository
         .commit_files(
             &[
                 ("modules/7/main.tf", noise(700, 8192)),
@@ -98,53 +101,52 @@ async fn what_is_there_is_not_fetched_again_and_others_add_to_it() {
             "next",
         )
         .unwrap();
-    world.fetched();
-    let checkout = world.part("modules/7/").await.unwrap();
-    let (bytes, requests) = world.fetched();
+    env.fetched();
+    let checkout = env.fetch_partial_of("modules/7/").await.unwrap();
+    let (bytes, requests) = env.fetched();
     assert!(requests == 2 && bytes < 16384, "{bytes} bytes in {requests}");
-    assert_eq!(files(&checkout), ls_tree(&world.repository, "HEAD"));
+    assert_eq!(files(&checkout), ls_tree(&env.repository, "HEAD"));
 }
 
 #[tokio::test]
-async fn nothing_is_wanted_of_a_commit_without_such_a_path() {
-    let world = filtering().await;
-    let checkout = world.part("nowhere/").await.unwrap();
-    assert_eq!(world.fetched().1, 1);
+async fn an_empty_selection_fetches_no_blobs() {
+    let env = env_with_filter().await;
+    let checkout = env.fetch_partial_of("nowhere/").await.unwrap();
+    assert_eq!(env.fetched().1, 1);
     assert_eq!(readable(&checkout), Vec::<String>::new());
-    assert_eq!(files(&checkout), ls_tree(&world.repository, "HEAD"));
+    assert_eq!(files(&checkout), ls_tree(&env.repository, "HEAD"));
 }
 
 #[tokio::test]
 async fn a_pinned_commit_and_a_tag_can_be_partial() {
-    let world = filtering().await;
-    let first = world.repository.head().unwrap();
-    world.repository.annotated_tag("v1", "one").unwrap();
-    world
-        .repository
+    let env = env_with_filter().await;
+    let first = env.repository.head().unwrap();
+    env.repository.annotated_tag("v1", "one").unwrap();
+    env.repository
         .commit_files(&[("modules/7/main.tf", "new")], "next")
         .unwrap();
     for reference in [pinned(&first), Reference::Tag("v1".into())] {
-        let checkout = world.part_of(&reference, "modules/7/").await.unwrap();
+        let checkout = env.fetch_partial_ref(&reference, "modules/7/").await.unwrap();
         assert_eq!(checkout.commit().id.to_string(), first);
         assert_eq!(readable(&checkout), ["modules/7/main.tf"]);
     }
 }
 
 #[tokio::test]
-async fn another_process_goes_on_with_what_is_there() {
-    let world = filtering().await;
-    world.part("modules/7/").await.unwrap();
-    world.fetched();
-    let World {
+async fn another_process_reuses_a_partial_mirror() {
+    let env = env_with_filter().await;
+    env.fetch_partial_of("modules/7/").await.unwrap();
+    env.fetched();
+    let TestEnvironment {
         mirrors,
         repository,
         server,
         url,
         transport,
         root,
-    } = world;
+    } = env;
     drop(mirrors);
-    let world = World {
+    let env = TestEnvironment {
         mirrors: Mirrors::new(root.path()).unwrap(),
         repository,
         server,
@@ -152,81 +154,82 @@ async fn another_process_goes_on_with_what_is_there() {
         transport,
         root,
     };
-    world.part("modules/7/").await.unwrap();
-    assert_eq!(world.fetched(), (0, 0));
+    env.fetch_partial_of("modules/7/").await.unwrap();
+    assert_eq!(env.fetched(), (0, 0));
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_leave_files_out_is_asked_for_everything() {
-    let world = World::with_files().await;
-    let checkout = world.part("modules/7/").await.unwrap();
-    assert_eq!((readable(&checkout).len(), world.fetched().1), (100, 1));
-    // Nor is one without version 2.
-    let world = filtering().await;
-    world.server.speak_at_most(1);
-    let checkout = world.part("modules/7/").await.unwrap();
-    assert_eq!((readable(&checkout).len(), world.fetched().1), (100, 1));
+async fn without_filter_support_everything_is_fetched() {
+    let env = TestEnvironment::with_files().await;
+    let checkout = env.fetch_partial_of("modules/7/").await.unwrap();
+    assert_eq!((readable(&checkout).len(), env.fetched().1), (100, 1));
+    // The same applies to a server without version 2.
+    let env = env_with_filter().await;
+    env.server.limit_protocol_version(1);
+    let checkout = env.fetch_partial_of("modules/7/").await.unwrap();
+    assert_eq!((readable(&checkout).len(), env.fetched().1), (100, 1));
 }
 
 #[tokio::test]
-async fn a_server_that_gives_no_file_by_its_hash_is_asked_for_everything_and_not_tried_again() {
-    let world = filtering().await;
+async fn a_server_without_blobs_by_hash_disables_partial_mirrors() {
+    let env = env_with_filter().await;
     let refusal = "0023ERR upload-pack: not our ref x\n".replace("0023", &format!("{:04x}", 4 + 31));
     let page = Fault::Page("application/x-git-upload-pack-result", refusal);
-    world
-        .server
-        .inject(Injection::new(Scope::FETCH, page).sparing("deepen"));
-    let checkout = world.part("modules/7/").await.unwrap();
-    assert_eq!((readable(&checkout).len(), world.fetched().1), (100, 3));
-    world
-        .repository
+    env.server
+        .inject(Injection::new(Scope::FETCH, page).when_body_lacks("deepen"));
+    let checkout = env.fetch_partial_of("modules/7/").await.unwrap();
+    assert_eq!((readable(&checkout).len(), env.fetched().1), (100, 3));
+    env.repository
         .commit_files(&[("modules/7/main.tf", "new")], "next")
         .unwrap();
-    let checkout = world.part("modules/7/").await.unwrap();
-    assert_eq!((readable(&checkout).len(), world.fetched().1), (100, 1));
+    let checkout = env.fetch_partial_of("modules/7/").await.unwrap();
+    assert_eq!((readable(&checkout).len(), env.fetched().1), (100, 1));
 }
 
 #[tokio::test]
-async fn files_that_were_lost_on_disk_are_fetched_again() {
-    let world = filtering().await;
-    let checkout = world.part("modules/7/").await.unwrap();
+async fn blobs_missing_on_disk_are_fetched_again() {
+    let env = env_with_filter().await;
+    let checkout = env.fetch_partial_of("modules/7/").await.unwrap();
     drop(checkout);
-    let mut packs = world.files(|name| name.starts_with("pack-"));
+    let mut packs = env.files(|name| name.starts_with("pack-"));
     packs.retain(|path| path.extension().is_some_and(|extension| extension == "pack"));
     packs.sort_by_key(|path| std::fs::metadata(path).unwrap().modified().unwrap());
     let newest = packs.pop().unwrap();
     for extension in ["pack", "idx"] {
         std::fs::remove_file(newest.with_extension(extension)).unwrap();
     }
-    let checkout = world.part("modules/7/").await.unwrap();
+    let checkout = env.fetch_partial_of("modules/7/").await.unwrap();
     assert_eq!(readable(&checkout), ["modules/7/main.tf"]);
 }
 
 #[tokio::test]
-async fn many_files_are_asked_for_in_several_requests() {
-    let world = World::new().await;
+async fn many_blobs_are_fetched_in_several_requests() {
+    let env = TestEnvironment::new().await;
     for number in 0..10_500_u32 {
-        world
-            .repository
+        env.repository
             .write(&format!("many/{}/{number}", number % 16), number.to_string())
             .unwrap();
     }
-    world.repository.commit("many").unwrap();
+    env.repository.commit("many").unwrap();
     let allow = ["config", "uploadpack.allowFilter", "true"];
-    world.repository.git(allow).unwrap();
-    let checkout = world.part("many/").await.unwrap();
-    assert_eq!(world.fetched().1, 3);
+    env.repository.git(allow).unwrap();
+    let checkout = env.fetch_partial_of("many/").await.unwrap();
+    assert_eq!(env.fetched().1, 3);
     assert_eq!(readable(&checkout).len(), 10_500);
 }
 
 #[tokio::test]
 async fn several_selections_at_once_share_a_mirror() {
-    let world = shared(filtering().await);
-    let part = |wanted: &'static str| {
-        let world = Arc::clone(&world);
-        async move { readable(&world.part(wanted).await.unwrap()) }
+    let env = shared(env_with_filter().await);
+    let fetch_partial_of = |expected: &'static str| {
+        let env = Arc::clone(&env);
+        async move { readable(&env.fetch_partial_of(expected).await.unwrap()) }
     };
-    let (one, two, three) = tokio::join!(part("modules/1/"), part("modules/2/"), part("modules/3/"));
+    let (one, two, three) = tokio::join!(
+        fetch_partial_of("modules/1/"),
+        fetch_partial_of("modules/2/"),
+        fetch_partial_of("modules/3/")
+    );
     for (found, number) in [(one, 1), (two, 2), (three, 3)] {
         assert!(found.contains(&format!("modules/{number}/main.tf")), "{found:?}");
         assert!(found.len() <= 3, "{found:?}");

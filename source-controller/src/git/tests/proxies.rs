@@ -1,40 +1,40 @@
-//! Through real proxies on loopback: what passes, what they see, and what happens when they misbehave.
+//! Tests with real proxies on loopback: transferred requests, recorded data, and misbehaviour.
 
-use sluice_harness::closed::ClosedPort;
-use sluice_harness::proxy::{Mischief, Passage, ProxyServer, Speech, Way};
-use sluice_harness::tls::Terms;
+use sluice_harness::closed_port::ClosedPort;
+use sluice_harness::proxy::{Protocol, ProxiedRequest, ProxyFault, ProxyMode, ProxyServer};
+use sluice_harness::tls::TlsOptions;
 use sluice_runtime::http::{Environment, Route, Settings};
 
 use super::*;
 
-/// A name that only a proxy knows.
+/// A name that only a proxy can resolve.
 const NAME: &str = "git.sluice.test";
 
-/// A server that is known by name, and what leads to it.
-struct Behind {
-    world: World,
+/// A server with a name that only the proxy resolves.
+struct ProxiedServer {
+    env: TestEnvironment,
     server: GitServer,
     url: String,
 }
 
-async fn behind(tls: bool) -> Behind {
-    let world = World::new().await;
-    world.repository.commit("one").unwrap();
-    let terms = Terms {
+async fn proxied_server(tls: bool) -> ProxiedServer {
+    let env = TestEnvironment::new().await;
+    env.repository.commit("one").unwrap();
+    let terms = TlsOptions {
         hosts: &[NAME],
-        ..Terms::default()
+        ..TlsOptions::default()
     };
     let server = if tls {
-        GitServer::start_tls_on(&terms).await.unwrap()
+        GitServer::start_tls_with(&terms).await.unwrap()
     } else {
         GitServer::start().await.unwrap()
     };
-    let url = server.serve("stack", &world.repository);
+    let url = server.serve("stack", &env.repository);
     let url = url.replace(&server.address().ip().to_string(), NAME);
-    Behind { world, server, url }
+    ProxiedServer { env, server, url }
 }
 
-impl Behind {
+impl ProxiedServer {
     fn remote(&self, proxy: &ProxyServer, user: Option<(&str, &str)>) -> Remote {
         proxy.resolve(NAME, self.server.address());
         let own = [self.server.authority_pem(), proxy.authority_pem()];
@@ -45,7 +45,7 @@ impl Behind {
                 identity: None,
             }),
             proxy: Some(Arc::new(Proxy::new(&proxy.url(), name, password).unwrap())),
-            ..self.world.remote_at(&self.url)
+            ..self.env.remote_at(&self.url)
         }
     }
 }
@@ -55,41 +55,42 @@ async fn failure(remote: &Remote) -> String {
 }
 
 #[tokio::test]
-async fn every_kind_of_proxy_carries_http_and_https_and_looks_names_up() {
-    for speech in [Speech::Http, Speech::Https, Speech::Socks5] {
+async fn every_kind_of_proxy_supports_http_and_https_and_resolves_names() {
+    for protocol in [Protocol::Http, Protocol::Https, Protocol::Socks5] {
         for tls in [false, true] {
-            let behind = behind(tls).await;
-            behind.server.require_basic("reader", "pw");
-            let proxy = ProxyServer::start(speech).await.unwrap();
+            let proxied_server = proxied_server(tls).await;
+            proxied_server.server.require_basic("reader", "pw");
+            let proxy = ProxyServer::start(protocol).await.unwrap();
             proxy.require("user", "p:w");
             let remote = Remote {
                 credentials: Credentials::Basic {
                     username: "reader".into(),
                     password: "pw".into(),
                 },
-                ..behind.remote(&proxy, Some(("user", "p:w")))
+                ..proxied_server.remote(&proxy, Some(("user", "p:w")))
             };
-            let checkout = behind.world.fetch_from(&remote, &main()).await.unwrap();
-            assert_eq!(files(&checkout), ls_tree(&behind.world.repository, "HEAD"));
-            let way = match (speech, tls) {
-                (Speech::Socks5, _) => Way::Socks,
-                (_, true) => Way::Tunnel,
-                (_, false) => Way::Forward,
+            let checkout = proxied_server.env.fetch_from(&remote, &main()).await.unwrap();
+            assert_eq!(files(&checkout), ls_tree(&proxied_server.env.repository, "HEAD"));
+            let mode = match (protocol, tls) {
+                (Protocol::Socks5, _) => ProxyMode::Socks,
+                (_, true) => ProxyMode::Tunnel,
+                (_, false) => ProxyMode::Forward,
             };
-            let port = behind.server.address().port();
-            let passage = Passage {
-                way,
+            let port = proxied_server.server.address().port();
+            let request = ProxiedRequest {
+                mode,
                 target: format!("{NAME}:{port}"),
                 username: Some("user".into()),
             };
-            let passages = proxy.passages();
-            assert!(!passages.is_empty(), "{speech:?} {tls}");
-            assert!(passages.iter().all(|seen| *seen == passage), "{passages:?}");
-            let requests = behind.server.requests();
+            let requests = proxy.requests();
+            assert!(!requests.is_empty(), "{protocol:?} {tls}");
+            assert!(requests.iter().all(|actual| *actual == request), "{requests:?}");
+            let requests = proxied_server.server.requests();
             assert!(
                 requests
                     .iter()
-                    .all(|request| !request.told_of_proxy && request.username.as_deref() == Some("reader")),
+                    .all(|request| !request.has_proxy_credentials
+                        && request.username.as_deref() == Some("reader")),
                 "{requests:?}"
             );
         }
@@ -97,27 +98,27 @@ async fn every_kind_of_proxy_carries_http_and_https_and_looks_names_up() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_refuses_the_user_is_named_without_the_password() {
-    for speech in [Speech::Http, Speech::Https, Speech::Socks5] {
+async fn a_refusing_proxy_is_reported_without_the_password() {
+    for protocol in [Protocol::Http, Protocol::Https, Protocol::Socks5] {
         for user in [None, Some(("user", "s3cret"))] {
-            let behind = behind(true).await;
-            let proxy = ProxyServer::start(speech).await.unwrap();
+            let proxied_server = proxied_server(true).await;
+            let proxy = ProxyServer::start(protocol).await.unwrap();
             proxy.require("user", "other");
-            let text = failure(&behind.remote(&proxy, user)).await;
+            let text = failure(&proxied_server.remote(&proxy, user)).await;
             assert!(text.contains(&proxy.url()), "{text}");
             assert!(text.contains("username"), "{text}");
             assert!(!text.contains("s3cret"), "{text}");
-            assert!(behind.server.requests().is_empty());
+            assert!(proxied_server.server.requests().is_empty());
         }
     }
 }
 
 #[tokio::test]
-async fn a_forwarding_proxy_that_refuses_the_user_is_no_answer_of_the_repository() {
-    let behind = behind(false).await;
-    let proxy = ProxyServer::start(Speech::Http).await.unwrap();
+async fn a_refusal_of_a_forwarding_proxy_is_not_attributed_to_the_repository() {
+    let proxied_server = proxied_server(false).await;
+    let proxy = ProxyServer::start(Protocol::Http).await.unwrap();
     proxy.require("user", "other");
-    let text = failure(&behind.remote(&proxy, Some(("user", "s3cret")))).await;
+    let text = failure(&proxied_server.remote(&proxy, Some(("user", "s3cret")))).await;
     assert!(text.contains("407"), "{text}");
     assert!(
         text.contains("the proxy requires a username and a password"),
@@ -126,37 +127,46 @@ async fn a_forwarding_proxy_that_refuses_the_user_is_no_answer_of_the_repository
 }
 
 #[tokio::test]
-async fn a_proxy_that_misbehaves_fails_the_lookup_with_its_name() {
-    for speech in [Speech::Http, Speech::Https, Speech::Socks5] {
-        for mischief in [Mischief::Refuse, Mischief::Hang, Mischief::Lie, Mischief::Babble] {
-            let behind = behind(true).await;
-            let proxy = ProxyServer::start(speech).await.unwrap();
-            proxy.misbehave(Some(mischief));
+async fn a_misbehaving_proxy_is_reported() {
+    for protocol in [Protocol::Http, Protocol::Https, Protocol::Socks5] {
+        for fault in [
+            ProxyFault::Refuse,
+            ProxyFault::Hang,
+            ProxyFault::Impersonate,
+            ProxyFault::Garbage,
+        ] {
+            let proxied_server = proxied_server(true).await;
+            let proxy = ProxyServer::start(protocol).await.unwrap();
+            proxy.set_fault(Some(fault));
             let settings = Settings {
                 connect_timeout: Duration::from_millis(700),
                 ..Settings::default()
             };
             let remote = Remote {
-                transport: Transport::with(&settings, crate::git::ssh::Algorithms::default()).unwrap(),
-                ..behind.remote(&proxy, None)
+                transport: Transport::with_settings(&settings, crate::git::ssh::Algorithms::default())
+                    .unwrap(),
+                ..proxied_server.remote(&proxy, None)
             };
             let text = failure(&remote).await;
-            assert!(text.contains(&proxy.url()), "{speech:?} {mischief:?}: {text}");
-            assert!(behind.server.requests().is_empty(), "{speech:?} {mischief:?}");
+            assert!(text.contains(&proxy.url()), "{protocol:?} {fault:?}: {text}");
+            assert!(
+                proxied_server.server.requests().is_empty(),
+                "{protocol:?} {fault:?}"
+            );
         }
     }
 }
 
 #[tokio::test]
-async fn a_proxy_that_leads_to_another_server_gains_nothing_over_tls() {
-    let behind = behind(true).await;
-    let proxy = ProxyServer::start(Speech::Http).await.unwrap();
-    let remote = behind.remote(&proxy, None);
-    let terms = Terms {
+async fn a_proxy_cannot_redirect_tls_to_another_server() {
+    let proxied_server = proxied_server(true).await;
+    let proxy = ProxyServer::start(Protocol::Http).await.unwrap();
+    let remote = proxied_server.remote(&proxy, None);
+    let terms = TlsOptions {
         hosts: &[NAME],
-        ..Terms::default()
+        ..TlsOptions::default()
     };
-    let other = GitServer::start_tls_on(&terms).await.unwrap();
+    let other = GitServer::start_tls_with(&terms).await.unwrap();
     proxy.resolve(NAME, other.address());
     let text = failure(&remote).await;
     assert!(
@@ -167,23 +177,23 @@ async fn a_proxy_that_leads_to_another_server_gains_nothing_over_tls() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_not_there_is_named() {
-    let behind = behind(true).await;
-    let closed = ClosedPort::take().unwrap();
+async fn an_unreachable_proxy_is_reported() {
+    let proxied_server = proxied_server(true).await;
+    let closed = ClosedPort::reserve().unwrap();
     let url = format!("socks5://{}", closed.address().unwrap());
     let remote = Remote {
         proxy: Some(Arc::new(Proxy::new(&url, None, None).unwrap())),
-        ..behind.world.remote_at(&behind.url)
+        ..proxied_server.env.remote_at(&proxied_server.url)
     };
     let text = failure(&remote).await;
     assert!(text.contains(&format!("cannot reach the proxy {url}")), "{text}");
 }
 
 #[tokio::test]
-async fn the_environment_names_proxies_and_takes_hosts_out() {
-    let behind = behind(false).await;
-    let proxy = ProxyServer::start(Speech::Http).await.unwrap();
-    proxy.resolve(NAME, behind.server.address());
+async fn the_environment_sets_proxies_and_exceptions() {
+    let proxied_server = proxied_server(false).await;
+    let proxy = ProxyServer::start(Protocol::Http).await.unwrap();
+    proxy.resolve(NAME, proxied_server.server.address());
     let environment = |no: &'static str| {
         let url = proxy.url();
         let environment = Environment::read(move |name| match name {
@@ -193,29 +203,30 @@ async fn the_environment_names_proxies_and_takes_hosts_out() {
         });
         Route::Environment(Arc::new(environment.unwrap()))
     };
-    let look = async |no: &'static str, url: &str| {
+    let look_up = async |no: &'static str, url: &str| {
         let remote = Remote {
-            transport: Transport::on(environment(no), crate::git::ssh::Algorithms::default()).unwrap(),
-            ..behind.world.remote_at(url)
+            transport: Transport::with_route(environment(no), crate::git::ssh::Algorithms::default())
+                .unwrap(),
+            ..proxied_server.env.remote_at(url)
         };
         bounded(head(&remote, &main())).await
     };
-    look("", &behind.url).await.unwrap();
-    let passed = proxy.passages().len();
+    look_up("", &proxied_server.url).await.unwrap();
+    let passed = proxy.requests().len();
     assert!(passed > 0);
-    // The name means nothing without the proxy.
-    look("sluice.test", &behind.url).await.unwrap_err();
-    // Loopback never needs one.
-    look("", &behind.world.url).await.unwrap();
-    assert_eq!(proxy.passages().len(), passed);
+    // The name does not resolve without the proxy.
+    look_up("sluice.test", &proxied_server.url).await.unwrap_err();
+    // Loopback never uses a proxy.
+    look_up("", &proxied_server.env.url).await.unwrap();
+    assert_eq!(proxy.requests().len(), passed);
 }
 
 #[tokio::test]
-async fn an_http_proxy_does_not_carry_ssh() {
-    let world = World::new().await;
+async fn an_http_proxy_cannot_open_raw_connections() {
+    let env = TestEnvironment::new().await;
     let remote = Remote {
         proxy: Some(Arc::new(Proxy::new("http://127.0.0.1:9", None, None).unwrap())),
-        ..world.remote_at(&world.url)
+        ..env.remote_at(&env.url)
     };
     let error = connect(remote.proxy.as_ref().unwrap(), "h", 22, DEADLINE).await;
     let text = error.unwrap_err().to_string();
@@ -223,10 +234,10 @@ async fn an_http_proxy_does_not_carry_ssh() {
 }
 
 #[tokio::test]
-async fn a_socks_proxy_leaves_the_first_words_of_the_server_to_the_caller() {
+async fn a_socks_proxy_preserves_the_first_bytes_of_the_server() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let proxy = ProxyServer::start(Speech::Socks5).await.unwrap();
+    let proxy = ProxyServer::start(Protocol::Socks5).await.unwrap();
     proxy.resolve(NAME, listener.local_addr().unwrap());
     proxy.require("user", "pw");
     tokio::spawn(async move {
@@ -235,8 +246,8 @@ async fn a_socks_proxy_leaves_the_first_words_of_the_server_to_the_caller() {
     });
     let through = Proxy::new(&proxy.url(), Some("user"), Some("pw")).unwrap();
     let mut socket = connect(&through, NAME, 22, DEADLINE).await.unwrap();
-    let mut said = String::new();
-    bounded(socket.read_to_string(&mut said)).await.unwrap();
-    assert_eq!(said, "SSH-2.0-first");
-    assert_eq!(proxy.passages()[0].target, format!("{NAME}:22"));
+    let mut greeting = String::new();
+    bounded(socket.read_to_string(&mut greeting)).await.unwrap();
+    assert_eq!(greeting, "SSH-2.0-first");
+    assert_eq!(proxy.requests()[0].target, format!("{NAME}:22"));
 }

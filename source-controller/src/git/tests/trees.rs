@@ -1,31 +1,26 @@
-//! Reading commits.
+//! Reads of commits.
 
 use super::*;
 
 #[tokio::test]
-async fn every_entry_of_a_commit_is_read() {
-    let world = World::new().await;
+async fn every_entry_of_a_commit_is_listed() {
+    let env = TestEnvironment::new().await;
     for path in ["a/z", "a-b", "a.b", "a/b/c", "a0", "b", "\u{e9}t\u{e9}", "a/B"] {
-        world.repository.write(path, path).unwrap();
+        env.repository.write(path, path).unwrap();
     }
-    world
-        .repository
-        .write_executable("run.sh", "#!/bin/sh\n")
-        .unwrap();
-    world.repository.symlink("link", "a/z").unwrap();
-    world.repository.commit("one").unwrap();
-    let module = world.repository.head().unwrap();
+    env.repository.write_executable("run.sh", "#!/bin/sh\n").unwrap();
+    env.repository.symlink("link", "a/z").unwrap();
+    env.repository.commit("one").unwrap();
+    let module = env.repository.head().unwrap();
     let cacheinfo = format!("160000,{module},vendor/module");
-    world
-        .repository
+    env.repository
         .git(["update-index", "--add", "--cacheinfo", &cacheinfo])
         .unwrap();
-    world
-        .repository
+    env.repository
         .git(["commit", "--quiet", "--message", "two"])
         .unwrap();
-    let checkout = world.fetch(&main()).await.unwrap();
-    assert_eq!(files(&checkout), ls_tree(&world.repository, "HEAD"));
+    let checkout = env.fetch(&main()).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&env.repository, "HEAD"));
     let link = entries(&checkout)
         .unwrap()
         .into_iter()
@@ -36,18 +31,18 @@ async fn every_entry_of_a_commit_is_read() {
 
 #[tokio::test]
 async fn a_commit_without_files_is_a_commit() {
-    let world = World::new().await;
-    world.repository.commit("nothing").unwrap();
-    let checkout = world.fetch(&main()).await.unwrap();
+    let env = TestEnvironment::new().await;
+    env.repository.commit("nothing").unwrap();
+    let checkout = env.fetch(&main()).await.unwrap();
     assert_eq!(entries(&checkout).unwrap(), []);
 }
 
 #[tokio::test]
-async fn no_file_is_read_that_is_larger_than_allowed() {
-    let world = World::with_files().await;
-    let mut remote = world.remote();
+async fn oversized_files_are_refused() {
+    let env = TestEnvironment::with_files().await;
+    let mut remote = env.remote();
     remote.limits.blob_bytes = 100;
-    let error = read_all(world.fetch_from(&remote, &main()).await.unwrap())
+    let error = read_all(env.fetch_from(&remote, &main()).await.unwrap())
         .await
         .unwrap_err();
     assert!(
@@ -56,35 +51,34 @@ async fn no_file_is_read_that_is_larger_than_allowed() {
     );
 }
 
-/// Writes a tree object that the real `git` would refuse to make, and a commit of it.
-fn commit_tree(world: &World, raw: &[u8]) {
-    let file = world.root.path().join("tree");
+/// Writes a tree object that the real `git` would refuse, and commits it.
+fn commit_tree(env: &TestEnvironment, raw: &[u8]) {
+    let file = env.root.path().join("tree");
     std::fs::write(&file, raw).unwrap();
     let file = file.to_string_lossy().into_owned();
-    let tree = world
+    let tree = env
         .repository
         .git(["hash-object", "-t", "tree", "-w", "--literally", &file])
         .unwrap();
-    let commit = world.repository.git(["commit-tree", "-m", "odd", &tree]).unwrap();
-    world
-        .repository
+    let commit = env.repository.git(["commit-tree", "-m", "odd", &tree]).unwrap();
+    env.repository
         .git(["update-ref", "refs/heads/main", &commit])
         .unwrap();
 }
 
 #[tokio::test]
-async fn names_that_leave_the_tree_are_refused() {
-    let world = World::new().await;
-    world.repository.commit_files(&[("a", "1")], "one").unwrap();
-    let blob = Oid::from_str(&world.repository.resolve("HEAD:a").unwrap()).unwrap();
+async fn unsafe_names_are_refused() {
+    let env = TestEnvironment::new().await;
+    env.repository.commit_files(&[("a", "1")], "one").unwrap();
+    let blob = Oid::from_str(&env.repository.resolve("HEAD:a").unwrap()).unwrap();
     for name in ["..", ".git", "a/b"] {
         commit_tree(
-            &world,
+            &env,
             &[b"100644 ", name.as_bytes(), b"\0", blob.as_bytes()].concat(),
         );
-        let error = world.fetch(&main()).await.unwrap_err();
+        let error = env.fetch(&main()).await.unwrap_err();
         assert!(
-            matches!(error, FetchError::Read(ReadError::Form(_))),
+            matches!(error, FetchError::Read(ReadError::Malformed(_))),
             "{name}: {error}"
         );
     }

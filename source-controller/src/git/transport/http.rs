@@ -14,36 +14,37 @@ use sluice_runtime::http::{Proxy, Route, Settings, TlsError};
 use url::Url;
 
 use super::super::address::host;
-use super::super::error::{FetchError, Said};
+use super::super::error::{FetchError, ServerMessage};
 use super::super::protocol::advertisement::{self, Capabilities};
-use super::super::protocol::{AGENT, remote_text};
+use super::super::protocol::{AGENT, sanitize_text};
 use super::super::remote::Remote;
 use super::super::tls::Tls;
-use super::answer::Packets;
-use super::distrust;
+use super::packets::Packets;
 use super::pools::{Pool, Pools};
 use super::redirect;
+use super::tls_error;
 
-/// Header that asks for a version of the protocol.
-const PROTOCOL: &str = "git-protocol";
-/// Bytes of an error page that are read.
-const ERROR_PAGE: usize = 4 * 1024;
-/// `Retry-After` is believed within these bounds.
-const WAIT: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
-/// Without a number in it, `Retry-After` and 429 mean this.
-const USUAL_WAIT: Duration = Duration::from_secs(60);
+/// Header with the protocol version.
+const PROTOCOL_HEADER: &str = "git-protocol";
+/// Maximum number of bytes that are read of an error page.
+const MAX_ERROR_BODY_BYTES: usize = 4 * 1024;
+/// Accepted range of `Retry-After`.
+const RETRY_AFTER_RANGE: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(3600);
+/// Delay for 429 without `Retry-After`, and for an invalid `Retry-After`.
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// A repository as its server presented it.
+/// A repository after discovery.
 #[derive(Debug)]
-pub(super) struct Place {
-    /// Where commands go: the address, or where it redirected to.
+pub(super) struct Target {
+    /// Base URL of the commands: the address, or the target of its redirect.
     repository: Url,
-    /// Whether credentials are shown there: not after a redirection to somebody else. Which ones is asked anew each
-    /// time, because lent ones are renewed.
-    trusted: bool,
-    /// Whether version 2 is spoken there. A server that does not is never asked for it again, so that it cannot change
-    /// its mind between a list of refs and the request that goes by it.
-    version_2: bool,
+    /// Whether credentials are sent: not after a redirect to another origin. They are read from the remote for each
+    /// request, because they may be renewed.
+    is_trusted: bool,
+    /// Whether the server supports version 2. Requests to a server that does not never contain the header, so that the
+    /// ref advertisement and the request that refers to it have the same version.
+    supports_v2: bool,
 }
 
 /// Pooled connections for http and https.
@@ -52,32 +53,32 @@ pub(super) struct Http {
 }
 
 impl Http {
-    /// A pool without any connection yet.
+    /// Creates the pools without connections.
     pub(super) fn new(settings: &Settings) -> Result<Self, TlsError> {
         Ok(Self {
             pools: Pools::new(settings)?,
         })
     }
 
-    /// Connections on these terms.
+    /// Returns the pool for these settings.
     pub(super) fn pool(&self, tls: &Arc<Tls>, proxy: Option<&Arc<Proxy>>) -> Result<Pool, TlsError> {
         self.pools.get(tls, proxy)
     }
 
-    /// Which way requests go that have no proxy of their own.
+    /// Returns the route of requests without their own proxy.
     pub(super) const fn route(&self) -> &Route {
         self.pools.route()
     }
 
-    /// Sends one command and gives the packets of its answer.
+    /// Sends one command and returns the packets of its response.
     pub(super) async fn command(
         &self,
         remote: &Remote,
-        place: &Place,
+        target: &Target,
         body: Bytes,
     ) -> Result<Packets, FetchError> {
-        let url = redirect::upload_pack(&place.repository);
-        let mut headers = place.headers(remote);
+        let url = redirect::upload_pack_url(&target.repository);
+        let mut headers = target.headers(remote);
         headers.insert(
             CONTENT_TYPE,
             HeaderValue::from_static("application/x-git-upload-pack-request"),
@@ -87,7 +88,7 @@ impl Http {
             HeaderValue::from_static("application/x-git-upload-pack-result"),
         );
         let response = self
-            .send(remote, place.trusted, Method::POST, &url, headers, body)
+            .send(remote, target.is_trusted, Method::POST, &url, headers, body)
             .await?;
         if response.status().is_redirection() {
             let why = "a command was redirected; only the first request may be".to_owned();
@@ -96,54 +97,65 @@ impl Http {
                 why,
             });
         }
-        let response = succeeded(remote, &url, place.trusted, response).await?;
+        let response = check_status(remote, &url, target.is_trusted, response).await?;
         let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         if kind != Some(b"application/x-git-upload-pack-result") {
-            let why = format!("content type '{}'", remote_text(kind.unwrap_or_default()));
-            return Err(FetchError::Answer {
+            let why = format!("content type '{}'", sanitize_text(kind.unwrap_or_default()));
+            return Err(FetchError::Protocol {
                 host: host(&url),
                 why,
             });
         }
         let host = host(&url);
-        Ok(Packets::new(pieces(response.into_body()), host))
+        Ok(Packets::new(body_chunks(response.into_body()), host))
     }
 
-    /// The refs of a repository whose server speaks an older version.
-    pub(super) async fn listing(&self, remote: &Remote, place: &Place) -> Result<Packets, FetchError> {
-        let url = redirect::info_refs(&place.repository);
-        let headers = place.headers(remote);
+    /// Requests the ref advertisement of a server that supports only an older version.
+    pub(super) async fn advertised_refs(
+        &self,
+        remote: &Remote,
+        target: &Target,
+    ) -> Result<Packets, FetchError> {
+        let url = redirect::info_refs_url(&target.repository);
+        let headers = target.headers(remote);
         let response = self
-            .send(remote, place.trusted, Method::GET, &url, headers, Bytes::new())
+            .send(
+                remote,
+                target.is_trusted,
+                Method::GET,
+                &url,
+                headers,
+                Bytes::new(),
+            )
             .await?;
-        let response = succeeded(remote, &url, place.trusted, response).await?;
-        Ok(Packets::new(pieces(response.into_body()), host(&url)))
+        let response = check_status(remote, &url, target.is_trusted, response).await?;
+        Ok(Packets::new(body_chunks(response.into_body()), host(&url)))
     }
 
-    /// `GET info/refs`, redirections followed.
-    pub(super) async fn discover(&self, remote: &Remote) -> Result<(Place, Capabilities), FetchError> {
+    /// Requests `info/refs` and follows redirects.
+    pub(super) async fn discover(&self, remote: &Remote) -> Result<(Target, Capabilities), FetchError> {
         let refused = |why: String| FetchError::Redirect {
             url: remote.address.to_string(),
             why,
         };
-        let mut url = redirect::info_refs(remote.address.url());
-        let (mut authorization, mut trusted) = (remote.credentials.header(), true);
-        for _ in 0..=redirect::LONGEST_CHAIN {
-            let sent = headers(authorization.as_ref());
+        let mut url = redirect::info_refs_url(remote.address.url());
+        let (mut authorization, mut is_trusted) = (remote.credentials.header(), true);
+        for _ in 0..=redirect::MAX_REDIRECTS {
+            let sent = request_headers(authorization.as_ref());
             let response = self
-                .send(remote, trusted, Method::GET, &url, sent, Bytes::new())
+                .send(remote, is_trusted, Method::GET, &url, sent, Bytes::new())
                 .await?;
             if let Some(location) = location(&response) {
                 let next = redirect::follow(&url, &location).map_err(refused)?;
-                if !redirect::same_place(&url, &next) {
-                    (authorization, trusted) = (None, false);
+                if !redirect::is_same_origin(&url, &next) {
+                    (authorization, is_trusted) = (None, false);
                 }
                 url = next;
                 continue;
             }
-            let repository = redirect::repository(&url).map_err(refused)?;
-            let response = succeeded(remote, &url, trusted, response).await?;
-            let body = beginning(response.into_body(), advertisement::LONGEST).await;
+            let repository = redirect::repository_url(&url).map_err(refused)?;
+            let response = check_status(remote, &url, is_trusted, response).await?;
+            let body = read_prefix(response.into_body(), advertisement::MAX_BYTES).await;
             let body = body.map_err(|why| FetchError::Connection {
                 host: host(&url),
                 why,
@@ -152,20 +164,20 @@ impl Http {
                 url: remote.address.to_string(),
                 source,
             })?;
-            let place = Place {
+            let target = Target {
                 repository,
-                trusted,
-                version_2: matches!(capabilities, Capabilities::V2(_)),
+                is_trusted,
+                supports_v2: matches!(capabilities, Capabilities::V2(_)),
             };
-            return Ok((place, capabilities));
+            return Ok((target, capabilities));
         }
         Err(refused(format!(
             "more than {} times in a row",
-            redirect::LONGEST_CHAIN
+            redirect::MAX_REDIRECTS
         )))
     }
 
-    /// Names the proxy that a connection went through, which may be the one to blame.
+    /// Adds the proxy of the connection to an error, since it may be the cause.
     fn with_proxy(&self, remote: &Remote, url: &Url, why: String) -> String {
         let proxy = match (&remote.proxy, url.as_str().parse()) {
             (Some(own), _) => Some(own.to_string()),
@@ -178,11 +190,11 @@ impl Http {
         }
     }
 
-    /// Sends a request. A server that is not `trusted` with credentials sees no client certificate either.
+    /// Sends a request. A server that is not `is_trusted` receives neither credentials nor the client certificate.
     async fn send(
         &self,
         remote: &Remote,
-        trusted: bool,
+        is_trusted: bool,
         method: Method,
         url: &Url,
         headers: HeaderMap,
@@ -193,7 +205,7 @@ impl Http {
             host: host.clone(),
             why,
         };
-        let tls = if trusted || remote.tls.identity.is_none() {
+        let tls = if is_trusted || remote.tls.identity.is_none() {
             Arc::clone(&remote.tls)
         } else {
             Arc::new(remote.tls.without_identity())
@@ -209,11 +221,11 @@ impl Http {
             *request.headers_mut() = headers.clone();
             match pool.request(request).await {
                 Ok(response) => return Ok(response),
-                // A kept connection that the server closed while the request was on its way. Nothing here changes
-                // anything at the server, so asking again is safe.
+                // The server closed a pooled connection while the request was sent. All requests are read-only, so a
+                // retry is safe.
                 Err(error) if attempts == 1 && !error.is_connect() => {}
                 Err(error) => {
-                    let why = distrust::explain(&error, &tls);
+                    let why = tls_error::describe(&error, &tls);
                     let why = why.unwrap_or_else(|| chain(&error));
                     return Err(broken(self.with_proxy(remote, url, why)));
                 }
@@ -222,21 +234,21 @@ impl Http {
     }
 }
 
-impl Place {
+impl Target {
     fn headers(&self, remote: &Remote) -> HeaderMap {
-        let authorization = self.trusted.then(|| remote.credentials.header()).flatten();
-        let mut headers = headers(authorization.as_ref());
-        if !self.version_2 {
-            headers.remove(PROTOCOL);
+        let authorization = self.is_trusted.then(|| remote.credentials.header()).flatten();
+        let mut headers = request_headers(authorization.as_ref());
+        if !self.supports_v2 {
+            headers.remove(PROTOCOL_HEADER);
         }
         headers
     }
 }
 
-fn headers(authorization: Option<&HeaderValue>) -> HeaderMap {
+fn request_headers(authorization: Option<&HeaderValue>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-    headers.insert(PROTOCOL, HeaderValue::from_static("version=2"));
+    headers.insert(PROTOCOL_HEADER, HeaderValue::from_static("version=2"));
     headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
     if let Some(value) = authorization {
         headers.insert(AUTHORIZATION, value.clone());
@@ -251,19 +263,18 @@ fn location(response: &Response<Incoming>) -> Option<String> {
     Some(String::from_utf8_lossy(response.headers().get(LOCATION)?.as_bytes()).into_owned())
 }
 
-/// Turns an answer that is no success into the error that says what it means.
-/// `trusted` is whether credentials were shown at `url`, if there are any.
-async fn succeeded(
+/// Maps every status except 200 to an error. `is_trusted` is whether credentials were sent to `url`, if there are any.
+async fn check_status(
     remote: &Remote,
     url: &Url,
-    trusted: bool,
+    is_trusted: bool,
     response: Response<Incoming>,
 ) -> Result<Response<Incoming>, FetchError> {
     let status = response.status();
     if status == StatusCode::OK {
         return Ok(response);
     }
-    if let Some(wait) = wait(status, response.headers()) {
+    if let Some(wait) = retry_after(status, response.headers()) {
         return Err(FetchError::Throttled {
             host: remote.address.host(),
             status: status.as_u16(),
@@ -271,46 +282,46 @@ async fn succeeded(
             until: None,
         });
     }
-    let page = beginning(response.into_body(), ERROR_PAGE)
+    let page = read_prefix(response.into_body(), MAX_ERROR_BODY_BYTES)
         .await
         .unwrap_or_default();
-    let mut said = Said(remote_text(&page));
+    let mut message = ServerMessage(sanitize_text(&page));
     let refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-    if refused && !trusted && remote.has_credentials() {
-        let moved = redirect::repository(url).map_or_else(|_| host(url), |url| url.to_string());
-        said = Said(format!(
-            "the address redirects to '{moved}', to which the credentials were not sent: if it is to be trusted with \
-             them, write it into spec.url"
+    if refused && !is_trusted && remote.has_credentials() {
+        let moved = redirect::repository_url(url).map_or_else(|_| host(url), |url| url.to_string());
+        message = ServerMessage(format!(
+            "the address redirects to '{moved}', to which the credentials were not sent: to send them there, \
+             write that address into spec.url"
         ));
     }
     let url = remote.address.to_string();
     Err(match status {
-        StatusCode::UNAUTHORIZED => FetchError::AuthenticationRequired { url, said },
-        StatusCode::FORBIDDEN => FetchError::AuthorizationFailed { url, said },
-        StatusCode::NOT_FOUND => FetchError::RepositoryNotFound { url, said },
-        // Only a proxy that forwards says this; one with a tunnel fails the connection.
+        StatusCode::UNAUTHORIZED => FetchError::AuthenticationRequired { url, message },
+        StatusCode::FORBIDDEN => FetchError::AuthorizationFailed { url, message },
+        StatusCode::NOT_FOUND => FetchError::RepositoryNotFound { url, message },
+        // Only a forwarding proxy returns this; a tunnel fails the connection.
         StatusCode::PROXY_AUTHENTICATION_REQUIRED => FetchError::Status {
             url,
             status: status.as_u16(),
-            said: Said(
-                "the proxy requires a username and a password, or refuses those it was given".to_owned(),
+            message: ServerMessage(
+                "the proxy requires a username and a password, or refuses the provided ones".to_owned(),
             ),
         },
         _ => FetchError::Status {
             url,
             status: status.as_u16(),
-            said,
+            message,
         },
     })
 }
 
-/// How long a server asks to wait: 429 always does, 503 if it says so. A date is compared with the server's own
-/// clock.
-fn wait(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+/// Returns the requested delay: always for 429, for 503 and 403 if `Retry-After` is set. A date is compared with the
+/// server's own clock.
+fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     match (status, after) {
-        (StatusCode::TOO_MANY_REQUESTS, None) => return Some(USUAL_WAIT),
-        // GitHub says 403 where others say 429.
+        (StatusCode::TOO_MANY_REQUESTS, None) => return Some(DEFAULT_RETRY_AFTER),
+        // GitHub uses 403 where others use 429.
         (
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN,
             Some(_),
@@ -331,13 +342,13 @@ fn wait(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     Some(
         seconds
             .or_else(until)
-            .unwrap_or(USUAL_WAIT)
-            .clamp(*WAIT.start(), *WAIT.end()),
+            .unwrap_or(DEFAULT_RETRY_AFTER)
+            .clamp(*RETRY_AFTER_RANGE.start(), *RETRY_AFTER_RANGE.end()),
     )
 }
 
-/// A body as pieces; its trailers are left out.
-fn pieces(body: Incoming) -> impl Stream<Item = Result<Bytes, String>> + Send {
+/// Converts a body to a stream of chunks without trailers.
+fn body_chunks(body: Incoming) -> impl Stream<Item = Result<Bytes, String>> + Send {
     BodyStream::new(body).filter_map(|frame| {
         std::future::ready(match frame {
             Ok(frame) => frame.into_data().ok().map(Ok),
@@ -346,8 +357,8 @@ fn pieces(body: Incoming) -> impl Stream<Item = Result<Bytes, String>> + Send {
     })
 }
 
-/// The first `limit` bytes of a body.
-async fn beginning(body: Incoming, limit: usize) -> Result<Vec<u8>, String> {
+/// Reads the first `limit` bytes of a body.
+async fn read_prefix(body: Incoming, limit: usize) -> Result<Vec<u8>, String> {
     let mut body = std::pin::pin!(Limited::new(body, limit));
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -364,16 +375,16 @@ async fn beginning(body: Incoming, limit: usize) -> Result<Vec<u8>, String> {
 mod tests {
     use super::*;
 
-    /// Status, headers, and the seconds to wait.
+    /// Status, headers, expected delay in seconds.
     type Case<'a> = (u16, &'a [(http::header::HeaderName, &'a str)], Option<u64>);
 
     #[test]
-    fn a_server_may_ask_to_wait() {
-        let asked = |status: u16, pairs: &[(http::header::HeaderName, &str)]| {
+    fn retry_after_is_respected() {
+        let wait_seconds = |status: u16, pairs: &[(http::header::HeaderName, &str)]| {
             let headers = pairs
                 .iter()
                 .map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap()));
-            wait(StatusCode::from_u16(status).unwrap(), &headers.collect()).map(|wait| wait.as_secs())
+            retry_after(StatusCode::from_u16(status).unwrap(), &headers.collect()).map(|wait| wait.as_secs())
         };
         let now = (DATE, "Sun, 06 Nov 1994 08:49:37 GMT");
         let cases: &[Case<'_>] = &[
@@ -397,8 +408,8 @@ mod tests {
             ),
             (429, &[(RETRY_AFTER, "Sun, 06 Nov 1994 08:51:37 GMT")], Some(60)),
         ];
-        for (status, headers, wanted) in cases {
-            assert_eq!(asked(*status, headers), *wanted, "{status} {headers:?}");
+        for (status, headers, expected) in cases {
+            assert_eq!(wait_seconds(*status, headers), *expected, "{status} {headers:?}");
         }
     }
 }

@@ -1,15 +1,16 @@
-//! How the protocol reaches a server: http, https and ssh.
+//! Transports of the protocol: http, https and ssh.
 
-mod answer;
-mod distrust;
-mod endpoints;
+mod cache;
 mod http;
+mod packets;
 mod pools;
 mod redirect;
 mod ssh;
+mod tls_error;
 
+use sluice_runtime::sync::lock;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,84 +21,84 @@ use super::protocol::advertisement::Capabilities;
 use super::remote::Remote;
 use super::ssh::Algorithms;
 use super::tls::Tls;
-use endpoints::Remembered;
+use cache::ExpiringCache;
 
-pub(super) use answer::Packets;
+pub(super) use packets::Packets;
 pub(crate) use pools::Pool;
 
-/// Unused connections are kept this long, so that a poll each minute finds one.
-const IDLE: Duration = Duration::from_secs(90);
+/// Idle timeout of connections, long enough for a poll each minute.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Connections to servers, and what was learnt about the repositories behind them. Cheap to clone.
+/// Connections to servers, and a cache of the discovered repositories. Cheap to clone.
 #[derive(Clone)]
 pub struct Transport(Arc<Inner>);
 
 struct Inner {
     http: http::Http,
     ssh: ssh::Ssh,
-    endpoints: Mutex<Remembered<Key, Arc<Endpoint>>>,
+    endpoints: Mutex<ExpiringCache<Key, Arc<Endpoint>>>,
 }
 
-/// Whose capabilities are remembered: an address, and the digest of who asks there on which way. The way counts, because
-/// what is remembered of a server holds for those only who trust the authorities and the proxy that led there.
+/// Key of the cache: address and access digest. The digest includes the route, because a response counts only for
+/// readers that trust the same authorities and proxy.
 type Key = (String, [u8; 32]);
 
-/// A repository as its server presented it.
+/// A repository after discovery.
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    place: Place,
-    /// What the server offers.
+    target: Target,
+    /// Capabilities of the server.
     pub(super) capabilities: Capabilities,
 }
 
-/// Where a repository's commands go, in the terms of its transport.
+/// Target of the repository's commands, by transport.
 #[derive(Debug)]
-enum Place {
-    Http(http::Place),
-    Ssh(ssh::Place),
+enum Target {
+    Http(http::Target),
+    Ssh(ssh::Target),
 }
 
-/// TLS cannot be set up in this process.
+/// TLS cannot be initialized in this process.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct TransportError(#[from] TlsError);
 
 impl Transport {
-    /// A pool without any connection yet, which trusts the operating system's authorities. They are read once, here;
-    /// where there are none, https remotes fail and http ones work.
+    /// Creates a pool without connections that trusts the operating system's authorities. They are read once, here.
+    /// Without any, https remotes fail and http remotes work.
     ///
     /// # Errors
-    /// TLS cannot be set up.
+    /// TLS cannot be initialized.
     pub fn new() -> Result<Self, TransportError> {
         Self::with_algorithms(Algorithms::default())
     }
 
-    /// The same with algorithms for ssh that flags name.
+    /// Creates a pool with the ssh algorithms of the flags.
     ///
     /// # Errors
-    /// TLS cannot be set up.
+    /// TLS cannot be initialized.
     pub fn with_algorithms(algorithms: Algorithms) -> Result<Self, TransportError> {
-        Self::on(Route::Direct, algorithms)
+        Self::with_route(Route::Direct, algorithms)
     }
 
-    /// The same, with a route for objects that have no proxy of their own.
+    /// Creates a pool with a route for objects without their own proxy.
     ///
     /// # Errors
-    /// TLS cannot be set up.
-    pub fn on(route: Route, algorithms: Algorithms) -> Result<Self, TransportError> {
+    /// TLS cannot be initialized.
+    pub fn with_route(route: Route, algorithms: Algorithms) -> Result<Self, TransportError> {
         let settings = Settings {
-            idle_timeout: IDLE,
+            idle_timeout: IDLE_TIMEOUT,
             route,
             ..Settings::default()
         };
-        Self::with(&settings, algorithms)
+        Self::with_settings(&settings, algorithms)
     }
 
-    /// A pool with other settings.
+    /// Creates a pool with other settings.
     ///
     /// # Errors
-    /// TLS cannot be set up.
-    pub fn with(settings: &Settings, algorithms: Algorithms) -> Result<Self, TransportError> {
+    /// TLS cannot be initialized.
+    pub fn with_settings(settings: &Settings, algorithms: Algorithms) -> Result<Self, TransportError> {
         Ok(Self(Arc::new(Inner {
             http: http::Http::new(settings)?,
             ssh: ssh::Ssh::new(algorithms),
@@ -105,53 +106,53 @@ impl Transport {
         })))
     }
 
-    /// Connections on these terms, for whoever needs to talk about a repository to others than its server.
+    /// Returns the pool for these settings, for requests to other services than the Git server.
     ///
     /// # Errors
-    /// The client certificate and its key do not go together.
+    /// The client certificate and its key do not match.
     pub(crate) fn pool(&self, tls: &Arc<Tls>, proxy: Option<&Arc<Proxy>>) -> Result<Pool, TlsError> {
         self.0.http.pool(tls, proxy)
     }
 
-    /// The repository's capabilities: remembered, or asked for.
+    /// Returns the endpoint of the repository, cached or discovered.
     pub(super) async fn endpoint(&self, remote: &Remote) -> Result<Arc<Endpoint>, FetchError> {
-        let key = key(remote);
-        let held = self.endpoints().get(&key);
-        if let Some(endpoint) = held {
+        let key = cache_key(remote);
+        let cached = self.endpoints().get(&key);
+        if let Some(endpoint) = cached {
             return Ok(endpoint);
         }
-        let (place, capabilities) = if remote.address.is_ssh() {
-            let (place, capabilities) = Box::pin(self.0.ssh.discover(remote)).await?;
-            (Place::Ssh(place), capabilities)
+        let (target, capabilities) = if remote.address.is_ssh() {
+            let (target, capabilities) = Box::pin(self.0.ssh.discover(remote)).await?;
+            (Target::Ssh(target), capabilities)
         } else {
-            let (place, capabilities) = self.0.http.discover(remote).await?;
-            (Place::Http(place), capabilities)
+            let (target, capabilities) = self.0.http.discover(remote).await?;
+            (Target::Http(target), capabilities)
         };
-        let endpoint = Arc::new(Endpoint { place, capabilities });
+        let endpoint = Arc::new(Endpoint { target, capabilities });
         self.endpoints().insert(key, Arc::clone(&endpoint));
         Ok(endpoint)
     }
 
-    /// Forgets what was learnt about the repository; true if there was something. Called after every failure,
-    /// because a server may have moved or changed.
+    /// Removes the endpoint from the cache; returns whether it existed. Called after every failure, because a server
+    /// may have moved or changed.
     pub(super) fn forget(&self, remote: &Remote) -> bool {
-        self.endpoints().forget(&key(remote))
+        self.endpoints().remove(&cache_key(remote))
     }
 
-    /// Sends one command, or the one request of an older version, and gives the packets of its answer.
+    /// Sends one command, or the request of an older version, and returns the packets of its response.
     pub(super) async fn command(
         &self,
         remote: &Remote,
         endpoint: &Endpoint,
         body: Bytes,
     ) -> Result<Packets, FetchError> {
-        match &endpoint.place {
-            Place::Http(place) => self.0.http.command(remote, place, body).await,
-            Place::Ssh(place) => Box::pin(self.0.ssh.command(remote, place, body)).await,
+        match &endpoint.target {
+            Target::Http(target) => self.0.http.command(remote, target, body).await,
+            Target::Ssh(target) => Box::pin(self.0.ssh.command(remote, target, body)).await,
         }
     }
 
-    /// The proxy of a remote: its own, or the one that the environment names for it.
+    /// Returns the proxy of a remote: its own, or the one of the environment.
     pub(super) fn proxy(&self, remote: &Remote) -> Option<Arc<Proxy>> {
         let own = remote.proxy.clone();
         own.or_else(|| match self.0.http.route() {
@@ -161,16 +162,20 @@ impl Transport {
         })
     }
 
-    /// The list of all refs, of a server that has no command for it.
-    pub(super) async fn listing(&self, remote: &Remote, endpoint: &Endpoint) -> Result<Packets, FetchError> {
-        match &endpoint.place {
-            Place::Http(place) => self.0.http.listing(remote, place).await,
-            Place::Ssh(_) => self.0.ssh.listing(remote).await,
+    /// Requests the ref advertisement of a server without the command `ls-refs`.
+    pub(super) async fn advertised_refs(
+        &self,
+        remote: &Remote,
+        endpoint: &Endpoint,
+    ) -> Result<Packets, FetchError> {
+        match &endpoint.target {
+            Target::Http(target) => self.0.http.advertised_refs(remote, target).await,
+            Target::Ssh(_) => self.0.ssh.advertised_refs(remote).await,
         }
     }
 
-    fn endpoints(&self) -> std::sync::MutexGuard<'_, Remembered<Key, Arc<Endpoint>>> {
-        self.0.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    fn endpoints(&self) -> std::sync::MutexGuard<'_, ExpiringCache<Key, Arc<Endpoint>>> {
+        lock(&self.0.endpoints)
     }
 }
 
@@ -180,6 +185,6 @@ impl fmt::Debug for Transport {
     }
 }
 
-fn key(remote: &Remote) -> Key {
-    (remote.address.url().as_str().to_owned(), remote.way())
+fn cache_key(remote: &Remote) -> Key {
+    (remote.address.url().as_str().to_owned(), remote.access_digest())
 }

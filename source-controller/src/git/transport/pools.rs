@@ -1,8 +1,9 @@
-//! One pool of connections for each distinct way to make them: authorities, client certificate, proxy. Objects that say
-//! the same share one, so that a poll finds a kept connection; no connection serves an object that says otherwise.
+//! One connection pool for each combination of authorities, client certificate and proxy. Objects with equal settings
+//! share a pool, so a poll finds an open connection. Objects with different settings never share a connection.
 
+use sluice_runtime::sync::lock;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -11,72 +12,72 @@ use tokio::time::Instant;
 
 use super::super::tls::Tls;
 
-/// Pools that are kept at once. Each holds a copy of the system's authorities, about 100 KiB.
-const KEPT: usize = 200;
+/// Maximum number of pools. Each holds a copy of the system's authorities, about 100 KiB.
+const MAX_POOLS: usize = 200;
 
-/// A pool.
+/// A connection pool.
 pub(crate) type Pool = HttpClient<Full<Bytes>>;
 
-/// How connections of one pool are made.
-type Terms = (Arc<Tls>, Option<Arc<Proxy>>);
+/// Settings that decide which connections can be shared.
+type ConnectionTerms = (Arc<Tls>, Option<Arc<Proxy>>);
 
-/// All pools.
+/// All connection pools.
 pub(super) struct Pools {
-    /// What all have in common.
+    /// Settings that all pools share.
     settings: Settings,
-    /// For objects that say nothing about TLS and proxies, which is most of them.
-    usual: Pool,
-    special: Mutex<HashMap<Terms, Kept>>,
+    /// Pool for objects without TLS settings and proxy, the most frequent case.
+    default: Pool,
+    by_terms: Mutex<HashMap<ConnectionTerms, CachedPool>>,
 }
 
-struct Kept {
+struct CachedPool {
     pool: Pool,
-    used: Instant,
+    last_used: Instant,
 }
 
 impl Pools {
-    /// Without any connection yet.
+    /// Creates the default pool without connections.
     pub(super) fn new(settings: &Settings) -> Result<Self, TlsError> {
         Ok(Self {
             settings: settings.clone(),
-            usual: client(settings)?,
-            special: Mutex::default(),
+            default: client(settings)?,
+            by_terms: Mutex::default(),
         })
     }
 
-    /// The pool for these terms: kept, or made now.
+    /// Returns the pool for these settings and creates it if necessary.
     pub(super) fn get(&self, tls: &Arc<Tls>, proxy: Option<&Arc<Proxy>>) -> Result<Pool, TlsError> {
         if **tls == Tls::default() && proxy.is_none() {
-            return Ok(self.usual.clone());
+            return Ok(self.default.clone());
         }
         self.get_at(tls, proxy, Instant::now())
     }
 
     fn get_at(&self, tls: &Arc<Tls>, proxy: Option<&Arc<Proxy>>, now: Instant) -> Result<Pool, TlsError> {
         let terms = (Arc::clone(tls), proxy.cloned());
-        let mut special = self.special.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = special.get_mut(&terms) {
-            kept.used = now;
-            return Ok(kept.pool.clone());
+        let mut by_terms = lock(&self.by_terms);
+        if let Some(cached) = by_terms.get_mut(&terms) {
+            cached.last_used = now;
+            return Ok(cached.pool.clone());
         }
-        let pool = self.make(tls, proxy)?;
-        // What nobody used for that long has no open connection any more.
-        special.retain(|_, kept| now.duration_since(kept.used) <= self.settings.idle_timeout);
-        if special.len() >= KEPT
-            && let Some(oldest) = special.iter().min_by_key(|(_, kept)| kept.used)
+        let pool = self.build(tls, proxy)?;
+        // Pools that were idle for that long have no open connections.
+        by_terms.retain(|_, cached| now.duration_since(cached.last_used) <= self.settings.idle_timeout);
+        if by_terms.len() >= MAX_POOLS
+            && let Some(oldest) = by_terms.iter().min_by_key(|(_, cached)| cached.last_used)
         {
             let oldest = oldest.0.clone();
-            special.remove(&oldest);
+            by_terms.remove(&oldest);
         }
-        let kept = Kept {
+        let cached = CachedPool {
             pool: pool.clone(),
-            used: now,
+            last_used: now,
         };
-        special.insert(terms, kept);
+        by_terms.insert(terms, cached);
         Ok(pool)
     }
 
-    fn make(&self, tls: &Tls, proxy: Option<&Arc<Proxy>>) -> Result<Pool, TlsError> {
+    fn build(&self, tls: &Tls, proxy: Option<&Arc<Proxy>>) -> Result<Pool, TlsError> {
         let mut settings = self.settings.clone();
         settings.extra_roots.extend(certificates(&tls.authorities));
         settings.identity.clone_from(&tls.identity);
@@ -86,7 +87,7 @@ impl Pools {
         client(&settings)
     }
 
-    /// Which way requests go that have no proxy of their own.
+    /// Returns the route of requests without their own proxy.
     pub(super) const fn route(&self) -> &Route {
         &self.settings.route
     }
@@ -114,11 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn equal_terms_share_a_pool_and_idle_ones_go() {
+    fn equal_settings_share_a_pool_and_idle_pools_are_removed() {
         let (pools, start) = (pools(), Instant::now());
         let proxy = Arc::new(Proxy::new("http://p", Some("u"), None).unwrap());
         let other = Arc::new(Proxy::new("http://p", Some("v"), None).unwrap());
-        for (tls, proxy, held) in [
+        for (tls, proxy, count) in [
             (tls(""), None, 0),
             (tls("a"), None, 1),
             (tls("a"), None, 1),
@@ -127,29 +128,29 @@ mod tests {
             (tls(""), Some(&other), 4),
             (tls("a"), Some(&proxy), 5),
         ] {
-            // What is most usual is not among them.
-            let pool = match held {
+            // The default pool is not in the map.
+            let pool = match count {
                 0 => pools.get(&tls, proxy),
                 _ => pools.get_at(&tls, proxy, start),
             };
             pool.unwrap();
-            assert_eq!(pools.special.lock().unwrap().len(), held);
+            assert_eq!(pools.by_terms.lock().unwrap().len(), count);
         }
         let later = start + Duration::from_secs(61);
         pools.get_at(&tls("c"), None, later).unwrap();
-        assert_eq!(pools.special.lock().unwrap().len(), 1);
+        assert_eq!(pools.by_terms.lock().unwrap().len(), 1);
     }
 
     #[test]
-    fn no_more_than_so_many_are_kept() {
+    fn the_number_of_pools_is_limited() {
         let (pools, start) = (pools(), Instant::now());
-        for number in 0..KEPT + 10 {
+        for number in 0..MAX_POOLS + 10 {
             let later = start + Duration::from_millis(number as u64);
             pools.get_at(&tls(&number.to_string()), None, later).unwrap();
         }
-        let special = pools.special.lock().unwrap();
-        assert_eq!(special.len(), KEPT);
-        assert!(special.contains_key(&(tls(&(KEPT + 9).to_string()), None)));
-        assert!(!special.contains_key(&(tls("9"), None)));
+        let by_terms = pools.by_terms.lock().unwrap();
+        assert_eq!(by_terms.len(), MAX_POOLS);
+        assert!(by_terms.contains_key(&(tls(&(MAX_POOLS + 9).to_string()), None)));
+        assert!(!by_terms.contains_key(&(tls("9"), None)));
     }
 }

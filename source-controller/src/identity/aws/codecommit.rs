@@ -1,7 +1,7 @@
-//! AWS CodeCommit: which addresses are its repositories, and the signature that stands for a password there. Pure.
+//! AWS CodeCommit: its repository URLs, and the signature used as a password. Pure.
 //!
-//! The signature is Signature Version 4 over a request with the method `GIT`, of which only the path and the header
-//! `host` are signed. Its time is written without the `Z` that the password has.
+//! The signature follows Signature Version 4 for a request with method `GIT`; only the path and the `host` header are
+//! signed. Its timestamp lacks the `Z` that the password has.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -9,42 +9,42 @@ use ring::hmac;
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
-use super::super::answer::Keys;
+use super::super::response::AwsKeys;
 use crate::git::Credentials;
 
-/// A repository of CodeCommit.
+/// A CodeCommit repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
-    /// Host, and port if the address names one.
+    /// Host and optional port of the URL.
     host: String,
-    /// Path, as it stands in the address.
+    /// Path as written in the URL.
     path: String,
-    /// The region in the host's name.
+    /// The region in the host name.
     region: String,
 }
 
-/// Why an address is no repository of CodeCommit.
+/// An error in the URL of a CodeCommit repository.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RepositoryError {
-    /// Another scheme.
+    /// The scheme is not https.
     #[error("AWS CodeCommit authentication requires an HTTPS Git URL")]
     Scheme,
-    /// Another host.
+    /// The host does not belong to CodeCommit.
     #[error("invalid AWS CodeCommit Git URL: {0}")]
     Host(String),
 }
 
 impl Repository {
-    /// From a repository's address.
+    /// Parses a repository's URL.
     ///
     /// # Errors
-    /// It is not https, or its host is none of CodeCommit's.
-    pub fn of(url: &Url) -> Result<Self, RepositoryError> {
+    /// The URL is not https, or its host does not belong to CodeCommit.
+    pub fn parse(url: &Url) -> Result<Self, RepositoryError> {
         if url.scheme() != "https" {
             return Err(RepositoryError::Scheme);
         }
         let name = url.host_str().unwrap_or_default();
-        let host = super::super::call::host(url);
+        let host = super::super::request::host(url);
         let invalid = || RepositoryError::Host(host.clone());
         let service = ["git-codecommit.", "git-codecommit-fips."]
             .iter()
@@ -55,7 +55,7 @@ impl Repository {
             .find_map(|suffix| service.strip_suffix(suffix))
             .ok_or_else(invalid)?;
         let region = region.split('.').next().unwrap_or_default();
-        // It becomes part of the name of another host.
+        // The region becomes part of another host name.
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if region.is_empty() || !region.chars().all(plain) {
             return Err(invalid());
@@ -67,15 +67,15 @@ impl Repository {
         })
     }
 
-    /// The region in the host's name.
+    /// Returns the region of the repository.
     #[must_use]
     pub fn region(&self) -> &str {
         &self.region
     }
 
-    /// Name and password that these keys make at this moment; good for a quarter of an hour.
+    /// Returns a username and password signed with these keys; valid for 15 minutes.
     #[must_use]
-    pub fn credentials(&self, keys: &Keys, now: Timestamp) -> Credentials {
+    pub fn credentials(&self, keys: &AwsKeys, now: Timestamp) -> Credentials {
         let username = match &keys.session_token {
             Some(token) => format!("{}%{}", keys.access_key_id, token.expose()),
             None => keys.access_key_id.clone(),
@@ -88,7 +88,7 @@ impl Repository {
         }
     }
 
-    fn signature(&self, keys: &Keys, time: &str) -> String {
+    fn signature(&self, keys: &AwsKeys, time: &str) -> String {
         let Self { host, path, region } = self;
         let date = time.get(..8).unwrap_or_default();
         let request = format!("GIT\n{path}\n\nhost:{host}\n\nhost\n");

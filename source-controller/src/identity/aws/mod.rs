@@ -1,7 +1,7 @@
-//! Keys of AWS: the controller's own, or those of a role that a ServiceAccount may assume.
+//! AWS keys: the controller's own, or those of a role that a ServiceAccount may assume.
 
 pub mod codecommit;
-mod nearby;
+mod container;
 
 use std::collections::BTreeMap;
 
@@ -9,55 +9,55 @@ use http::{HeaderName, Method, header};
 use sluice_runtime::redact::Secret;
 use url::Url;
 
-use super::account::{Account, Proof};
-use super::answer::{self, Keys};
-use super::call::{Call, below, endpoint};
+use super::account::{ServiceAccountRef, SubjectToken};
+use super::cache::Fingerprint;
 use super::environment::Environment;
 use super::error::TokenError;
-use super::reach::Reach;
-use super::who::Who;
-use nearby::Container;
+use super::request::ExchangeContext;
+use super::request::{ProviderRequest, endpoint, join_path};
+use super::response::{self, AwsKeys};
+use container::Container;
 
-/// Whom a ServiceAccount's token is for.
+/// Audience of ServiceAccount tokens.
 const AUDIENCE: &str = "sts.amazonaws.com";
 const ROLE_ANNOTATION: &str = "eks.amazonaws.com/role-arn";
-/// Where the credentials of an instance's role are asked for.
+/// Endpoint of the instance metadata service.
 const METADATA: &str = "http://169.254.169.254";
 const TOKEN_FILE: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
 const METADATA_VARIABLE: &str = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
-/// Most characters of the name that a session has in AWS's logs.
-const LONGEST_SESSION: usize = 64;
+/// Maximum length of a role session name.
+const MAX_SESSION_NAME: usize = 64;
 
-/// Where keys come from.
+/// A source of AWS keys.
 #[derive(Clone, Debug)]
 pub(super) enum Aws {
-    /// The environment holds them.
-    Fixed(Keys),
-    /// A role, assumed with a token of a workload.
+    /// Static keys from the environment.
+    Fixed(AwsKeys),
+    /// A role assumed with a workload's token.
     Assumed {
         sts: Url,
         role: String,
         session: String,
-        proof: Proof,
+        credential: SubjectToken,
     },
-    /// An agent beside the container: EKS Pod Identity, ECS.
+    /// A container credentials agent: EKS Pod Identity or ECS.
     Container(Container),
     /// The role of the instance.
     Instance(Url),
 }
 
 impl Aws {
-    /// The controller's own, in the order of the vendor's tools. `region` is the repository's.
+    /// Selects the controller's own identity, in the order of the AWS SDKs. `region` is the repository's region.
     ///
     /// # Errors
-    /// What the environment says is not usable, or rules every way out.
-    pub(super) fn of_controller(environment: &Environment, region: &str) -> Result<Self, TokenError> {
+    /// A variable is invalid, or no source is configured.
+    pub(super) fn from_environment(environment: &Environment, region: &str) -> Result<Self, TokenError> {
         if let (Some(id), Some(secret)) = (
             environment.get("AWS_ACCESS_KEY_ID"),
             environment.get("AWS_SECRET_ACCESS_KEY"),
         ) {
             let token = environment.get("AWS_SESSION_TOKEN");
-            return Ok(Self::Fixed(Keys {
+            return Ok(Self::Fixed(AwsKeys {
                 access_key_id: id.to_owned(),
                 secret_access_key: Secret::from(secret.to_owned()),
                 session_token: token.map(|token| Secret::from(token.to_owned())),
@@ -75,139 +75,151 @@ impl Aws {
                 sts: sts(environment, own_region.unwrap_or(region))?,
                 role: role.to_owned(),
                 session: session.to_owned(),
-                proof: Proof::File {
+                credential: SubjectToken::File {
                     variable: TOKEN_FILE,
                     path: path.into(),
                 },
             });
         }
-        if let Some(container) = Container::of(environment)? {
+        if let Some(container) = Container::from_environment(environment)? {
             return Ok(Self::Container(container));
         }
         if environment
             .get("AWS_EC2_METADATA_DISABLED")
             .is_some_and(|text| text.eq_ignore_ascii_case("true"))
         {
-            return Err(none("the metadata service of the instance is disabled"));
+            return Err(no_identity("the metadata service of the instance is disabled"));
         }
         let address = environment.get(METADATA_VARIABLE).unwrap_or(METADATA);
         Ok(Self::Instance(endpoint(METADATA_VARIABLE, address)?))
     }
 
-    /// The role that a ServiceAccount's annotation names.
+    /// Selects the role in a ServiceAccount's annotation.
     ///
     /// # Errors
-    /// It names none, or a variable names an endpoint that is none.
-    pub(super) fn of_account(
+    /// The annotation is missing or invalid, or a variable contains an invalid endpoint.
+    pub(super) fn from_account(
         environment: &Environment,
-        account: Account,
+        account: ServiceAccountRef,
         annotations: &BTreeMap<String, String>,
         region: &str,
     ) -> Result<Self, TokenError> {
         let role = annotations
             .get(ROLE_ANNOTATION)
-            .ok_or_else(|| account.lacks(format!("it has no annotation {ROLE_ANNOTATION}")))?;
+            .ok_or_else(|| account.error(format!("missing annotation {ROLE_ANNOTATION}")))?;
         if !is_role(role) {
-            let why =
-                format!("its annotation {ROLE_ANNOTATION} is no role: arn:aws:iam::<account>:role/<name>");
-            return Err(account.lacks(why));
+            let why = format!(
+                "annotation {ROLE_ANNOTATION} is not a role ARN: expected arn:aws:iam::<account>:role/<name>"
+            );
+            return Err(account.error(why));
         }
         let session = format!("{}.{}.{region}.fluxcd.io", account.name, account.namespace);
         Ok(Self::Assumed {
             sts: sts(environment, region)?,
             role: role.clone(),
-            session: session.chars().take(LONGEST_SESSION).collect(),
-            proof: Proof::Account {
+            session: session.chars().take(MAX_SESSION_NAME).collect(),
+            credential: SubjectToken::ServiceAccountRef {
                 account,
                 audience: AUDIENCE,
             },
         })
     }
 
-    /// Who this is: everything that decides what the keys may do.
-    pub(super) fn who(&self) -> [u8; 32] {
-        let who = Who::new("aws");
+    /// Returns the fingerprint of the identity: everything that determines the permissions of its keys.
+    pub(super) fn fingerprint(&self) -> [u8; 32] {
+        let fingerprint = Fingerprint::new("aws");
         match self {
             Self::Fixed(keys) => {
                 let token = keys.session_token.as_ref();
-                who.and("fixed")
-                    .and(&keys.access_key_id)
-                    .and(keys.secret_access_key.expose())
-                    .and(token.map_or("", |token| token.expose()))
+                fingerprint
+                    .with("fixed")
+                    .with(&keys.access_key_id)
+                    .with(keys.secret_access_key.expose())
+                    .with(token.map_or("", |token| token.expose()))
             }
             Self::Assumed {
                 sts,
                 role,
                 session,
-                proof,
-            } => proof.tell(who.and("assumed").and(sts.as_str()).and(role).and(session)),
-            Self::Container(container) => container.tell(who.and("container")),
-            Self::Instance(endpoint) => who.and("instance").and(endpoint.as_str()),
+                credential,
+            } => credential.add_to(
+                fingerprint
+                    .with("assumed")
+                    .with(sts.as_str())
+                    .with(role)
+                    .with(session),
+            ),
+            Self::Container(container) => container.add_to(fingerprint.with("container")),
+            Self::Instance(endpoint) => fingerprint.with("instance").with(endpoint.as_str()),
         }
         .digest()
     }
 
-    /// New keys.
+    /// Requests new keys.
     ///
     /// # Errors
-    /// There is no proof, or whoever gives the keys refuses, does not answer, or answers something else.
-    pub(super) async fn keys(&self, reach: &Reach) -> Result<Keys, TokenError> {
+    /// The workload token is missing, or the endpoint refuses, does not respond, or sends an invalid response.
+    pub(super) async fn keys(&self, context: &ExchangeContext) -> Result<AwsKeys, TokenError> {
         match self {
             Self::Fixed(keys) => Ok(keys.clone()),
             Self::Assumed {
                 sts,
                 role,
                 session,
-                proof,
+                credential,
             } => {
-                let proof = proof.token(&reach.kube).await?;
+                let credential = credential.token(&context.kube).await?;
                 let form = [
                     ("Action", "AssumeRoleWithWebIdentity"),
                     ("Version", "2011-06-15"),
                     ("RoleArn", role),
                     ("RoleSessionName", session),
-                    ("WebIdentityToken", proof.expose()),
+                    ("WebIdentityToken", credential.expose()),
                 ];
-                let answer = Call::new(Method::POST, sts.clone(), "let the role be assumed")
+                let response = ProviderRequest::new(Method::POST, sts.clone(), "assume the role")
                     .header(header::ACCEPT, "text/xml")
-                    .form(&form, &proof)
-                    .succeed(&reach.pool)
+                    .form(&form, &credential)
+                    .send(&context.pool)
                     .await?;
-                answer.read(answer::assumed_keys)
+                response.read(response::assumed_keys)
             }
-            Self::Container(container) => container.keys(reach).await,
-            Self::Instance(endpoint) => instance(endpoint, reach).await,
+            Self::Container(container) => container.keys(context).await,
+            Self::Instance(endpoint) => instance(endpoint, context).await,
         }
     }
 }
 
-/// The keys of the instance's role, by the second version of the metadata service.
-async fn instance(endpoint: &Url, reach: &Reach) -> Result<Keys, TokenError> {
-    const WHAT: &str = "give the keys of the instance's role";
-    let session = Call::new(
+/// Requests the keys of the instance's role with `IMDSv2`.
+async fn instance(endpoint: &Url, context: &ExchangeContext) -> Result<AwsKeys, TokenError> {
+    const WHAT: &str = "return the keys of the instance's role";
+    let session = ProviderRequest::new(
         Method::PUT,
-        below(endpoint, ["latest", "api", "token"]),
-        "open a session",
+        join_path(endpoint, ["latest", "api", "token"]),
+        "open a metadata session",
     )
     .header(
         HeaderName::from_static("x-aws-ec2-metadata-token-ttl-seconds"),
         "300",
     )
-    .succeed_nearby(&reach.nearby)
+    .send_local(&context.local_pool)
     .await
-    .map_err(nobody)?;
-    let session = session.read(answer::line)?;
-    let ask = |url: Url| {
+    .map_err(map_unreachable)?;
+    let session = session.read(response::first_line)?;
+    let request = |url: Url| {
         let name = HeaderName::from_static("x-aws-ec2-metadata-token");
-        Call::new(Method::GET, url, WHAT)
+        ProviderRequest::new(Method::GET, url, WHAT)
             .secret(name, "", &session)
-            .succeed_nearby(&reach.nearby)
+            .send_local(&context.local_pool)
     };
     let roles = ["latest", "meta-data", "iam", "security-credentials"];
-    let role = ask(below(endpoint, roles.into_iter().chain([""]))).await?;
-    let role = role.read(answer::line)?;
-    let keys = ask(below(endpoint, roles.into_iter().chain([role.expose().as_str()]))).await?;
-    keys.read(answer::metadata_keys)
+    let role = request(join_path(endpoint, roles.into_iter().chain([""]))).await?;
+    let role = role.read(response::first_line)?;
+    let keys = request(join_path(
+        endpoint,
+        roles.into_iter().chain([role.expose().as_str()]),
+    ))
+    .await?;
+    keys.read(response::metadata_keys)
 }
 
 fn is_role(text: &str) -> bool {
@@ -237,7 +249,7 @@ fn sts(environment: &Environment, region: &str) -> Result<Url, TokenError> {
     )
 }
 
-fn none(why: &str) -> TokenError {
+fn no_identity(why: &str) -> TokenError {
     TokenError::NoIdentity {
         provider: "aws",
         why: format!(
@@ -246,10 +258,10 @@ fn none(why: &str) -> TokenError {
     }
 }
 
-/// Where nothing answers there is no instance, and what the user needs to hear is what else would do.
-fn nobody(error: TokenError) -> TokenError {
+/// Without a metadata service there is no instance role: report the missing configuration instead.
+fn map_unreachable(error: TokenError) -> TokenError {
     match error {
-        TokenError::Connection { .. } | TokenError::NoAnswer { .. } => none(&error.to_string()),
+        TokenError::Connection { .. } | TokenError::NoAnswer { .. } => no_identity(&error.to_string()),
         other => other,
     }
 }

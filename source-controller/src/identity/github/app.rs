@@ -1,63 +1,63 @@
-//! What a Secret says about a GitHub App. Pure.
+//! Parses GitHub App data from a Secret. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use url::Url;
 
-use super::super::call::endpoint;
+use super::super::cache::Fingerprint;
 use super::super::error::{IdentityError, TokenError};
-use super::super::who::Who;
+use super::super::request::endpoint;
 
-/// Where the API is, unless the Secret names another place.
-const PUBLIC: &str = "https://api.github.com";
-/// Name of the Secret's key that names another place.
+/// Default API endpoint.
+const DEFAULT_URL: &str = "https://api.github.com";
+/// Key of the API endpoint in the Secret.
 const BASE_URL: &str = "githubAppBaseURL";
 
-/// A GitHub App and one of its installations. `Debug` shows no key.
+/// A GitHub App with one of its installations. `Debug` prints no key.
 #[derive(Clone)]
 pub struct App {
-    /// Number of the App.
+    /// The App's id.
     pub(super) id: String,
-    /// Which installation.
+    /// The installation.
     pub(super) installation: Installation,
-    /// Where the API is.
+    /// The API endpoint.
     pub(super) base: Url,
-    /// The private key, PEM.
+    /// The private key in PEM.
     pub(super) key: Vec<u8>,
 }
 
-/// How the installation is named.
+/// A reference to an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Installation {
-    /// By its number.
+    /// By id.
     Id(String),
-    /// By the organisation or user who installed the App.
+    /// By the organisation or user that installed the App.
     Owner(String),
 }
 
-/// Why an App cannot be used.
+/// An error in GitHub App data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppError {
-    /// A value that must be a number.
+    /// The value is not a number.
     #[error("the value of '{0}' is not a whole number")]
     Number(&'static str),
-    /// A value that must be text.
+    /// The value is not UTF-8.
     #[error("the value of '{0}' is not UTF-8 text")]
     Text(&'static str),
-    /// The key is no RSA private key.
+    /// The key is not an RSA private key.
     #[error(
-        "the value of 'githubAppPrivateKey' is no RSA private key in PEM (PKCS #1 or PKCS #8) of 2048 to 4096 bits: {0}"
+        "the value of 'githubAppPrivateKey' is not an RSA private key in PEM (PKCS #1 or PKCS #8) of 2048 to 4096 bits: {0}"
     )]
     Key(String),
 }
 
 impl App {
-    /// From the Secret's data; `secret` is its namespace and name.
+    /// Parses the data of a Secret; `secret` is its namespace and name.
     ///
     /// # Errors
-    /// Keys are missing or do not go together, or values are not what they should be.
-    pub(in super::super) fn of_secret(
+    /// A key is missing or invalid, or the keys are contradictory.
+    pub(in super::super) fn from_secret(
         secret: &str,
         data: &BTreeMap<String, Vec<u8>>,
     ) -> Result<Self, IdentityError> {
@@ -86,23 +86,23 @@ impl App {
         Ok(Self {
             id: number("githubAppID", id)?,
             installation,
-            base: endpoint(BASE_URL, text(BASE_URL)?.unwrap_or(PUBLIC))?,
+            base: endpoint(BASE_URL, text(BASE_URL)?.unwrap_or(DEFAULT_URL))?,
             key: key.clone(),
         })
     }
 
-    /// Who this is: everything that decides what a token may do.
-    pub(in super::super) fn who(&self) -> [u8; 32] {
+    /// Returns the fingerprint of the identity: everything that determines the permissions of its token.
+    pub(in super::super) fn fingerprint(&self) -> [u8; 32] {
         let (kind, name) = match &self.installation {
             Installation::Id(id) => ("id", id),
             Installation::Owner(owner) => ("owner", owner),
         };
-        Who::new("github")
-            .and(&self.id)
-            .and(kind)
-            .and(name)
-            .and(self.base.as_str())
-            .and(&self.key)
+        Fingerprint::new("github")
+            .with(&self.id)
+            .with(kind)
+            .with(name)
+            .with(self.base.as_str())
+            .with(&self.key)
             .digest()
     }
 }
@@ -126,7 +126,7 @@ fn number(key: &'static str, text: &str) -> Result<String, TokenError> {
 mod tests {
     use super::*;
 
-    /// The Secret's data, and what comes of it.
+    /// The data of a Secret and the expected result.
     type Case<'a> = (&'a [(&'a str, &'a str)], Result<&'a str, &'a str>);
 
     const MISSING: &str = "secretRef with github app data must be specified when provider is set to github";
@@ -138,7 +138,7 @@ mod tests {
     const OWNER: (&str, &str) = ("githubAppInstallationOwner", "o");
 
     #[test]
-    fn a_secret_describes_an_app_or_says_what_is_missing() {
+    fn a_secret_is_parsed_or_its_defect_is_named() {
         let base = |url| (BASE_URL, url);
         let cases: &[Case<'_>] = &[
             (&[], Err(MISSING)),
@@ -156,7 +156,7 @@ mod tests {
             (
                 &[ID, KEY, INSTALLATION, base("ghes.example")],
                 Err(&format!(
-                    "{UNUSABLE} githubAppBaseURL is no usable address: relative URL without a base"
+                    "{UNUSABLE} githubAppBaseURL is not a valid URL: relative URL without a base"
                 )),
             ),
             (
@@ -168,24 +168,24 @@ mod tests {
                 Ok(r#"App { id: "7", installation: Owner("o"), base: "https://h/api/v3/", .. }"#),
             ),
         ];
-        for (pairs, wanted) in cases {
+        for (pairs, expected) in cases {
             let data = pairs
                 .iter()
                 .map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()))
                 .collect();
-            let found = App::of_secret("ns/app", &data)
+            let found = App::from_secret("ns/app", &data)
                 .map(|app| format!("{app:?}"))
                 .map_err(|error| error.to_string());
             assert_eq!(
                 found,
-                wanted.map(str::to_owned).map_err(str::to_owned),
+                expected.map(str::to_owned).map_err(str::to_owned),
                 "{pairs:?}"
             );
         }
     }
 
     #[test]
-    fn whatever_decides_the_identity_changes_it() {
+    fn every_field_changes_the_fingerprint() {
         let app = |id: &str, installation: Installation, base: &str, key: &[u8]| {
             let (id, key) = (id.to_owned(), key.to_vec());
             let base = Url::parse(base).unwrap();
@@ -195,15 +195,15 @@ mod tests {
                 base,
                 key,
             }
-            .who()
+            .fingerprint()
         };
         let (id, owner) = (Installation::Id("1".into()), Installation::Owner("1".into()));
         let all = [
-            app("1", id.clone(), PUBLIC, b"k"),
-            app("2", id.clone(), PUBLIC, b"k"),
-            app("1", owner, PUBLIC, b"k"),
+            app("1", id.clone(), DEFAULT_URL, b"k"),
+            app("2", id.clone(), DEFAULT_URL, b"k"),
+            app("1", owner, DEFAULT_URL, b"k"),
             app("1", id.clone(), "https://ghes.example", b"k"),
-            app("1", id, PUBLIC, b"l"),
+            app("1", id, DEFAULT_URL, b"l"),
         ];
         let distinct: std::collections::HashSet<_> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());

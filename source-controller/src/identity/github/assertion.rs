@@ -1,4 +1,4 @@
-//! The assertion of a GitHub App: a JWT (RFC 7519) signed with RS256 (RFC 7518 §3.3) that lives two minutes.
+//! The assertion of a GitHub App: a JWT (RFC 7519) signed with RS256 (RFC 7518 §3.3), valid for two minutes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,20 +13,20 @@ use sluice_runtime::redact::Secret;
 
 use super::app::{App, AppError};
 
-/// Issued this long ago, for a clock at GitHub's that is behind ours.
-const BACK: SignedDuration = SignedDuration::from_secs(30);
-/// How long an assertion lives from when it was issued.
-const LIFE: SignedDuration = SignedDuration::from_secs(120);
+/// Backdating of assertions, in case GitHub's clock lags.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(30);
+/// Lifetime of an assertion.
+const LIFETIME: SignedDuration = SignedDuration::from_secs(120);
 
-/// Says in the App's name that it is the App.
+/// Creates an assertion of the App's identity.
 ///
 /// # Errors
-/// The App's key is no RSA private key that can sign.
+/// The App's key is not a usable RSA private key.
 pub(super) fn assertion(app: &App, now: Timestamp) -> Result<Secret<String>, AppError> {
-    let issued = now.saturating_sub(BACK).unwrap_or(now);
+    let issued = now.saturating_sub(CLOCK_SKEW).unwrap_or(now);
     let claims = json!({
         "iat": issued.as_second(),
-        "exp": issued.saturating_add(LIFE).unwrap_or(now).as_second(),
+        "exp": issued.saturating_add(LIFETIME).unwrap_or(now).as_second(),
         "iss": app.id,
     });
     let encoded = |text: String| URL_SAFE_NO_PAD.encode(text);
@@ -40,7 +40,7 @@ pub(super) fn assertion(app: &App, now: Timestamp) -> Result<Secret<String>, App
         signed.as_bytes(),
         &mut signature,
     )
-    .map_err(|_| AppError::Key("it does not sign".to_owned()))?;
+    .map_err(|_| AppError::Key("signing failed".to_owned()))?;
     Ok(Secret::new(format!(
         "{signed}.{}",
         URL_SAFE_NO_PAD.encode(signature)
@@ -48,14 +48,14 @@ pub(super) fn assertion(app: &App, now: Timestamp) -> Result<Secret<String>, App
 }
 
 fn key(pem: &[u8]) -> Result<KeyPair, AppError> {
-    let bad = |why: String| AppError::Key(why);
-    let der = PrivateKeyDer::from_pem_slice(pem).map_err(|_| bad("no private key is in it".to_owned()))?;
+    let invalid = |why: String| AppError::Key(why);
+    let der = PrivateKeyDer::from_pem_slice(pem).map_err(|_| invalid("no private key found".to_owned()))?;
     let key = match &der {
         PrivateKeyDer::Pkcs1(der) => KeyPair::from_der(der.secret_pkcs1_der()),
         PrivateKeyDer::Pkcs8(der) => KeyPair::from_pkcs8(der.secret_pkcs8_der()),
-        _ => return Err(bad("it is a key of another kind".to_owned())),
+        _ => return Err(invalid("unsupported key type".to_owned())),
     };
-    key.map_err(|rejected| bad(rejected.to_string()))
+    key.map_err(|rejected| invalid(rejected.to_string()))
 }
 
 #[cfg(test)]
@@ -64,22 +64,25 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_no_rsa_key_is_named_without_being_shown() {
+    fn errors_of_invalid_keys_do_not_contain_the_key() {
         let elliptic = rcgen::KeyPair::generate().unwrap().serialize_pem();
-        for (pem, wanted) in [
-            ("hunter2", "no private key is in it"),
+        for (pem, expected) in [
+            ("hunter2", "no private key found"),
             (
                 "-----BEGIN RSA PRIVATE KEY-----\naHVudGVyMg==\n-----END RSA PRIVATE KEY-----",
                 "InvalidEncoding",
             ),
             (
                 "-----BEGIN EC PRIVATE KEY-----\naHVudGVyMg==\n-----END EC PRIVATE KEY-----",
-                "another kind",
+                "unsupported key type",
             ),
             (&elliptic, "WrongAlgorithm"),
         ] {
-            let said = key(pem.as_bytes()).map(drop).unwrap_err().to_string();
-            assert!(said.contains(wanted) && !said.contains("hunter2"), "{said}");
+            let message = key(pem.as_bytes()).map(drop).unwrap_err().to_string();
+            assert!(
+                message.contains(expected) && !message.contains("hunter2"),
+                "{message}"
+            );
         }
     }
 

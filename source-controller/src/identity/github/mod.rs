@@ -1,4 +1,4 @@
-//! GitHub Apps: an assertion signed with the App's key is exchanged for a token of one installation.
+//! GitHub Apps: exchanges an assertion signed with the App's key for an installation token.
 
 mod app;
 mod assertion;
@@ -9,49 +9,56 @@ use url::Url;
 
 pub use app::{App, AppError};
 
-use super::answer::{self, Grant};
-use super::call::{Call, Pool, below};
 use super::error::TokenError;
+use super::request::{Pool, ProviderRequest, join_path};
+use super::response::{self, AccessToken};
 use app::Installation;
 use assertion::assertion;
 
-/// User name beside which GitHub takes a token as password.
+/// Username for a token as password.
 pub(super) const USERNAME: &str = "x-access-token";
 
-/// A new token of the App's installation.
+/// Requests a new installation token.
 ///
 /// # Errors
-/// The App's key is unusable, or GitHub refuses, does not answer, or answers something else.
-pub(super) async fn token(app: &App, pool: &Pool, now: Timestamp) -> Result<Grant, TokenError> {
+/// The App's key is invalid, or GitHub refuses, does not respond, or sends an invalid response.
+pub(super) async fn token(app: &App, pool: &Pool, now: Timestamp) -> Result<AccessToken, TokenError> {
     let assertion = assertion(app, now)?;
-    let ask = |method: Method, url: Url, what: &'static str| {
-        let call = Call::new(method, url, what).bearer(&assertion);
-        call.header(http::header::ACCEPT, "application/vnd.github+json")
+    let request = |method: Method, url: Url, what: &'static str| {
+        let request = ProviderRequest::new(method, url, what).bearer(&assertion);
+        request
+            .header(http::header::ACCEPT, "application/vnd.github+json")
             .header(HeaderName::from_static("x-github-api-version"), "2022-11-28")
     };
     let installation = match &app.installation {
         Installation::Id(id) => id.clone(),
         Installation::Owner(owner) => {
-            const WHAT: &str = "look the installation of the GitHub App up";
-            let of_organisation = below(&app.base, ["orgs", owner, "installation"]);
-            let (answer, secrets) = ask(Method::GET, of_organisation, WHAT).send(pool).await?;
-            let answer = match answer.status {
-                status if status.is_success() => answer,
+            const WHAT: &str = "look up the installation of the GitHub App";
+            let of_organisation = join_path(&app.base, ["orgs", owner, "installation"]);
+            let (response, secrets) = request(Method::GET, of_organisation, WHAT)
+                .send_any_status(pool)
+                .await?;
+            let response = match response.status {
+                status if status.is_success() => response,
                 StatusCode::NOT_FOUND => {
-                    let of_user = below(&app.base, ["users", owner, "installation"]);
-                    ask(Method::GET, of_user, WHAT).succeed(pool).await?
+                    let of_user = join_path(&app.base, ["users", owner, "installation"]);
+                    request(Method::GET, of_user, WHAT).send(pool).await?
                 }
-                _ => return Err(answer.refused(&secrets)),
+                _ => return Err(response.to_error(&secrets)),
             };
-            answer.read(answer::installation_id)?.to_string()
+            response.read(response::installation_id)?.to_string()
         }
     };
-    let url = below(
+    let url = join_path(
         &app.base,
         ["app", "installations", &installation, "access_tokens"],
     );
-    let answer = ask(Method::POST, url, "give a token of the GitHub App's installation")
-        .succeed(pool)
-        .await?;
-    answer.read(answer::installation_token)
+    let response = request(
+        Method::POST,
+        url,
+        "issue a token for the GitHub App's installation",
+    )
+    .send(pool)
+    .await?;
+    response.read(response::installation_token)
 }

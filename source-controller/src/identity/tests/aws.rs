@@ -1,4 +1,5 @@
-//! AWS: the signature against vectors and a second implementation, and each way to keys against a double.
+//! Tests of AWS: the signature against vectors and a second implementation, and each source of keys against a fake
+//! endpoint.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
@@ -6,16 +7,16 @@ use url::Url;
 
 use super::github::check_error;
 use super::*;
-use crate::identity::answer::Keys;
 use crate::identity::aws::codecommit::Repository;
+use crate::identity::response::AwsKeys;
 use sluice_runtime::redact::Secret;
 
 const REPOSITORY: &str = "https://git-codecommit.eu-west-1.amazonaws.com/v1/repos/stacks";
-/// The secret key of the vendor's own examples.
+/// The secret key of the vendor's examples.
 const SECRET: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 
-fn keys() -> Keys {
-    Keys {
+fn keys() -> AwsKeys {
+    AwsKeys {
         access_key_id: "AKIAIOSFODNN7EXAMPLE".to_owned(),
         secret_access_key: Secret::from(SECRET.to_owned()),
         session_token: None,
@@ -43,11 +44,11 @@ fn signatures_are_those_of_the_vendors_own_helper() {
             "20260228T000000Zd8b68fbfcf30a9759e4d97898e93ad7dde510008f27d3e91269dcb8b11d07465",
         ),
     ] {
-        let repository = Repository::of(&Url::parse(url).unwrap()).unwrap();
+        let repository = Repository::parse(&Url::parse(url).unwrap()).unwrap();
         let time = time.parse().unwrap();
         let found = repository.credentials(&keys(), time);
         assert_eq!(found, basic("AKIAIOSFODNN7EXAMPLE", signature));
-        let session = Keys {
+        let session = AwsKeys {
             session_token: Some(Secret::from("to/k+en==".to_owned())),
             ..keys()
         };
@@ -57,14 +58,14 @@ fn signatures_are_those_of_the_vendors_own_helper() {
 }
 
 #[test]
-fn addresses_of_codecommit_are_told_from_others() {
+fn only_codecommit_urls_are_accepted() {
     let region = |url: &str| {
-        Repository::of(&Url::parse(url).unwrap())
+        Repository::parse(&Url::parse(url).unwrap())
             .map(|repository| repository.region().to_owned())
             .map_err(|error| error.to_string())
     };
     assert_eq!(region(REPOSITORY).as_deref(), Ok("eu-west-1"));
-    for (host, wanted) in [
+    for (host, expected) in [
         (
             "git-codecommit-fips.ca-central-1.amazonaws.com",
             Ok("ca-central-1"),
@@ -89,10 +90,10 @@ fn addresses_of_codecommit_are_told_from_others() {
         ("github.com", Err("github.com")),
         ("github.com:8443", Err("github.com:8443")),
     ] {
-        let wanted = wanted
+        let expected = expected
             .map(str::to_owned)
             .map_err(|host| format!("invalid AWS CodeCommit Git URL: {host}"));
-        assert_eq!(region(&format!("https://{host}/v1/repos/r")), wanted);
+        assert_eq!(region(&format!("https://{host}/v1/repos/r")), expected);
     }
     let plain = region("http://git-codecommit.eu-west-1.amazonaws.com/v1/repos/r");
     assert_eq!(
@@ -101,8 +102,8 @@ fn addresses_of_codecommit_are_told_from_others() {
     );
 }
 
-/// The password that these keys make, computed from the documentation with other crates than the code's.
-fn recomputed(secret: &str, time: &str) -> String {
+/// Recomputes the password of these keys from the documentation, with other crates than the implementation.
+fn recompute_password(secret: &str, time: &str) -> String {
     let mac = |key: &[u8], text: &str| {
         let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
         mac.update(text.as_bytes());
@@ -118,7 +119,7 @@ fn recomputed(secret: &str, time: &str) -> String {
     format!("{time}Z{}", hex::encode(mac(&key, &text)))
 }
 
-/// Checks name and signature of what was lent, and that the header holds just that.
+/// Checks username and signature of the credentials' header.
 fn check(credentials: &Credentials, id: &str, token: &str, secret: &str, time: &str) {
     use base64::Engine as _;
     let header = credentials.header().unwrap();
@@ -129,22 +130,22 @@ fn check(credentials: &Credentials, id: &str, token: &str, secret: &str, time: &
         .unwrap()
         .to_owned();
     let text = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
-    let wanted = format!("{id}%{token}:{}", recomputed(secret, time));
-    assert_eq!(String::from_utf8(text).unwrap(), wanted);
+    let expected = format!("{id}%{token}:{}", recompute_password(secret, time));
+    assert_eq!(String::from_utf8(text).unwrap(), expected);
 }
 
-/// STS: keys for a web identity, counted from 0, that live an hour.
-async fn sts() -> Double {
-    let made = std::sync::atomic::AtomicUsize::new(0);
-    Double::start(move |asked| {
-        let form = asked.form();
-        if asked.line != "POST /"
+/// A fake STS that issues numbered keys, valid for an hour.
+async fn sts() -> FakeEndpoint {
+    let issued = std::sync::atomic::AtomicUsize::new(0);
+    FakeEndpoint::start(move |request| {
+        let form = request.form();
+        if request.line != "POST /"
             || form.get("Action").map(String::as_str) != Some("AssumeRoleWithWebIdentity")
         {
-            return Say::Text(400, "<Error><Message>no such action</Message></Error>".to_owned());
+            return Reply::Text(400, "<Error><Message>no such action</Message></Error>".to_owned());
         }
-        let number = made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Say::Text(
+        let number = issued.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Reply::Text(
             200,
             format!(
                 "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>\
@@ -157,8 +158,8 @@ async fn sts() -> Double {
     .await
 }
 
-fn metadata_keys(id: &str) -> Say {
-    Say::json(&json!({
+fn metadata_keys(id: &str) -> Reply {
+    Reply::json(&json!({
         "Code": "Success", "AccessKeyId": id, "SecretAccessKey": SECRET, "Token": "session",
         "Expiration": IN_AN_HOUR,
     }))
@@ -175,19 +176,19 @@ async fn keys_of_the_environment_sign_for_the_repository() {
         ("AWS_SECRET_ACCESS_KEY", SECRET),
         ("AWS_SESSION_TOKEN", "session"),
     ];
-    let bench = Bench::new(Setting {
+    let fixture = Fixture::new(FixtureSettings {
         environment: &environment,
-        ..Setting::default()
+        ..FixtureSettings::default()
     });
-    let found = bench.lend(REPOSITORY, aws()).await.unwrap();
+    let found = fixture.credentials(REPOSITORY, aws()).await.unwrap();
     check(&found, "AKIA", "session", SECRET, "20260102T030405");
-    bench.clock.advance(Duration::from_secs(60));
-    let later = bench.lend(REPOSITORY, aws()).await.unwrap();
+    fixture.clock.advance(Duration::from_secs(60));
+    let later = fixture.credentials(REPOSITORY, aws()).await.unwrap();
     check(&later, "AKIA", "session", SECRET, "20260102T030505");
     assert_eq!(
         later.digest(),
         found.digest(),
-        "or the mirror would be cloned anew"
+        "otherwise the mirror would be cloned again"
     );
 }
 
@@ -202,13 +203,13 @@ async fn a_role_is_assumed_with_the_controllers_own_token() {
         ("AWS_WEB_IDENTITY_TOKEN_FILE", file.to_str().unwrap()),
         ("AWS_ENDPOINT_URL_STS", &sts.url),
     ];
-    let bench = Bench::new(Setting {
+    let fixture = Fixture::new(FixtureSettings {
         environment: &environment,
-        ..Setting::default()
+        ..FixtureSettings::default()
     });
-    let found = bench.lend(REPOSITORY, aws()).await.unwrap();
+    let found = fixture.credentials(REPOSITORY, aws()).await.unwrap();
     check(&found, "ASIA0", "session0", SECRET, "20260102T030405");
-    let form = sts.asked()[0].form();
+    let form = sts.requests()[0].form();
     for (name, value) in [
         ("Version", "2011-06-15"),
         ("RoleArn", "arn:aws:iam::123456789012:role/flux"),
@@ -217,20 +218,24 @@ async fn a_role_is_assumed_with_the_controllers_own_token() {
     ] {
         assert_eq!(form[name], value);
     }
-    // Kept for four fifths of the hour; then the file, which the kubelet has renewed, is read again.
+    // Cached for four fifths of the hour; then the file, renewed by the kubelet, is read again.
     std::fs::write(&file, "renewed").unwrap();
-    bench.clock.advance(Duration::from_secs(2879));
-    bench.lend(REPOSITORY, aws()).await.unwrap();
-    assert_eq!(sts.asked().len(), 1);
-    bench.clock.advance(Duration::from_secs(1));
-    let later = bench.lend(REPOSITORY, aws()).await.unwrap();
-    assert_eq!(sts.asked()[1].form()["WebIdentityToken"], "renewed");
+    fixture.clock.advance(Duration::from_secs(2879));
+    fixture.credentials(REPOSITORY, aws()).await.unwrap();
+    assert_eq!(sts.requests().len(), 1);
+    fixture.clock.advance(Duration::from_secs(1));
+    let later = fixture.credentials(REPOSITORY, aws()).await.unwrap();
+    assert_eq!(sts.requests()[1].form()["WebIdentityToken"], "renewed");
     assert_eq!(later.digest(), found.digest());
     std::fs::remove_file(&file).unwrap();
-    bench.tokens.refused(&later);
-    let error = bench.lend(REPOSITORY, aws()).await.unwrap_err().to_string();
+    fixture.tokens.invalidate(&later);
+    let error = fixture
+        .credentials(REPOSITORY, aws())
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
-        error.contains("the file that AWS_WEB_IDENTITY_TOKEN_FILE names"),
+        error.contains("the file named by AWS_WEB_IDENTITY_TOKEN_FILE"),
         "{error}"
     );
 }
@@ -244,67 +249,71 @@ async fn a_service_account_of_the_object_assumes_the_role_in_its_annotation() {
         ("AWS_ENDPOINT_URL_STS", sts.url.as_str()),
         ("AWS_ACCESS_KEY_ID", "the controller's own"),
     ];
-    let bench = Bench::new(Setting {
+    let fixture = Fixture::new(FixtureSettings {
         environment: &environment,
         kubernetes: Some(&kubernetes),
-        rules: Rules {
+        policy: IdentityPolicy {
             object_level: true,
             default_account: None,
-            ..Rules::default()
+            ..IdentityPolicy::default()
         },
-        ..Setting::default()
+        ..FixtureSettings::default()
     });
     let fields = json!({ "provider": "aws", "serviceAccountName": "deployer" });
-    let found = bench.lend(REPOSITORY, fields).await.unwrap();
+    let found = fixture.credentials(REPOSITORY, fields).await.unwrap();
     check(&found, "ASIA0", "session0", SECRET, "20260102T030405");
-    let form = sts.asked()[0].form();
+    let form = sts.requests()[0].form();
     assert_eq!(form["RoleArn"], role);
     assert_eq!(form["WebIdentityToken"], "token-0-for-sts.amazonaws.com");
     assert_eq!(form["RoleSessionName"], "deployer.team.eu-west-1.fluxcd.io");
 }
 
 #[tokio::test]
-async fn an_account_without_a_role_or_that_is_not_there_is_named() {
-    let rules = Rules {
+async fn a_service_account_without_a_role_or_a_missing_one_is_named() {
+    let policy = IdentityPolicy {
         object_level: true,
         default_account: Some("absent".to_owned()),
-        ..Rules::default()
+        ..IdentityPolicy::default()
     };
-    for (annotations, fields, wanted) in [
+    for (annotations, fields, expected) in [
         (
             json!({}),
             json!({ "provider": "aws", "serviceAccountName": "deployer" }),
-            "service account 'team/deployer': it has no annotation eks.amazonaws.com/role-arn",
+            "service account 'team/deployer': missing annotation eks.amazonaws.com/role-arn",
         ),
         (
             json!({ "eks.amazonaws.com/role-arn": "arn:aws:iam::1:user/x" }),
             json!({ "provider": "aws", "serviceAccountName": "deployer" }),
-            "service account 'team/deployer': its annotation eks.amazonaws.com/role-arn is no role: arn:aws:iam::<account>:role/<name>",
+            "service account 'team/deployer': annotation eks.amazonaws.com/role-arn is not a role ARN: expected arn:aws:iam::<account>:role/<name>",
         ),
         (json!({}), aws(), "service account 'team/absent': not found"),
     ] {
         let kubernetes = kubernetes(annotations).await;
-        let bench = Bench::new(Setting {
+        let fixture = Fixture::new(FixtureSettings {
             kubernetes: Some(&kubernetes),
-            rules: rules.clone(),
-            ..Setting::default()
+            policy: policy.clone(),
+            ..FixtureSettings::default()
         });
-        let error = bench.lend(REPOSITORY, fields).await.unwrap_err().to_string();
+        let error = fixture
+            .credentials(REPOSITORY, fields)
+            .await
+            .unwrap_err()
+            .to_string();
         assert_eq!(
             error,
-            format!("failed to configure authentication options: {wanted}")
+            format!("failed to configure authentication options: {expected}")
         );
     }
 }
 
 #[tokio::test]
-async fn an_agent_beside_the_container_gives_keys_for_its_token() {
+async fn a_container_agent_returns_keys_for_its_token() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("token");
     std::fs::write(&file, "pod-token").unwrap();
-    let agent = Double::start(|asked| match asked.header("authorization") {
+    let agent = FakeEndpoint::start(|request| match request.header("authorization") {
         "pod-token" => metadata_keys("ASIAPOD"),
-        _ => Say::Text(401, json!({ "message": "who?" }).to_string()),
+        _ => Reply::Text(401, json!({ "message": "who?" }).to_string()),
     })
     .await;
     let url = format!("{}/v1/credentials", agent.url);
@@ -317,82 +326,93 @@ async fn an_agent_beside_the_container_gives_keys_for_its_token() {
         ("AWS_CONTAINER_AUTHORIZATION_TOKEN", "pod-token"),
     ];
     for environment in [by_file, by_value] {
-        let bench = Bench::new(Setting {
+        let fixture = Fixture::new(FixtureSettings {
             environment: &environment,
-            ..Setting::default()
+            ..FixtureSettings::default()
         });
-        let found = bench.lend(REPOSITORY, aws()).await.unwrap();
+        let found = fixture.credentials(REPOSITORY, aws()).await.unwrap();
         check(&found, "ASIAPOD", "session", SECRET, "20260102T030405");
     }
-    assert_eq!(agent.lines(), ["GET /v1/credentials", "GET /v1/credentials"]);
+    assert_eq!(
+        agent.request_lines(),
+        ["GET /v1/credentials", "GET /v1/credentials"]
+    );
 }
 
 #[tokio::test]
-async fn an_instance_gives_its_roles_keys_in_a_session() {
+async fn the_metadata_service_returns_keys_within_a_session() {
     const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
-    let metadata = Double::start(|asked| {
-        let session = asked.header("x-aws-ec2-metadata-token") == "imds-session";
-        match asked.line.as_str() {
-            "PUT /latest/api/token" if asked.header("x-aws-ec2-metadata-token-ttl-seconds") == "300" => {
-                Say::Text(200, "imds-session".to_owned())
+    let metadata = FakeEndpoint::start(|request| {
+        let session = request.header("x-aws-ec2-metadata-token") == "imds-session";
+        match request.line.as_str() {
+            "PUT /latest/api/token" if request.header("x-aws-ec2-metadata-token-ttl-seconds") == "300" => {
+                Reply::Text(200, "imds-session".to_owned())
             }
-            line if session && line == format!("GET {ROLES}") => Say::Text(200, "node-role\n".to_owned()),
+            line if session && line == format!("GET {ROLES}") => Reply::Text(200, "node-role\n".to_owned()),
             line if session && line == format!("GET {ROLES}node-role") => metadata_keys("ASIANODE"),
-            _ => Say::Text(401, String::new()),
+            _ => Reply::Text(401, String::new()),
         }
     })
     .await;
     let environment = [("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.url.as_str())];
-    let bench = Bench::new(Setting {
+    let fixture = Fixture::new(FixtureSettings {
         environment: &environment,
-        ..Setting::default()
+        ..FixtureSettings::default()
     });
-    let found = bench.lend(REPOSITORY, aws()).await.unwrap();
+    let found = fixture.credentials(REPOSITORY, aws()).await.unwrap();
     check(&found, "ASIANODE", "session", SECRET, "20260102T030405");
-    assert_eq!(metadata.asked().len(), 3);
+    assert_eq!(metadata.requests().len(), 3);
 }
 
 #[tokio::test]
-async fn a_controller_without_any_identity_says_what_was_looked_for() {
-    let closed = sluice_harness::closed::ClosedPort::take().unwrap();
+async fn a_missing_controller_identity_names_the_configuration() {
+    let closed = sluice_harness::closed_port::ClosedPort::reserve().unwrap();
     let free = format!("http://{}", closed.address().unwrap());
     let disabled = [("AWS_EC2_METADATA_DISABLED", "true")];
     let absent = [("AWS_EC2_METADATA_SERVICE_ENDPOINT", free.as_str())];
-    for (environment, wanted) in [(disabled, "is disabled"), (absent, "cannot talk to 127.0.0.1:")] {
-        let bench = Bench::new(Setting {
+    for (environment, expected) in [(disabled, "is disabled"), (absent, "connection to 127.0.0.1:")] {
+        let fixture = Fixture::new(FixtureSettings {
             environment: &environment,
-            ..Setting::default()
+            ..FixtureSettings::default()
         });
-        let error = bench.lend(REPOSITORY, aws()).await.unwrap_err().to_string();
+        let error = fixture
+            .credentials(REPOSITORY, aws())
+            .await
+            .unwrap_err()
+            .to_string();
         let start = "failed to configure authentication options: the controller has no identity for provider aws: none of AWS_ACCESS_KEY_ID, AWS_WEB_IDENTITY_TOKEN_FILE and AWS_CONTAINER_CREDENTIALS_FULL_URI is set, and ";
-        assert!(error.starts_with(start) && error.contains(wanted), "{error}");
+        assert!(error.starts_with(start) && error.contains(expected), "{error}");
     }
 }
 
 #[tokio::test]
-async fn bad_answers_give_bounded_errors_without_secrets() {
+async fn invalid_responses_cause_bounded_errors_without_secrets() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("token");
     std::fs::write(&file, "web-identity-token").unwrap();
-    let double = sts().await;
+    let fake = sts().await;
     let assumed = [
         ("AWS_ROLE_ARN", "arn:aws:iam::1:role/r"),
         ("AWS_WEB_IDENTITY_TOKEN_FILE", file.to_str().unwrap()),
-        ("AWS_ENDPOINT_URL", &double.url),
+        ("AWS_ENDPOINT_URL", &fake.url),
     ];
     let container = [
-        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", double.url.as_str()),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", fake.url.as_str()),
         ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", file.to_str().unwrap()),
     ];
     for environment in [&assumed[..], &container] {
-        let bench = Bench::new(Setting {
+        let fixture = Fixture::new(FixtureSettings {
             environment,
-            ..Setting::default()
+            ..FixtureSettings::default()
         });
-        for (wanted, answer) in bad_answers() {
-            double.answer(answer);
-            let error = bench.lend(REPOSITORY, aws()).await.unwrap_err().to_string();
-            check_error(&error, wanted, &double);
+        for (expected, answer) in invalid_responses() {
+            fake.set_handler(answer);
+            let error = fixture
+                .credentials(REPOSITORY, aws())
+                .await
+                .unwrap_err()
+                .to_string();
+            check_error(&error, expected, &fake);
         }
     }
 }

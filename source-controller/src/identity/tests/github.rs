@@ -1,4 +1,4 @@
-//! GitHub Apps, against a double that verifies the assertion with the public key.
+//! Tests of GitHub Apps, against a fake that verifies the assertion with the public key.
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -21,7 +21,7 @@ pub(crate) struct Key {
     public: Vec<u8>,
 }
 
-/// One key for all tests.
+/// Returns the key shared by all tests.
 pub(crate) fn key() -> &'static Key {
     static KEY: OnceLock<Key> = OnceLock::new();
     KEY.get_or_init(|| {
@@ -51,45 +51,45 @@ pub(crate) fn key() -> &'static Key {
     })
 }
 
-/// The API of GitHub with the App 7: installed by the organisation `acme` as 42 and by the user `jane` as 43. Tokens
-/// are `ghs_<installation>_<number>`, counted from 0, and live an hour.
-pub(crate) async fn api(clock: Arc<dyn Clock>) -> Double {
-    Double::start(answering(clock)).await
+/// A fake GitHub API with the App 7, installed by the organisation `acme` as 42 and by the user `jane` as 43. Tokens
+/// are `ghs_<installation>_<number>` and valid for an hour.
+pub(crate) async fn api(clock: Arc<dyn Clock>) -> FakeEndpoint {
+    FakeEndpoint::start(handler(clock)).await
 }
 
-/// The same behind TLS.
-pub(crate) async fn api_tls(clock: Arc<dyn Clock>, authority: &Authority) -> Double {
-    Double::start_tls(authority, answering(clock)).await
+/// The same with TLS.
+pub(crate) async fn api_tls(clock: Arc<dyn Clock>, authority: &Authority) -> FakeEndpoint {
+    FakeEndpoint::start_tls(authority, handler(clock)).await
 }
 
-fn answering(clock: Arc<dyn Clock>) -> impl Fn(&Asked) -> Say + Send + Sync + 'static {
-    let made = AtomicUsize::new(0);
-    move |asked| {
+fn handler(clock: Arc<dyn Clock>) -> impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static {
+    let issued = AtomicUsize::new(0);
+    move |request| {
         let now = clock.now();
-        if let Err(why) = verify(asked, now) {
-            return Say::Text(401, json!({ "message": why }).to_string());
+        if let Err(why) = verify(request, now) {
+            return Reply::Text(401, json!({ "message": why }).to_string());
         }
-        let path = asked.line.replace("/api/v3/", "/");
+        let path = request.line.replace("/api/v3/", "/");
         let installation = match path.as_str() {
-            "GET /orgs/acme/installation" => return Say::json(&json!({ "id": 42 })),
-            "GET /users/jane/installation" => return Say::json(&json!({ "id": 43 })),
+            "GET /orgs/acme/installation" => return Reply::json(&json!({ "id": 42 })),
+            "GET /users/jane/installation" => return Reply::json(&json!({ "id": 43 })),
             "POST /app/installations/42/access_tokens" => 42,
             "POST /app/installations/43/access_tokens" => 43,
-            _ => return Say::Text(404, json!({ "message": "Not Found" }).to_string()),
+            _ => return Reply::Text(404, json!({ "message": "Not Found" }).to_string()),
         };
-        let number = made.fetch_add(1, Ordering::Relaxed);
+        let number = issued.fetch_add(1, Ordering::Relaxed);
         let expires = now.checked_add(Duration::from_secs(3600)).unwrap();
         let granted = json!({
             "token": format!("ghs_{installation}_{number}"), "expires_at": expires.to_string(),
             "permissions": { "contents": "read" }, "repository_selection": "selected",
         });
-        Say::Text(201, granted.to_string())
+        Reply::Text(201, granted.to_string())
     }
 }
 
-/// What GitHub checks: the signature, the times, the issuer; and the headers that its documentation asks for.
-fn verify(asked: &Asked, now: Timestamp) -> Result<(), String> {
-    let token = asked
+/// Checks a request as GitHub does: signature, times, issuer, and the documented headers.
+fn verify(request: &RecordedRequest, now: Timestamp) -> Result<(), String> {
+    let token = request
         .header("authorization")
         .strip_prefix("Bearer ")
         .ok_or("no bearer token")?;
@@ -102,57 +102,62 @@ fn verify(asked: &Asked, now: Timestamp) -> Result<(), String> {
     let header: Value = serde_json::from_slice(&decoded(header)?).map_err(|error| error.to_string())?;
     let claims: Value = serde_json::from_slice(&decoded(claims)?).map_err(|error| error.to_string())?;
     let issued = now.as_second() - 30;
-    let wanted = json!({ "iat": issued, "exp": issued + 120, "iss": "7" });
-    if claims != wanted || header != json!({ "alg": "RS256", "typ": "JWT" }) {
-        return Err(format!("{header} {claims} in place of {wanted}"));
+    let expected = json!({ "iat": issued, "exp": issued + 120, "iss": "7" });
+    if claims != expected || header != json!({ "alg": "RS256", "typ": "JWT" }) {
+        return Err(format!("{header} {claims} in place of {expected}"));
     }
-    let accept = (asked.header("accept"), asked.header("x-github-api-version"));
-    if accept != ("application/vnd.github+json", "2022-11-28") || asked.header("user-agent").is_empty() {
+    let accept = (request.header("accept"), request.header("x-github-api-version"));
+    if accept != ("application/vnd.github+json", "2022-11-28") || request.header("user-agent").is_empty() {
         return Err(format!("headers {accept:?}"));
     }
     Ok(())
 }
 
-/// The Secret of the App, installed like this.
-fn app(double: &Double, installation: (&str, &str)) -> BTreeMap<String, Vec<u8>> {
+/// Returns the Secret of the App with this installation.
+fn app(fake: &FakeEndpoint, installation: (&str, &str)) -> BTreeMap<String, Vec<u8>> {
     data(&[
         ("githubAppID", "7"),
         ("githubAppPrivateKey", &key().pem),
-        ("githubAppBaseURL", &double.url),
+        ("githubAppBaseURL", &fake.url),
         installation,
     ])
 }
 
 const REPOSITORY: &str = "https://github.example/acme/app";
 
-async fn lend(bench: &Bench, secret: &BTreeMap<String, Vec<u8>>) -> Result<Credentials, IdentityError> {
+async fn credentials_of(
+    fixture: &Fixture,
+    secret: &BTreeMap<String, Vec<u8>>,
+) -> Result<Credentials, IdentityError> {
     let fields = json!({ "provider": "github" });
-    bench.lend_as("app", REPOSITORY, fields, Some(secret)).await
+    fixture
+        .credentials_as("app", REPOSITORY, fields, Some(secret))
+        .await
 }
 
 #[tokio::test]
 async fn a_token_of_the_installation_is_the_password() {
-    let bench = Bench::new(Setting::default());
-    let double = api(bench.clock.clone()).await;
-    let by_id = app(&double, ("githubAppInstallationID", "42"));
-    let found = lend(&bench, &by_id).await.unwrap();
-    assert_eq!(lent(found), basic("x-access-token", "ghs_42_0"));
-    let asked = double.asked();
-    assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0].line, "POST /app/installations/42/access_tokens");
+    let fixture = Fixture::new(FixtureSettings::default());
+    let fake = api(fixture.clock.clone()).await;
+    let by_id = app(&fake, ("githubAppInstallationID", "42"));
+    let found = credentials_of(&fixture, &by_id).await.unwrap();
+    assert_eq!(inner(found), basic("x-access-token", "ghs_42_0"));
+    let request = fake.requests();
+    assert_eq!(request.len(), 1);
+    assert_eq!(request[0].line, "POST /app/installations/42/access_tokens");
 }
 
 #[tokio::test]
 async fn an_owner_is_looked_up_among_organisations_and_then_users() {
-    let bench = Bench::new(Setting::default());
-    let double = api(bench.clock.clone()).await;
-    let owner = |name| app(&double, ("githubAppInstallationOwner", name));
-    let found = lend(&bench, &owner("acme")).await.unwrap();
-    assert_eq!(lent(found), basic("x-access-token", "ghs_42_0"));
-    let found = lend(&bench, &owner("jane")).await.unwrap();
-    assert_eq!(lent(found), basic("x-access-token", "ghs_43_1"));
+    let fixture = Fixture::new(FixtureSettings::default());
+    let fake = api(fixture.clock.clone()).await;
+    let owner = |name| app(&fake, ("githubAppInstallationOwner", name));
+    let found = credentials_of(&fixture, &owner("acme")).await.unwrap();
+    assert_eq!(inner(found), basic("x-access-token", "ghs_42_0"));
+    let found = credentials_of(&fixture, &owner("jane")).await.unwrap();
+    assert_eq!(inner(found), basic("x-access-token", "ghs_43_1"));
     assert_eq!(
-        double.lines(),
+        fake.request_lines(),
         [
             "GET /orgs/acme/installation",
             "POST /app/installations/42/access_tokens",
@@ -161,93 +166,96 @@ async fn an_owner_is_looked_up_among_organisations_and_then_users() {
             "POST /app/installations/43/access_tokens",
         ]
     );
-    let error = lend(&bench, &owner("no/../body")).await.unwrap_err().to_string();
+    let error = credentials_of(&fixture, &owner("no/../body"))
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
-        error.ends_with("refuses to look the installation of the GitHub App up: HTTP status 404: Not Found"),
+        error.ends_with("refuses to look up the installation of the GitHub App: HTTP status 404: Not Found"),
         "{error}"
     );
-    assert_eq!(double.lines()[5], "GET /orgs/no%2F..%2Fbody/installation");
+    assert_eq!(fake.request_lines()[5], "GET /orgs/no%2F..%2Fbody/installation");
 }
 
 #[tokio::test]
-async fn an_enterprise_server_is_asked_below_its_base_url_with_either_form_of_key() {
-    let bench = Bench::new(Setting::default());
-    let double = api(bench.clock.clone()).await;
-    let mut secret = app(&double, ("githubAppInstallationID", "42"));
-    let base = format!("{}/api/v3/", double.url);
+async fn an_enterprise_server_uses_its_base_url_with_both_key_formats() {
+    let fixture = Fixture::new(FixtureSettings::default());
+    let fake = api(fixture.clock.clone()).await;
+    let mut secret = app(&fake, ("githubAppInstallationID", "42"));
+    let base = format!("{}/api/v3/", fake.url);
     secret.insert("githubAppBaseURL".to_owned(), base.into_bytes());
     secret.insert("githubAppPrivateKey".to_owned(), key().pkcs8.clone().into_bytes());
-    let found = lend(&bench, &secret).await.unwrap();
-    assert_eq!(lent(found), basic("x-access-token", "ghs_42_0"));
+    let found = credentials_of(&fixture, &secret).await.unwrap();
+    assert_eq!(inner(found), basic("x-access-token", "ghs_42_0"));
     assert_eq!(
-        double.lines(),
+        fake.request_lines(),
         ["POST /api/v3/app/installations/42/access_tokens"]
     );
 }
 
 #[tokio::test]
-async fn a_token_serves_until_four_fifths_of_its_life_and_who_asks_stays_the_same() {
-    let bench = Bench::new(Setting::default());
-    let double = api(bench.clock.clone()).await;
-    let secret = app(&double, ("githubAppInstallationID", "42"));
-    let first = lend(&bench, &secret).await.unwrap();
-    bench.clock.advance(Duration::from_secs(2879));
-    assert_eq!(lend(&bench, &secret).await.unwrap(), first);
-    bench.clock.advance(Duration::from_secs(1));
-    let second = lend(&bench, &secret).await.unwrap();
+async fn a_renewed_token_keeps_its_fingerprint() {
+    let fixture = Fixture::new(FixtureSettings::default());
+    let fake = api(fixture.clock.clone()).await;
+    let secret = app(&fake, ("githubAppInstallationID", "42"));
+    let first = credentials_of(&fixture, &secret).await.unwrap();
+    fixture.clock.advance(Duration::from_secs(2879));
+    assert_eq!(credentials_of(&fixture, &secret).await.unwrap(), first);
+    fixture.clock.advance(Duration::from_secs(1));
+    let second = credentials_of(&fixture, &secret).await.unwrap();
     assert_ne!(second.header(), first.header());
     assert_eq!(
         second.digest(),
         first.digest(),
-        "or the mirror would be cloned anew"
+        "otherwise the mirror would be cloned again"
     );
-    assert_eq!(double.asked().len(), 2);
+    assert_eq!(fake.requests().len(), 2);
 }
 
 #[tokio::test]
 async fn a_refused_token_is_dropped_unless_it_has_been_renewed() {
-    let bench = Bench::new(Setting::default());
-    let double = api(bench.clock.clone()).await;
-    let secret = app(&double, ("githubAppInstallationID", "42"));
-    let first = lend(&bench, &secret).await.unwrap();
-    bench.tokens.refused(&Credentials::Anonymous);
-    assert_eq!(lend(&bench, &secret).await.unwrap(), first);
-    bench.tokens.refused(&first);
-    let second = lend(&bench, &secret).await.unwrap();
+    let fixture = Fixture::new(FixtureSettings::default());
+    let fake = api(fixture.clock.clone()).await;
+    let secret = app(&fake, ("githubAppInstallationID", "42"));
+    let first = credentials_of(&fixture, &secret).await.unwrap();
+    fixture.tokens.invalidate(&Credentials::Anonymous);
+    assert_eq!(credentials_of(&fixture, &secret).await.unwrap(), first);
+    fixture.tokens.invalidate(&first);
+    let second = credentials_of(&fixture, &secret).await.unwrap();
     assert_ne!(second, first);
-    bench.tokens.refused(&first);
-    assert_eq!(lend(&bench, &secret).await.unwrap(), second);
-    assert_eq!(double.asked().len(), 2);
+    fixture.tokens.invalidate(&first);
+    assert_eq!(credentials_of(&fixture, &secret).await.unwrap(), second);
+    assert_eq!(fake.requests().len(), 2);
 }
 
 #[tokio::test]
-async fn bad_answers_give_bounded_errors_without_secrets() {
-    let bench = Bench::new(Setting::default());
-    let double = api(bench.clock.clone()).await;
-    let secret = app(&double, ("githubAppInstallationID", "42"));
-    for (wanted, answer) in bad_answers() {
-        double.answer(answer);
-        let error = lend(&bench, &secret).await.unwrap_err().to_string();
-        check_error(&error, wanted, &double);
+async fn invalid_responses_cause_bounded_errors_without_secrets() {
+    let fixture = Fixture::new(FixtureSettings::default());
+    let fake = api(fixture.clock.clone()).await;
+    let secret = app(&fake, ("githubAppInstallationID", "42"));
+    for (expected, answer) in invalid_responses() {
+        fake.set_handler(answer);
+        let error = credentials_of(&fixture, &secret).await.unwrap_err().to_string();
+        check_error(&error, expected, &fake);
     }
-    assert_eq!(bench.metrics.text().matches("cached_items 0").count(), 1);
+    assert_eq!(fixture.metrics.text().matches("cached_items 0").count(), 1);
 }
 
-/// Names the host, is bounded, and holds no part of what was signed with or shown.
-pub(super) fn check_error(error: &str, wanted: &str, double: &Double) {
+/// Checks that the error names the host, is bounded, and contains no secret.
+pub(super) fn check_error(error: &str, expected: &str, fake: &FakeEndpoint) {
     assert!(
         error.starts_with("failed to configure authentication options: "),
         "{error}"
     );
-    assert!(error.contains(wanted), "{error} / {wanted}");
-    assert!(error.contains(double.host()), "{error}");
+    assert!(error.contains(expected), "{error} / {expected}");
+    assert!(error.contains(fake.host()), "{error}");
     assert!(error.len() < 1000, "{error}");
-    for shown in double.asked() {
-        let authorization = shown
+    for request in fake.requests() {
+        let authorization = request
             .header("authorization")
             .trim_start_matches("Bearer ")
             .to_owned();
-        let form = shown.form();
+        let form = request.form();
         let secrets = ["client_assertion", "client_secret", "WebIdentityToken"];
         let secrets = secrets.iter().filter_map(|name| form.get(*name).cloned());
         for secret in secrets.chain([authorization]).filter(|text| !text.is_empty()) {
@@ -257,40 +265,40 @@ pub(super) fn check_error(error: &str, wanted: &str, double: &Double) {
 }
 
 #[tokio::test]
-async fn a_host_that_never_answers_ends_with_the_time_allowed() {
-    let bench = Bench::new(Setting::default());
-    let double = Double::start(|_| Say::Nothing).await;
-    let secret = app(&double, ("githubAppInstallationID", "42"));
+async fn a_host_that_never_responds_times_out() {
+    let fixture = Fixture::new(FixtureSettings::default());
+    let fake = FakeEndpoint::start(|_| Reply::Nothing).await;
+    let secret = app(&fake, ("githubAppInstallationID", "42"));
     let limit = Duration::from_millis(300);
     let fields = json!({ "provider": "github" });
-    let error = bench
-        .lend_within(limit, "app", REPOSITORY, fields, Some(&secret))
+    let error = fixture
+        .credentials_within(limit, "app", REPOSITORY, fields, Some(&secret))
         .await;
     assert_eq!(
         error.unwrap_err().to_string(),
-        "failed to configure authentication options: timed out: no token within 300ms: a provider or one of its endpoints does not answer"
+        "failed to configure authentication options: timed out: no token within 300ms: a provider or one of its endpoints does not respond"
     );
 }
 
 #[tokio::test]
-async fn a_key_of_another_app_is_refused_by_the_double() {
-    // Shows that the double really verifies: the same exchange with another key.
-    let bench = Bench::new(Setting::default());
-    let double = api(bench.clock.clone()).await;
-    let mut secret = app(&double, ("githubAppInstallationID", "42"));
+async fn a_key_of_another_app_is_refused_by_the_fake() {
+    // Shows that the fake really verifies: the same exchange with another key.
+    let fixture = Fixture::new(FixtureSettings::default());
+    let fake = api(fixture.clock.clone()).await;
+    let mut secret = app(&fake, ("githubAppInstallationID", "42"));
     let other = {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
-        let made = Command::new("ssh-keygen")
+        let issued = Command::new("ssh-keygen")
             .args(["-q", "-t", "rsa", "-b", "2048", "-m", "PEM", "-N", "", "-f"])
             .arg(&path)
             .status()
             .unwrap();
-        assert!(made.success());
+        assert!(issued.success());
         std::fs::read(path).unwrap()
     };
     secret.insert("githubAppPrivateKey".to_owned(), other);
-    let error = lend(&bench, &secret).await.unwrap_err().to_string();
+    let error = credentials_of(&fixture, &secret).await.unwrap_err().to_string();
     assert!(
         error.ends_with("HTTP status 401: the signature is not the App's"),
         "{error}"

@@ -1,11 +1,11 @@
-//! Whole exchanges against doubles that check what they are asked.
+//! Tests of token exchanges against fakes that check their requests.
 
 mod aws;
 mod azure;
 mod cache;
-pub(crate) mod double;
+pub(crate) mod fake;
 pub(crate) mod github;
-mod wanted;
+mod provider;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,42 +19,45 @@ use sluice_runtime::clock::ManualClock;
 use sluice_runtime::metrics::Metrics;
 use sluice_runtime::schedule::ObjectKey;
 
-use super::{CacheSettings, Environment, IdentityError, Rules, Terms, TokenSettings, Tokens, Wanted};
+use super::{
+    CacheSettings, Environment, ExchangeSettings, IdentityError, IdentityPolicy, ProviderIdentity,
+    TokenSettings, Tokens,
+};
 use crate::git::{Address, Credentials, Tls, Transport};
-use double::{Asked, Double, Say};
+use fake::{FakeEndpoint, RecordedRequest, Reply};
 
-/// No exchange of a test takes longer.
+/// Time limit of an exchange.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Tokens, and what they are made with.
-struct Bench {
+/// Tokens with their dependencies.
+struct Fixture {
     clock: Arc<ManualClock>,
     metrics: Metrics,
     tokens: Tokens,
 }
 
-/// How a bench is made.
+/// Settings of a fixture.
 #[derive(Default)]
-struct Setting<'a> {
+struct FixtureSettings<'a> {
     environment: &'a [(&'a str, &'a str)],
-    rules: Rules,
+    policy: IdentityPolicy,
     cache: CacheSettings,
-    kubernetes: Option<&'a Double>,
+    kubernetes: Option<&'a FakeEndpoint>,
 }
 
-impl Bench {
-    fn new(setting: Setting<'_>) -> Self {
+impl Fixture {
+    fn new(settings: FixtureSettings<'_>) -> Self {
         let clock = Arc::new(ManualClock::new(now()));
         let metrics = Metrics::new();
-        let kubernetes = setting
+        let kubernetes = settings
             .kubernetes
-            .map_or("http://127.0.0.1:9", |double| double.url.as_str());
+            .map_or("http://127.0.0.1:9", |fake| fake.url.as_str());
         let settings = TokenSettings {
             client: kube::Client::try_from(kube::Config::new(kubernetes.parse().unwrap())).unwrap(),
             clock: clock.clone(),
-            environment: setting.environment.iter().copied().collect::<Environment>(),
-            rules: setting.rules,
-            cache: setting.cache,
+            environment: settings.environment.iter().copied().collect::<Environment>(),
+            policy: settings.policy,
+            cache: settings.cache,
         };
         let tokens = Tokens::new(settings, &metrics).unwrap();
         Self {
@@ -64,18 +67,18 @@ impl Bench {
         }
     }
 
-    /// What a remote is told for this spec, as `name`.
-    async fn lend_as(
+    /// Returns the credentials for this spec, as the object `name`.
+    async fn credentials_as(
         &self,
         name: &str,
         url: &str,
         fields: Value,
         secret: Option<&BTreeMap<String, Vec<u8>>>,
     ) -> Result<Credentials, IdentityError> {
-        self.lend_within(LIMIT, name, url, fields, secret).await
+        self.credentials_within(LIMIT, name, url, fields, secret).await
     }
 
-    async fn lend_within(
+    async fn credentials_within(
         &self,
         limit: Duration,
         name: &str,
@@ -86,21 +89,21 @@ impl Bench {
         let address = Address::parse(url).unwrap();
         let secret = secret.map(|data| ("team/s", data));
         let spec = spec(url, fields);
-        let wanted = Wanted::of(&spec, "team", &address, secret, self.tokens.rules())?;
-        let tls = Arc::new(secret.map(|(_, data)| Tls::of(data)).unwrap_or_default());
-        let terms = Terms {
+        let expected = ProviderIdentity::from_spec(&spec, "team", &address, secret, self.tokens.policy())?;
+        let tls = Arc::new(secret.map(|(_, data)| Tls::from_secret(data)).unwrap_or_default());
+        let settings = ExchangeSettings {
             limit,
             transport: &Transport::new().unwrap(),
             tls: &tls,
             proxy: None,
         };
-        let wanted = wanted.expect("a provider");
-        self.tokens.credentials(wanted, &object(name), &terms).await
+        let expected = expected.expect("a provider");
+        self.tokens.credentials(expected, &object(name), &settings).await
     }
 
     /// As the object `app`, without a Secret.
-    async fn lend(&self, url: &str, fields: Value) -> Result<Credentials, IdentityError> {
-        self.lend_as("app", url, fields, None).await
+    async fn credentials(&self, url: &str, fields: Value) -> Result<Credentials, IdentityError> {
+        self.credentials_as("app", url, fields, None).await
     }
 }
 
@@ -133,10 +136,10 @@ fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// The credentials that are lent, without who and when.
-fn lent(credentials: Credentials) -> Credentials {
+/// Returns the inner credentials.
+fn inner(credentials: Credentials) -> Credentials {
     match credentials {
-        Credentials::Lent { credentials, .. } => *credentials,
+        Credentials::WorkloadIdentity { credentials, .. } => *credentials,
         other => other,
     }
 }
@@ -148,27 +151,27 @@ fn basic(username: &str, password: &str) -> Credentials {
     }
 }
 
-/// A double of the Kubernetes API: the ServiceAccount `team/deployer` with these annotations, whose tokens say for whom
-/// they are and how many were made before.
-async fn kubernetes(annotations: Value) -> Double {
-    let made = std::sync::atomic::AtomicUsize::new(0);
-    Double::start(move |asked| match asked.line.as_str() {
-        "GET /api/v1/namespaces/team/serviceaccounts/deployer" => Say::json(&json!({
+/// A fake Kubernetes API with the ServiceAccount `team/deployer` and these annotations; its numbered tokens name their
+/// audience.
+async fn kubernetes(annotations: Value) -> FakeEndpoint {
+    let issued = std::sync::atomic::AtomicUsize::new(0);
+    FakeEndpoint::start(move |request| match request.line.as_str() {
+        "GET /api/v1/namespaces/team/serviceaccounts/deployer" => Reply::json(&json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": { "name": "deployer", "namespace": "team", "annotations": annotations },
         })),
         line if line.starts_with("POST /api/v1/namespaces/team/serviceaccounts/deployer/token?") => {
-            let wanted: Value = serde_json::from_str(&asked.body).unwrap();
-            assert_eq!(wanted["spec"]["expirationSeconds"], 600);
-            let audiences = wanted["spec"]["audiences"].as_array().unwrap().clone();
+            let expected: Value = serde_json::from_str(&request.body).unwrap();
+            assert_eq!(expected["spec"]["expirationSeconds"], 600);
+            let audiences = expected["spec"]["audiences"].as_array().unwrap().clone();
             assert_eq!(audiences.len(), 1);
-            let number = made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let number = issued.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let token = format!("token-{number}-for-{}", audiences[0].as_str().unwrap());
-            Say::Text(
+            Reply::Text(
                 201,
                 json!({
                     "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {},
-                    "spec": wanted["spec"], "status": { "token": token, "expirationTimestamp": IN_AN_HOUR },
+                    "spec": expected["spec"], "status": { "token": token, "expirationTimestamp": IN_AN_HOUR },
                 })
                 .to_string(),
             )
@@ -176,22 +179,22 @@ async fn kubernetes(annotations: Value) -> Double {
         line => {
             let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
                 "reason": "NotFound", "message": format!("{line} is not here") });
-            Say::Text(404, status.to_string())
+            Reply::Text(404, status.to_string())
         }
     })
     .await
 }
 
-/// How a double answers.
-type Answering = fn(&Asked) -> Say;
+/// The handler of a fake.
+type Handler = fn(&RecordedRequest) -> Reply;
 
-/// Answers of endpoints that are no help, and the text that comes of each. The request's own secret is repeated in one
-/// of them, as a careless server might.
-fn bad_answers() -> Vec<(&'static str, Answering)> {
-    fn echo(asked: &Asked) -> Say {
-        let all = format!("{} {}", asked.header("authorization"), asked.body);
-        let form: Vec<String> = asked.form().into_values().collect();
-        Say::Text(
+/// Invalid responses, and part of the resulting error. One of them repeats the secrets of the request, as a careless
+/// server might.
+fn invalid_responses() -> Vec<(&'static str, Handler)> {
+    fn echo(request: &RecordedRequest) -> Reply {
+        let all = format!("{} {}", request.header("authorization"), request.body);
+        let form: Vec<String> = request.form().into_values().collect();
+        Reply::Text(
             400,
             json!({ "message": format!("no: {all} {}", form.join(" ")) }).to_string(),
         )
@@ -199,18 +202,18 @@ fn bad_answers() -> Vec<(&'static str, Answering)> {
     vec![
         ("HTTP status 400: no:", echo),
         ("HTTP status 401: bad credentials", |_| {
-            Say::Text(401, json!({ "message": "bad credentials" }).to_string())
+            Reply::Text(401, json!({ "message": "bad credentials" }).to_string())
         }),
-        ("HTTP status 403", |_| Say::Text(403, "<html>".to_owned())),
-        ("HTTP status 404", |_| Say::Text(404, "{}".to_owned())),
-        ("HTTP status 500", |_| Say::Text(500, "oops".to_owned())),
-        ("HTTP status 302", |_| Say::Text(302, String::new())),
-        ("asks to wait 7s (HTTP status 429)", |_| Say::Wait(429, "7")),
-        ("asks to wait 9s (HTTP status 503)", |_| Say::Wait(503, "9")),
-        ("cannot be used: it", |_| Say::Text(200, "garbage".to_owned())),
-        ("cannot be used: it has no", |_| Say::Text(200, "{}".to_owned())),
-        ("is longer than 1048576 bytes", |_| {
-            Say::Text(200, " ".repeat((1 << 20) + 1))
+        ("HTTP status 403", |_| Reply::Text(403, "<html>".to_owned())),
+        ("HTTP status 404", |_| Reply::Text(404, "{}".to_owned())),
+        ("HTTP status 500", |_| Reply::Text(500, "oops".to_owned())),
+        ("HTTP status 302", |_| Reply::Text(302, String::new())),
+        ("asks to wait 7s (HTTP status 429)", |_| Reply::Wait(429, "7")),
+        ("asks to wait 9s (HTTP status 503)", |_| Reply::Wait(503, "9")),
+        ("invalid response of", |_| Reply::Text(200, "garbage".to_owned())),
+        (": missing ", |_| Reply::Text(200, "{}".to_owned())),
+        ("exceeds 1048576 bytes", |_| {
+            Reply::Text(200, " ".repeat((1 << 20) + 1))
         }),
     ]
 }

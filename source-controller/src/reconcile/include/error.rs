@@ -1,4 +1,4 @@
-//! Why an include cannot be had.
+//! Errors of includes.
 
 use std::io;
 use std::time::Duration;
@@ -6,97 +6,89 @@ use std::time::Duration;
 use sluice_runtime::artifact::UnpackError;
 use sluice_runtime::failure::{Class, Failure};
 
-use crate::storage::{StorageError, UnsafePart};
+use crate::storage::{InvalidPathComponent, StorageError};
 use crate::tree::{OverlayError, TreeError};
 
-/// Why an include cannot be had.
+/// An error that prevents an include.
 #[derive(Debug, thiserror::Error)]
 pub enum IncludeError {
-    /// There is no such repository, or another controller's.
+    /// The repository does not exist or belongs to another controller.
     #[error(
         "could not get resource for include '{name}': GitRepository.source.toolkit.fluxcd.io \"{name}\" not found"
     )]
     NotFound {
-        /// Its name.
+        /// Name of the repository.
         name: String,
-        /// When to look again.
+        /// Delay before the next attempt.
         wait: Duration,
     },
-    /// It has made nothing yet.
+    /// The repository has no artifact yet.
     #[error("no artifact available for include '{name}'")]
     NoArtifact {
-        /// Its name.
+        /// Name of the repository.
         name: String,
-        /// When to look again.
+        /// Delay before the next attempt.
         wait: Duration,
     },
-    /// Its place in the tree cannot be found out.
+    /// The target path in the tree cannot be resolved.
     #[error("path calculation for include '{name}' failed: {source}")]
-    Place {
-        /// Its name.
+    Slot {
+        /// Name of the repository.
         name: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: TreeError,
     },
-    /// Its content cannot be taken over.
+    /// The content cannot be copied.
     #[error("failed to copy '{name}' include from {from} to {to}: {source}")]
     Copy {
-        /// Its name.
+        /// Name of the repository.
         name: String,
-        /// What of it is wanted.
+        /// The requested source path.
         from: String,
-        /// Where it goes.
+        /// The target path.
         to: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<CopyError>,
     },
 }
 
-/// Why the content of an include cannot be taken over.
+/// An error while copying the content of an include.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// The name is none of an object.
+    /// The repository's name cannot be used in a path.
     #[error(transparent)]
-    Name(#[from] UnsafePart),
-    /// The status of the other repository names a file that is not its own.
-    #[error("'{0}' is no artifact of that repository")]
+    Name(#[from] InvalidPathComponent),
+    /// The status of the included repository names a file outside its directory.
+    #[error("'{0}' is not an artifact of that repository")]
     Foreign(String),
-    /// The file is not there, or cannot be opened.
+    /// The file does not exist or cannot be opened.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The status names no digest that can be checked.
-    #[error("its digest cannot be checked: {0}")]
+    /// The status has no valid digest.
+    #[error("invalid artifact digest: {0}")]
     Digest(String),
-    /// The file was succeeded while it was read, or is damaged.
-    #[error("its file does not have the digest {0} any more")]
+    /// The file was replaced during the read, or is damaged.
+    #[error("the artifact file no longer matches digest {0}")]
     Changed(String),
     /// The archive cannot be extracted.
     #[error(transparent)]
     Unpack(#[from] UnpackError),
-    /// No directory for its content can be made.
-    #[error("no temporary directory can be made: {0}")]
+    /// The temporary directory cannot be created.
+    #[error("cannot create a temporary directory: {0}")]
     Temporary(#[source] io::Error),
-    /// There is no such path in it, or the target is taken.
+    /// The source path does not exist, or the target path is occupied.
     #[error(transparent)]
     Overlay(#[from] OverlayError),
-}
-
-impl IncludeError {
-    /// Whether it was found out before the remote was asked.
-    #[must_use]
-    pub const fn is_unavailable(&self) -> bool {
-        matches!(self, Self::NotFound { .. } | Self::NoArtifact { .. })
-    }
 }
 
 impl Failure for IncludeError {
     fn class(&self) -> Class {
         match self {
             Self::NotFound { wait, .. } | Self::NoArtifact { wait, .. } => Class::Waiting(*wait),
-            // A new commit or artifact mends it, which is noticed by looking again.
-            Self::Place { .. } | Self::Copy { .. } => Class::Transient,
+            // A new commit or artifact can fix this; the retry detects it.
+            Self::Slot { .. } | Self::Copy { .. } => Class::Transient,
         }
     }
 
@@ -104,7 +96,7 @@ impl Failure for IncludeError {
         match self {
             Self::NotFound { .. } => "NotFound",
             Self::NoArtifact { .. } => "NoArtifact",
-            Self::Place { .. } => "IllegalPath",
+            Self::Slot { .. } => "IllegalPath",
             Self::Copy { .. } => "CopyFailure",
         }
     }

@@ -1,4 +1,4 @@
-//! Content of included artifacts: from this controller's storage, through a temporary directory, over the tree. Blocks.
+//! Copies the content of included artifacts from storage through a temporary directory over the tree. Blocks.
 
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
@@ -13,43 +13,43 @@ use crate::archive::Hasher;
 use crate::storage::{ObjectDirectory, Storage};
 use crate::tree::{Overlay, OverlayError, Tree, TreeError};
 
-/// Beginning of the names of temporary directories.
-const PREFIX: &str = "flux-include-";
+/// Name prefix of temporary directories.
+const TEMPORARY_PREFIX: &str = "flux-include-";
 
-/// What an included artifact may hold.
+/// Limits for the content of an included artifact.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::reconcile) struct Bounds {
-    /// Most files and directories.
+pub(in crate::reconcile) struct IncludeLimits {
+    /// Maximum number of files and directories.
     pub entries: u64,
 }
 
-impl Bounds {
-    fn limits(self) -> artifact::Limits {
+impl IncludeLimits {
+    fn unpack_limits(self) -> artifact::Limits {
         artifact::Limits {
             entries: self.entries,
-            // A path in Git may be as deep as its length of 4096 bytes allows.
+            // Git allows paths of 4096 bytes, so directories can be that deep.
             depth: 2048,
             ..artifact::Limits::default()
         }
     }
 }
 
-/// Lays the includes over the tree, in their order.
+/// Overlays the includes on the tree, in order.
 ///
 /// # Errors
-/// The first include that cannot be had. Trying again reads its artifact anew.
+/// The first include that fails. A retry reads its artifact again.
 pub(in crate::reconcile) fn merge(
     tree: &mut Tree,
-    included: &[Included],
+    includes: &[Included],
     storage: &dyn Storage,
-    bounds: Bounds,
+    limits: IncludeLimits,
     stop: &Token,
 ) -> Result<(), IncludeError> {
-    for one in included {
-        let include = &one.include;
-        lay(tree, one, storage, bounds, stop).map_err(|error| match error {
+    for included in includes {
+        let include = &included.include;
+        overlay(tree, included, storage, limits, stop).map_err(|error| match error {
             CopyError::Overlay(OverlayError::Tree(source @ TreeError::TooManyLinks { .. })) => {
-                IncludeError::Place {
+                IncludeError::Slot {
                     name: include.repository.name.clone(),
                     source,
                 }
@@ -61,58 +61,60 @@ pub(in crate::reconcile) fn merge(
                 source: Box::new(source),
             },
         })?;
-        let (name, revision) = (&include.repository.name, &one.artifact.revision);
+        let (name, revision) = (&include.repository.name, &included.artifact.revision);
         tracing::debug!(name, revision, to = include.target_path(), "artifact included");
     }
     Ok(())
 }
 
-fn lay(
+fn overlay(
     tree: &mut Tree,
-    one: &Included,
+    included: &Included,
     storage: &dyn Storage,
-    bounds: Bounds,
+    limits: IncludeLimits,
     stop: &Token,
 ) -> Result<(), CopyError> {
     let directory = tempfile::Builder::new()
-        .prefix(PREFIX)
+        .prefix(TEMPORARY_PREFIX)
         .tempdir()
         .map_err(CopyError::Temporary)?;
-    extract(one, storage, directory.path(), bounds, stop)?;
-    let content = directory.path().join(inside(one.include.source_path()));
-    let overlay = Overlay::kept_by(content, Arc::new(directory));
-    Ok(tree.overlay(one.include.target_path().as_bytes(), overlay)?)
+    extract(included, storage, directory.path(), limits, stop)?;
+    let content = directory
+        .path()
+        .join(resolve_below(included.include.source_path()));
+    let overlay = Overlay::owned_by(content, Arc::new(directory));
+    Ok(tree.overlay(included.include.target_path().as_bytes(), overlay)?)
 }
 
-/// Extracts the artifact and checks that it was the one that the status names.
+/// Extracts the artifact and checks its content against the digest in the status.
 fn extract(
-    one: &Included,
+    included: &Included,
     storage: &dyn Storage,
     into: &Path,
-    bounds: Bounds,
+    limits: IncludeLimits,
     stop: &Token,
 ) -> Result<(), CopyError> {
-    let artifact = &one.artifact;
-    let wanted: Digest = artifact
+    let artifact = &included.artifact;
+    let expected: Digest = artifact
         .checksum()
         .map_err(|error| CopyError::Digest(error.to_string()))?;
-    let path = ObjectDirectory::git_repository(&one.namespace, &one.include.repository.name)?
+    let path = ObjectDirectory::git_repository(&included.namespace, &included.include.repository.name)?
         .recorded(&artifact.path)
         .ok_or_else(|| CopyError::Foreign(artifact.path.clone()))?;
     let mut file = Hashed {
         inner: storage.open(&path)?,
-        hasher: Hasher::new(wanted.algorithm()),
+        hasher: Hasher::new(expected.algorithm()),
     };
-    unpack(&mut file, into, &bounds.limits(), stop)?;
+    unpack(&mut file, into, &limits.unpack_limits(), stop)?;
     let read_whole = io::copy(&mut file, &mut io::sink()).is_ok();
-    if !read_whole || file.hasher.finish() != wanted {
-        return Err(CopyError::Changed(wanted.to_string()));
+    if !read_whole || file.hasher.finish() != expected {
+        return Err(CopyError::Changed(expected.to_string()));
     }
     Ok(())
 }
 
-/// A path within a directory that has no links in it: `..` ends at its root.
-fn inside(path: &str) -> PathBuf {
+/// Resolves a path below a directory without links; `..` stops at its root.
+fn resolve_below(path: &str) -> PathBuf {
     let mut found = PathBuf::new();
     for part in Path::new(path).components() {
         match part {
@@ -124,7 +126,7 @@ fn inside(path: &str) -> PathBuf {
     found
 }
 
-/// A reader that computes a digest of what passes.
+/// A reader that hashes everything read through it.
 struct Hashed<R> {
     inner: R,
     hasher: Hasher,
@@ -145,8 +147,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_path_leads_out() {
-        for (path, wanted) in [
+    fn no_path_leaves_the_directory() {
+        for (path, expected) in [
             ("", ""),
             ("/", ""),
             ("a/b", "a/b"),
@@ -155,15 +157,15 @@ mod tests {
             ("a/../../b", "b"),
             ("..", ""),
         ] {
-            assert_eq!(inside(path), Path::new(wanted), "{path}");
+            assert_eq!(resolve_below(path), Path::new(expected), "{path}");
         }
     }
 
     proptest! {
         #[test]
-        fn nothing_but_names_is_left(path in "[a-c./\\\\]{0,40}") {
+        fn only_normal_components_remain(path in "[a-c./\\\\]{0,40}") {
             let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
-            prop_assert!(inside(&path).components().all(plain));
+            prop_assert!(resolve_below(&path).components().all(plain));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Artifacts of other repositories, merged into this one's. [`resolve`] finds them before the remote is asked, [`merge`]
-//! lays them over the tree before it is packed.
+//! Includes artifacts of other repositories. [`resolve`] looks them up before any request to the remote; [`merge`]
+//! overlays them on the tree before packing.
 
 mod error;
 mod merge;
@@ -9,27 +9,27 @@ use std::time::Duration;
 
 use sluice_api::source::{Artifact, GitInclude, GitRepository, GitRepositorySpec};
 use sluice_runtime::schedule::ObjectKey;
-use sluice_runtime::watch::Objects;
+use sluice_runtime::watch::ObjectCache;
 
 pub use error::{CopyError, IncludeError};
-pub(super) use merge::{Bounds, merge};
+pub(super) use merge::{IncludeLimits, merge};
 
-/// The repositories that this controller sees. One of another shard is not among them.
+/// The repositories in this controller's cache. Those of other shards are missing.
 pub trait Repositories: Send + Sync {
-    /// One of them, as last seen.
+    /// Returns a repository from the cache.
     fn get(&self, key: &ObjectKey) -> Option<Arc<GitRepository>>;
 }
 
-impl Repositories for Objects<GitRepository> {
+impl Repositories for ObjectCache<GitRepository> {
     fn get(&self, key: &ObjectKey) -> Option<Arc<GitRepository>> {
         Self::get(self, key)
     }
 }
 
-/// An include and the artifact that it means now.
+/// An include with the current artifact of its repository.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Included {
-    /// What is taken, and where it goes.
+    /// The include as specified: source and target path.
     pub include: GitInclude,
     /// The namespace of both repositories.
     pub namespace: String,
@@ -37,11 +37,11 @@ pub(super) struct Included {
     pub artifact: Artifact,
 }
 
-/// The artifacts of all includes of a spec, in its order. Whether those repositories are ready does not matter: an artifact
-/// that is there is good.
+/// Returns the artifacts of all includes, in the order of the spec. An artifact is used even if its repository is not
+/// ready.
 ///
 /// # Errors
-/// A repository is not seen, or has no artifact: to be looked at again after `wait`.
+/// A repository is not in the cache or has no artifact; carries `wait` as the retry delay.
 pub(super) fn resolve(
     spec: &GitRepositorySpec,
     namespace: &str,
@@ -69,12 +69,12 @@ pub(super) fn resolve(
     resolved.collect()
 }
 
-/// Whether an artifact is to be made anew as far as includes go, as others are told: another number of them, or a revision
-/// that was not among those of the last time. Their order and digests do not matter for this.
+/// Returns whether the includes changed since the last artifact: a different number of includes, or an unobserved
+/// revision. Order and digests do not count. Used for progress messages only.
 #[must_use]
 pub(super) fn differ(included: &[Included], observed: &[Artifact]) -> bool {
-    let known = |new: &Included| observed.iter().any(|old| old.revision == new.artifact.revision);
-    included.len() != observed.len() || !included.iter().all(known)
+    let is_observed = |new: &Included| observed.iter().any(|old| old.revision == new.artifact.revision);
+    included.len() != observed.len() || !included.iter().all(is_observed)
 }
 
 #[cfg(test)]
@@ -99,9 +99,9 @@ mod tests {
     }
 
     #[test]
-    fn number_and_new_revisions_count_and_order_and_digests_do_not() {
+    fn only_the_number_and_new_revisions_of_includes_count() {
         let (one, two) = (included("one"), included("two"));
-        for (new, old, wanted) in [
+        for (new, old, expected) in [
             (vec![], vec![], false),
             (vec![one.clone()], vec![], true),
             (vec![], vec!["one"], true),
@@ -110,7 +110,7 @@ mod tests {
             (vec![one.clone(), one], vec!["one", "two"], false),
         ] {
             let old: Vec<_> = old.into_iter().map(|name| artifact(name, "sha256:2")).collect();
-            assert_eq!(differ(&new, &old), wanted, "{new:?} {old:?}");
+            assert_eq!(differ(&new, &old), expected, "{new:?} {old:?}");
         }
     }
 }

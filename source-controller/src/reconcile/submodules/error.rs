@@ -1,27 +1,27 @@
-//! What can go wrong between a gitlink and its commit, with its class and its public reason.
+//! Errors of submodules.
 
 use std::time::Duration;
 
 use sluice_runtime::failure::{Class, Failure};
 use sluice_runtime::redact::MaskedUrl;
 
-use super::{DEEPEST, MOST};
+use super::{MAX_DEPTH, MAX_SUBMODULES};
 use crate::git::{FetchError, ReadError};
 use crate::submodule::GitmodulesError;
 
-/// Why a repository's submodules are not there.
+/// An error that prevents a submodule checkout.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmoduleError {
-    /// The description of the submodules cannot be used.
+    /// The `.gitmodules` file is invalid.
     #[error("'{path}': {source}")]
     Description {
         /// Path of the `.gitmodules` file.
         path: String,
-        /// What is wrong with it.
+        /// The defect.
         #[source]
         source: GitmodulesError,
     },
-    /// The description of the submodules is too long.
+    /// The `.gitmodules` file is too large.
     #[error("'{path}' has more than {limit} bytes")]
     TooLong {
         /// Path of the `.gitmodules` file.
@@ -29,75 +29,75 @@ pub enum SubmoduleError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// A gitlink that is not described.
+    /// The gitlink has no entry in `.gitmodules`.
     #[error("no url found for submodule path '{path}' in .gitmodules")]
-    Undescribed {
-        /// Its path.
+    MissingUrl {
+        /// Path of the submodule.
         path: String,
     },
-    /// An address that cannot be used.
+    /// The URL is invalid.
     #[error("submodule '{path}': url '{url}': {why}")]
     Address {
-        /// Its path.
+        /// Path of the submodule.
         path: String,
-        /// The address as it is written.
+        /// The URL as written.
         url: MaskedUrl,
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
-    /// Submodules within submodules without an end.
-    #[error("submodule '{path}' is more than {DEEPEST} submodules deep")]
+    /// Submodules are nested too deeply.
+    #[error("submodule '{path}' is more than {MAX_DEPTH} submodules deep")]
     TooDeep {
-        /// Its path.
+        /// Path of the submodule.
         path: String,
     },
-    /// More of them than anybody needs.
-    #[error("submodule '{path}' is one too many: a repository may have {MOST} with those of its submodules")]
+    /// The repository has too many submodules.
+    #[error(
+        "submodule '{path}' exceeds the limit of {MAX_SUBMODULES} submodules per repository, nested ones included"
+    )]
     TooMany {
-        /// Its path.
+        /// Path of the submodule.
         path: String,
     },
-    /// The remote does not give the commit.
+    /// The commit cannot be fetched.
     #[error("submodule '{path}' ({url}): {source}{hint}")]
     Fetch {
-        /// Its path.
+        /// Path of the submodule.
         path: String,
-        /// The remote, without userinfo.
+        /// The remote's URL, without userinfo.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<FetchError>,
-        /// What may be the reason; empty if the error says it all.
+        /// A hint about the likely cause; may be empty.
         hint: &'static str,
     },
-    /// The time for the whole checkout is over.
-    #[error("submodule '{path}' ({url}): not fetched within {limit:?}, the time for the whole checkout")]
+    /// The checkout reached its deadline.
+    #[error("submodule '{path}' ({url}): not fetched within {limit:?}, the timeout of the whole checkout")]
     TimedOut {
-        /// Its path.
+        /// Path of the submodule.
         path: String,
-        /// The remote, without userinfo.
+        /// The remote's URL, without userinfo.
         url: String,
-        /// The time allowed, `spec.timeout`.
+        /// The timeout, `spec.timeout`.
         limit: Duration,
     },
-    /// All places at another host were taken until the time was over.
-    #[error(
-        "submodule '{path}': no place at {host} was free within {limit:?}, the time for the whole checkout"
-    )]
-    NoPlace {
-        /// Its path.
+    /// No slot at another host became free before the deadline.
+    #[error("submodule '{path}': no free slot at {host} within {limit:?}, the timeout of the whole checkout")]
+    NoSlot {
+        /// Path of the submodule.
         path: String,
         /// The host.
         host: String,
-        /// The time allowed, `spec.timeout`.
+        /// The timeout, `spec.timeout`.
         limit: Duration,
     },
-    /// What was fetched cannot be read.
+    /// The fetched commit cannot be read.
     #[error("submodules of '{path}': {source}")]
     Read {
         /// Path of the submodule; `.` for the repository itself.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: ReadError,
     },
@@ -108,15 +108,15 @@ impl Failure for SubmoduleError {
         match self {
             Self::Fetch { source, .. } => source.class(),
             Self::Read { source, .. } => source.class(),
-            // Another commit mends it, which is noticed by looking again.
+            // Another commit can fix this; the retry detects it.
             Self::Description { .. }
             | Self::TooLong { .. }
-            | Self::Undescribed { .. }
+            | Self::MissingUrl { .. }
             | Self::Address { .. }
             | Self::TooDeep { .. }
             | Self::TooMany { .. }
             | Self::TimedOut { .. }
-            | Self::NoPlace { .. } => Class::Transient,
+            | Self::NoSlot { .. } => Class::Transient,
         }
     }
 

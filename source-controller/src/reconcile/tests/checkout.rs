@@ -1,34 +1,33 @@
-//! Every way to say which commit is wanted: what becomes of it, and that looking again changes nothing.
+//! Tests of every kind of reference: the resulting revision, and reconciliations without changes.
 
 use serde_json::{Value, json};
 use sluice_harness::git::Step;
-use sluice_runtime::watch::Next;
+use sluice_runtime::watch::Requeue;
 
-use super::world::World;
+use super::environment::TestEnvironment;
 
-/// Branches `master`, `main` and `side`, a pull request, and versions.
-async fn published() -> World {
-    let mut world = World::new().await;
-    world.repository.git(["branch", "master"]).unwrap();
+/// An environment with branches `master`, `main` and `side`, a pull request, and versions.
+async fn published() -> TestEnvironment {
+    let mut env = TestEnvironment::new().await;
+    env.repository.git(["branch", "master"]).unwrap();
     for tag in ["0.1.0", "v0.2.0", "v0.2.1", "v1.0.0-alpha", "v1.1.0-alpha"] {
-        world.commit(tag, &[("version.tf", tag)]);
-        world.repository.annotated_tag(tag, "release").unwrap();
+        env.commit(tag, &[("version.tf", tag)]);
+        env.repository.annotated_tag(tag, "release").unwrap();
     }
-    world.repository.branch("side").unwrap();
-    world.commit("aside", &[("side.tf", "")]);
-    world.repository.git(["checkout", "--quiet", "--detach"]).unwrap();
-    let pull = world.commit("pull", &[("pull.tf", "")]);
-    world
-        .repository
+    env.repository.branch("side").unwrap();
+    env.commit("aside", &[("side.tf", "")]);
+    env.repository.git(["checkout", "--quiet", "--detach"]).unwrap();
+    let pull = env.commit("pull", &[("pull.tf", "")]);
+    env.repository
         .git(["update-ref", "refs/pull/1/head", &pull])
         .unwrap();
-    world.repository.checkout("main").unwrap();
-    world
+    env.repository.checkout("main").unwrap();
+    env
 }
 
-fn strategies(world: &World) -> Vec<(&'static str, Value)> {
-    let pull = world.repository.resolve("refs/pull/1/head").unwrap();
-    let first = world.repository.resolve("master").unwrap();
+fn strategies(env: &TestEnvironment) -> Vec<(&'static str, Value)> {
+    let pull = env.repository.resolve("refs/pull/1/head").unwrap();
+    let first = env.repository.resolve("master").unwrap();
     vec![
         ("nothing", Value::Null),
         ("branch", json!({ "branch": "side" })),
@@ -59,14 +58,14 @@ fn strategies(world: &World) -> Vec<(&'static str, Value)> {
 
 #[tokio::test]
 async fn every_strategy_has_its_revision() {
-    let world = published().await;
+    let env = published().await;
     let mut revisions = Vec::new();
-    for (name, reference) in strategies(&world) {
-        world.create(name, json!({ "ref": reference })).await;
-        world.pass(name).await;
-        revisions.push(format!("{name}: {}", world.artifact(name).await.revision));
+    for (name, reference) in strategies(&env) {
+        env.create(name, json!({ "ref": reference })).await;
+        env.reconcile(name).await;
+        revisions.push(format!("{name}: {}", env.artifact(name).await.revision));
     }
-    insta::assert_snapshot!(world.masked(&revisions.join("\n")), @r"
+    insta::assert_snapshot!(env.masked(&revisions.join("\n")), @r"
     nothing: master@sha1:<first>
     branch: side@sha1:<aside>
     tag: v0.2.0@sha1:<v0.2.0>
@@ -86,47 +85,42 @@ async fn every_strategy_has_its_revision() {
 }
 
 #[tokio::test]
-async fn looking_again_moves_nothing_and_writes_nothing_whatever_the_strategy() {
-    let world = published().await;
-    for (name, reference) in strategies(&world) {
-        world.create(name, json!({ "ref": reference })).await;
-        world.pass(name).await;
-        world.told().await;
-        let before = world.get(name).await.metadata.resource_version;
-        world.server.clear_requests();
-        assert!(matches!(world.pass(name).await, Next::After(_)), "{name}");
-        let steps: Vec<_> = world
-            .server
-            .requests()
-            .iter()
-            .map(|request| request.step)
-            .collect();
+async fn an_unchanged_reference_causes_no_fetch_and_no_write() {
+    let env = published().await;
+    for (name, reference) in strategies(&env) {
+        env.create(name, json!({ "ref": reference })).await;
+        env.reconcile(name).await;
+        env.events().await;
+        let before = env.get(name).await.metadata.resource_version;
+        env.server.clear_requests();
+        assert!(matches!(env.reconcile(name).await, Requeue::After(_)), "{name}");
+        let steps: Vec<_> = env.server.requests().iter().map(|request| request.step).collect();
         let pinned = name.starts_with("commit");
         assert!(
             !steps.contains(&Step::Fetch) && (!pinned || steps.is_empty()),
             "{name}: {steps:?}"
         );
-        assert_eq!(world.get(name).await.metadata.resource_version, before, "{name}");
-        assert_eq!(world.told().await, Vec::<String>::new(), "{name}");
+        assert_eq!(env.get(name).await.metadata.resource_version, before, "{name}");
+        assert_eq!(env.events().await, Vec::<String>::new(), "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_version_that_is_not_picked_is_no_news() {
-    let mut world = published().await;
-    world.create("app", json!({ "ref": { "semver": "0.2.x" } })).await;
-    world.pass("app").await;
-    world.told().await;
-    let before = world.get("app").await.metadata.resource_version;
-    world.commit("v2.0.0", &[("version.tf", "2")]);
-    world.repository.annotated_tag("v2.0.0", "release").unwrap();
-    world.repository.git(["tag", "--delete", "0.1.0"]).unwrap();
-    world.pass("app").await;
-    assert_eq!(world.get("app").await.metadata.resource_version, before);
-    world.commit("v0.2.7", &[("version.tf", "0.2.7")]);
-    world.repository.annotated_tag("v0.2.7", "release").unwrap();
-    world.pass("app").await;
-    insta::assert_snapshot!(world.table("app").await, @r"
+async fn an_unselected_version_changes_nothing() {
+    let mut env = published().await;
+    env.create("app", json!({ "ref": { "semver": "0.2.x" } })).await;
+    env.reconcile("app").await;
+    env.events().await;
+    let before = env.get("app").await.metadata.resource_version;
+    env.commit("v2.0.0", &[("version.tf", "2")]);
+    env.repository.annotated_tag("v2.0.0", "release").unwrap();
+    env.repository.git(["tag", "--delete", "0.1.0"]).unwrap();
+    env.reconcile("app").await;
+    assert_eq!(env.get("app").await.metadata.resource_version, before);
+    env.commit("v0.2.7", &[("version.tf", "0.2.7")]);
+    env.repository.annotated_tag("v0.2.7", "release").unwrap();
+    env.reconcile("app").await;
+    insta::assert_snapshot!(env.table("app").await, @r"
     Ready=True/Succeeded @1 stored artifact for revision 'v0.2.7@sha1:<v0.2.7>'
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'v0.2.7@sha1:<v0.2.7>'
     generation 1 observed 1 artifact v0.2.7@sha1:<v0.2.7>
@@ -135,58 +129,56 @@ async fn a_version_that_is_not_picked_is_no_news() {
 }
 
 #[tokio::test]
-async fn another_ignore_rule_makes_an_artifact_of_the_same_revision() {
-    let world = published().await;
-    world.create("app", json!({ "ref": { "semver": "*" } })).await;
-    world.pass("app").await;
-    let before = world.artifact("app").await;
-    world
-        .edit("app", json!({ "spec": { "ignore": "version.tf" } }))
+async fn another_ignore_rule_builds_an_artifact_of_the_same_revision() {
+    let env = published().await;
+    env.create("app", json!({ "ref": { "semver": "*" } })).await;
+    env.reconcile("app").await;
+    let before = env.artifact("app").await;
+    env.edit("app", json!({ "spec": { "ignore": "version.tf" } }))
         .await;
-    world.pass("app").await;
-    let after = world.artifact("app").await;
+    env.reconcile("app").await;
+    let after = env.artifact("app").await;
     assert_eq!(before.revision, after.revision);
     assert_ne!(before.digest, after.digest);
-    assert!(!world.names(&after).contains(&"version.tf".to_owned()));
+    assert!(!env.names(&after).contains(&"version.tf".to_owned()));
 }
 
 #[tokio::test]
-async fn revisions_of_older_versions_are_compared_in_todays_form() {
-    let world = World::new().await;
-    let commit = world.repository.head().unwrap();
+async fn legacy_revisions_are_compared_in_the_current_format() {
+    let env = TestEnvironment::new().await;
+    let commit = env.repository.head().unwrap();
     for (name, reference, legacy) in [
         ("branch", json!({ "branch": "main" }), format!("main/{commit}")),
         ("commit", json!({ "commit": commit }), format!("HEAD/{commit}")),
         ("bare", json!({ "commit": commit }), commit.clone()),
     ] {
-        world.create(name, json!({ "ref": reference })).await;
-        world.pass(name).await;
+        env.create(name, json!({ "ref": reference })).await;
+        env.reconcile(name).await;
         let patch = kube::api::Patch::Merge(json!({ "status": { "artifact": { "revision": legacy } } }));
-        world
-            .objects()
+        env.objects()
             .patch_status(name, &kube::api::PatchParams::default(), &patch)
             .await
             .unwrap();
-        world.told().await;
-        world.server.clear_requests();
-        world.pass(name).await;
-        assert_eq!(world.server.count(Step::Fetch), 0, "{name}");
-        assert_eq!(world.artifact(name).await.revision, legacy, "{name}");
-        assert_eq!(world.told().await, Vec::<String>::new(), "{name}");
-        // Other content of the same commit is no new revision either.
-        world.edit(name, json!({ "spec": { "ignore": "main.tf" } })).await;
-        world.pass(name).await;
-        let told = world.table(name).await;
-        assert!(!told.contains("new upstream revision"), "{told}");
-        assert!(world.artifact(name).await.revision.contains("sha1:"), "{name}");
+        env.events().await;
+        env.server.clear_requests();
+        env.reconcile(name).await;
+        assert_eq!(env.server.count(Step::Fetch), 0, "{name}");
+        assert_eq!(env.artifact(name).await.revision, legacy, "{name}");
+        assert_eq!(env.events().await, Vec::<String>::new(), "{name}");
+        // Other content of the same commit is not a new revision either.
+        env.edit(name, json!({ "spec": { "ignore": "main.tf" } })).await;
+        env.reconcile(name).await;
+        let events = env.table(name).await;
+        assert!(!events.contains("new upstream revision"), "{events}");
+        assert!(env.artifact(name).await.revision.contains("sha1:"), "{name}");
     }
 }
 
 #[tokio::test]
 async fn refs_that_cannot_be_found_are_named() {
-    let world = published().await;
+    let env = published().await;
     let missing = "0123456789abcdef0123456789abcdef01234567";
-    let mut shown = Vec::new();
+    let mut failures = Vec::new();
     for (name, reference) in [
         ("tag", json!({ "tag": "v9" })),
         ("name", json!({ "name": "refs/pull/9/head" })),
@@ -195,18 +187,17 @@ async fn refs_that_cannot_be_found_are_named() {
         ("text", json!({ "semver": "newest" })),
         ("commit", json!({ "commit": missing })),
     ] {
-        world.create(name, json!({ "ref": reference })).await;
-        assert_eq!(world.pass(name).await, Next::Backoff, "{name}");
-        shown.extend(
-            world
-                .table(name)
+        env.create(name, json!({ "ref": reference })).await;
+        assert_eq!(env.reconcile(name).await, Requeue::Backoff, "{name}");
+        failures.extend(
+            env.table(name)
                 .await
                 .lines()
                 .filter(|line| line.starts_with("FetchFailed"))
                 .map(|line| format!("{name}: {line}")),
         );
     }
-    insta::assert_snapshot!(world.masked(&shown.join("\n")), @r#"
+    insta::assert_snapshot!(env.masked(&failures.join("\n")), @r#"
     tag: FetchFailed=True/GitOperationFailed @1 failed to checkout and determine revision: unable to clone 'http://git/app.git': couldn't find remote ref "refs/tags/v9"
     name: FetchFailed=True/GitOperationFailed @1 failed to checkout and determine revision: unable to resolve ref 'refs/pull/9/head' to a specific commit
     slash: FetchFailed=True/GitOperationFailed @1 failed to checkout and determine revision: ref refs/heads/main/ is invalid; Git refs cannot begin or end with a slash '/'
@@ -218,12 +209,12 @@ async fn refs_that_cannot_be_found_are_named() {
 
 #[tokio::test]
 async fn a_long_subject_is_cut_after_fifty_characters() {
-    let mut world = World::new().await;
+    let mut env = TestEnvironment::new().await;
     let subject = format!("{} and more", "ü".repeat(50));
-    world.commit(&subject, &[("a.tf", "")]);
-    world.create("app", json!({})).await;
-    world.pass("app").await;
-    let told = world.told().await.join("\n");
-    let wanted = format!("stored artifact for commit '{}...'", "ü".repeat(50));
-    assert!(told.contains(&wanted), "{told}");
+    env.commit(&subject, &[("a.tf", "")]);
+    env.create("app", json!({})).await;
+    env.reconcile("app").await;
+    let events = env.events().await.join("\n");
+    let expected = format!("stored artifact for commit '{}...'", "ü".repeat(50));
+    assert!(events.contains(&expected), "{events}");
 }

@@ -1,14 +1,14 @@
-//! Each fault of a remote in each phase that talks to it, as the objects show it: the one that is struck fails, keeps what
-//! it has and recovers; its neighbour at the same host does not notice.
+//! Tests of every remote fault in every phase that contacts a remote: the affected object fails, keeps its artifact and
+//! recovers; another object of the same host is unaffected.
 
 use std::time::Duration;
 
 use serde_json::json;
 use sluice_harness::git::{Fault, Injection, Repository, Scope};
 
-use super::world::World;
+use super::environment::TestEnvironment;
 
-/// Every fault that the server knows, and whether the remote is thought to recover by itself at a time it names.
+/// Returns every fault of the server.
 fn faults() -> Vec<Fault> {
     vec![
         Fault::Status(401),
@@ -31,71 +31,70 @@ fn faults() -> Vec<Fault> {
     ]
 }
 
-/// An object with an artifact, news at its remote, and a neighbour at the same host.
-async fn world() -> (World, Repository) {
-    let mut world = World::new().await;
+/// An object with an artifact and a new revision at its remote, and another object of the same host.
+async fn environment() -> (TestEnvironment, Repository) {
+    let mut env = TestEnvironment::new().await;
     let neighbour = Repository::create().unwrap();
     neighbour.commit_files(&[("main.tf", "")], "theirs").unwrap();
-    let url = world.server.serve("neighbour", &neighbour);
-    // Only what is hung waits so long; the server answers much faster.
-    world.create("app", json!({ "timeout": "600ms" })).await;
-    world.create("neighbour", json!({ "url": url })).await;
+    let url = env.server.serve("neighbour", &neighbour);
+    // Only hanging requests take this long; the server responds much faster.
+    env.create("app", json!({ "timeout": "600ms" })).await;
+    env.create("neighbour", json!({ "url": url })).await;
     for name in ["app", "neighbour"] {
-        world.pass(name).await;
+        env.reconcile(name).await;
     }
-    world.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
-    (world, neighbour)
+    env.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
+    (env, neighbour)
 }
 
-async fn each_fault_of(scope: Scope) {
-    let (world, _neighbour) = world().await;
-    let before = world.artifact("app").await;
+async fn check_each_fault(scope: Scope) {
+    let (env, _neighbour) = environment().await;
+    let before = env.artifact("app").await;
     for fault in faults() {
-        // What is remembered of the server is forgotten after each failure, so each step is taken again.
-        world
-            .server
+        // Cached server data is dropped after each failure, so each step is repeated.
+        env.server
             .inject(Injection::new(scope, fault.clone()).repository("app"));
-        world.pass("app").await;
-        let shown = world.shown("app").await;
-        assert!(shown.contains("Ready=False"), "{scope:?} {fault:?}: {shown}");
+        env.reconcile("app").await;
+        let table = env.summary("app").await;
+        assert!(table.contains("Ready=False"), "{scope:?} {fault:?}: {table}");
         assert!(
-            shown.contains("FetchFailed=True/GitOperationFailed"),
-            "{scope:?} {fault:?}: {shown}"
+            table.contains("FetchFailed=True/GitOperationFailed"),
+            "{scope:?} {fault:?}: {table}"
         );
         assert!(
-            shown.contains("ArtifactInStorage=True"),
-            "{scope:?} {fault:?}: {shown}"
+            table.contains("ArtifactInStorage=True"),
+            "{scope:?} {fault:?}: {table}"
         );
-        assert_eq!(world.artifact("app").await, before, "{scope:?} {fault:?}");
-        assert!(world.file(&before).exists());
-        world.pass("neighbour").await;
-        let neighbour = world.shown("neighbour").await;
+        assert_eq!(env.artifact("app").await, before, "{scope:?} {fault:?}");
+        assert!(env.file(&before).exists());
+        env.reconcile("neighbour").await;
+        let neighbour = env.summary("neighbour").await;
         assert!(
             neighbour.contains("Ready=True"),
             "{scope:?} {fault:?}: {neighbour}"
         );
-        world.server.clear_faults();
-        world.clock.advance(Duration::from_secs(3600));
+        env.server.clear_faults();
+        env.clock.advance(Duration::from_secs(3600));
     }
-    world.pass("app").await;
-    let shown = world.shown("app").await;
+    env.reconcile("app").await;
+    let table = env.summary("app").await;
     assert!(
-        shown.contains("Ready=True") && shown.contains("<second>"),
-        "{shown}"
+        table.contains("Ready=True") && table.contains("<second>"),
+        "{table}"
     );
 }
 
 #[tokio::test]
-async fn of_the_first_request() {
-    each_fault_of(Scope::INFO_REFS).await;
+async fn faults_of_the_first_request() {
+    check_each_fault(Scope::INFO_REFS).await;
 }
 
 #[tokio::test]
-async fn of_the_lookup() {
-    each_fault_of(Scope::LS_REFS).await;
+async fn faults_of_the_lookup() {
+    check_each_fault(Scope::LS_REFS).await;
 }
 
 #[tokio::test]
-async fn of_the_fetch() {
-    each_fault_of(Scope::FETCH).await;
+async fn faults_of_the_fetch() {
+    check_each_fault(Scope::FETCH).await;
 }

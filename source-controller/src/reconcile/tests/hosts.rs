@@ -1,4 +1,4 @@
-//! What objects of one host do together: they leave it alone when it asks, and share lookups. Counted at the server.
+//! Tests of objects that share a host: throttling and shared lookups, counted at the server.
 
 use std::time::Duration;
 
@@ -6,239 +6,234 @@ use futures::FutureExt as _;
 use serde_json::json;
 use sluice_harness::git::{Fault, Scope, Step};
 use sluice_runtime::schedule::ObjectKey;
-use sluice_runtime::watch::Next;
+use sluice_runtime::watch::Requeue;
 use tokio::time::Instant;
 
-use super::world::{LIMIT, NAMESPACE, Requests, World, shows};
-use crate::reconcile::places::Lane;
-use crate::reconcile::{Bounds, Context, Places};
+use super::environment::{LIMIT, NAMESPACE, RequestCounter, TestEnvironment, has_condition};
+use crate::reconcile::slots::Lane;
+use crate::reconcile::{Context, SlotLimits, Slots};
 
 #[tokio::test]
-async fn a_host_that_asks_to_wait_hears_nothing_of_all_that_ask_as_the_same() {
-    let world = World::new().await;
-    let origin = world.network();
+async fn a_429_throttles_all_objects_with_the_same_credentials() {
+    let env = TestEnvironment::new().await;
+    let origin = env.network();
     for name in ["one", "two"] {
-        world.create(name, json!({})).await;
+        env.create(name, json!({})).await;
     }
-    world
-        .secret("login", json!({ "username": "u", "password": "p" }))
+    env.secret("login", json!({ "username": "u", "password": "p" }))
         .await;
-    world
-        .create("other", json!({ "secretRef": { "name": "login" } }))
+    env.create("other", json!({ "secretRef": { "name": "login" } }))
         .await;
-    world.server.fault(Scope::Any, Fault::RetryAfter(429, 17));
-    let pass = async |name: &str| world.pass_in(world.context_with(origin.clone()), name).await;
-    assert_eq!(pass("one").await, Next::After(Duration::from_secs(17)));
-    assert_eq!(world.server.requests().len(), 1);
-    let Next::After(wait) = pass("two").await else {
-        panic!("the other object does not wait")
+    env.server.fault(Scope::Any, Fault::RetryAfter(429, 17));
+    let reconcile = async |name: &str| env.reconcile_in(env.context_with(origin.clone()), name).await;
+    assert_eq!(reconcile("one").await, Requeue::After(Duration::from_secs(17)));
+    assert_eq!(env.server.requests().len(), 1);
+    let Requeue::After(wait) = reconcile("two").await else {
+        panic!("the other object is not throttled")
     };
     assert!((17..=18).contains(&wait.as_secs()), "{wait:?}");
-    assert_eq!(world.server.requests().len(), 1, "no second request");
+    assert_eq!(env.server.requests().len(), 1, "no second request");
     let shown = |text: &str| text.contains("asks to wait until 20") && text.contains("(HTTP status 429)");
-    assert!(shown(&world.table("two").await));
-    // Somebody else may have requests left.
-    pass("other").await;
-    assert_eq!(world.server.requests().len(), 2);
-    world.server.clear_faults();
-    world.clock.advance(Duration::from_secs(20));
+    assert!(shown(&env.table("two").await));
+    // Other credentials may have requests left.
+    reconcile("other").await;
+    assert_eq!(env.server.requests().len(), 2);
+    env.server.clear_faults();
+    env.clock.advance(Duration::from_secs(20));
     for name in ["one", "two"] {
-        pass(name).await;
-        assert!(world.table(name).await.contains("Ready=True"), "{name}");
+        reconcile(name).await;
+        assert!(env.table(name).await.contains("Ready=True"), "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_host_that_limits_requests_is_told_of_once() {
+async fn throttling_is_reported_once() {
     for status in [429, 503, 403] {
-        let world = World::ready().await;
-        world.server.fault(Scope::Any, Fault::RetryAfter(status, 17));
+        let env = TestEnvironment::ready().await;
+        env.server.fault(Scope::Any, Fault::RetryAfter(status, 17));
         for _ in 0..2 {
             assert_eq!(
-                world.pass("app").await,
-                Next::After(Duration::from_secs(17)),
+                env.reconcile("app").await,
+                Requeue::After(Duration::from_secs(17)),
                 "{status}"
             );
-            world.clock.advance(Duration::from_secs(20));
+            env.clock.advance(Duration::from_secs(20));
         }
-        let told = world.told().await;
-        let warnings = told.iter().filter(|line| line.contains("asks to wait"));
-        assert_eq!(warnings.count(), 1, "{status}: {told:?}");
+        let events = env.events().await;
+        let warnings = events.iter().filter(|line| line.contains("asks to wait"));
+        assert_eq!(warnings.count(), 1, "{status}: {events:?}");
     }
 }
 
 #[tokio::test]
-async fn times_beyond_the_bounds_are_told_of_once() {
-    let world = World::ready().await;
-    world
-        .edit(
-            "app",
-            json!({ "spec": { "timeout": "99999999m", "interval": "9999999h" } }),
-        )
-        .await;
+async fn durations_out_of_bounds_are_reported_once() {
+    let env = TestEnvironment::ready().await;
+    env.edit(
+        "app",
+        json!({ "spec": { "timeout": "99999999m", "interval": "9999999h" } }),
+    )
+    .await;
     let year = Duration::from_secs(365 * 24 * 3600);
     for _ in 0..2 {
-        assert_eq!(world.pass("app").await, Next::After(year));
+        assert_eq!(env.reconcile("app").await, Requeue::After(year));
     }
-    let told = world.told().await;
+    let events = env.events().await;
     for flag in ["--max-timeout", "--max-interval"] {
         assert_eq!(
-            told.iter().filter(|line| line.contains(flag)).count(),
+            events.iter().filter(|line| line.contains(flag)).count(),
             1,
-            "{told:?}"
+            "{events:?}"
         );
     }
 }
 
 #[tokio::test]
-async fn a_host_that_is_down_for_a_while_hears_nothing_of_anybody() {
-    let world = World::new().await;
-    let origin = world.network();
-    world.create("one", json!({})).await;
-    world
-        .secret("login", json!({ "username": "u", "password": "p" }))
+async fn a_503_throttles_all_objects_of_the_host() {
+    let env = TestEnvironment::new().await;
+    let origin = env.network();
+    env.create("one", json!({})).await;
+    env.secret("login", json!({ "username": "u", "password": "p" }))
         .await;
-    world
-        .create("other", json!({ "secretRef": { "name": "login" } }))
+    env.create("other", json!({ "secretRef": { "name": "login" } }))
         .await;
-    world.server.fault(Scope::Any, Fault::RetryAfter(503, 30));
+    env.server.fault(Scope::Any, Fault::RetryAfter(503, 30));
     for name in ["one", "other"] {
-        let context = world.context_with(origin.clone());
+        let context = env.context_with(origin.clone());
         assert!(
-            matches!(world.pass_in(context, name).await, Next::After(_)),
+            matches!(env.reconcile_in(context, name).await, Requeue::After(_)),
             "{name}"
         );
     }
-    assert_eq!(world.server.requests().len(), 1);
+    assert_eq!(env.server.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn objects_of_one_reference_share_a_lookup_and_a_forced_one_asks_itself() {
-    let mut world = World::new().await;
-    let origin = world.network();
+async fn objects_of_one_reference_share_a_lookup_unless_requested() {
+    let mut env = TestEnvironment::new().await;
+    let origin = env.network();
     for name in ["one", "two", "three"] {
-        world.create(name, json!({})).await;
-        world.pass_in(world.context_with(origin.clone()), name).await;
+        env.create(name, json!({})).await;
+        env.reconcile_in(env.context_with(origin.clone()), name).await;
     }
     tokio::time::sleep(Duration::from_millis(1100)).await;
-    world.server.clear_requests();
-    // Slow enough that all three meet.
+    env.server.clear_requests();
+    // Slow enough for all three to overlap.
     let slow = Fault::Slow {
         bytes: 16,
         pause: Duration::from_millis(20),
     };
-    world.server.fault(Scope::LS_REFS, slow);
-    let pass = |name: &'static str| world.pass_in(world.context_with(origin.clone()), name);
-    let (one, two, three) = tokio::join!(pass("one"), pass("two"), pass("three"));
+    env.server.fault(Scope::LS_REFS, slow);
+    let reconcile = |name: &'static str| env.reconcile_in(env.context_with(origin.clone()), name);
+    let (one, two, three) = tokio::join!(reconcile("one"), reconcile("two"), reconcile("three"));
     assert!(
         [one, two, three]
             .iter()
-            .all(|next| matches!(next, Next::After(_)))
+            .all(|next| matches!(next, Requeue::After(_)))
     );
-    assert_eq!(world.server.count(Step::LsRefs), 1);
-    world.server.clear_faults();
-    world.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
-    world.request("two", "now").await;
-    world.pass_in(world.context_with(origin.clone()), "two").await;
-    assert_eq!(world.server.count(Step::LsRefs), 2);
-    assert!(world.table("two").await.contains("main@sha1:<second>"));
+    assert_eq!(env.server.count(Step::LsRefs), 1);
+    env.server.clear_faults();
+    env.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
+    env.request("two", "now").await;
+    env.reconcile_in(env.context_with(origin.clone()), "two").await;
+    assert_eq!(env.server.count(Step::LsRefs), 2);
+    assert!(env.table("two").await.contains("main@sha1:<second>"));
 }
 
 #[tokio::test]
-async fn a_lookup_from_before_an_event_does_not_answer_it() {
-    let mut world = World::new().await;
-    let origin = world.network();
+async fn a_lookup_older_than_the_trigger_is_not_reused() {
+    let mut env = TestEnvironment::new().await;
+    let origin = env.network();
     for name in ["one", "two"] {
-        world.create(name, json!({})).await;
-        world.pass_in(world.context_with(origin.clone()), name).await;
+        env.create(name, json!({})).await;
+        env.reconcile_in(env.context_with(origin.clone()), name).await;
     }
-    // A lookup, then a push, then an event, all within the second in which lookups are shared.
-    world.server.clear_requests();
-    world.pass_in(world.context_with(origin.clone()), "one").await;
-    world.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
-    let context = world.context_with(origin.clone());
+    // A lookup, then a push, then an event, all within the reuse window of lookups.
+    env.server.clear_requests();
+    env.reconcile_in(env.context_with(origin.clone()), "one").await;
+    env.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
+    let context = env.context_with(origin.clone());
     let key = ObjectKey {
         namespace: NAMESPACE.into(),
         name: "two".into(),
     };
-    context.memory.called(&key, Instant::now());
-    world.pass_in(context, "two").await;
-    assert!(world.table("two").await.contains("main@sha1:<second>"));
-    // And so for an edit of which no event has come.
-    world.commit("third", &[("main.tf", "locals { a = 2 }\n")]);
-    world.edit("one", json!({ "spec": { "timeout": "59s" } })).await;
-    world.pass_in(world.context_with(origin.clone()), "one").await;
-    assert!(world.table("one").await.contains("main@sha1:<third>"));
+    context.tracker.record_trigger(&key, Instant::now());
+    env.reconcile_in(context, "two").await;
+    assert!(env.table("two").await.contains("main@sha1:<second>"));
+    // The same for an edit without a recorded trigger.
+    env.commit("third", &[("main.tf", "locals { a = 2 }\n")]);
+    env.edit("one", json!({ "spec": { "timeout": "59s" } })).await;
+    env.reconcile_in(env.context_with(origin.clone()), "one").await;
+    assert!(env.table("one").await.contains("main@sha1:<third>"));
 }
 
 #[tokio::test]
-async fn a_pass_that_finds_nothing_new_asks_the_api_for_nothing() {
-    let world = World::ready().await;
-    let requests = Requests::default();
+async fn a_reconciliation_without_changes_sends_no_api_request() {
+    let env = TestEnvironment::ready().await;
+    let requests = RequestCounter::default();
     let context = Context {
-        client: requests.client(world.client.clone()),
-        ..world.context()
+        client: requests.client(env.client.clone()),
+        ..env.context()
     };
-    world.pass_in(context, "app").await;
+    env.reconcile_in(context, "app").await;
     assert_eq!(requests.count(), 0);
 }
 
 #[tokio::test]
-async fn a_fleet_of_one_host_waits_without_requests_and_everybody_has_a_turn() {
-    let world = World::new().await;
+async fn many_objects_of_one_host_wait_without_requests_and_all_are_reconciled() {
+    let env = TestEnvironment::new().await;
     let objects = 60;
     for number in 0..objects {
         let name = format!("fleet-{number}");
-        let url = world.server.serve(&name, &world.repository);
-        world.create(&name, json!({ "url": url, "interval": "1s" })).await;
+        let url = env.server.serve(&name, &env.repository);
+        env.create(&name, json!({ "url": url, "interval": "1s" })).await;
     }
-    let requests = Requests::default();
+    let requests = RequestCounter::default();
     let context = Context {
-        client: requests.client(world.client.clone()),
-        ..world.context()
+        client: requests.client(env.client.clone()),
+        ..env.context()
     };
-    let mut live = world.live(context);
-    // The finalizer, the artifact, and a look of the interval.
-    live.until_all(objects, 3).await;
-    let (before, passes) = (requests.count(), live.all_passes());
-    live.until_all(objects, 5).await;
-    let passes = usize::try_from(live.all_passes() - passes).unwrap();
-    let asked = requests.count() - before;
+    let mut controller = env.start_controller(context);
+    // The finalizer, the artifact, and one scheduled reconciliation.
+    controller.until_all(objects, 3).await;
+    let (before, reconciliations) = (requests.count(), controller.all_reconciliations());
+    controller.until_all(objects, 5).await;
+    let reconciliations = usize::try_from(controller.all_reconciliations() - reconciliations).unwrap();
+    let requests = requests.count() - before;
     assert!(
-        passes >= objects && asked <= passes,
-        "{asked} requests in {passes} passes"
+        reconciliations >= objects && requests <= reconciliations,
+        "{requests} requests in {reconciliations} passes"
     );
-    live.end().await;
+    controller.end().await;
 }
 
 #[tokio::test]
-async fn objects_that_hang_at_their_proxy_delay_nobody_else() {
-    let world = World::new().await;
-    // A proxy that takes every connection and never answers.
+async fn objects_that_hang_at_their_proxy_delay_no_others() {
+    let env = TestEnvironment::new().await;
+    // A proxy that accepts every connection and never responds.
     let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", proxy.local_addr().unwrap());
     let hanging = tokio::spawn(async move {
-        let mut held = Vec::new();
+        let mut slots_in_use = Vec::new();
         while let Ok(connection) = proxy.accept().await {
-            held.push(connection);
+            slots_in_use.push(connection);
         }
     });
-    world.secret("proxy", json!({ "address": address })).await;
+    env.secret("proxy", json!({ "address": address })).await;
     for name in ["h1", "h2", "h3", "h4", "h5"] {
         let fields = json!({ "proxySecretRef": { "name": "proxy" }, "timeout": "99999999m" });
-        world.create(name, fields).await;
+        env.create(name, fields).await;
     }
-    let context = world.context();
-    let places = context.places.clone();
-    let host = world.server.address().to_string();
+    let context = env.context();
+    let slots = context.slots.clone();
+    let host = env.server.address().to_string();
     let proxy = Some(ObjectKey {
         namespace: NAMESPACE.into(),
         name: "proxy".into(),
     });
     let stop = context.stop.clone();
-    let live = world.live(context);
+    let controller = env.start_controller(context);
     let full = async {
-        while places.load(&Lane::Host {
+        while slots.load(&Lane::Host {
             host: host.clone(),
             proxy: proxy.clone(),
         }) != (4, 1)
@@ -249,57 +244,57 @@ async fn objects_that_hang_at_their_proxy_delay_nobody_else() {
     tokio::time::timeout(LIMIT, full)
         .await
         .expect("four hang and one waits");
-    world.create("app", json!({})).await;
-    world.until("app", shows("Ready", "Succeeded")).await;
-    // What hangs ends with its objects.
+    env.create("app", json!({})).await;
+    env.until("app", has_condition("Ready", "Succeeded")).await;
+    // Cancel the hanging requests.
     stop.cancel();
     hanging.abort();
-    live.end().await;
+    controller.end().await;
 }
 
 #[tokio::test]
-async fn an_object_that_waits_for_long_says_for_what() {
-    let world = World::ready().await;
-    world.create("new", json!({})).await;
-    let places = Places::new(Bounds {
+async fn an_object_that_waits_long_reports_its_host() {
+    let env = TestEnvironment::ready().await;
+    env.create("new", json!({})).await;
+    let slots = Slots::new(SlotLimits {
         report_after: Duration::ZERO,
-        ..Bounds::of(16, 2)
+        ..SlotLimits::of(16, 2)
     });
     let with_places = || Context {
-        places: places.clone(),
-        ..world.context()
+        slots: slots.clone(),
+        ..env.context()
     };
-    world.pass_in(with_places(), "new").await;
-    world.told().await;
-    let host = world.server.address().to_string();
+    env.reconcile_in(with_places(), "new").await;
+    env.events().await;
+    let host = env.server.address().to_string();
     let lane = Lane::Host {
         host: host.clone(),
         proxy: None,
     };
-    let mut held = Vec::new();
-    while let Some(Some(place)) = places.beside(NAMESPACE, lane.clone()).now_or_never() {
-        held.push(place);
+    let mut slots_in_use = Vec::new();
+    while let Some(Some(slot)) = slots.acquire_additional(NAMESPACE, lane.clone()).now_or_never() {
+        slots_in_use.push(slot);
     }
-    world.edit("new", json!({ "spec": { "timeout": "59s" } })).await;
+    env.edit("new", json!({ "spec": { "timeout": "59s" } })).await;
     for name in ["new", "app"] {
         assert!(
-            matches!(world.pass_in(with_places(), name).await, Next::Queued(_)),
+            matches!(env.reconcile_in(with_places(), name).await, Requeue::Queued(_)),
             "{name}"
         );
     }
-    let text = format!("waiting for a place at {host}: other objects hold all of its 4 places");
-    let conditions = world.status("new").await.conditions;
+    let text = format!("waiting for a slot at {host}: all 4 slots are in use");
+    let conditions = env.status("new").await.conditions;
     let shown = conditions
         .iter()
-        .find(|held| held.type_ == "Reconciling")
+        .find(|slots_in_use| slots_in_use.type_ == "Reconciling")
         .unwrap();
-    assert_eq!(shown.message, text, "somebody waits for it");
-    let told = world.told().await;
+    assert_eq!(shown.message, text, "a user waits for the result");
+    let events = env.events().await;
     assert!(
-        told.iter().any(|line| line.contains("WaitingForHost")),
-        "{told:?}"
+        events.iter().any(|line| line.contains("WaitingForHost")),
+        "{events:?}"
     );
-    held.clear();
-    world.pass_in(with_places(), "new").await;
-    assert!(world.table("new").await.contains("Ready=True"));
+    slots_in_use.clear();
+    env.reconcile_in(with_places(), "new").await;
+    assert!(env.table("new").await.contains("Ready=True"));
 }

@@ -1,16 +1,16 @@
-//! Artifacts of other repositories, merged into this one's.
+//! Tests of included artifacts.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_runtime::watch::Next;
+use sluice_runtime::watch::Requeue;
 
-use super::world::World;
+use super::environment::TestEnvironment;
 
-/// A world with the ready object `lib`, of a repository with a module and a text.
-async fn with_library() -> World {
-    let mut world = World::new().await;
-    world.serve(
+/// An environment with the ready object `lib`, whose repository has a module and a text file.
+async fn with_library() -> TestEnvironment {
+    let mut env = TestEnvironment::new().await;
+    env.serve(
         "lib",
         &[
             ("modules/net/main.tf", "# net\n"),
@@ -18,9 +18,9 @@ async fn with_library() -> World {
             ("notes.txt", ""),
         ],
     );
-    world.create_of("lib").await;
-    world.told().await;
-    world
+    env.create_and_reconcile("lib").await;
+    env.events().await;
+    env
 }
 
 fn include(fields: &Value) -> Value {
@@ -34,12 +34,15 @@ fn include(fields: &Value) -> Value {
 
 #[tokio::test]
 async fn an_included_artifact_is_packed_under_the_rules_of_the_including_repository() {
-    let world = with_library().await;
+    let env = with_library().await;
     let mut spec = include(&json!({}));
     spec["ignore"] = json!("*.txt\n!README.md\n");
-    world.create("app", spec).await;
-    assert_eq!(world.pass("app").await, Next::After(Duration::from_secs(300)));
-    insta::assert_snapshot!(world.writes(), @"
+    env.create("app", spec).await;
+    assert_eq!(
+        env.reconcile("app").await,
+        Requeue::After(Duration::from_secs(300))
+    );
+    insta::assert_snapshot!(env.writes(), @"
     generation 1 observed -1 artifact none
     Reconciling=True/Progressing @1 processing object: new generation -1 -> 1
     Ready=Unknown/Progressing @1 processing object: new generation -1 -> 1
@@ -48,7 +51,7 @@ async fn an_included_artifact_is_packed_under_the_rules_of_the_including_reposit
     Ready=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     ");
-    insta::assert_snapshot!(world.names(&world.artifact("app").await).join("\n"), @"
+    insta::assert_snapshot!(env.names(&env.artifact("app").await).join("\n"), @"
     .
     .sourceignore
     README.md
@@ -59,19 +62,19 @@ async fn an_included_artifact_is_packed_under_the_rules_of_the_including_reposit
     lib/top.tf
     main.tf
     ");
-    let status = world.status("app").await;
-    assert_eq!(status.included_artifacts, [world.artifact("lib").await]);
+    let status = env.status("app").await;
+    assert_eq!(status.included_artifacts, [env.artifact("lib").await]);
     assert_eq!(status.observed_include[0].repository.name, "lib");
     assert!(status.content_config_checksum.is_some());
-    // Nothing changed: nothing is written.
-    world.pass("app").await;
-    assert_eq!(world.writes(), "");
+    // Nothing changed, so nothing is written.
+    env.reconcile("app").await;
+    assert_eq!(env.writes(), "");
 }
 
 #[tokio::test]
-async fn what_is_included_is_put_where_it_is_wanted() {
-    let world = with_library().await;
-    for (fields, wanted) in [
+async fn includes_are_placed_at_their_target_path() {
+    let env = with_library().await;
+    for (fields, expected) in [
         (json!({ "fromPath": "modules" }), "lib lib/net lib/net/main.tf"),
         (
             json!({ "fromPath": "/modules/net/", "toPath": "a/b" }),
@@ -84,27 +87,26 @@ async fn what_is_included_is_put_where_it_is_wanted() {
             "z.tf",
         ),
     ] {
-        world.create("app", include(&fields)).await;
-        world.pass("app").await;
+        env.create("app", include(&fields)).await;
+        env.reconcile("app").await;
         let own = [".", ".sourceignore", "main.tf"];
-        let names: Vec<_> = world
-            .names(&world.artifact("app").await)
+        let names: Vec<_> = env
+            .names(&env.artifact("app").await)
             .into_iter()
             .filter(|name| !own.contains(&name.as_str()))
             .collect();
-        assert_eq!(names.join(" "), wanted, "{fields}");
-        world.delete("app").await;
-        world.pass("app").await;
+        assert_eq!(names.join(" "), expected, "{fields}");
+        env.delete("app").await;
+        env.reconcile("app").await;
     }
-    // A file takes the place of a file.
-    world
-        .create(
-            "app",
-            include(&json!({ "fromPath": "top.tf", "toPath": "main.tf" })),
-        )
-        .await;
-    world.pass("app").await;
-    let contents = world.contents(&world.artifact("app").await);
+    // A file replaces a file.
+    env.create(
+        "app",
+        include(&json!({ "fromPath": "top.tf", "toPath": "main.tf" })),
+    )
+    .await;
+    env.reconcile("app").await;
+    let contents = env.contents(&env.artifact("app").await);
     assert!(
         contents.contains(&("main.tf".into(), "# top\n".into())),
         "{contents:?}"
@@ -112,13 +114,13 @@ async fn what_is_included_is_put_where_it_is_wanted() {
 }
 
 #[tokio::test]
-async fn an_include_that_is_missing_is_waited_for_and_costs_no_traffic() {
-    let mut world = World::new().await;
-    world.serve("lib", &[("a.tf", "")]);
-    world.create("app", include(&json!({}))).await;
-    let wait = Next::After(Duration::from_secs(30));
-    assert_eq!(world.pass("app").await, wait);
-    insta::assert_snapshot!(world.writes(), @r#"
+async fn a_missing_include_is_awaited_without_git_requests() {
+    let mut env = TestEnvironment::new().await;
+    env.serve("lib", &[("a.tf", "")]);
+    env.create("app", include(&json!({}))).await;
+    let wait = Requeue::After(Duration::from_secs(30));
+    assert_eq!(env.reconcile("app").await, wait);
+    insta::assert_snapshot!(env.writes(), @r#"
     generation 1 observed -1 artifact none
     Reconciling=True/Progressing @1 processing object: new generation -1 -> 1
     Ready=Unknown/Progressing @1 processing object: new generation -1 -> 1
@@ -128,40 +130,35 @@ async fn an_include_that_is_missing_is_waited_for_and_costs_no_traffic() {
     Ready=False/NotFound @1 could not get resource for include 'lib': GitRepository.source.toolkit.fluxcd.io "lib" not found
     IncludeUnavailable=True/NotFound @1 could not get resource for include 'lib': GitRepository.source.toolkit.fluxcd.io "lib" not found
     "#);
-    assert_eq!(world.pass("app").await, wait);
-    assert_eq!(world.writes(), "", "the same again writes nothing");
-    assert_eq!(world.told().await, Vec::<String>::new());
-    world
-        .create("lib", json!({ "url": world.server.url("lib") }))
-        .await;
-    assert_eq!(world.pass("app").await, wait);
-    insta::assert_snapshot!(world.writes(), @"
+    assert_eq!(env.reconcile("app").await, wait);
+    assert_eq!(env.writes(), "", "the same again writes nothing");
+    assert_eq!(env.events().await, Vec::<String>::new());
+    env.create("lib", json!({ "url": env.server.url("lib") })).await;
+    assert_eq!(env.reconcile("app").await, wait);
+    insta::assert_snapshot!(env.writes(), @"
     generation 1 observed -1 artifact none
     Reconciling=True/ProgressingWithRetry @1 building artifact
     Ready=False/NoArtifact @1 no artifact available for include 'lib'
     IncludeUnavailable=True/NoArtifact @1 no artifact available for include 'lib'
     ");
     assert!(
-        world.server.requests().is_empty(),
+        env.server.requests().is_empty(),
         "no traffic before the includes are there"
     );
-    world.pass("lib").await;
-    // Of another shard, it is not there.
-    world
-        .edit("lib", json!({ "metadata": { "labels": { "shard": "1" } } }))
+    env.reconcile("lib").await;
+    // An object of another shard counts as missing.
+    env.edit("lib", json!({ "metadata": { "labels": { "shard": "1" } } }))
         .await;
-    assert_eq!(world.pass("app").await, wait);
+    assert_eq!(env.reconcile("app").await, wait);
     assert!(
-        world
-            .table("app")
+        env.table("app")
             .await
             .contains("IncludeUnavailable=True/NotFound")
     );
-    world
-        .edit("lib", json!({ "metadata": { "labels": { "shard": null } } }))
+    env.edit("lib", json!({ "metadata": { "labels": { "shard": null } } }))
         .await;
-    world.pass("app").await;
-    insta::assert_snapshot!(world.writes(), @"
+    env.reconcile("app").await;
+    insta::assert_snapshot!(env.writes(), @"
     generation 1 observed -1 artifact none
     Reconciling=True/Progressing @1 building artifact: included artifacts differ from last observed includes
     Ready=Unknown/Progressing @1 building artifact: included artifacts differ from last observed includes
@@ -173,18 +170,21 @@ async fn an_include_that_is_missing_is_waited_for_and_costs_no_traffic() {
 }
 
 #[tokio::test]
-async fn an_artifact_that_is_there_is_good_and_one_that_goes_takes_nothing_along() {
-    let world = with_library().await;
-    world.create("app", include(&json!({}))).await;
-    world.pass("app").await;
-    world.server.withdraw("lib");
-    world.pass("lib").await;
-    world.pass("app").await;
-    assert_eq!(world.writes(), "");
-    std::fs::remove_file(world.file(&world.artifact("lib").await)).unwrap();
-    world.pass("lib").await;
-    assert_eq!(world.pass("app").await, Next::After(Duration::from_secs(30)));
-    insta::assert_snapshot!(world.writes(), @"
+async fn an_included_artifact_is_used_while_it_exists() {
+    let env = with_library().await;
+    env.create("app", include(&json!({}))).await;
+    env.reconcile("app").await;
+    env.server.withdraw("lib");
+    env.reconcile("lib").await;
+    env.reconcile("app").await;
+    assert_eq!(env.writes(), "");
+    std::fs::remove_file(env.file(&env.artifact("lib").await)).unwrap();
+    env.reconcile("lib").await;
+    assert_eq!(
+        env.reconcile("app").await,
+        Requeue::After(Duration::from_secs(30))
+    );
+    insta::assert_snapshot!(env.writes(), @"
     generation 1 observed 1 artifact main@sha1:<first>
     Reconciling=True/ProgressingWithRetry @1 reconciliation in progress
     Ready=False/NoArtifact @1 no artifact available for include 'lib'
@@ -194,16 +194,16 @@ async fn an_artifact_that_is_there_is_good_and_one_that_goes_takes_nothing_along
 }
 
 #[tokio::test]
-async fn another_revision_or_digest_of_an_include_makes_the_artifact_anew() {
-    let mut world = with_library().await;
-    world.create("app", include(&json!({}))).await;
-    world.pass("app").await;
-    let first = world.artifact("app").await;
-    world.serve("lib", &[("b.tf", "# b\n")]);
-    world.pass("lib").await;
-    world.told().await;
-    world.pass("app").await;
-    insta::assert_snapshot!(world.writes(), @"
+async fn another_revision_or_digest_of_an_include_rebuilds_the_artifact() {
+    let mut env = with_library().await;
+    env.create("app", include(&json!({}))).await;
+    env.reconcile("app").await;
+    let first = env.artifact("app").await;
+    env.serve("lib", &[("b.tf", "# b\n")]);
+    env.reconcile("lib").await;
+    env.events().await;
+    env.reconcile("app").await;
+    insta::assert_snapshot!(env.writes(), @"
     generation 1 observed 1 artifact main@sha1:<first>
     Reconciling=True/Progressing @1 building artifact: included artifacts differ from last observed includes
     Ready=Unknown/Progressing @1 building artifact: included artifacts differ from last observed includes
@@ -214,47 +214,43 @@ async fn another_revision_or_digest_of_an_include_makes_the_artifact_anew() {
     Ready=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     ");
-    insta::assert_snapshot!(world.told().await.join("\n"), @"event Normal NewArtifact stored artifact for commit 'first' (files, digest, revision)");
-    let second = world.artifact("app").await;
+    insta::assert_snapshot!(env.events().await.join("\n"), @"event Normal NewArtifact stored artifact for commit 'first' (files, digest, revision)");
+    let second = env.artifact("app").await;
     assert_eq!((&first.revision, &first.path), (&second.revision, &second.path));
     assert_ne!(first.digest, second.digest);
-    // The same revision with other rules: another digest alone.
-    world
-        .edit("lib", json!({ "spec": { "ignore": "nothing" } }))
-        .await;
-    world.others["lib"]
-        .commit_files(&[("c.jpg", "")], "third")
-        .unwrap();
-    world.pass("lib").await;
-    world.pass("app").await;
-    let third = world.artifact("app").await;
-    world.edit("lib", json!({ "spec": { "ignore": "*.jpg" } })).await;
-    world.pass("lib").await;
-    world.pass("app").await;
-    assert_ne!(world.artifact("app").await.digest, third.digest);
-    insta::assert_snapshot!(world.writes(), @"
+    // The same revision with other ignore rules: only the digest changes.
+    env.edit("lib", json!({ "spec": { "ignore": "nothing" } })).await;
+    env.others["lib"].commit_files(&[("c.jpg", "")], "third").unwrap();
+    env.reconcile("lib").await;
+    env.reconcile("app").await;
+    let third = env.artifact("app").await;
+    env.edit("lib", json!({ "spec": { "ignore": "*.jpg" } })).await;
+    env.reconcile("lib").await;
+    env.reconcile("app").await;
+    assert_ne!(env.artifact("app").await.digest, third.digest);
+    insta::assert_snapshot!(env.writes(), @"
     generation 1 observed 1 artifact main@sha1:<first>
     Ready=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     ");
-    // No include at all.
-    world.edit("app", json!({ "spec": { "include": null } })).await;
-    world.pass("app").await;
-    let status = world.status("app").await;
+    // Without includes.
+    env.edit("app", json!({ "spec": { "include": null } })).await;
+    env.reconcile("app").await;
+    let status = env.status("app").await;
     assert_eq!(
         (status.included_artifacts.len(), status.observed_include.len()),
         (0, 0)
     );
     assert_eq!(
-        world.names(&world.artifact("app").await),
+        env.names(&env.artifact("app").await),
         [".", ".sourceignore", "main.tf"]
     );
 }
 
 #[tokio::test]
-async fn includes_that_cannot_be_merged_are_named_and_tried_again() {
-    let world = with_library().await;
-    let mut shown = Vec::new();
+async fn includes_that_cannot_be_merged_are_reported_and_retried() {
+    let env = with_library().await;
+    let mut failures = Vec::new();
     for fields in [
         json!({ "fromPath": "../../../path" }),
         json!({ "fromPath": "nowhere", "toPath": "x" }),
@@ -263,17 +259,17 @@ async fn includes_that_cannot_be_merged_are_named_and_tried_again() {
         json!({ "toPath": "/" }),
         json!({ "toPath": ".." }),
     ] {
-        world.create("app", include(&fields)).await;
-        assert_eq!(world.pass("app").await, Next::Backoff, "{fields}");
-        let table = world.table("app").await;
+        env.create("app", include(&fields)).await;
+        assert_eq!(env.reconcile("app").await, Requeue::Backoff, "{fields}");
+        let table = env.table("app").await;
         let failure = table
             .lines()
             .find(|line| line.starts_with("StorageOperationFailed"));
-        shown.push(failure.unwrap_or(&table).to_owned());
-        world.delete("app").await;
-        world.pass("app").await;
+        failures.push(failure.unwrap_or(&table).to_owned());
+        env.delete("app").await;
+        env.reconcile("app").await;
     }
-    insta::assert_snapshot!(shown.join("\n"), @"
+    insta::assert_snapshot!(failures.join("\n"), @"
     StorageOperationFailed=True/CopyFailure @1 failed to copy 'lib' include from ../../../path to lib: No such file or directory (os error 2)
     StorageOperationFailed=True/CopyFailure @1 failed to copy 'lib' include from nowhere to x: No such file or directory (os error 2)
     StorageOperationFailed=True/CopyFailure @1 failed to copy 'lib' include from  to main.tf: 'main.tf' exists already
@@ -284,45 +280,43 @@ async fn includes_that_cannot_be_merged_are_named_and_tried_again() {
 }
 
 #[tokio::test]
-async fn links_on_the_way_to_the_target_are_followed_inside_the_tree_alone() {
-    let mut world = with_library().await;
-    world.repository.symlink("link", "/dir").unwrap();
-    world.repository.symlink("loop", "loop").unwrap();
-    world.commit("links", &[("dir/own.tf", "")]);
-    world
-        .create(
-            "app",
-            include(&json!({ "fromPath": "top.tf", "toPath": "link/../link/x.tf" })),
-        )
-        .await;
-    world.pass("app").await;
-    let names = world.names(&world.artifact("app").await);
+async fn links_in_the_target_path_are_followed_within_the_tree() {
+    let mut env = with_library().await;
+    env.repository.symlink("link", "/dir").unwrap();
+    env.repository.symlink("loop", "loop").unwrap();
+    env.commit("links", &[("dir/own.tf", "")]);
+    env.create(
+        "app",
+        include(&json!({ "fromPath": "top.tf", "toPath": "link/../link/x.tf" })),
+    )
+    .await;
+    env.reconcile("app").await;
+    let names = env.names(&env.artifact("app").await);
     assert!(names.contains(&"dir/x.tf".to_owned()), "{names:?}");
-    world
-        .create(
-            "circle",
-            include(&json!({ "fromPath": "top.tf", "toPath": "loop/x.tf" })),
-        )
-        .await;
-    assert_eq!(world.pass("circle").await, Next::Backoff);
-    insta::assert_snapshot!(world.table("circle").await, @"
+    env.create(
+        "circle",
+        include(&json!({ "fromPath": "top.tf", "toPath": "loop/x.tf" })),
+    )
+    .await;
+    assert_eq!(env.reconcile("circle").await, Requeue::Backoff);
+    insta::assert_snapshot!(env.table("circle").await, @"
     Reconciling=True/ProgressingWithRetry @1 building artifact: new upstream revision 'main@sha1:<links>'
-    Ready=False/IllegalPath @1 path calculation for include 'lib' failed: 'loop/x.tf' leads through too many links
-    StorageOperationFailed=True/IllegalPath @1 path calculation for include 'lib' failed: 'loop/x.tf' leads through too many links
+    Ready=False/IllegalPath @1 path calculation for include 'lib' failed: 'loop/x.tf' leads through too many symlinks
+    StorageOperationFailed=True/IllegalPath @1 path calculation for include 'lib' failed: 'loop/x.tf' leads through too many symlinks
     generation 1 observed -1 artifact none
     event Normal NewArtifact stored artifact for commit 'links' (files, digest, revision)
-    event Warning IllegalPath path calculation for include 'lib' failed: 'loop/x.tf' leads through too many links
+    event Warning IllegalPath path calculation for include 'lib' failed: 'loop/x.tf' leads through too many symlinks
     ");
 }
 
 #[tokio::test]
-async fn a_status_that_does_not_tell_the_truth_about_an_include_is_not_believed() {
-    let world = with_library().await;
-    world.create("other", json!({})).await;
-    world.pass("other").await;
-    let (own, foreign) = (world.artifact("lib").await, world.artifact("other").await);
+async fn a_forged_status_of_an_include_is_rejected() {
+    let env = with_library().await;
+    env.create("other", json!({})).await;
+    env.reconcile("other").await;
+    let (own, foreign) = (env.artifact("lib").await, env.artifact("other").await);
     let patch = |artifact: Value| json!({ "status": { "artifact": artifact } });
-    let mut shown = Vec::new();
+    let mut failures = Vec::new();
     for artifact in [
         json!({ "path": foreign.path }),
         json!({ "path": own.path, "digest": foreign.digest }),
@@ -332,24 +326,20 @@ async fn a_status_that_does_not_tell_the_truth_about_an_include_is_not_believed(
             kube::api::PatchParams::default(),
             kube::api::Patch::Merge(patch(artifact)),
         );
-        world
-            .objects()
-            .patch_status("lib", &params, &patch)
-            .await
-            .unwrap();
-        world.create("app", include(&json!({}))).await;
-        assert_eq!(world.pass("app").await, Next::Backoff);
-        let table = world.table("app").await.replace(&foreign.digest, "<digest>");
+        env.objects().patch_status("lib", &params, &patch).await.unwrap();
+        env.create("app", include(&json!({}))).await;
+        assert_eq!(env.reconcile("app").await, Requeue::Backoff);
+        let table = env.table("app").await.replace(&foreign.digest, "<digest>");
         let failure = table
             .lines()
             .find(|line| line.starts_with("StorageOperationFailed"));
-        shown.push(failure.unwrap_or(&table).to_owned());
-        world.delete("app").await;
-        world.pass("app").await;
+        failures.push(failure.unwrap_or(&table).to_owned());
+        env.delete("app").await;
+        env.reconcile("app").await;
     }
-    insta::assert_snapshot!(shown.join("\n"), @r#"
-    StorageOperationFailed=True/CopyFailure @1 failed to copy 'lib' include from  to lib: 'gitrepository/team/other/<first>.tar.gz' is no artifact of that repository
-    StorageOperationFailed=True/CopyFailure @1 failed to copy 'lib' include from  to lib: its file does not have the digest <digest> any more
-    StorageOperationFailed=True/CopyFailure @1 failed to copy 'lib' include from  to lib: its digest cannot be checked: digest algorithm "md5" is not known
+    insta::assert_snapshot!(failures.join("\n"), @r#"
+    StorageOperationFailed=True/CopyFailure @1 failed to copy 'lib' include from  to lib: 'gitrepository/team/other/<first>.tar.gz' is not an artifact of that repository
+    StorageOperationFailed=True/CopyFailure @1 failed to copy 'lib' include from  to lib: the artifact file no longer matches digest <digest>
+    StorageOperationFailed=True/CopyFailure @1 failed to copy 'lib' include from  to lib: invalid artifact digest: unknown digest algorithm "md5"
     "#);
 }

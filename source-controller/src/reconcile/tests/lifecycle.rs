@@ -1,4 +1,4 @@
-//! Suspension, requests, deletion, and passes that go wrong altogether.
+//! Tests of suspension, requests, deletion and panics.
 
 use std::sync::Arc;
 
@@ -7,118 +7,117 @@ use futures::future::BoxFuture;
 use serde_json::json;
 use sluice_runtime::schedule::Backoff;
 use sluice_runtime::shutdown::Token;
-use sluice_runtime::watch::Next;
+use sluice_runtime::watch::Requeue;
 
-use super::world::{LIMIT, World, shows};
+use super::environment::{LIMIT, TestEnvironment, has_condition};
 use crate::git::{Checkout, FetchError, Head};
 use crate::reconcile::{Origin, Source};
 
 #[tokio::test]
-async fn a_suspended_object_is_left_alone_until_it_is_resumed() {
-    let mut world = World::ready().await;
-    let commit = world.commit("second", &[("b.tf", "")]);
-    world.edit("app", json!({ "spec": { "suspend": true } })).await;
-    world.request("app", "one").await;
-    world.server.clear_requests();
-    assert_eq!(world.pass("app").await, Next::OnChange);
-    insta::assert_snapshot!(world.table("app").await, @r"
+async fn a_suspended_object_is_not_reconciled_until_it_is_resumed() {
+    let mut env = TestEnvironment::ready().await;
+    let commit = env.commit("second", &[("b.tf", "")]);
+    env.edit("app", json!({ "spec": { "suspend": true } })).await;
+    env.request("app", "one").await;
+    env.server.clear_requests();
+    assert_eq!(env.reconcile("app").await, Requeue::OnChange);
+    insta::assert_snapshot!(env.table("app").await, @r"
     Ready=True/Succeeded @2 stored artifact for revision 'main@sha1:<first>'
     ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<first>'
     generation 2 observed 2 artifact main@sha1:<first>
     ");
-    assert!(world.server.requests().is_empty());
+    assert!(env.server.requests().is_empty());
     assert_eq!(
-        world.status("app").await.last_handled_reconcile_at.as_deref(),
+        env.status("app").await.last_handled_reconcile_at.as_deref(),
         Some("one")
     );
-    world.edit("app", json!({ "spec": { "suspend": false } })).await;
-    world.pass("app").await;
-    assert!(world.artifact("app").await.revision.ends_with(&commit));
+    env.edit("app", json!({ "spec": { "suspend": false } })).await;
+    env.reconcile("app").await;
+    assert!(env.artifact("app").await.revision.ends_with(&commit));
 }
 
 #[tokio::test]
-async fn a_request_is_echoed_at_the_end_of_the_pass_also_of_a_failed_one() {
-    let world = World::new().await;
-    world.create("app", json!({})).await;
-    world.pass("app").await;
+async fn a_request_is_handled_by_successful_and_failed_reconciliations() {
+    let env = TestEnvironment::new().await;
+    env.create("app", json!({})).await;
+    env.reconcile("app").await;
     for (token, away) in [("one", false), ("two", true)] {
         if away {
-            world.server.withdraw("app");
+            env.server.withdraw("app");
         }
-        world.request("app", token).await;
-        world.pass("app").await;
+        env.request("app", token).await;
+        env.reconcile("app").await;
         assert_eq!(
-            world.status("app").await.last_handled_reconcile_at.as_deref(),
+            env.status("app").await.last_handled_reconcile_at.as_deref(),
             Some(token)
         );
     }
-    let before = world.get("app").await.metadata.resource_version;
-    world.pass("app").await;
+    let before = env.get("app").await.metadata.resource_version;
+    env.reconcile("app").await;
     assert_eq!(
-        world.get("app").await.metadata.resource_version,
+        env.get("app").await.metadata.resource_version,
         before,
         "a request is handled once"
     );
 }
 
 #[tokio::test]
-async fn a_deleted_object_takes_its_artifacts_along_even_without_its_remote() {
-    let world = World::new().await;
-    world.create("app", json!({})).await;
-    world.pass("app").await;
-    let artifact = world.artifact("app").await;
-    world.table("app").await;
-    world.server.withdraw("app");
-    world.edit("app", json!({ "spec": { "suspend": true } })).await;
-    world.delete("app").await;
-    assert_eq!(world.pass("app").await, Next::OnChange);
+async fn deletion_removes_the_artifacts_even_without_the_remote() {
+    let env = TestEnvironment::new().await;
+    env.create("app", json!({})).await;
+    env.reconcile("app").await;
+    let artifact = env.artifact("app").await;
+    env.table("app").await;
+    env.server.withdraw("app");
+    env.edit("app", json!({ "spec": { "suspend": true } })).await;
+    env.delete("app").await;
+    assert_eq!(env.reconcile("app").await, Requeue::OnChange);
     assert_eq!(
-        world.told().await,
+        env.events().await,
         ["event Normal GarbageCollectionSucceeded garbage collected artifacts for deleted resource"]
     );
-    assert!(world.objects().get_opt("app").await.unwrap().is_none());
-    assert!(!world.file(&artifact).parent().unwrap().exists());
+    assert!(env.objects().get_opt("app").await.unwrap().is_none());
+    assert!(!env.file(&artifact).parent().unwrap().exists());
 }
 
 #[tokio::test]
-async fn the_end_of_the_program_is_no_failure_of_an_object() {
-    let world = World::ready().await;
-    let before = world.get("app").await.metadata.resource_version;
+async fn a_shutdown_is_not_a_failure_of_an_object() {
+    let env = TestEnvironment::ready().await;
+    let before = env.get("app").await.metadata.resource_version;
     let stopped = || {
-        let context = world.context();
+        let context = env.context();
         context.stop.cancel();
         context
     };
-    // How far a pass still comes is left to chance; what it says is not.
-    world.pass_in(stopped(), "app").await;
-    assert_eq!(world.get("app").await.metadata.resource_version, before);
-    world.delete("app").await;
-    world.pass_in(stopped(), "app").await;
-    let mut told = world.told().await;
-    told.retain(|event| !event.contains("GarbageCollectionSucceeded"));
-    assert_eq!(told, Vec::<String>::new());
-    if world.objects().get_opt("app").await.unwrap().is_some() {
-        world.pass("app").await;
+    // How far the reconciliation gets is undefined, but it must not report a failure.
+    env.reconcile_in(stopped(), "app").await;
+    assert_eq!(env.get("app").await.metadata.resource_version, before);
+    env.delete("app").await;
+    env.reconcile_in(stopped(), "app").await;
+    let mut events = env.events().await;
+    events.retain(|event| !event.contains("GarbageCollectionSucceeded"));
+    assert_eq!(events, Vec::<String>::new());
+    if env.objects().get_opt("app").await.unwrap().is_some() {
+        env.reconcile("app").await;
     }
-    assert!(world.objects().get_opt("app").await.unwrap().is_none());
+    assert!(env.objects().get_opt("app").await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn annotations_for_events_go_with_them() {
-    let world = World::new().await;
-    world.create("app", json!({})).await;
-    world
-        .edit(
-            "app",
-            json!({ "metadata": { "annotations": { "event.toolkit.fluxcd.io/team": "a" } } }),
-        )
-        .await;
-    world.pass("app").await;
-    let table = world.table("app").await;
+async fn events_carry_the_objects_event_annotations() {
+    let env = TestEnvironment::new().await;
+    env.create("app", json!({})).await;
+    env.edit(
+        "app",
+        json!({ "metadata": { "annotations": { "event.toolkit.fluxcd.io/team": "a" } } }),
+    )
+    .await;
+    env.reconcile("app").await;
+    let table = env.table("app").await;
     assert!(table.contains("(team, files, digest, revision)"), "{table}");
 }
 
-/// Panics for one host's objects and has no others.
+/// Panics for one host, and fails for all others.
 struct Broken;
 
 impl Origin for Broken {
@@ -142,19 +141,17 @@ impl Origin for Broken {
 }
 
 #[tokio::test]
-async fn a_pass_that_panics_is_the_failure_of_its_object_alone() {
-    let world = World::new().await;
-    world.create("bad", json!({ "url": "http://panics/x.git" })).await;
-    world
-        .create("good", json!({ "url": "http://elsewhere/x.git" }))
+async fn a_panic_affects_only_its_own_object() {
+    let env = TestEnvironment::new().await;
+    env.create("bad", json!({ "url": "http://panics/x.git" })).await;
+    env.create("good", json!({ "url": "http://elsewhere/x.git" }))
         .await;
-    let live = world.live_with(world.context_with(Arc::new(Broken)), Backoff::default());
-    world
-        .until("good", shows("FetchFailed", "EmptyGitRepository"))
+    let controller = env.start_controller_with(env.context_with(Arc::new(Broken)), Backoff::default());
+    env.until("good", has_condition("FetchFailed", "EmptyGitRepository"))
         .await;
-    // The other one panics again and again, and takes nobody along.
+    // The other object panics repeatedly without affecting others.
     let panics = async {
-        while !live
+        while !controller
             .metrics
             .text()
             .lines()
@@ -164,7 +161,7 @@ async fn a_pass_that_panics_is_the_failure_of_its_object_alone() {
         }
     };
     tokio::time::timeout(LIMIT, panics).await.unwrap();
-    world.delete("good").await;
-    world.until_gone("good").await;
-    live.end().await;
+    env.delete("good").await;
+    env.until_gone("good").await;
+    controller.end().await;
 }

@@ -1,10 +1,11 @@
-//! Passes on the embedded API with a real Git server, judged by what a user sees: conditions and events.
+//! Tests of reconciliations with the embedded API and a real Git server, judged by conditions and events.
 
 mod artifacts;
 mod checkout;
 mod conditions;
-mod dependants;
+mod dependents;
 mod differential;
+mod environment;
 mod failures;
 mod faults;
 mod hosts;
@@ -21,4 +22,3 @@ mod ssh;
 mod storage;
 mod submodules;
 mod verification;
-mod world;

@@ -1,16 +1,16 @@
-//! Random specs through passes: nothing panics, nothing hangs, every write conforms, and a second pass has nothing to add.
+//! Reconciles random specs: no panics, no hangs, conforming writes, and idempotence.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use serde_json::{Map, Value, json};
 
-use super::world::World;
+use super::environment::TestEnvironment;
 
-/// How many specs.
+/// Number of specs.
 const COUNT: usize = 120;
 
-/// A text: ordinary, odd, or anything.
+/// A text: ordinary, unusual or arbitrary.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         prop::sample::select(vec![
@@ -39,7 +39,7 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// An address that leads nowhere but to this machine.
+/// A URL that at most reaches this machine.
 fn url(app: String) -> impl Strategy<Value = String> {
     prop_oneof![
         4 => Just(app.clone()),
@@ -111,42 +111,44 @@ fn spec(app: String) -> impl Strategy<Value = Value> {
 }
 
 #[tokio::test]
-async fn random_specs_end_in_a_status_that_conforms() {
-    let mut world = World::new().await;
-    world.serve("lib", &[("a.tf", "")]);
-    world.create_of("lib").await;
-    world.repository.annotated_tag("v1", "one").unwrap();
-    world
-        .secret("login", json!({ "username": "x", "password": "y" }))
+async fn random_specs_end_in_a_conforming_status() {
+    let mut env = TestEnvironment::new().await;
+    env.serve("lib", &[("a.tf", "")]);
+    env.create_and_reconcile("lib").await;
+    env.repository.annotated_tag("v1", "one").unwrap();
+    env.secret("login", json!({ "username": "x", "password": "y" }))
         .await;
     let mut runner = TestRunner::deterministic();
-    let specs = spec(world.server.url("app"));
+    let specs = spec(env.server.url("app"));
     let (mut taken, mut ready) = (0, 0);
     for number in 0..COUNT {
         let spec = specs.new_tree(&mut runner).unwrap().current();
         let name = format!("random-{number}");
-        if !world.try_create(&name, &spec).await {
+        if !env.try_create(&name, &spec).await {
             continue;
         }
         taken += 1;
-        world.pass(&name).await;
-        world.pass(&name).await;
-        assert_eq!(world.writes(), "", "a second pass has nothing to add: {spec}");
-        let status = world.status(&name).await;
+        env.reconcile(&name).await;
+        env.reconcile(&name).await;
+        assert_eq!(
+            env.writes(),
+            "",
+            "a second reconciliation changes nothing: {spec}"
+        );
+        let status = env.status(&name).await;
         ready += usize::from(
             status
                 .conditions
                 .iter()
                 .any(|c| c.type_ == "Ready" && c.status == "True"),
         );
-        // An edit of it is taken from wherever it ended.
-        world
-            .edit(
-                &name,
-                json!({ "spec": { "url": world.server.url("app"), "suspend": false } }),
-            )
-            .await;
-        world.pass(&name).await;
+        // An edit is handled from any state.
+        env.edit(
+            &name,
+            json!({ "spec": { "url": env.server.url("app"), "suspend": false } }),
+        )
+        .await;
+        env.reconcile(&name).await;
     }
     assert!(
         taken > COUNT / 2 && ready > COUNT / 20,

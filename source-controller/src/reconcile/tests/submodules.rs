@@ -1,4 +1,4 @@
-//! `spec.recurseSubmodules`: what Git would check out, from where it may come, and what is said when it does not.
+//! Tests of `spec.recurseSubmodules`: the checkout, its remotes, and its errors.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 use sluice_harness::git::{Fault, GitServer, Injection, Repository, Scope, Step};
-use sluice_runtime::watch::Next;
+use sluice_runtime::watch::Requeue;
 
-use super::world::{NAMESPACE, World};
-use crate::reconcile::places::Lane;
+use super::environment::{NAMESPACE, TestEnvironment};
+use crate::reconcile::slots::Lane;
 
-const INTERVAL: Next = Next::After(Duration::from_secs(300));
+const INTERVAL: Requeue = Requeue::After(Duration::from_secs(300));
 
 fn repository(files: &[(&str, &str)]) -> Repository {
     let repository = Repository::create().unwrap();
@@ -21,7 +21,7 @@ fn repository(files: &[(&str, &str)]) -> Repository {
     repository
 }
 
-/// Adds a gitlink, and describes it unless `url` is empty. Not committed.
+/// Adds a gitlink and, unless `url` is empty, its entry in `.gitmodules`. Does not commit.
 fn link(repository: &Repository, path: &str, url: &str, commit: &str) {
     std::fs::create_dir_all(repository.path().join(path)).unwrap();
     let cacheinfo = format!("160000,{commit},{path}");
@@ -46,32 +46,32 @@ fn recursing(fields: &Value) -> Value {
     all
 }
 
-async fn packed(world: &World, name: &str) -> Vec<String> {
+async fn packed(env: &TestEnvironment, name: &str) -> Vec<String> {
     assert_eq!(
-        world.pass(name).await,
+        env.reconcile(name).await,
         INTERVAL,
         "{:?}",
-        world.status(name).await.conditions
+        env.status(name).await.conditions
     );
-    world.names(&world.artifact(name).await)
+    env.names(&env.artifact(name).await)
 }
 
-/// The message of a pass that fails.
-async fn failure(world: &World, name: &str) -> String {
-    assert_eq!(world.pass(name).await, Next::Backoff);
-    let conditions = world.status(name).await.conditions;
+/// Reconciles an object and returns the message of its failure.
+async fn failure(env: &TestEnvironment, name: &str) -> String {
+    assert_eq!(env.reconcile(name).await, Requeue::Backoff);
+    let conditions = env.status(name).await.conditions;
     let failed = conditions
         .iter()
         .find(|one| one.type_ == "FetchFailed")
         .expect("the condition");
     assert_eq!(failed.reason, "GitOperationFailed");
-    let text = world.masked(&failed.message);
+    let text = env.masked(&failed.message);
     let prefix = "failed to checkout and determine revision: ";
     text.strip_prefix(prefix).expect(prefix).to_owned()
 }
 
-/// Names that the real `git` checks out, what it keeps for itself left out; sorted as archives are.
-fn of_git(url: &str) -> Vec<String> {
+/// Returns the sorted names that the real `git` checks out, without its own files.
+fn names_checked_out_by_git(url: &str) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let output = Command::new("git")
         .args(["clone", "--quiet", "--recurse-submodules", url, "clone"])
@@ -107,61 +107,59 @@ fn collect(directory: &Path, at: &str, names: &mut Vec<String>) {
 // The real `git` blocks this thread while the server answers it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nested_submodules_are_checked_out_as_git_does() {
-    let mut world = World::new().await;
+    let mut env = TestEnvironment::new().await;
     let deep = repository(&[("deep.tf", "d"), ("in/x", "x")]);
     let lib = repository(&[("lib.tf", "l"), (".gitignore", "x")]);
-    world.server.serve("team/deep", &deep);
-    let lib_url = world.server.serve("team/lib", &lib);
+    env.server.serve("team/deep", &deep);
+    let lib_url = env.server.serve("team/lib", &lib);
     link(&lib, "vendor/deep", "../deep.git", &deep.head().unwrap());
     lib.commit("links").unwrap();
-    link(&world.repository, "modules/lib", &lib_url, &lib.head().unwrap());
+    link(&env.repository, "modules/lib", &lib_url, &lib.head().unwrap());
     link(
-        &world.repository,
+        &env.repository,
         "top",
         "./../team/deep.git",
         &deep.head().unwrap(),
     );
-    world.commit("links", &[(".sourceignore", "")]);
-    world.create("app", recursing(&json!({}))).await;
-    let names = packed(&world, "app").await;
-    assert_eq!(names, of_git(&world.server.url("app")));
+    env.commit("links", &[(".sourceignore", "")]);
+    env.create("app", recursing(&json!({}))).await;
+    let names = packed(&env, "app").await;
+    assert_eq!(names, names_checked_out_by_git(&env.server.url("app")));
     assert!(names.contains(&"modules/lib/vendor/deep/in/x".to_owned()));
-    // Without the field, gitlinks are empty directories; with it again, nothing has to be fetched.
-    let fetches = world.server.count(Step::Fetch);
-    world
-        .edit("app", json!({ "spec": { "recurseSubmodules": false } }))
+    // Without the field, gitlinks are empty directories; with it again, nothing is fetched.
+    let fetches = env.server.count(Step::Fetch);
+    env.edit("app", json!({ "spec": { "recurseSubmodules": false } }))
         .await;
-    let bare = packed(&world, "app").await;
+    let bare = packed(&env, "app").await;
     assert!(bare.contains(&"modules/lib".to_owned()) && !bare.iter().any(|name| name.ends_with("lib.tf")));
-    assert!(!world.status("app").await.observed_recurse_submodules);
-    world
-        .edit("app", json!({ "spec": { "recurseSubmodules": true } }))
+    assert!(!env.status("app").await.observed_recurse_submodules);
+    env.edit("app", json!({ "spec": { "recurseSubmodules": true } }))
         .await;
-    assert_eq!(packed(&world, "app").await, names);
-    assert!(world.status("app").await.observed_recurse_submodules);
-    assert_eq!(world.server.count(Step::Fetch), fetches);
+    assert_eq!(packed(&env, "app").await, names);
+    assert!(env.status("app").await.observed_recurse_submodules);
+    assert_eq!(env.server.count(Step::Fetch), fetches);
 }
 
 #[tokio::test]
-async fn the_submodules_are_those_of_the_commit_whatever_names_it() {
-    let mut world = World::new().await;
+async fn submodules_belong_to_the_commit_for_every_kind_of_reference() {
+    let mut env = TestEnvironment::new().await;
     let lib = repository(&[("old.tf", "1")]);
-    world.server.serve("lib", &lib);
-    link(&world.repository, "lib", "../lib.git", &lib.head().unwrap());
-    let old = world.commit("old", &[]);
-    world.repository.annotated_tag("v1.0.0", "x").unwrap();
+    env.server.serve("lib", &lib);
+    link(&env.repository, "lib", "../lib.git", &lib.head().unwrap());
+    let old = env.commit("old", &[]);
+    env.repository.annotated_tag("v1.0.0", "x").unwrap();
     lib.remove("old.tf").unwrap();
     lib.commit_files(&[("new.tf", "2")], "second").unwrap();
-    link(&world.repository, "lib", "", &lib.head().unwrap());
-    world.commit("new", &[]);
+    link(&env.repository, "lib", "", &lib.head().unwrap());
+    env.commit("new", &[]);
     for (name, reference, file) in [
         ("commit", json!({ "commit": old }), "lib/old.tf"),
         ("both", json!({ "commit": old, "branch": "main" }), "lib/old.tf"),
         ("tag", json!({ "tag": "v1.0.0" }), "lib/old.tf"),
         ("branch", json!({ "branch": "main" }), "lib/new.tf"),
     ] {
-        world.create(name, recursing(&json!({ "ref": reference }))).await;
-        let names = packed(&world, name).await;
+        env.create(name, recursing(&json!({ "ref": reference }))).await;
+        let names = packed(&env, name).await;
         let files: Vec<_> = names.iter().filter(|path| path.starts_with("lib/")).collect();
         assert_eq!(files, [file], "{name}");
     }
@@ -169,24 +167,23 @@ async fn the_submodules_are_those_of_the_commit_whatever_names_it() {
 
 #[tokio::test]
 async fn credentials_are_only_sent_to_the_host_of_the_repository() {
-    let mut world = World::new().await;
+    let mut env = TestEnvironment::new().await;
     let foreign = GitServer::start().await.unwrap();
     let (near, far) = (repository(&[("near.tf", "")]), repository(&[("far.tf", "")]));
-    world.server.serve("near", &near);
+    env.server.serve("near", &near);
     let far_url = foreign.serve("far", &far);
-    // A submodule on the way back from elsewhere is not lent them again.
+    // A submodule below a foreign submodule gets no credentials, even at the original host.
     let back = repository(&[("back.tf", "")]);
     let back_url = foreign.serve("back", &back);
-    world.server.require_basic("user", "right");
-    world
-        .secret("login", json!({ "username": "user", "password": "right" }))
+    env.server.require_basic("user", "right");
+    env.secret("login", json!({ "username": "user", "password": "right" }))
         .await;
-    link(&world.repository, "near", "../near.git", &near.head().unwrap());
-    link(&world.repository, "far", &far_url, &far.head().unwrap());
-    world.commit("links", &[]);
+    link(&env.repository, "near", "../near.git", &near.head().unwrap());
+    link(&env.repository, "far", &far_url, &far.head().unwrap());
+    env.commit("links", &[]);
     let fields = || recursing(&json!({ "secretRef": { "name": "login" } }));
-    world.create("app", fields()).await;
-    let names = packed(&world, "app").await;
+    env.create("app", fields()).await;
+    let names = packed(&env, "app").await;
     assert!(names.contains(&"near/near.tf".to_owned()) && names.contains(&"far/far.tf".to_owned()));
     assert!(!foreign.requests().is_empty());
     assert!(
@@ -195,11 +192,11 @@ async fn credentials_are_only_sent_to_the_host_of_the_repository() {
             .iter()
             .all(|request| request.username.is_none())
     );
-    link(&back, "home", &world.server.url("near"), &near.head().unwrap());
+    link(&back, "home", &env.server.url("near"), &near.head().unwrap());
     back.commit("links").unwrap();
-    link(&world.repository, "back", &back_url, &back.head().unwrap());
-    world.commit("back", &[]);
-    let text = failure(&world, "app").await;
+    link(&env.repository, "back", &back_url, &back.head().unwrap());
+    env.commit("back", &[]);
+    let text = failure(&env, "app").await;
     assert!(
         text.starts_with("submodule 'back/home' (http://git/near.git): "),
         "{text}"
@@ -212,21 +209,21 @@ async fn credentials_are_only_sent_to_the_host_of_the_repository() {
 }
 
 #[tokio::test]
-async fn an_address_may_bring_credentials_of_its_own() {
-    let mut world = World::new().await;
+async fn a_submodule_url_may_contain_its_own_credentials() {
+    let mut env = TestEnvironment::new().await;
     let foreign = GitServer::start().await.unwrap();
     let far = repository(&[("far.tf", "")]);
     let url = foreign.serve("far", &far).replace("http://", "http://own:word@");
     foreign.require_basic("own", "word");
-    link(&world.repository, "far", &url, &far.head().unwrap());
-    world.commit("links", &[]);
-    world.create("app", recursing(&json!({}))).await;
-    assert!(packed(&world, "app").await.contains(&"far/far.tf".to_owned()));
+    link(&env.repository, "far", &url, &far.head().unwrap());
+    env.commit("links", &[]);
+    env.create("app", recursing(&json!({}))).await;
+    assert!(packed(&env, "app").await.contains(&"far/far.tf".to_owned()));
     foreign.require_basic("own", "other");
     let next = far.commit_files(&[("n", "")], "next").unwrap();
-    link(&world.repository, "far", "", &next);
-    world.commit("next", &[]);
-    let text = failure(&world, "app").await;
+    link(&env.repository, "far", "", &next);
+    env.commit("next", &[]);
+    let text = failure(&env, "app").await;
     assert!(text.starts_with("submodule 'far' (http://"), "{text}");
     assert!(
         text.contains("authentication required") && !text.contains("word"),
@@ -239,7 +236,7 @@ async fn errors_name_the_submodule() {
     let gone = "0123456789012345678901234567890123456789";
     let lib = repository(&[("lib.tf", "")]);
     let lib_head = lib.head().unwrap();
-    for (path, url, commit, wanted) in [
+    for (path, url, commit, expected) in [
         (
             "lib",
             "",
@@ -264,7 +261,7 @@ async fn errors_name_the_submodule() {
             "lib",
             "../../../lib.git",
             &lib_head,
-            "submodule 'lib': url '../../../lib.git': it leads above the root of the host that the repository comes from",
+            "submodule 'lib': url '../../../lib.git': it leaves the host of the repository",
         ),
         (
             "lib",
@@ -282,27 +279,27 @@ async fn errors_name_the_submodule() {
             "lib",
             "git@example.org:team/lib.git",
             &lib_head,
-            "submodule 'lib': url 'git@example.org:team/lib.git': ssh needs a key, and credentials are only sent to git, \
-             where the repository comes from, with its scheme; use a relative url, or one that needs none",
+            "submodule 'lib': url 'git@example.org:team/lib.git': ssh requires a key, but credentials are only sent to the repository's host, \
+             git, with its scheme; use a relative url or one without authentication",
         ),
     ] {
-        let mut world = World::new().await;
-        world.server.serve("lib", &lib);
-        link(&world.repository, path, url, commit);
-        world.commit("links", &[]);
-        world.create("app", recursing(&json!({}))).await;
-        assert_eq!(failure(&world, "app").await, wanted);
-        assert!(world.status("app").await.artifact.is_none());
+        let mut env = TestEnvironment::new().await;
+        env.server.serve("lib", &lib);
+        link(&env.repository, path, url, commit);
+        env.commit("links", &[]);
+        env.create("app", recursing(&json!({}))).await;
+        assert_eq!(failure(&env, "app").await, expected);
+        assert!(env.status("app").await.artifact.is_none());
     }
 }
 
 #[tokio::test]
-async fn a_description_that_cannot_be_used_is_named() {
-    for (content, wanted) in [
+async fn an_invalid_gitmodules_file_is_reported() {
+    for (content, expected) in [
         ("[submodule \"lib\"\n", "'.gitmodules': bad config line 1"),
         (
             "[submodule \"x\"]\npath = ../x\nurl = ../lib.git\n",
-            "'.gitmodules': the path '../x' of submodule 'x' does not stay in the repository",
+            "'.gitmodules': the path '../x' of submodule 'x' leaves the repository",
         ),
         (
             "[submodule \"../../x\"]\npath = lib\nurl = ../lib.git\n",
@@ -313,52 +310,52 @@ async fn a_description_that_cannot_be_used_is_named() {
             "no url found for submodule path 'lib' in .gitmodules",
         ),
     ] {
-        let mut world = World::new().await;
-        let head = world.repository.head().unwrap();
-        link(&world.repository, "lib", "", &head);
-        world.commit(
+        let mut env = TestEnvironment::new().await;
+        let head = env.repository.head().unwrap();
+        link(&env.repository, "lib", "", &head);
+        env.commit(
             "links",
             &[
                 (".gitmodules", content),
                 ("other", "[submodule \"lib\"]\npath = lib\nurl = ../app.git\n"),
             ],
         );
-        world.create("app", recursing(&json!({}))).await;
-        assert_eq!(failure(&world, "app").await, wanted);
+        env.create("app", recursing(&json!({}))).await;
+        assert_eq!(failure(&env, "app").await, expected);
     }
-    // One that nothing needs is not read.
-    let mut world = World::new().await;
-    world.commit("broken", &[(".gitmodules", "[")]);
-    world.create("app", recursing(&json!({}))).await;
-    packed(&world, "app").await;
+    // A file without gitlinks is not read.
+    let mut env = TestEnvironment::new().await;
+    env.commit("broken", &[(".gitmodules", "[")]);
+    env.create("app", recursing(&json!({}))).await;
+    packed(&env, "app").await;
 }
 
 #[tokio::test]
-async fn a_repository_may_hold_itself_but_not_without_an_end() {
-    let mut world = World::new().await;
+async fn a_repository_may_contain_itself_up_to_the_maximum_depth() {
+    let mut env = TestEnvironment::new().await;
     for number in 1..=11 {
-        let head = world.repository.head().unwrap();
-        link(&world.repository, "self", "../app.git", &head);
-        world.commit(&format!("level {number}"), &[]);
+        let head = env.repository.head().unwrap();
+        link(&env.repository, "self", "../app.git", &head);
+        env.commit(&format!("level {number}"), &[]);
         if number == 10 {
-            world.create("app", recursing(&json!({}))).await;
+            env.create("app", recursing(&json!({}))).await;
             let deepest = format!("{}main.tf", "self/".repeat(10));
-            assert!(packed(&world, "app").await.contains(&deepest));
+            assert!(packed(&env, "app").await.contains(&deepest));
         }
     }
     let path = ["self"; 11].join("/");
     assert_eq!(
-        failure(&world, "app").await,
+        failure(&env, "app").await,
         format!("submodule '{path}' is more than 10 submodules deep")
     );
 }
 
 #[tokio::test]
-async fn submodules_of_submodules_are_counted() {
-    let mut world = World::new().await;
+async fn nested_submodules_count_towards_the_limit() {
+    let mut env = TestEnvironment::new().await;
     // 32 submodules with 32 each are 1056.
     let leaf = repository(&[("x", "")]);
-    world.server.serve("leaf", &leaf);
+    env.server.serve("leaf", &leaf);
     let (inner, leaf_head) = (repository(&[("y", "")]), leaf.head().unwrap());
     let describe = |repository: &Repository, url: &str, commit: &str| {
         let mut text = String::new();
@@ -370,48 +367,48 @@ async fn submodules_of_submodules_are_counted() {
         repository.commit("many").unwrap();
     };
     describe(&inner, "../leaf.git", &leaf_head);
-    world.server.serve("inner", &inner);
-    describe(&world.repository, "../inner.git", &inner.head().unwrap());
-    world.commit("links", &[]);
-    world.create("app", recursing(&json!({}))).await;
-    let text = failure(&world, "app").await;
+    env.server.serve("inner", &inner);
+    describe(&env.repository, "../inner.git", &inner.head().unwrap());
+    env.commit("links", &[]);
+    env.create("app", recursing(&json!({}))).await;
+    let text = failure(&env, "app").await;
     assert!(
-        text.ends_with("is one too many: a repository may have 1000 with those of its submodules"),
+        text.ends_with("exceeds the limit of 1000 submodules per repository, nested ones included"),
         "{text}"
     );
-    // Each commit travelled once.
-    assert_eq!(world.server.count(Step::Fetch), 3);
+    // Each commit was fetched once.
+    assert_eq!(env.server.count(Step::Fetch), 3);
 }
 
 #[tokio::test]
-async fn a_hung_submodule_ends_with_the_time_of_the_whole_checkout() {
-    let mut world = World::new().await;
+async fn a_hanging_submodule_ends_at_the_checkouts_deadline() {
+    let mut env = TestEnvironment::new().await;
     let (quick, slow) = (repository(&[("q", "")]), repository(&[("s", "")]));
-    world.server.serve("quick", &quick);
+    env.server.serve("quick", &quick);
     let foreign = GitServer::start().await.unwrap();
     let slow_url = foreign.serve("slow", &slow);
     foreign.fault(Scope::Any, Fault::Hung);
-    link(&world.repository, "quick", "../quick.git", &quick.head().unwrap());
-    link(&world.repository, "slow", &slow_url, &slow.head().unwrap());
-    world.commit("links", &[]);
-    world.create("app", recursing(&json!({ "timeout": "1s" }))).await;
-    let text = failure(&world, "app").await;
+    link(&env.repository, "quick", "../quick.git", &quick.head().unwrap());
+    link(&env.repository, "slow", &slow_url, &slow.head().unwrap());
+    env.commit("links", &[]);
+    env.create("app", recursing(&json!({ "timeout": "1s" }))).await;
+    let text = failure(&env, "app").await;
     assert!(text.starts_with("submodule 'slow' (http://127.0.0.1:"), "{text}");
     assert!(text.contains("within 1s"), "{text}");
     foreign.clear_faults();
-    assert!(packed(&world, "app").await.contains(&"slow/s".to_owned()));
+    assert!(packed(&env, "app").await.contains(&"slow/s".to_owned()));
 }
 
 #[tokio::test]
-async fn a_submodule_waits_for_a_place_at_its_host() {
-    let mut world = World::new().await;
+async fn a_submodule_waits_for_a_slot_at_its_host() {
+    let mut env = TestEnvironment::new().await;
     let foreign = GitServer::start().await.unwrap();
     let far = repository(&[("far.tf", "")]);
     let url = foreign.serve("far", &far);
-    link(&world.repository, "far", &url, &far.head().unwrap());
-    world.commit("links", &[]);
-    world.create("app", recursing(&json!({}))).await;
-    let context = world.context();
+    link(&env.repository, "far", &url, &far.head().unwrap());
+    env.commit("links", &[]);
+    env.create("app", recursing(&json!({}))).await;
+    let context = env.context();
     let host = url
         .trim_start_matches("http://")
         .split('/')
@@ -419,40 +416,38 @@ async fn a_submodule_waits_for_a_place_at_its_host() {
         .unwrap()
         .to_owned();
     let lane = Lane::Host { host, proxy: None };
-    let places = context.places.clone();
-    let mut held = Vec::new();
-    while let Some(Some(place)) = places.beside(NAMESPACE, lane.clone()).now_or_never() {
-        held.push(place);
+    let slots = context.slots.clone();
+    let mut slots_in_use = Vec::new();
+    while let Some(Some(slot)) = slots.acquire_additional(NAMESPACE, lane.clone()).now_or_never() {
+        slots_in_use.push(slot);
     }
     let release = async {
-        // The pass waits in the queue for the other host.
-        while places.load(&lane).1 == 0 {
+        // The reconciliation is queued for the other host.
+        while slots.load(&lane).1 == 0 {
             tokio::task::yield_now().await;
         }
         assert_eq!(foreign.requests().len(), 0);
-        held.clear();
+        slots_in_use.clear();
     };
-    let (next, ()) = tokio::join!(world.pass_in(context, "app"), release);
-    assert!(matches!(next, Next::After(_)), "{next:?}");
-    assert!(packed(&world, "app").await.contains(&"far/far.tf".to_owned()));
+    let (next, ()) = tokio::join!(env.reconcile_in(context, "app"), release);
+    assert!(matches!(next, Requeue::After(_)), "{next:?}");
+    assert!(packed(&env, "app").await.contains(&"far/far.tf".to_owned()));
 }
 
 #[tokio::test]
-async fn sparse_paths_outrank_submodules() {
-    let mut world = World::new().await;
+async fn sparse_paths_disable_submodules() {
+    let mut env = TestEnvironment::new().await;
     let lib = repository(&[("lib.tf", "")]);
-    world.server.serve("lib", &lib);
-    link(&world.repository, "in/lib", "../lib.git", &lib.head().unwrap());
-    world.commit("links", &[("in/a", ""), ("out/b", "")]);
-    world
-        .create("app", recursing(&json!({ "sparseCheckout": ["in"] })))
+    env.server.serve("lib", &lib);
+    link(&env.repository, "in/lib", "../lib.git", &lib.head().unwrap());
+    env.commit("links", &[("in/a", ""), ("out/b", "")]);
+    env.create("app", recursing(&json!({ "sparseCheckout": ["in"] })))
         .await;
-    assert_eq!(packed(&world, "app").await, [".", "in", "in/a", "in/lib"]);
-    let status = world.status("app").await;
+    assert_eq!(packed(&env, "app").await, [".", "in", "in/a", "in/lib"]);
+    let status = env.status("app").await;
     assert!(status.observed_recurse_submodules && status.observed_sparse_checkout == ["in"]);
     assert!(
-        world
-            .server
+        env.server
             .requests()
             .iter()
             .all(|request| request.repository != "lib")
@@ -460,23 +455,23 @@ async fn sparse_paths_outrank_submodules() {
 }
 
 #[tokio::test]
-async fn ignore_files_of_submodules_hold_in_their_directories() {
-    let mut world = World::new().await;
+async fn ignore_files_of_submodules_apply_to_their_directories() {
+    let mut env = TestEnvironment::new().await;
     let lib = repository(&[
         (".sourceignore", "*.txt\n/only-here\n"),
         ("a.txt", ""),
         ("b.tf", ""),
         ("only-here", ""),
     ]);
-    world.server.serve("lib", &lib);
-    link(&world.repository, "lib", "../lib.git", &lib.head().unwrap());
-    world.commit(
+    env.server.serve("lib", &lib);
+    link(&env.repository, "lib", "../lib.git", &lib.head().unwrap());
+    env.commit(
         "links",
         &[("c.txt", ""), ("only-here", ""), (".sourceignore", "lib/x\n")],
     );
-    world.create("app", json!({ "recurseSubmodules": true })).await;
+    env.create("app", json!({ "recurseSubmodules": true })).await;
     assert_eq!(
-        packed(&world, "app").await,
+        packed(&env, "app").await,
         [
             ".",
             ".sourceignore",
@@ -492,20 +487,20 @@ async fn ignore_files_of_submodules_hold_in_their_directories() {
 }
 
 #[tokio::test]
-async fn a_submodule_that_fails_once_is_tried_again() {
-    let mut world = World::new().await;
+async fn a_failed_submodule_is_retried() {
+    let mut env = TestEnvironment::new().await;
     let lib = repository(&[("lib.tf", "")]);
-    world.server.serve("lib", &lib);
-    link(&world.repository, "lib", "../lib.git", &lib.head().unwrap());
-    world.commit("links", &[]);
+    env.server.serve("lib", &lib);
+    link(&env.repository, "lib", "../lib.git", &lib.head().unwrap());
+    env.commit("links", &[]);
     let broken = Injection::new(Scope::FETCH, Fault::Truncated(20));
-    world.server.inject(broken.repository("lib"));
-    world.create("app", recursing(&json!({}))).await;
-    let text = failure(&world, "app").await;
+    env.server.inject(broken.repository("lib"));
+    env.create("app", recursing(&json!({}))).await;
+    let text = failure(&env, "app").await;
     assert!(
         text.starts_with("submodule 'lib' (http://git/lib.git): "),
         "{text}"
     );
-    world.server.clear_faults();
-    assert!(packed(&world, "app").await.contains(&"lib/lib.tf".to_owned()));
+    env.server.clear_faults();
+    assert!(packed(&env, "app").await.contains(&"lib/lib.tf".to_owned()));
 }

@@ -1,5 +1,5 @@
-//! ECDSA over the Brainpool curves (RFC 5639): the check of a signature, and nothing else. Everything that goes in is
-//! public, so nothing here has to take the same time for every input.
+//! Verification of ECDSA signatures over the Brainpool curves (RFC 5639). All inputs are public, so constant time is
+//! not required.
 
 use std::sync::LazyLock;
 
@@ -23,7 +23,7 @@ struct Point {
     z: BigUint,
 }
 
-/// Checks a signature `(r, s)` over a digest with an uncompressed point as the public key.
+/// Verifies a signature `(r, s)` over a digest with an uncompressed point as the public key.
 pub(super) fn verify(curve: &ECCCurve, key: &[u8], digest: &[u8], r: &[u8], s: &[u8]) -> bool {
     let curve = match curve {
         ECCCurve::BrainpoolP256r1 => &*P256,
@@ -36,7 +36,7 @@ pub(super) fn verify(curve: &ECCCurve, key: &[u8], digest: &[u8], r: &[u8], s: &
 
 #[expect(clippy::many_single_char_names, reason = "the names that SEC 1 gives them")]
 impl Curve {
-    /// From hexadecimal numbers: p, a, b, x and y of the generator, n.
+    /// Parses the hexadecimal parameters: p, a, b, x and y of the generator, n.
     fn new([p, a, b, x, y, n]: [&str; 6]) -> Self {
         let number = |text: &str| BigUint::parse_bytes(text.as_bytes(), 16).unwrap_or_default();
         Self {
@@ -52,7 +52,7 @@ impl Curve {
         }
     }
 
-    /// SEC 1, 4.1.4. Nothing where a value is out of its range.
+    /// Verifies a signature (SEC 1, 4.1.4). Returns `None` if a value is out of range.
     fn check(&self, key: &[u8], digest: &[u8], r: &[u8], s: &[u8]) -> Option<bool> {
         let key = self.point(key)?;
         let in_range = |bytes: &[u8]| {
@@ -68,7 +68,8 @@ impl Curve {
         Some(x % &self.n == r)
     }
 
-    /// A point in the form 04 ‖ x ‖ y, which lies on the curve. The curves have cofactor 1, so it has order `n`.
+    /// Parses a point of the form 04 ‖ x ‖ y and checks that it is on the curve. Its order is `n`, since the cofactor
+    /// is 1.
     fn point(&self, bytes: &[u8]) -> Option<Point> {
         let size = usize::try_from(self.p.bits().div_ceil(8)).ok()?;
         let coordinates = bytes.strip_prefix(&[4]).filter(|rest| rest.len() == 2 * size)?;
@@ -85,14 +86,14 @@ impl Curve {
         })
     }
 
-    /// The leftmost bits of a digest, as many as `n` has.
+    /// Returns the leftmost bits of a digest, as many as `n` has.
     fn leftmost(&self, digest: &[u8]) -> BigUint {
         let value = BigUint::from_bytes_be(digest);
         let surplus = (digest.len() as u64 * 8).saturating_sub(self.n.bits());
         value >> surplus
     }
 
-    /// u1·G + u2·Q, both at once.
+    /// Returns u1·G + u2·Q, computed together.
     fn combine(&self, u1: &BigUint, u2: &BigUint, key: &Point) -> Point {
         let both = self.add(&self.generator, key);
         let mut sum = Point {
@@ -150,13 +151,13 @@ impl Curve {
         Point { x, y, z }
     }
 
-    /// The affine x; nothing for infinity.
+    /// Returns the affine x coordinate; `None` for infinity.
     fn affine_x(&self, point: &Point) -> Option<BigUint> {
         let inverse = point.z.modinv(&self.p)?;
         Some(&point.x * (&inverse * &inverse % &self.p) % &self.p)
     }
 
-    /// The difference modulo `p`.
+    /// Returns the difference modulo `p`.
     fn minus(&self, from: &BigUint, what: &BigUint) -> BigUint {
         (from % &self.p + &self.p - what % &self.p) % &self.p
     }
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_generators_lie_on_their_curves_and_have_their_order() {
+    fn the_generators_are_on_their_curves_with_the_right_order() {
         for (curve, bits) in curves() {
             assert_eq!((curve.p.bits(), curve.n.bits()), (bits, bits));
             let Point { x, y, .. } = &curve.generator;
@@ -246,9 +247,9 @@ mod tests {
         assert!(!verify(&ECCCurve::P256, &[4], &[1], &[1], &[1]));
     }
 
-    /// Signs with a known private key and nonce, and checks: what is computed one way comes out the other way.
+    /// Signs with a known private key and nonce, and verifies the result.
     #[test]
-    fn a_signature_made_by_the_book_is_confirmed_and_any_change_is_not() {
+    fn a_computed_signature_is_valid_and_any_modification_is_not() {
         for (curve, _) in curves() {
             let (private, nonce) = (
                 BigUint::from(0xdead_beef_cafe_u64),

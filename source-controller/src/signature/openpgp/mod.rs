@@ -1,10 +1,10 @@
-//! Detached OpenPGP signatures. `ring` makes keys that can be believed of a key ring; this file judges a signature by
-//! them, with the rules of the library that Flux uses (go-crypto by Proton, `CheckArmoredDetachedSignature`): a
-//! revoked key never counts, a key or a signature that is expired *now* does not count, whenever it was made.
+//! Verifies detached OpenPGP signatures. `ring` parses and validates the keys. The rules are those of the library that
+//! Flux uses (go-crypto by Proton, `CheckArmoredDetachedSignature`): revoked keys are never accepted, and keys and
+//! signatures must not be expired *now*, whenever the signature was made.
 
 mod brainpool;
-mod checker;
 mod ring;
+mod verifier;
 
 use std::io::Read as _;
 
@@ -13,24 +13,24 @@ use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{Packet, PacketParser, Signature, SignatureType, Subpacket, SubpacketData};
 use pgp::types::KeyDetails;
 
-use super::LARGEST_SIGNATURE;
-use super::object::Signed;
+use super::MAX_SIGNATURE_BYTES;
+use super::object::SignedObject;
 use ring::{Candidate, Entity};
 
-/// Why no key ring confirms a signature.
+/// An error that prevents the verification by any key ring.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenPgpError {
-    /// No key ring can be read.
+    /// No key ring can be parsed.
     #[error("unable to read armored key ring: {0}")]
     Ring(String),
-    /// The rings hold other keys, or a key does not confirm the signature; then the text says which and why.
+    /// No key matches, or a matching key does not verify the signature; the text then names the key and the cause.
     #[error("unable to verify payload with any of the given key rings: no matching key{0}")]
     NoMatch(String),
 }
 
-/// Verifies a signature; answers the id of the primary key of who made it.
+/// Verifies a signature; returns the id of the signer's primary key.
 pub(super) fn verify<'a>(
-    signed: &Signed,
+    signed: &SignedObject,
     rings: impl Iterator<Item = &'a [u8]>,
     now: i64,
 ) -> Result<String, OpenPgpError> {
@@ -47,7 +47,7 @@ pub(super) fn verify<'a>(
         };
         readable = true;
         match &signatures {
-            Ok(signatures) => match by_ring(signatures, &signed.payload, &ring, now) {
+            Ok(signatures) => match verify_with_ring(signatures, &signed.payload, &ring, now) {
                 Ok(Some(id)) => return Ok(id),
                 Ok(None) => {}
                 Err(why) => {
@@ -67,8 +67,9 @@ pub(super) fn verify<'a>(
     }
 }
 
-/// Judges by one ring: the first signature that a key of the ring claims decides. Answers nothing if none does.
-fn by_ring(
+/// Verifies with one key ring: the first signature issued by a key of the ring decides. Returns `None` if there is
+/// none.
+fn verify_with_ring(
     signatures: &[Packet],
     payload: &[u8],
     ring: &[Entity],
@@ -76,7 +77,7 @@ fn by_ring(
 ) -> Result<Option<String>, String> {
     for packet in signatures {
         let Packet::Signature(signature) = packet else {
-            return Err("there is something else between the signatures".into());
+            return Err("unexpected packet between the signatures".into());
         };
         let candidates: Vec<_> = ring
             .iter()
@@ -99,19 +100,19 @@ fn by_ring(
 }
 
 impl Candidate<'_> {
-    /// Whether the key made the signature, and may have.
+    /// Verifies that the key made the signature and was allowed to.
     fn confirms(&self, signature: &Signature, payload: &[u8], now: i64) -> Result<(), String> {
         if !matches!(signature.typ(), Some(SignatureType::Binary | SignatureType::Text)) {
-            return Err("the signature is not one over a document".into());
+            return Err("not a signature over a document".into());
         }
         is_acceptable(signature)?;
         self.check(signature, payload)
-            .map_err(|_| "the signature does not fit the content".to_owned())?;
-        self.stands(signature, now)
+            .map_err(|_| "the signature does not match the content".to_owned())?;
+        self.check_validity(signature, now)
     }
 
-    /// Whether key and signature are in force. What is expired or revoked now does not count, whenever it was made.
-    fn stands(&self, signature: &Signature, now: i64) -> Result<(), String> {
+    /// Checks that key and signature are neither revoked nor expired now, whenever the signature was made.
+    fn check_validity(&self, signature: &Signature, now: i64) -> Result<(), String> {
         let Entity {
             primary,
             self_signature,
@@ -129,49 +130,48 @@ impl Candidate<'_> {
             is_acceptable(relevant)?;
         }
         if self.entity.is_revoked(now)
-            || subkey.is_some_and(|subkey| ring::are_in_force(&subkey.revocations, now))
+            || subkey.is_some_and(|subkey| ring::any_in_force(&subkey.revocations, now))
         {
-            return Err("it is revoked".into());
+            return Err("the key is revoked".into());
         }
         if is_expired(primary, self_signature, now)
             || subkey.is_some_and(|subkey| is_expired(&subkey.key, &subkey.binding, now))
         {
-            return Err("it is expired".into());
+            return Err("the key is expired".into());
         }
         relevant
             .into_iter()
             .flatten()
-            .find_map(|relevant| lapse(relevant, now))
+            .find_map(|relevant| validity_error(relevant, now))
             .map_or(Ok(()), |why| Err(why.into()))
     }
 }
 
-/// Whether a key's time is over, or has not begun. How long it lasts stands in the signature that binds it.
+/// Returns whether a key is expired or not valid yet, according to the lifetime in its binding signature.
 fn is_expired(key: &impl KeyDetails, binding: &Signature, now: i64) -> bool {
     let created = i64::from(key.created_at().as_secs());
-    let lasts = binding
+    let lifetime = binding
         .key_expiration_time()
         .map_or(0, pgp::types::Duration::as_secs);
-    created > now || (lasts != 0 && now > created + i64::from(lasts))
+    created > now || (lifetime != 0 && now > created + i64::from(lifetime))
 }
 
-/// Why a signature does not count now: its time is over, or has not begun.
-fn lapse(signature: &Signature, now: i64) -> Option<&'static str> {
+/// Returns why a signature is not valid now, if it is not.
+fn validity_error(signature: &Signature, now: i64) -> Option<&'static str> {
     let created = signature
         .created()
         .map_or(i64::MAX, |time| i64::from(time.as_secs()));
-    let lasts = signature
+    let lifetime = signature
         .signature_expiration_time()
         .map_or(0, pgp::types::Duration::as_secs);
     if created > now {
         return Some("the signature is from the future");
     }
-    (lasts != 0 && now > created.saturating_add(i64::from(lasts))).then_some("the signature is expired")
+    (lifetime != 0 && now > created.saturating_add(i64::from(lifetime))).then_some("the signature is expired")
 }
 
-/// Whether a signature is made in a way that counts at all: a hash that is not broken (SHA-1 counts, as it does for Flux,
-/// but not where the bytes show one of the known ways to make two contents collide), and nothing critical that is not
-/// understood.
+/// Checks that a signature uses a secure hash and has no unknown critical subpacket. SHA-1 is accepted, as in Flux,
+/// except with bytes that indicate a known collision attack.
 fn is_acceptable(signature: &Signature) -> Result<(), String> {
     use HashAlgorithm::{Sha1, Sha3_256, Sha3_512, Sha224, Sha256, Sha384, Sha512};
     let config = signature
@@ -192,29 +192,31 @@ fn is_acceptable(signature: &Signature) -> Result<(), String> {
     };
     match config.hashed_subpackets().find(unknown) {
         None => Ok(()),
-        Some(_) => Err("the signature has a critical part that is not known".into()),
+        Some(_) => Err("the signature has an unknown critical subpacket".into()),
     }
 }
 
-/// The packets of an armored signature. What follows the armor is not looked at.
+/// Parses the packets of an armored signature. Ignores what follows the armor.
 fn signatures(text: &[u8]) -> Result<Vec<Packet>, String> {
-    if text.len() > LARGEST_SIGNATURE {
-        return Err(format!("it is larger than {LARGEST_SIGNATURE} bytes"));
+    if text.len() > MAX_SIGNATURE_BYTES {
+        return Err(format!(
+            "the signature is larger than {MAX_SIGNATURE_BYTES} bytes"
+        ));
     }
     let (kind, bytes) = dearmor(text.trim_ascii())?;
     if kind != BlockType::Signature {
-        return Err(format!("its armor is that of a {kind}"));
+        return Err(format!("unexpected armor type: {kind}"));
     }
     let packets: Result<Vec<_>, _> = PacketParser::new(bytes.as_slice()).collect();
     packets.map_err(|error| error.to_string())
 }
 
-/// Takes the armor off.
+/// Decodes the armor.
 fn dearmor(text: &[u8]) -> Result<(BlockType, Vec<u8>), String> {
     let options = DearmorOptions::new().set_limit(text.len().max(1024));
     let mut dearmor = Dearmor::with_options(text, options);
     dearmor.read_header().map_err(|error| error.to_string())?;
-    let kind = dearmor.typ.ok_or("it has no armor")?;
+    let kind = dearmor.typ.ok_or("no armor found")?;
     let mut bytes = Vec::new();
     dearmor
         .read_to_end(&mut bytes)

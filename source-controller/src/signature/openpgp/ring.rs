@@ -1,5 +1,5 @@
-//! Armored key rings, read into keys that can be believed: every self-signature, binding and revocation is checked here,
-//! once, and a key with one that does not hold is no key.
+//! Parses armored key rings into validated keys: verifies every self-signature, binding and revocation once, and drops
+//! keys with an invalid one.
 
 use pgp::armor::BlockType;
 use pgp::errors::Error;
@@ -9,22 +9,22 @@ use pgp::packet::{
 };
 use pgp::types::{KeyDetails, KeyVersion, Tag};
 
-use super::super::LARGEST_KEYS;
-use super::checker::Checker;
-use super::{dearmor, is_acceptable, lapse};
+use super::super::MAX_KEYS_BYTES;
+use super::verifier::Verifier;
+use super::{dearmor, is_acceptable, validity_error};
 
-/// A primary key with all that it says of itself.
+/// A validated primary key with its subkeys.
 #[derive(Debug)]
 pub(super) struct Entity {
     pub(super) primary: PublicKey,
-    /// What binds the primary key to itself: on its main identity, or for newer keys directly.
+    /// The self-signature: of the main identity, or direct for newer keys.
     pub(super) self_signature: Signature,
     subkeys: Vec<Subkey>,
-    /// Revocations of the key, and of its main identity.
+    /// Revocations of the key and of its main identity.
     revocations: Vec<Signature>,
 }
 
-/// A subkey that its primary key has bound.
+/// A subkey with a valid binding.
 #[derive(Debug)]
 pub(super) struct Subkey {
     pub(super) key: PublicSubkey,
@@ -33,20 +33,20 @@ pub(super) struct Subkey {
     pub(super) revocations: Vec<Signature>,
 }
 
-/// A key that a signature claims to be made by, and that may sign.
+/// A key named as the issuer of a signature, and permitted to sign.
 pub(super) struct Candidate<'a> {
     pub(super) entity: &'a Entity,
-    /// The subkey; none if it is the primary key itself.
+    /// The subkey; `None` for the primary key.
     pub(super) subkey: Option<&'a Subkey>,
 }
 
 impl Entity {
-    /// The id of the primary key, as users see it.
+    /// Returns the id of the primary key in its usual notation.
     pub(super) fn id(&self) -> String {
         self.primary.legacy_key_id().to_string().to_uppercase()
     }
 
-    /// The keys that may have made the signature.
+    /// Returns the keys that may have issued the signature.
     pub(super) fn candidates<'a>(&'a self, signature: &Signature) -> Vec<Candidate<'a>> {
         let primary =
             (is_issuer(&self.primary, signature) && may_sign(&self.self_signature)).then_some(Candidate {
@@ -64,38 +64,37 @@ impl Entity {
         primary.into_iter().chain(bound).collect()
     }
 
-    /// Whether the key, or its main identity, is revoked.
+    /// Returns whether the key or its main identity is revoked.
     pub(super) fn is_revoked(&self, now: i64) -> bool {
-        are_in_force(&self.revocations, now)
+        any_in_force(&self.revocations, now)
     }
 }
 
 impl Candidate<'_> {
-    /// Whether the key made the signature over this content.
+    /// Verifies the signature over a payload.
     pub(super) fn check(&self, signature: &Signature, payload: &[u8]) -> Result<(), Error> {
         match self.subkey {
-            Some(subkey) => signature.verify(&Checker(&subkey.key), payload),
-            None => signature.verify(&Checker(&self.entity.primary), payload),
+            Some(subkey) => signature.verify(&Verifier(&subkey.key), payload),
+            None => signature.verify(&Verifier(&self.entity.primary), payload),
         }
     }
 }
 
-/// Whether one of these revocations is in force: a compromised key is revoked for all time, any other revocation holds
-/// within its own time.
-pub(super) fn are_in_force(revocations: &[Signature], now: i64) -> bool {
+/// Returns whether a revocation is in force: a compromised key stays revoked forever, other revocations may expire.
+pub(super) fn any_in_force(revocations: &[Signature], now: i64) -> bool {
     revocations.iter().any(|revocation| {
         revocation.revocation_reason_code() == Some(&RevocationCode::KeyCompromised)
-            || lapse(revocation, now).is_none()
+            || validity_error(revocation, now).is_none()
     })
 }
 
-/// Whether a signature names the key as its maker. One that names nobody is nobody's.
+/// Returns whether a signature names the key as its issuer.
 fn is_issuer(key: &impl KeyDetails, signature: &Signature) -> bool {
     let (id, fingerprint) = (key.legacy_key_id(), key.fingerprint());
     signature.issuer_key_id().contains(&&id) || signature.issuer_fingerprint().contains(&&fingerprint)
 }
 
-/// Whether a key may sign documents: where a binding says nothing of it, it may.
+/// Returns whether a key may sign documents; the default without key flags is yes.
 fn may_sign(binding: &Signature) -> bool {
     let flags = binding.config().and_then(|config| {
         config
@@ -108,20 +107,20 @@ fn may_sign(binding: &Signature) -> bool {
     flags.unwrap_or(true)
 }
 
-/// Reads a key ring: every armored block in it, every key in each. Keys that cannot be believed are left out.
+/// Parses all keys of all armored blocks of a key ring. Drops invalid keys.
 ///
 /// # Errors
-/// No key is left; the text is the reason of the last one that was left out.
+/// No valid key; the text is the error of the last dropped key.
 pub(super) fn read(text: &[u8]) -> Result<Vec<Entity>, String> {
-    if text.len() > LARGEST_KEYS {
-        return Err(format!("it is larger than {LARGEST_KEYS} bytes"));
+    if text.len() > MAX_KEYS_BYTES {
+        return Err(format!("the key ring is larger than {MAX_KEYS_BYTES} bytes"));
     }
     let (mut entities, mut why) = (Vec::new(), "no armored data found".to_owned());
     for block in blocks(text) {
         match dearmor(block).and_then(packets) {
             Ok(keys) => {
                 for key in keys {
-                    match key.believe() {
+                    match key.validate() {
                         Ok(entity) => entities.push(entity),
                         Err(reason) => why = reason,
                     }
@@ -137,7 +136,7 @@ pub(super) fn read(text: &[u8]) -> Result<Vec<Entity>, String> {
     }
 }
 
-/// The armored blocks of a text, each from its first line to where the next one begins.
+/// Returns the armored blocks of a text, each up to the start of the next one.
 fn blocks(text: &[u8]) -> Vec<&[u8]> {
     const BEGIN: &[u8] = b"-----BEGIN PGP ";
     let mut begins: Vec<_> = (0..text.len())
@@ -147,34 +146,34 @@ fn blocks(text: &[u8]) -> Vec<&[u8]> {
     begins.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect()
 }
 
-/// A key as it is written, nothing of it checked yet.
-struct Written {
+/// A parsed but unchecked key.
+struct RawKey {
     primary: PublicKey,
-    /// Signatures that stand before anything else.
+    /// Signatures before any identity or subkey.
     direct: Vec<Signature>,
     revocations: Vec<Signature>,
     identities: Vec<(UserId, Vec<Signature>)>,
     subkeys: Vec<(PublicSubkey, Vec<Signature>)>,
-    /// A packet that could not be read.
+    /// The error of an unreadable packet.
     broken: Option<String>,
-    last: Last,
+    last: Section,
 }
 
-/// What the signatures that follow are about.
-enum Last {
+/// The component that the following signatures belong to.
+enum Section {
     Key,
     Identity,
     Subkey,
-    /// A part that is not looked at, such as a photo or a subkey for an algorithm of the future.
+    /// An ignored component, such as a photo or a subkey with an unknown algorithm.
     Other,
 }
 
-/// Sorts the packets of a ring by keys. Parts of kinds that are not known are left out.
-fn packets((kind, bytes): (BlockType, Vec<u8>)) -> Result<Vec<Written>, String> {
+/// Groups the packets of a key ring by key. Ignores components of unknown types.
+fn packets((kind, bytes): (BlockType, Vec<u8>)) -> Result<Vec<RawKey>, String> {
     if !matches!(kind, BlockType::PublicKey | BlockType::PrivateKey) {
         return Err(format!("expected public or private key block, got: {kind}"));
     }
-    let mut keys: Vec<Written> = Vec::new();
+    let mut keys: Vec<RawKey> = Vec::new();
     for packet in PacketParser::new(bytes.as_slice()) {
         let primary = match &packet {
             Ok(Packet::PublicKey(key)) => Some(key.clone()),
@@ -183,9 +182,9 @@ fn packets((kind, bytes): (BlockType, Vec<u8>)) -> Result<Vec<Written>, String> 
             _ => None,
         };
         match (primary, keys.last_mut()) {
-            (Some(primary), _) => keys.push(Written::new(primary)),
-            (None, Some(key)) => key.take(packet),
-            // What stands before the first key belongs to none.
+            (Some(primary), _) => keys.push(RawKey::new(primary)),
+            (None, Some(key)) => key.push_packet(packet),
+            // Ignore packets before the first key.
             (None, None) => {}
         }
     }
@@ -195,7 +194,7 @@ fn packets((kind, bytes): (BlockType, Vec<u8>)) -> Result<Vec<Written>, String> 
     Ok(keys)
 }
 
-impl Written {
+impl RawKey {
     const fn new(primary: PublicKey) -> Self {
         Self {
             primary,
@@ -204,52 +203,52 @@ impl Written {
             identities: Vec::new(),
             subkeys: Vec::new(),
             broken: None,
-            last: Last::Key,
+            last: Section::Key,
         }
     }
 
-    fn take(&mut self, packet: Result<Packet, Error>) {
+    fn push_packet(&mut self, packet: Result<Packet, Error>) {
         match packet {
-            Ok(Packet::Signature(signature)) => self.take_signature(signature),
+            Ok(Packet::Signature(signature)) => self.push_signature(signature),
             Ok(Packet::UserId(id)) => {
                 self.identities.push((id, Vec::new()));
-                self.last = Last::Identity;
+                self.last = Section::Identity;
             }
-            Ok(Packet::PublicSubkey(key)) => self.take_subkey(key),
-            Ok(Packet::SecretSubkey(key)) => self.take_subkey(key.public_key().clone()),
+            Ok(Packet::PublicSubkey(key)) => self.push_subkey(key),
+            Ok(Packet::SecretSubkey(key)) => self.push_subkey(key.public_key().clone()),
             Ok(Packet::Trust(_) | Packet::Marker(_) | Packet::Padding(_)) => {}
-            Ok(_) => self.last = Last::Other,
-            Err(error) if is_unsupported(&error) => self.last = Last::Other,
+            Ok(_) => self.last = Section::Other,
+            Err(error) if is_unsupported(&error) => self.last = Section::Other,
             Err(error) => self.broken = Some(error.to_string()),
         }
     }
 
-    fn take_subkey(&mut self, key: PublicSubkey) {
+    fn push_subkey(&mut self, key: PublicSubkey) {
         self.subkeys.push((key, Vec::new()));
-        self.last = Last::Subkey;
+        self.last = Section::Subkey;
     }
 
-    fn take_signature(&mut self, signature: Signature) {
+    fn push_signature(&mut self, signature: Signature) {
         if signature.typ() == Some(SignatureType::KeyRevocation) {
             return self.revocations.push(signature);
         }
-        let place = match self.last {
-            Last::Key => Some(&mut self.direct),
-            Last::Identity => self.identities.last_mut().map(|(_, signatures)| signatures),
-            Last::Subkey => self.subkeys.last_mut().map(|(_, signatures)| signatures),
-            Last::Other => None,
+        let target = match self.last {
+            Section::Key => Some(&mut self.direct),
+            Section::Identity => self.identities.last_mut().map(|(_, signatures)| signatures),
+            Section::Subkey => self.subkeys.last_mut().map(|(_, signatures)| signatures),
+            Section::Other => None,
         };
-        if let Some(place) = place {
-            place.push(signature);
+        if let Some(target) = target {
+            target.push(signature);
         }
     }
 
-    /// Checks everything that the key says of itself.
-    fn believe(self) -> Result<Entity, String> {
+    /// Verifies all self-signatures, bindings and revocations.
+    fn validate(self) -> Result<Entity, String> {
         if let Some(why) = self.broken {
             return Err(why);
         }
-        let key = Checker(&self.primary);
+        let key = Verifier(&self.primary);
         let mut revocations = self.revocations;
         for revocation in &revocations {
             revocation
@@ -258,8 +257,8 @@ impl Written {
         }
         let mut main: Option<Identity> = None;
         for (id, signatures) in &self.identities {
-            if let Some(identity) = Identity::believe(&self.primary, id, signatures)?
-                && main.as_ref().is_none_or(|held| identity.goes_before(held))
+            if let Some(identity) = Identity::validate(&self.primary, id, signatures)?
+                && main.as_ref().is_none_or(|previous| identity.outranks(previous))
             {
                 main = Some(identity);
             }
@@ -270,7 +269,7 @@ impl Written {
                     && is_acceptable(signature).is_ok()
                     && signature.verify_key(&key).is_ok()
             });
-            newest(direct).ok_or("a key without a signature of its own")?
+            newest(direct).ok_or("key without a direct self-signature")?
         } else {
             let main = main.ok_or("entity without any identities")?;
             revocations.extend(main.revocations);
@@ -278,7 +277,7 @@ impl Written {
         };
         let mut subkeys = Vec::new();
         for (subkey, signatures) in self.subkeys {
-            subkeys.push(Subkey::believe(&self.primary, subkey, signatures)?);
+            subkeys.push(Subkey::validate(&self.primary, subkey, signatures)?);
         }
         Ok(Entity {
             primary: self.primary,
@@ -289,15 +288,16 @@ impl Written {
     }
 }
 
-/// An identity that its key has signed.
+/// An identity with a valid self-signature.
 struct Identity {
     self_signature: Signature,
     revocations: Vec<Signature>,
 }
 
 impl Identity {
-    /// Checks the key's own signatures on an identity; those of others do not count. Nothing if there is none.
-    fn believe(primary: &PublicKey, id: &UserId, signatures: &[Signature]) -> Result<Option<Self>, String> {
+    /// Verifies the self-signatures of an identity, ignoring those of other keys. Returns `None` without a
+    /// self-signature.
+    fn validate(primary: &PublicKey, id: &UserId, signatures: &[Signature]) -> Result<Option<Self>, String> {
         let (mut own, mut revocations) = (Vec::new(), Vec::new());
         for signature in signatures
             .iter()
@@ -305,7 +305,7 @@ impl Identity {
         {
             is_acceptable(signature)?;
             signature
-                .verify_certification(&Checker(primary), Tag::UserId, id)
+                .verify_certification(&Verifier(primary), Tag::UserId, id)
                 .map_err(|_| "user ID self-signature invalid")?;
             match signature.typ() {
                 Some(SignatureType::CertRevocation) => revocations.push(signature.clone()),
@@ -318,8 +318,8 @@ impl Identity {
         }))
     }
 
-    /// Whether this one is the main identity rather than the other: not revoked, then marked as such, then newer.
-    fn goes_before(&self, other: &Self) -> bool {
+    /// Returns whether this identity takes precedence as the main one: not revoked, then marked as primary, then newer.
+    fn outranks(&self, other: &Self) -> bool {
         let rank = |identity: &Self| {
             (
                 identity.revocations.is_empty(),
@@ -332,13 +332,13 @@ impl Identity {
 }
 
 impl Subkey {
-    /// Checks the signatures that bind a subkey, and, if it may sign, that it has agreed.
-    fn believe(primary: &PublicKey, key: PublicSubkey, signatures: Vec<Signature>) -> Result<Self, String> {
+    /// Verifies the binding signatures of a subkey and, if it may sign, its cross-signature.
+    fn validate(primary: &PublicKey, key: PublicSubkey, signatures: Vec<Signature>) -> Result<Self, String> {
         let (mut bindings, mut revocations) = (Vec::new(), Vec::new());
         for signature in signatures {
             is_acceptable(&signature)?;
             signature
-                .verify_subkey_binding(&Checker(primary), &key)
+                .verify_subkey_binding(&Verifier(primary), &key)
                 .map_err(|_| "subkey signature invalid")?;
             match signature.typ() {
                 Some(SignatureType::SubkeyRevocation) => revocations.push(signature),
@@ -347,12 +347,12 @@ impl Subkey {
         }
         let binding = newest(bindings.into_iter()).ok_or("subkey packet not followed by signature")?;
         if binding.key_flags().sign() {
-            let agreed = binding
+            let cross_signature = binding
                 .embedded_signature()
                 .ok_or("signing subkey is missing cross-signature")?;
-            is_acceptable(agreed)?;
-            agreed
-                .verify_primary_key_binding(&Checker(&key), primary)
+            is_acceptable(cross_signature)?;
+            cross_signature
+                .verify_primary_key_binding(&Verifier(&key), primary)
                 .map_err(|_| "cross-signature of a signing subkey invalid")?;
         }
         Ok(Self {
@@ -363,18 +363,18 @@ impl Subkey {
     }
 }
 
-/// The newest of these signatures; of several of one second the first.
+/// Returns the newest signature; the first of several with equal times.
 fn newest(signatures: impl Iterator<Item = Signature>) -> Option<Signature> {
-    signatures.reduce(|held, next| {
-        if next.created() > held.created() {
+    signatures.reduce(|previous, next| {
+        if next.created() > previous.created() {
             next
         } else {
-            held
+            previous
         }
     })
 }
 
-/// Whether a packet is merely of a kind that is not known.
+/// Returns whether a packet only has an unknown type.
 fn is_unsupported(error: &Error) -> bool {
     match error {
         Error::Unsupported { .. } => true,

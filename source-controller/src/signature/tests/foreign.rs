@@ -1,12 +1,12 @@
-//! Bytes that no gpg here makes: version 6 from RFC 9580, and anything at all.
+//! Tests of other inputs: version 6 from RFC 9580, and arbitrary bytes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::super::{Carrier, LARGEST_KEYS, Signed};
-use super::judge;
+use super::super::{MAX_KEYS_BYTES, ObjectKind, SignedObject};
+use super::check;
 
 /// RFC 9580, A.3.
 const KEY: &str = include_str!("golden/rfc9580-a3-key.asc");
@@ -14,40 +14,43 @@ const KEY: &str = include_str!("golden/rfc9580-a3-key.asc");
 const SIGNATURE: &str = include_str!("golden/rfc9580-a6-signature.asc");
 const TEXT: &str = "What we need from the grocery store:\n\n- tofu\n- vegetables\n- noodles\n";
 
-fn judged(signature: &str, text: &str, ring: &str) -> Result<String, String> {
-    let signed = Signed {
+fn verified(signature: &str, text: &str, ring: &str) -> Result<String, String> {
+    let signed = SignedObject {
         payload: text.into(),
         signature: signature.into(),
     };
-    judge(&signed, Carrier::Commit, &[("a", ring)], Timestamp::now())
+    check(&signed, ObjectKind::Commit, &[("a", ring)], Timestamp::now())
 }
 
 #[test]
-fn a_signature_of_version_6_counts() {
-    assert_eq!(judged(SIGNATURE, TEXT, KEY), Ok("CB186C4F0609A697".into()));
-    // It is one over a text: other ends of lines are the same text.
+fn a_version_6_signature_is_valid() {
+    assert_eq!(verified(SIGNATURE, TEXT, KEY), Ok("CB186C4F0609A697".into()));
+    // A text signature does not depend on line endings.
     let windows = TEXT.replace('\n', "\r\n");
-    assert_eq!(judged(SIGNATURE, &windows, KEY), Ok("CB186C4F0609A697".into()));
-    let error = judged(SIGNATURE, &TEXT.replace("tofu", "meat"), KEY).unwrap_err();
+    assert_eq!(verified(SIGNATURE, &windows, KEY), Ok("CB186C4F0609A697".into()));
+    let error = verified(SIGNATURE, &TEXT.replace("tofu", "meat"), KEY).unwrap_err();
     assert!(
-        error.ends_with("(key 'CB186C4F0609A697': the signature does not fit the content)"),
+        error.ends_with("(key 'CB186C4F0609A697': the signature does not match the content)"),
         "{error}"
     );
 }
 
 #[test]
 fn sizes_are_bounded() {
-    let padded = format!("{KEY}{}", "\n".repeat(LARGEST_KEYS));
-    let error = judged(SIGNATURE, TEXT, &padded).unwrap_err();
+    let padded = format!("{KEY}{}", "\n".repeat(MAX_KEYS_BYTES));
+    let error = verified(SIGNATURE, TEXT, &padded).unwrap_err();
     assert!(
-        error.contains("unable to read armored key ring: it is larger than"),
+        error.contains("unable to read armored key ring: the key ring is larger than"),
         "{error}"
     );
-    let error = judged(&format!("{SIGNATURE}{}", "-\n".repeat(100_000)), TEXT, KEY).unwrap_err();
-    assert!(error.contains("it is larger than 131072 bytes"), "{error}");
+    let error = verified(&format!("{SIGNATURE}{}", "-\n".repeat(100_000)), TEXT, KEY).unwrap_err();
+    assert!(
+        error.contains("the signature is larger than 131072 bytes"),
+        "{error}"
+    );
 }
 
-/// The bytes in an armor of this kind.
+/// Encodes bytes in an armor of this type.
 fn armored(kind: &str, bytes: &[u8]) -> String {
     format!(
         "-----BEGIN PGP {kind}-----\n\n{}\n-----END PGP {kind}-----\n",
@@ -55,7 +58,7 @@ fn armored(kind: &str, bytes: &[u8]) -> String {
     )
 }
 
-/// The bytes in an armor.
+/// Decodes an armor.
 fn bytes(armor: &str) -> Vec<u8> {
     let body: String = armor.lines().filter(|line| !line.starts_with('-')).collect();
     STANDARD.decode(body).unwrap()
@@ -63,33 +66,33 @@ fn bytes(armor: &str) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn any_packets_are_a_ring_or_not_and_confirm_nothing(packets in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn arbitrary_packets_never_verify(packets in proptest::collection::vec(any::<u8>(), 0..600)) {
         for kind in ["PUBLIC KEY BLOCK", "PRIVATE KEY BLOCK", "SIGNATURE"] {
-            prop_assert!(judged(SIGNATURE, TEXT, &armored(kind, &packets)).is_err());
+            prop_assert!(verified(SIGNATURE, TEXT, &armored(kind, &packets)).is_err());
         }
-        prop_assert!(judged(&armored("SIGNATURE", &packets), TEXT, KEY).is_err());
+        prop_assert!(verified(&armored("SIGNATURE", &packets), TEXT, KEY).is_err());
     }
 
     #[test]
-    fn a_ring_that_was_changed_confirms_the_same_key_or_nothing(at in 0_usize..400, with in 1_u8..) {
+    fn a_modified_key_ring_verifies_the_same_key_or_nothing(at in 0_usize..400, with in 1_u8..) {
         let mut ring = bytes(KEY);
         let at = at % ring.len();
         ring[at] ^= with;
-        if let Ok(id) = judged(SIGNATURE, TEXT, &armored("PUBLIC KEY BLOCK", &ring)) {
+        if let Ok(id) = verified(SIGNATURE, TEXT, &armored("PUBLIC KEY BLOCK", &ring)) {
             prop_assert_eq!(id, "CB186C4F0609A697");
         }
     }
 
     #[test]
-    fn a_signature_that_was_changed_confirms_no_other_content(at in 0_usize..200, with in 1_u8..) {
+    fn a_modified_signature_never_verifies_other_content(at in 0_usize..200, with in 1_u8..) {
         let mut signature = bytes(SIGNATURE);
         let at = at % signature.len();
         signature[at] ^= with;
-        prop_assert!(judged(&armored("SIGNATURE", &signature), "another content", KEY).is_err());
+        prop_assert!(verified(&armored("SIGNATURE", &signature), "another content", KEY).is_err());
     }
 
     #[test]
-    fn any_text_is_judged(signature in "(-----BEGIN (PGP|SSH) SIGNATURE-----\n)?\\PC{0,200}", ring in "\\PC{0,200}") {
-        prop_assert!(judged(&signature, TEXT, &ring).is_err());
+    fn arbitrary_texts_never_verify(signature in "(-----BEGIN (PGP|SSH) SIGNATURE-----\n)?\\PC{0,200}", ring in "\\PC{0,200}") {
+        prop_assert!(verified(&signature, TEXT, &ring).is_err());
     }
 }

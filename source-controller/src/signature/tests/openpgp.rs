@@ -1,21 +1,21 @@
-//! OpenPGP: key kinds, subkeys, rings, and what makes a key or a signature void.
+//! Tests of OpenPGP: key algorithms, subkeys, key rings, and invalid keys and signatures.
 
 use jiff::{SignedDuration, Timestamp};
 use sluice_harness::gpg::Keyring;
 
-use super::super::{Carrier, Signed};
-use super::{Objects, judge};
+use super::super::{ObjectKind, SignedObject};
+use super::{Objects, check};
 
 const NO_MATCH: &str =
     "unable to verify Git commit: unable to verify payload with any of the given key rings: no matching key";
 
-/// Without the parenthesis that says more than Flux does.
+/// Removes the details that Flux does not have.
 fn plain(result: &Result<String, String>) -> &str {
     let text = result.as_ref().unwrap_or_else(|error| error);
     text.split_once(" (").map_or(text, |(head, _)| head)
 }
 
-/// Of a fingerprint the part that users see.
+/// Returns the key id of a fingerprint.
 fn id(fingerprint: &str) -> String {
     fingerprint[fingerprint.len() - 16..].to_owned()
 }
@@ -25,11 +25,11 @@ fn a_key_signs(algorithm: &str) {
     let key = keyring.generate(algorithm).unwrap();
     let objects = Objects::by_gpg(&keyring, &key);
     let ring = keyring.export(&key).unwrap();
-    assert_eq!(objects.judged(&[("a.asc", &ring)]), Ok(id(&key)));
-    for (carrier, mut signed) in objects.parts() {
+    assert_eq!(objects.verified(&[("a.asc", &ring)]), Ok(id(&key)));
+    for (kind, mut signed) in objects.parts() {
         let last = signed.payload.len() - 2;
         signed.payload[last] ^= 1;
-        let error = judge(&signed, carrier, &[("a.asc", &ring)], Timestamp::now()).unwrap_err();
+        let error = check(&signed, kind, &[("a.asc", &ring)], Timestamp::now()).unwrap_err();
         assert!(error.contains(": no matching key (key '"), "{error}");
     }
 }
@@ -74,26 +74,29 @@ fn a_subkey_signs_in_the_name_of_its_primary_key() {
         keyring
             .gpg(["--quick-add-key", &key, subkey, "sign"], b"")
             .unwrap();
-        // Git lets gpg choose, and gpg takes the newest subkey that signs.
+        // gpg signs with the newest subkey that can sign.
         let objects = Objects::by_gpg(&keyring, &key);
         let ring = keyring.export(&key).unwrap();
-        assert_eq!(objects.judged(&[("a.asc", &ring)]), Ok(id(&key)));
+        assert_eq!(objects.verified(&[("a.asc", &ring)]), Ok(id(&key)));
         let listed = keyring
-            .gpg(["--list-packets"], &Signed::commit(&objects.commit).signature)
+            .gpg(
+                ["--list-packets"],
+                &SignedObject::commit(&objects.commit).signature,
+            )
             .unwrap();
         assert!(!String::from_utf8_lossy(&listed).contains(&format!("keyid {}", id(&key))));
     }
 }
 
 #[test]
-fn a_key_that_only_encrypts_or_certifies_signs_nothing() {
+fn a_key_without_the_signing_capability_is_refused() {
     let keyring = Keyring::create().unwrap();
     let key = keyring.generate("rsa2048").unwrap();
     let objects = Objects::by_gpg(&keyring, &key);
-    // The same key, said to certify only, is no key for documents.
+    // The same key, changed to certify only, may not sign documents.
     let usage = ["--command-fd", "0", "--edit-key", &key];
     keyring.gpg(usage, b"change-usage\ns\nq\nsave\n").unwrap();
-    let error = objects.judged(&[("a.asc", &keyring.export(&key).unwrap())]);
+    let error = objects.verified(&[("a.asc", &keyring.export(&key).unwrap())]);
     assert_eq!(error, Err(NO_MATCH.into()));
 }
 
@@ -114,11 +117,11 @@ fn several_keys_in_a_ring_and_several_rings_are_searched() {
     let joined = apart.concat();
     for key in &keys {
         let objects = Objects::by_gpg(&keyring, key);
-        let wanted = Ok(id(key));
-        assert_eq!(objects.judged(&[("a.asc", &together)]), wanted);
+        let expected = Ok(id(key));
+        assert_eq!(objects.verified(&[("a.asc", &together)]), expected);
         assert_eq!(
-            objects.judged(&[("a.asc", &joined)]),
-            wanted,
+            objects.verified(&[("a.asc", &joined)]),
+            expected,
             "armor behind armor"
         );
         let rings = [
@@ -126,14 +129,14 @@ fn several_keys_in_a_ring_and_several_rings_are_searched() {
             ("b.gpg", &apart[1]),
             ("c.asc", &apart[2]),
         ];
-        assert_eq!(objects.judged(&rings), wanted);
+        assert_eq!(objects.verified(&rings), expected);
     }
     let objects = Objects::by_gpg(&keyring, &keys[0]);
-    assert_eq!(objects.judged(&[("a.asc", &apart[1])]), Err(NO_MATCH.into()));
+    assert_eq!(objects.verified(&[("a.asc", &apart[1])]), Err(NO_MATCH.into()));
 }
 
 #[test]
-fn a_malformed_ring_before_or_after_a_good_one_changes_nothing() {
+fn a_malformed_key_ring_does_not_affect_others() {
     let keyring = Keyring::create().unwrap();
     let (key, other) = (
         keyring.generate("ed25519").unwrap(),
@@ -149,14 +152,22 @@ fn a_malformed_ring_before_or_after_a_good_one_changes_nothing() {
         truncated.as_str(),
         "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n!!!\n",
     ] {
-        assert_eq!(objects.judged(&[("a", bad), ("b", &good)]), Ok(id(&key)), "{bad}");
-        assert_eq!(objects.judged(&[("a", &good), ("b", bad)]), Ok(id(&key)), "{bad}");
         assert_eq!(
-            objects.judged(&[("a", bad), ("b", &foreign)]),
+            objects.verified(&[("a", bad), ("b", &good)]),
+            Ok(id(&key)),
+            "{bad}"
+        );
+        assert_eq!(
+            objects.verified(&[("a", &good), ("b", bad)]),
+            Ok(id(&key)),
+            "{bad}"
+        );
+        assert_eq!(
+            objects.verified(&[("a", bad), ("b", &foreign)]),
             Err(NO_MATCH.into()),
             "{bad}"
         );
-        let error = objects.judged(&[("a", bad), ("b", bad)]).unwrap_err();
+        let error = objects.verified(&[("a", bad), ("b", bad)]).unwrap_err();
         assert!(
             error.starts_with("unable to verify Git commit: unable to read armored key ring: "),
             "{error}"
@@ -164,27 +175,27 @@ fn a_malformed_ring_before_or_after_a_good_one_changes_nothing() {
     }
     let public = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHtQYp3Zp1Ju5dPjEF4ZrRAOBNVk3mmKbnlCuI9Ec4Ri";
     assert_eq!(
-        objects.judged(&[("a.sshpub", public)]),
+        objects.verified(&[("a.sshpub", public)]),
         Err("PGP signature detected but no PGP public keys found in secret (keys with .asc suffix)".into())
     );
     assert_eq!(
-        objects.judged(&[("a.sshpub", public), ("a", &good)]),
+        objects.verified(&[("a.sshpub", public), ("a", &good)]),
         Ok(id(&key))
     );
 }
 
 #[test]
-fn an_expired_key_confirms_nothing_not_even_what_it_signed_in_its_time() {
+fn signatures_of_an_expired_key_are_invalid_even_if_made_before_the_expiry() {
     let keyring = Keyring::create().unwrap();
     let time = ["--faked-system-time", "20200101T000000"];
     let key = keyring.generate_at("ed25519", "1y", &time).unwrap();
     let objects = Objects::by_gpg_program(&keyring.program_at("20200201T000000").unwrap(), &key);
     let ring = keyring.export(&key).unwrap();
-    let at = |text: &str| objects.judged_at(&[("a.asc", &ring)], text.parse().unwrap());
+    let at = |text: &str| objects.verified_at(&[("a.asc", &ring)], text.parse().unwrap());
     assert_eq!(at("2020-06-01T00:00:00Z"), Ok(id(&key)));
     assert_eq!(
         at("2021-06-01T00:00:00Z"),
-        Err(format!("{NO_MATCH} (key '{}': it is expired)", id(&key)))
+        Err(format!("{NO_MATCH} (key '{}': the key is expired)", id(&key)))
     );
     assert_eq!(
         at("2020-01-15T00:00:00Z"),
@@ -195,17 +206,17 @@ fn an_expired_key_confirms_nothing_not_even_what_it_signed_in_its_time() {
     );
     assert_eq!(
         at("2019-06-01T00:00:00Z"),
-        Err(format!("{NO_MATCH} (key '{}': it is expired)", id(&key))),
+        Err(format!("{NO_MATCH} (key '{}': the key is expired)", id(&key))),
         "made later than now"
     );
 }
 
 #[test]
-fn an_expired_subkey_and_an_expired_signature_confirm_nothing() {
+fn an_expired_subkey_or_signature_is_invalid() {
     let keyring = Keyring::create().unwrap();
     let time = ["--faked-system-time", "20200101T000000"];
     let key = keyring.generate_at("ed25519", "0", &time).unwrap();
-    let content = Signed {
+    let content = SignedObject {
         payload: b"content".to_vec(),
         signature: Vec::new(),
     };
@@ -240,13 +251,13 @@ fn an_expired_subkey_and_an_expired_signature_confirm_nothing() {
         .unwrap();
     let ring = keyring.export(&key).unwrap();
     let at = |signature: &str, text: &str| {
-        let signed = Signed {
+        let signed = SignedObject {
             signature: signature.into(),
             ..content.clone()
         };
-        judge(
+        check(
             &signed,
-            Carrier::Commit,
+            ObjectKind::Commit,
             &[("a.asc", &ring)],
             text.parse().unwrap(),
         )
@@ -258,24 +269,24 @@ fn an_expired_subkey_and_an_expired_signature_confirm_nothing() {
 }
 
 #[test]
-fn a_revoked_key_confirms_nothing_whenever_it_signed() {
+fn signatures_of_a_revoked_key_are_invalid_regardless_of_their_time() {
     let keyring = Keyring::create().unwrap();
     let key = keyring.generate("ed25519").unwrap();
     let objects = Objects::by_gpg(&keyring, &key);
     assert_eq!(
-        objects.judged(&[("a", &keyring.export(&key).unwrap())]),
+        objects.verified(&[("a", &keyring.export(&key).unwrap())]),
         Ok(id(&key))
     );
     keyring.revoke(&key).unwrap();
     let later = Timestamp::now() + SignedDuration::from_secs(5);
     assert_eq!(
-        objects.judged_at(&[("a", &keyring.export(&key).unwrap())], later),
-        Err(format!("{NO_MATCH} (key '{}': it is revoked)", id(&key)))
+        objects.verified_at(&[("a", &keyring.export(&key).unwrap())], later),
+        Err(format!("{NO_MATCH} (key '{}': the key is revoked)", id(&key)))
     );
 }
 
 #[test]
-fn a_revoked_subkey_confirms_nothing_and_its_primary_key_goes_on() {
+fn a_revoked_subkey_is_invalid_and_its_primary_key_stays_valid() {
     let keyring = Keyring::create().unwrap();
     let key = keyring.generate("ed25519").unwrap();
     let before = Objects::by_gpg(&keyring, &key);
@@ -287,15 +298,15 @@ fn a_revoked_subkey_confirms_nothing_and_its_primary_key_goes_on() {
     keyring.gpg(edit, b"key 1\nrevkey\ny\n0\n\ny\nsave\n").unwrap();
     let ring = keyring.export(&key).unwrap();
     let later = Timestamp::now() + SignedDuration::from_secs(5);
-    assert_eq!(before.judged_at(&[("a", &ring)], later), Ok(id(&key)));
+    assert_eq!(before.verified_at(&[("a", &ring)], later), Ok(id(&key)));
     assert_eq!(
-        by_subkey.judged_at(&[("a", &ring)], later),
-        Err(format!("{NO_MATCH} (key '{}': it is revoked)", id(&key)))
+        by_subkey.verified_at(&[("a", &ring)], later),
+        Err(format!("{NO_MATCH} (key '{}': the key is revoked)", id(&key)))
     );
 }
 
 #[test]
-fn weak_hashes_count_as_they_do_for_flux() {
+fn weak_hashes_are_accepted_as_in_flux() {
     let keyring = Keyring::create().unwrap();
     let key = keyring.generate("rsa2048").unwrap();
     let ring = keyring.export(&key).unwrap();
@@ -308,12 +319,12 @@ fn weak_hashes_count_as_they_do_for_flux() {
     ] {
         let weak = ["--allow-weak-digest-algos", "--digest-algo", hash];
         let signature = keyring.sign(&key, b"content", &weak).unwrap();
-        let signed = Signed {
+        let signed = SignedObject {
             payload: b"content".to_vec(),
             signature: signature.into(),
         };
-        let judged = judge(&signed, Carrier::Commit, &[("a", &ring)], Timestamp::now());
-        assert_eq!(judged.is_ok(), confirmed, "{hash}: {judged:?}");
+        let verified = check(&signed, ObjectKind::Commit, &[("a", &ring)], Timestamp::now());
+        assert_eq!(verified.is_ok(), confirmed, "{hash}: {verified:?}");
     }
 }
 
@@ -333,13 +344,13 @@ fn of_several_signatures_the_first_by_a_known_key_decides() {
         "--detach-sign",
     ];
     let both = keyring.gpg(sign, b"content").unwrap();
-    let signed = Signed {
+    let signed = SignedObject {
         payload: b"content".to_vec(),
         signature: both,
     };
-    let judged = |ring: &str| judge(&signed, Carrier::Commit, &[("a", ring)], Timestamp::now());
-    assert_eq!(judged(&keyring.export(&one).unwrap()), Ok(id(&one)));
-    assert_eq!(judged(&keyring.export(&two).unwrap()), Ok(id(&two)));
+    let verified = |ring: &str| check(&signed, ObjectKind::Commit, &[("a", ring)], Timestamp::now());
+    assert_eq!(verified(&keyring.export(&one).unwrap()), Ok(id(&one)));
+    assert_eq!(verified(&keyring.export(&two).unwrap()), Ok(id(&two)));
 }
 
 #[test]
@@ -348,12 +359,12 @@ fn damaged_and_decorated_signatures() {
     let key = keyring.generate("ed25519").unwrap();
     let ring = keyring.export(&key).unwrap();
     let good = keyring.sign(&key, b"content", &[]).unwrap();
-    let judged = |signature: String| {
-        let signed = Signed {
+    let verified = |signature: String| {
+        let signed = SignedObject {
             payload: b"content".to_vec(),
             signature: signature.into(),
         };
-        judge(&signed, Carrier::Commit, &[("a", &ring)], Timestamp::now())
+        check(&signed, ObjectKind::Commit, &[("a", &ring)], Timestamp::now())
     };
     for decorated in [
         good.clone(),
@@ -363,12 +374,12 @@ fn damaged_and_decorated_signatures() {
         good.trim_end().to_owned(),
         good.replacen("\n\n", "\nComment: hello\nVersion: 1\n\n", 1),
     ] {
-        assert_eq!(judged(decorated.clone()), Ok(id(&key)), "{decorated}");
+        assert_eq!(verified(decorated.clone()), Ok(id(&key)), "{decorated}");
     }
     let lines: Vec<_> = good.lines().collect();
     let middle = lines.len() / 2;
     let truncated = [&lines[..middle], &lines[lines.len() - 1..]].concat().join("\n");
-    // The last line of data is the signature proper; before it stand parts that nobody signs.
+    // The last line of data contains the signature itself; unsigned parts precede it.
     let last = lines[lines.len() - 3];
     let letter = if last.starts_with('A') { "B" } else { "A" };
     let corrupted = good.replacen(last, &format!("{letter}{}", &last[1..]), 1);
@@ -382,7 +393,7 @@ fn damaged_and_decorated_signatures() {
         format!("-----BEGIN PGP SIGNATURE-----\n\n{}", "A".repeat(200_000)),
         ring.replace("PUBLIC KEY BLOCK", "SIGNATURE"),
     ] {
-        assert_eq!(plain(&judged(damaged.clone())), NO_MATCH, "{damaged}");
+        assert_eq!(plain(&verified(damaged.clone())), NO_MATCH, "{damaged}");
     }
     for (text, kind) in [
         (good.replace("PGP SIGNATURE", "PGP MESSAGE"), "unknown"),
@@ -390,9 +401,9 @@ fn damaged_and_decorated_signatures() {
         (String::new(), "empty"),
         ("nonsense".into(), "unknown"),
     ] {
-        assert_eq!(judged(text), Err(format!("unsupported signature type: {kind}")));
+        assert_eq!(verified(text), Err(format!("unsupported signature type: {kind}")));
     }
-    let mismatched = judged(good.replace("PGP SIGNATURE", "SSH SIGNATURE"));
+    let mismatched = verified(good.replace("PGP SIGNATURE", "SSH SIGNATURE"));
     assert_eq!(
         mismatched,
         Err(

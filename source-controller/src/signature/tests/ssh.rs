@@ -1,10 +1,10 @@
-//! SSH: key kinds, texts of keys, namespaces, and damage.
+//! Tests of SSH: key algorithms, authorized keys, namespaces, and damaged signatures.
 
 use jiff::Timestamp;
 use sluice_harness::ssh_key::SshKey;
 
-use super::super::{Carrier, Signed};
-use super::{Objects, judge};
+use super::super::{ObjectKind, SignedObject};
+use super::{Objects, check};
 
 const NO_MATCH: &str = "unable to verify Git commit SSH signature: unable to verify payload with any of the given \
     authorized keys: no matching key";
@@ -16,12 +16,12 @@ const KINDS: [(&str, u16); 5] = [
     ("ecdsa", 521),
 ];
 
-fn judged(signature: &str, keys: &[(&str, &str)]) -> Result<String, String> {
-    let signed = Signed {
+fn verified(signature: &str, keys: &[(&str, &str)]) -> Result<String, String> {
+    let signed = SignedObject {
         payload: b"content".to_vec(),
         signature: signature.into(),
     };
-    judge(&signed, Carrier::Commit, keys, Timestamp::now())
+    check(&signed, ObjectKind::Commit, keys, Timestamp::now())
 }
 
 #[test]
@@ -34,16 +34,16 @@ fn every_kind_of_key_signs_commits_and_tags() {
     for key in &keys {
         let objects = Objects::by_ssh(&key.file());
         assert_eq!(
-            objects.judged(&[("a.sshpub", key.public())]),
+            objects.verified(&[("a.sshpub", key.public())]),
             Ok(key.fingerprint().to_owned())
         );
         assert_eq!(
-            objects.judged(&[("a.sshpub", &all)]),
+            objects.verified(&[("a.sshpub", &all)]),
             Ok(key.fingerprint().to_owned())
         );
-        for (carrier, mut signed) in objects.parts() {
+        for (kind, mut signed) in objects.parts() {
             signed.payload[3] ^= 1;
-            let error = judge(&signed, carrier, &[("a.sshpub", &all)], Timestamp::now()).unwrap_err();
+            let error = check(&signed, kind, &[("a.sshpub", &all)], Timestamp::now()).unwrap_err();
             assert!(
                 error.contains(&format!("no matching key (key '{}'", key.fingerprint())),
                 "{error}"
@@ -53,7 +53,7 @@ fn every_kind_of_key_signs_commits_and_tags() {
 }
 
 #[test]
-fn texts_of_keys_are_searched_and_a_bad_line_spoils_its_own_text_only() {
+fn all_entries_are_searched_and_an_invalid_line_only_affects_its_own_entry() {
     let (key, other) = (
         SshKey::generate("ed25519", 256).unwrap(),
         SshKey::generate("ecdsa", 256).unwrap(),
@@ -66,39 +66,39 @@ fn texts_of_keys_are_searched_and_a_bad_line_spoils_its_own_text_only() {
         key.public().trim()
     );
     let spoilt = format!("{}invalid-key-data\n", key.public());
-    let judged = |entries: &[(&str, &str)]| objects.judged(entries);
-    assert_eq!(judged(&[("a.sshpub", &decorated)]), found);
+    let verified = |entries: &[(&str, &str)]| objects.verified(entries);
+    assert_eq!(verified(&[("a.sshpub", &decorated)]), found);
     assert_eq!(
-        judged(&[("a.sshpub", other.public()), ("b.sshpub", key.public())]),
+        verified(&[("a.sshpub", other.public()), ("b.sshpub", key.public())]),
         found
     );
     assert_eq!(
-        judged(&[("a.sshpub", "invalid-key-data"), ("b.sshpub", key.public())]),
+        verified(&[("a.sshpub", "invalid-key-data"), ("b.sshpub", key.public())]),
         found
     );
     assert_eq!(
-        judged(&[("a.sshpub", key.public()), ("b.sshpub", "invalid-key-data")]),
+        verified(&[("a.sshpub", key.public()), ("b.sshpub", "invalid-key-data")]),
         found
     );
     assert_eq!(
-        judged(&[("a.sshpub", &spoilt), ("b.sshpub", other.public())]),
+        verified(&[("a.sshpub", &spoilt), ("b.sshpub", other.public())]),
         Err(NO_MATCH.into())
     );
-    assert_eq!(judged(&[("a.sshpub", other.public())]), Err(NO_MATCH.into()));
-    assert_eq!(judged(&[("a.sshpub", "")]), Err(NO_MATCH.into()));
+    assert_eq!(verified(&[("a.sshpub", other.public())]), Err(NO_MATCH.into()));
+    assert_eq!(verified(&[("a.sshpub", "")]), Err(NO_MATCH.into()));
     assert_eq!(
-        judged(&[("a.sshpub", &spoilt), ("b.sshpub", "x")]),
+        verified(&[("a.sshpub", &spoilt), ("b.sshpub", "x")]),
         Err("unable to verify Git commit SSH signature: unable to parse authorized keys: unable to parse authorized \
-            key: line 2 is no public key"
+            key: line 2 is not a public key"
             .into())
     );
     let asc = "SSH signature detected but no SSH public keys found in secret (keys with .sshpub suffix)";
-    assert_eq!(judged(&[("a.asc", key.public())]), Err(asc.into()));
-    assert_eq!(judged(&[]), Err(asc.into()));
+    assert_eq!(verified(&[("a.asc", key.public())]), Err(asc.into()));
+    assert_eq!(verified(&[]), Err(asc.into()));
 }
 
 #[test]
-fn both_hashes_count_and_another_namespace_does_not() {
+fn both_hashes_are_valid_and_another_namespace_is_not() {
     let key = SshKey::generate("rsa", 2048).unwrap();
     let keys = [("a.sshpub", key.public())];
     for hash in ["sha256", "sha512"] {
@@ -106,12 +106,12 @@ fn both_hashes_count_and_another_namespace_does_not() {
             .sign(b"content", &["-n", "git", "-O", &format!("hashalg={hash}")])
             .unwrap();
         assert_eq!(
-            judged(&signature, &keys),
+            verified(&signature, &keys),
             Ok(key.fingerprint().to_owned()),
             "{hash}"
         );
     }
-    let error = judged(&key.sign(b"content", &["-n", "file"]).unwrap(), &keys).unwrap_err();
+    let error = verified(&key.sign(b"content", &["-n", "file"]).unwrap(), &keys).unwrap_err();
     assert!(
         error.starts_with(NO_MATCH) && error.ends_with("is for the namespace \"file\", not \"git\")"),
         "{error}"
@@ -134,7 +134,7 @@ fn damaged_and_decorated_signatures() {
         armored(&body),
     ] {
         assert_eq!(
-            judged(&decorated, &keys),
+            verified(&decorated, &keys),
             Ok(key.fingerprint().to_owned()),
             "{decorated}"
         );
@@ -147,25 +147,25 @@ fn damaged_and_decorated_signatures() {
         good.replace("-----END SSH SIGNATURE-----", ""),
         good.replace("END SSH", "END PGP"),
     ] {
-        let error = judged(&damaged, &keys).unwrap_err();
+        let error = verified(&damaged, &keys).unwrap_err();
         assert!(
             error.starts_with("unable to verify Git commit SSH signature: unable to unarmor SSH signature: "),
             "{error}"
         );
     }
-    // The last bytes are the signature proper.
+    // The last bytes contain the signature itself.
     let at = body.len() - 12;
     let other = if body.as_bytes()[at] == b'A' { "B" } else { "A" };
     let corrupted = format!("{}{other}{}", &body[..at], &body[at + 1..]);
-    let error = judged(&armored(&corrupted), &keys).unwrap_err();
+    let error = verified(&armored(&corrupted), &keys).unwrap_err();
     assert!(error.starts_with(NO_MATCH), "{error}");
 }
 
 #[test]
-fn a_private_key_in_the_place_of_a_public_one_is_not_shown() {
+fn a_misplaced_private_key_is_not_printed() {
     let key = SshKey::generate("ed25519", 256).unwrap();
     let private = std::fs::read_to_string(key.file()).unwrap();
     let objects = Objects::by_ssh(&key.file());
-    let error = objects.judged(&[("a.sshpub", &private)]).unwrap_err();
-    assert!(error.ends_with("line 1 is no public key"), "{error}");
+    let error = objects.verified(&[("a.sshpub", &private)]).unwrap_err();
+    assert!(error.ends_with("line 1 is not a public key"), "{error}");
 }

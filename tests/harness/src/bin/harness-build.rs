@@ -1,4 +1,4 @@
-//! `harness-build NAME…` builds the named programs from their pinned Go modules and prints where they are.
+//! `harness-build NAME…` builds the named programs from their pinned Go modules and prints their paths.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     }
     for name in names {
         let Some(tool) = Tool::named(&name) else {
-            eprintln!("harness-build: no program {name} (there are: {known})");
+            eprintln!("harness-build: unknown program {name} (known: {known})");
             return ExitCode::from(2);
         };
         match build(tool, &mut |line| eprintln!("{line}")) {

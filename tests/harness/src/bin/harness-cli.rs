@@ -1,4 +1,4 @@
-//! `harness-cli` prints the program with which the suites run, as `SLUICE_CLI` says, and its version.
+//! `harness-cli` prints the CLI of the suites, as selected by `SLUICE_CLI`, and its version.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -14,15 +14,12 @@ fn main() -> ExitCode {
         }
     };
     let Some(version) = cli::version(&found) else {
-        eprintln!(
-            "harness-cli: {} does not say which version it is",
-            found.display()
-        );
+        eprintln!("harness-cli: {} does not report its version", found.display());
         return ExitCode::FAILURE;
     };
     let name = found.file_name().unwrap_or_default().display();
-    let told = writeln!(std::io::stdout(), "{name} {version} ({})", found.display());
-    if told.is_ok() {
+    let written = writeln!(std::io::stdout(), "{name} {version} ({})", found.display());
+    if written.is_ok() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -1,4 +1,4 @@
-//! Ways into the control plane: kubeconfigs, clients, service accounts and their roles.
+//! Access to the control plane: kubeconfigs, clients, service accounts and their roles.
 
 use std::time::{Duration, Instant};
 
@@ -15,32 +15,32 @@ use serde_json::{Value, json};
 
 use crate::tls::Identity;
 
-/// How long a new kind may take until it is served.
-const SERVED: Duration = Duration::from_secs(60);
+/// How long a new kind may take to be served.
+const SERVED_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why there is no way in.
+/// Why access failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// The kubeconfig is not understood.
-    #[error("the kubeconfig is not understood: {0}")]
+    /// The kubeconfig is invalid.
+    #[error("the kubeconfig is invalid: {0}")]
     Kubeconfig(#[from] KubeconfigError),
-    /// The API refused, or was not there.
+    /// The API refused a request or was unavailable.
     #[error("{what}: {source}")]
     Api {
-        /// The object that was written or read.
+        /// The object.
         what: String,
-        /// What the API said.
+        /// The error of the API.
         source: kube::Error,
     },
-    /// A document is not YAML, or no Kubernetes object.
-    #[error("document {number} is no Kubernetes object: {why}")]
+    /// A document is not a Kubernetes object in YAML.
+    #[error("document {number} is not a Kubernetes object: {why}")]
     Document {
-        /// Its place in the stream, from 1.
+        /// Its position in the stream, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// No token in the answer.
+    /// The response has no token.
     #[error("no token for service account {0}")]
     NoToken(String),
 }
@@ -55,14 +55,14 @@ impl Access {
             "client-certificate-data": STANDARD.encode(&identity.certificate),
             "client-key-data": STANDARD.encode(&identity.key),
         });
-        Self::with(url, authority, &user, "default")
+        Self::new(url, authority, &user, "default")
     }
 
     pub(super) fn token(url: &str, authority: &str, token: &str, namespace: &str) -> Self {
-        Self::with(url, authority, &json!({ "token": token }), namespace)
+        Self::new(url, authority, &json!({ "token": token }), namespace)
     }
 
-    fn with(url: &str, authority: &str, user: &Value, namespace: &str) -> Self {
+    fn new(url: &str, authority: &str, user: &Value, namespace: &str) -> Self {
         let cluster = json!({ "server": url, "certificate-authority-data": STANDARD.encode(authority) });
         let context = json!({ "cluster": "tests", "user": "tests", "namespace": namespace });
         let kubeconfig = json!({
@@ -76,28 +76,28 @@ impl Access {
         Self(kubeconfig.to_string())
     }
 
-    /// The kubeconfig's text (JSON, which is YAML), for a file that a program is given.
+    /// Returns the kubeconfig's text (JSON, which is valid YAML), to be written to a file.
     #[must_use]
     pub fn kubeconfig(&self) -> &str {
         &self.0
     }
 
-    /// What a client is made of, for tests that set timeouts of their own.
+    /// Returns the configuration of a client, for tests with their own timeouts.
     ///
     /// # Errors
-    /// When the kubeconfig is not understood.
+    /// When the kubeconfig is invalid.
     pub async fn config(&self) -> Result<Config, AccessError> {
         let kubeconfig = Kubeconfig::from_yaml(&self.0)?;
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        // Whatever proxy the machine uses, loopback is not behind it.
+        // A proxy of the machine must not be used for loopback.
         config.proxy_url = None;
         Ok(config)
     }
 
-    /// A client for this identity.
+    /// Returns a client for this identity.
     ///
     /// # Errors
-    /// When the kubeconfig is not understood.
+    /// When the kubeconfig is invalid.
     pub async fn client(&self) -> Result<Client, AccessError> {
         let config = self.config().await?;
         Client::try_from(config).map_err(api("make a client"))
@@ -111,7 +111,7 @@ fn api(what: impl Into<String>) -> impl FnOnce(kube::Error) -> AccessError {
     }
 }
 
-/// Makes namespace, account and roles, and asks for a token of one hour.
+/// Creates namespace, account and roles, and requests a token for one hour.
 pub(super) async fn token(
     client: &Client,
     namespace: &str,
@@ -119,10 +119,10 @@ pub(super) async fn token(
     rbac: &str,
 ) -> Result<String, AccessError> {
     let as_tests = PatchParams::apply("tests").force();
-    let space = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
-    let spaces = Api::<Namespace>::all(client.clone());
-    spaces
-        .patch(namespace, &as_tests, &Patch::Apply(space))
+    let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+    let namespaces = Api::<Namespace>::all(client.clone());
+    namespaces
+        .patch(namespace, &as_tests, &Patch::Apply(object))
         .await
         .map_err(api(format!("namespace {namespace}")))?;
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
@@ -137,38 +137,38 @@ pub(super) async fn token(
         expiration_seconds: Some(3600),
         ..TokenRequestSpec::default()
     };
-    let wanted = TokenRequest {
+    let request = TokenRequest {
         spec,
         ..TokenRequest::default()
     };
-    let given = accounts
-        .create_token_request(name, &PostParams::default(), &wanted)
+    let response = accounts
+        .create_token_request(name, &PostParams::default(), &request)
         .await
         .map_err(api(&what))?;
-    given
+    response
         .status
         .map(|status| status.token)
         .ok_or(AccessError::NoToken(what))
 }
 
-/// Server-side apply of each document.
+/// Applies each document by server-side apply.
 pub(super) async fn apply(client: &Client, documents: &str) -> Result<(), AccessError> {
     for (index, document) in serde_yaml_ng::Deserializer::from_str(documents).enumerate() {
         let number = index + 1;
-        let no_object = |why: &dyn ToString| AccessError::Document {
+        let invalid = |why: &dyn ToString| AccessError::Document {
             number,
             why: why.to_string(),
         };
-        let value = Value::deserialize(document).map_err(|error| no_object(&error))?;
+        let value = Value::deserialize(document).map_err(|error| invalid(&error))?;
         if value.is_null() {
             continue;
         }
-        let object: DynamicObject = serde_json::from_value(value).map_err(|error| no_object(&error))?;
+        let object: DynamicObject = serde_json::from_value(value).map_err(|error| invalid(&error))?;
         let types = object
             .types
             .clone()
-            .ok_or_else(|| no_object(&"no apiVersion and kind"))?;
-        let kind = GroupVersionKind::try_from(&types).map_err(|error| no_object(&error))?;
+            .ok_or_else(|| invalid(&"no apiVersion and kind"))?;
+        let kind = GroupVersionKind::try_from(&types).map_err(|error| invalid(&error))?;
         let what = format!("{} {}", kind.kind, object.name_any());
         let (resource, scope) = kube::discovery::pinned_kind(client, &kind)
             .await
@@ -184,14 +184,14 @@ pub(super) async fn apply(client: &Client, documents: &str) -> Result<(), Access
             .await
             .map_err(api(&what))?;
         if kind.kind == "CustomResourceDefinition" {
-            served(client, &object).await?;
+            wait_until_served(client, &object).await?;
         }
     }
     Ok(())
 }
 
-/// Waits until every served version of a definition answers a list: established is not enough, the handlers follow.
-async fn served(client: &Client, definition: &DynamicObject) -> Result<(), AccessError> {
+/// Waits until every served version of a definition responds to a list: handlers start after `Established`.
+async fn wait_until_served(client: &Client, definition: &DynamicObject) -> Result<(), AccessError> {
     let spec = &definition.data["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
@@ -211,7 +211,7 @@ async fn served(client: &Client, definition: &DynamicObject) -> Result<(), Acces
             })?;
             match client.request_text(request).await {
                 Ok(_) => break,
-                Err(error) if started.elapsed() > SERVED => return Err(api(path)(error)),
+                Err(error) if started.elapsed() > SERVED_TIMEOUT => return Err(api(path)(error)),
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }

@@ -1,4 +1,4 @@
-//! The control plane itself: rights, and what happens to it.
+//! Tests of the control plane: permissions and faults.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ subjects: [{ kind: ServiceAccount, name: reader, namespace: team }]
 ";
 
 #[tokio::test]
-async fn a_control_plane_grants_what_roles_say_and_outlives_its_api_server() {
+async fn a_control_plane_enforces_roles_and_outlives_its_api_server() {
     if crate::skip::without_cluster().unwrap() {
         return;
     }
@@ -30,7 +30,7 @@ async fn a_control_plane_grants_what_roles_say_and_outlives_its_api_server() {
     let access = plane.service_account("team", "reader", READER).await.unwrap();
     let map = ConfigMap {
         metadata: ObjectMeta {
-            name: Some("kept".into()),
+            name: Some("settings".into()),
             ..ObjectMeta::default()
         },
         ..ConfigMap::default()
@@ -39,8 +39,8 @@ async fn a_control_plane_grants_what_roles_say_and_outlives_its_api_server() {
 
     let allowed: Api<ConfigMap> = Api::namespaced(access.client().await.unwrap(), "team");
     assert_eq!(
-        allowed.get("kept").await.unwrap().metadata.name.as_deref(),
-        Some("kept")
+        allowed.get("settings").await.unwrap().metadata.name.as_deref(),
+        Some("settings")
     );
     let refused = allowed.create(&PostParams::default(), &map).await.unwrap_err();
     assert!(
@@ -49,15 +49,15 @@ async fn a_control_plane_grants_what_roles_say_and_outlives_its_api_server() {
     );
 
     plane.pause_api().unwrap();
-    let asked = tokio::time::timeout(Duration::from_millis(500), everything.get("kept")).await;
-    assert!(asked.is_err());
+    let result = tokio::time::timeout(Duration::from_millis(500), everything.get("settings")).await;
+    assert!(result.is_err());
     plane.resume_api().unwrap();
     plane.kill_api();
     assert!(plane.pause_api().is_err());
     plane.start_api().await.unwrap();
     let again: Api<ConfigMap> = Api::namespaced(access.client().await.unwrap(), "team");
     assert_eq!(
-        again.get("kept").await.unwrap().metadata.name.as_deref(),
-        Some("kept")
+        again.get("settings").await.unwrap().metadata.name.as_deref(),
+        Some("settings")
     );
 }

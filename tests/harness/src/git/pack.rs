@@ -1,4 +1,4 @@
-//! Packs as no Git writes them: entry by entry, with headers and sizes that need not be true.
+//! Builds packs that real Git would not write: entry by entry, with arbitrary headers and sizes.
 
 use std::io::{self, Write as _};
 
@@ -6,7 +6,7 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use sha1_checked::{Digest as _, Sha1};
 
-/// The name of an object of this kind (`blob`, `tree`, `commit`, `tag`).
+/// Returns the object id of a `blob`, `tree`, `commit` or `tag`.
 #[must_use]
 pub fn object_name(kind: &str, content: &[u8]) -> [u8; 20] {
     let mut hash = Sha1::new();
@@ -15,7 +15,7 @@ pub fn object_name(kind: &str, content: &[u8]) -> [u8; 20] {
     hash.finalize().into()
 }
 
-/// A pack in the making.
+/// Builds a pack.
 #[derive(Clone, Debug, Default)]
 pub struct PackWriter {
     entries: Vec<u8>,
@@ -23,13 +23,13 @@ pub struct PackWriter {
 }
 
 impl PackWriter {
-    /// Where the next entry begins, counted from the beginning of the pack.
+    /// Returns the offset of the next entry from the start of the pack.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.entries.len() as u64 + 12
     }
 
-    /// Adds a whole object and answers its name.
+    /// Adds an object; returns its id.
     pub fn object(&mut self, kind: &str, content: &[u8]) -> [u8; 20] {
         let number = match kind {
             "commit" => 1,
@@ -41,12 +41,12 @@ impl PackWriter {
         object_name(kind, content)
     }
 
-    /// Adds a difference to the object of this name.
+    /// Adds a delta against the object with this id.
     pub fn reference(&mut self, base: [u8; 20], delta: &[u8]) {
         self.entry(7, delta.len() as u64, &base, &deflate(delta));
     }
 
-    /// Adds a difference to the entry that begins so many bytes before.
+    /// Adds a delta against the entry `distance` bytes before.
     pub fn offset(&mut self, distance: u64, delta: &[u8]) {
         let mut bytes = vec![u8::try_from(distance & 0x7f).unwrap_or_default()];
         let mut rest = distance >> 7;
@@ -59,7 +59,7 @@ impl PackWriter {
         self.entry(6, delta.len() as u64, &bytes, &deflate(delta));
     }
 
-    /// Adds an entry of any type, with what follows its header and bytes that are compressed already.
+    /// Adds an entry of any type with its base and compressed data.
     pub fn entry(&mut self, kind: u8, size: u64, base: &[u8], compressed: &[u8]) {
         let low = |size: u64, mask: u64| u8::try_from(size & mask).unwrap_or_default();
         let mut byte = (kind << 4) | low(size, 0x0f);
@@ -75,15 +75,15 @@ impl PackWriter {
         self.count += 1;
     }
 
-    /// The pack with its true number of entries.
+    /// Returns the pack with the correct number of entries.
     #[must_use]
     pub fn finish(&self) -> Vec<u8> {
-        self.finish_as(self.count)
+        self.finish_with_count(self.count)
     }
 
-    /// The pack with a header that announces so many entries.
+    /// Returns the pack with a header that announces `count` entries.
     #[must_use]
-    pub fn finish_as(&self, count: u32) -> Vec<u8> {
+    pub fn finish_with_count(&self, count: u32) -> Vec<u8> {
         let mut pack = [b"PACK\0\0\0\x02", &count.to_be_bytes()[..], &self.entries].concat();
         let sum = Sha1::digest(&pack);
         pack.extend_from_slice(&sum);
@@ -91,21 +91,21 @@ impl PackWriter {
     }
 }
 
-/// Bytes as entries hold them.
+/// Compresses the content of an entry.
 #[must_use]
 pub fn deflate(content: &[u8]) -> Vec<u8> {
     let mut packed = ZlibEncoder::new(Vec::new(), Compression::fast());
     written(packed.write_all(content).and_then(|()| packed.finish()))
 }
 
-/// So many zeros, as entries hold them; they are never in memory at once.
+/// Compresses this many zeros without holding them in memory.
 #[must_use]
 pub fn deflated_zeros(count: u64) -> Vec<u8> {
     let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
     written(io::copy(&mut io::Read::take(io::repeat(0), count), &mut packed).and_then(|_| packed.finish()))
 }
 
-/// A difference that makes `size` bytes of the beginning of a base, which is repeated where it is too short.
+/// Returns a delta that copies `size` bytes from the start of its base, repeatedly if the base is shorter.
 #[must_use]
 pub fn repeating_delta(base: u64, size: u64) -> Vec<u8> {
     let mut delta = [number(base), number(size)].concat();
@@ -120,7 +120,7 @@ pub fn repeating_delta(base: u64, size: u64) -> Vec<u8> {
     delta
 }
 
-/// A difference that makes these bytes of nothing but themselves.
+/// Returns a delta that inserts these bytes and copies nothing.
 #[must_use]
 pub fn literal_delta(base: u64, content: &[u8]) -> Vec<u8> {
     let mut delta = [number(base), number(content.len() as u64)].concat();
@@ -144,20 +144,20 @@ fn number(mut value: u64) -> Vec<u8> {
     }
 }
 
-/// Writing to memory does not fail.
+/// Unwraps the result: writing to memory does not fail.
 fn written(result: io::Result<Vec<u8>>) -> Vec<u8> {
     result.unwrap_or_default()
 }
 
-/// A packet line.
+/// Returns a packet line.
 #[must_use]
 pub fn packet(payload: &[u8]) -> Vec<u8> {
     [format!("{:04x}", payload.len() + 4).as_bytes(), payload].concat()
 }
 
-/// An answer to `fetch` of protocol version 2 with this pack, after these lines of a `shallow-info` section.
+/// Returns a protocol version 2 response to `fetch` with this pack, after these lines of a `shallow-info` section.
 #[must_use]
-pub fn fetch_answer(shallow: &[u8], pack: &[u8]) -> Vec<u8> {
+pub fn fetch_response(shallow: &[u8], pack: &[u8]) -> Vec<u8> {
     let mut answer = Vec::with_capacity(shallow.len() + pack.len() + 1024);
     if !shallow.is_empty() {
         answer.extend(packet(b"shallow-info\n"));

@@ -1,7 +1,7 @@
-//! A repository in a temporary folder, made and changed by the real `git`.
+//! A repository in a temporary folder, created and changed by the real `git`.
 //!
-//! Every commit has a fixed author and a date that depends only on how many commits and tags were made before it
-//! through the same value, so the same calls give the same hashes on every machine. No configuration of the machine is read.
+//! Every commit has a fixed author and a date that only depends on the number of earlier commits and tags of the same
+//! value, so the same calls give the same hashes on every machine. The machine's configuration is not read.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,21 +12,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 
-/// The date of the first commit, in seconds since 1970; each further commit is a minute later.
+/// The date before the first commit, in seconds since 1970; each commit adds a minute.
 const FIRST_DATE: u64 = 1_700_000_000;
 const AUTHOR: &str = "Ada Lovelace";
 const EMAIL: &str = "ada@example.com";
 
-/// Why a repository could not be made or changed.
+/// Why a repository could not be created or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// `git` could not be started at all.
+    /// `git` could not be started.
     #[error("cannot start `git`: {0}")]
     Start(#[source] io::Error),
-    /// `git` ended with a failure.
+    /// `git` exited with an error.
     #[error("`git {arguments}` failed: {output}")]
     Failed {
-        /// The arguments it was given, joined by spaces.
+        /// The arguments, joined by spaces.
         arguments: String,
         /// What it printed.
         output: String,
@@ -36,12 +36,12 @@ pub enum GitError {
     File {
         /// Path inside the work tree.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// A work tree with its repository in a temporary folder that goes away with this value.
+/// A work tree with its repository, in a temporary folder that is removed with the value.
 #[derive(Debug)]
 pub struct Repository {
     folder: TempDir,
@@ -49,18 +49,18 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// An empty repository (no commit yet) on branch `main`.
+    /// Creates an empty repository (no commit yet) on branch `main`.
     ///
     /// # Errors
-    /// When `git` is missing or fails, or no temporary folder can be made.
+    /// When `git` is missing or fails, or the temporary folder cannot be created.
     pub fn create() -> Result<Self, GitError> {
         Self::create_with(&["--initial-branch=main"])
     }
 
-    /// As [`Repository::create`], with one's own arguments to `git init`: `--object-format=sha256`, say.
+    /// As [`Repository::create`], with these arguments of `git init`: `--object-format=sha256`.
     ///
     /// # Errors
-    /// When `git` is missing or fails, or no temporary folder can be made.
+    /// When `git` is missing or fails, or the temporary folder cannot be created.
     pub fn create_with(arguments: &[&str]) -> Result<Self, GitError> {
         let folder = TempDir::with_prefix("repository-").map_err(|source| GitError::File {
             path: std::env::temp_dir(),
@@ -74,19 +74,19 @@ impl Repository {
         Ok(repository)
     }
 
-    /// The work tree.
+    /// Returns the work tree.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The repository proper: objects and references.
+    /// Returns the folder with objects and references.
     #[must_use]
     pub fn git_dir(&self) -> PathBuf {
         self.path().join(".git")
     }
 
-    /// Writes a file into the work tree, with the folders above it.
+    /// Writes a file into the work tree; creates its parent folders.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -105,18 +105,18 @@ impl Repository {
         })
     }
 
-    /// Makes a symbolic link in the work tree; the target need not be there.
+    /// Creates a symbolic link in the work tree; the target need not exist.
     ///
     /// # Errors
-    /// When the link cannot be made.
+    /// When the link cannot be created.
     pub fn symlink(&self, path: &str, target: &str) -> Result<(), GitError> {
         self.change(path, |file| symlink(target, file))
     }
 
-    /// Removes a file or a whole folder from the work tree.
+    /// Removes a file or folder from the work tree.
     ///
     /// # Errors
-    /// When it is not there or cannot be removed.
+    /// When it does not exist or cannot be removed.
     pub fn remove(&self, path: &str) -> Result<(), GitError> {
         self.change(path, |file| {
             if file.is_dir() {
@@ -127,8 +127,7 @@ impl Repository {
         })
     }
 
-    /// Commits the work tree as it is (also when nothing changed) to the branch that is checked out.
-    /// Answers the hash of the commit.
+    /// Commits the work tree (even if nothing changed) to the branch that is checked out. Returns the hash of the commit.
     ///
     /// # Errors
     /// When `git` fails.
@@ -139,7 +138,7 @@ impl Repository {
         self.head()
     }
 
-    /// Writes files and commits. Answers the hash of the commit.
+    /// Writes files and commits. Returns the hash of the commit.
     ///
     /// # Errors
     /// When a file cannot be written or `git` fails.
@@ -154,7 +153,7 @@ impl Repository {
         self.commit(message)
     }
 
-    /// The hash of the commit that is checked out.
+    /// Returns the hash of the commit that is checked out.
     ///
     /// # Errors
     /// When there is no commit yet.
@@ -162,15 +161,15 @@ impl Repository {
         self.resolve("HEAD")
     }
 
-    /// The hash of the object that `revision` names (`main`, `v1`, `v1^{}`, `HEAD~1`).
+    /// Resolves a revision (`main`, `v1`, `v1^{}`, `HEAD~1`) to an object id.
     ///
     /// # Errors
-    /// When nothing has that name.
+    /// When it does not exist.
     pub fn resolve(&self, revision: &str) -> Result<String, GitError> {
         self.git(["rev-parse", "--verify", "--quiet", revision])
     }
 
-    /// Starts a branch at the commit that is checked out, or moves it there, and checks it out.
+    /// Creates a branch at the commit that is checked out, or moves it there, and checks it out.
     ///
     /// # Errors
     /// When `git` fails.
@@ -181,12 +180,12 @@ impl Repository {
     /// Checks out a branch, tag or commit.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// When it does not exist.
     pub fn checkout(&self, name: &str) -> Result<(), GitError> {
         self.git(["checkout", "--quiet", name]).map(drop)
     }
 
-    /// Makes or moves a lightweight tag at the commit that is checked out.
+    /// Creates or moves a lightweight tag at the commit that is checked out.
     ///
     /// # Errors
     /// When `git` fails.
@@ -194,7 +193,7 @@ impl Repository {
         self.git(["tag", "--force", name]).map(drop)
     }
 
-    /// Makes or moves an annotated tag at the commit that is checked out. Answers the hash of the tag object.
+    /// Creates or moves an annotated tag at the commit that is checked out. Returns the hash of the tag object.
     ///
     /// # Errors
     /// When `git` fails.
@@ -204,7 +203,7 @@ impl Repository {
         self.resolve(&format!("refs/tags/{name}"))
     }
 
-    /// Runs any other `git` command in the work tree; answers what it printed, without the white space around it.
+    /// Runs any `git` command in the work tree; returns its trimmed output.
     ///
     /// # Errors
     /// When `git` cannot be started or fails.
@@ -222,12 +221,12 @@ impl Repository {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
         }
-        let words: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
-        let said = [output.stdout, output.stderr].concat();
-        let arguments = words.join(" ");
+        let arguments: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+        let output = [output.stdout, output.stderr].concat();
+        let arguments = arguments.join(" ");
         Err(GitError::Failed {
             arguments,
-            output: String::from_utf8_lossy(&said).trim().to_owned(),
+            output: String::from_utf8_lossy(&output).trim().to_owned(),
         })
     }
 
@@ -243,8 +242,8 @@ impl Repository {
     }
 }
 
-/// `git` with nothing of the machine in its environment but PATH: no user's or system's configuration, no prompt,
-/// fixed author, English messages. `home` only has to be a folder without a `.gitconfig` that matters.
+/// Returns a `git` command isolated from the machine: no configuration of users or the system, no prompt, fixed author,
+/// English messages. `home` must not contain a relevant `.gitconfig`.
 pub(super) fn hermetic(home: &Path) -> Command {
     let mut command = Command::new("git");
     command.env_clear();
@@ -262,7 +261,7 @@ pub(super) fn hermetic(home: &Path) -> Command {
     command
         .env("GIT_COMMITTER_NAME", AUTHOR)
         .env("GIT_COMMITTER_EMAIL", EMAIL);
-    // The temporary folder may belong to another user than the process (containers): command scope is trusted.
+    // In a container the temporary folder may belong to another user than the process; command scope is trusted.
     command.env("GIT_CONFIG_COUNT", "3");
     for (number, (key, value)) in [
         ("safe.directory", "*"),
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_holds_modes_links_and_removals() {
+    fn a_commit_contains_modes_links_and_removals() {
         let repository = Repository::create().unwrap();
         repository.write_executable("run.sh", "#!/bin/sh\n").unwrap();
         repository.symlink("link", "nowhere").unwrap();
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_the_command_and_what_git_said() {
+    fn a_failure_names_the_command_and_the_output_of_git() {
         let repository = Repository::create().unwrap();
         let error = repository.checkout("nothing").unwrap_err().to_string();
         assert!(
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotated_tag_is_an_object_of_its_own() {
+    fn an_annotated_tag_is_its_own_object() {
         let repository = Repository::create().unwrap();
         let commit = repository.commit("first").unwrap();
         let tag = repository.annotated_tag("v1", "one").unwrap();

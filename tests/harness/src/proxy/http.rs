@@ -17,15 +17,15 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Mischief, State, Way, lock};
+use super::{ProxyFault, ProxyMode, State, lock};
 
 type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
-pub(super) async fn converse<S>(mut socket: S, state: Arc<State>)
+pub(super) async fn serve<S>(mut socket: S, state: Arc<State>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    if state.mischief() == Some(Mischief::Babble) {
+    if state.fault() == Some(ProxyFault::Garbage) {
         drop(socket.write_all(b"\x00\x01\x02 no protocol at all\r\n\r\n").await);
         return;
     }
@@ -40,10 +40,10 @@ where
 }
 
 async fn answer(request: Request<Incoming>, state: &Arc<State>) -> Answer {
-    let way = if request.method() == Method::CONNECT {
-        Way::Tunnel
+    let mode = if request.method() == Method::CONNECT {
+        ProxyMode::Tunnel
     } else {
-        Way::Forward
+        ProxyMode::Forward
     };
     let target = request.uri().authority().map(|authority| {
         let port = authority.port_u16().unwrap_or(80);
@@ -52,39 +52,39 @@ async fn answer(request: Request<Incoming>, state: &Arc<State>) -> Answer {
     let Some(target) = target else {
         return status(StatusCode::BAD_REQUEST);
     };
-    let shown = request.headers().get(PROXY_AUTHORIZATION).and_then(user);
-    let username = shown.as_ref().map(|(name, _)| name.clone());
-    state.note(way, target.clone(), username);
-    let wanted = lock(&state.user).clone();
-    if wanted.is_some() && wanted != shown {
+    let provided = request.headers().get(PROXY_AUTHORIZATION).and_then(user);
+    let username = provided.as_ref().map(|(name, _)| name.clone());
+    state.record(mode, target.clone(), username);
+    let required = lock(&state.user).clone();
+    if required.is_some() && required != provided {
         let mut answer = status(StatusCode::PROXY_AUTHENTICATION_REQUIRED);
         answer
             .headers_mut()
             .insert(PROXY_AUTHENTICATE, HeaderValue::from_static("Basic"));
         return answer;
     }
-    match state.mischief() {
-        Some(Mischief::Refuse) => return status(StatusCode::FORBIDDEN),
-        Some(Mischief::Hang) => std::future::pending().await,
+    match state.fault() {
+        Some(ProxyFault::Refuse) => return status(StatusCode::FORBIDDEN),
+        Some(ProxyFault::Hang) => std::future::pending().await,
         _ => {}
     }
     let Ok(stream) = state.connect(&target).await else {
         return status(StatusCode::BAD_GATEWAY);
     };
-    if way == Way::Forward {
+    if mode == ProxyMode::Forward {
         return forward(request, stream)
             .await
             .unwrap_or_else(|_| status(StatusCode::BAD_GATEWAY));
     }
-    let lies = state.mischief() == Some(Mischief::Lie);
-    tokio::spawn(tunnel(request, stream, lies));
+    let impersonate = state.fault() == Some(ProxyFault::Impersonate);
+    tokio::spawn(tunnel(request, stream, impersonate));
     status(StatusCode::OK)
 }
 
-async fn tunnel(request: Request<Incoming>, mut server: TcpStream, lies: bool) -> io::Result<()> {
+async fn tunnel(request: Request<Incoming>, mut server: TcpStream, impersonate: bool) -> io::Result<()> {
     let upgraded = hyper::upgrade::on(request).await.map_err(io::Error::other)?;
     let mut client = TokioIo::new(upgraded);
-    if lies {
+    if impersonate {
         return client.write_all(b"HTTP/1.1 200 OK\r\n\r\nlies").await;
     }
     tokio::io::copy_bidirectional(&mut client, &mut server)

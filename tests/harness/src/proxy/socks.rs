@@ -6,27 +6,27 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Mischief, State, Way, lock};
+use super::{ProxyFault, ProxyMode, State, lock};
 
 const WITH_USER: u8 = 2;
 
-pub(super) async fn converse(mut client: TcpStream, state: &State) -> io::Result<()> {
-    if state.mischief() == Some(Mischief::Babble) {
+pub(super) async fn serve(mut client: TcpStream, state: &State) -> io::Result<()> {
+    if state.fault() == Some(ProxyFault::Garbage) {
         return client.write_all(b"\x00\x01\x02 no protocol at all\r\n\r\n").await;
     }
     let _version = client.read_u8().await?;
     let offered = counted(&mut client).await?;
-    let wanted = lock(&state.user).clone();
+    let required = lock(&state.user).clone();
     let mut username = None;
-    match wanted {
+    match required {
         None => client.write_all(&[5, 0]).await?,
         Some(_) if !offered.contains(&WITH_USER) => return client.write_all(&[5, 0xff]).await,
-        Some(wanted) => {
+        Some(required) => {
             client.write_all(&[5, WITH_USER]).await?;
             let _version = client.read_u8().await?;
             let name = text(&mut client).await?;
-            let shown = (name.clone(), text(&mut client).await?);
-            let refused = u8::from(shown != wanted);
+            let provided = (name.clone(), text(&mut client).await?);
+            let refused = u8::from(provided != required);
             client.write_all(&[1, refused]).await?;
             if refused == 1 {
                 return Ok(());
@@ -35,13 +35,13 @@ pub(super) async fn converse(mut client: TcpStream, state: &State) -> io::Result
         }
     }
     let target = target(&mut client).await?;
-    state.note(Way::Socks, target.clone(), username);
-    match state.mischief() {
-        Some(Mischief::Refuse) => return client.write_all(&[5, 2, 0, 1, 0, 0, 0, 0, 0, 0]).await,
-        Some(Mischief::Hang) => std::future::pending().await,
-        Some(Mischief::Lie) => {
+    state.record(ProxyMode::Socks, target.clone(), username);
+    match state.fault() {
+        Some(ProxyFault::Refuse) => return client.write_all(&[5, 2, 0, 1, 0, 0, 0, 0, 0, 0]).await,
+        Some(ProxyFault::Hang) => std::future::pending().await,
+        Some(ProxyFault::Impersonate) => {
             client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
-            return client.write_all(b"lies, and nothing but lies\r\n").await;
+            return client.write_all(b"bytes of another server\r\n").await;
         }
         _ => {}
     }
@@ -54,7 +54,7 @@ pub(super) async fn converse(mut client: TcpStream, state: &State) -> io::Result
         .map(drop)
 }
 
-/// Host and port of the request; a name as it was sent.
+/// Reads host and port of the request; a name is kept as sent.
 async fn target(client: &mut TcpStream) -> io::Result<String> {
     let mut head = [0; 4];
     client.read_exact(&mut head).await?;

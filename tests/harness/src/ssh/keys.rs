@@ -1,38 +1,38 @@
-//! Keys and certificates, made by the real `ssh-keygen`.
+//! Keys and certificates created by the real `ssh-keygen`.
 
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A pair of keys, as files would hold them.
+/// A key pair in the format of its files.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// The private half.
+    /// The private key.
     pub private: String,
-    /// The public half: type and key, without a comment.
+    /// The public key: type and key, without a comment.
     pub public: String,
-    /// A certificate for it.
+    /// A certificate for the key.
     pub certificate: Option<String>,
 }
 
-/// Why there is no key.
+/// Why a key could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// `ssh-keygen` could not be run, or its files not be read.
+    /// `ssh-keygen` could not be run, or its files could not be read.
     #[error("ssh-keygen: {0}")]
     System(#[from] io::Error),
-    /// `ssh-keygen` said no.
+    /// `ssh-keygen` exited with an error.
     #[error("`ssh-keygen {arguments}` failed: {output}")]
     Failed {
-        /// What it was told.
+        /// Its arguments.
         arguments: String,
-        /// What it said.
+        /// Its output.
         output: String,
     },
 }
 
 impl Key {
-    /// A key of OpenSSH's own form without a passphrase: `ed25519`, `ecdsa` or `rsa`, and its bits.
+    /// Creates a key in OpenSSH's format without a passphrase: `ed25519`, `ecdsa` or `rsa` with this many bits.
     ///
     /// # Errors
     /// When `ssh-keygen` is missing or fails.
@@ -40,7 +40,7 @@ impl Key {
         Self::generate_with(kind, bits, &["-N", ""])
     }
 
-    /// The same with further arguments of `ssh-keygen`: `-m PEM`, `-N passphrase`.
+    /// As [`Key::generate`], with further arguments of `ssh-keygen`: `-m PEM`, `-N passphrase`.
     ///
     /// # Errors
     /// When `ssh-keygen` is missing or fails.
@@ -58,7 +58,7 @@ impl Key {
         })
     }
 
-    /// The same key in another form: `-m PEM`, `-N passphrase`. The key itself must have no passphrase.
+    /// Converts the key, which must have no passphrase, to another format: `-m PEM`, `-N passphrase`.
     ///
     /// # Errors
     /// When `ssh-keygen` is missing or fails.
@@ -75,7 +75,7 @@ impl Key {
     }
 }
 
-/// Signs a key: `arguments` say for whom and how long (`-h -n host -V +1h`).
+/// Signs a key; `arguments` give subject and validity (`-h -n host -V +1h`).
 ///
 /// # Errors
 /// When `ssh-keygen` is missing or fails.
@@ -109,9 +109,9 @@ fn run(arguments: &[&str]) -> Result<(), KeyError> {
     if output.status.success() {
         return Ok(());
     }
-    let said = [output.stdout, output.stderr].concat();
+    let output = [output.stdout, output.stderr].concat();
     Err(KeyError::Failed {
         arguments: arguments.join(" "),
-        output: String::from_utf8_lossy(&said).trim().to_owned(),
+        output: String::from_utf8_lossy(&output).trim().to_owned(),
     })
 }

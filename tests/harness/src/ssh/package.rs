@@ -1,35 +1,35 @@
-//! Where `sshd` comes from: `PATH`, where distributions put it, or Debian's package, unpacked and not installed.
+//! Finds `sshd`: on `PATH`, at its usual path, or in Debian's package, which is unpacked but not installed.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::gobuild::tools;
+use crate::gobuild::tools_dir;
 
-/// The packages whose files are needed; everything else comes with the client, which has the keys made.
+/// The required packages; everything else comes with the client, which `ssh-keygen` requires anyway.
 const PACKAGES: [&str; 2] = ["openssh-server", "libwrap0"];
 
-/// There is no sshd.
+/// sshd is not available.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the tests of ssh need OpenSSH's server: install it (Debian: openssh-server), so that it is at /usr/sbin/sshd or on PATH; getting its package failed: {0}"
+    "the tests of ssh need OpenSSH's server: install it (Debian: openssh-server) as /usr/sbin/sshd or on PATH; its package could not be downloaded: {0}"
 )]
 pub struct MissingServer(String);
 
-/// An sshd that can be run.
+/// An sshd program.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) sshd: PathBuf,
-    /// Where libraries are that the machine may not have.
+    /// A folder with libraries that the machine may lack.
     pub(super) libraries: Option<PathBuf>,
-    /// Lines of configuration that an unpacked server needs to find its own parts.
+    /// Lines of configuration with which an unpacked server finds its own programs.
     pub(super) configuration: Vec<String>,
 }
 
-/// Finds it, or gets it. `progress` is given lines for a person.
+/// Finds sshd or downloads it. `progress` receives lines for the terminal.
 pub(super) fn find(progress: &mut dyn FnMut(&str)) -> Result<Program, MissingServer> {
-    let installed = super::find_on_path("sshd").or_else(|| {
+    let installed = crate::cli::on_path("sshd").or_else(|| {
         let usual = PathBuf::from("/usr/sbin/sshd");
         usual.is_file().then_some(usual)
     });
@@ -40,7 +40,7 @@ pub(super) fn find(progress: &mut dyn FnMut(&str)) -> Result<Program, MissingSer
             configuration: Vec::new(),
         });
     }
-    let root = tools().join("sshd");
+    let root = tools_dir().join("sshd");
     if !root.is_dir() {
         unpack(&root, progress)?;
     }
@@ -59,17 +59,17 @@ pub(super) fn find(progress: &mut dyn FnMut(&str)) -> Result<Program, MissingSer
     })
 }
 
-/// Two test processes do not do this at the same time, and none sees half of it.
+/// Unpacks the package. A lock and a rename protect against concurrent test processes.
 fn unpack(root: &Path, progress: &mut dyn FnMut(&str)) -> Result<(), MissingServer> {
     let failed = |error: io::Error| MissingServer(error.to_string());
-    fs::create_dir_all(tools()).map_err(failed)?;
-    let lock = File::create(tools().join("sshd.lock")).map_err(failed)?;
+    fs::create_dir_all(tools_dir()).map_err(failed)?;
+    let lock = File::create(tools_dir().join("sshd.lock")).map_err(failed)?;
     lock.lock().map_err(failed)?;
     if root.is_dir() {
         return Ok(());
     }
-    progress("sshd: getting Debian's package; this happens once");
-    let folder = tempfile::tempdir_in(tools()).map_err(failed)?;
+    progress("sshd: downloading Debian's package (once)");
+    let folder = tempfile::tempdir_in(tools_dir()).map_err(failed)?;
     run(Command::new("apt-get")
         .arg("download")
         .args(PACKAGES)
@@ -98,7 +98,7 @@ fn run(command: &mut Command) -> Result<(), MissingServer> {
     )))
 }
 
-/// `usr/lib/x86_64-linux-gnu`, whatever the machine.
+/// Returns the library folder of the machine's architecture, such as `usr/lib/x86_64-linux-gnu`.
 fn library_folder(above: &Path) -> Option<PathBuf> {
     let folders = fs::read_dir(above)
         .ok()?

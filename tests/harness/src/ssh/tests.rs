@@ -1,8 +1,8 @@
-//! The server, asked by OpenSSH's own client and by Git.
+//! Tests of the server with OpenSSH's client and Git.
 
 use super::*;
 
-/// `git ls-remote` through OpenSSH's client.
+/// Runs `git ls-remote` through OpenSSH's client.
 fn ls_remote(server: &SshServer, key: &Key, url: &str) -> std::process::Output {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
@@ -22,7 +22,7 @@ fn ls_remote(server: &SshServer, key: &Key, url: &str) -> std::process::Output {
 }
 
 #[test]
-fn git_itself_reads_a_repository_through_the_server() {
+fn git_reads_a_repository_through_the_server() {
     let repository = Repository::create().unwrap();
     let commit = repository
         .commit_files(&[("main.tf", "locals {}\n")], "first")
@@ -55,13 +55,13 @@ fn git_itself_reads_a_repository_through_the_server() {
 }
 
 #[test]
-fn a_killed_server_answers_nobody() {
+fn a_killed_server_does_not_respond() {
     let mut server = SshServer::start(vec![Key::generate("ed25519", 256).unwrap()], &[]).unwrap();
     let address = server.address();
-    assert!(answers(address));
+    assert!(responds(address));
     server.kill();
     let started = Instant::now();
-    while answers(address) {
-        assert!(started.elapsed() < READY);
+    while responds(address) {
+        assert!(started.elapsed() < READY_TIMEOUT);
     }
 }

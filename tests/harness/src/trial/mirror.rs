@@ -1,4 +1,4 @@
-//! A network mirror with the trial provider, over TLS on loopback. It counts how often the package is downloaded.
+//! A network mirror with the trial provider over TLS on loopback. It counts downloads of the package.
 
 use std::convert::Infallible;
 use std::fs;
@@ -20,19 +20,19 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::{SOURCE, TrialError, VERSION, go_architecture};
-use crate::tls::{Authority, Terms};
+use crate::tls::{Authority, TlsOptions};
 
-/// The mirror. It ends when it is dropped.
+/// The mirror. Dropping it stops the server.
 #[derive(Debug)]
 pub struct Mirror {
     folder: TempDir,
-    shelf: Arc<Shelf>,
+    state: Arc<State>,
     task: JoinHandle<()>,
 }
 
-/// What is served.
+/// State of the server.
 #[derive(Debug)]
-struct Shelf {
+struct State {
     program: Vec<u8>,
     versions: Mutex<Vec<String>>,
     downloads: AtomicUsize,
@@ -47,9 +47,9 @@ impl Drop for Mirror {
 impl Mirror {
     pub(super) async fn serve(program: Vec<u8>) -> Result<Self, TrialError> {
         let (folder, authority) = (tempfile::tempdir()?, Authority::create()?);
-        let terms = Terms {
+        let terms = TlsOptions {
             http2: false,
-            ..Terms::default()
+            ..TlsOptions::default()
         };
         let acceptor = authority.acceptor(&terms)?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -59,30 +59,30 @@ impl Mirror {
             "provider_installation {{\n  network_mirror {{\n    url = \"https://{address}/\"\n  }}\n}}\n"
         );
         fs::write(folder.path().join("mirror.tfrc"), config)?;
-        let shelf = Arc::new(Shelf {
+        let state = Arc::new(State {
             program,
             versions: Mutex::new(vec![VERSION.to_owned()]),
             downloads: AtomicUsize::new(0),
         });
-        let served = Arc::clone(&shelf);
+        let shared = Arc::clone(&state);
         let task = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                let (acceptor, shelf) = (acceptor.clone(), Arc::clone(&served));
+                let (acceptor, state) = (acceptor.clone(), Arc::clone(&shared));
                 tokio::spawn(async move {
                     let Ok(socket) = acceptor.accept(socket).await else {
                         return;
                     };
                     let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                        let answer = shelf.answer(request.method(), request.uri().path());
-                        async move { Ok::<_, Infallible>(answer) }
+                        let response = state.response(request.method(), request.uri().path());
+                        async move { Ok::<_, Infallible>(response) }
                     });
-                    let conversation = hyper::server::conn::http1::Builder::new()
+                    let connection = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(socket), service);
-                    drop(conversation.await);
+                    drop(connection.await);
                 });
             }
         });
-        Ok(Self { folder, shelf, task })
+        Ok(Self { folder, state, task })
     }
 
     /// A file for `TF_CLI_CONFIG_FILE`: providers come from this mirror.
@@ -102,7 +102,7 @@ impl Mirror {
     pub fn lock_file(&self) -> String {
         let line = format!(
             "{}  {}\n",
-            hex::encode(Sha256::digest(&self.shelf.program)),
+            hex::encode(Sha256::digest(&self.state.program)),
             file(VERSION)
         );
         let hash = format!("h1:{}", STANDARD.encode(Sha256::digest(line)));
@@ -114,21 +114,21 @@ impl Mirror {
     /// How often the package was downloaded.
     #[must_use]
     pub fn downloads(&self) -> usize {
-        self.shelf.downloads.load(Ordering::SeqCst)
+        self.state.downloads.load(Ordering::SeqCst)
     }
 
     /// Offers the provider under these versions alone.
-    pub fn offer(&self, versions: &[&str]) {
-        *self.shelf.versions() = versions.iter().map(|version| (*version).to_owned()).collect();
+    pub fn set_versions(&self, versions: &[&str]) {
+        *self.state.versions() = versions.iter().map(|version| (*version).to_owned()).collect();
     }
 }
 
-impl Shelf {
+impl State {
     fn versions(&self) -> MutexGuard<'_, Vec<String>> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    fn response(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let versions = self.versions();
         if name == "index.json" {
@@ -138,21 +138,21 @@ impl Shelf {
                 .collect();
             return with_type(json!({ "versions": all }).to_string(), "application/json");
         }
-        let offered = |version: &str| versions.iter().any(|one| one == version);
-        if let Some(version) = name.strip_suffix(".json").filter(|version| offered(version)) {
+        let is_available = |version: &str| versions.iter().any(|one| one == version);
+        if let Some(version) = name.strip_suffix(".json").filter(|version| is_available(version)) {
             let platform = format!("{}_{}", std::env::consts::OS, go_architecture());
             let archives = json!({ "archives": { platform: { "url": format!("{version}.zip") } } });
             return with_type(archives.to_string(), "application/json");
         }
-        if let Some(version) = name.strip_suffix(".zip").filter(|version| offered(version)) {
+        if let Some(version) = name.strip_suffix(".zip").filter(|version| is_available(version)) {
             if method == Method::GET {
                 self.downloads.fetch_add(1, Ordering::SeqCst);
             }
             return with_type(zip(&file(version), &self.program), "application/zip");
         }
-        let mut answer = Response::new(Full::new(Bytes::new()));
-        *answer.status_mut() = StatusCode::NOT_FOUND;
-        answer
+        let mut response = Response::new(Full::new(Bytes::new()));
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        response
     }
 }
 
@@ -160,11 +160,13 @@ fn file(version: &str) -> String {
     format!("terraform-provider-trial_v{version}")
 }
 
-fn with_type(body: impl Into<Bytes>, kind: &'static str) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::new(body.into()));
-    let kind = http::HeaderValue::from_static(kind);
-    answer.headers_mut().insert(http::header::CONTENT_TYPE, kind);
-    answer
+fn with_type(body: impl Into<Bytes>, content_type: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    let content_type = http::HeaderValue::from_static(content_type);
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, content_type);
+    response
 }
 
 /// A zip archive with one file that anybody may run, stored as it is (PKWARE APPNOTE 4.3).
@@ -194,13 +196,13 @@ fn zip(name: &str, content: &[u8]) -> Vec<u8> {
         name.as_bytes(),
     ]
     .concat();
-    let place = length(&all);
+    let directory_offset = length(&all);
     all.extend_from_slice(&directory);
     all.extend_from_slice(
         &[
             &b"PK\x05\x06\x00\x00\x00\x00\x01\x00\x01\x00"[..],
             &length(&directory),
-            &place,
+            &directory_offset,
             &[0, 0],
         ]
         .concat(),

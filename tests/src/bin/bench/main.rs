@@ -1,17 +1,16 @@
-//! `make bench`: what Sluice costs over the bare CLI, and what stacks cost that have nothing to do. Both sides of a ratio
-//! are measured in turn in the same run, so that they see the same machine. `docs/benchmarks.md` says what is measured.
+//! `make bench`: the overhead of Sluice over the CLI, and the cost of idle stacks. Both sides of a ratio are measured
+//! alternately in the same run, on the same machine. `docs/contributing/benchmarks.md` describes the measurements.
 
-mod hand;
-mod process;
+mod cli;
 mod sources;
 mod stacks;
+mod usage;
 
 use clap::Parser;
-use hand::Hand;
-use process::Used;
+use cli::Cli;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_tests::{
-    Failed,
+    BoxError,
     program::{Program, Setup},
 };
 use stacks::Stacks;
@@ -21,26 +20,27 @@ use std::{
     process::ExitCode,
     time::{Duration, Instant},
 };
+use usage::Usage;
 
-/// Measures Sluice against the bare CLI.
+/// Measures Sluice against the CLI.
 #[derive(Parser)]
 struct Args {
-    /// Stacks of one repository for the pass over a new revision.
+    /// Stacks of one repository that reconcile a new revision.
     #[arg(long, default_value_t = 200)]
     stacks: usize,
-    /// Stacks that stand idle; each is applied once before.
+    /// Idle stacks; each is applied once before.
     #[arg(long, default_value_t = 1500)]
     idle: usize,
-    /// How often each pair of times is taken; the medians count.
+    /// Number of measurements per median.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// How long idle stacks are watched, in seconds.
+    /// Observation time of idle stacks, in seconds.
     #[arg(long, default_value_t = 30)]
     watch: u64,
-    /// Another build of `sluice`, which does the passes of sources in turn with this one.
+    /// Another build of `sluice`, which reconciles sources alternately with this one.
     #[arg(long)]
     against: Option<PathBuf>,
-    /// Measure the passes of sources and nothing else.
+    /// Measure only the reconciliations of sources.
     #[arg(long)]
     sources_only: bool,
 }
@@ -59,85 +59,89 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn measure(args: &Args) -> Result<(), Failed> {
+async fn measure(args: &Args) -> Result<(), BoxError> {
     let mut table = Table::default();
     sources::measure(args.rounds, args.against.as_deref(), &mut table).await?;
     if !args.sources_only {
-        of_stacks(args, &mut table).await?;
+        measure_stacks(args, &mut table).await?;
     }
     let written = std::io::stdout().write_all(table.text().as_bytes());
     Ok(written?)
 }
 
-async fn of_stacks(args: &Args, table: &mut Table) -> Result<(), Failed> {
+async fn measure_stacks(args: &Args, table: &mut Table) -> Result<(), BoxError> {
     let tool = sluice_harness::cli::terraform()?;
     let repository = Repository::create()?;
     stacks::write(&repository, modules(args))?;
     let server = GitServer::start().await?;
     let folder = tempfile::tempdir()?;
-    let setup = Setup::new(folder.path()).forgetful();
+    let setup = Setup::new(folder.path()).without_state();
     setup.write(&[("source.yaml", stacks::source(&server.serve("bench", &repository)))])?;
     let program = Program::start(setup).await?;
     let stacks = Stacks::new(&program.client());
-    let hand = Hand::new(&tool, folder.path(), &program.kubeconfig());
-    single(args, &stacks, &hand, table).await?;
-    many(args, &program, &stacks, &repository, table).await?;
+    let cli = Cli::new(&tool, folder.path(), &program.kubeconfig());
+    measure_single_stacks(args, &stacks, &cli, table).await?;
+    measure_many_stacks(args, &program, &stacks, &repository, table).await?;
     program.end().await
 }
 
-/// Small modules in the repository. Each of the many stacks has one of its own; idle ones share them, since every run unpacks the
-/// whole repository.
+/// Returns the number of small modules in the repository. Each of the many stacks has its own; idle stacks share them, since every
+/// run unpacks the whole repository.
 fn modules(args: &Args) -> usize {
     args.stacks.max(1)
 }
 
-/// One stack of twenty resources: applied for the first time, then looked at again, by Sluice and by hand. Resources that
-/// cost nothing show what Sluice costs at worst; those that take a second show what it costs at least.
-async fn single(args: &Args, stacks: &Stacks, hand: &Hand, table: &mut Table) -> Result<(), Failed> {
-    let titles = ["that cost nothing", "that take a second each"];
+/// Measures one stack of twenty resources: the first apply and a later plan, by Sluice and by the CLI. Instant resources show the
+/// largest relative overhead, resources that take a second the smallest.
+async fn measure_single_stacks(
+    args: &Args,
+    stacks: &Stacks,
+    cli: &Cli,
+    table: &mut Table,
+) -> Result<(), BoxError> {
+    let titles = ["that are instant", "that take a second each"];
     for ((folder, module), title) in stacks::SINGLE.into_iter().zip(titles) {
         let (mut first, mut again) = (Pair::default(), Pair::default());
         for round in 0..args.rounds.max(1) {
             let name = format!("{folder}{round}x");
-            first.hand.push(hand.first(&name, module)?);
-            again.hand.push(hand.again(&name)?);
+            first.cli.push(cli.first_apply(&name, module)?);
+            again.cli.push(cli.plan_again(&name)?);
             let began = Instant::now();
             stacks.create(&name, folder).await?;
-            stacks.ready(&name).await?;
+            stacks.wait_until_ready(&name).await?;
             first.sluice.push(began.elapsed());
             let began = Instant::now();
             stacks.request(&name).await?;
             again.sluice.push(began.elapsed());
         }
         table.ratio(&format!("first apply, 20 resources {title}"), &mut first);
-        table.ratio("  a look without drift", &mut again);
+        table.ratio("  plan without changes", &mut again);
     }
     Ok(())
 }
 
-/// Many stacks that are as wanted: a revision that none of them reads, then nothing at all.
-async fn many(
+/// Measures many unchanged stacks: a revision that does not touch their inputs, then idle time.
+async fn measure_many_stacks(
     args: &Args,
     program: &Program,
     stacks: &Stacks,
     repository: &Repository,
     table: &mut Table,
-) -> Result<(), Failed> {
+) -> Result<(), BoxError> {
     let id = program.id().ok_or("sluice has ended")?;
-    let empty = process::used(id)?;
+    let empty = usage::of_process(id)?;
     stacks.create_many(0..args.stacks, modules(args)).await?;
-    let (runs, before) = (stacks.runs().await?, process::used(id)?);
+    let (runs, before) = (stacks.runs().await?, usage::of_process(id)?);
     let began = Instant::now();
-    let commit =
-        repository.commit_files(&[("README.md", "read by nobody\n")], "Nothing that a stack reads")?;
-    stacks.all_tried(&commit).await?;
-    let (took, after) = (began.elapsed(), process::used(id)?);
+    let commit = repository.commit_files(&[("README.md", "not an input\n")], "No input of a stack")?;
+    stacks.wait_until_all_attempted(&commit).await?;
+    let (took, after) = (began.elapsed(), usage::of_process(id)?);
     let count = args.stacks;
     table.line(
         &format!("{count} unchanged stacks, new revision: runs"),
         &(stacks.runs().await? - runs).to_string(),
     );
-    table.line("  time until all have moved on", &seconds(took));
+    table.line("  time until all have attempted it", &seconds(took));
     table.line(
         "  CPU of the program",
         &seconds(after.cpu.saturating_sub(before.cpu)),
@@ -148,9 +152,9 @@ async fn many(
     );
     stacks.create_many(args.stacks..args.idle, modules(args)).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let idle = process::used(id)?;
+    let idle = usage::of_process(id)?;
     tokio::time::sleep(Duration::from_secs(args.watch)).await;
-    let Used { cpu, memory } = process::used(id)?;
+    let Usage { cpu, memory } = usage::of_process(id)?;
     let count = args.idle.max(args.stacks);
     table.line(
         &format!("{count} idle stacks: memory of the program"),
@@ -164,14 +168,14 @@ async fn many(
     Ok(())
 }
 
-/// Times of the same thing on both sides.
+/// Durations of the same operation on both builds.
 #[derive(Default)]
 struct Pair {
-    hand: Vec<Duration>,
+    cli: Vec<Duration>,
     sluice: Vec<Duration>,
 }
 
-/// What was measured, as lines of a Markdown table.
+/// The results, as rows of a Markdown table.
 #[derive(Default)]
 struct Table(Vec<(String, String)>);
 
@@ -185,15 +189,15 @@ impl Table {
         self.compare(what, pair, "by hand");
     }
 
-    /// As [`Table::ratio`]; the other side is another build.
+    /// As [`Table::ratio`], against another build.
     fn against(&mut self, what: &str, pair: &mut Pair) {
         self.compare(what, pair, "of the other build");
     }
 
     fn compare(&mut self, what: &str, pair: &mut Pair, other: &str) {
-        let (hand, sluice) = (median(&mut pair.hand), median(&mut pair.sluice));
-        let ratio = sluice.as_secs_f64() / hand.as_secs_f64().max(f64::EPSILON);
-        let value = format!("{ratio:.2} ({} to {} {other})", seconds(sluice), seconds(hand));
+        let (cli, sluice) = (median(&mut pair.cli), median(&mut pair.sluice));
+        let ratio = sluice.as_secs_f64() / cli.as_secs_f64().max(f64::EPSILON);
+        let value = format!("{ratio:.2} ({} to {} {other})", seconds(sluice), seconds(cli));
         self.line(what, &value);
     }
 

@@ -1,4 +1,4 @@
-//! Stacks on the API, and waiting for them. Times are taken from the watch, not from a poll.
+//! Creates stacks and waits for them, by watches rather than polling, so that durations are exact.
 
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::{
@@ -8,29 +8,29 @@ use kube::{
 };
 use serde_json::{Value, json};
 use sluice_harness::git::Repository;
-use sluice_tests::Failed;
+use sluice_tests::BoxError;
 use std::{ops::Range, time::Duration};
 
-/// Longest wait for one stack.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Longest wait for all of them.
-const LONG: Duration = Duration::from_secs(60 * 60);
-/// Objects that are created at once.
-const AT_ONCE: usize = 16;
+/// Timeout for one stack.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Timeout for all stacks.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// Number of concurrent creations.
+const CONCURRENT_CREATIONS: usize = 16;
 
 /// Twenty resources and two outputs.
 pub(crate) const TWENTY: &str = "resource \"terraform_data\" \"it\" {\n  count = 20\n  input = count.index\n}\n\
     output \"ids\" {\n  value = terraform_data.it[*].id\n}\noutput \"count\" {\n  value = length(terraform_data.it)\n}\n";
 
-/// The same number of resources, each of which takes a second to make, as those of a service do at least.
+/// Twenty resources that take a second each to create, as real ones do at least.
 pub(crate) const SLOW: &str = "resource \"terraform_data\" \"it\" {\n  count = 20\n  input = count.index\n  provisioner \"local-exec\" {\n    \
     command = \"sleep 1\"\n  }\n}\n";
 
-/// The modules of the stacks that are measured one by one: the folder, and what is in it.
+/// The modules of the single stacks: folder and content.
 pub(crate) const SINGLE: [(&str, &str); 2] = [("single", TWENTY), ("slow", SLOW)];
 
-/// The repository: the modules of the single stacks, and `count` small ones for the many.
-pub(crate) fn write(repository: &Repository, count: usize) -> Result<(), Failed> {
+/// Writes the repository: the modules of the single stacks, and `count` small ones.
+pub(crate) fn write(repository: &Repository, count: usize) -> Result<(), BoxError> {
     for (folder, module) in SINGLE {
         repository.write(&format!("{folder}/main.tf"), module)?;
     }
@@ -42,7 +42,7 @@ pub(crate) fn write(repository: &Repository, count: usize) -> Result<(), Failed>
     Ok(())
 }
 
-/// The source of all stacks.
+/// Returns the source of all stacks.
 pub(crate) fn source(url: &str) -> Value {
     json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
         "metadata": { "name": "bench", "namespace": "default" },
@@ -67,7 +67,7 @@ impl Stacks {
         }
     }
 
-    pub(crate) async fn create(&self, name: &str, path: &str) -> Result<(), Failed> {
+    pub(crate) async fn create(&self, name: &str, path: &str) -> Result<(), BoxError> {
         let stack = json!({ "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
             "metadata": { "name": name },
             "spec": { "interval": "24h", "path": path, "approvePlan": "auto",
@@ -78,57 +78,57 @@ impl Stacks {
         Ok(())
     }
 
-    /// Waits until a stack is ready.
-    pub(crate) async fn ready(&self, name: &str) -> Result<(), Failed> {
-        self.until(name, is_ready).await
+    /// Waits until a stack is Ready.
+    pub(crate) async fn wait_until_ready(&self, name: &str) -> Result<(), BoxError> {
+        self.wait_for(name, is_ready).await
     }
 
-    /// Asks for a look, and waits until it was taken.
-    pub(crate) async fn request(&self, name: &str) -> Result<(), Failed> {
+    /// Requests a reconciliation and waits until it is handled.
+    pub(crate) async fn request(&self, name: &str) -> Result<(), BoxError> {
         let body = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": name } } });
         self.stacks
             .patch(name, &PatchParams::default(), &Patch::Merge(body))
             .await?;
-        self.until(name, |stack| {
+        self.wait_for(name, |stack| {
             stack.data["status"]["lastHandledReconcileAt"] == stack.name_any()
         })
         .await
     }
 
-    async fn until(&self, name: &str, holds: impl Fn(&DynamicObject) -> bool) -> Result<(), Failed> {
-        let met = await_condition(self.stacks.clone(), name, |stack: Option<&DynamicObject>| {
-            stack.is_some_and(&holds)
+    async fn wait_for(&self, name: &str, condition: impl Fn(&DynamicObject) -> bool) -> Result<(), BoxError> {
+        let result = await_condition(self.stacks.clone(), name, |stack: Option<&DynamicObject>| {
+            stack.is_some_and(&condition)
         });
-        let met = tokio::time::timeout(PATIENCE, met).await;
-        met.map_err(|_| format!("{name} never came to it"))??;
+        let result = tokio::time::timeout(TIMEOUT, result).await;
+        result.map_err(|_| format!("timeout: {name}"))??;
         Ok(())
     }
 
-    /// Creates stacks of the small modules, of which there are so many, and waits until all are applied.
-    pub(crate) async fn create_many(&self, numbers: Range<usize>, modules: usize) -> Result<(), Failed> {
+    /// Creates stacks from `modules` small modules and waits until all are applied.
+    pub(crate) async fn create_many(&self, numbers: Range<usize>, modules: usize) -> Result<(), BoxError> {
         let folder = |number: usize| format!("many/{}", number % modules);
         let all = numbers
             .clone()
-            .map(|number| async move { self.create(&many(number), &folder(number)).await });
+            .map(|number| async move { self.create(&stack_name(number), &folder(number)).await });
         stream::iter(all)
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(CONCURRENT_CREATIONS)
             .try_collect::<()>()
             .await?;
-        let names: Vec<_> = numbers.map(many).collect();
-        self.all(|stack| is_ready(stack) || !names.contains(&stack.name_any()))
+        let names: Vec<_> = numbers.map(stack_name).collect();
+        self.wait_for_all(|stack| is_ready(stack) || !names.contains(&stack.name_any()))
             .await
     }
 
-    /// Waits until all stacks have tried this commit.
-    pub(crate) async fn all_tried(&self, commit: &str) -> Result<(), Failed> {
-        let tried = |stack: &DynamicObject| {
+    /// Waits until all stacks have attempted this commit.
+    pub(crate) async fn wait_until_all_attempted(&self, commit: &str) -> Result<(), BoxError> {
+        let attempted = |stack: &DynamicObject| {
             let revision = stack.data["status"]["lastAttemptedRevision"].as_str();
             revision.is_some_and(|revision| revision.ends_with(commit))
         };
-        self.all(tried).await
+        self.wait_for_all(attempted).await
     }
 
-    async fn all(&self, holds: impl Fn(&DynamicObject) -> bool) -> Result<(), Failed> {
+    async fn wait_for_all(&self, condition: impl Fn(&DynamicObject) -> bool) -> Result<(), BoxError> {
         let waiting = async {
             while !self
                 .stacks
@@ -136,22 +136,22 @@ impl Stacks {
                 .await?
                 .items
                 .iter()
-                .all(&holds)
+                .all(&condition)
             {
                 tokio::time::sleep(Duration::from_millis(250)).await;
             }
             Ok::<_, kube::Error>(())
         };
-        Ok(tokio::time::timeout(LONG, waiting).await??)
+        Ok(tokio::time::timeout(TOTAL_TIMEOUT, waiting).await??)
     }
 
     /// How many runs there are.
-    pub(crate) async fn runs(&self) -> Result<usize, Failed> {
+    pub(crate) async fn runs(&self) -> Result<usize, BoxError> {
         Ok(self.runs.list(&ListParams::default()).await?.items.len())
     }
 }
 
-fn many(number: usize) -> String {
+fn stack_name(number: usize) -> String {
     format!("many{number}x")
 }
 

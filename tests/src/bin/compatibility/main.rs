@@ -1,9 +1,9 @@
-//! `compatibility LOG DOCUMENT…`: fails unless every test that the documents' tables name is in the log as passed.
+//! `compatibility LOG DOCUMENT…` fails unless every test in the documents' tables has passed according to the log.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use sluice_tests::Failed;
+use sluice_tests::BoxError;
 use sluice_tests::compatibility::{Claim, outcomes, problems, rows};
 
 fn main() -> ExitCode {
@@ -17,18 +17,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn read(path: &str) -> Result<String, Failed> {
+fn read(path: &str) -> Result<String, BoxError> {
     Ok(std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?)
 }
 
-/// Checks every document, and gives the number of problems.
-fn check() -> Result<usize, Failed> {
+/// Checks every document; returns the number of problems.
+fn check() -> Result<usize, BoxError> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [log, documents @ ..] = &arguments[..] else {
         return Err("usage: compatibility LOG DOCUMENT...".into());
     };
     if documents.is_empty() {
-        return Err("no document is named, so nothing would be checked".into());
+        return Err("no document is given".into());
     }
     let outcomes = outcomes(&read(log)?);
     let mut found = 0;
@@ -38,8 +38,8 @@ fn check() -> Result<usize, Failed> {
     Ok(found)
 }
 
-/// Checks one document, says what came of it, and gives the number of problems.
-fn check_one(document: &str, outcomes: &BTreeMap<String, String>) -> Result<usize, Failed> {
+/// Checks one document and prints a summary; returns the number of problems.
+fn check_one(document: &str, outcomes: &BTreeMap<String, String>) -> Result<usize, BoxError> {
     let rows = rows(&read(document)?).map_err(|problem| format!("{document}: {problem}"))?;
     let problems = problems(&rows, outcomes);
     for problem in &problems {

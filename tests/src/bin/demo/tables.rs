@@ -1,9 +1,9 @@
-//! `kubectl get` through the written kubeconfig; without a kubectl, the same tables from the server.
+//! `kubectl get` with the kubeconfig of the program; without kubectl, the same tables requested from the server.
 
 use kube::Client;
 use serde_json::Value;
 use sluice::view::Screen;
-use sluice_tests::Failed;
+use sluice_tests::BoxError;
 use std::path::Path;
 
 const RESOURCES: [(&str, &str); 3] = [
@@ -21,8 +21,8 @@ const RESOURCES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Shows the three kinds.
-pub(super) async fn show(screen: &Screen, client: &Client, kubeconfig: &Path) -> Result<(), Failed> {
+/// Prints the three kinds.
+pub(super) async fn show(screen: &Screen, client: &Client, kubeconfig: &Path) -> Result<(), BoxError> {
     let names = RESOURCES.map(|(name, _)| name).join(",");
     let output = tokio::process::Command::new("kubectl")
         .args(["get", &names])
@@ -31,14 +31,14 @@ pub(super) async fn show(screen: &Screen, client: &Client, kubeconfig: &Path) ->
         .await;
     match output {
         Ok(output) => {
-            screen.say(&format!(
+            screen.print(&format!(
                 "         $ KUBECONFIG={} kubectl get {names}",
                 kubeconfig.display()
             ));
             let text = String::from_utf8_lossy(&output.stdout).into_owned()
                 + &String::from_utf8_lossy(&output.stderr);
             for line in text.lines() {
-                screen.say(&format!("         {line}"));
+                screen.print(&format!("         {line}"));
             }
             if output.status.success() {
                 Ok(())
@@ -47,11 +47,11 @@ pub(super) async fn show(screen: &Screen, client: &Client, kubeconfig: &Path) ->
             }
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            screen.say("         (no kubectl here: these are the tables that the server makes for it)");
+            screen.print("         (kubectl is not installed; the server's tables for it are:)");
             for (name, path) in RESOURCES {
-                screen.say(&format!("         {name}"));
+                screen.print(&format!("         {name}"));
                 for row in rows(&table(client, path).await?) {
-                    screen.say(&format!("         {row}"));
+                    screen.print(&format!("         {row}"));
                 }
             }
             Ok(())
@@ -60,7 +60,7 @@ pub(super) async fn show(screen: &Screen, client: &Client, kubeconfig: &Path) ->
     }
 }
 
-async fn table(client: &Client, path: &str) -> Result<Value, Failed> {
+async fn table(client: &Client, path: &str) -> Result<Value, BoxError> {
     let request = http::Request::get(path)
         .header(
             http::header::ACCEPT,
@@ -70,14 +70,14 @@ async fn table(client: &Client, path: &str) -> Result<Value, Failed> {
     Ok(client.request(request).await?)
 }
 
-/// The table in columns, without those that kubectl shows with `-o wide` only.
+/// Formats a table in columns; omits columns that kubectl shows only with `-o wide`.
 fn rows(table: &Value) -> Vec<String> {
     let empty = Vec::new();
     let columns = table["columnDefinitions"].as_array().unwrap_or(&empty);
-    let shown: Vec<usize> = (0..columns.len())
+    let visible: Vec<usize> = (0..columns.len())
         .filter(|i| columns[*i]["priority"].as_i64().unwrap_or(0) == 0)
         .collect();
-    let head = shown
+    let head = visible
         .iter()
         .map(|i| columns[*i]["name"].as_str().unwrap_or_default().to_uppercase())
         .collect();
@@ -88,10 +88,10 @@ fn rows(table: &Value) -> Vec<String> {
             Value::Null => String::new(),
             other => other.to_string(),
         };
-        cells.push(shown.iter().map(cell).collect());
+        cells.push(visible.iter().map(cell).collect());
     }
     let width = |i: usize| cells.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..shown.len()).map(width).collect();
+    let widths: Vec<_> = (0..visible.len()).map(width).collect();
     let pad = |(cell, width): (&String, &usize)| format!("{cell:width$}   ", width = *width);
     cells
         .iter()
@@ -112,7 +112,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn columns_line_up_and_wide_ones_are_left_out() {
+    fn columns_are_aligned_and_wide_ones_are_omitted() {
         let table = json!({
             "columnDefinitions": [{"name": "Name", "priority": 0}, {"name": "Long", "priority": 1}, {"name": "Ready", "priority": 0}],
             "rows": [{"cells": ["a", "x", "True"]}, {"cells": ["bcdef", "y", null]}],

@@ -1,8 +1,8 @@
-//! The built-in kinds that controllers and the command-line tool need.
+//! Built-in kinds that the controllers and the CLI need.
 
 use serde_json::{Value, json};
 
-use crate::case::{Case, case, delete, get, gone, merge, post, put};
+use crate::case::{Case, case, delete, get, merge, post, put, wait_until_gone};
 
 const SECRETS: &str = "/api/v1/namespaces/{ns}/secrets";
 const MAPS: &str = "/api/v1/namespaces/{ns}/configmaps";
@@ -282,8 +282,8 @@ fn namespaces() -> Vec<Case> {
             [
                 post(MAPS, &map(&json!({}))),
                 delete("/api/v1/namespaces/{ns}"),
-                gone(&format!("{MAPS}/m")),
-                gone("/api/v1/namespaces/{ns}"),
+                wait_until_gone(&format!("{MAPS}/m")),
+                wait_until_gone("/api/v1/namespaces/{ns}"),
             ],
         ),
     ]
@@ -306,7 +306,7 @@ fn leases_and_events() -> Vec<Case> {
     };
     vec![
         case(
-            "lease: taken and renewed",
+            "lease: execution and renewed",
             [
                 post(
                     LEASES,

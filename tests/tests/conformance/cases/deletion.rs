@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{WIDGETS, at, red, with_metadata};
-use crate::case::{Case, case, delete, delete_with, get, gone, merge, post};
+use super::{WIDGETS, path_of, red, with_metadata};
+use crate::case::{Case, case, delete, delete_with, get, merge, post, wait_until_gone};
 
 fn options(fields: &Value) -> Value {
     let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
@@ -31,27 +31,31 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend([
         case(
             "delete: at once",
-            [post(WIDGETS, &red("a")), delete(&at("a")), get(&at("a"))],
+            [
+                post(WIDGETS, &red("a")),
+                delete(&path_of("a")),
+                get(&path_of("a")),
+            ],
         ),
-        case("delete: missing", [delete(&at("nobody"))]),
+        case("delete: missing", [delete(&path_of("missing"))]),
         case(
             "delete: held by a finalizer",
             [
                 held(),
-                delete(&at("a")),
-                get(&at("a")),
-                delete(&at("a")),
-                merge(&at("a"), &json!({ "metadata": { "finalizers": null } })),
-                gone(&at("a")),
+                delete(&path_of("a")),
+                get(&path_of("a")),
+                delete(&path_of("a")),
+                merge(&path_of("a"), &json!({ "metadata": { "finalizers": null } })),
+                wait_until_gone(&path_of("a")),
             ],
         ),
         case(
             "delete: no new finalizer once deleted",
             [
                 held(),
-                delete(&at("a")),
+                delete(&path_of("a")),
                 merge(
-                    &at("a"),
+                    &path_of("a"),
                     &json!({ "metadata": { "finalizers": ["sluice.dev/held", "sluice.dev/late"] } }),
                 ),
             ],
@@ -60,9 +64,9 @@ pub(super) fn cases() -> Vec<Case> {
             "delete: a deleted object can still change",
             [
                 held(),
-                delete(&at("a")),
-                merge(&at("a"), &json!({ "spec": { "size": 5 } })),
-                merge(&at("a/status"), &json!({ "status": { "phase": "Going" } })),
+                delete(&path_of("a")),
+                merge(&path_of("a"), &json!({ "spec": { "size": 5 } })),
+                merge(&path_of("a/status"), &json!({ "status": { "phase": "Going" } })),
             ],
         ),
         case(
@@ -76,13 +80,13 @@ pub(super) fn cases() -> Vec<Case> {
                         json!(["sluice.dev/one", "sluice.dev/two"]),
                     ),
                 ),
-                delete(&at("a")),
+                delete(&path_of("a")),
                 merge(
-                    &at("a"),
+                    &path_of("a"),
                     &json!({ "metadata": { "finalizers": ["sluice.dev/two"] } }),
                 ),
-                merge(&at("a"), &json!({ "metadata": { "finalizers": [] } })),
-                get(&at("a")),
+                merge(&path_of("a"), &json!({ "metadata": { "finalizers": [] } })),
+                get(&path_of("a")),
             ],
         ),
     ]);
@@ -98,7 +102,7 @@ fn conditions() -> Vec<Case> {
             [
                 post(WIDGETS, &red("a")),
                 delete_with(
-                    &at("a"),
+                    &path_of("a"),
                     &options(&json!({ "preconditions": { "uid": "{uid:0}" } })),
                 ),
             ],
@@ -107,16 +111,19 @@ fn conditions() -> Vec<Case> {
             "precondition: another uid",
             [
                 post(WIDGETS, &red("a")),
-                delete_with(&at("a"), &options(&json!({ "preconditions": { "uid": other } }))),
+                delete_with(
+                    &path_of("a"),
+                    &options(&json!({ "preconditions": { "uid": other } })),
+                ),
             ],
         ),
         case(
             "precondition: an old version",
             [
                 post(WIDGETS, &red("a")),
-                merge(&at("a"), &json!({ "spec": { "size": 5 } })),
+                merge(&path_of("a"), &json!({ "spec": { "size": 5 } })),
                 delete_with(
-                    &at("a"),
+                    &path_of("a"),
                     &options(&json!({ "preconditions": { "resourceVersion": "{rv:0}" } })),
                 ),
             ],
@@ -125,7 +132,10 @@ fn conditions() -> Vec<Case> {
             "delete options: unknown propagation",
             [
                 post(WIDGETS, &red("a")),
-                delete_with(&at("a"), &options(&json!({ "propagationPolicy": "Sideways" }))),
+                delete_with(
+                    &path_of("a"),
+                    &options(&json!({ "propagationPolicy": "Sideways" })),
+                ),
             ],
         ),
         case(
@@ -133,7 +143,7 @@ fn conditions() -> Vec<Case> {
             [
                 post(WIDGETS, &red("a")),
                 delete_with(
-                    &at("a"),
+                    &path_of("a"),
                     &options(&json!({ "propagationPolicy": "Orphan", "orphanDependents": true })),
                 ),
             ],
@@ -167,7 +177,7 @@ fn owners() -> Vec<Case> {
     vec![
         case(
             "owner: its dependants go with it",
-            start().into_iter().chain([delete(&at("owner")), gone(&at("child"))]),
+            start().into_iter().chain([delete(&path_of("owner")), wait_until_gone(&path_of("child"))]),
         ),
         case(
             "owner: dependants of dependants go too",
@@ -175,24 +185,24 @@ fn owners() -> Vec<Case> {
                 post(WIDGETS, &with_metadata(red("grandchild"), "ownerReferences", json!([{
                     "apiVersion": "conformance.sluice.dev/v1", "kind": "Widget", "name": "child", "uid": "{uid:1}",
                 }]))),
-                delete_with(&at("owner"), &options(&json!({ "propagationPolicy": "Background" }))),
-                gone(&at("grandchild")),
+                delete_with(&path_of("owner"), &options(&json!({ "propagationPolicy": "Background" }))),
+                wait_until_gone(&path_of("grandchild")),
             ]),
         ),
         case(
             "owner: orphans stay",
             start().into_iter().chain([
-                delete_with(&at("owner"), &options(&json!({ "propagationPolicy": "Orphan" }))),
-                gone(&at("owner")),
-                get(&at("child")),
+                delete_with(&path_of("owner"), &options(&json!({ "propagationPolicy": "Orphan" }))),
+                wait_until_gone(&path_of("owner")),
+                get(&path_of("child")),
             ]),
         ),
         case(
             "owner: foreground deletion",
             start().into_iter().chain([
-                delete_with(&at("owner"), &options(&json!({ "propagationPolicy": "Foreground" }))),
-                gone(&at("child")),
-                gone(&at("owner")),
+                delete_with(&path_of("owner"), &options(&json!({ "propagationPolicy": "Foreground" }))),
+                wait_until_gone(&path_of("child")),
+                wait_until_gone(&path_of("owner")),
             ]),
         ),
         case(
@@ -200,13 +210,13 @@ fn owners() -> Vec<Case> {
             [
                 post(WIDGETS, &red("owner")),
                 post(WIDGETS, &blocking("child")),
-                delete(&format!("{}?propagationPolicy=Foreground", at("owner"))),
-                // Whether the garbage collector was here before or not.
-                delete(&at("child")),
-                get(&at("owner")),
-                merge(&at("child"), &json!({ "metadata": { "finalizers": null } })),
-                gone(&at("child")),
-                gone(&at("owner")),
+                delete(&format!("{}?propagationPolicy=Foreground", path_of("owner"))),
+                // Whether the garbage collector has already run or not.
+                delete(&path_of("child")),
+                get(&path_of("owner")),
+                merge(&path_of("child"), &json!({ "metadata": { "finalizers": null } })),
+                wait_until_gone(&path_of("child")),
+                wait_until_gone(&path_of("owner")),
             ],
         ),
         case(
@@ -216,16 +226,16 @@ fn owners() -> Vec<Case> {
                     WIDGETS,
                     &with_metadata(red("owner"), "finalizers", json!(["sluice.dev/held"])),
                 ),
-                delete(&at("owner")),
-                delete_with(&at("owner"), &options(&json!({ "propagationPolicy": "Background" }))),
-                merge(&at("owner"), &json!({ "metadata": { "finalizers": null } })),
-                gone(&at("owner")),
+                delete(&path_of("owner")),
+                delete_with(&path_of("owner"), &options(&json!({ "propagationPolicy": "Background" }))),
+                merge(&path_of("owner"), &json!({ "metadata": { "finalizers": null } })),
+                wait_until_gone(&path_of("owner")),
             ],
         ),
     ]
 }
 
-/// A child that is held, and that its owner waits for.
+/// Returns a child with a finalizer, whose deletion its owner waits for.
 fn blocking(name: &str) -> Value {
     let mut child = with_metadata(owned(name), "finalizers", json!(["sluice.dev/held"]));
     child["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = true.into();

@@ -1,4 +1,4 @@
-//! What a server says it serves.
+//! Discovery.
 
 use crate::case::{Case, case, get};
 

@@ -1,8 +1,8 @@
-//! Requests that are wrong before any object is looked at: 400, 404, 405, 406, 415.
+//! Invalid requests that are refused before an object is read: 400, 404, 405, 406, 415.
 
 use serde_json::json;
 
-use super::{WIDGETS, at, red, widget, with_metadata};
+use super::{WIDGETS, path_of, red, widget, with_metadata};
 use crate::case::{Case, Step, case, get, post, put, raw};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -39,7 +39,10 @@ pub(super) fn cases() -> Vec<Case> {
                 &with_metadata(red("a"), "labels", json!({ "a": 1 })),
             )],
         ),
-        case("201: POST to the path of an object", [post(&at("a"), &red("a"))]),
+        case(
+            "201: POST to the path of an object",
+            [post(&path_of("a"), &red("a"))],
+        ),
         case("400: PUT to a collection", [put(WIDGETS, &red("a"))]),
         case(
             "400: PATCH to a collection",
@@ -60,11 +63,11 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "405: DELETE of a status",
-            [raw("DELETE", &at("a/status"), "application/json", "{}")],
+            [raw("DELETE", &path_of("a/status"), "application/json", "{}")],
         ),
         case(
             "404: unknown subresource",
-            [post(WIDGETS, &red("a")), get(&at("a/scale"))],
+            [post(WIDGETS, &red("a")), get(&path_of("a/scale"))],
         ),
         case(
             "415: create as text",
@@ -74,11 +77,11 @@ pub(super) fn cases() -> Vec<Case> {
             "415: replace as a form",
             [
                 post(WIDGETS, &red("a")),
-                raw("PUT", &at("a"), "application/x-www-form-urlencoded", "a=b"),
+                raw("PUT", &path_of("a"), "application/x-www-form-urlencoded", "a=b"),
             ],
         ),
         case(
-            "406: an answer as a page",
+            "406: a response as a page",
             [Step::Send {
                 method: "GET",
                 path: WIDGETS.into(),

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use super::{WIDGETS, at, red, widget, with_metadata};
-use crate::case::{Case, Step, case, caught_up, get, merge, post, raw, table};
+use super::{WIDGETS, path_of, red, widget, with_metadata};
+use crate::case::{Case, Step, case, get, merge, post, raw, table, wait_for_items};
 
-/// Three widgets that differ in labels and colour, then these steps.
+/// Creates three widgets with different labels and colours, then runs these steps.
 fn with_three(name: &'static str, steps: impl IntoIterator<Item = Step>) -> Case {
     let labelled = |name: &str, team: &str, color: &str| {
         post(
@@ -37,7 +37,7 @@ pub(super) fn cases() -> Vec<Case> {
             "list: in every namespace, by label",
             [
                 merge(
-                    &at("one"),
+                    &path_of("one"),
                     &json!({ "metadata": { "labels": { "only": "{ns}" } } }),
                 ),
                 get("/apis/conformance.sluice.dev/v1/widgets?labelSelector=only%3D{ns}"),
@@ -70,21 +70,21 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         with_three(
             "list: any version",
-            [caught_up(&format!("{WIDGETS}?resourceVersion=0"), 3)],
+            [wait_for_items(&format!("{WIDGETS}?resourceVersion=0"), 3)],
         ),
         select("list: chunked", "limit=1"),
         with_three(
             "table: list",
             [
                 merge(
-                    &at("one/status"),
+                    &path_of("one/status"),
                     &json!({ "status": { "phase": "Busy", "conditions": [
                 { "type": "Other", "status": "False" }, { "type": "Ready", "status": "True" } ] } }),
                 ),
                 table(WIDGETS),
             ],
         ),
-        with_three("table: one object", [table(&at("two"))]),
+        with_three("table: one object", [table(&path_of("two"))]),
         with_three(
             "table: whole objects",
             [table(&format!("{WIDGETS}?includeObject=Object"))],
@@ -99,7 +99,7 @@ pub(super) fn cases() -> Vec<Case> {
                 "/apis/conformance.sluice.dev/v1alpha1/namespaces/{ns}/widgets",
             )],
         ),
-        case("table: nothing there", [table(&at("nobody"))]),
+        case("table: nothing there", [table(&path_of("missing"))]),
         case(
             "table: events",
             [

@@ -1,8 +1,8 @@
-//! Names, labels, annotations, owners and finalizers that are no such thing.
+//! Invalid names, labels, annotations, owners and finalizers.
 
 use serde_json::{Value, json};
 
-use super::{WIDGETS, at, red, with_metadata};
+use super::{WIDGETS, path_of, red, with_metadata};
 use crate::case::{Case, case, merge, post};
 
 fn create(name: &'static str, key: &str, value: Value) -> Case {
@@ -42,9 +42,9 @@ pub(super) fn cases() -> Vec<Case> {
             "server's fields are not the client's: uid, creation, generation",
             [
                 post(WIDGETS, &with_metadata(red("a"), "generation", json!(7))),
-                merge(&at("a"), &json!({ "metadata": { "generation": 9 } })),
+                merge(&path_of("a"), &json!({ "metadata": { "generation": 9 } })),
                 merge(
-                    &at("a"),
+                    &path_of("a"),
                     &json!({ "metadata": { "creationTimestamp": "2020-01-01T00:00:00Z" } }),
                 ),
             ],

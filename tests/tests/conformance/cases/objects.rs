@@ -1,8 +1,8 @@
-//! Create, read, replace: versions, generation, the status subresource.
+//! Create, read and replace: versions, generation and the status subresource.
 
 use serde_json::json;
 
-use super::{WIDGETS, at, red, widget, with_metadata};
+use super::{WIDGETS, path_of, red, widget, with_metadata};
 use crate::case::{Case, Step, case, get, merge, post, put, watch};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -10,14 +10,14 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(status());
     cases.extend(status_by_default());
     cases.extend(vec![
-        case("create: defaults are filled in", [post(WIDGETS, &red("a")), get(&at("a"))]),
+        case("create: defaults are filled in", [post(WIDGETS, &red("a")), get(&path_of("a"))]),
         case("create: status is dropped", [
             post(WIDGETS, &{
                 let mut object = red("a");
                 object["status"] = json!({ "phase": "Ready" });
                 object
             }),
-            get(&at("a")),
+            get(&path_of("a")),
         ]),
         case("create: twice", [post(WIDGETS, &red("a")), post(WIDGETS, &red("a"))]),
         case("create: with a resourceVersion", [
@@ -40,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
             merge("/apis/conformance.sluice.dev/v1/zones/{ns}", &json!({ "status": { "phase": "New" } })),
             get("/apis/conformance.sluice.dev/v1/zones/{ns}/status"),
         ]),
-        case("get: missing", [get(&at("nobody"))]),
+        case("get: missing", [get(&path_of("missing"))]),
         case("get: through another version", [
             post(WIDGETS, &red("a")),
             get("/apis/conformance.sluice.dev/v1alpha1/namespaces/{ns}/widgets/a"),
@@ -62,8 +62,8 @@ fn replacing() -> Vec<Case> {
             "update: spec raises the generation",
             [
                 post(WIDGETS, &red("a")),
-                put(&at("a"), &versioned("green")),
-                get(&at("a")),
+                put(&path_of("a"), &versioned("green")),
+                get(&path_of("a")),
             ],
         ),
         case(
@@ -71,7 +71,7 @@ fn replacing() -> Vec<Case> {
             [
                 post(WIDGETS, &red("a")),
                 put(
-                    &at("a"),
+                    &path_of("a"),
                     &with_metadata(versioned("red"), "labels", json!({ "team": "x" })),
                 ),
             ],
@@ -80,7 +80,7 @@ fn replacing() -> Vec<Case> {
             "update: without a change keeps the version",
             [
                 post(WIDGETS, &red("a")),
-                put(&at("a"), &versioned("red")),
+                put(&path_of("a"), &versioned("red")),
                 Step::SameVersion(0, 1),
             ],
         ),
@@ -88,35 +88,35 @@ fn replacing() -> Vec<Case> {
             "update: stale version",
             [
                 post(WIDGETS, &red("a")),
-                put(&at("a"), &versioned("green")),
-                put(&at("a"), &versioned("red")),
+                put(&path_of("a"), &versioned("green")),
+                put(&path_of("a"), &versioned("red")),
             ],
         ),
         case(
             "update: without a version",
-            [post(WIDGETS, &red("a")), put(&at("a"), &red("a"))],
+            [post(WIDGETS, &red("a")), put(&path_of("a"), &red("a"))],
         ),
         case(
             "update: missing object",
             [put(
-                &at("nobody"),
-                &with_metadata(red("nobody"), "resourceVersion", json!("1")),
+                &path_of("missing"),
+                &with_metadata(red("missing"), "resourceVersion", json!("1")),
             )],
         ),
         case(
             "update: missing object, no version",
-            [put(&at("nobody"), &red("nobody"))],
+            [put(&path_of("missing"), &red("missing"))],
         ),
         case(
             "update: another name in the body",
-            [post(WIDGETS, &red("a")), put(&at("a"), &red("b"))],
+            [post(WIDGETS, &red("a")), put(&path_of("a"), &red("b"))],
         ),
         case(
             "update: another uid",
             [
                 post(WIDGETS, &red("a")),
                 put(
-                    &at("a"),
+                    &path_of("a"),
                     &with_metadata(
                         versioned("red"),
                         "uid",
@@ -128,10 +128,10 @@ fn replacing() -> Vec<Case> {
     ]
 }
 
-/// A status that has a default, as those of Flux's kinds have.
+/// A status with a default, as in the kinds of Flux.
 fn status_by_default() -> Vec<Case> {
     const GAUGES: &str = "/apis/conformance.sluice.dev/v1/namespaces/{ns}/gauges";
-    let at = |name: &str| format!("{GAUGES}/{name}");
+    let gauge_path = |name: &str| format!("{GAUGES}/{name}");
     let gauge = json!({
         "apiVersion": "conformance.sluice.dev/v1", "kind": "Gauge", "metadata": { "name": "a" },
         "spec": { "level": 1 }, "status": { "phase": "Ready" },
@@ -141,7 +141,7 @@ fn status_by_default() -> Vec<Case> {
             "status: a default is there from the creation on",
             [
                 post(GAUGES, &gauge),
-                get(&at("a")),
+                get(&gauge_path("a")),
                 get(GAUGES),
                 watch(&format!("{GAUGES}?watch=true"), 1),
             ],
@@ -150,12 +150,12 @@ fn status_by_default() -> Vec<Case> {
             "status: a default stays in an update of the object",
             [
                 post(GAUGES, &gauge),
-                merge(&at("a"), &json!({ "spec": { "level": 2 } })),
+                merge(&gauge_path("a"), &json!({ "spec": { "level": 2 } })),
                 put(
-                    &at("a"),
+                    &gauge_path("a"),
                     &with_metadata(gauge.clone(), "resourceVersion", json!("{rv:1}")),
                 ),
-                get(&at("a/status")),
+                get(&gauge_path("a/status")),
             ],
         ),
         case(
@@ -163,11 +163,11 @@ fn status_by_default() -> Vec<Case> {
             [
                 post(GAUGES, &gauge),
                 merge(
-                    &at("a/status"),
+                    &gauge_path("a/status"),
                     &json!({ "status": { "phase": "Busy", "observedGeneration": null } }),
                 ),
-                merge(&at("a/status"), &json!({ "status": null })),
-                get(&at("a")),
+                merge(&gauge_path("a/status"), &json!({ "status": null })),
+                get(&gauge_path("a")),
             ],
         ),
     ]
@@ -184,36 +184,36 @@ fn status() -> Vec<Case> {
             "status: replaced alone, generation kept",
             [
                 post(WIDGETS, &red("a")),
-                put(&at("a/status"), &with_status),
-                get(&at("a")),
-                get(&at("a/status")),
+                put(&path_of("a/status"), &with_status),
+                get(&path_of("a")),
+                get(&path_of("a/status")),
             ],
         ),
         case(
             "status: ignored in an update of the object",
-            [post(WIDGETS, &red("a")), put(&at("a"), &with_status)],
+            [post(WIDGETS, &red("a")), put(&path_of("a"), &with_status)],
         ),
         case(
             "status: merge patch",
             [
                 post(WIDGETS, &red("a")),
                 merge(
-                    &at("a/status"),
+                    &path_of("a/status"),
                     &json!({ "status": { "phase": "Busy" }, "spec": { "color": "green" } }),
                 ),
-                merge(&at("a/status"), &json!({ "status": { "phase": null } })),
+                merge(&path_of("a/status"), &json!({ "status": { "phase": null } })),
             ],
         ),
         case(
             "status: validated",
             [
                 post(WIDGETS, &red("a")),
-                merge(&at("a/status"), &json!({ "status": { "count": "many" } })),
+                merge(&path_of("a/status"), &json!({ "status": { "count": "many" } })),
             ],
         ),
         case(
             "status: of a missing object",
-            [merge(&at("nobody/status"), &json!({ "status": {} }))],
+            [merge(&path_of("missing/status"), &json!({ "status": {} }))],
         ),
     ]
 }

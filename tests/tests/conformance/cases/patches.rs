@@ -1,8 +1,8 @@
-//! Patches: merge and JSON; the other forms are refused.
+//! Merge patches and JSON patches; other formats are refused.
 
 use serde_json::json;
 
-use super::{WIDGETS, at, red, widget};
+use super::{WIDGETS, path_of, red, widget};
 use crate::case::{Case, Step, case, json_patch, merge, post, raw};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -17,20 +17,23 @@ pub(super) fn cases() -> Vec<Case> {
             [
                 start(),
                 merge(
-                    &at("a"),
+                    &path_of("a"),
                     &json!({ "spec": { "word": null, "size": 4, "tags": ["z"], "table": { "b": "2" } } }),
                 ),
             ],
         ),
         case(
             "merge patch: removing a defaulted field",
-            [start(), merge(&at("a"), &json!({ "spec": { "size": null } }))],
+            [
+                start(),
+                merge(&path_of("a"), &json!({ "spec": { "size": null } })),
+            ],
         ),
         case(
             "merge patch: without a change keeps the version",
             [
                 start(),
-                merge(&at("a"), &json!({ "spec": { "word": "hello" } })),
+                merge(&path_of("a"), &json!({ "spec": { "word": "hello" } })),
                 Step::SameVersion(0, 1),
             ],
         ),
@@ -38,9 +41,9 @@ pub(super) fn cases() -> Vec<Case> {
             "merge patch: stale version",
             [
                 start(),
-                merge(&at("a"), &json!({ "spec": { "size": 4 } })),
+                merge(&path_of("a"), &json!({ "spec": { "size": 4 } })),
                 merge(
-                    &at("a"),
+                    &path_of("a"),
                     &json!({ "metadata": { "resourceVersion": "{rv:0}" }, "spec": { "size": 5 } }),
                 ),
             ],
@@ -50,28 +53,36 @@ pub(super) fn cases() -> Vec<Case> {
             [
                 start(),
                 merge(
-                    &at("a"),
+                    &path_of("a"),
                     &json!({ "metadata": { "resourceVersion": "{rv:0}" }, "spec": { "size": 5 } }),
                 ),
             ],
         ),
         case(
             "merge patch: missing object",
-            [merge(&at("nobody"), &json!({ "spec": {} }))],
+            [merge(&path_of("missing"), &json!({ "spec": {} }))],
         ),
         case(
             "merge patch: makes it invalid",
-            [start(), merge(&at("a"), &json!({ "spec": { "size": 11 } }))],
+            [start(), merge(&path_of("a"), &json!({ "spec": { "size": 11 } }))],
         ),
         case(
             "merge patch: renames",
-            [start(), merge(&at("a"), &json!({ "metadata": { "name": "b" } }))],
+            [
+                start(),
+                merge(&path_of("a"), &json!({ "metadata": { "name": "b" } })),
+            ],
         ),
         case(
             "merge patch: not JSON",
             [
                 start(),
-                raw("PATCH", &at("a"), "application/merge-patch+json", "{ not json"),
+                raw(
+                    "PATCH",
+                    &path_of("a"),
+                    "application/merge-patch+json",
+                    "{ not json",
+                ),
             ],
         ),
         case(
@@ -79,21 +90,29 @@ pub(super) fn cases() -> Vec<Case> {
             [
                 start(),
                 merge(
-                    &at("a"),
+                    &path_of("a"),
                     &json!({ "metadata": { "annotations": { "k": "v" }, "labels": { "l": "1" } } }),
                 ),
-                merge(&at("a"), &json!({ "metadata": { "annotations": { "k": null } } })),
+                merge(
+                    &path_of("a"),
+                    &json!({ "metadata": { "annotations": { "k": null } } }),
+                ),
             ],
         ),
         case(
             "patch: unknown content type",
-            [start(), raw("PATCH", &at("a"), "application/json", "{}")],
+            [start(), raw("PATCH", &path_of("a"), "application/json", "{}")],
         ),
         case(
             "patch: strategic merge of a custom resource",
             [
                 start(),
-                raw("PATCH", &at("a"), "application/strategic-merge-patch+json", "{}"),
+                raw(
+                    "PATCH",
+                    &path_of("a"),
+                    "application/strategic-merge-patch+json",
+                    "{}",
+                ),
             ],
         ),
     ];
@@ -103,11 +122,11 @@ pub(super) fn cases() -> Vec<Case> {
             [
                 start(),
                 json_patch(
-                    &at("a"),
+                    &path_of("a"),
                     &json!([
                         { "op": "test", "path": "/spec/color", "value": "red" },
                         { "op": "add", "path": "/spec/tags/-", "value": "z" },
-                        { "op": "replace", "path": "/spec/word", "value": "world" },
+                        { "op": "replace", "path": "/spec/word", "value": "servers" },
                         { "op": "remove", "path": "/spec/table/a" },
                     ]),
                 ),
@@ -118,7 +137,7 @@ pub(super) fn cases() -> Vec<Case> {
             [
                 start(),
                 json_patch(
-                    &at("a"),
+                    &path_of("a"),
                     &json!([{ "op": "test", "path": "/spec/color", "value": "green" }]),
                 ),
             ],
@@ -127,18 +146,21 @@ pub(super) fn cases() -> Vec<Case> {
             "JSON patch: a path that is not there",
             [
                 start(),
-                json_patch(&at("a"), &json!([{ "op": "remove", "path": "/spec/nothing" }])),
+                json_patch(
+                    &path_of("a"),
+                    &json!([{ "op": "remove", "path": "/spec/nothing" }]),
+                ),
             ],
         ),
         case(
             "JSON patch: no list",
-            [start(), json_patch(&at("a"), &json!({ "op": "remove" }))],
+            [start(), json_patch(&path_of("a"), &json!({ "op": "remove" }))],
         ),
         case(
             "JSON patch: unknown operation",
             [
                 start(),
-                json_patch(&at("a"), &json!([{ "op": "invent", "path": "/spec" }])),
+                json_patch(&path_of("a"), &json!([{ "op": "invent", "path": "/spec" }])),
             ],
         ),
         case(
@@ -146,7 +168,7 @@ pub(super) fn cases() -> Vec<Case> {
             [
                 post(WIDGETS, &red("b")),
                 json_patch(
-                    &at("b"),
+                    &path_of("b"),
                     &json!([{ "op": "add", "path": "/metadata/labels", "value": { "a": "b" } }]),
                 ),
             ],

@@ -1,8 +1,8 @@
-//! What a schema refuses, with the texts of its causes; what it drops and fills in.
+//! Schema validation with the messages of its causes, pruning and defaults.
 
 use serde_json::{Value, json};
 
-use super::{WIDGETS, at, red, widget};
+use super::{WIDGETS, path_of, red, widget};
 use crate::case::{Case, case, get, merge, post, raw};
 
 /// Creates a widget with this spec.
@@ -22,8 +22,8 @@ pub(super) fn cases() -> Vec<Case> {
             "CEL: transition rule",
             [
                 post(WIDGETS, &widget("a", &json!({ "color": "red", "fixed": "one" }))),
-                merge(&at("a"), &json!({ "spec": { "size": 4 } })),
-                merge(&at("a"), &json!({ "spec": { "fixed": "two" } })),
+                merge(&path_of("a"), &json!({ "spec": { "size": 4 } })),
+                merge(&path_of("a"), &json!({ "spec": { "fixed": "two" } })),
             ],
         ),
         create(
@@ -129,7 +129,7 @@ fn strictness() -> Vec<Case> {
     vec![
         case(
             "unknown fields: dropped",
-            [post(&path("Ignore"), &unknown), get(&at("a"))],
+            [post(&path("Ignore"), &unknown), get(&path_of("a"))],
         ),
         case("unknown fields: warned about", [post(&path("Warn"), &unknown)]),
         case(
@@ -142,7 +142,7 @@ fn strictness() -> Vec<Case> {
             [
                 post(WIDGETS, &red("a")),
                 merge(
-                    &format!("{}?fieldValidation=Strict", at("a")),
+                    &format!("{}?fieldValidation=Strict", path_of("a")),
                     &json!({ "spec": { "colour": "x" } }),
                 ),
             ],
@@ -159,10 +159,10 @@ fn strictness() -> Vec<Case> {
             "double fields: in a merge patch",
             [
                 post(WIDGETS, &red("a")),
-                raw("PATCH", &at("a"), "application/merge-patch+json", twice),
+                raw("PATCH", &path_of("a"), "application/merge-patch+json", twice),
                 raw(
                     "PATCH",
-                    &format!("{}?fieldValidation=Strict", at("a")),
+                    &format!("{}?fieldValidation=Strict", path_of("a")),
                     "application/merge-patch+json",
                     twice,
                 ),
@@ -190,10 +190,10 @@ fn strictness() -> Vec<Case> {
                 post(&format!("{WIDGETS}?dryRun=Some"), &red("a")),
                 post(WIDGETS, &red("a")),
                 merge(
-                    &format!("{}?fieldValidation=Perhaps", at("a")),
+                    &format!("{}?fieldValidation=Perhaps", path_of("a")),
                     &json!({ "spec": { "size": 4 } }),
                 ),
-                get(&format!("{}?fieldValidation=Perhaps&dryRun=Some", at("a"))),
+                get(&format!("{}?fieldValidation=Perhaps&dryRun=Some", path_of("a"))),
             ],
         ),
     ]

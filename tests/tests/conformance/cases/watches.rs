@@ -1,11 +1,11 @@
-//! Watches: what is told, in which order, to whom.
+//! Watches: events, their order and their filters.
 
 use serde_json::json;
 
-use super::{WIDGETS, at, red, with_metadata};
+use super::{WIDGETS, path_of, red, with_metadata};
 use crate::case::{Case, Step, case, delete, get, merge, post, watch};
 
-/// What a life looks like: made, changed, deleted. Step 0 is the version it begins at.
+/// Creates, changes and deletes an object. Step 0 returns the initial version.
 fn life() -> Vec<Step> {
     vec![
         get(WIDGETS),
@@ -13,10 +13,13 @@ fn life() -> Vec<Step> {
             WIDGETS,
             &with_metadata(red("a"), "labels", json!({ "team": "x" })),
         ),
-        merge(&at("a"), &json!({ "spec": { "size": 4 } })),
-        merge(&at("a"), &json!({ "metadata": { "labels": { "team": "y" } } })),
+        merge(&path_of("a"), &json!({ "spec": { "size": 4 } })),
+        merge(
+            &path_of("a"),
+            &json!({ "metadata": { "labels": { "team": "y" } } }),
+        ),
         post(WIDGETS, &red("b")),
-        delete(&at("a")),
+        delete(&path_of("a")),
     ]
 }
 

@@ -1,12 +1,12 @@
-//! What must hold of every decision, said without looking at how it is made.
+//! Laws that every decision must keep, written independently of its implementation.
 
 use super::super::{
-    Approval, Dependencies, Facts, Glass, Inputs, LockWish, NewRun, Outcome, Rest, RunAction, RunFact,
-    SourceFact, Step, Trigger, decide,
+    Approval, BreakGlass, Dependencies, Facts, ForceUnlock, Idle, Inputs, NewRun, Outcome, RunAction,
+    RunFact, SourceFact, Step, Trigger, decide,
 };
 use jiff::{SignedDuration, Timestamp};
 
-/// The law that this step breaks, if any.
+/// Returns the law that this step breaks.
 pub(crate) fn broken(facts: &Facts, step: &Step) -> Option<&'static str> {
     match step {
         Step::Start(run) => started(facts, run),
@@ -16,13 +16,13 @@ pub(crate) fn broken(facts: &Facts, step: &Step) -> Option<&'static str> {
             .is_none()
             .then_some("only a run in progress is followed"),
         Step::Release => released(facts),
-        Step::Rest(_) => rested(facts, step),
-        Step::Wait => Some("whether there is a place is not known here"),
-        Step::NotMade(_) => Some("what the API takes is not known here"),
+        Step::Idle(_) => rested(facts, step),
+        Step::WaitForSlot => Some("the decision knows nothing of slots"),
+        Step::CreateFailed(_) => Some("the decision knows nothing of the API"),
     }
 }
 
-/// The first of these that does not hold.
+/// Returns the first law that does not hold.
 fn first(laws: &[(bool, &'static str)]) -> Option<&'static str> {
     laws.iter().find(|(holds, _)| !holds).map(|(_, law)| *law)
 }
@@ -31,7 +31,10 @@ fn started(facts: &Facts, run: &NewRun) -> Option<&'static str> {
     first(&[
         (facts.history.active.is_none(), "never two runs at once"),
         (!facts.suspended, "a suspended stack starts nothing"),
-        (facts.refused.is_none(), "a refused field starts nothing"),
+        (
+            facts.unsupported_field.is_none(),
+            "an unsupported field starts nothing",
+        ),
         (
             matches!(facts.source, SourceFact::Found { .. }) || facts.deleting,
             "nothing but a destroy is run without an artifact",
@@ -42,11 +45,11 @@ fn started(facts: &Facts, run: &NewRun) -> Option<&'static str> {
         ),
         (
             facts.dependencies == Dependencies::Ready || run.destroy,
-            "what is made waits for what it builds on",
+            "a run waits for its dependencies",
         ),
         (
             facts.dependants.is_empty() || !run.destroy || !run.action.applies(),
-            "what is destroyed waits for what builds on it",
+            "a destroy waits for its dependents",
         ),
         (
             matches!(facts.inputs, Inputs::Known(_)),
@@ -67,7 +70,7 @@ fn started(facts: &Facts, run: &NewRun) -> Option<&'static str> {
     ])
 }
 
-/// An apply has leave: of a person for this very plan, of `auto`, or of the deletion.
+/// Whether an apply is allowed: by an approval of this plan, by `auto`, or by the deletion.
 fn may_change(facts: &Facts, run: &NewRun) -> bool {
     let destroys = facts.deleting && facts.policy.destroy_on_deletion;
     let policy = &facts.policy;
@@ -100,12 +103,12 @@ fn may_change(facts: &Facts, run: &NewRun) -> bool {
                 && last.map(|run| &run.inputs) == inputs
                 && last.map(|run| run.destroy) == Some(policy.destroy)
         }
-        RunAction::Unlock => policy.lock == LockWish::Released && run.plan.is_none(),
-        RunAction::BreakTheGlass => policy.glass == Glass::Wanted && !facts.deleting,
+        RunAction::Unlock => policy.force_unlock == ForceUnlock::Yes && run.plan.is_none(),
+        RunAction::BreakTheGlass => policy.break_glass == BreakGlass::Requested && !facts.deleting,
     }
 }
 
-/// What the run says to have caused it is the case.
+/// Whether the trigger that the run names is true.
 fn has_cause(facts: &Facts, run: &NewRun) -> bool {
     let Some(last) = &facts.history.last else {
         return matches!(run.trigger, Trigger::Revision | Trigger::Deletion) && run.attempt == 1;
@@ -141,7 +144,7 @@ fn has_cause(facts: &Facts, run: &NewRun) -> bool {
     }
 }
 
-/// Inputs that change again and again do not cause run after run.
+/// Whether the pause between runs of changed inputs is over.
 fn is_rested(facts: &Facts, last: &RunFact) -> bool {
     let over = facts
         .history
@@ -158,34 +161,34 @@ fn released(facts: &Facts) -> Option<&'static str> {
         .is_some_and(|run| run.trigger == Trigger::Deletion && run.outcome == Outcome::Succeeded)
         && facts.history.pending.is_none();
     first(&[
-        (facts.deleting, "only a deleted stack is let go"),
-        (!facts.suspended, "a suspended stack is not let go"),
+        (facts.deleting, "only a deleted stack is released"),
+        (!facts.suspended, "a suspended stack is not released"),
         (
             facts.history.active.is_none(),
-            "a stack is not let go beside a run in progress",
+            "a stack is not released beside an active run",
         ),
         (
             destroyed || !facts.policy.destroy_on_deletion,
-            "a stack that destroys on deletion is destroyed before it is let go",
+            "a stack that destroys on deletion is destroyed before its release",
         ),
         (
             facts.contradiction.is_none(),
-            "contradicting fields let nothing go",
+            "contradicting fields release nothing",
         ),
         (
             facts.dependants.is_empty(),
-            "a stack is not let go before those that build on it",
+            "a stack is not released before its dependents",
         ),
     ])
 }
 
-/// Whoever rests waits for a time in the future or for an event that has a name, and goes on when that has come.
+/// An idle stack waits for a time in the future or for a named event, and continues when it has come.
 fn rested(facts: &Facts, step: &Step) -> Option<&'static str> {
     if facts.history.active.is_some() {
         return Some("a run in progress is followed");
     }
     let held = facts.history.pending.as_ref().is_some_and(|plan| plan.held);
-    if matches!(step, Step::Rest(Rest::AwaitApproval))
+    if matches!(step, Step::Idle(Idle::AwaitApproval))
         && !held
         && !matches!(facts.approval, Approval::None | Approval::Replan)
     {
@@ -193,13 +196,13 @@ fn rested(facts: &Facts, step: &Step) -> Option<&'static str> {
     }
     let patient = matches!(
         step,
-        Step::Rest(
-            Rest::RetryAt(_)
-                | Rest::InputPause(_)
-                | Rest::RetryLimit
-                | Rest::Steady(_)
-                | Rest::ShowPlan { .. }
-                | Rest::AwaitApproval
+        Step::Idle(
+            Idle::RetryAt(_)
+                | Idle::InputPause(_)
+                | Idle::RetryLimit
+                | Idle::InSync(_)
+                | Idle::ShowPlan { .. }
+                | Idle::AwaitApproval
         )
     );
     if patient && facts.request.is_some() {
@@ -208,64 +211,66 @@ fn rested(facts: &Facts, step: &Step) -> Option<&'static str> {
     let mut facts = facts.clone();
     let mut step = step.clone();
     for _ in 0..10 {
-        let Step::Rest(rest) = &step else { return None };
+        let Step::Idle(rest) = &step else { return None };
         let before = facts.now;
         happen(&mut facts, rest);
         if !holds_back(rest) && facts.now <= before {
-            return Some("who waits for a time waits for one in the future");
+            return Some("a stack waits for a time in the future");
         }
         let next = decide(&facts);
         if next == step {
-            return Some("never stuck: what a state waits for changes it");
+            return Some("never stuck: the awaited event changes the state");
         }
         step = next;
     }
-    Some("never stuck: there is an end to what is waited for")
+    Some("never stuck: waiting ends")
 }
 
-/// Whether the rest ends by an event, and not by the time.
-fn holds_back(rest: &Rest) -> bool {
+/// Whether an event ends the idle state, and not the time.
+fn holds_back(rest: &Idle) -> bool {
     match rest {
-        Rest::RetryAt(_) | Rest::InputPause(_) | Rest::Steady(_) | Rest::ShowPlan { again: Some(_) } => false,
-        Rest::Suspended
-        | Rest::DeletionSuspended
-        | Rest::Refused
-        | Rest::Contradiction
-        | Rest::Dependencies
-        | Rest::Dependants
-        | Rest::Source
-        | Rest::InputsUnknown
-        | Rest::AwaitApproval
-        | Rest::ShowPlan { again: None }
-        | Rest::RetryLimit
-        | Rest::GlassRefused
-        | Rest::GlassOver => true,
+        Idle::RetryAt(_) | Idle::InputPause(_) | Idle::InSync(_) | Idle::ShowPlan { again: Some(_) } => false,
+        Idle::Suspended
+        | Idle::DeletionSuspended
+        | Idle::UnsupportedField
+        | Idle::ContradictingFields
+        | Idle::Dependencies
+        | Idle::Dependants
+        | Idle::Source
+        | Idle::InputsUnknown
+        | Idle::AwaitApproval
+        | Idle::ShowPlan { again: None }
+        | Idle::RetryLimit
+        | Idle::BreakGlassDenied
+        | Idle::BreakGlassCompleted => true,
     }
 }
 
-/// What the rest waits for comes.
-fn happen(facts: &mut Facts, rest: &Rest) {
+/// Makes the event or time happen that the idle state waits for.
+fn happen(facts: &mut Facts, rest: &Idle) {
     match rest {
-        Rest::Suspended | Rest::DeletionSuspended => facts.suspended = false,
-        Rest::Refused => facts.refused = None,
-        Rest::Contradiction => facts.contradiction = None,
-        Rest::Dependencies => facts.dependencies = Dependencies::Ready,
-        Rest::Dependants => facts.dependants.clear(),
-        Rest::Source => {
+        Idle::Suspended | Idle::DeletionSuspended => facts.suspended = false,
+        Idle::UnsupportedField => facts.unsupported_field = None,
+        Idle::ContradictingFields => facts.contradiction = None,
+        Idle::Dependencies => facts.dependencies = Dependencies::Ready,
+        Idle::Dependants => facts.dependants.clear(),
+        Idle::Source => {
             facts.source = SourceFact::Found {
                 revision: "main@sha1:cc".into(),
                 digest: "sha256:dd".into(),
             }
         }
-        Rest::InputsUnknown => facts.inputs = Inputs::Known(super::SAME.into()),
-        Rest::AwaitApproval => facts.approval = Approval::Given { by: "kubectl".into() },
-        Rest::ShowPlan { again: None } => facts.policy.plan_only = false,
-        Rest::RetryLimit => facts.request = Some("another".into()),
-        Rest::GlassRefused | Rest::GlassOver => facts.policy.glass = Glass::Whole,
-        Rest::RetryAt(when)
-        | Rest::InputPause(when)
-        | Rest::Steady(when)
-        | Rest::ShowPlan { again: Some(when) } => {
+        Idle::InputsUnknown => facts.inputs = Inputs::Known(super::SAME.into()),
+        Idle::AwaitApproval => facts.approval = Approval::Given { by: "kubectl".into() },
+        Idle::ShowPlan { again: None } => facts.policy.plan_only = false,
+        Idle::RetryLimit => facts.request = Some("another".into()),
+        Idle::BreakGlassDenied | Idle::BreakGlassCompleted => {
+            facts.policy.break_glass = BreakGlass::NotRequested;
+        }
+        Idle::RetryAt(when)
+        | Idle::InputPause(when)
+        | Idle::InSync(when)
+        | Idle::ShowPlan { again: Some(when) } => {
             facts.now = *when;
         }
     }

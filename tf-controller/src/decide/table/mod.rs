@@ -9,8 +9,8 @@ mod law;
 pub(crate) use law::broken;
 
 use super::{
-    Approval, Dependencies, Facts, Guard, History, InputRuns, Inputs, Outcome, Pending, Policy, RetryPolicy,
-    RunAction, RunFact, SourceFact, Strategy, Trigger, decide, guard::without,
+    Approval, Dependencies, Facts, History, InputRunStreak, Inputs, MutationPoint, Outcome, Pending, Policy,
+    RetryPolicy, RunAction, RunFact, SourceFact, Strategy, Trigger, decide, mutation_point::with_disabled,
 };
 use jiff::{SignedDuration, Timestamp};
 use std::{ops::ControlFlow, time::Instant};
@@ -122,7 +122,7 @@ fn histories() -> Vec<History> {
             // A pause that is under way for one of the ages, and over for the other.
             let ended = run.finished;
             histories.push(History {
-                input_runs: Some(InputRuns { count: 4, ended }),
+                input_runs: Some(InputRunStreak { count: 4, ended }),
                 last_success: Some(ended),
                 next_sequence: 2,
                 last: Some(run),
@@ -221,7 +221,7 @@ pub(crate) fn every(mut visit: impl FnMut(&Facts) -> ControlFlow<()>) -> Control
                 let mut facts = Facts {
                     deleting: false,
                     suspended: false,
-                    refused: None,
+                    unsupported_field: None,
                     contradiction: None,
                     generation: 1,
                     policy: Policy::default(),
@@ -233,7 +233,7 @@ pub(crate) fn every(mut visit: impl FnMut(&Facts) -> ControlFlow<()>) -> Control
                     history: history.clone(),
                     request: None,
                     interval: SignedDuration::from_secs(INTERVAL),
-                    phase: None,
+                    interval_offset: None,
                     retry: RetryPolicy {
                         interval: SignedDuration::from_secs(RETRY),
                         strategy: Strategy::Static,
@@ -253,7 +253,7 @@ pub(crate) fn every(mut visit: impl FnMut(&Facts) -> ControlFlow<()>) -> Control
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Against {
     Nothing,
-    Refused,
+    UnsupportedField,
     Contradiction,
     Waiting,
     Cycle,
@@ -263,7 +263,7 @@ enum Against {
 impl Against {
     const ALL: [Self; 6] = [
         Self::Nothing,
-        Self::Refused,
+        Self::UnsupportedField,
         Self::Contradiction,
         Self::Waiting,
         Self::Cycle,
@@ -272,7 +272,7 @@ impl Against {
 
     fn stand(self, facts: &mut Facts) {
         let said = |which: Self| (self == which).then(|| "x".to_owned());
-        facts.refused = said(Self::Refused).map(|text| crate::decide::Refused {
+        facts.unsupported_field = said(Self::UnsupportedField).map(|text| crate::decide::UnsupportedField {
             reason: "InvalidToolVersion",
             text,
         });
@@ -308,9 +308,9 @@ fn switched(
 }
 
 /// The first law that is broken, with the facts that show it, when this guard is left out.
-pub(crate) fn first_broken(guard: Option<Guard>) -> Option<(&'static str, Facts)> {
+pub(crate) fn first_broken(point: Option<MutationPoint>) -> Option<(&'static str, Facts)> {
     let mut found = None;
-    let _ = without(guard, || {
+    let _ = with_disabled(point, || {
         every(|facts| match broken(facts, &decide(facts)) {
             None => ControlFlow::Continue(()),
             Some(law) => {

@@ -1,7 +1,7 @@
 //! The files of runs that are processes: a lock, held for as long as the runner or its CLI lives, and the runner's log.
 
 use super::RunRef;
-use sluice_tf_runner::process_lock::{CLI_SUFFIX, ProcessLock};
+use sluice_tf_core::process_lock::{CLI_SUFFIX, ProcessLock};
 use std::{
     collections::BTreeSet,
     fs::{File, OpenOptions},

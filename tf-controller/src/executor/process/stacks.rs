@@ -2,7 +2,7 @@
 
 use super::{ExecutorError, IsGone, LOOK, RunRef};
 use sluice_runtime::schedule::ObjectKey;
-use sluice_tf_runner::run::{DirectoryRemoval, directories, remove_directory};
+use sluice_tf_core::workdir::{Removal as DirectoryRemoval, list as directories, remove as remove_directory};
 use std::{
     io,
     path::{Path, PathBuf},

@@ -154,12 +154,17 @@ proptest! {
     }
 }
 
-/// The examples of `docs/backends.md`: fields of the API, spelled as it spells them, and backends that are HCL.
+/// The examples of `docs/guides/backends.md` and `docs/guides/execution-environment.md`: fields of the API, spelled as it
+/// spells them, and backends that are HCL.
 #[test]
 fn the_examples_of_the_docs_are_specs() {
-    let page = include_str!("../../../../docs/backends.md");
+    let backends = include_str!("../../../../docs/guides/backends.md");
+    let environment = include_str!("../../../../docs/guides/execution-environment.md");
     let mut examples = 0;
-    for part in page.split("```yaml\n").skip(1) {
+    let parts = [backends, environment]
+        .into_iter()
+        .flat_map(|page| page.split("```yaml\n").skip(1));
+    for part in parts {
         let text = part.split("```").next().unwrap();
         let example: Value = serde_yaml_ng::from_str(text).unwrap();
         let mut whole = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" } });
@@ -178,7 +183,7 @@ fn the_examples_of_the_docs_are_specs() {
         }
         examples += 1;
     }
-    assert!(examples >= 9, "{examples}");
+    assert!(examples >= 11, "{examples}");
 }
 
 /// Whether everything of `given` was read; what is empty may be left out.

@@ -13,7 +13,7 @@ mod tree;
 
 pub use tree::Tree;
 
-use sluice_tf_runner::{
+use sluice_tf_core::{
     place::{below, inside},
     scan::{Findings, Flow, Named, Origin, excerpt, is_configuration, reads_files, scan},
 };

@@ -1,14 +1,14 @@
-//! The graph of `dependsOn`: circles by name, and the order in which stacks are called. Pure over the watch's cache.
+//! The graph of `dependsOn`: cycles, and the order in which stacks are triggered. Pure over the watch's cache.
 
 use kube::ResourceExt;
 use sluice_api::terraform::Terraform;
-use sluice_runtime::{schedule::ObjectKey, watch::Objects};
+use sluice_runtime::{schedule::ObjectKey, watch::ObjectCache};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More stacks than any chain has; beyond it nothing is said about a circle.
-const STEPS: usize = 10_000;
+/// Longest search for a cycle; beyond it none is reported.
+const MAX_STEPS: usize = 10_000;
 
-/// The stacks that a stack names, whether or not it may.
+/// Returns the stacks that a stack names, allowed or not.
 pub(crate) fn targets(stack: &Terraform) -> Vec<ObjectKey> {
     let own = stack.namespace().unwrap_or_default();
     let key = |to: &sluice_api::terraform::Dependency| ObjectKey {
@@ -22,22 +22,22 @@ pub(crate) fn targets(stack: &Terraform) -> Vec<ObjectKey> {
     stack.spec.depends_on.iter().map(key).collect()
 }
 
-/// Names the circle that leads from the stack back to it.
-pub(super) fn of(stack: &Terraform, all: &Objects<Terraform>) -> Option<String> {
+/// Describes the cycle from the stack back to it.
+pub(super) fn describe(stack: &Terraform, all: &ObjectCache<Terraform>) -> Option<String> {
     let start = ObjectKey::of(stack);
-    let circle = circle(&start, targets(stack), |key| {
+    let cycle = shortest_cycle(&start, targets(stack), |key| {
         all.get(key).map(|stack| targets(&stack)).unwrap_or_default()
     })?;
-    let names: Vec<_> = circle.iter().map(ToString::to_string).collect();
+    let names: Vec<_> = cycle.iter().map(ToString::to_string).collect();
     Some(format!(
         "dependsOn forms a cycle: {}; none of them can be first, so remove one of these dependencies",
         names.join(" -> ")
     ))
 }
 
-/// The stacks that are deleted and build on each other in circles, this one among them, in the order in which they go; empty where
-/// there is no such circle.
-pub(super) fn deleted_together(stack: &Terraform, all: &Objects<Terraform>) -> BTreeSet<ObjectKey> {
+/// Returns the deleted stacks that are in a dependency cycle with this one, including it, in the order of their
+/// deletion. Empty without such a cycle.
+pub(super) fn deleted_cycle(stack: &Terraform, all: &ObjectCache<Terraform>) -> BTreeSet<ObjectKey> {
     let is_deleted = |stack: &Terraform| stack.metadata.deletion_timestamp.is_some();
     if !is_deleted(stack) || stack.spec.depends_on.is_empty() {
         return BTreeSet::new();
@@ -46,24 +46,24 @@ pub(super) fn deleted_together(stack: &Terraform, all: &Objects<Terraform>) -> B
     let edges = deleted
         .iter()
         .map(|other| (ObjectKey::of(&**other), targets(other)));
-    together(&ObjectKey::of(stack), &edges.collect())
+    cycle_members(&ObjectKey::of(stack), &edges.collect())
 }
 
-/// Those that `start` leads to and that lead back to it, `start` among them; empty where there are none (pure).
-fn together(start: &ObjectKey, edges: &BTreeMap<ObjectKey, Vec<ObjectKey>>) -> BTreeSet<ObjectKey> {
+/// Returns the stacks that `start` leads to and that lead back to it, including `start`; empty if there are none. Pure.
+fn cycle_members(start: &ObjectKey, edges: &BTreeMap<ObjectKey, Vec<ObjectKey>>) -> BTreeSet<ObjectKey> {
     let mut back: BTreeMap<ObjectKey, Vec<ObjectKey>> = BTreeMap::new();
     for (from, targets) in edges {
         for to in targets.iter().filter(|to| edges.contains_key(to)) {
             back.entry(to.clone()).or_default().push(from.clone());
         }
     }
-    let behind = reached(start, edges);
-    let before = reached(start, &back);
-    behind.intersection(&before).cloned().collect()
+    let forward = reachable(start, edges);
+    let before = reachable(start, &back);
+    forward.intersection(&before).cloned().collect()
 }
 
-/// What can be reached from `start` in at least one step.
-fn reached(start: &ObjectKey, edges: &BTreeMap<ObjectKey, Vec<ObjectKey>>) -> BTreeSet<ObjectKey> {
+/// Returns what can be reached from `start` in at least one step.
+fn reachable(start: &ObjectKey, edges: &BTreeMap<ObjectKey, Vec<ObjectKey>>) -> BTreeSet<ObjectKey> {
     let (mut found, mut open) = (BTreeSet::new(), vec![start]);
     while let Some(key) = open.pop() {
         for next in edges.get(key).into_iter().flatten() {
@@ -75,25 +75,25 @@ fn reached(start: &ObjectKey, edges: &BTreeMap<ObjectKey, Vec<ObjectKey>>) -> BT
     found
 }
 
-/// A shortest way from `start` back to it, both ends named.
-fn circle(
+/// Returns a shortest path from `start` back to it, with both ends.
+fn shortest_cycle(
     start: &ObjectKey,
     first: Vec<ObjectKey>,
     next: impl Fn(&ObjectKey) -> Vec<ObjectKey>,
 ) -> Option<Vec<ObjectKey>> {
     let mut from: BTreeMap<ObjectKey, ObjectKey> = BTreeMap::new();
     let mut open: std::collections::VecDeque<_> = first.into_iter().map(|key| (start.clone(), key)).collect();
-    for _ in 0..STEPS {
+    for _ in 0..MAX_STEPS {
         let (before, key) = open.pop_front()?;
         if key == *start {
-            let mut way = vec![start.clone(), before.clone()];
+            let mut path = vec![start.clone(), before.clone()];
             let mut at = &before;
             while let Some(earlier) = from.get(at) {
-                way.push(earlier.clone());
+                path.push(earlier.clone());
                 at = earlier;
             }
-            way.reverse();
-            return Some(way);
+            path.reverse();
+            return Some(path);
         }
         if from.contains_key(&key) {
             continue;
@@ -104,23 +104,22 @@ fn circle(
     None
 }
 
-/// The keys so that each stands behind those of them that it builds on, directly or by way of others. Members of a circle
-/// come in some order, and none is lost.
-pub(crate) fn in_order(keys: Vec<ObjectKey>, all: &Objects<Terraform>) -> Vec<ObjectKey> {
-    sorted(keys, |key| {
+/// Orders the keys so that each follows its direct and indirect dependencies. Members of a cycle come in any order; none is lost.
+pub(crate) fn dependency_order(keys: Vec<ObjectKey>, all: &ObjectCache<Terraform>) -> Vec<ObjectKey> {
+    topological_order(keys, |key| {
         all.get(key).map(|stack| targets(&stack)).unwrap_or_default()
     })
 }
 
-fn sorted(keys: Vec<ObjectKey>, next: impl Fn(&ObjectKey) -> Vec<ObjectKey>) -> Vec<ObjectKey> {
-    let wanted: BTreeSet<_> = keys.iter().cloned().collect();
+fn topological_order(keys: Vec<ObjectKey>, next: impl Fn(&ObjectKey) -> Vec<ObjectKey>) -> Vec<ObjectKey> {
+    let requested: BTreeSet<_> = keys.iter().cloned().collect();
     let (mut done, mut order) = (BTreeSet::new(), Vec::new());
     for key in keys {
-        // Depth first without recursion: a key is put down when all below it are.
+        // Depth first without recursion: a key is emitted after all its dependencies.
         let mut open = vec![(key, false)];
         while let Some((key, below)) = open.pop() {
             if below {
-                if wanted.contains(&key) {
+                if requested.contains(&key) {
                     order.push(key);
                 }
             } else if done.insert(key.clone()) {
@@ -144,7 +143,7 @@ mod tests {
         }
     }
 
-    /// `a:b,c` means that a builds on b and c.
+    /// Parses edges: `a:b,c` means that a depends on b and c.
     fn graph(text: &str) -> impl Fn(&ObjectKey) -> Vec<ObjectKey> {
         let edges: BTreeMap<ObjectKey, Vec<ObjectKey>> = text
             .split_whitespace()
@@ -156,9 +155,9 @@ mod tests {
 
     fn found(start: &str, text: &str) -> Option<String> {
         let next = graph(text);
-        let way = circle(&key(start), next(&key(start)), next)?;
+        let path = shortest_cycle(&key(start), next(&key(start)), next)?;
         Some(
-            way.iter()
+            path.iter()
                 .map(|key| key.name.clone())
                 .collect::<Vec<_>>()
                 .join(" "),
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_named_by_all_its_members() {
+    fn a_cycle_is_reported_with_all_its_members() {
         assert_eq!(found("a", "a:b b:c"), None);
         assert_eq!(found("a", "a:a").unwrap(), "a a");
         assert_eq!(found("a", "a:b b:a").unwrap(), "a b a");
@@ -174,20 +173,20 @@ mod tests {
         assert_eq!(
             found("x", "x:a a:b b:a"),
             None,
-            "it stands before the circle, not in it"
+            "it leads to the cycle but is not in it"
         );
         assert_eq!(found("a", "a:b,c b:d c:a d:a").unwrap(), "a c a", "the shortest");
     }
 
     #[test]
-    fn those_of_one_circle_are_together_and_those_around_it_are_not() {
+    fn cycle_members_exclude_stacks_outside_the_cycle() {
         let found = |start: &str, text: &str| {
             let all: BTreeSet<_> = text.replace([':', ','], " ").split(' ').map(key).collect();
             let edges = all
                 .into_iter()
                 .map(|key| (key.clone(), graph(text)(&key)))
                 .collect();
-            let names: Vec<_> = together(&key(start), &edges)
+            let names: Vec<_> = cycle_members(&key(start), &edges)
                 .into_iter()
                 .map(|key| key.name)
                 .collect();
@@ -200,27 +199,31 @@ mod tests {
         assert_eq!(
             found("a", "a:b b:c c:a,d d:c"),
             "a b c d",
-            "two circles that share a stack"
+            "two cycles that share a stack"
         );
         let living = [(key("a"), vec![key("b")]), (key("c"), vec![key("a")])].into();
-        assert!(together(&key("a"), &living).is_empty(), "b is not deleted");
+        assert!(cycle_members(&key("a"), &living).is_empty(), "b is not deleted");
     }
 
     #[test]
-    fn stacks_are_called_behind_what_they_build_on() {
+    fn stacks_follow_their_dependencies() {
         let order = |keys: &str, text: &str| {
             let keys = keys.split(' ').map(key).collect();
-            let order: Vec<_> = sorted(keys, graph(text))
+            let order: Vec<_> = topological_order(keys, graph(text))
                 .into_iter()
                 .map(|key| key.name)
                 .collect();
             order.join(" ")
         };
         assert_eq!(order("a b c", "a:b b:c"), "c b a");
-        assert_eq!(order("a c", "a:b b:c"), "c a", "by way of one that is not called");
+        assert_eq!(
+            order("a c", "a:b b:c"),
+            "c a",
+            "by path of one that is not called"
+        );
         assert_eq!(order("d a b c", "a:b,c b:d c:d"), "d c b a");
-        let circle = order("a b c", "a:b b:a c:a");
-        assert_eq!(circle.len(), 5, "{circle}");
-        assert!(circle.ends_with('c'), "{circle}");
+        let cycle = order("a b c", "a:b b:a c:a");
+        assert_eq!(cycle.len(), 5, "{cycle}");
+        assert!(cycle.ends_with('c'), "{cycle}");
     }
 }

@@ -1,8 +1,8 @@
-//! The bounds within which everything is explored, and the count of what that was.
+//! The bounds of the explorations, and their size.
 
 use super::{
     Sluice,
-    world::{Approve, Budget, Inputs},
+    state::{Approve, Budget, Inputs},
 };
 use stateright::{Checker as _, HasDiscoveries, Model as _};
 use std::{
@@ -10,17 +10,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What an exploration found.
+/// The result of an exploration.
 pub(super) struct Found {
-    /// The property that does not hold, and the way to where it does not.
-    pub(super) wrong: Option<(String, String)>,
+    /// The violated property, and the path to the violation.
+    pub(super) violation: Option<(String, String)>,
     pub(super) states: usize,
     pub(super) depth: usize,
-    /// Something was applied on the way: where nothing ever is, nothing wrong is either.
+    /// Something was applied on the way; otherwise no violation means nothing.
     applied: bool,
 }
 
-/// Explores all of it, or until a property does not hold: with one thread always the same one.
+/// Explores all states, or until a property is violated. Deterministic with one thread.
 pub(super) fn explore(model: Sluice, threads: usize) -> Found {
     let checker = model
         .checker()
@@ -33,43 +33,43 @@ pub(super) fn explore(model: Sluice, threads: usize) -> Found {
     found.retain(|(name, _)| *name != "something is applied");
     let applied = found.len() < reached;
     found.sort_by_cached_key(|(name, path)| (path.clone().into_actions().len(), *name));
-    let wrong = found.into_iter().next();
-    let wrong = wrong.map(|(name, path)| {
-        let name = path.last_state().past.wrong.unwrap_or(name);
-        let turns = path.into_actions();
-        let turns: Vec<_> = turns.iter().map(|turn| format!("{turn:?}")).collect();
-        (name.to_owned(), turns.join("\n"))
+    let violation = found.into_iter().next();
+    let violation = violation.map(|(name, path)| {
+        let name = path.last_state().trace.violation.unwrap_or(name);
+        let transitions = path.into_actions();
+        let transitions: Vec<_> = transitions.iter().map(|turn| format!("{turn:?}")).collect();
+        (name.to_owned(), transitions.join("\n"))
     });
     Found {
-        wrong,
+        violation,
         states: checker.unique_state_count(),
         depth: checker.max_depth(),
         applied,
     }
 }
 
-/// The bounds that are asked for: `SLUICE_MODEL=deep` takes the deeper ones, which take an hour, and seven numbers with commas
-/// between them are the budget itself.
-fn asked(usual: Budget, deeper: Budget) -> Budget {
+/// Returns the requested bounds: `SLUICE_MODEL=deep` selects the deep ones, which take an hour; seven numbers with
+/// commas are the budget itself.
+fn configured_budget(usual: Budget, deeper: Budget) -> Budget {
     match std::env::var("SLUICE_MODEL") {
-        Ok(wish) if wish == "deep" => deeper,
-        Ok(wish) => {
-            let numbers: Vec<u8> = wish.split(',').map(|number| number.parse().unwrap()).collect();
+        Ok(value) if value == "deep" => deeper,
+        Ok(value) => {
+            let numbers: Vec<u8> = value.split(',').map(|number| number.parse().unwrap()).collect();
             budget(numbers.try_into().unwrap())
         }
         Err(_) => usual,
     }
 }
 
-/// Says how much was explored, past the capture of what tests print.
-pub(super) fn told(name: &str, budget: Budget, found: &Found, took: Duration) {
+/// Prints the size of the exploration, past the capture of test output.
+pub(super) fn print_summary(name: &str, budget: Budget, found: &Found, took: Duration) {
     let (states, depth) = (found.states, found.depth);
     let line = format!("model, {name}, {budget:?}: {states} states, depth {depth}, {took:.1?}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 fn holds(name: &str, model: &Sluice, deeper: Budget) {
-    let budget = asked(model.budget, deeper);
+    let budget = configured_budget(model.budget, deeper);
     let begun = Instant::now();
     let found = explore(
         Sluice {
@@ -78,11 +78,11 @@ fn holds(name: &str, model: &Sluice, deeper: Budget) {
         },
         2,
     );
-    if let Some((property, way)) = found.wrong {
-        panic!("{name}: {property}\n{way}");
+    if let Some((property, path)) = found.violation {
+        panic!("{name}: {property}\n{path}");
     }
     assert!(found.applied, "{name}: nothing is ever applied");
-    told(name, budget, &found, begun.elapsed());
+    print_summary(name, budget, &found, begun.elapsed());
 }
 
 const fn budget([user, commits, others, drifts, faults, ticks, looks]: [u8; 7]) -> Budget {
@@ -100,12 +100,12 @@ const fn budget([user, commits, others, drifts, faults, ticks, looks]: [u8; 7]) 
 /// A stack whose first apply was long ago.
 const IN_PLACE: Option<Inputs> = Some(Inputs { code: 0, vars: 0 });
 
-/// Everything small that may happen, in every mode: what the mutants meet.
+/// Small bounds in every mode, used by the mutants.
 pub(super) fn small() -> Vec<(&'static str, Sluice)> {
     let auto = Sluice::of(Approve::Auto);
     let manual = Sluice::of(Approve::Nothing);
     let in_place = |model: &Sluice, budget| Sluice {
-        made: IN_PLACE,
+        applied_inputs: IN_PLACE,
         budget,
         ..model.clone()
     };
@@ -148,14 +148,14 @@ fn approvals_that_race_commits() {
 }
 
 #[test]
-fn drift_that_is_mended() {
+fn drift_that_is_corrected() {
     let mut model = of("drift, auto");
     model.budget = budget([1, 0, 0, 1, 1, 1, 0]);
     holds("drift, auto", &model, budget([2, 1, 1, 2, 1, 2, 0]));
 }
 
 #[test]
-fn drift_that_waits() {
+fn drift_that_waits_for_approval() {
     let mut model = of("drift, manual");
     model.budget = budget([2, 0, 0, 1, 0, 1, 0]);
     holds("drift, manual", &model, budget([3, 1, 0, 2, 1, 2, 0]));

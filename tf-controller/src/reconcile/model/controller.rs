@@ -1,32 +1,34 @@
-//! What a controller does: a look, whose decision is the controller's own code, then one write after the other. Others may
-//! act in between.
+//! The actions of a controller: a reconciliation with the controller's own decision, then one write after the other.
+//! Others may act in between.
 
 use super::{
     Flaw, Sluice,
     objects::{digest, facts},
-    world::{Effect, Inputs, Intent, Place, Process, Run, Stack, Stage, World},
+    state::{Effect, Inputs, Intent, Process, ProcessStage, Run, Stack, Stage, SystemState},
 };
-use crate::decide::{Facts, Guard, NewRun, Progress, Rest, Step, Upkeep, decide, guard, left_out, upkeep};
-use sluice_runtime::watch::Next;
+use crate::decide::{
+    Facts, Idle, MutationPoint, NewRun, Progress, Step, Upkeep, decide, disabled_point, holds, upkeep,
+};
+use sluice_runtime::watch::Requeue;
 use std::{cell::RefCell, collections::HashMap};
 
-/// The number in a run's name.
+/// Returns the number in a run's name.
 fn number(name: &str) -> u8 {
     name.rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// What a pass that sees the stack as this comes to, as far as it depends on the API alone.
+/// The result of a reconciliation with this cached stack, as far as it depends on the API alone.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Decided {
+pub(super) struct Decision {
     intent: Intent,
-    /// It follows the run in progress.
+    /// It supervises the active run.
     follows: bool,
-    /// It waits for a time, and nobody wakes it then.
-    pub(super) unwoken: bool,
+    /// It waits for a time but is not requeued.
+    pub(super) never_requeued: bool,
     pub(super) wait: Wait,
 }
 
-/// What a pass waits for.
+/// What a reconciliation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Retry,
@@ -35,113 +37,113 @@ pub(super) enum Wait {
     Other,
 }
 
-type Seen = (Stack, Vec<Run>, u8, u8, bool, Option<Guard>);
+type Seen = (Stack, Vec<Run>, u8, u8, bool, Option<MutationPoint>);
 
 thread_local! {
-    /// Most states differ elsewhere.
-    static DECIDED: RefCell<HashMap<Seen, Decided>> = RefCell::default();
+    /// Cached, since most states differ elsewhere.
+    static DECISIONS: RefCell<HashMap<Seen, Decision>> = RefCell::default();
 }
 
-/// The decision of a pass that sees the stack as this.
-pub(super) fn decided(world: &World, stack: &Stack) -> Decided {
+/// Returns the decision of a reconciliation with this cached stack.
+pub(super) fn decision(state: &SystemState, stack: &Stack) -> Decision {
     let seen = (
         *stack,
-        world.runs.clone(),
-        world.code,
-        world.revision,
-        world.late,
-        left_out(),
+        state.runs.clone(),
+        state.code,
+        state.revision,
+        state.timers_expired,
+        disabled_point(),
     );
-    let known = DECIDED.with_borrow(|known| known.get(&seen).copied());
+    let known = DECISIONS.with_borrow(|known| known.get(&seen).copied());
     known.unwrap_or_else(|| {
-        let decided = decide_now(world, stack);
-        DECIDED.with_borrow_mut(|known| known.insert(seen, decided));
-        decided
+        let decision = decide_now(state, stack);
+        DECISIONS.with_borrow_mut(|known| known.insert(seen, decision));
+        decision
     })
 }
 
-fn decide_now(world: &World, stack: &Stack) -> Decided {
-    let facts = facts(world, stack);
+fn decide_now(state: &SystemState, stack: &Stack) -> Decision {
+    let facts = facts(state, stack);
     let step = decide(&facts);
     let last_apply = facts.history.last_started_apply.as_deref().map_or(0, number);
-    let mut decided = Decided {
+    let mut decision = Decision {
         intent: Intent::Nothing,
         follows: false,
-        unwoken: false,
+        never_requeued: false,
         wait: Wait::Other,
     };
     match &step {
         Step::Start(new) => {
-            let run = made(world, stack, &facts, new);
-            decided.intent = Intent::Create { run, last_apply };
+            let run = new_run(state, stack, &facts, new);
+            decision.intent = Intent::Create { run, last_apply };
         }
         Step::Follow => {
-            decided.follows = true;
-            decided.intent = inspected(world, stack, &facts, last_apply);
+            decision.follows = true;
+            decision.intent = inspect_active(state, stack, &facts, last_apply);
         }
-        Step::Release => decided.intent = Intent::Release,
-        Step::Rest(rest) => {
-            decided.unwoken = is_unwoken(rest, &facts);
-            decided.wait = match rest {
-                Rest::RetryAt(_) => Wait::Retry,
-                Rest::RetryLimit => Wait::Limit,
-                Rest::Steady(_) => Wait::Check,
+        Step::Release => decision.intent = Intent::Release,
+        Step::Idle(rest) => {
+            decision.never_requeued = is_never_requeued(rest, &facts);
+            decision.wait = match rest {
+                Idle::RetryAt(_) => Wait::Retry,
+                Idle::RetryLimit => Wait::Limit,
+                Idle::InSync(_) => Wait::Check,
                 _ => Wait::Other,
             };
             if stack.request > stack.handled {
-                decided.intent = Intent::Handle { token: stack.request };
+                decision.intent = Intent::Handle { token: stack.request };
             }
         }
-        Step::Wait | Step::NotMade(_) => {}
+        Step::WaitForSlot | Step::CreateFailed(_) => {}
     }
-    decided
+    decision
 }
 
-/// The pass up to its first write.
-pub(super) fn look(model: &Sluice, world: &World, controller: usize) -> Option<World> {
-    let decided = decided(world, &world.controllers[controller].cache?);
-    let mut intent = decided.intent;
+/// Reconciles up to the first write.
+pub(super) fn reconcile(model: &Sluice, state: &SystemState, controller: usize) -> Option<SystemState> {
+    let decision = decision(state, &state.controllers[controller].cache?);
+    let mut intent = decision.intent;
     if let Intent::Inspect { seen, .. } = intent
-        && decided.follows
-        && guard(Guard::Alive, world.is_alive(seen.number))
+        && decision.follows
+        && holds(MutationPoint::ProcessAlive, state.is_alive(seen.number))
         && model.flaw != Some(Flaw::LivenessBeforeRead)
     {
-        intent = Intent::Nothing; // a run that somebody carries out concerns no pass
+        intent = Intent::Nothing; // a run with a live runner needs nothing
     }
     if model.flaw == Some(Flaw::LivenessBeforeRead)
-        && matches!(intent, Intent::Inspect { seen, .. } if world.is_alive(seen.number))
+        && matches!(intent, Intent::Inspect { seen, .. } if state.is_alive(seen.number))
     {
         intent = Intent::Nothing;
     }
-    if intent == Intent::Nothing && !decided.unwoken {
+    if intent == Intent::Nothing && !decision.never_requeued {
         return None;
     }
-    let mut next = world.clone();
+    let mut next = state.clone();
     next.controllers[controller].intent = intent;
-    if matches!(intent, Intent::Create { run, .. } if world.run(run.number).is_some()) {
-        next.wrong("a new run has a new name");
+    if matches!(intent, Intent::Create { run, .. } if state.run(run.number).is_some()) {
+        next.violation("a new run has a new name");
     }
-    if decided.unwoken {
-        next.wrong("who waits for a time is woken");
+    if decision.never_requeued {
+        next.violation("a stack that waits for a time is requeued");
     }
     Some(next)
 }
 
-/// Who waits for the time is woken by it.
-fn is_unwoken(rest: &Rest, facts: &Facts) -> bool {
+/// Returns whether the passing of time would start something, but no requeue is set.
+fn is_never_requeued(rest: &Idle, facts: &Facts) -> bool {
     let later = Facts {
         now: jiff::Timestamp::MAX,
         ..facts.clone()
     };
     let starts = matches!(decide(&later), Step::Start(_) | Step::Release);
     let sleeps = matches!(
-        crate::reconcile::carry_out::after_rest(rest, facts),
-        Next::OnChange
+        crate::reconcile::execute::next_after(rest, facts),
+        Requeue::OnChange
     );
     starts && sleeps
 }
 
-fn made(world: &World, stack: &Stack, facts: &Facts, new: &NewRun) -> Run {
+fn new_run(state: &SystemState, stack: &Stack, facts: &Facts, new: &NewRun) -> Run {
     let small = |n: u64| u8::try_from(n).unwrap_or(u8::MAX);
     Run {
         number: small(facts.history.next_sequence),
@@ -149,9 +151,9 @@ fn made(world: &World, stack: &Stack, facts: &Facts, new: &NewRun) -> Run {
         trigger: new.trigger,
         destroy: new.destroy,
         generation: stack.generation,
-        inputs: world.inputs(stack),
+        inputs: state.inputs(stack),
         plan: new.plan.as_ref().and_then(|(_, from)| {
-            let effect = world.run(number(from))?.stored?.effect;
+            let effect = state.run(number(from))?.stored?.effect;
             Some((effect, number(from)))
         }),
         attempt: small(new.attempt.into()),
@@ -164,25 +166,25 @@ fn made(world: &World, stack: &Stack, facts: &Facts, new: &NewRun) -> Run {
     }
 }
 
-/// The run in progress, as it is now.
-fn inspected(world: &World, stack: &Stack, facts: &Facts, last_apply: u8) -> Intent {
+/// Returns the active run as it is now.
+fn inspect_active(state: &SystemState, stack: &Stack, facts: &Facts, last_apply: u8) -> Intent {
     let active = facts.history.active.as_ref().map_or(0, |run| number(&run.name));
     let known = matches!(facts.inputs, crate::decide::Inputs::Known(_));
-    match world.run(active) {
+    match state.run(active) {
         None => Intent::Nothing,
         Some(seen) => Intent::Inspect {
             seen: *seen,
-            now: known.then(|| world.inputs(stack)),
+            now: known.then(|| state.inputs(stack)),
             last_apply,
         },
     }
 }
 
-/// The next write.
-pub(super) fn act(model: &Sluice, world: &World, controller: usize) -> Option<World> {
-    let mut next = world.clone();
-    let stack = world.controllers[controller].cache;
-    next.controllers[controller].intent = match world.controllers[controller].intent {
+/// Makes the next write.
+pub(super) fn write(model: &Sluice, state: &SystemState, controller: usize) -> Option<SystemState> {
+    let mut next = state.clone();
+    let stack = state.controllers[controller].cache;
+    next.controllers[controller].intent = match state.controllers[controller].intent {
         Intent::Nothing => return None,
         Intent::Create { run, last_apply } => create(&mut next, run, last_apply),
         Intent::Launch { run, last_apply } => {
@@ -194,13 +196,13 @@ pub(super) fn act(model: &Sluice, world: &World, controller: usize) -> Option<Wo
             now,
             last_apply,
         } => {
-            let intent = inspect(model, world, seen, now, last_apply);
+            let intent = inspect(model, state, seen, now, last_apply);
             let launches = matches!(intent, Intent::Launch { .. });
             if launches && seen.stage != Stage::Pending {
-                next.wrong("a run that somebody has claimed is not started again");
+                next.violation("a run that somebody has claimed is not started again");
             }
             if launches && now != Some(seen.inputs) {
-                next.wrong("a run whose inputs changed before it began does not begin");
+                next.violation("a run whose inputs changed before it began does not begin");
             }
             intent
         }
@@ -225,13 +227,13 @@ pub(super) fn act(model: &Sluice, world: &World, controller: usize) -> Option<Wo
     Some(next)
 }
 
-/// A name that is taken is adopted.
-fn create(world: &mut World, run: Run, last_apply: u8) -> Intent {
-    if world.stack.is_none() {
+/// Creates the run, or adopts the one of that name.
+fn create(state: &mut SystemState, run: Run, last_apply: u8) -> Intent {
+    if state.stack.is_none() {
         return Intent::Nothing; // the API refuses, or the garbage collector takes it
     }
-    match world.run(run.number) {
-        None => world.runs.push(run),
+    match state.run(run.number) {
+        None => state.runs.push(run),
         Some(there) if there.stage.is_final() => return Intent::Nothing,
         Some(there) if there.inputs != run.inputs => return Intent::Nothing,
         Some(_) => {}
@@ -242,26 +244,26 @@ fn create(world: &mut World, run: Run, last_apply: u8) -> Intent {
     }
 }
 
-/// Bundle and process. The bundle that is there already stands.
-fn launch(world: &mut World, run: u8, last_apply: u8) {
-    if world.run(run).is_none() {
+/// Stores the bundle and starts the process. An existing bundle is kept.
+fn launch(state: &mut SystemState, run: u8, last_apply: u8) {
+    if state.run(run).is_none() {
         return;
     }
     let process = Process {
         run,
         last_apply,
-        place: Place::Started,
+        stage: ProcessStage::Started,
     };
-    if !world.is_alive(run) {
-        world.processes.push(process);
-        world.processes.sort_unstable();
+    if !state.is_alive(run) {
+        state.processes.push(process);
+        state.processes.sort_unstable();
     }
 }
 
-fn inspect(model: &Sluice, world: &World, seen: Run, now: Option<Inputs>, last_apply: u8) -> Intent {
+fn inspect(model: &Sluice, state: &SystemState, seen: Run, now: Option<Inputs>, last_apply: u8) -> Intent {
     let early = model.flaw == Some(Flaw::LivenessBeforeRead);
     let fresh = if early {
-        world.run(seen.number).copied()
+        state.run(seen.number).copied()
     } else {
         Some(seen)
     };
@@ -270,7 +272,7 @@ fn inspect(model: &Sluice, world: &World, seen: Run, now: Option<Inputs>, last_a
     };
     let (made_of, now) = (digest(fresh.inputs), now.map(digest));
     let step = upkeep(Progress {
-        alive: !early && world.is_alive(seen.number),
+        alive: !early && state.is_alive(seen.number),
         ended: fresh.stage.is_final(),
         claimed: fresh.stage != Stage::Pending,
         made_of: &made_of,
@@ -279,36 +281,38 @@ fn inspect(model: &Sluice, world: &World, seen: Run, now: Option<Inputs>, last_a
     let end = |stage| Intent::End { seen: fresh, stage };
     match step {
         Upkeep::Leave => Intent::Nothing,
-        Upkeep::Lose => end(Stage::Lost),
+        Upkeep::MarkLost => end(Stage::Lost),
         Upkeep::Launch => Intent::Launch {
             run: seen.number,
             last_apply,
         },
-        Upkeep::Outdated | Upkeep::Unknown => end(Stage::Superseded),
+        Upkeep::EndOutdated | Upkeep::EndWithoutInputs => end(Stage::Superseded),
     }
 }
 
-/// The finalizer goes, and everything that the stack owns with it.
-fn release(world: &mut World, seen: Option<Stack>) {
-    let Some(stack) = world.stack else { return };
+/// Removes the finalizer, and with it everything that the stack owns.
+fn release(state: &mut SystemState, seen: Option<Stack>) {
+    let Some(stack) = state.stack else { return };
     if seen.is_some_and(|seen| seen.deleting) && stack.deleting {
-        let applies = [Place::Admitted, Place::Recorded];
-        if world.processes.iter().any(|p| applies.contains(&p.place)) {
-            world.wrong("a stack is not let go beside an apply");
+        let applies = [ProcessStage::Admitted, ProcessStage::Recorded];
+        if state.processes.iter().any(|p| applies.contains(&p.stage)) {
+            state.violation("a stack is not let go beside an apply");
         }
-        if stack.destroy_on_deletion && (world.reality.made.is_some() || world.reality.drifted) {
-            world.wrong("a stack that destroys on deletion is destroyed before it is let go");
+        if stack.destroy_on_deletion
+            && (state.infrastructure.applied_inputs.is_some() || state.infrastructure.drifted)
+        {
+            state.violation("a stack that destroys on deletion is destroyed before it is let go");
         }
-        world.stack = None;
-        world.runs.clear();
+        state.stack = None;
+        state.runs.clear();
     } else if !stack.deleting {
-        world.wrong("only a deleted stack is let go");
+        state.violation("only a deleted stack is let go");
     }
 }
 
-/// The effects of all plans that stand in the runs.
-pub(super) fn shown(world: &World) -> Vec<Effect> {
-    let mut effects: Vec<_> = world
+/// Returns the effects of all plans in the runs.
+pub(super) fn shown(state: &SystemState) -> Vec<Effect> {
+    let mut effects: Vec<_> = state
         .runs
         .iter()
         .filter_map(|run| run.stored.map(|stored| stored.effect))

@@ -1,43 +1,44 @@
-//! The model: the controller's own decision, composed with an API server whose watch is late, two controllers, runners that
-//! die, people, commits and time, explored exhaustively within bounds (crate `stateright`).
+//! The model: the controller's own decision, composed with an API server whose watch lags, two controllers, runners
+//! that die, users, commits and time, explored exhaustively within bounds (crate `stateright`).
 //!
-//! What is real: `history`, `gather`, `decide`, `upkeep`, `after_rest`, the approval and the runner's gate, all called with
-//! the objects that the API would hold. What is modelled: the order of reads and writes around them.
+//! Real are `history`, `facts`, `decide`, `upkeep`, `next_after`, the approval and the runner's gate, all called with
+//! the objects that the API would hold. Modelled is the order of reads and writes around them.
+#![expect(clippy::similar_names, reason = "a stage is the state of one process")]
 
-mod around;
 mod checks;
 mod controller;
+mod environment;
+mod liveness;
 mod mutants;
 mod objects;
 mod property;
-mod rest;
 mod runner;
-mod world;
+mod state;
 
-use crate::decide::{Guard, without};
-use around::Deed;
-use runner::Luck;
+use crate::decide::{MutationPoint, with_disabled};
+use environment::UserAction;
+use runner::StepOutcome;
+use state::{Approve, Budget, Controller, Infrastructure, Inputs, Intent, Stack, SystemState, Trace};
 use stateright::{Model, Property};
-use world::{Approve, Budget, Controller, Inputs, Intent, Past, Reality, Stack, World};
 
-/// More runs than any exploration gets to: beyond it nothing would be looked at.
+/// More runs than any exploration reaches.
 const MOST_RUNS: usize = 20;
 
-/// A step of somebody.
+/// One step of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Turn {
+enum Transition {
     /// The watch of this controller catches up.
     Deliver(usize),
-    /// It begins a pass.
-    Look(usize),
-    /// It writes.
-    Act(usize),
-    /// It is killed, and another starts in its place.
+    /// It starts a reconciliation.
+    Reconcile(usize),
+    /// It makes its next write.
+    Write(usize),
+    /// It is killed and restarted.
     Crash(usize),
     /// The next step of this process.
-    Run(usize, Luck),
+    Run(usize, StepOutcome),
     Kill(usize),
-    Person(Deed),
+    User(UserAction),
     Commit {
         relevant: bool,
     },
@@ -45,17 +46,17 @@ enum Turn {
     Tick,
 }
 
-/// Something that is wrong around the decision, to show that the properties notice.
+/// A fault outside the decision, to show that the properties detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
-    /// The process is looked at before its run is read, and not after.
+    /// Liveness is checked before the run is read, and not after.
     LivenessBeforeRead,
-    /// A runner takes a run that somebody else has.
+    /// A runner claims a run that another runner has.
     BlindClaim,
-    /// A run applies what it planned without asking.
+    /// A run applies its plan without a check.
     NoGate,
-    /// A run applies a stored plan without asking whether its approval stands.
-    NoStanding,
+    /// A run applies a stored plan without a check of its approval.
+    NoApprovalCheck,
 }
 
 /// The system within these bounds.
@@ -63,15 +64,15 @@ enum Flaw {
 struct Sluice {
     /// The object as it is created.
     stack: Stack,
-    /// What is in place at the beginning.
-    made: Option<Inputs>,
+    /// The inputs that are applied at the start.
+    applied_inputs: Option<Inputs>,
     budget: Budget,
-    left_out: Option<Guard>,
+    disabled_point: Option<MutationPoint>,
     flaw: Option<Flaw>,
 }
 
 impl Sluice {
-    /// A stack of this mode, nothing in place, nothing that happens.
+    /// Returns a stack with this approval, without resources and events.
     fn of(approve: Approve) -> Self {
         Self {
             stack: Stack {
@@ -87,124 +88,126 @@ impl Sluice {
                 request: 0,
                 handled: 0,
             },
-            made: None,
+            applied_inputs: None,
             budget: Budget::default(),
-            left_out: None,
+            disabled_point: None,
             flaw: None,
         }
     }
 
-    fn turn(&self, world: &World, turn: Turn) -> Option<World> {
-        match turn {
-            Turn::Deliver(who) => {
-                let mut next = world.clone();
-                next.controllers[who].cache = world.stack;
-                (next != *world).then_some(next)
+    fn apply(&self, state: &SystemState, transition: Transition) -> Option<SystemState> {
+        match transition {
+            Transition::Deliver(who) => {
+                let mut next = state.clone();
+                next.controllers[who].cache = state.stack;
+                (next != *state).then_some(next)
             }
-            Turn::Look(0) => controller::look(self, world, 0),
-            Turn::Look(who) => {
-                let mut next = controller::look(self, world, who)?;
-                next.left.looks = next.left.looks.checked_sub(1)?;
+            Transition::Reconcile(0) => controller::reconcile(self, state, 0),
+            Transition::Reconcile(who) => {
+                let mut next = controller::reconcile(self, state, who)?;
+                next.remaining.looks = next.remaining.looks.checked_sub(1)?;
                 Some(next)
             }
-            Turn::Act(who) => controller::act(self, world, who),
-            Turn::Crash(who) => {
-                let mut next = world.clone();
-                next.left.faults = next.left.faults.checked_sub(1)?;
+            Transition::Write(who) => controller::write(self, state, who),
+            Transition::Crash(who) => {
+                let mut next = state.clone();
+                next.remaining.faults = next.remaining.faults.checked_sub(1)?;
                 next.controllers[who] = Controller {
-                    cache: world.stack,
+                    cache: state.stack,
                     intent: Intent::Nothing,
                 };
                 Some(next)
             }
-            Turn::Run(index, luck) => runner::step(self, world, index, luck),
-            Turn::Kill(index) => runner::kill(world, index),
-            Turn::Person(deed) => around::person(world, deed),
-            Turn::Commit { relevant } => around::commit(world, relevant),
-            Turn::Drift => around::drift(world),
-            Turn::Tick => around::tick(world),
+            Transition::Run(index, luck) => runner::step(self, state, index, luck),
+            Transition::Kill(index) => runner::kill(state, index),
+            Transition::User(deed) => environment::user(state, deed),
+            Transition::Commit { relevant } => environment::commit(state, relevant),
+            Transition::Drift => environment::drift(state),
+            Transition::Tick => environment::tick(state),
         }
     }
 }
 
 impl Model for Sluice {
-    type State = World;
-    type Action = Turn;
+    type State = SystemState;
+    type Action = Transition;
 
-    fn init_states(&self) -> Vec<World> {
+    fn init_states(&self) -> Vec<SystemState> {
         let controller = Controller {
             cache: Some(self.stack),
             intent: Intent::Nothing,
         };
-        let mut world = World {
+        let mut state = SystemState {
             stack: Some(self.stack),
             revision: 0,
             code: 0,
             runs: Vec::new(),
-            reality: Reality {
-                made: self.made,
+            infrastructure: Infrastructure {
+                applied_inputs: self.applied_inputs,
                 drifted: false,
             },
             serial: 0,
             processes: Vec::new(),
             controllers: [controller; 2],
-            late: false,
-            left: self.budget,
-            past: Past {
-                // A second controller that sees an older stack may make a run for what is no more.
+            timers_expired: false,
+            remaining: self.budget,
+            trace: Trace {
+                // A second controller with an older cache may create a run for a cause that no longer holds.
                 reasons: 2 + 2 * self.budget.looks,
-                ..Past::default()
+                ..Trace::default()
             },
         };
-        around::remember(&mut world);
-        vec![world]
+        environment::record_approval(&mut state);
+        vec![state]
     }
 
-    fn actions(&self, world: &World, turns: &mut Vec<Turn>) {
-        if world.past.wrong.is_some() {
-            return; // what comes after says nothing more
+    fn actions(&self, state: &SystemState, transitions: &mut Vec<Transition>) {
+        if state.trace.violation.is_some() {
+            return; // later states show nothing more
         }
-        for (who, controller) in world.controllers.iter().enumerate() {
-            let watches = who == 0 || world.left.looks > 0;
-            if watches && controller.cache != world.stack {
-                turns.push(Turn::Deliver(who));
+        for (who, controller) in state.controllers.iter().enumerate() {
+            let watches = who == 0 || state.remaining.looks > 0;
+            if watches && controller.cache != state.stack {
+                transitions.push(Transition::Deliver(who));
             }
             if controller.intent != Intent::Nothing {
-                turns.push(Turn::Act(who));
+                transitions.push(Transition::Write(who));
             } else if watches {
-                turns.push(Turn::Look(who));
+                transitions.push(Transition::Reconcile(who));
             }
         }
-        turns.extend((0..world.processes.len()).map(|index| Turn::Run(index, Luck::Good)));
-        if world.left.faults > 0 {
-            let works = |who: &usize| world.controllers[*who].intent != Intent::Nothing;
-            turns.extend((0..2).filter(works).map(Turn::Crash));
-            for index in 0..world.processes.len() {
-                let bad = [Luck::Bad, Luck::Halfway].map(|luck| Turn::Run(index, luck));
-                turns.extend(bad);
-                turns.push(Turn::Kill(index));
+        transitions
+            .extend((0..state.processes.len()).map(|index| Transition::Run(index, StepOutcome::Success)));
+        if state.remaining.faults > 0 {
+            let works = |who: &usize| state.controllers[*who].intent != Intent::Nothing;
+            transitions.extend((0..2).filter(works).map(Transition::Crash));
+            for index in 0..state.processes.len() {
+                let bad = [StepOutcome::Failure, StepOutcome::PartialFailure]
+                    .map(|luck| Transition::Run(index, luck));
+                transitions.extend(bad);
+                transitions.push(Transition::Kill(index));
             }
         }
-        if world.left.user > 0 {
-            turns.extend(Deed::all(world).into_iter().map(Turn::Person));
+        if state.remaining.user > 0 {
+            transitions.extend(UserAction::all(state).into_iter().map(Transition::User));
         }
-        turns.extend([
-            Turn::Commit { relevant: true },
-            Turn::Commit { relevant: false },
-            Turn::Drift,
-            Turn::Tick,
+        transitions.extend([
+            Transition::Commit { relevant: true },
+            Transition::Commit { relevant: false },
+            Transition::Drift,
+            Transition::Tick,
         ]);
     }
 
-    fn next_state(&self, world: &World, turn: Turn) -> Option<World> {
-        without(self.left_out, || self.turn(world, turn))
+    fn next_state(&self, state: &SystemState, transition: Transition) -> Option<SystemState> {
+        with_disabled(self.disabled_point, || self.apply(state, transition))
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         property::all()
     }
 
-    fn within_boundary(&self, world: &World) -> bool {
-        world.runs.len() <= MOST_RUNS
+    fn within_boundary(&self, state: &SystemState) -> bool {
+        state.runs.len() <= MOST_RUNS
     }
 }

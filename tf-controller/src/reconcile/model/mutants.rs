@@ -1,49 +1,49 @@
-//! Mutants: the decision with one guard left out, and the system with one flaw. Each is noticed, by the law of the decision
+//! Mutants: the decision without one guard, and the system with one flaw. Each is detected by the law of the decision
 //! table or the property of the model that its line names.
 
 use super::{
     Flaw, Sluice,
     checks::{explore, of},
 };
-use crate::decide::{Guard, table};
+use crate::decide::{MutationPoint, table};
 
-/// What notices, at this place, that the guard is left out.
-fn noticed(guard: Guard, place: &str) -> Option<String> {
-    if place == "table" {
+/// Returns what detects, at this location, that the guard is disabled.
+fn detected_by(guard: MutationPoint, location: &str) -> Option<String> {
+    if location == "table" {
         return table::first_broken(Some(guard)).map(|(law, _)| law.to_owned());
     }
     let model = Sluice {
-        left_out: Some(guard),
-        ..of(place)
+        disabled_point: Some(guard),
+        ..of(location)
     };
-    explore(model, 1).wrong.map(|(property, _)| property)
+    explore(model, 1).violation.map(|(property, _)| property)
 }
 
 macro_rules! mutants {
-    ($($name:ident: $guard:ident, $place:literal, $by:literal;)*) => {
+    ($($name:ident: $guard:ident, $location:literal, $by:literal;)*) => {
         $(
             #[test]
             fn $name() {
-                let found = noticed(Guard::$guard, $place).expect("somebody notices");
-                println!("{:?} left out: {found}", Guard::$guard);
+                let found = detected_by(MutationPoint::$guard, $location).expect("the mutant is detected");
+                println!("{:?} left out: {found}", MutationPoint::$guard);
                 assert_eq!(found, $by);
             }
         )*
 
         #[test]
-        fn every_guard_has_a_mutant() {
-            let tried = [$(Guard::$guard),*];
-            let missing: Vec<_> = Guard::ALL.iter().filter(|guard| !tried.contains(guard)).collect();
+        fn every_point_has_a_mutant() {
+            let tried = [$(MutationPoint::$guard),*];
+            let missing: Vec<_> = MutationPoint::ALL.iter().filter(|guard| !tried.contains(guard)).collect();
             assert!(missing.is_empty(), "{missing:?}");
         }
     };
 }
 
 mutants! {
-    held: Held, "table", "never an apply without an approval of that effect or auto";
+    held: AutoApplyHold, "table", "never an apply without an approval of that effect or auto";
     suspended: Suspended, "table", "a suspended stack starts nothing";
     active: Active, "table", "a run in progress is followed";
-    refused: Refused, "table", "a refused field starts nothing";
+    unsupported_field: UnsupportedField, "table", "an unsupported field starts nothing";
     source_missing: SourceMissing, "table", "nothing but a destroy is run without an artifact";
     inputs_unknown: InputsUnknown, "table", "nothing is run without inputs";
     inputs_changed: InputsChanged, "table", "never an apply without an approval of that effect or auto";
@@ -59,24 +59,24 @@ mutants! {
     retry_delay: RetryDelay, "table", "never a run when nothing changed, nor before its time";
     retry_limit: RetryLimit, "table", "never a run when nothing changed, nor before its time";
     stale_limit: StaleLimit, "table", "never a run when nothing changed, nor before its time";
-    not_due: NotDue, "table", "never a run when nothing changed, nor before its time";
+    not_due: IntervalNotDue, "table", "never a run when nothing changed, nor before its time";
     requested: Requested, "table", "a request is taken up";
-    deletion_suspended: DeletionSuspended, "table", "a suspended stack is not let go";
-    destroy_first: DestroyFirst, "table", "a stack that destroys on deletion is destroyed before it is let go";
-    other_run: OtherRun, "table", "a stack that destroys on deletion is destroyed before it is let go";
+    deletion_suspended: DeletionSuspended, "table", "a suspended stack is not released";
+    destroy_first: DestroyFirst, "table", "a stack that destroys on deletion is destroyed before its release";
+    other_run: NotDeletionRun, "table", "a stack that destroys on deletion is destroyed before its release";
     destroyed: Destroyed, "table", "never a run when nothing changed, nor before its time";
-    withheld: Withheld, "table", "a stack that destroys on deletion is destroyed before it is let go";
+    withheld: DestroyWithheld, "table", "a stack that destroys on deletion is destroyed before its release";
     destroy_delay: DestroyDelay, "table", "never a run when nothing changed, nor before its time";
-    plan_used: PlanUsed, "first apply, auto", "never a run when nothing changed";
+    plan_used: PlanApplied, "first apply, auto", "never a run when nothing changed";
     superseded: Superseded, "first apply, approved", "a run has the cause that it says";
-    numbered: Numbered, "first apply, approved", "a new run has a new name";
-    taken_up: TakenUp, "first apply, auto", "never a run when nothing changed";
+    numbered: UniqueSequence, "first apply, approved", "a new run has a new name";
+    taken_up: RequestHandled, "first apply, auto", "never a run when nothing changed";
     claimed: Claimed, "first apply, auto", "a run that somebody has claimed is not started again";
-    alive: Alive, "first apply, auto", "a run that works has not ended";
-    outdated: Outdated, "first apply, auto", "a run whose inputs changed before it began does not begin";
-    contradiction: Contradiction, "table", "contradicting fields let nothing go";
-    dependencies_first: DependenciesFirst, "table", "what is made waits for what it builds on";
-    dependants_first: DependantsFirst, "table", "a stack is not let go before those that build on it";
+    alive: ProcessAlive, "first apply, auto", "a run that works has not ended";
+    outdated: InputsOutdated, "first apply, auto", "a run whose inputs changed before it began does not begin";
+    contradiction: ContradictingFields, "table", "contradicting fields release nothing";
+    dependencies_first: DependenciesFirst, "table", "a run waits for its dependencies";
+    dependants_first: DependantsFirst, "table", "a stack is not released before its dependents";
 }
 
 fn flawed(flaw: Flaw, model: &Sluice) -> Option<String> {
@@ -84,31 +84,31 @@ fn flawed(flaw: Flaw, model: &Sluice) -> Option<String> {
         flaw: Some(flaw),
         ..model.clone()
     };
-    explore(model, 1).wrong.map(|(property, _)| property)
+    explore(model, 1).violation.map(|(property, _)| property)
 }
 
 #[test]
-fn a_claim_that_is_no_compare_and_swap() {
+fn a_claim_without_compare_and_swap() {
     let found = flawed(Flaw::BlindClaim, &of("two controllers"));
     assert!(found.is_some());
 }
 
 #[test]
-fn a_plan_that_is_applied_without_asking() {
+fn a_plan_that_is_applied_without_a_check() {
     let found = flawed(Flaw::NoGate, &of("first apply, auto"));
     let wanted = "never an apply without an approval of that effect or auto";
     assert_eq!(found.as_deref(), Some(wanted));
 }
 
 #[test]
-fn an_approval_that_is_not_asked_for_again() {
-    let found = flawed(Flaw::NoStanding, &of("drift, auto"));
+fn an_approval_that_is_not_checked_again() {
+    let found = flawed(Flaw::NoApprovalCheck, &of("drift, auto"));
     let wanted = "nothing is applied for an object that is suspended or being deleted";
     assert_eq!(found.as_deref(), Some(wanted));
 }
 
 #[test]
-fn a_process_that_is_looked_at_before_its_run_is_read() {
+fn liveness_that_is_checked_before_the_run_is_read() {
     let found = flawed(Flaw::LivenessBeforeRead, &of("two controllers"));
     assert_eq!(found.as_deref(), Some("a run that works has not ended"));
 }

@@ -1,11 +1,10 @@
-//! The model's state as the objects that the controller reads, so that its own code judges them.
+//! The model's state as the objects that the controller reads, so that its own code evaluates them.
 
-use super::world::{Approve, Effect, Inputs, Run, Stack, Stage, World};
+use super::state::{Approve, Effect, Inputs, Run, Stack, Stage, SystemState};
 use crate::{
     decide::{self, Facts, SourceFact},
     reconcile::{
-        gather::{approval_of, gather},
-        history::STALE,
+        facts::{approval_of, build_facts},
         observe::Observed,
     },
 };
@@ -38,7 +37,7 @@ static BLANK: LazyLock<Terraform> = LazyLock::new(|| {
     serde_json::from_value(object).unwrap()
 });
 
-/// The time at which so many runs had ended.
+/// Returns the time at which so many runs had ended.
 fn at(ended: u8) -> Timestamp {
     Timestamp::from_second(1_000_000 + i64::from(ended)).unwrap()
 }
@@ -49,7 +48,10 @@ pub(super) fn digest(inputs: Inputs) -> String {
 
 pub(super) fn id(effect: Effect) -> String {
     let mut bytes = [0_u8; 20];
-    let made = effect.from.made.map_or((255, 255), |made| (made.code, made.vars));
+    let made = effect
+        .from
+        .applied_inputs
+        .map_or((255, 255), |made| (made.code, made.vars));
     bytes[..7].copy_from_slice(&[
         effect.inputs.code,
         effect.inputs.vars,
@@ -152,7 +154,7 @@ fn status(run: &Run) -> TerraformRunStatus {
             Stage::Lost => Phase::Lost,
         },
         reason: if run.stage == Stage::Stale {
-            STALE.to_owned()
+            sluice_api::terraform::Reason::PlanStale.as_str().into()
         } else {
             String::new()
         },
@@ -160,30 +162,30 @@ fn status(run: &Run) -> TerraformRunStatus {
     }
 }
 
-/// What a pass would know that read the runs and the source now, and the stack as this.
-pub(super) fn facts(world: &World, stack: &Stack) -> Facts {
+/// Returns the facts of a reconciliation that reads the runs and the source now, and this cached stack.
+pub(super) fn facts(state: &SystemState, stack: &Stack) -> Facts {
     let object = terraform(stack);
     let observed = Observed {
         source: SourceFact::Found {
-            revision: format!("main@sha1:{}", world.revision),
-            digest: format!("sha256:{}", world.revision),
+            revision: format!("main@sha1:{}", state.revision),
+            digest: format!("sha256:{}", state.revision),
         },
         artifact: None,
-        runs: world.runs.iter().map(terraform_run).collect(),
+        runs: state.runs.iter().map(terraform_run).collect(),
         unreadable: None,
         outputs_gone: false,
     };
-    let ended = world.runs.iter().map(|run| run.ended).max().unwrap_or(0);
-    let wait = if world.late {
+    let ended = state.runs.iter().map(|run| run.ended).max().unwrap_or(0);
+    let wait = if state.timers_expired {
         SignedDuration::from_hours(2)
     } else {
         SignedDuration::ZERO
     };
     let now = at(ended).saturating_add(wait).unwrap();
-    let mut facts = gather(&object, &observed, now);
+    let mut facts = build_facts(&object, &observed, now);
     let idle = facts.suspended || facts.deleting && !facts.policy.destroy_on_deletion;
     if !idle {
-        facts.inputs = decide::Inputs::Known(digest(world.inputs(stack)));
+        facts.inputs = decide::Inputs::Known(digest(state.inputs(stack)));
     }
     facts.approval = approval_of(&object, &observed.runs, &facts);
     facts

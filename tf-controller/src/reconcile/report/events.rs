@@ -1,13 +1,10 @@
-//! The events of a pass: told once, when the status that they belong to is written first.
+//! The events of a reconciliation: each is recorded once, when its status is first written.
 
-use super::{
-    DEPENDENCY_NOT_READY, Report, has_applied, phase,
-    ready::{LOOK_FAILED, classes},
-    succeeded,
-};
-use crate::decide::{Rest, Step};
-use crate::reconcile::takeover::foreign_plan;
+use super::{DEPENDENCY_NOT_READY, Report, has_applied, phase, ready::effect_summary, succeeded};
+use crate::decide::{Idle, Step};
+use crate::reconcile::adopt::foreign_plan;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use sluice_api::terraform::Reason;
 use sluice_api::{
     condition::{TerraformCondition as Kind, find},
     run::{Action, Phase, TerraformRun, Trigger},
@@ -15,66 +12,68 @@ use sluice_api::{
 };
 use sluice_runtime::event::Event;
 
-/// What is new between the held status and the one that this pass writes.
+/// Returns the events of the changes between the stored status and the one that this reconciliation writes.
 pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus) -> Vec<Event> {
     let mut events = Vec::new();
-    let held = report.stack.status.as_ref();
-    let before = held.map(|s| s.conditions.as_slice()).unwrap_or_default();
-    let word = |conditions, kind| {
+    let existing = report.stack.status.as_ref();
+    let before = existing.map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let state = |conditions, kind| {
         find(conditions, kind).map(|c| (c.status.clone(), c.reason.clone(), c.message.clone()))
     };
-    let ready_is_new = word(before, Kind::Ready) != word(&after.conditions, Kind::Ready);
+    let ready_is_new = state(before, Kind::Ready) != state(&after.conditions, Kind::Ready);
     if let Step::Start(run) = report.step
         && run.trigger == Trigger::Drift
         && ready_is_new
     {
         events.push(drift(report));
     }
-    let lock_is_new = word(before, Kind::StateLocked) != word(&after.conditions, Kind::StateLocked);
-    if lock_is_new && let Some(text) = released(&after.conditions) {
-        events.push(Event::normal("ForceUnlock", text));
+    let lock_is_new = state(before, Kind::StateLocked) != state(&after.conditions, Kind::StateLocked);
+    if lock_is_new && let Some(text) = released_lock(&after.conditions) {
+        events.push(Event::normal(Reason::ForceUnlock, text));
     }
     if ready_is_new {
-        events.extend(session(report));
+        events.extend(break_glass(report));
     }
-    // Also while the run waits for a place: the status does not name the plan any more.
-    if let (Step::Start(_) | Step::Wait, Some(id)) = (report.step, foreign_plan(report.stack, report.runs)) {
+    // Also while the run waits for a slot: the status does not name the plan any more.
+    if let (Step::Start(_) | Step::WaitForSlot, Some(id)) =
+        (report.step, foreign_plan(report.stack, report.runs))
+    {
         let text = format!(
-            "The plan {id:?} that waited was made by another program: its id names a commit and no effect, so it is \
-             not applied. A new plan is made, to be approved by its own id."
+            "The pending plan {id:?} was made by another program: its id names a commit and no effect, so it is not \
+             applied. A new plan replaces it and needs an approval of its own id."
         );
-        events.push(Event::normal("TerraformPlanReplaced", text));
+        events.push(Event::normal(Reason::TerraformPlanReplaced, text));
     }
-    events.extend(asked_anew(report));
-    if let (Step::NotMade(why), true) = (report.step, ready_is_new) {
+    events.extend(replan_requested(report));
+    if let (Step::CreateFailed(why), true) = (report.step, ready_is_new) {
         events.push(Event::warning("ReconciliationFailed", why.as_str()));
     }
-    if let Step::Rest(rest) = report.step {
+    if let Step::Idle(rest) = report.step {
         if ready_is_new {
-            events.extend(resting(report, rest, after));
+            events.extend(idle(report, rest, after));
         }
-        events.extend(no_relevant_change(report, held, after));
+        events.extend(no_relevant_change(report, existing, after));
     }
     events
 }
 
-/// A request makes another plan in place of the one that waits.
-fn asked_anew(report: &Report<'_>) -> Option<Event> {
+/// Reports that a request replaces the pending plan.
+fn replan_requested(report: &Report<'_>) -> Option<Event> {
     let Step::Start(run) = report.step else {
         return None;
     };
-    let waits = report.facts.history.pending.as_ref()?;
-    let asked = run.action == Action::Plan && run.trigger == Trigger::Request;
-    asked.then(|| {
+    let pending = report.facts.history.pending.as_ref()?;
+    let is_requested = run.action == Action::Plan && run.trigger == Trigger::Request;
+    is_requested.then(|| {
         let text = format!(
-            "A new plan is made in place of {}; should it do the same, its id is the same.",
-            waits.plan_id
+            "A new plan replaces {}; if it has the same effect, it has the same id.",
+            pending.plan_id
         );
         Event::normal("ReplanRequested", text)
     })
 }
 
-fn resting(report: &Report<'_>, rest: &Rest, after: &TerraformStatus) -> Vec<Event> {
+fn idle(report: &Report<'_>, rest: &Idle, after: &TerraformStatus) -> Vec<Event> {
     let message = find(&after.conditions, Kind::Ready)
         .map(|c| c.message.clone())
         .unwrap_or_default();
@@ -82,64 +81,71 @@ fn resting(report: &Report<'_>, rest: &Rest, after: &TerraformStatus) -> Vec<Eve
         .map(|c| c.reason.clone())
         .unwrap_or_default();
     match rest {
-        Rest::Suspended | Rest::GlassOver => Vec::new(),
-        Rest::GlassRefused => vec![Event::warning("ReconciliationFailed", message)],
-        Rest::DeletionSuspended => vec![Event::normal("DeletionSuspended", message)],
-        Rest::Dependencies if reason == DEPENDENCY_NOT_READY => {
+        Idle::Suspended | Idle::BreakGlassCompleted => Vec::new(),
+        Idle::BreakGlassDenied => vec![Event::warning("ReconciliationFailed", message)],
+        Idle::DeletionSuspended => vec![Event::normal("DeletionSuspended", message)],
+        Idle::Dependencies if reason == DEPENDENCY_NOT_READY => {
             let retry = report.stack.spec.retry_interval.as_ref();
             let retry = retry.map_or("15s", |interval| interval.as_str());
             let text = format!("Dependencies do not meet ready condition, retrying in {retry}");
             vec![Event::normal(reason, text)]
         }
-        Rest::Refused
-        | Rest::Contradiction
-        | Rest::Dependencies
-        | Rest::Dependants
-        | Rest::Source
-        | Rest::InputsUnknown => vec![Event::warning(reason, message)],
-        Rest::AwaitApproval | Rest::ShowPlan { .. } if reason == "DriftDetected" => vec![drift(report)],
-        Rest::AwaitApproval | Rest::ShowPlan { .. } => {
+        Idle::UnsupportedField
+        | Idle::ContradictingFields
+        | Idle::Dependencies
+        | Idle::Dependants
+        | Idle::Source
+        | Idle::InputsUnknown => vec![Event::warning(reason, message)],
+        Idle::AwaitApproval | Idle::ShowPlan { .. } if reason == Reason::DriftDetected.as_str() => {
+            vec![drift(report)]
+        }
+        Idle::AwaitApproval | Idle::ShowPlan { .. } => {
             vec![Event::normal(
-                "TerraformPlanSucceed",
+                Reason::TerraformPlanSucceed,
                 format!("Planned.\n{message}"),
             )]
         }
-        Rest::RetryAt(_) | Rest::RetryLimit => {
-            // What came before the failure is told too: the apply may have ended well.
+        Idle::RetryAt(_) | Idle::RetryLimit => {
+            // The work before the failure is reported too: the apply may have succeeded.
             let applied = report.ended().next().filter(|run| has_applied(run));
-            let mut events = applied.map(|run| finished(report, run)).unwrap_or_default();
+            let mut events = applied
+                .map(|run| completed_apply(report, run))
+                .unwrap_or_default();
             events.push(failed(report, &reason, &message));
             events
         }
-        Rest::InputPause(_) => {
+        Idle::InputPause(_) => {
             let last = report.ended().next();
-            let mut events = last.map(|run| finished(report, run)).unwrap_or_default();
+            let mut events = last.map(|run| completed_apply(report, run)).unwrap_or_default();
             events.push(Event::warning("InputsChangeOften", message));
             events
         }
-        Rest::Steady(_) => {
+        Idle::InSync(_) => {
             let last = report.ended().next();
-            last.map(|run| finished(report, run)).unwrap_or_default()
+            last.map(|run| completed_apply(report, run)).unwrap_or_default()
         }
     }
 }
 
-/// The lock that was released just now.
-fn released(conditions: &[Condition]) -> Option<String> {
-    let lock = find(conditions, Kind::StateLocked).filter(|lock| lock.reason == "ForceUnlock")?;
+/// Returns the message about the lock that was just released.
+fn released_lock(conditions: &[Condition]) -> Option<String> {
+    let lock = find(conditions, Kind::StateLocked).filter(|lock| lock.reason == Reason::ForceUnlock)?;
     Some(lock.message.clone())
 }
 
-/// A session that was opened or has ended; the end is told although another run follows.
-fn session(report: &Report<'_>) -> Option<Event> {
+/// Reports a break-glass session that started or ended; its end also if another run follows.
+fn break_glass(report: &Report<'_>) -> Option<Event> {
     let message = |run: &TerraformRun| run.status.as_ref().map(|s| s.message.clone()).unwrap_or_default();
     let open = |run: &&TerraformRun| phase(run) == Phase::BreakingTheGlass;
     if let Some(run) = report.runs.iter().find(open) {
-        return Some(Event::warning("BreakTheGlass", message(run)));
+        return Some(Event::warning(Reason::BreakTheGlass, message(run)));
     }
-    let ended = matches!(report.step, Step::Start(_) | Step::Rest(Rest::GlassOver));
+    let ended = matches!(
+        report.step,
+        Step::Start(_) | Step::Idle(Idle::BreakGlassCompleted)
+    );
     let last = report.ended().next().filter(|run| ended && succeeded(run))?;
-    (last.spec.action == Action::BreakTheGlass).then(|| Event::normal("BreakTheGlass", message(last)))
+    (last.spec.action == Action::BreakTheGlass).then(|| Event::normal(Reason::BreakTheGlass, message(last)))
 }
 
 fn drift(report: &Report<'_>) -> Event {
@@ -148,14 +154,18 @@ fn drift(report: &Report<'_>) -> Event {
         .and_then(|run| run.status.as_ref())
         .map(|s| s.human_plan.as_str());
     Event::warning(
-        "DriftDetected",
-        format!("Drift detected{}.\n{}", classes(report), plan.unwrap_or_default()),
+        Reason::DriftDetected,
+        format!(
+            "Drift detected{}.\n{}",
+            effect_summary(report),
+            plan.unwrap_or_default()
+        ),
     )
 }
 
-/// Upstream's words for the step that failed.
+/// Returns upstream's event of the failed step.
 fn failed(report: &Report<'_>, reason: &str, message: &str) -> Event {
-    // What the condition says in front, the event says in its own words.
+    // The event has its own prefix in place of that of the condition.
     let message = message
         .strip_prefix("error running ")
         .and_then(|rest| rest.split_once(": "))
@@ -163,35 +173,37 @@ fn failed(report: &Report<'_>, reason: &str, message: &str) -> Event {
     let last = report.ended().next();
     let destroys = last.is_some_and(|run| run.spec.destroy);
     let lock = last.and_then(|run| run.status.as_ref()?.lock.as_ref());
-    let held = lock.map(|lock| format!("State locked with Lock Identifier {}", lock.id));
-    let message = held.as_deref().unwrap_or(message);
-    match reason {
-        LOOK_FAILED => Event::warning(reason, format!("Drift detection error: {message}")),
-        "TFExecPlanFailed" => Event::warning(reason, format!("Plan error: {message}")),
-        "TFExecApplyFailed" if destroys => {
-            Event::warning("TFExecDestroyFailed", format!("Destroy error: {message}"))
+    let locked = lock.map(|lock| format!("State locked with Lock Identifier {}", lock.id));
+    let message = locked.as_deref().unwrap_or(message);
+    match reason.parse() {
+        Ok(Reason::DriftDetectionFailed) => {
+            Event::warning(reason, format!("Drift detection error: {message}"))
         }
-        "TFExecApplyFailed" => Event::warning(reason, format!("Apply error: {message}")),
+        Ok(Reason::TfExecPlanFailed) => Event::warning(reason, format!("Plan error: {message}")),
+        Ok(Reason::TfExecApplyFailed) if destroys => {
+            Event::warning(Reason::TfExecDestroyFailed, format!("Destroy error: {message}"))
+        }
+        Ok(Reason::TfExecApplyFailed) => Event::warning(reason, format!("Apply error: {message}")),
         _ => Event::warning(reason, message),
     }
 }
 
-/// An apply that ended well; a plan without changes is no news.
-fn finished(report: &Report<'_>, run: &TerraformRun) -> Vec<Event> {
+/// Returns the events of a successful run; a plan without changes has none.
+fn completed_apply(report: &Report<'_>, run: &TerraformRun) -> Vec<Event> {
     let Some(end) = run.status.as_ref().filter(|_| has_applied(run)) else {
-        return written(report, run).into_iter().collect();
+        return outputs_written(report, run).into_iter().collect();
     };
     let mut events = vec![if run.spec.destroy {
-        Event::normal("TerraformDestroySucceed", "Destroy applied successfully")
+        Event::normal(Reason::TerraformDestroySucceed, "Destroy applied successfully")
     } else {
-        Event::normal("TerraformAppliedSucceed", "Applied successfully")
+        Event::normal(Reason::TerraformAppliedSucceed, "Applied successfully")
     }];
-    events.extend(written(report, run).filter(|_| !end.outputs.is_empty()));
+    events.extend(outputs_written(report, run).filter(|_| !end.outputs.is_empty()));
     events
 }
 
-/// The Secret with the outputs was changed: the keys of what was chosen, or of all.
-fn written(report: &Report<'_>, run: &TerraformRun) -> Option<Event> {
+/// Reports that the outputs Secret was written: the keys of the selected outputs, or of all.
+fn outputs_written(report: &Report<'_>, run: &TerraformRun) -> Option<Event> {
     let end = run.status.as_ref().filter(|s| s.outputs_written)?;
     let target = report.stack.spec.write_outputs_to_secret.as_ref();
     let chosen = target.map(|target| target.outputs.as_slice()).unwrap_or_default();
@@ -206,16 +218,16 @@ fn written(report: &Report<'_>, run: &TerraformRun) -> Option<Event> {
         chosen.iter().map(key).collect()
     };
     let text = format!("Outputs written.\n{} output(s): {}", keys.len(), keys.join(", "));
-    Some(Event::normal("TerraformOutputsWritten", text))
+    Some(Event::normal(Reason::TerraformOutputsWritten, text))
 }
 
-/// A commit moved the revision and nothing that the stack reads.
+/// Reports a new revision that does not touch the stack's inputs.
 fn no_relevant_change(
     report: &Report<'_>,
-    held: Option<&TerraformStatus>,
+    existing: Option<&TerraformStatus>,
     after: &TerraformStatus,
 ) -> Option<Event> {
-    let before = held
+    let before = existing
         .map(|s| s.last_attempted_revision.as_str())
         .filter(|revision| !revision.is_empty())?;
     let last = report.facts.history.last.as_ref()?;
@@ -228,7 +240,7 @@ fn no_relevant_change(
     (moved && report.is_unchanged()).then(|| {
         let name = report.stack.metadata.name.as_deref().unwrap_or_default();
         let text = format!(
-            "{}: nothing that {name} reads has changed; no run",
+            "{}: no input of {name} has changed; no run",
             after.last_attempted_revision
         );
         Event::normal("NoRelevantChange", text)

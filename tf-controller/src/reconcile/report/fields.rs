@@ -1,9 +1,9 @@
-//! The fields of the status beside its conditions: plan, drift, apply, revisions, counters, inventory and lock.
+//! The fields of the status besides its conditions: plan, drift, apply, revisions, counters, inventory and lock.
 
 use super::{Report, phase, succeeded};
 use crate::{
-    decide::{Outcome, Rest, Step},
-    reconcile::gather::is_taken_up,
+    decide::{Idle, Outcome, Step},
+    reconcile::facts::is_taken_up,
 };
 use kube::ResourceExt as _;
 use sluice_api::{
@@ -12,24 +12,28 @@ use sluice_api::{
     terraform::{LockStatus, PlanStatus, TerraformStatus},
 };
 
-/// The request that was answered before anything could be done for it: owed until a run takes it up, or another one is made.
-pub(super) fn owed(report: &Report<'_>, status: &mut TerraformStatus) {
-    let away = matches!(
+/// Sets the reconcile request that was echoed before it could be handled. It stays pending until a run handles it, or
+/// another request is made.
+pub(super) fn pending_request(report: &Report<'_>, status: &mut TerraformStatus) {
+    let is_unhandled = matches!(
         report.step,
-        Step::Rest(Rest::Source | Rest::InputsUnknown | Rest::Dependencies)
+        Step::Idle(Idle::Source | Idle::InputsUnknown | Idle::Dependencies)
     );
-    if let Some(token) = report.handled.filter(|_| away && report.facts.request.is_some()) {
-        token.clone_into(&mut status.owed_reconcile_at);
+    if let Some(token) = report
+        .handled
+        .filter(|_| is_unhandled && report.facts.request.is_some())
+    {
+        token.clone_into(&mut status.pending_reconcile_request);
     }
-    let asked = report.stack.annotations().get(REQUESTED_AT);
-    let stands = asked == Some(&status.owed_reconcile_at);
-    if !stands || is_taken_up(&status.owed_reconcile_at, report.runs) {
-        status.owed_reconcile_at.clear();
+    let requested = report.stack.annotations().get(REQUESTED_AT);
+    let is_current = requested == Some(&status.pending_reconcile_request);
+    if !is_current || is_taken_up(&status.pending_reconcile_request, report.runs) {
+        status.pending_reconcile_request.clear();
     }
 }
 
-/// What the newest plan says.
-pub(super) fn planned(report: &Report<'_>, status: &mut TerraformStatus) {
+/// Sets the fields of the newest plan.
+pub(super) fn plan(report: &Report<'_>, status: &mut TerraformStatus) {
     let pending = report.facts.history.pending.as_ref();
     if let Some(run) = report.last_plan() {
         let ended = run.status.as_ref().and_then(|s| s.finished_at.clone());
@@ -42,7 +46,7 @@ pub(super) fn planned(report: &Report<'_>, status: &mut TerraformStatus) {
     }
     status.drift = pending.filter(|p| p.drift).and_then(|_| {
         let effects = report.last_plan()?.status.as_ref()?.effects.clone()?;
-        // The types are for the guard rails; the run has them.
+        // The types are only for `autoApply`; the run has them.
         Some(PlanEffects {
             types: Vec::new(),
             types_omitted: 0,
@@ -51,15 +55,15 @@ pub(super) fn planned(report: &Report<'_>, status: &mut TerraformStatus) {
     });
     if report.last_plan().is_some() || pending.is_some() || status.plan.is_some() {
         let plan = status.plan.get_or_insert_with(PlanStatus::default);
-        let shown = pending.filter(|_| !is_asked_anew(report));
-        plan.pending = shown.map(|p| p.plan_id.clone()).unwrap_or_default();
+        let visible = pending.filter(|_| !is_replan_requested(report));
+        plan.pending = visible.map(|p| p.plan_id.clone()).unwrap_or_default();
         plan.is_drift_detection_plan = pending.is_some_and(|p| p.drift);
         plan.is_destroy_plan = report
             .last_plan()
             .map_or(plan.is_destroy_plan, |run| run.spec.destroy);
     }
     if report.is_unchanged() {
-        // A commit that the stack does not read: whoever waits for that revision may go on.
+        // The commit does not touch the stack's inputs: those who wait for that revision may continue.
         let revision = report.revision().unwrap_or_default();
         if !status.last_planned_revision.is_empty() {
             revision.clone_into(&mut status.last_planned_revision);
@@ -67,9 +71,9 @@ pub(super) fn planned(report: &Report<'_>, status: &mut TerraformStatus) {
     }
 }
 
-/// Whether a plan is being made because somebody asks for it: whoever waits for its id (`tfctl replan`) must not be shown the
-/// one that it replaces.
-fn is_asked_anew(report: &Report<'_>) -> bool {
+/// Returns whether a plan is being made by request: a caller that waits for its id (`tfctl replan`) must not see the
+/// plan that it replaces.
+fn is_replan_requested(report: &Report<'_>) -> bool {
     if let Step::Start(run) = report.step {
         return run.action == Action::Plan && run.trigger == Trigger::Request;
     }
@@ -77,30 +81,34 @@ fn is_asked_anew(report: &Report<'_>) -> bool {
     active.is_some_and(|run| run.spec.action == Action::Plan && run.spec.trigger == Trigger::Request)
 }
 
-/// What the newest apply says.
-pub(super) fn applied(report: &Report<'_>, status: &mut TerraformStatus) {
-    let Some(landed) = report.landed() else {
+/// Sets the fields of the newest completed apply.
+pub(super) fn apply(report: &Report<'_>, status: &mut TerraformStatus) {
+    let Some(completed) = report.completed_apply() else {
         return;
     };
-    let run = landed.apply;
+    let run = completed.apply;
     status
         .last_applied_revision
-        .clone_from(&landed.proof.spec.source.revision);
-    let (Some(begun), Some(end)) = (&run.status, &landed.proof.status) else {
+        .clone_from(&completed.proof.spec.source.revision);
+    let (Some(started), Some(end)) = (&run.status, &completed.proof.status) else {
         return;
     };
-    let id = run.spec.plan.as_ref().map_or(&begun.plan_id, |plan| &plan.id);
+    let id = run.spec.plan.as_ref().map_or(&started.plan_id, |plan| &plan.id);
     if !id.is_empty() {
         id.clone_into(&mut status.plan.get_or_insert_with(PlanStatus::default).last_applied);
     }
     if !end.outputs.is_empty() && !run.spec.destroy {
         status.available_outputs.clone_from(&end.outputs);
     }
-    // A person may have approved what a look for drift had planned.
-    let held = report.stack.status.as_ref().and_then(|held| held.plan.as_ref());
-    let approved = held.filter(|plan| !id.is_empty() && plan.pending == *id);
-    let waits = report.facts.history.pending.is_some();
-    let was_drift = !waits && approved.is_some_and(|plan| plan.is_drift_detection_plan);
+    // A user may have approved the plan of a drift check.
+    let existing = report
+        .stack
+        .status
+        .as_ref()
+        .and_then(|status| status.plan.as_ref());
+    let approved = existing.filter(|plan| !id.is_empty() && plan.pending == *id);
+    let is_pending = report.facts.history.pending.is_some();
+    let was_drift = !is_pending && approved.is_some_and(|plan| plan.is_drift_detection_plan);
     if was_drift || run.spec.trigger == Trigger::Drift {
         status
             .last_applied_by_drift_detection_at
@@ -108,8 +116,8 @@ pub(super) fn applied(report: &Report<'_>, status: &mut TerraformStatus) {
     }
 }
 
-/// Counters, generations and times of the pass itself.
-pub(super) fn outcome(report: &Report<'_>, status: &mut TerraformStatus) {
+/// Sets counters, generations and times of the reconciliation.
+pub(super) fn counters(report: &Report<'_>, status: &mut TerraformStatus) {
     let history = &report.facts.history;
     if let Some(run) = history.active.as_ref().or(history.last.as_ref()) {
         let revision = report
@@ -122,7 +130,7 @@ pub(super) fn outcome(report: &Report<'_>, status: &mut TerraformStatus) {
                 .clone_from(&run.spec.source.revision);
         }
     }
-    // A run that begins is of the revision that the source has now.
+    // A new run uses the current revision of the source.
     let is_attempted = report.is_unchanged() || matches!(report.step, Step::Start(_));
     if let (true, Some(revision)) = (is_attempted, report.revision()) {
         revision.clone_into(&mut status.last_attempted_revision);
@@ -137,12 +145,12 @@ pub(super) fn outcome(report: &Report<'_>, status: &mut TerraformStatus) {
     };
     lock(report, status);
     inventory(report, status);
-    if matches!(report.step, Step::Rest(_) | Step::NotMade(_)) {
+    if matches!(report.step, Step::Idle(_) | Step::CreateFailed(_)) {
         status.observed_generation = Some(report.facts.generation);
     }
 }
 
-/// The newest list of what the state holds.
+/// Sets the newest inventory.
 fn inventory(report: &Report<'_>, status: &mut TerraformStatus) {
     let mut listed = report
         .ended()
@@ -154,18 +162,18 @@ fn inventory(report: &Report<'_>, status: &mut TerraformStatus) {
     }
 }
 
-/// The state lock that the newest run met, until a run gets past it.
+/// Sets the state lock of the newest run, until a run gets past it.
 fn lock(report: &Report<'_>, status: &mut TerraformStatus) {
     let Some(last) = report.ended().next() else { return };
-    let met = last
+    let lock_id = last
         .status
         .as_ref()
         .and_then(|s| s.lock.as_ref())
         .filter(|_| !succeeded(last))
         .map(|lock| lock.id.clone());
-    if met.is_some() || status.lock.is_some() {
+    if lock_id.is_some() || status.lock.is_some() {
         let lock = status.lock.get_or_insert_with(LockStatus::default);
-        let pending = met.unwrap_or_default();
+        let pending = lock_id.unwrap_or_default();
         if lock.pending != pending {
             lock.last_applied = std::mem::replace(&mut lock.pending, pending);
         }

@@ -1,8 +1,8 @@
-//! Resolves `runnerPodTemplate.spec.env` and `.envFrom`, as the kubelet would: `envFrom` first, the last of a name wins.
+//! Resolves `runnerPodTemplate.spec.env` and `.envFrom` as the kubelet would: `envFrom` first, the last of a name wins.
 //!
-//! It is done here and not left to a pod, since the digest of the inputs covers it, and runs may be processes.
+//! The controller does this and not a pod, since the inputs digest covers it, and runs may be processes.
 
-use super::{Context, given::GivenError, given::missing, held};
+use super::{Context, cli_inputs::CliInputError, cli_inputs::missing, config_refs};
 use crate::inputs::Pairs;
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource};
 use kube::ResourceExt;
@@ -12,31 +12,31 @@ use std::collections::BTreeMap;
 const ENV: &str = "runnerPodTemplate.spec.env";
 const ENV_FROM: &str = "runnerPodTemplate.spec.envFrom";
 
-/// Why the environment is not known. Never with a value in it.
+/// Why the environment cannot be resolved. Never contains a value.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::reconcile) enum EnvironmentError {
-    /// A Secret or ConfigMap cannot be read, or holds no text.
+    /// A Secret or ConfigMap cannot be read, or is not text.
     #[error(transparent)]
-    Given(#[from] GivenError),
-    /// A variable takes its value from a place that only a pod has.
+    CliInputs(#[from] CliInputError),
+    /// A variable takes its value from a source that only a pod has.
     #[error(
         "{ENV}: {name} takes its value from {from}, which only a pod has; name a value, a Secret or a ConfigMap"
     )]
     PodOnly {
         /// The variable.
         name: String,
-        /// The place.
+        /// The source.
         from: String,
     },
-    /// A name that no environment can hold.
-    #[error("{ENV}: {0:?} is no name of a variable")]
+    /// Not a valid name of a variable.
+    #[error("{ENV}: {0:?} is not a valid variable name")]
     Name(String),
-    /// A value that no environment can hold.
-    #[error("the value of environment variable {0} is no text that an environment can hold")]
+    /// Not a valid value of a variable.
+    #[error("the value of environment variable {0} is not valid text")]
     Value(String),
 }
 
-/// The environment that the stack gives to the CLI.
+/// Returns the environment that the stack sets for the CLI.
 pub(super) async fn environment(
     stack: &Terraform,
     context: &Context,
@@ -63,7 +63,7 @@ pub(super) async fn environment(
     }
 }
 
-/// The variables of a whole object; keys that are no names are left out, as the kubelet does.
+/// Returns the variables of a whole object; invalid names are omitted, as by the kubelet.
 async fn many(
     from: &EnvFromSource,
     stack: &Terraform,
@@ -93,7 +93,7 @@ async fn many(
     Ok(all)
 }
 
-/// The value of one variable. A key that its object lacks is an empty value, as upstream.
+/// Returns the value of one variable. A key that its object lacks is an empty value, as upstream.
 async fn one(
     variable: &EnvVar,
     stack: &Terraform,
@@ -121,7 +121,7 @@ async fn one(
     Ok(Some(value))
 }
 
-/// What can be told of a pod without one.
+/// Returns a pod field that is known without a pod.
 fn of_pod(variable: &EnvVar, from: &EnvVarSource, stack: &Terraform) -> Result<String, EnvironmentError> {
     let field = from.field_ref.as_ref().map(|field| field.field_path.as_str());
     match field {
@@ -134,7 +134,7 @@ fn of_pod(variable: &EnvVar, from: &EnvVarSource, stack: &Terraform) -> Result<S
     }
 }
 
-/// The pairs of an object; `None` for one that may be missing, and is.
+/// Reads the pairs of an object; `None` for an optional one that is missing.
 async fn read(
     (kind, object, optional): (KeySource, &String, Option<bool>),
     field: &'static str,
@@ -142,7 +142,7 @@ async fn read(
     context: &Context,
 ) -> Result<Option<Pairs>, EnvironmentError> {
     let namespace = stack.namespace().unwrap_or_default();
-    match held::pairs(kind, object, &namespace, &context.client).await {
+    match config_refs::pairs(kind, object, &namespace, &context.client).await {
         Ok(pairs) => Ok(Some(pairs)),
         Err(kube::Error::Api(status)) if status.is_not_found() && optional == Some(true) => Ok(None),
         Err(error) => Err(missing(kind, object, field, &error).into()),

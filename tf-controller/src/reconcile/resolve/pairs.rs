@@ -1,24 +1,24 @@
 //! Reads the Secrets and ConfigMaps of `varsFrom`.
 
-use super::{ResolveError, held};
+use super::{ResolveError, config_refs};
 use crate::inputs::{Selected, select};
 use kube::Client;
 use sluice_api::terraform::{KeySource, VariablesSource};
 
-/// The variables of one entry. `optional` forgives an object that is not there, or not to be seen.
+/// Returns the variables of one entry. `optional` covers an object that is missing or forbidden.
 pub(super) async fn variables(
     from: &VariablesSource,
     namespace: &str,
     client: &Client,
 ) -> Result<Selected, ResolveError> {
-    let pairs = match held::pairs(from.kind, &from.name, namespace, client).await {
+    let pairs = match config_refs::pairs(from.kind, &from.name, namespace, client).await {
         Ok(pairs) => pairs,
-        Err(error) if from.optional && held::is_absent(&error) => return Ok(Selected::new()),
+        Err(error) if from.optional && config_refs::is_absent(&error) => return Ok(Selected::new()),
         Err(error) => {
             return Err(ResolveError::Missing {
-                kind: held::kind_name(from.kind),
+                kind: config_refs::kind_name(from.kind),
                 name: from.name.clone(),
-                text: held::words(&error),
+                text: config_refs::api_message(&error),
             });
         }
     };

@@ -1,30 +1,30 @@
 //! Reads the Secret of `--plan-encryption-secret` for one stack.
 
-use super::{Context, ResolveError, held};
+use super::{Context, ResolveError, config_refs};
 use crate::inputs::{Holder, file_keys, plan_keys};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use sluice_api::terraform::Terraform;
-use sluice_tf_runner::bundle::{Bundle, PlanKey};
+use sluice_tf_core::bundle::{Bundle, PlanKey};
 
-/// What is sealed with keys of the Secret. No keys: nothing is sealed.
+/// The keys of the Secret for one stack. Without keys nothing is sealed.
 #[derive(Default)]
 pub(super) struct SealKeys {
-    /// For the stack's plans and inputs.
+    /// The keys of the stack's plans and inputs.
     pub(super) plans: Vec<PlanKey>,
-    /// For the files that it shares with others of its namespace.
+    /// The keys of the files that it shares with other stacks of its namespace.
     files: Vec<PlanKey>,
 }
 
 impl SealKeys {
-    /// Gives them to a run.
-    pub(super) fn give(self, bundle: &mut Bundle) {
+    /// Adds the keys to a bundle.
+    pub(super) fn add_to(self, bundle: &mut Bundle) {
         bundle.plan_keys = self.plans;
         bundle.file_keys = self.files;
     }
 }
 
-/// The keys of this stack; none when the controller was given no Secret.
+/// Reads the keys of this stack; none if the controller has no such Secret.
 pub(super) async fn read(stack: &Terraform, context: &Context) -> Result<SealKeys, ResolveError> {
     let Some(place) = &context.plan_encryption else {
         return Ok(SealKeys::default());
@@ -37,7 +37,7 @@ pub(super) async fn read(stack: &Terraform, context: &Context) -> Result<SealKey
     let secret = api
         .get(&place.name)
         .await
-        .map_err(|error| failed(held::words(&error)))?;
+        .map_err(|error| failed(config_refs::api_message(&error)))?;
     let entries = secret
         .data
         .unwrap_or_default()

@@ -1,40 +1,40 @@
-//! What `spec.tool` comes to on this machine: the program, and the newest installed version that it asks for. Read anew in
-//! each pass, so that what is installed later is found.
+//! Resolves `spec.tool` on this machine: the CLI, and its newest installed version that matches. Read in each
+//! reconciliation, so that later installations are found.
 
 use super::Context;
 use sluice_api::terraform::Terraform;
-use sluice_tf_runner::{
+use sluice_tf_core::{
     bundle::SelectedTool,
     cli::installed::{Installed, InstalledError, NoVersion, Wanted},
 };
 use std::path::Path;
 
-/// Why a selected program cannot be had now. All but a text that is no version may change without an edit.
+/// Why the selected CLI is not available. All errors but an invalid version may be temporary.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::reconcile) enum ToolError {
-    /// The text is no version.
+    /// The text is not a version.
     #[error("spec.tool.version: {0}")]
     NoVersion(#[from] NoVersion),
     /// A version is asked for where there is no directory of them.
     #[error(
-        "spec.tool asks for {name} {wanted}, and the controller has no directory of installed versions: start it with \
-         --tools-dir, or leave spec.tool.version away to run the {name} on its PATH"
+        "spec.tool requests {name} {wanted}, but the controller has no directory of installed versions: start it with \
+         --tools-dir, or remove spec.tool.version to run the {name} on its PATH"
     )]
     NoDirectory {
-        /// The program.
+        /// The CLI.
         name: &'static str,
-        /// What is asked for.
+        /// The requested version.
         wanted: String,
     },
     /// It is not installed.
     #[error("spec.tool: {0}")]
     Installed(#[from] InstalledError),
-    /// The look at the directory was cut short.
-    #[error("spec.tool: the look for installed versions was interrupted")]
+    /// Reading the directory was interrupted.
+    #[error("spec.tool: the search for installed versions was interrupted")]
     Interrupted,
 }
 
-/// The program of the stack; `None`: it does not say.
+/// Returns the CLI of the stack; `None` if the spec selects none.
 pub(in crate::reconcile) async fn selected(
     stack: &Terraform,
     context: &Context,
@@ -43,11 +43,11 @@ pub(in crate::reconcile) async fn selected(
         return Ok(None);
     };
     let (name, wanted): (_, Wanted) = (selection.name.as_str(), selection.version.parse()?);
-    let Some(tools) = context.tools.clone() else {
+    let Some(tools) = context.tools_dir.clone() else {
         return without_directory(name, &wanted).map(Some);
     };
-    let looked = tokio::task::spawn_blocking(move || in_directory(&tools, name, &wanted)).await;
-    Ok(Some(looked.map_err(|_| ToolError::Interrupted)??))
+    let selected = tokio::task::spawn_blocking(move || in_directory(&tools, name, &wanted)).await;
+    Ok(Some(selected.map_err(|_| ToolError::Interrupted)??))
 }
 
 fn in_directory(tools: &Path, name: &str, wanted: &Wanted) -> Result<SelectedTool, InstalledError> {
@@ -75,13 +75,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_directory_only_the_program_can_be_chosen() {
+    fn without_a_directory_no_version_can_be_selected() {
         let of = |text: &str| without_directory("tofu", &text.parse().unwrap());
         let selected = of("").unwrap();
         assert_eq!((selected.name.as_str(), selected.version.as_str()), ("tofu", ""));
         let error = of("~> 1.8").unwrap_err().to_string();
         assert!(
-            error.starts_with("spec.tool asks for tofu ~> 1.8, and the controller has no directory"),
+            error.starts_with("spec.tool requests tofu ~> 1.8, but the controller has no directory"),
             "{error}"
         );
     }

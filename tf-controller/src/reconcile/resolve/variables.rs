@@ -1,12 +1,12 @@
 //! The variables of a stack: `values`, then `vars` in order, then `varsFrom` in order; the last of a name wins.
 
-use super::{Context, ResolveError, held, pairs};
+use super::{Context, ResolveError, config_refs, pairs};
 use crate::inputs::{InputsError, Selected, ValuesError, render_values, typed};
 use kube::ResourceExt;
 use serde_json::{Map, Value};
 use sluice_api::terraform::{KeySource, Terraform, Variable};
 
-/// Why a variable has no value. Never with one in it.
+/// Why a variable has no value. Never contains a value.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::reconcile) enum VariableError {
     /// A Secret or ConfigMap cannot be read.
@@ -21,7 +21,7 @@ pub(in crate::reconcile) enum VariableError {
         /// What the API said.
         text: String,
     },
-    /// `valueFrom` names a key that is not there.
+    /// `valueFrom` names a missing key.
     #[error(
         "{kind:?} {name} of vars[{variable}].valueFrom has no key {key:?}; add it, or set optional: true"
     )]
@@ -35,8 +35,8 @@ pub(in crate::reconcile) enum VariableError {
         /// The key.
         key: String,
     },
-    /// The value is no text.
-    #[error("the value of key {key:?} of {kind:?} {name} is no UTF-8 text")]
+    /// The value is not text.
+    #[error("the value of key {key:?} of {kind:?} {name} is not UTF-8 text")]
     NotText {
         /// Kind of the object.
         kind: KeySource,
@@ -45,10 +45,10 @@ pub(in crate::reconcile) enum VariableError {
         /// The key.
         key: String,
     },
-    /// `valueFrom` of another kind.
+    /// `valueFrom` has another kind.
     #[error("vars[{0}].valueFrom names neither secretKeyRef nor configMapKeyRef")]
     Source(String),
-    /// A Secret holds no inputs.
+    /// A Secret does not hold valid inputs.
     #[error("Secret {name} of readInputsFromSecrets: {source}")]
     Inputs {
         /// Name of the Secret.
@@ -61,14 +61,14 @@ pub(in crate::reconcile) enum VariableError {
     Values(#[from] ValuesError),
 }
 
-/// All variables, in the order in which they override each other.
+/// Returns all variables, in the order in which they override each other.
 pub(super) async fn variables(stack: &Terraform, context: &Context) -> Result<Selected, ResolveError> {
     let namespace = stack.namespace().unwrap_or_default();
     let mut all = Selected::new();
     if let Some(values) = &stack.spec.values {
         let inputs = inputs(stack, &namespace, context).await?;
         let values = values.clone();
-        // A template may work for a while, and passes of others go on meanwhile.
+        // A template may take a while; other reconciliations continue meanwhile.
         let rendered = tokio::task::spawn_blocking(move || render_values(&values, inputs));
         let rendered = rendered.await.map_err(std::io::Error::other)?;
         all.push(("values".to_owned(), rendered.map_err(VariableError::from)?));
@@ -87,7 +87,7 @@ pub(super) async fn variables(stack: &Terraform, context: &Context) -> Result<Se
     Ok(all)
 }
 
-/// What `readInputsFromSecrets` reads, under the names that templates see.
+/// Reads `readInputsFromSecrets` under the names that templates use.
 async fn inputs(
     stack: &Terraform,
     namespace: &str,
@@ -95,12 +95,12 @@ async fn inputs(
 ) -> Result<Map<String, Value>, VariableError> {
     let mut all = Map::new();
     for input in &stack.spec.read_inputs_from_secrets {
-        let read = held::pairs(KeySource::Secret, &input.name, namespace, &context.client).await;
+        let read = config_refs::pairs(KeySource::Secret, &input.name, namespace, &context.client).await;
         let pairs = read.map_err(|error| VariableError::Missing {
             kind: KeySource::Secret,
             name: input.name.clone(),
             field: "readInputsFromSecrets",
-            text: held::words(&error),
+            text: config_refs::api_message(&error),
         })?;
         let inputs = typed(&pairs).map_err(|source| VariableError::Inputs {
             name: input.name.clone(),
@@ -111,7 +111,7 @@ async fn inputs(
     Ok(all)
 }
 
-/// The value of `valueFrom`; none where it is optional and not there, so that the module's default counts.
+/// Returns the value of `valueFrom`; `None` if it is optional and missing, so that the module's default applies.
 async fn from(
     variable: &Variable,
     namespace: &str,
@@ -127,7 +127,7 @@ async fn from(
     };
     let optional = optional.unwrap_or(false);
     let (name, key) = (name.clone(), key.clone());
-    match held::pairs(kind, &name, namespace, &context.client).await {
+    match config_refs::pairs(kind, &name, namespace, &context.client).await {
         Ok(mut pairs) => match pairs.remove(&key) {
             Some(bytes) => match String::from_utf8(bytes) {
                 Ok(text) => Ok(Some(Value::String(text))),
@@ -146,7 +146,7 @@ async fn from(
             kind,
             name,
             field: "vars[].valueFrom",
-            text: held::words(&error),
+            text: config_refs::api_message(&error),
         }),
     }
 }

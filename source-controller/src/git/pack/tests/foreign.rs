@@ -1,4 +1,4 @@
-//! Packs that no Git writes.
+//! Packs that Git never writes.
 
 use git2::Odb;
 use proptest::prelude::*;
@@ -9,39 +9,39 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// An entry of a random pack: a blob, or a difference to an earlier entry or to the name of some blob.
+/// Entry of a random pack: a blob, or a delta based on an earlier entry or on the name of a blob.
 #[derive(Clone, Debug)]
-pub(super) enum Any {
+pub(super) enum AnyEntry {
     Blob(u8),
-    Offset(u8, u8),
-    Reference(u8, u8),
+    OfsDelta(u8, u8),
+    RefDelta(u8, u8),
     Raw(u8, Vec<u8>),
 }
 
-pub(super) fn entry() -> impl Strategy<Value = Any> {
+pub(super) fn entry() -> impl Strategy<Value = AnyEntry> {
     prop_oneof![
-        4 => (0_u8..8).prop_map(Any::Blob),
-        3 => (0_u8..12, 0_u8..8).prop_map(|(base, to)| Any::Offset(base, to)),
-        3 => (0_u8..8, 0_u8..8).prop_map(|(base, to)| Any::Reference(base, to)),
-        1 => (0_u8..8, proptest::collection::vec(any::<u8>(), 0..24)).prop_map(|(kind, raw)| Any::Raw(kind, raw)),
+        4 => (0_u8..8).prop_map(AnyEntry::Blob),
+        3 => (0_u8..12, 0_u8..8).prop_map(|(base, to)| AnyEntry::OfsDelta(base, to)),
+        3 => (0_u8..8, 0_u8..8).prop_map(|(base, to)| AnyEntry::RefDelta(base, to)),
+        1 => (0_u8..8, proptest::collection::vec(any::<u8>(), 0..24)).prop_map(|(kind, raw)| AnyEntry::Raw(kind, raw)),
     ]
 }
 
-pub(super) fn written(entries: &[Any]) -> Vec<u8> {
+pub(super) fn written(entries: &[AnyEntry]) -> Vec<u8> {
     let mut pack = PackWriter::default();
     let mut starts = Vec::new();
     for entry in entries {
         let at = pack.position();
         match entry {
-            Any::Blob(number) => drop(pack.object("blob", &blob(*number))),
-            Any::Offset(base, to) => {
+            AnyEntry::Blob(number) => drop(pack.object("blob", &blob(*number))),
+            AnyEntry::OfsDelta(base, to) => {
                 let start = starts.get(usize::from(*base)).copied().unwrap_or(at);
                 pack.offset(at - start, &literal_delta(4, &blob(*to)));
             }
-            Any::Reference(base, to) => {
+            AnyEntry::RefDelta(base, to) => {
                 pack.reference(object_name("blob", &blob(*base)), &literal_delta(4, &blob(*to)));
             }
-            Any::Raw(kind, raw) => pack.entry(*kind, raw.len() as u64, &[], &deflate(raw)),
+            AnyEntry::Raw(kind, raw) => pack.entry(*kind, raw.len() as u64, &[], &deflate(raw)),
         }
         starts.push(at);
     }
@@ -52,17 +52,17 @@ fn blob(number: u8) -> Vec<u8> {
     vec![number; 4]
 }
 
-/// What becomes of a pack; nothing of it stays on disk.
+/// Returns the error for a pack; checks that no file remains.
 fn refused(pack: &[u8], limits: &Limits) -> String {
     let (packs, stop) = (TempDir::new().unwrap(), CancellationToken::new());
-    let (mut pieces, bases) = (Cut::new(pack, 65_000), Odb::new().unwrap());
-    let error = index(&mut pieces, &bases, packs.path(), limits, &stop).unwrap_err();
+    let (mut source, bases) = (ChunkedPack::new(pack, 65_000), Odb::new().unwrap());
+    let error = index(&mut source, &bases, packs.path(), limits, &stop).unwrap_err();
     assert_eq!(std::fs::read_dir(packs.path()).unwrap().count(), 0);
     error.to_string()
 }
 
 #[test]
-fn two_differences_of_one_result_are_refused() {
+fn two_deltas_with_one_result_are_refused() {
     let mut pack = PackWriter::default();
     let base = pack.object("blob", b"base");
     pack.reference(base, &literal_delta(4, b"same"));
@@ -70,7 +70,7 @@ fn two_differences_of_one_result_are_refused() {
     let id = hex::encode(object_name("blob", b"same"));
     assert_eq!(
         refused(&pack.finish(), &Limits::default()),
-        format!("object {id} is in it twice")
+        format!("it contains object {id} twice")
     );
     let mut pack = PackWriter::default();
     let base = pack.object("blob", b"base");
@@ -78,26 +78,23 @@ fn two_differences_of_one_result_are_refused() {
     let id = hex::encode(base);
     assert_eq!(
         refused(&pack.finish(), &Limits::default()),
-        format!("object {id} is in it twice")
+        format!("it contains object {id} twice")
     );
 }
 
 #[test]
-fn more_entries_than_announced_are_refused() {
+fn more_entries_than_in_the_header_are_refused() {
     let mut pack = PackWriter::default();
     let base = pack.object("blob", b"base");
     for number in 0..1000_u32 {
         pack.reference(base, &literal_delta(4, &number.to_be_bytes()));
     }
-    let words = refused(&pack.finish_as(2), &Limits::default());
-    assert_eq!(
-        words,
-        "it has more bytes than its header announces with 2 objects"
-    );
-    let words = refused(&pack.finish_as(1002), &Limits::default());
+    let error = refused(&pack.finish_with_count(2), &Limits::default());
+    assert_eq!(error, "it continues after the 2 objects of its header");
+    let error = refused(&pack.finish_with_count(1002), &Limits::default());
     assert!(
-        words.starts_with(&format!("the entry at byte {}", pack.position())),
-        "{words}"
+        error.starts_with(&format!("the entry at byte {}", pack.position())),
+        "{error}"
     );
     let limits = Limits {
         pack_objects: 1000,
@@ -110,7 +107,7 @@ fn more_entries_than_announced_are_refused() {
 }
 
 #[test]
-fn differences_that_make_too_much_are_refused() {
+fn deltas_with_oversized_results_are_refused() {
     let (base, result) = (80_000_000, 160_000_000);
     let mut pack = PackWriter::default();
     pack.entry(3, base, &[], &deflated_zeros(base));
@@ -119,7 +116,7 @@ fn differences_that_make_too_much_are_refused() {
     assert!(pack.len() < 100_000);
     assert_eq!(
         refused(&pack, &Limits::default()),
-        "more than 67108864 bytes of one object that is stored as a difference; raise --git-max-delta-bytes"
+        "more than 67108864 bytes of one deltified object; raise --git-max-delta-bytes"
     );
     let limits = Limits {
         unpacked_bytes: 1 << 20,
@@ -139,7 +136,7 @@ fn long_and_large_chains_are_refused() {
         pack.entry(3, size, &[], &deflated_zeros(size));
         for number in 0..length {
             let at = pack.position();
-            // Each is a byte longer than the one before.
+            // Each one is a byte longer than the previous one.
             let mut delta = repeating_delta(size + number as u64, size + number as u64 + 1);
             delta.truncate(delta.len() - 4);
             delta.extend([1, 7]);
@@ -150,7 +147,7 @@ fn long_and_large_chains_are_refused() {
     };
     assert_eq!(
         refused(&chain(4100, 10), &Limits::default()),
-        "it has a chain of more than 4095 differences"
+        "it has a delta chain longer than 4095"
     );
     let limits = Limits {
         delta_bytes: 1 << 20,
@@ -158,18 +155,18 @@ fn long_and_large_chains_are_refused() {
     };
     assert_eq!(
         refused(&chain(40, 1 << 19), &limits),
-        "more than 16777216 bytes of one chain of differences; raise --git-max-delta-bytes"
+        "more than 16777216 bytes of one delta chain; raise --git-max-delta-bytes"
     );
     let packs = TempDir::new().unwrap();
-    // More than is held at once: what was let go is made once more.
-    let objects = indexed(&chain(20, 4 << 20), 65_000, &Odb::new().unwrap(), packs.path()).unwrap();
+    // Exceeds the cache budget: evicted objects are rebuilt.
+    let objects = index_pack(&chain(20, 4 << 20), 65_000, &Odb::new().unwrap(), packs.path()).unwrap();
     assert_eq!(objects, 21);
-    let (kept, index) = pair(packs.path());
-    assert!(index == index_of_git(&kept));
+    let (stored, index) = pair(packs.path());
+    assert!(index == index_of_git(&stored));
 }
 
 #[test]
-fn bases_that_are_no_earlier_entries_are_refused() {
+fn bases_that_are_not_earlier_entries_are_refused() {
     for (distance, why) in [
         (0, "itself"),
         (5, "the middle of an entry"),
@@ -179,8 +176,8 @@ fn bases_that_are_no_earlier_entries_are_refused() {
         pack.object("blob", b"base");
         let at = pack.position();
         pack.offset(distance, &literal_delta(4, b"next"));
-        let words = format!("the entry at byte {at} is a difference to something that is no earlier entry");
-        assert_eq!(refused(&pack.finish(), &Limits::default()), words, "{why}");
+        let error = format!("the entry at byte {at} is a delta whose base is not an earlier entry");
+        assert_eq!(refused(&pack.finish(), &Limits::default()), error, "{why}");
     }
     let mut pack = PackWriter::default();
     let (one, other) = (object_name("blob", b"onee"), object_name("blob", b"othe"));
@@ -188,18 +185,18 @@ fn bases_that_are_no_earlier_entries_are_refused() {
     pack.reference(other, &literal_delta(4, b"onee"));
     assert_eq!(
         refused(&pack.finish(), &Limits::default()),
-        "2 differences in it have no base"
+        "2 deltas have no base"
     );
 }
 
 #[test]
-fn what_is_not_as_it_says_is_refused() {
+fn inconsistent_headers_are_refused() {
     let with = |kind: u8, size: u64, bytes: &[u8]| {
         let mut pack = PackWriter::default();
         pack.entry(kind, size, &[], bytes);
         refused(&pack.finish(), &Limits::default())
     };
-    let size = "the entry at byte 12 does not have the size that it announces";
+    let size = "the entry at byte 12 does not have the size in its header";
     assert_eq!(with(3, 5, &deflate(b"four")), size);
     assert_eq!(with(3, 3, &deflate(b"four")), size);
     assert_eq!(
@@ -224,6 +221,6 @@ fn what_is_not_as_it_says_is_refused() {
     pack.push(0);
     assert_eq!(
         refused(&pack, &Limits::default()),
-        "it has more bytes than its header announces with 1 objects"
+        "it continues after the 1 objects of its header"
     );
 }

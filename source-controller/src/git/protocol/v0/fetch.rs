@@ -1,21 +1,23 @@
-//! Asking for objects, and what comes back: where history is cut off, what both have, then the pack, in bands or bare.
+//! Request and response of the fetch: shallow information, acknowledgments, then the pack, with or without side-band.
 
 use bytes::Bytes;
 
-use super::super::fetch::{AnswerError, Event, Wish, band, boundary, unexpected};
+use super::super::fetch::{
+    Event, FetchArguments, ResponseError, parse_shallow_info, parse_side_band, unexpected,
+};
 use super::super::packet::{Packet, Request};
-use super::super::{AGENT, remote_text};
+use super::super::{AGENT, sanitize_text};
 use super::Capabilities;
 
-/// Asks for the wanted objects. As in version 2, `done` is sent at once: one request, one answer.
+/// Builds the request for the wanted objects. As in version 2 it contains `done`: one request, one response.
 ///
-/// A server that cannot limit the depth gives the whole history. Nothing that was cut off can be told to it either, so
-/// in that case it is told of nothing that is held.
+/// A server without the capability `shallow` sends the complete history. It also cannot be told which commits of the
+/// mirror are shallow, so in that case the request contains no `have` lines.
 #[must_use]
-pub fn request(capabilities: &Capabilities, wish: &Wish<'_>) -> Bytes {
-    let mut words = Vec::new();
-    // Without bands there has to be exactly one acknowledgment, or nobody could tell where the pack begins.
-    let said = [
+pub fn request(capabilities: &Capabilities, arguments: &FetchArguments<'_>) -> Bytes {
+    let mut capabilities_text = Vec::new();
+    // Without side-band exactly one acknowledgment is required; otherwise the start of the pack is ambiguous.
+    let offered = [
         (
             "multi_ack_detailed",
             capabilities.multi_ack_detailed && capabilities.has_side_band(),
@@ -27,110 +29,116 @@ pub fn request(capabilities: &Capabilities, wish: &Wish<'_>) -> Bytes {
         ("no-progress", capabilities.no_progress),
         ("object-format=sha1", capabilities.object_format),
     ];
-    words.extend(said.into_iter().filter_map(|(word, said)| said.then_some(word)));
+    capabilities_text.extend(
+        offered
+            .into_iter()
+            .filter_map(|(word, offered)| offered.then_some(word)),
+    );
     let agent = format!("agent={AGENT}");
     if capabilities.agent {
-        words.push(&agent);
+        capabilities_text.push(&agent);
     }
-    let words = words.join(" ");
-    let wants = wish.wants.iter().enumerate().map(|(index, id)| match index {
-        0 if !words.is_empty() => format!("want {id} {words}"),
+    let capabilities_text = capabilities_text.join(" ");
+    let wants = arguments.wants.iter().enumerate().map(|(index, id)| match index {
+        0 if !capabilities_text.is_empty() => format!("want {id} {capabilities_text}"),
         _ => format!("want {id}"),
     });
     let mut request = Request::default().lines(wants);
     if capabilities.shallow {
-        request = request.lines(wish.shallow.iter().map(|id| format!("shallow {id}")));
-        request = request.lines(wish.depth.map(|depth| format!("deepen {depth}")));
+        request = request.lines(arguments.shallow.iter().map(|id| format!("shallow {id}")));
+        request = request.lines(arguments.depth.map(|depth| format!("deepen {depth}")));
     }
     request = request.flush();
-    if capabilities.shallow || wish.shallow.is_empty() {
-        request = request.lines(wish.have.iter().map(|id| format!("have {id}")));
+    if capabilities.shallow || arguments.shallow.is_empty() {
+        request = request.lines(arguments.haves.iter().map(|id| format!("have {id}")));
     }
     request.line("done").into_bytes()
 }
 
-/// Where in the answer the next packet stands.
+/// Position in the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Section {
-    /// Commits without parents, up to a flush.
-    Boundary,
-    /// What the server has of what is held.
+    /// Shallow information, up to a flush.
+    ShallowInfo,
+    /// Acknowledgments of the `have` lines.
     Acknowledgments,
-    /// The pack in bands.
-    Bands,
-    /// The pack as it is: no packets any more.
-    Bare,
-    /// Behind the last packet.
-    Over,
+    /// The pack by side-band.
+    SideBand,
+    /// The raw pack without packets.
+    RawPack,
+    /// After the last packet.
+    End,
 }
 
-/// Reads the answer, packet by packet up to where it has none.
+/// Parses the response, packet by packet, up to a raw pack.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ResponseParser {
     section: Section,
-    bands: bool,
+    side_band: bool,
 }
 
-impl Answer {
-    /// The answer of a server with these capabilities.
+impl ResponseParser {
+    /// Creates the parser for a server with these capabilities.
     #[must_use]
-    pub const fn of(capabilities: &Capabilities) -> Self {
+    pub const fn new(capabilities: &Capabilities) -> Self {
         Self {
             section: if capabilities.shallow {
-                Section::Boundary
+                Section::ShallowInfo
             } else {
                 Section::Acknowledgments
             },
-            bands: capabilities.has_side_band(),
+            side_band: capabilities.has_side_band(),
         }
     }
 
-    /// Takes the next packet; `None` when it means nothing to the caller.
+    /// Accepts the next packet; returns `None` if it is irrelevant for the caller.
     ///
     /// # Errors
-    /// The server reports an error or breaks the protocol.
-    pub fn accept(&mut self, packet: Packet) -> Result<Option<Event>, AnswerError> {
+    /// The server reports an error or violates the protocol.
+    pub fn accept(&mut self, packet: Packet) -> Result<Option<Event>, ResponseError> {
         match (self.section, packet) {
-            (Section::Bare | Section::Over, packet) => Err(unexpected(&packet)),
-            (Section::Boundary, Packet::Flush) => {
+            (Section::RawPack | Section::End, packet) => Err(unexpected(&packet)),
+            (Section::ShallowInfo, Packet::Flush) => {
                 self.section = Section::Acknowledgments;
                 Ok(None)
             }
-            (Section::Acknowledgments, Packet::Flush) => Err(AnswerError::NoPack),
-            (Section::Bands, Packet::Flush) => {
-                self.section = Section::Over;
+            (Section::Acknowledgments, Packet::Flush) => Err(ResponseError::MissingPack),
+            (Section::SideBand, Packet::Flush) => {
+                self.section = Section::End;
                 Ok(Some(Event::End))
             }
-            (Section::Bands, Packet::Data(data)) => band(data),
+            (Section::SideBand, Packet::Data(data)) => parse_side_band(data),
             (Section::Acknowledgments, Packet::Data(data))
-                if self.bands && data.first().is_some_and(|band| *band < 4) =>
+                if self.side_band && data.first().is_some_and(|band| *band < 4) =>
             {
-                self.section = Section::Bands;
-                band(data)
+                self.section = Section::SideBand;
+                parse_side_band(data)
             }
             (section, packet) => self.line(section, &packet),
         }
     }
 
-    /// Whether what follows is the pack itself, without packets around it.
+    /// Whether the rest is the raw pack without packets.
     #[must_use]
-    pub fn is_bare(&self) -> bool {
-        self.section == Section::Bare
+    pub fn is_raw(&self) -> bool {
+        self.section == Section::RawPack
     }
 
-    fn line(&mut self, section: Section, packet: &Packet) -> Result<Option<Event>, AnswerError> {
+    fn line(&mut self, section: Section, packet: &Packet) -> Result<Option<Event>, ResponseError> {
         let text = packet.text().ok_or_else(|| unexpected(packet))?;
-        if let Some(words) = text.strip_prefix(b"ERR ") {
-            return Err(AnswerError::Remote(remote_text(words)));
+        if let Some(message) = text.strip_prefix(b"ERR ") {
+            return Err(ResponseError::Remote(sanitize_text(message)));
         }
-        if section == Section::Boundary {
-            return boundary(text).map(Some).ok_or_else(|| unexpected(packet));
+        if section == Section::ShallowInfo {
+            return parse_shallow_info(text)
+                .map(Some)
+                .ok_or_else(|| unexpected(packet));
         }
         if text != b"NAK" && !text.starts_with(b"ACK ") {
             return Err(unexpected(packet));
         }
-        if !self.bands {
-            self.section = Section::Bare;
+        if !self.side_band {
+            self.section = Section::RawPack;
         }
         Ok(None)
     }
@@ -141,14 +149,14 @@ mod tests {
     use git2::Oid;
     use proptest::prelude::*;
 
-    use super::super::super::fetch::Pack;
-    use super::super::super::object_id;
+    use super::super::super::fetch::PackMode;
+    use super::super::super::parse_object_id;
     use super::*;
 
     const A: &str = "0123456789abcdef0123456789abcdef01234567";
 
     fn id() -> Oid {
-        object_id(A.as_bytes()).unwrap()
+        parse_object_id(A.as_bytes()).unwrap()
     }
 
     fn full() -> Capabilities {
@@ -158,32 +166,33 @@ mod tests {
         .unwrap()
     }
 
-    fn asked(capabilities: &Capabilities, shallow: &[Oid]) -> String {
-        let wish = Wish {
+    fn request_text(capabilities: &Capabilities, shallow: &[Oid]) -> String {
+        let arguments = FetchArguments {
             wants: &[id(), id()],
-            have: &[id()],
+            haves: &[id()],
             shallow,
             depth: Some(1),
-            pack: Pack::Thin,
+            pack: PackMode::Thin,
         };
-        let text = String::from_utf8(request(capabilities, &wish).to_vec()).unwrap();
+        let text = String::from_utf8(request(capabilities, &arguments).to_vec()).unwrap();
         text.replace(A, "A").replace(AGENT, "us")
     }
 
     #[test]
-    fn the_request_uses_what_the_server_offers() {
+    fn the_request_uses_the_offered_capabilities() {
         // A stands for 40 digits.
-        let words = "multi_ack_detailed side-band-64k thin-pack ofs-delta no-progress agent=us";
-        let lines = format!("want A {words}\n|want A\n|shallow A\n|deepen 1\n|0000|have A\n|done\n");
-        assert_eq!(lines_of(&asked(&full(), &[id()])), lines);
-        let plain = asked(&Capabilities::default(), &[]);
+        let capabilities_text = "multi_ack_detailed side-band-64k thin-pack ofs-delta no-progress agent=us";
+        let lines =
+            format!("want A {capabilities_text}\n|want A\n|shallow A\n|deepen 1\n|0000|have A\n|done\n");
+        assert_eq!(lines_of(&request_text(&full(), &[id()])), lines);
+        let plain = request_text(&Capabilities::default(), &[]);
         assert_eq!(lines_of(&plain), "want A\n|want A\n|0000|have A\n|done\n");
-        // What is cut off cannot be told, so nothing is.
-        let cut = asked(&Capabilities::default(), &[id()]);
-        assert_eq!(lines_of(&cut), "want A\n|want A\n|0000|done\n");
+        // Shallow commits cannot be sent, so nothing is.
+        let without_shallow = request_text(&Capabilities::default(), &[id()]);
+        assert_eq!(lines_of(&without_shallow), "want A\n|want A\n|0000|done\n");
     }
 
-    /// The lines without their lengths.
+    /// Splits a request into lines without their lengths.
     fn lines_of(request: &str) -> String {
         let lines = request
             .split_inclusive('\n')
@@ -195,21 +204,21 @@ mod tests {
     }
 
     #[test]
-    fn without_bands_one_acknowledgment_is_all_there_is() {
+    fn multi_ack_requires_side_band() {
         let bare = Capabilities {
             multi_ack_detailed: true,
             shallow: true,
             ..Capabilities::default()
         };
-        assert!(!asked(&bare, &[]).contains("multi_ack"));
+        assert!(!request_text(&bare, &[]).contains("multi_ack"));
         let small = Capabilities {
             side_band: true,
             ..bare
         };
         assert!(
-            asked(&small, &[]).contains("A multi_ack_detailed side-band\n"),
+            request_text(&small, &[]).contains("A multi_ack_detailed side-band\n"),
             "{}",
-            asked(&small, &[])
+            request_text(&small, &[])
         );
     }
 
@@ -217,16 +226,16 @@ mod tests {
         Packet::Data(Bytes::from(format!("{text}\n")))
     }
 
-    fn run(capabilities: &Capabilities, packets: Vec<Packet>) -> Result<Vec<Event>, AnswerError> {
-        let mut answer = Answer::of(capabilities);
+    fn run(capabilities: &Capabilities, packets: Vec<Packet>) -> Result<Vec<Event>, ResponseError> {
+        let mut parser = ResponseParser::new(capabilities);
         packets
             .into_iter()
-            .filter_map(|packet| answer.accept(packet).transpose())
+            .filter_map(|packet| parser.accept(packet).transpose())
             .collect()
     }
 
     #[test]
-    fn an_answer_in_bands_is_read_to_its_end() {
+    fn a_side_band_response_is_parsed_to_its_end() {
         let events = run(
             &full(),
             vec![
@@ -250,36 +259,36 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_pack_begins_behind_the_acknowledgment() {
-        let mut answer = Answer::of(&Capabilities::default());
-        assert_eq!(answer.accept(line("NAK")), Ok(None));
-        assert!(answer.is_bare());
-        assert!(answer.accept(line("PACK")).is_err());
+    fn a_raw_pack_follows_the_acknowledgment() {
+        let mut parser = ResponseParser::new(&Capabilities::default());
+        assert_eq!(parser.accept(line("NAK")), Ok(None));
+        assert!(parser.is_raw());
+        assert!(parser.accept(line("PACK")).is_err());
     }
 
     #[test]
-    fn errors_of_the_server_are_passed_on() {
-        let words = AnswerError::Remote("upload-pack: not our ref".into());
+    fn errors_of_the_server_are_reported() {
+        let expected = ResponseError::Remote("upload-pack: not our ref".into());
         assert_eq!(
             run(&full(), vec![line("ERR upload-pack: not our ref")]),
-            Err(words.clone())
+            Err(expected.clone())
         );
         assert_eq!(
             run(&full(), vec![Packet::Flush, line("ERR upload-pack: not our ref")]),
-            Err(words)
+            Err(expected)
         );
         let broken = Packet::Data(Bytes::from_static(b"\x03no memory"));
         assert_eq!(
             run(&full(), vec![Packet::Flush, line("NAK"), broken]),
-            Err(AnswerError::Remote("no memory".into()))
+            Err(ResponseError::Remote("no memory".into()))
         );
     }
 
     #[test]
-    fn a_broken_answer_is_refused() {
+    fn an_invalid_response_is_refused() {
         assert_eq!(
             run(&full(), vec![Packet::Flush, line("NAK"), Packet::Flush]),
-            Err(AnswerError::NoPack)
+            Err(ResponseError::MissingPack)
         );
         for packets in [
             vec![line("shallow 1")],
@@ -293,7 +302,7 @@ mod tests {
             ],
         ] {
             assert!(
-                matches!(run(&full(), packets.clone()), Err(AnswerError::Unexpected(_))),
+                matches!(run(&full(), packets.clone()), Err(ResponseError::Unexpected(_))),
                 "{packets:?}"
             );
         }
@@ -301,7 +310,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_packets_are_read_or_refused(
+        fn any_packets_are_parsed_or_refused(
             shallow in any::<bool>(), side_band in any::<bool>(),
             packets in proptest::collection::vec(prop_oneof![
                 Just(Packet::Flush), Just(Packet::Delimiter), Just(line("NAK")), Just(line(&format!("shallow {A}"))),

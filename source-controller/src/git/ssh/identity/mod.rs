@@ -1,7 +1,7 @@
-//! A private key from a Secret, in any of the forms that `ssh-keygen` and OpenSSL write.
+//! Parses a private key from a Secret, in all formats that `ssh-keygen` and OpenSSL write.
 //!
-//! The forms are PKCS#1, SEC1, PKCS#8 and OpenSSH's own, each plain or encrypted. Deriving a key from a passphrase
-//! costs what the file says it shall cost, so files that ask for too much are refused before the work is begun.
+//! The formats are PKCS#1, SEC1, PKCS#8 and OpenSSH's own, each plain or encrypted. The file decides how expensive the
+//! key derivation is, so excessive parameters are refused before the work begins.
 
 mod pem;
 
@@ -12,45 +12,45 @@ use russh::keys::{Error as KeyError, decode_secret_key};
 
 use pem::Pem;
 
-/// Longest text that is looked at; an RSA key of 16384 bits has 13 KB.
-const LONGEST: usize = 64 << 10;
-/// Rounds of bcrypt; `ssh-keygen` uses 16 or 24, and 1024 take seconds.
-const BCRYPT_ROUNDS: u32 = 1024;
-/// Rounds of PBKDF2; OpenSSL uses 2048, and ten million take seconds.
-const PBKDF2_ROUNDS: u32 = 10_000_000;
-/// Bytes of memory for scrypt; OpenSSL's default takes 16 MiB.
-const SCRYPT_MEMORY: u64 = 128 << 20;
+/// Maximum length; an RSA key of 16384 bits has 13 KB.
+const MAX_BYTES: usize = 64 << 10;
+/// Maximum rounds of bcrypt; `ssh-keygen` uses 16 or 24, and 1024 take seconds.
+const MAX_BCRYPT_ROUNDS: u32 = 1024;
+/// Maximum rounds of PBKDF2; OpenSSL uses 2048, and ten million take seconds.
+const MAX_PBKDF2_ROUNDS: u32 = 10_000_000;
+/// Maximum memory of scrypt in bytes; OpenSSL's default takes 16 MiB.
+const MAX_SCRYPT_BYTES: u64 = 128 << 20;
 
-/// Why a text gives no key. Nothing of the text or the passphrase is in the message.
+/// Why a key cannot be used. The message contains nothing of the key or the passphrase.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// Something else, or a form that is not read.
-    #[error("the private key is in no form that is known (PEM, PKCS#8 or OpenSSH)")]
-    Form,
-    /// The form is known, what is in it is not.
+    /// An unsupported format.
+    #[error("unknown format of the private key (expected PEM, PKCS#8 or OpenSSH)")]
+    UnknownFormat,
+    /// A supported format with invalid content.
     #[error("the private key is damaged: {0}")]
     Damaged(String),
     /// DSA, keys of security tokens, exotic curves.
     #[error("private keys of the type {0} are not supported: use RSA, ECDSA or Ed25519")]
     Type(String),
-    /// No passphrase was given.
+    /// The passphrase is missing.
     #[error("the private key is encrypted, and there is no passphrase for it")]
     Encrypted,
-    /// The wrong passphrase, or a damaged file, which look the same.
+    /// The wrong passphrase, or a damaged file, which cannot be distinguished.
     #[error("the private key cannot be decrypted: the passphrase is wrong, or the key is damaged")]
     Passphrase,
-    /// The encryption of the file is none that is known.
+    /// An unsupported encryption.
     #[error("the private key is encrypted in a way that is not supported: {0}")]
     Cipher(String),
-    /// The file asks for more work than is reasonable.
+    /// The key derivation exceeds the limits.
     #[error("the private key asks for too much work to be decrypted: {0}")]
     TooCostly(String),
-    /// Longer than any key.
-    #[error("the private key is longer than {LONGEST} bytes")]
+    /// Longer than the maximum.
+    #[error("the private key is longer than {MAX_BYTES} bytes")]
     TooLong,
 }
 
-/// Whether the text is a key that a passphrase protects. Nothing is derived or decrypted.
+/// Whether the text is an encrypted private key. Nothing is derived or decrypted.
 #[must_use]
 pub fn is_encrypted(text: &str) -> bool {
     let Ok(pem) = Pem::parse(text) else { return false };
@@ -61,11 +61,10 @@ pub fn is_encrypted(text: &str) -> bool {
     }
 }
 
-/// Reads a key. Blocks for as long as its encryption wants, which is bounded. A passphrase for a key that has none is
-/// no error.
+/// Parses a key. Blocks for the bounded time of its decryption. A passphrase for an unencrypted key is ignored.
 ///
 /// # Errors
-/// The text is no key, is of a type that is not supported, or cannot be decrypted.
+/// The text is not a key, has an unsupported type, or cannot be decrypted.
 pub fn parse(text: &str, passphrase: Option<&str>) -> Result<PrivateKey, IdentityError> {
     let pem = Pem::parse(text)?;
     let encrypted = is_encrypted(text);
@@ -74,14 +73,14 @@ pub fn parse(text: &str, passphrase: Option<&str>) -> Result<PrivateKey, Identit
         (true, Some(passphrase)) => Some(passphrase),
         (false, _) => None,
     };
-    affordable(&pem)?;
+    check_kdf_cost(&pem)?;
     let key = match (&pem.cipher, passphrase) {
         (Some(cipher), Some(passphrase)) => {
             let body = cipher.decrypt(&pem.body, passphrase.as_bytes())?;
-            // A wrong passphrase gives a right padding once in 256 times; then the body is noise.
-            decode_secret_key(&pem::plain(pem.label, &body), None).map_err(|_| IdentityError::Passphrase)?
+            // A wrong passphrase yields valid padding once in 256 times; then the content is random.
+            decode_secret_key(&pem::encode(pem.label, &body), None).map_err(|_| IdentityError::Passphrase)?
         }
-        _ => decode_secret_key(&pem::plain(pem.label, &pem.body), passphrase)
+        _ => decode_secret_key(&pem::encode(pem.label, &pem.body), passphrase)
             .map_err(|error| failure(&error, encrypted))?,
     };
     match key.algorithm() {
@@ -103,16 +102,16 @@ fn failure(error: &KeyError, encrypted: bool) -> IdentityError {
     }
 }
 
-/// Bounds what deriving the key may cost.
-fn affordable(pem: &Pem<'_>) -> Result<(), IdentityError> {
+/// Refuses excessive costs of the key derivation.
+fn check_kdf_cost(pem: &Pem<'_>) -> Result<(), IdentityError> {
     let refused = |what: String| Err(IdentityError::TooCostly(what));
     match pem.label {
         "OPENSSH PRIVATE KEY" => {
             let key = PrivateKey::from_bytes(&pem.body).map_err(|error| failure(&error.into(), false))?;
             match key.kdf() {
-                ssh_key::Kdf::Bcrypt { rounds, .. } if *rounds > BCRYPT_ROUNDS => {
-                    refused(format!("{rounds} rounds of bcrypt, more than {BCRYPT_ROUNDS}"))
-                }
+                ssh_key::Kdf::Bcrypt { rounds, .. } if *rounds > MAX_BCRYPT_ROUNDS => refused(format!(
+                    "{rounds} rounds of bcrypt, more than {MAX_BCRYPT_ROUNDS}"
+                )),
                 _ => Ok(()),
             }
         }
@@ -124,8 +123,8 @@ fn affordable(pem: &Pem<'_>) -> Result<(), IdentityError> {
                 return Err(IdentityError::Cipher("PKCS#5 version 1".into()));
             };
             match &scheme.kdf {
-                Kdf::Pbkdf2(kdf) if kdf.iteration_count > PBKDF2_ROUNDS => refused(format!(
-                    "{} rounds of PBKDF2, more than {PBKDF2_ROUNDS}",
+                Kdf::Pbkdf2(kdf) if kdf.iteration_count > MAX_PBKDF2_ROUNDS => refused(format!(
+                    "{} rounds of PBKDF2, more than {MAX_PBKDF2_ROUNDS}",
                     kdf.iteration_count
                 )),
                 Kdf::Scrypt(kdf) => {
@@ -134,8 +133,10 @@ fn affordable(pem: &Pem<'_>) -> Result<(), IdentityError> {
                         .checked_mul(128)
                         .and_then(|bytes| bytes.checked_mul(kdf.cost_parameter))
                     {
-                        Some(bytes) if bytes <= SCRYPT_MEMORY => Ok(()),
-                        _ => refused(format!("scrypt with more than {SCRYPT_MEMORY} bytes of memory")),
+                        Some(bytes) if bytes <= MAX_SCRYPT_BYTES => Ok(()),
+                        _ => refused(format!(
+                            "scrypt with more than {MAX_SCRYPT_BYTES} bytes of memory"
+                        )),
                     }
                 }
                 _ => Ok(()),

@@ -1,33 +1,33 @@
-//! The armor around keys (RFC 7468), and the encryption that it may announce itself (RFC 1421), which is older than
-//! PKCS#8 and still what `ssh-keygen -m PEM` writes.
+//! The PEM armor of keys (RFC 7468), and its own encryption headers (RFC 1421), which are older than PKCS#8 and still
+//! written by `ssh-keygen -m PEM`.
 
 use aes::cipher::block_padding::Pkcs7;
 use aes::cipher::{BlockModeDecrypt as _, KeyIvInit as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{IdentityError, LONGEST};
+use super::{IdentityError, MAX_BYTES};
 
-/// A key without its armor.
+/// A decoded key.
 pub(super) struct Pem<'a> {
-    /// `RSA PRIVATE KEY`.
+    /// The label, such as `RSA PRIVATE KEY`.
     pub(super) label: &'a str,
-    /// The encryption that a header announces.
+    /// The encryption of the `DEK-Info` header.
     pub(super) cipher: Option<Cipher>,
     pub(super) body: Vec<u8>,
 }
 
-/// AES in CBC mode with a key that is made of the passphrase by MD5.
+/// AES in CBC mode with a key derived from the passphrase by MD5.
 #[derive(Clone, Debug)]
 pub(super) struct Cipher {
     key_length: usize,
-    vector: [u8; 16],
+    iv: [u8; 16],
 }
 
 impl<'a> Pem<'a> {
-    /// The first private key in a text; what stands around it is no matter.
+    /// Decodes the first private key in a text; the surrounding text is ignored.
     pub(super) fn parse(text: &'a str) -> Result<Self, IdentityError> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_BYTES {
             return Err(IdentityError::TooLong);
         }
         let mut lines = text.lines().map(str::trim);
@@ -35,7 +35,7 @@ impl<'a> Pem<'a> {
             let label = line.strip_prefix("-----BEGIN ")?.strip_suffix("-----")?;
             label.ends_with("PRIVATE KEY").then_some(label)
         });
-        let label = label.ok_or(IdentityError::Form)?;
+        let label = label.ok_or(IdentityError::UnknownFormat)?;
         match label {
             "RSA PRIVATE KEY"
             | "EC PRIVATE KEY"
@@ -43,7 +43,7 @@ impl<'a> Pem<'a> {
             | "ENCRYPTED PRIVATE KEY"
             | "OPENSSH PRIVATE KEY" => {}
             "DSA PRIVATE KEY" => return Err(IdentityError::Type("DSA".into())),
-            _ => return Err(IdentityError::Form),
+            _ => return Err(IdentityError::UnknownFormat),
         }
         let (mut cipher, mut base64, mut ended) = (None, String::new(), false);
         for line in lines {
@@ -68,7 +68,7 @@ impl<'a> Pem<'a> {
 
 impl Cipher {
     fn parse(text: &str) -> Result<Self, IdentityError> {
-        let (name, vector) = text.split_once(',').unwrap_or((text, ""));
+        let (name, iv) = text.split_once(',').unwrap_or((text, ""));
         let key_length = match name {
             "AES-128-CBC" => 16,
             "AES-192-CBC" => 24,
@@ -83,11 +83,11 @@ impl Cipher {
             }
         };
         let mut bytes = [0; 16];
-        hex::decode_to_slice(vector.trim(), &mut bytes)
+        hex::decode_to_slice(iv.trim(), &mut bytes)
             .map_err(|_| IdentityError::Damaged("its initialization vector is not hexadecimal".into()))?;
         Ok(Self {
             key_length,
-            vector: bytes,
+            iv: bytes,
         })
     }
 
@@ -96,7 +96,7 @@ impl Cipher {
         let mut buffer = body.to_vec();
         macro_rules! with {
             ($cipher:ty) => {
-                cbc::Decryptor::<$cipher>::new_from_slices(&key, &self.vector)
+                cbc::Decryptor::<$cipher>::new_from_slices(&key, &self.iv)
                     .map_err(|_| IdentityError::Passphrase)?
                     .decrypt_padded::<Pkcs7>(&mut buffer)
                     .map(<[u8]>::to_vec)
@@ -110,7 +110,7 @@ impl Cipher {
         }
     }
 
-    /// OpenSSL's `EVP_BytesToKey` with one round of MD5, the salt being the vector's first half.
+    /// Derives the key by OpenSSL's `EVP_BytesToKey` with one round of MD5; the salt is the first half of the vector.
     fn key(&self, passphrase: &[u8]) -> Vec<u8> {
         let mut key = Vec::new();
         let mut last: Option<[u8; 16]> = None;
@@ -118,7 +118,7 @@ impl Cipher {
             let mut hash = md5::Context::new();
             hash.consume(last.as_ref().map_or(&[][..], |last| last));
             hash.consume(passphrase);
-            hash.consume(&self.vector[..8]);
+            hash.consume(&self.iv[..8]);
             let digest = hash.finalize().0;
             key.extend_from_slice(&digest);
             last = Some(digest);
@@ -128,8 +128,8 @@ impl Cipher {
     }
 }
 
-/// Armor in its simplest form.
-pub(super) fn plain(label: &str, body: &[u8]) -> String {
+/// Encodes a body in PEM armor without headers.
+pub(super) fn encode(label: &str, body: &[u8]) -> String {
     format!(
         "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
         STANDARD.encode(body)

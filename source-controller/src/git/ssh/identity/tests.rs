@@ -1,4 +1,4 @@
-//! Keys made by the real `ssh-keygen`.
+//! Tests with keys of the real `ssh-keygen`.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +30,7 @@ fn keygen(folder: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn every_type_is_read_in_every_form_plain_and_encrypted() {
+fn every_type_is_parsed_in_every_format_plain_and_encrypted() {
     let folder = tempfile::tempdir().unwrap();
     for (kind, bits) in [
         ("rsa", "2048"),
@@ -40,7 +40,7 @@ fn every_type_is_read_in_every_form_plain_and_encrypted() {
         ("ed25519", "256"),
     ] {
         for form in ["RFC4716", "PKCS8", "PEM"] {
-            // OpenSSH writes Ed25519 in its own form only.
+            // OpenSSH writes Ed25519 keys in its own format only.
             if kind == "ed25519" && form != "RFC4716" {
                 continue;
             }
@@ -73,7 +73,7 @@ fn every_type_is_read_in_every_form_plain_and_encrypted() {
 }
 
 #[test]
-fn white_space_and_words_around_a_key_are_no_matter() {
+fn white_space_and_text_around_a_key_are_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let text = keygen(folder.path(), &["-t", "ed25519", "-N", ""]);
     let crlf = text.replace('\n', "\r\n");
@@ -84,19 +84,19 @@ fn white_space_and_words_around_a_key_are_no_matter() {
 }
 
 #[test]
-fn what_is_no_usable_key_is_named() {
+fn unusable_keys_are_reported() {
     let armor = |label: &str, body: &str| format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n");
     for (text, why) in [
-        (String::new(), "in no form"),
-        ("ssh-ed25519 AAAA".into(), "in no form"),
-        (armor("PUBLIC KEY", "AAAA"), "in no form"),
-        ("PuTTY-User-Key-File-3: ssh-ed25519".into(), "in no form"),
+        (String::new(), "unknown format"),
+        ("ssh-ed25519 AAAA".into(), "unknown format"),
+        (armor("PUBLIC KEY", "AAAA"), "unknown format"),
+        ("PuTTY-User-Key-File-3: ssh-ed25519".into(), "unknown format"),
         (armor("DSA PRIVATE KEY", "AAAA"), "type DSA"),
         (armor("RSA PRIVATE KEY", "AAAA"), "damaged"),
         (armor("OPENSSH PRIVATE KEY", "AAAA"), "damaged"),
         (armor("PRIVATE KEY", "!"), "not base64"),
         ("-----BEGIN PRIVATE KEY-----\nAAAA".into(), "END line"),
-        ("x".repeat(LONGEST + 1), "longer than"),
+        ("x".repeat(MAX_BYTES + 1), "longer than"),
         (
             armor(
                 "RSA PRIVATE KEY",
@@ -111,23 +111,23 @@ fn what_is_no_usable_key_is_named() {
 }
 
 #[test]
-fn a_key_that_asks_for_too_much_work_is_refused_at_once() {
+fn a_key_with_excessive_derivation_cost_is_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let text = keygen(folder.path(), &["-t", "ed25519", "-N", PASSPHRASE, "-a", "2"]);
     let pem = Pem::parse(&text).unwrap();
     let mut body = pem.body.clone();
-    // The rounds are behind the salt of 16 bytes, which stands behind the name "bcrypt" and two lengths.
+    // The rounds follow the salt of 16 bytes, which follows the name "bcrypt" and two lengths.
     let name = body.windows(6).position(|bytes| bytes == b"bcrypt").unwrap();
     let rounds = name + 6 + 4 + 4 + 16;
     assert_eq!(body[rounds..rounds + 4], [0, 0, 0, 2]);
     body[rounds..rounds + 4].copy_from_slice(&u32::MAX.to_be_bytes());
-    let error = parse(&pem::plain(pem.label, &body), Some(PASSPHRASE)).unwrap_err();
+    let error = parse(&pem::encode(pem.label, &body), Some(PASSPHRASE)).unwrap_err();
     assert!(matches!(error, IdentityError::TooCostly(_)), "{error}");
 }
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC{0,200}", label in "(RSA |EC |ENCRYPTED |OPENSSH |)", body in "[A-Za-z0-9+/]{0,80}") {
+    fn any_text_is_parsed_or_refused(text in "\\PC{0,200}", label in "(RSA |EC |ENCRYPTED |OPENSSH |)", body in "[A-Za-z0-9+/]{0,80}") {
         let _ = parse(&text, Some("x"));
         let text = format!("-----BEGIN {label}PRIVATE KEY-----\n{body}\n-----END {label}PRIVATE KEY-----\n");
         let _ = (parse(&text, None), parse(&text, Some("x")));

@@ -1,10 +1,10 @@
-//! A `known_hosts` file (sshd(8), "`SSH_KNOWN_HOSTS` FILE FORMAT"): which keys which hosts may show.
+//! A `known_hosts` file (sshd(8), "`SSH_KNOWN_HOSTS` FILE FORMAT"): the keys of each host.
 //!
-//! A file with a line that cannot be read is refused as a whole: half a list would trust less, or revoke less, than
-//! its author thinks. Matching is in [`pattern`], decisions are in [`judge`].
+//! A file with an invalid line is refused as a whole: ignoring the line could drop a key or a revocation unnoticed.
+//! Matching is in [`pattern`], verification in [`judge`].
 
-mod judge;
 mod pattern;
+mod verify;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,13 +12,13 @@ use russh::keys::key::parse_public_key;
 use russh::keys::ssh_key::public::KeyData;
 use russh::keys::{Algorithm, HashAlg};
 
-pub use judge::Refusal;
 use pattern::Hosts;
+pub use verify::HostKeyError;
 
-/// Longest file that is read; a Secret cannot hold more.
-const LONGEST: usize = 1 << 20;
+/// Maximum length of the file; a Secret cannot be larger.
+const MAX_BYTES: usize = 1 << 20;
 
-/// A file, read.
+/// A parsed file.
 #[derive(Clone, Debug, Default)]
 pub struct KnownHosts {
     lines: Vec<Line>,
@@ -27,25 +27,25 @@ pub struct KnownHosts {
 /// One line that is neither blank nor a comment.
 #[derive(Clone, Debug)]
 struct Line {
-    /// Its number in the file, from 1.
+    /// Its number in the file, starting at 1.
     number: usize,
     marker: Marker,
     hosts: Hosts,
     key: KeyData,
 }
 
-/// What a line says about its key.
+/// Meaning of a line's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Marker {
-    /// These hosts have it.
+    /// A key of these hosts.
     Key,
-    /// It signs the certificates of these hosts.
+    /// The authority that signs the certificates of these hosts.
     Authority,
-    /// Nobody is to be believed who shows it.
+    /// A revoked key.
     Revoked,
 }
 
-/// A host as a line names it: without brackets, and always with its port.
+/// Host and port of a server, without brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server<'a> {
     /// Name or address.
@@ -57,52 +57,52 @@ pub struct Server<'a> {
 /// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KnownHostsError {
-    /// A line that is not of the form.
+    /// An invalid line.
     #[error("known_hosts: line {line}: {why}")]
     Line {
-        /// Its number, from 1.
+        /// Its number, starting at 1.
         line: usize,
-        /// What is wrong with it.
+        /// The reason.
         why: LineError,
     },
-    /// Nothing but comments.
-    #[error("known_hosts: there is no host key in it")]
+    /// No keys.
+    #[error("known_hosts: it contains no host key")]
     Empty,
-    /// More than any Secret holds.
-    #[error("known_hosts: longer than {LONGEST} bytes")]
+    /// Longer than the maximum.
+    #[error("known_hosts: longer than {MAX_BYTES} bytes")]
     TooLong,
 }
 
-/// What is wrong with a line.
+/// Why a line is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// `@` and a word that means nothing.
+    /// An unknown marker.
     #[error("the marker is neither @cert-authority nor @revoked")]
     Marker,
-    /// Too few words.
+    /// A missing field.
     #[error("it has no {0}")]
     Missing(&'static str),
-    /// A host that is not of the form.
+    /// An invalid host pattern.
     #[error("host pattern: {0}")]
     Pattern(&'static str),
-    /// The key is no base64.
+    /// The key is not base64.
     #[error("the key is not base64")]
     Base64,
-    /// The key is no key.
+    /// The key is invalid.
     #[error("the key cannot be read: {0}")]
     Key(String),
-    /// A certificate stands where a key should.
-    #[error("a certificate is no host key: use @cert-authority with the key that signed it")]
+    /// A certificate in place of a key.
+    #[error("a certificate is not a host key: use @cert-authority with the key that signed it")]
     Certificate,
 }
 
 impl KnownHosts {
-    /// Reads a file.
+    /// Parses a file.
     ///
     /// # Errors
-    /// A line is not of the form, the file is empty or too long.
+    /// A line is invalid, or the file is empty or too long.
     pub fn parse(text: &str) -> Result<Self, KnownHostsError> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_BYTES {
             return Err(KnownHostsError::TooLong);
         }
         let mut lines = Vec::new();
@@ -118,7 +118,7 @@ impl KnownHosts {
     }
 }
 
-/// Reads one line; blank ones and comments are none.
+/// Parses one line; `None` for a blank line or a comment.
 fn line(number: usize, text: &str) -> Result<Option<Line>, LineError> {
     let text = text.trim();
     if text.is_empty() || text.starts_with('#') {
@@ -135,7 +135,7 @@ fn line(number: usize, text: &str) -> Result<Option<Line>, LineError> {
         words.next();
     }
     let hosts = words.next().ok_or(LineError::Missing("host"))?;
-    // The type stands in the key as well, and only there it counts.
+    // The type is part of the key as well, and only that one counts.
     words.next().ok_or(LineError::Missing("key type"))?;
     let key = words.next().ok_or(LineError::Missing("key"))?;
     Ok(Some(Line {
@@ -156,14 +156,14 @@ fn key(text: &str) -> Result<KeyData, LineError> {
     }
 }
 
-/// Type and fingerprint, as `ssh-keygen -l` shows them.
+/// Returns type and fingerprint in the format of `ssh-keygen -l`.
 #[must_use]
-pub fn shown(key: &KeyData) -> String {
-    format!("{} {}", kind(key), key.fingerprint(HashAlg::Sha256))
+pub fn describe_key(key: &KeyData) -> String {
+    format!("{} {}", key_type(key), key.fingerprint(HashAlg::Sha256))
 }
 
-/// The type of a key, by the name that stands in files.
-fn kind(key: &KeyData) -> Algorithm {
+/// Returns the type of a key.
+fn key_type(key: &KeyData) -> Algorithm {
     key.algorithm()
 }
 

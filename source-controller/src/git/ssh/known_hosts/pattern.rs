@@ -1,4 +1,4 @@
-//! Which hosts a line is about.
+//! Matches hosts against the first field of a line.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,21 +6,21 @@ use ring::hmac;
 
 use super::{LineError, Server};
 
-/// The port of a pattern that names none.
-const USUAL_PORT: u16 = 22;
-/// Bytes of a hashed name and of its salt: those of SHA-1.
-const HASH: usize = 20;
+/// Port of a pattern without one.
+const DEFAULT_PORT: u16 = 22;
+/// Length of a hashed name and of its salt in bytes: that of SHA-1.
+const HASH_BYTES: usize = 20;
 
-/// The first word of a line.
+/// The first field of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Hosts {
     /// `|1|salt|hash` of one name.
     Hashed { salt: Vec<u8>, hash: Vec<u8> },
-    /// Patterns between commas.
+    /// Comma-separated patterns.
     Listed(Vec<Pattern>),
 }
 
-/// A name with `*` and `?` in it.
+/// A name with the wildcards `*` and `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     negated: bool,
@@ -58,25 +58,26 @@ impl Hosts {
         };
         let (salt, hash) = (part()?, part()?);
         match (parts.next(), hash.len()) {
-            (None, HASH) => Ok(Self::Hashed { salt, hash }),
+            (None, HASH_BYTES) => Ok(Self::Hashed { salt, hash }),
             (Some(_), _) => Err("a hashed name is |1|salt|hash and nothing more"),
             (None, _) => Err("the hash of a name has 20 bytes"),
         }
     }
 
-    /// Whether the line is about this host. One negated pattern that matches outweighs all others.
-    pub(super) fn include(&self, server: Server<'_>) -> bool {
+    /// Whether the line applies to this host. A matching negated pattern takes precedence.
+    pub(super) fn matches(&self, server: Server<'_>) -> bool {
         match self {
             Self::Hashed { salt, hash } => {
                 let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, salt);
-                names(server)
+                candidate_names(server)
                     .iter()
                     .any(|name| hmac::verify(&key, name.as_bytes(), hash).is_ok())
             }
             Self::Listed(patterns) => {
                 let host = server.host.to_ascii_lowercase();
-                let matching =
-                    |pattern: &&Pattern| pattern.port == server.port && wildcard(&pattern.host, &host);
+                let matching = |pattern: &&Pattern| {
+                    pattern.port == server.port && matches_wildcard(&pattern.host, &host)
+                };
                 let mut matching = patterns.iter().filter(matching).peekable();
                 matching.peek().is_some() && matching.all(|pattern| !pattern.negated)
             }
@@ -94,7 +95,7 @@ impl Pattern {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (host, rest) = rest.split_once(']').ok_or("`[` without `]`")?;
-                // ssh-keyscan writes IPv6 addresses without a port now and then.
+                // ssh-keyscan sometimes writes IPv6 addresses without a port.
                 let port = if rest.is_empty() {
                     None
                 } else {
@@ -111,8 +112,8 @@ impl Pattern {
         if host.is_empty() {
             return Err("no name");
         }
-        let port = port.map_or(Ok(USUAL_PORT), |port| {
-            port.parse().map_err(|_| "the port is no number below 65536")
+        let port = port.map_or(Ok(DEFAULT_PORT), |port| {
+            port.parse().map_err(|_| "the port is not a number below 65536")
         })?;
         Ok(Self {
             negated,
@@ -122,22 +123,22 @@ impl Pattern {
     }
 }
 
-/// The texts that a host's hash may have been made of.
-fn names(server: Server<'_>) -> Vec<String> {
+/// Returns the texts from which a host's hash may have been computed.
+fn candidate_names(server: Server<'_>) -> Vec<String> {
     let host = server.host.to_ascii_lowercase();
-    if server.port != USUAL_PORT {
+    if server.port != DEFAULT_PORT {
         return vec![format!("[{host}]:{}", server.port)];
     }
-    // Some programs put brackets around IPv6 addresses here as well.
+    // Some programs also put brackets around IPv6 addresses here.
     let bracketed = host.contains(':').then(|| format!("[{host}]"));
     [host].into_iter().chain(bracketed).collect()
 }
 
-/// Whether the text is of the pattern: `*` stands for any number of letters, `?` for one.
-fn wildcard(pattern: &str, text: &str) -> bool {
+/// Whether the text matches the pattern: `*` matches any number of letters, `?` one.
+fn matches_wildcard(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut letter) = (0, 0);
-    // The last star, and how far the text was when it stood for nothing yet.
+    // The last star, and the position in the text where it matched nothing.
     let mut star: Option<(usize, usize)> = None;
     while letter < text.len() {
         match pattern.get(at) {
@@ -167,12 +168,12 @@ mod tests {
     use super::*;
 
     fn includes(pattern: &str, host: &str, port: u16) -> bool {
-        Hosts::parse(pattern).unwrap().include(Server { host, port })
+        Hosts::parse(pattern).unwrap().matches(Server { host, port })
     }
 
     #[test]
     fn patterns_match_host_and_port() {
-        for (pattern, host, port, wanted) in [
+        for (pattern, host, port, expected) in [
             ("example.org", "example.org", 22, true),
             ("example.org", "EXAMPLE.org", 22, true),
             ("Example.org", "example.org", 22, true),
@@ -202,12 +203,12 @@ mod tests {
             ("[2001:db8::1]:2222", "2001:db8::1", 2222, true),
             ("[2001:DB8::1]:2222", "2001:db8::1", 22, false),
         ] {
-            assert_eq!(includes(pattern, host, port), wanted, "{pattern} {host} {port}");
+            assert_eq!(includes(pattern, host, port), expected, "{pattern} {host} {port}");
         }
     }
 
     #[test]
-    fn hashed_names_are_those_of_ssh_keygen() {
+    fn hashed_names_of_ssh_keygen_match() {
         // `ssh-keygen -H` of example.org, [example.org]:2222 and ::1.
         for (hashed, host, port) in include_str!("hashed.txt").lines().map(|line| {
             let mut words = line.split(' ');
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn invalid_patterns_are_refused() {
         for bad in [
             "!",
             "[",
@@ -244,7 +245,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wildcards_agree_with_a_plain_reading(pattern in "[ab*?]{0,8}", text in "[ab]{0,8}") {
+        fn wildcards_agree_with_the_reference_implementation(pattern in "[ab*?]{0,8}", text in "[ab]{0,8}") {
             fn plain(pattern: &[u8], text: &[u8]) -> bool {
                 match (pattern.split_first(), text.split_first()) {
                     (None, None) => true,
@@ -253,13 +254,13 @@ mod tests {
                     _ => false,
                 }
             }
-            prop_assert_eq!(wildcard(&pattern, &text), plain(pattern.as_bytes(), text.as_bytes()));
+            prop_assert_eq!(matches_wildcard(&pattern, &text), plain(pattern.as_bytes(), text.as_bytes()));
         }
 
         #[test]
-        fn any_word_is_read_or_refused(word in "\\PC{0,60}", host in "\\PC{0,20}", port: u16) {
+        fn any_word_is_parsed_or_refused(word in "\\PC{0,60}", host in "\\PC{0,20}", port: u16) {
             if let Ok(hosts) = Hosts::parse(&word) {
-                let _ = hosts.include(Server { host: &host, port });
+                let _ = hosts.matches(Server { host: &host, port });
             }
         }
     }

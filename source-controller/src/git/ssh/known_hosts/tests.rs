@@ -1,4 +1,4 @@
-//! Files made by hand and by `ssh-keygen`.
+//! Tests with handwritten files and with output of `ssh-keygen`.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn server(host: &str) -> Server<'_> {
 }
 
 #[test]
-fn comments_blank_lines_and_trailing_words_are_no_matter() {
+fn comments_blank_lines_and_trailing_words_are_ignored() {
     let text = format!(
         "# github\n\n   \t\n  github.com {ED25519} a comment of words\r\n#github.com {GITHUB}\n\tgithub.com {GITHUB}\n"
     );
@@ -31,7 +31,7 @@ fn the_type_is_taken_from_the_key() {
 }
 
 #[test]
-fn one_malformed_line_fails_all_and_is_named() {
+fn one_malformed_line_fails_the_file_and_is_reported() {
     let good = format!("github.com {ED25519}\n");
     let nested = "AAAAIHNzaC1lZDI1NTE5LWNlcnQtdjAxQG9wZW5zc2guY29t";
     for (bad, why) in [
@@ -66,31 +66,31 @@ fn one_malformed_line_fails_all_and_is_named() {
         KnownHostsError::Empty
     );
     assert_eq!(
-        KnownHosts::parse(&"#".repeat(LONGEST + 1)).unwrap_err(),
+        KnownHosts::parse(&"#".repeat(MAX_BYTES + 1)).unwrap_err(),
         KnownHostsError::TooLong
     );
 }
 
 #[test]
-fn a_host_may_have_several_keys_also_of_one_type() {
+fn a_host_may_have_several_keys_even_of_one_type() {
     let (first, second) = (key(ED25519.split(' ').nth(1).unwrap()).unwrap(), other());
     let text = format!("h {ED25519}\nh {}\nother {GITHUB}", line_of(&second));
     let known = KnownHosts::parse(&text).unwrap();
-    assert_eq!(known.judge_key(server("h"), &first), Ok(()));
-    assert_eq!(known.judge_key(server("h"), &second), Ok(()));
-    assert!(known.judge_key(server("other"), &first).is_err());
+    assert_eq!(known.verify_key(server("h"), &first), Ok(()));
+    assert_eq!(known.verify_key(server("h"), &second), Ok(()));
+    assert!(known.verify_key(server("other"), &first).is_err());
 }
 
 #[test]
-fn a_mismatch_says_what_was_shown_and_what_was_expected() {
-    let shown = key(GITHUB.split(' ').nth(1).unwrap()).unwrap();
+fn a_mismatch_reports_the_actual_and_the_expected_key() {
+    let presented = key(GITHUB.split(' ').nth(1).unwrap()).unwrap();
     let text = format!(
         "x {ED25519}\nh {ED25519}\n@cert-authority * {}",
         line_of(&other())
     );
     let known = KnownHosts::parse(&text).unwrap();
-    let error = known.judge_key(server("h"), &shown).unwrap_err().to_string();
-    let authority = super::shown(&other());
+    let error = known.verify_key(server("h"), &presented).unwrap_err().to_string();
+    let authority = super::describe_key(&other());
     assert_eq!(
         error,
         format!(
@@ -99,12 +99,12 @@ fn a_mismatch_says_what_was_shown_and_what_was_expected() {
     );
     let known = KnownHosts::parse(&format!("x {ED25519}\ny {ED25519}")).unwrap();
     let error = known
-        .judge_key(
+        .verify_key(
             Server {
                 host: "h",
                 port: 2222,
             },
-            &shown,
+            &presented,
         )
         .unwrap_err()
         .to_string();
@@ -118,13 +118,13 @@ fn a_mismatch_says_what_was_shown_and_what_was_expected() {
 fn a_revoked_key_is_refused_for_every_host() {
     let text = format!("h {ED25519}\n@revoked elsewhere {ED25519}");
     let known = KnownHosts::parse(&text).unwrap();
-    let shown = key(ED25519.split(' ').nth(1).unwrap()).unwrap();
-    let error = known.judge_key(server("h"), &shown).unwrap_err();
-    assert!(matches!(error, Refusal::Revoked { line: 2, .. }), "{error}");
+    let presented = key(ED25519.split(' ').nth(1).unwrap()).unwrap();
+    let error = known.verify_key(server("h"), &presented).unwrap_err();
+    assert!(matches!(error, HostKeyError::Revoked { line: 2, .. }), "{error}");
 }
 
 #[test]
-fn what_is_offered_are_the_types_of_the_lines_about_the_host() {
+fn the_offer_contains_the_key_types_of_the_host() {
     let rsa = [
         Algorithm::Rsa {
             hash: Some(HashAlg::Sha512),
@@ -147,7 +147,7 @@ fn what_is_offered_are_the_types_of_the_lines_about_the_host() {
 }
 
 #[test]
-fn keys_of_types_that_are_not_spoken_are_read_and_never_offered() {
+fn unsupported_key_types_are_parsed_and_never_offered() {
     // ssh-dss, and four small numbers.
     let dsa = "AAAAB3NzaC1kc3MAAAABBQAAAAEDAAAAAQIAAAABBA==";
     let text = format!("h ssh-dss {dsa}\nh {ED25519}\n");
@@ -158,7 +158,7 @@ fn keys_of_types_that_are_not_spoken_are_read_and_never_offered() {
 
 const RSA: &str = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQCj7ndNxQowgcQnjshcLrqPEiiphnt+VTTvDP6mHBL9j1aNUkY4Ue1gvwnGLVlOhGeYrnZaMgRK6+PKCUXaDbC7qtbW8gIkhL7aGCsOr/C56SJMy/BCZfxd1nWzAOxSDPgVsmerOBYfNqltV9/hWCqBywINIR+5dIg6JTJ72pcEpEjcYgXkE2YEFXV1JHnsKgbLWNlhScqb2UmyRkQyytRLtL+38TGxkxCflmO+5Z8CSSNY7GidjMIZ7Q4zMjA2n1nGrlTDkzwDCsw+wqFPGQA179cnfGWOWRVruj16z6XyvxvjJwbz0wQZ75XK5tKSb7FNyeIEs4TT4jk+S4dhPeAUC5y+bDYirYgM4GC7uEnztnZyaVWQ7B381AK4Qdrwt51ZqExKbQpTUNn+EjqoTwvqNj4kqx5QUCI0ThS/YkOxJCXmPUWZbhjpCg56i+2aB6CmK2JGhn57K5mj0MNdBXA4/WnwH6XoPWJzK5Nyu2zB3nAZp+S5hpQs+p1vN1/wsjk=";
 
-/// Another Ed25519 key.
+/// Returns another Ed25519 key.
 fn other() -> KeyData {
     let bytes = [7_u8; 32];
     KeyData::Ed25519(russh::keys::ssh_key::private::Ed25519Keypair::from_seed(&bytes).public)
@@ -170,12 +170,12 @@ fn line_of(key: &KeyData) -> String {
 
 proptest! {
     #[test]
-    fn any_file_is_read_or_refused(text in "\\PC{0,200}") {
+    fn any_file_is_parsed_or_refused(text in "\\PC{0,200}") {
         let _ = KnownHosts::parse(&text);
     }
 
     #[test]
-    fn any_lines_are_read_or_refused(
+    fn any_lines_are_parsed_or_refused(
         lines in proptest::collection::vec(
             "(@cert-authority |@revoked |@x |)([a-c*?!,\\[\\]:0-9|=]{0,16}) (ssh-rsa) ([A-Za-z0-9+/=]{0,60})( .{0,5})?",
             0..6,
@@ -184,7 +184,7 @@ proptest! {
     ) {
         let lines: Vec<_> = lines.into_iter().chain([format!("h {ED25519}")]).collect();
         if let Ok(known) = KnownHosts::parse(&lines.join("\n")) {
-            let _ = known.judge_key(server(&host), &other());
+            let _ = known.verify_key(server(&host), &other());
             let _ = known.offer(server(&host));
         }
     }

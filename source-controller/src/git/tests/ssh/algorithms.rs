@@ -1,8 +1,8 @@
-//! What both sides agree on.
+//! Negotiation of algorithms.
 
 use super::*;
 
-/// Those that the tests of Flux go through.
+/// The key exchanges that Flux's tests use.
 const EXCHANGES: [&str; 7] = [
     "diffie-hellman-group14-sha1",
     "diffie-hellman-group14-sha256",
@@ -35,13 +35,12 @@ async fn every_key_exchange_of_the_flag_is_used() {
         "KexAlgorithms {},curve25519-sha256@libssh.org",
         EXCHANGES.join(",")
     );
-    let world = Ssh::with(vec![key("ed25519", 256)], &[&line, "LogLevel DEBUG1"]);
+    let env = Ssh::with(vec![key("ed25519", 256)], &[&line, "LogLevel DEBUG1"]);
     for name in EXCHANGES.into_iter().chain(["curve25519-sha256@libssh.org"]) {
-        let found = world.look_with(exchanges(&[name]), world.remote()).await;
-        assert_eq!(found.ok(), Some(world.commit.clone()), "{name}");
+        let found = env.look_up_with(exchanges(&[name]), env.remote()).await;
+        assert_eq!(found.ok(), Some(env.commit.clone()), "{name}");
         assert!(
-            world
-                .server
+            env.server
                 .log()
                 .contains(&format!("kex: algorithm: {name} [preauth]")),
             "{name}"
@@ -51,18 +50,18 @@ async fn every_key_exchange_of_the_flag_is_used() {
 
 #[tokio::test]
 async fn the_order_of_the_flag_decides() {
-    let world = Ssh::with(vec![key("ed25519", 256)], &["LogLevel DEBUG1"]);
+    let env = Ssh::with(vec![key("ed25519", 256)], &["LogLevel DEBUG1"]);
     let flag = exchanges(&["ecdh-sha2-nistp521", "curve25519-sha256"]);
-    assert_eq!(world.look_with(flag, world.remote()).await.unwrap(), world.commit);
-    assert!(world.server.log().contains("kex: algorithm: ecdh-sha2-nistp521"));
+    assert_eq!(env.look_up_with(flag, env.remote()).await.unwrap(), env.commit);
+    assert!(env.server.log().contains("kex: algorithm: ecdh-sha2-nistp521"));
 }
 
 #[tokio::test]
-async fn no_common_key_exchange_is_named() {
-    let world = Ssh::with(vec![key("ed25519", 256)], &["KexAlgorithms curve25519-sha256"]);
+async fn a_missing_common_key_exchange_is_reported() {
+    let env = Ssh::with(vec![key("ed25519", 256)], &["KexAlgorithms curve25519-sha256"]);
     let flag = exchanges(&["diffie-hellman-group14-sha1", "ecdh-sha2-nistp256"]);
-    let error = world
-        .look_with(flag, world.remote())
+    let error = env
+        .look_up_with(flag, env.remote())
         .await
         .unwrap_err()
         .to_string();
@@ -77,20 +76,20 @@ async fn no_common_key_exchange_is_named() {
 }
 
 #[tokio::test]
-async fn an_rsa_host_key_signs_with_what_both_sides_have() {
-    for (server, flag, wanted) in [
+async fn an_rsa_host_key_signs_with_a_common_algorithm() {
+    for (server, flag, expected) in [
         ("rsa-sha2-512", &[][..], true),
         ("rsa-sha2-256", &[], true),
-        // SHA-1 is used where a flag says so, and nowhere else.
+        // SHA-1 is used only if a flag enables it.
         ("ssh-rsa", &[], false),
         ("ssh-rsa", &["ssh-rsa"], true),
         ("rsa-sha2-512", &["rsa-sha2-256"], false),
         ("rsa-sha2-512", &["ssh-ed25519"], false),
     ] {
         let line = format!("HostKeyAlgorithms {server}");
-        let world = Ssh::with(vec![key("rsa", 2048)], &[&line]);
-        let found = world.look_with(host_keys(flag), world.remote()).await;
-        assert_eq!(found.is_ok(), wanted, "{server} {flag:?}: {found:?}");
+        let env = Ssh::with(vec![key("rsa", 2048)], &[&line]);
+        let found = env.look_up_with(host_keys(flag), env.remote()).await;
+        assert_eq!(found.is_ok(), expected, "{server} {flag:?}: {found:?}");
         if let Err(error) = found {
             let text = error.to_string();
             assert!(
@@ -106,12 +105,11 @@ async fn an_rsa_host_key_signs_with_what_both_sides_have() {
 #[tokio::test]
 async fn the_flag_replaces_the_types_of_the_known_hosts() {
     let keys = vec![key("ed25519", 256), key("ecdsa", 256)];
-    let world = Ssh::with(keys, &["LogLevel DEBUG1"]);
+    let env = Ssh::with(keys, &["LogLevel DEBUG1"]);
     let flag = host_keys(&["ecdsa-sha2-nistp256", "ssh-ed25519"]);
-    assert_eq!(world.look_with(flag, world.remote()).await.unwrap(), world.commit);
+    assert_eq!(env.look_up_with(flag, env.remote()).await.unwrap(), env.commit);
     assert!(
-        world
-            .server
+        env.server
             .log()
             .contains("kex: host key algorithm: ecdsa-sha2-nistp256")
     );

@@ -1,4 +1,4 @@
-//! Connections that are kept, shared, broken and replaced.
+//! Connections that are pooled, shared, broken and replaced.
 
 use std::time::Instant;
 
@@ -7,88 +7,88 @@ use sluice_harness::ssh::Fault;
 use super::*;
 
 #[tokio::test]
-async fn a_commit_and_its_successor_come_over_one_connection() {
-    let world = Ssh::new();
-    let remote = world.remote();
-    let checkout = world.fetch(&remote).await.unwrap();
-    assert_eq!(files(&checkout), ls_tree(&world.repository, "main"));
+async fn successive_commits_are_fetched_over_one_connection() {
+    let env = Ssh::new();
+    let remote = env.remote();
+    let checkout = env.fetch(&remote).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&env.repository, "main"));
     read_all(checkout).await.unwrap();
-    world.repository.commit_files(&[("new", "x")], "second").unwrap();
-    let checkout = world.fetch(&remote).await.unwrap();
-    assert_eq!(files(&checkout), ls_tree(&world.repository, "main"));
-    assert_eq!(world.connections().len(), 1, "{:?}", world.server.commands());
-    // Two lookups and two fetches; the first lookup goes on with the program that presented the repository.
-    assert_eq!(world.server.commands().len(), 4, "{:?}", world.server.commands());
+    env.repository.commit_files(&[("new", "x")], "second").unwrap();
+    let checkout = env.fetch(&remote).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&env.repository, "main"));
+    assert_eq!(env.connections().len(), 1, "{:?}", env.server.commands());
+    // Two lookups and two fetches; the first lookup reuses the process of the discovery.
+    assert_eq!(env.server.commands().len(), 4, "{:?}", env.server.commands());
 }
 
 #[tokio::test]
-async fn objects_share_connections_and_a_server_is_not_asked_for_more_than_it_allows() {
-    let world = Ssh::new();
-    bounded(head(&world.remote(), &main())).await.unwrap();
+async fn objects_share_connections_within_the_session_limit() {
+    let env = Ssh::new();
+    bounded(head(&env.remote(), &main())).await.unwrap();
     let lookups = (0..40).map(|_| {
-        let remote = world.remote();
+        let remote = env.remote();
         async move { bounded(head(&remote, &main())).await.unwrap().commit.to_string() }
     });
     for found in futures::future::join_all(lookups).await {
-        assert_eq!(found, world.commit);
+        assert_eq!(found, env.commit);
     }
     // OpenSSH allows ten sessions on a connection.
-    let connections = world.connections().len();
+    let connections = env.connections().len();
     assert!(connections <= 5, "{connections}");
 }
 
 #[tokio::test]
-async fn other_credentials_have_a_connection_of_their_own() {
-    let world = Ssh::new();
-    bounded(head(&world.remote(), &main())).await.unwrap();
+async fn other_credentials_use_another_connection() {
+    let env = Ssh::new();
+    bounded(head(&env.remote(), &main())).await.unwrap();
     let stranger = key("ed25519", 256);
-    let remote = world.remote_with(&world.url, &stranger.private, "", &world.server.known_hosts());
+    let remote = env.remote_with(&env.url, &stranger.private, "", &env.server.known_hosts());
     assert!(matches!(
         bounded(head(&remote, &main())).await,
         Err(FetchError::Handshake { .. })
     ));
-    assert_eq!(world.connections().len(), 1);
+    assert_eq!(env.connections().len(), 1);
 }
 
 #[tokio::test]
-async fn the_user_is_git_unless_the_address_says_otherwise_and_home_directories_are_known() {
-    let world = Ssh::new();
-    let port = world.server.address().port();
-    let known = world.server.known_hosts();
-    if world.server.user() == "git" {
-        let url = world.url.replace("git@", "");
-        let remote = world.remote_with(&url, &world.key.private, "", &known);
-        assert_eq!(world.look(remote).await.unwrap(), world.commit);
+async fn the_default_user_is_git_and_home_directories_are_supported() {
+    let env = Ssh::new();
+    let port = env.server.address().port();
+    let known = env.server.known_hosts();
+    if env.server.user() == "git" {
+        let url = env.url.replace("git@", "");
+        let remote = env.remote_with(&url, &env.key.private, "", &known);
+        assert_eq!(env.look_up(remote).await.unwrap(), env.commit);
     }
-    let url = format!("ssh://{}@127.0.0.1:{port}/~/app.git", world.server.user());
-    let remote = world.remote_with(&url, &world.key.private, "", &known);
-    assert_eq!(world.look(remote).await.unwrap(), world.commit);
+    let url = format!("ssh://{}@127.0.0.1:{port}/~/app.git", env.server.user());
+    let remote = env.remote_with(&url, &env.key.private, "", &known);
+    assert_eq!(env.look_up(remote).await.unwrap(), env.commit);
 }
 
 #[tokio::test]
-async fn a_connection_that_died_is_replaced_without_a_word() {
-    let world = Ssh::new();
-    let remote = world.remote();
+async fn a_dead_connection_is_replaced_without_an_error() {
+    let env = Ssh::new();
+    let remote = env.remote();
     bounded(head(&remote, &main())).await.unwrap();
-    world.server.fault(Some(Fault::ClosedOnce)).unwrap();
+    env.server.fault(Some(Fault::ClosedOnce)).unwrap();
     let found = bounded(head(&remote, &main())).await.unwrap();
-    assert_eq!(found.commit.to_string(), world.commit);
-    assert_eq!(world.connections().len(), 2);
+    assert_eq!(found.commit.to_string(), env.commit);
+    assert_eq!(env.connections().len(), 2);
 }
 
 #[tokio::test]
-async fn a_command_that_fails_says_what_the_server_said() {
-    let world = Ssh::new();
-    world.server.fault(Some(Fault::Failed)).unwrap();
-    let error = world.look(world.remote()).await.unwrap_err().to_string();
+async fn the_error_of_a_failed_command_contains_its_output() {
+    let env = Ssh::new();
+    env.server.fault(Some(Fault::Failed)).unwrap();
+    let error = env.look_up(env.remote()).await.unwrap_err().to_string();
     assert!(
         error.ends_with("git-upload-pack ended with exit status 7: fatal: the disk is on fire"),
         "{error}"
     );
-    world.server.fault(None).unwrap();
-    let missing = world.server.url("/nowhere.git");
-    let remote = world.remote_with(&missing, &world.key.private, "", &world.server.known_hosts());
-    let error = world.look(remote).await.unwrap_err();
+    env.server.fault(None).unwrap();
+    let missing = env.server.url("/nowhere.git");
+    let remote = env.remote_with(&missing, &env.key.private, "", &env.server.known_hosts());
+    let error = env.look_up(remote).await.unwrap_err();
     assert!(matches!(error, FetchError::Command { .. }), "{error:?}");
     assert!(
         error
@@ -105,71 +105,71 @@ async fn a_command_that_fails_says_what_the_server_said() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_is_left_after_the_time_allowed_and_found_again() {
-    let world = Ssh::new();
+async fn a_hanging_server_times_out_and_is_reused_afterwards() {
+    let env = Ssh::new();
     let limit = Duration::from_millis(500);
     let short = Remote {
         timeout: limit,
-        ..world.remote()
+        ..env.remote()
     };
-    let found = bounded(head(&world.remote(), &main())).await.unwrap();
-    world.server.fault(Some(Fault::Hung)).unwrap();
+    let found = bounded(head(&env.remote(), &main())).await.unwrap();
+    env.server.fault(Some(Fault::Hung)).unwrap();
     let error = bounded(head(&short, &main())).await.unwrap_err();
     assert!(matches!(error, FetchError::TimedOut { .. }), "{error}");
-    world.server.fault(Some(Fault::Stalled(40_000))).unwrap();
-    let mirror = world.mirrors.open(&short);
+    env.server.fault(Some(Fault::Stalled(40_000))).unwrap();
+    let mirror = env.mirrors.open(&short);
     let error = bounded(fetch(&mirror, &short, &found, &CancellationToken::new()))
         .await
         .unwrap_err();
     assert!(matches!(error, FetchError::TimedOut { .. }), "{error}");
-    world.server.fault(None).unwrap();
-    world.fetch(&world.remote()).await.unwrap();
-    // The connection answers for itself, so it is kept.
-    assert_eq!(world.connections().len(), 1);
+    env.server.fault(None).unwrap();
+    env.fetch(&env.remote()).await.unwrap();
+    // The connection passes its check, so it stays in the pool.
+    assert_eq!(env.connections().len(), 1);
 }
 
 #[tokio::test]
-async fn an_answer_that_ends_early_is_an_error_and_the_next_one_is_not() {
-    let world = Ssh::new();
-    let found = bounded(head(&world.remote(), &main())).await.unwrap();
-    let remote = world.remote();
+async fn a_truncated_response_fails_and_the_next_one_succeeds() {
+    let env = Ssh::new();
+    let found = bounded(head(&env.remote(), &main())).await.unwrap();
+    let remote = env.remote();
     for bytes in [0, 10, 400, 40_000] {
-        world.server.fault(Some(Fault::Truncated(bytes))).unwrap();
-        let mirror = world.mirrors.open(&remote);
+        env.server.fault(Some(Fault::Truncated(bytes))).unwrap();
+        let mirror = env.mirrors.open(&remote);
         let error = bounded(fetch(&mirror, &remote, &found, &CancellationToken::new()))
             .await
             .unwrap_err();
         let named = matches!(
             error,
-            FetchError::Answer { .. }
+            FetchError::Protocol { .. }
                 | FetchError::Command { .. }
                 | FetchError::Connection { .. }
                 | FetchError::Advertisement { .. }
         );
         assert!(named, "{bytes}: {error:?}");
     }
-    world.server.fault(None).unwrap();
-    world.fetch(&remote).await.unwrap();
+    env.server.fault(None).unwrap();
+    env.fetch(&remote).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_server_killed_in_the_middle_of_a_fetch_is_noticed_at_once() {
-    let mut world = Ssh::new();
-    let remote = world.remote();
+async fn a_server_killed_during_a_fetch_is_detected_at_once() {
+    let mut env = Ssh::new();
+    let remote = env.remote();
     let found = bounded(head(&remote, &main())).await.unwrap();
-    world.server.fault(Some(Fault::Stalled(40_000))).unwrap();
-    let before = world.server.commands().len();
-    let mirror = world.mirrors.open(&remote);
+    env.server.fault(Some(Fault::Stalled(40_000))).unwrap();
+    let before = env.server.commands().len();
+    let mirror = env.mirrors.open(&remote);
     let started = Instant::now();
     let fetching =
         tokio::spawn(async move { fetch(&mirror, &remote, &found, &CancellationToken::new()).await });
     bounded(async {
-        while world.server.commands().len() == before {
+        while env.server.commands().len() == before {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
-    world.server.kill();
+    env.server.kill();
     let error = bounded(fetching).await.unwrap().unwrap_err();
     assert!(matches!(error, FetchError::Connection { .. }), "{error:?}");
     assert!(
@@ -177,30 +177,30 @@ async fn a_server_killed_in_the_middle_of_a_fetch_is_noticed_at_once() {
         "{error}"
     );
     assert!(started.elapsed() < DEADLINE);
-    let error = world.look(world.remote()).await.unwrap_err();
+    let error = env.look_up(env.remote()).await.unwrap_err();
     assert!(matches!(error, FetchError::Connection { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_pass_the_version_on_is_spoken_to_in_its_own() {
-    let world = Ssh::new();
-    world.server.fault(Some(Fault::Version0)).unwrap();
-    let remote = world.remote();
-    let checkout = world.fetch(&remote).await.unwrap();
-    assert_eq!(files(&checkout), ls_tree(&world.repository, "main"));
-    world.repository.commit_files(&[("new", "x")], "second").unwrap();
-    let checkout = world.fetch(&remote).await.unwrap();
-    assert_eq!(files(&checkout), ls_tree(&world.repository, "main"));
+async fn version_0_is_used_if_the_server_ignores_the_requested_version() {
+    let env = Ssh::new();
+    env.server.fault(Some(Fault::Version0)).unwrap();
+    let remote = env.remote();
+    let checkout = env.fetch(&remote).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&env.repository, "main"));
+    env.repository.commit_files(&[("new", "x")], "second").unwrap();
+    let checkout = env.fetch(&remote).await.unwrap();
+    assert_eq!(files(&checkout), ls_tree(&env.repository, "main"));
     read_all(checkout).await.unwrap();
-    assert_eq!(world.connections().len(), 1, "{:?}", world.server.commands());
+    assert_eq!(env.connections().len(), 1, "{:?}", env.server.commands());
 }
 
 #[tokio::test]
-async fn nobody_listening_is_a_connection_error() {
-    let world = Ssh::new();
+async fn a_closed_port_is_a_connection_error() {
+    let env = Ssh::new();
     let url = "ssh://git@127.0.0.1:1/x";
-    let error = world
-        .look(world.remote_with(url, &world.key.private, "", &world.server.known_hosts()))
+    let error = env
+        .look_up(env.remote_with(url, &env.key.private, "", &env.server.known_hosts()))
         .await
         .unwrap_err();
     assert!(

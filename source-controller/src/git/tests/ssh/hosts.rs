@@ -1,4 +1,4 @@
-//! Whom we speak to.
+//! Verification of host keys.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use sluice_harness::ssh::certify;
 
 use super::*;
 
-/// As `ssh-keygen -H` makes them.
+/// Hashes the names as `ssh-keygen -H` does.
 fn hashed(known_hosts: &str) -> String {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("known_hosts");
@@ -21,7 +21,7 @@ fn hashed(known_hosts: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_type_of_host_key_is_known_plain_and_hashed() {
+async fn every_type_of_host_key_matches_plain_and_hashed_names() {
     let types = [
         ("rsa", 2048),
         ("ecdsa", 256),
@@ -30,26 +30,21 @@ async fn every_type_of_host_key_is_known_plain_and_hashed() {
         ("ed25519", 256),
     ];
     let keys: Vec<_> = types.iter().map(|(kind, bits)| key(kind, *bits)).collect();
-    let world = Ssh::with(keys, &["LogLevel DEBUG1"]);
-    for line in world.server.known_hosts().lines() {
+    let env = Ssh::with(keys, &["LogLevel DEBUG1"]);
+    for line in env.server.known_hosts().lines() {
         for known in [line.to_owned(), hashed(line)] {
-            let remote = world.remote_with(&world.url, &world.key.private, "", &known);
+            let remote = env.remote_with(&env.url, &env.key.private, "", &known);
             assert_eq!(
-                world.look(remote).await.ok(),
-                Some(world.commit.clone()),
+                env.look_up(remote).await.ok(),
+                Some(env.commit.clone()),
                 "{known}"
             );
         }
     }
-    let remote = world.remote_with(
-        &world.url,
-        &world.key.private,
-        "",
-        &hashed(&world.server.known_hosts()),
-    );
-    assert_eq!(world.look(remote).await.unwrap(), world.commit);
-    // Each kind of key was really the one that was shown.
-    let log = world.server.log();
+    let remote = env.remote_with(&env.url, &env.key.private, "", &hashed(&env.server.known_hosts()));
+    assert_eq!(env.look_up(remote).await.unwrap(), env.commit);
+    // Each type of key was really used.
+    let log = env.server.log();
     for kind in [
         "rsa-sha2-512",
         "ecdsa-sha2-nistp256",
@@ -65,13 +60,13 @@ async fn every_type_of_host_key_is_known_plain_and_hashed() {
 }
 
 #[tokio::test]
-async fn a_host_of_another_key_is_refused_and_both_keys_are_named() {
-    let world = Ssh::new();
+async fn a_wrong_host_key_is_refused_and_both_keys_are_reported() {
+    let env = Ssh::new();
     let other = key("ed25519", 256);
-    let port = world.server.address().port();
+    let port = env.server.address().port();
     let known = format!("# comment\n[127.0.0.1]:{port} {}\n", other.public);
-    let error = world
-        .look(world.remote_with(&world.url, &world.key.private, "", &known))
+    let error = env
+        .look_up(env.remote_with(&env.url, &env.key.private, "", &known))
         .await
         .unwrap_err();
     assert!(matches!(error, FetchError::Handshake { .. }), "{error:?}");
@@ -84,24 +79,24 @@ async fn a_host_of_another_key_is_refused_and_both_keys_are_named() {
         error.contains("known_hosts expects ssh-ed25519 SHA256:") && error.ends_with("(line 2)"),
         "{error}"
     );
-    assert_eq!(world.server.commands(), []);
+    assert_eq!(env.server.commands(), []);
 }
 
 #[tokio::test]
-async fn a_host_that_no_line_is_about_is_refused_and_its_key_is_named() {
-    let world = Ssh::new();
+async fn an_unknown_host_is_refused_and_its_key_is_reported() {
+    let env = Ssh::new();
     for known in [
-        format!("github.com {}", world.server.host_keys()[0].public),
-        // The port counts.
-        format!("127.0.0.1 {}", world.server.host_keys()[0].public),
+        format!("github.com {}", env.server.host_keys()[0].public),
+        // The port is significant.
+        format!("127.0.0.1 {}", env.server.host_keys()[0].public),
         format!(
             "*,![127.0.0.1]:{} {}",
-            world.server.address().port(),
-            world.server.host_keys()[0].public
+            env.server.address().port(),
+            env.server.host_keys()[0].public
         ),
     ] {
-        let remote = world.remote_with(&world.url, &world.key.private, "", &known);
-        let error = world.look(remote).await.unwrap_err().to_string();
+        let remote = env.remote_with(&env.url, &env.key.private, "", &known);
+        let error = env.look_up(remote).await.unwrap_err().to_string();
         assert!(
             error.contains("knownhosts: key is unknown: the host shows ssh-ed25519 SHA256:"),
             "{error}"
@@ -114,19 +109,18 @@ async fn a_host_that_no_line_is_about_is_refused_and_its_key_is_named() {
 }
 
 #[tokio::test]
-async fn a_host_without_a_key_of_a_known_type_is_refused_and_its_types_are_named() {
-    let world = Ssh::new();
-    let known = format!("[127.0.0.1]:* {}\n", world.key.public);
+async fn a_host_without_a_known_key_type_is_refused_and_its_types_are_reported() {
+    let env = Ssh::new();
+    let known = format!("[127.0.0.1]:* {}\n", env.key.public);
     assert!(
-        world
-            .look(world.remote_with(&world.url, &world.key.private, "", &known))
+        env.look_up(env.remote_with(&env.url, &env.key.private, "", &known))
             .await
             .is_err()
     );
     let ecdsa = key("ecdsa", 256);
-    let known = format!("[127.0.0.1]:{} {}\n", world.server.address().port(), ecdsa.public);
-    let error = world
-        .look(world.remote_with(&world.url, &world.key.private, "", &known))
+    let known = format!("[127.0.0.1]:{} {}\n", env.server.address().port(), ecdsa.public);
+    let error = env
+        .look_up(env.remote_with(&env.url, &env.key.private, "", &known))
         .await
         .unwrap_err();
     let error = error.to_string();
@@ -142,14 +136,14 @@ async fn a_host_without_a_key_of_a_known_type_is_refused_and_its_types_are_named
 
 #[tokio::test]
 async fn a_revoked_host_key_is_refused() {
-    let world = Ssh::new();
+    let env = Ssh::new();
     let known = format!(
         "{}@revoked * {}",
-        world.server.known_hosts(),
-        world.server.host_keys()[0].public
+        env.server.known_hosts(),
+        env.server.host_keys()[0].public
     );
-    let error = world
-        .look(world.remote_with(&world.url, &world.key.private, "", &known))
+    let error = env
+        .look_up(env.remote_with(&env.url, &env.key.private, "", &known))
         .await
         .unwrap_err();
     assert!(
@@ -159,7 +153,7 @@ async fn a_revoked_host_key_is_refused() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_believed_if_the_authority_the_name_and_the_time_are_right() {
+async fn a_certificate_needs_the_right_authority_name_and_time() {
     let authority = key("ed25519", 256);
     let host = key("ed25519", 256);
     let rsa = key("rsa", 2048);
@@ -177,14 +171,14 @@ async fn a_certificate_is_believed_if_the_authority_the_name_and_the_time_are_ri
         (&host, &["-h", "-V", "+1h:+2h"], Some("it is not valid yet")),
     ] {
         let signed = certify(&authority, host, arguments).unwrap();
-        let world = Ssh::with(vec![signed], &[]);
-        let port = world.server.address().port();
+        let env = Ssh::with(vec![signed], &[]);
+        let port = env.server.address().port();
         let known = format!("@cert-authority [127.0.0.1]:{port} {}\n", authority.public);
-        let found = world
-            .look(world.remote_with(&world.url, &world.key.private, "", &known))
+        let found = env
+            .look_up(env.remote_with(&env.url, &env.key.private, "", &known))
             .await;
         match why {
-            None => assert_eq!(found.unwrap(), world.commit),
+            None => assert_eq!(found.unwrap(), env.commit),
             Some(why) => {
                 let error = found.unwrap_err().to_string();
                 assert!(
@@ -197,12 +191,12 @@ async fn a_certificate_is_believed_if_the_authority_the_name_and_the_time_are_ri
 }
 
 #[tokio::test]
-async fn an_authority_counts_for_its_hosts_only_and_not_once_it_is_revoked() {
+async fn an_authority_is_valid_only_for_its_hosts_and_until_revoked() {
     let (authority, other) = (key("ed25519", 256), key("ecdsa", 256));
     let host = key("ed25519", 256);
     let signed = certify(&authority, &host, &["-h"]).unwrap();
-    let world = Ssh::with(vec![signed], &[]);
-    let port = world.server.address().port();
+    let env = Ssh::with(vec![signed], &[]);
+    let port = env.server.address().port();
     let known = format!("@cert-authority [127.0.0.1]:{port} {}\n", authority.public);
     for (known, why) in [
         (
@@ -219,11 +213,11 @@ async fn an_authority_counts_for_its_hosts_only_and_not_once_it_is_revoked() {
         ),
         (format!("{known}@revoked * {}\n", host.public), "key is revoked"),
     ] {
-        let remote = world.remote_with(&world.url, &world.key.private, "", &known);
-        let error = world.look(remote).await.unwrap_err().to_string();
+        let remote = env.remote_with(&env.url, &env.key.private, "", &known);
+        let error = env.look_up(remote).await.unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
-    // Without an authority the key itself may be known.
-    let remote = world.remote();
-    assert_eq!(world.look(remote).await.unwrap(), world.commit);
+    // Without an authority, the key itself may be listed.
+    let remote = env.remote();
+    assert_eq!(env.look_up(remote).await.unwrap(), env.commit);
 }

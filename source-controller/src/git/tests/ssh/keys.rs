@@ -1,12 +1,12 @@
-//! Who may come in.
+//! Authentication of the client.
 
 use super::*;
 
 const PASSPHRASE: &str = "correct horse";
 
 #[tokio::test]
-async fn every_type_of_key_is_accepted_in_every_form_plain_and_encrypted() {
-    let world = Ssh::new();
+async fn every_type_of_key_is_accepted_in_every_format_plain_and_encrypted() {
+    let env = Ssh::new();
     for (kind, bits) in [
         ("rsa", 4096),
         ("ecdsa", 256),
@@ -14,24 +14,23 @@ async fn every_type_of_key_is_accepted_in_every_form_plain_and_encrypted() {
         ("ecdsa", 521),
         ("ed25519", 256),
     ] {
-        // OpenSSH writes Ed25519 in its own form only.
+        // OpenSSH writes Ed25519 keys in its own format only.
         let forms: &[&str] = if kind == "ed25519" {
             &["RFC4716"]
         } else {
             &["RFC4716", "PKCS8", "PEM"]
         };
         let plain = key(kind, bits);
-        world.server.authorize(&plain).unwrap();
+        env.server.authorize(&plain).unwrap();
         for form in forms {
             for passphrase in ["", PASSPHRASE] {
                 let arguments = ["-m", form, "-N", passphrase, "-a", "2"];
                 let key = plain.rewritten(&arguments).unwrap();
-                let remote =
-                    world.remote_with(&world.url, &key.private, passphrase, &world.server.known_hosts());
-                let found = world.look(remote).await;
+                let remote = env.remote_with(&env.url, &key.private, passphrase, &env.server.known_hosts());
+                let found = env.look_up(remote).await;
                 assert_eq!(
                     found.ok(),
-                    Some(world.commit.clone()),
+                    Some(env.commit.clone()),
                     "{kind} {bits} {form} {passphrase:?}"
                 );
             }
@@ -40,40 +39,40 @@ async fn every_type_of_key_is_accepted_in_every_form_plain_and_encrypted() {
 }
 
 #[tokio::test]
-async fn rsa_keys_sign_with_what_the_server_takes() {
-    for (accepted, algorithms, wanted) in [
+async fn rsa_keys_sign_with_an_accepted_algorithm() {
+    for (accepted, algorithms, expected) in [
         ("rsa-sha2-512", "", true),
         ("rsa-sha2-256", "", true),
         ("ssh-rsa", "", false),
         ("ssh-rsa", "ssh-ed25519,ssh-rsa", true),
     ] {
         let line = format!("PubkeyAcceptedAlgorithms {accepted}");
-        let world = Ssh::with(vec![key("ed25519", 256)], &[&line]);
+        let env = Ssh::with(vec![key("ed25519", 256)], &[&line]);
         let key = key("rsa", 2048);
-        world.server.authorize(&key).unwrap();
-        let remote = world.remote_with(&world.url, &key.private, "", &world.server.known_hosts());
+        env.server.authorize(&key).unwrap();
+        let remote = env.remote_with(&env.url, &key.private, "", &env.server.known_hosts());
         let host_keys = algorithms.split(',').filter(|name| !name.is_empty());
         let algorithms = Algorithms {
             host_keys: host_keys.map(|name| name.parse().unwrap()).collect(),
             ..Algorithms::default()
         };
-        let found = world.look_with(algorithms, remote).await;
+        let found = env.look_up_with(algorithms, remote).await;
         assert_eq!(
             found.is_ok(),
-            wanted,
+            expected,
             "{accepted}: {found:?}\n{}",
-            world.server.log()
+            env.server.log()
         );
     }
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_authorized_is_named() {
-    let world = Ssh::new();
+async fn an_unauthorized_key_is_reported() {
+    let env = Ssh::new();
     let key = key("ed25519", 256);
-    let remote = world.remote_with(&world.url, &key.private, "", &world.server.known_hosts());
-    let error = world.look(remote).await.unwrap_err().to_string();
-    let user = world.server.user();
+    let remote = env.remote_with(&env.url, &key.private, "", &env.server.known_hosts());
+    let error = env.look_up(remote).await.unwrap_err().to_string();
+    let user = env.server.user();
     assert!(
         error.starts_with("unable to list remote for 'ssh://127.0.0.1:"),
         "{error}"
@@ -88,9 +87,9 @@ async fn a_key_that_is_not_authorized_is_named() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_secret_is_said_before_or_instead_of_a_connection() {
-    let world = Ssh::new();
-    let known = world.server.known_hosts();
+async fn an_invalid_secret_is_reported_without_a_connection() {
+    let env = Ssh::new();
+    let known = env.server.known_hosts();
     let encrypted = Key::generate_with("ed25519", 256, &["-N", PASSPHRASE, "-a", "2"]).unwrap();
     for (identity, password, known, why) in [
         (
@@ -99,16 +98,16 @@ async fn what_is_wrong_with_a_secret_is_said_before_or_instead_of_a_connection()
             known.as_str(),
             "the passphrase is wrong",
         ),
-        ("nonsense", "", &known, "the private key is in no form"),
+        ("nonsense", "", &known, "unknown format of the private key"),
         (
-            &world.key.private,
+            &env.key.private,
             "",
             "127.0.0.1 nonsense",
             "known_hosts: line 1: it has no key",
         ),
     ] {
-        let error = world
-            .look(world.remote_with(&world.url, identity, password, known))
+        let error = env
+            .look_up(env.remote_with(&env.url, identity, password, known))
             .await
             .unwrap_err()
             .to_string();
@@ -117,8 +116,8 @@ async fn what_is_wrong_with_a_secret_is_said_before_or_instead_of_a_connection()
             "{error}"
         );
     }
-    assert_eq!(world.server.commands(), []);
-    let refused = |secret: &[(&str, &str)]| credentials(&world.url, secret).unwrap_err().to_string();
+    assert_eq!(env.server.commands(), []);
+    let refused = |secret: &[(&str, &str)]| credentials(&env.url, secret).unwrap_err().to_string();
     let known = ("known_hosts", known.as_str());
     assert_eq!(
         refused(&[known]),
@@ -128,7 +127,7 @@ async fn what_is_wrong_with_a_secret_is_said_before_or_instead_of_a_connection()
         refused(&[("identity", ""), known]),
         "invalid 'ssh' auth option: 'identity' is required"
     );
-    let identity = ("identity", world.key.private.as_str());
+    let identity = ("identity", env.key.private.as_str());
     assert_eq!(
         refused(&[identity]),
         "invalid 'ssh' auth option: 'known_hosts' is required"
@@ -145,7 +144,7 @@ async fn what_is_wrong_with_a_secret_is_said_before_or_instead_of_a_connection()
 }
 
 #[test]
-fn user_key_and_known_hosts_tell_credentials_apart_and_are_not_shown() {
+fn ssh_credentials_have_distinct_digests_and_are_not_printed() {
     let key = key("ed25519", 256);
     let of = |url: &str, known: &str, extra: &[(&str, &str)]| {
         let secret = [

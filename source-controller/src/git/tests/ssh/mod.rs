@@ -1,10 +1,10 @@
-//! Over ssh, against the real OpenSSH server.
+//! Tests over ssh with the real OpenSSH server.
 
 mod algorithms;
 mod connections;
 mod hosts;
 mod keys;
-mod older;
+mod older_versions;
 mod proxies;
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use sluice_harness::ssh::{Key, SshServer};
 use super::super::ssh::Algorithms;
 use super::*;
 
-/// A repository with one commit behind an OpenSSH server that lets one key in.
+/// A repository with one commit behind an OpenSSH server that accepts one key.
 struct Ssh {
     server: SshServer,
     repository: Repository,
@@ -32,7 +32,7 @@ impl Ssh {
         Self::with(vec![key("ed25519", 256)], &[])
     }
 
-    /// With these host keys and further lines of `sshd_config`.
+    /// Starts the server with these host keys and further lines of `sshd_config`.
     fn with(host_keys: Vec<Key>, lines: &[&str]) -> Self {
         let repository = Repository::create().unwrap();
         for number in 0..20 {
@@ -80,16 +80,16 @@ impl Ssh {
         }
     }
 
-    /// Looks up `main` with nothing kept from before.
-    async fn look_with(&self, algorithms: Algorithms, remote: Remote) -> Result<String, FetchError> {
+    /// Looks up `main` on a new transport.
+    async fn look_up_with(&self, algorithms: Algorithms, remote: Remote) -> Result<String, FetchError> {
         let transport = Transport::with_algorithms(algorithms).unwrap();
         let remote = Remote { transport, ..remote };
         Ok(bounded(head(&remote, &main())).await?.commit.to_string())
     }
 
-    /// The same with the usual algorithms.
-    async fn look(&self, remote: Remote) -> Result<String, FetchError> {
-        self.look_with(Algorithms::default(), remote).await
+    /// Looks up `main` with the default algorithms.
+    async fn look_up(&self, remote: Remote) -> Result<String, FetchError> {
+        self.look_up_with(Algorithms::default(), remote).await
     }
 
     async fn fetch(&self, remote: &Remote) -> Result<Checkout, FetchError> {
@@ -106,7 +106,7 @@ impl Ssh {
         .await
     }
 
-    /// Ports of the clients whose commands were run, one for each connection.
+    /// Returns the client ports of all commands, one for each connection.
     fn connections(&self) -> Vec<u16> {
         let mut ports: Vec<_> = self.server.commands().iter().map(|ran| ran.connection).collect();
         ports.sort_unstable();

@@ -1,7 +1,8 @@
-//! One connection: reached, the host's key checked, authenticated.
+//! One ssh connection: connect, check the host key, authenticate.
 
+use sluice_runtime::sync::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use russh::client::{self, AuthResult, DisconnectReason, Handle};
@@ -14,39 +15,39 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::super::super::error::{AuthMethodError, FetchError, HandshakeError};
-use super::super::super::protocol::remote_text;
+use super::super::super::protocol::sanitize_text;
 use super::super::super::remote::Remote;
-use super::super::super::ssh::known_hosts::{Server, shown};
-use super::super::super::ssh::{Algorithms, KnownHosts, Refusal, SshCredentials, identity};
-use super::leash::Leashed;
+use super::super::super::ssh::known_hosts::{Server, describe_key};
+use super::super::super::ssh::{Algorithms, HostKeyError, KnownHosts, SshCredentials, identity};
+use super::cancellable::CancellableStream;
 
-/// Commands at once on one connection; OpenSSH allows ten.
-const COMMANDS: usize = 8;
-/// A silent server is asked for a sign of life this often…
-const KEEPALIVE: Duration = Duration::from_secs(15);
-/// …and given up after this many questions without an answer.
-const UNANSWERED: usize = 2;
-/// A server that says nothing at all is given up after this long, whatever state the connection is in.
-const SILENCE: Duration = Duration::from_secs(120);
-/// How long a doubted connection has to prove that it works.
-const PROOF: Duration = Duration::from_secs(5);
-/// The port of an address that names none.
-const USUAL_PORT: u16 = 22;
+/// Maximum number of concurrent commands on one connection; OpenSSH allows ten.
+const MAX_COMMANDS: usize = 8;
+/// Interval of keepalive requests to a silent server.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// Unanswered keepalive requests after which the connection is closed.
+const MAX_MISSED_KEEPALIVES: usize = 2;
+/// Maximum time without any data from the server, in all states of the connection.
+const INACTIVITY_TIMEOUT: Duration = Duration::from_secs(120);
+/// Timeout for the check of a suspect connection.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Port of an address without one.
+const DEFAULT_PORT: u16 = 22;
 
-/// A connection that commands can be run on.
+/// A connection for commands.
 pub(super) struct Connection {
-    handle: Handle<Gate>,
-    /// One permit for each further command.
-    pub(super) room: Arc<Semaphore>,
-    used: Mutex<Instant>,
-    /// A command was left before it ended: perhaps because of the connection.
-    doubted: AtomicBool,
-    lost: Loss,
-    _leash: DropGuard,
+    handle: Handle<ClientHandler>,
+    /// One permit for each additional command.
+    pub(super) permits: Arc<Semaphore>,
+    last_used: Mutex<Instant>,
+    /// A command was abandoned before its end, perhaps because of the connection.
+    suspect: AtomicBool,
+    close_reason: CloseReason,
+    _close_on_drop: DropGuard,
 }
 
-/// Why a connection ended, once it has.
-type Loss = Arc<Mutex<Option<String>>>;
+/// Why a connection ended, once it has ended.
+type CloseReason = Arc<Mutex<Option<String>>>;
 
 impl Connection {
     /// Connects and authenticates. Dropping the future closes the socket.
@@ -56,7 +57,7 @@ impl Connection {
         algorithms: &Algorithms,
     ) -> Result<Self, FetchError> {
         let secrets = Secrets::read(credentials).await?;
-        let port = remote.address.url().port().unwrap_or(USUAL_PORT);
+        let port = remote.address.url().port().unwrap_or(DEFAULT_PORT);
         let server = Server {
             host: remote.address.hostname(),
             port,
@@ -67,92 +68,94 @@ impl Connection {
             host: remote.address.host(),
             why: chain(error),
         };
-        let socket = socket(remote, server.host, port).await?;
+        let socket = open_socket(remote, server.host, port).await?;
         socket.set_nodelay(true).map_err(|error| broken(&error))?;
-        let (cut, lost) = (CancellationToken::new(), Loss::default());
-        let leash = cut.clone().drop_guard();
-        let gate = Gate {
+        let (close, close_reason) = (CancellationToken::new(), CloseReason::default());
+        let close_on_drop = close.clone().drop_guard();
+        let handler = ClientHandler {
             known_hosts: secrets.known_hosts,
             host: server.host.to_owned(),
             port,
-            lost: Arc::clone(&lost),
+            close_reason: Arc::clone(&close_reason),
         };
-        let handle = client::connect_stream(Arc::new(config), Leashed::new(socket, cut), gate).await;
-        let mut handle = handle.map_err(|error| failure(remote, error, &expected))?;
-        let sha1 = algorithms.allow_sha1();
+        let handle =
+            client::connect_stream(Arc::new(config), CancellableStream::new(socket, close), handler).await;
+        let mut handle = handle.map_err(|error| fetch_error(remote, error, &expected))?;
+        let sha1 = algorithms.allows_sha1();
         let accepted = authenticate(&mut handle, credentials.user(), secrets.identity, sha1).await;
-        match accepted.map_err(|error| failure(remote, GateError::Ssh(error), &expected))? {
+        match accepted.map_err(|error| fetch_error(remote, ClientError::Ssh(error), &expected))? {
             None => {}
-            Some(refused) => {
+            Some(error) => {
                 return Err(FetchError::Handshake {
                     url: remote.address.to_string(),
-                    source: refused,
+                    source: error,
                 });
             }
         }
         Ok(Self {
             handle,
-            room: Arc::new(Semaphore::new(COMMANDS)),
-            used: Mutex::new(Instant::now()),
-            doubted: AtomicBool::new(false),
-            lost,
-            _leash: leash,
+            permits: Arc::new(Semaphore::new(MAX_COMMANDS)),
+            last_used: Mutex::new(Instant::now()),
+            suspect: AtomicBool::new(false),
+            close_reason,
+            _close_on_drop: close_on_drop,
         })
     }
 
-    /// A channel for one command.
+    /// Opens a channel for one command.
     pub(super) async fn channel(&self) -> Result<russh::Channel<client::Msg>, russh::Error> {
         self.touch();
         self.handle.channel_open_session().await
     }
 
-    /// Whether it still works, as far as can be known without waiting for long.
-    pub(super) async fn is_sound(&self) -> bool {
+    /// Whether the connection still works. Waits for a reply only if the connection is suspect.
+    pub(super) async fn is_alive(&self) -> bool {
         if self.handle.is_closed() {
             return false;
         }
-        if !self.doubted.swap(false, Ordering::Relaxed) {
+        if !self.suspect.swap(false, Ordering::Relaxed) {
             return true;
         }
         matches!(
-            tokio::time::timeout(PROOF, self.handle.send_ping()).await,
+            tokio::time::timeout(CHECK_TIMEOUT, self.handle.send_ping()).await,
             Ok(Ok(()))
         )
     }
 
-    /// To be called when a command is left before its end.
-    pub(super) fn doubt(&self) {
-        self.doubted.store(true, Ordering::Relaxed);
+    /// Marks the connection for a check; called when a command is abandoned before its end.
+    pub(super) fn mark_suspect(&self) {
+        self.suspect.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.last_used) = Instant::now();
     }
 
-    /// How long nothing has been done with it.
-    pub(super) fn idle(&self) -> Duration {
-        if self.room.available_permits() < COMMANDS {
+    /// Returns how long the connection has been unused.
+    pub(super) fn idle_time(&self) -> Duration {
+        if self.permits.available_permits() < MAX_COMMANDS {
             return Duration::ZERO;
         }
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        lock(&self.last_used).elapsed()
     }
 
-    /// Why it ended.
-    pub(super) fn loss(&self) -> String {
-        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        lost.clone()
+    /// Returns why the connection ended.
+    pub(super) fn close_reason(&self) -> String {
+        let close_reason = lock(&self.close_reason);
+        close_reason
+            .clone()
             .unwrap_or_else(|| "the connection was closed".to_owned())
     }
 }
 
-/// What of the credentials has to be read before anything can be done.
+/// The parsed parts of the credentials.
 struct Secrets {
     identity: PrivateKey,
     known_hosts: KnownHosts,
 }
 
 impl Secrets {
-    /// Decrypting a key takes its time by design, so it is done off the reactor.
+    /// Parses the credentials. Decrypting a key is slow by design, so it runs off the reactor.
     async fn read(credentials: &SshCredentials) -> Result<Self, FetchError> {
         let credentials = credentials.clone();
         let work = move || -> Result<Self, AuthMethodError> {
@@ -173,21 +176,21 @@ fn config(algorithms: &Algorithms, known_hosts: &KnownHosts, server: Server<'_>)
     client::Config {
         client_id: SshId::Standard(concat!("SSH-2.0-sluice_", env!("CARGO_PKG_VERSION")).into()),
         preferred: Preferred {
-            kex: algorithms.exchanges().into(),
+            kex: algorithms.key_exchange_names().into(),
             key: offer.keys.into(),
             host_key_certificates: offer.certificates.into(),
             ..Preferred::DEFAULT
         },
-        inactivity_timeout: Some(SILENCE),
-        keepalive_interval: Some(KEEPALIVE),
-        keepalive_max: UNANSWERED,
+        inactivity_timeout: Some(INACTIVITY_TIMEOUT),
+        keepalive_interval: Some(KEEPALIVE_INTERVAL),
+        keepalive_max: MAX_MISSED_KEEPALIVES,
         nodelay: true,
         ..client::Config::default()
     }
 }
 
-/// Connects straight, or through the SOCKS proxy of the object or the environment.
-async fn socket(remote: &Remote, host: &str, port: u16) -> Result<TcpStream, FetchError> {
+/// Connects directly, or through the SOCKS proxy of the object or the environment.
+async fn open_socket(remote: &Remote, host: &str, port: u16) -> Result<TcpStream, FetchError> {
     let broken = |error: &(dyn std::error::Error + 'static)| FetchError::Connection {
         host: remote.address.host(),
         why: chain(error),
@@ -199,23 +202,23 @@ async fn socket(remote: &Remote, host: &str, port: u16) -> Result<TcpStream, Fet
     if proxy.kind() != ProxyKind::Socks5 {
         return Err(FetchError::AuthMethod(AuthMethodError::Proxy(proxy.to_string())));
     }
-    // A proxy takes IPv6 addresses in brackets.
+    // A proxy expects IPv6 addresses in brackets.
     let host = remote.address.url().host_str().unwrap_or(host);
     let socket = connect(&proxy, host, port, remote.timeout).await;
     socket.map_err(|error| broken(&error))
 }
 
-/// Proves who is asking; gives why not, if the server does not take it.
+/// Authenticates with the key; returns the error if the server refuses it.
 async fn authenticate(
-    handle: &mut Handle<Gate>,
+    handle: &mut Handle<ClientHandler>,
     user: &str,
     identity: PrivateKey,
     sha1: bool,
 ) -> Result<Option<HandshakeError>, russh::Error> {
     let hashes = match identity.algorithm() {
         Algorithm::Rsa { .. } => {
-            let said = handle.best_supported_rsa_hash().await?;
-            hashes(said.flatten(), sha1)
+            let supported = handle.best_supported_rsa_hash().await?;
+            rsa_hashes(supported.flatten(), sha1)
         }
         _ => vec![None],
     };
@@ -239,91 +242,91 @@ async fn authenticate(
     };
     Ok(Some(HandshakeError::Unauthorized {
         user: user.to_owned(),
-        key: shown(identity.public_key().key_data()),
+        key: describe_key(identity.public_key().key_data()),
         methods,
     }))
 }
 
-/// The hashes that an RSA key signs with, in the order in which they are tried. What a server says it knows is not
-/// always what it takes.
-fn hashes(best: Option<HashAlg>, sha1: bool) -> Vec<Option<HashAlg>> {
+/// Returns the hashes for RSA signatures in the order of the attempts. Servers do not always accept what they
+/// advertise.
+fn rsa_hashes(best: Option<HashAlg>, sha1: bool) -> Vec<Option<HashAlg>> {
     let mut hashes = vec![
         best.or(Some(HashAlg::Sha512)),
         Some(HashAlg::Sha512),
         Some(HashAlg::Sha256),
         None,
     ];
-    let mut seen = Vec::new();
+    let mut tried = Vec::new();
     hashes.retain(|hash| {
-        let new = !seen.contains(hash);
-        seen.push(*hash);
+        let new = !tried.contains(hash);
+        tried.push(*hash);
         new && (sha1 || hash.is_some())
     });
     hashes
 }
 
-/// Lets in whom the known hosts know, and remembers why a connection ended.
-pub(super) struct Gate {
+/// Checks the host key against the known hosts, and records why a connection ended.
+pub(super) struct ClientHandler {
     known_hosts: KnownHosts,
     host: String,
     port: u16,
-    lost: Loss,
+    close_reason: CloseReason,
 }
 
-/// Why the library gave up.
+/// Errors of the ssh library and of the host key check.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum GateError {
+pub(super) enum ClientError {
     #[error(transparent)]
-    HostKey(#[from] Refusal),
+    HostKey(#[from] HostKeyError),
     #[error(transparent)]
     Ssh(#[from] russh::Error),
 }
 
-impl client::Handler for Gate {
-    type Error = GateError;
+impl client::Handler for ClientHandler {
+    type Error = ClientError;
 
-    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, GateError> {
+    async fn check_server_key(&mut self, presented: &PublicKeyOrCertificate) -> Result<bool, ClientError> {
         let server = Server {
             host: &self.host,
             port: self.port,
         };
-        match shown {
+        match presented {
             PublicKeyOrCertificate::PublicKey { key, .. } => {
-                self.known_hosts.judge_key(server, key.key_data())?;
+                self.known_hosts.verify_key(server, key.key_data())?;
             }
             PublicKeyOrCertificate::Certificate(certificate) => {
                 let now = SystemTime::now()
                     .duration_since(SystemTime::UNIX_EPOCH)
                     .unwrap_or_default();
                 self.known_hosts
-                    .judge_certificate(server, certificate, now.as_secs())?;
+                    .verify_certificate(server, certificate, now.as_secs())?;
             }
         }
         Ok(true)
     }
 
-    async fn disconnected(&mut self, reason: DisconnectReason<GateError>) -> Result<(), GateError> {
+    async fn disconnected(&mut self, reason: DisconnectReason<ClientError>) -> Result<(), ClientError> {
         let text = match &reason {
             DisconnectReason::ReceivedDisconnect(info) => {
                 format!(
                     "the host closed the connection: {}",
-                    remote_text(info.message.as_bytes())
+                    sanitize_text(info.message.as_bytes())
                 )
             }
             DisconnectReason::Error(error) => format!("the connection broke: {}", chain(error)),
         };
-        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+        *lock(&self.close_reason) = Some(text);
         Ok(())
     }
 }
 
-/// Foreign errors, classified.
-fn failure(remote: &Remote, error: GateError, expected: &str) -> FetchError {
+/// Classifies errors of the ssh library.
+fn fetch_error(remote: &Remote, error: ClientError, expected: &str) -> FetchError {
     let url = remote.address.to_string();
     let source = match error {
-        GateError::HostKey(refusal) => refusal.into(),
-        GateError::Ssh(russh::Error::NoCommonAlgo { kind, ours, theirs }) => {
-            let list = |names: &[String]| remote_text(names.join(", ").as_bytes());
+        ClientError::HostKey(refusal) => refusal.into(),
+        ClientError::Ssh(russh::Error::NoCommonAlgo { kind, ours, theirs }) => {
+            let list = |names: &[String]| sanitize_text(names.join(", ").as_bytes());
             let (theirs, ours) = (list(&theirs), list(&ours));
             match kind {
                 AlgorithmKind::Key => HandshakeError::HostKeyAlgorithm {
@@ -353,7 +356,7 @@ fn failure(remote: &Remote, error: GateError, expected: &str) -> FetchError {
                 },
             }
         }
-        GateError::Ssh(
+        ClientError::Ssh(
             error @ (russh::Error::IO(_)
             | russh::Error::HUP
             | russh::Error::Disconnect
@@ -368,7 +371,7 @@ fn failure(remote: &Remote, error: GateError, expected: &str) -> FetchError {
                 why: chain(&error),
             };
         }
-        GateError::Ssh(error) => HandshakeError::Protocol(chain(&error)),
+        ClientError::Ssh(error) => HandshakeError::Protocol(chain(&error)),
     };
     FetchError::Handshake { url, source }
 }

@@ -1,15 +1,16 @@
-//! Git's protocol over ssh: one `git-upload-pack` for each command, on kept connections.
+//! Git's protocol over ssh: one `git-upload-pack` for each command, on pooled connections.
 //!
-//! Capabilities are learnt once for a repository, as over http. After that a command is sent together with the start
-//! of the program, so that a poll on a kept connection costs two round trips: one for the channel, one for the answer.
+//! Capabilities are discovered once for each repository, as over http. Afterwards a command is sent together with the
+//! start of the program, so a poll on a pooled connection costs two round trips: the channel and the response.
 
+mod cancellable;
 mod connection;
-mod leash;
 mod pool;
 mod process;
 
+use sluice_runtime::sync::lock;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use bytes::{Bytes, BytesMut};
 use futures::stream;
@@ -20,40 +21,40 @@ use super::super::protocol::advertisement::{self, Capabilities};
 use super::super::remote::Remote;
 use super::super::ssh::command::upload_pack;
 use super::super::ssh::{Algorithms, SshCredentials};
-use super::answer::Packets;
+use super::packets::Packets;
 use pool::Pool;
-use process::{Ended, Process};
+use process::{Process, ProcessError};
 
-/// Behind a command: no further one comes, so the program ends.
-const NO_MORE: &[u8] = b"0000";
+/// Flush packet after a command: no further command follows, so the program ends.
+const FLUSH: &[u8] = b"0000";
 
-/// Kept connections and what flags say about them.
+/// Pooled connections and the algorithms of the flags.
 pub(super) struct Ssh {
     pool: Pool,
     algorithms: Algorithms,
 }
 
-/// A repository as its server presented it.
-pub(super) struct Place {
-    /// The program that presented it waits for the first command.
-    greeted: Mutex<Option<Process>>,
-    /// Whether it takes commands at all.
-    version_2: bool,
+/// A repository after discovery.
+pub(super) struct Target {
+    /// The process of the discovery; it waits for the first command.
+    waiting_process: Mutex<Option<Process>>,
+    /// Whether the server supports commands, that is version 2.
+    supports_v2: bool,
 }
 
-/// What is done with the words with which a program begins: capabilities, or of an older version the list of all refs.
+/// How the greeting of a program is read: capabilities, or the ref advertisement of an older version.
 #[derive(Clone, Copy, Debug)]
-enum Opening {
-    /// They are read, up to a length that capabilities have.
+enum GreetingMode {
+    /// Read it, up to the maximum length of capabilities.
     Read,
-    /// They are passed over; nothing of a list is kept.
+    /// Skip it; no ref is stored.
     Skip,
-    /// They are waited for, and read by others as they come.
-    Begin,
+    /// Wait for its start; the caller reads it as a stream.
+    Stream,
 }
 
 impl Ssh {
-    /// Without any connection yet.
+    /// Creates an empty pool.
     pub(super) fn new(algorithms: Algorithms) -> Self {
         Self {
             pool: Pool::default(),
@@ -61,152 +62,157 @@ impl Ssh {
         }
     }
 
-    /// Starts the program and reads what it can do.
-    pub(super) async fn discover(&self, remote: &Remote) -> Result<(Place, Capabilities), FetchError> {
-        let (process, greeting) = self.exchange(remote, None, Opening::Read).await?;
-        let capabilities = advertisement(remote, &greeting)?;
-        let version_2 = matches!(capabilities, Capabilities::V2(_));
-        // A list of refs may be too long to have been read to its end here.
-        let greeted = Mutex::new(Some(process).filter(|_| version_2));
-        Ok((Place { greeted, version_2 }, capabilities))
+    /// Starts the program and reads its capabilities.
+    pub(super) async fn discover(&self, remote: &Remote) -> Result<(Target, Capabilities), FetchError> {
+        let (process, greeting) = self.start_process(remote, None, GreetingMode::Read).await?;
+        let capabilities = parse_advertisement(remote, &greeting)?;
+        let supports_v2 = matches!(capabilities, Capabilities::V2(_));
+        // A list of refs may be too long to have been read completely here.
+        let waiting_process = Mutex::new(Some(process).filter(|_| supports_v2));
+        Ok((
+            Target {
+                waiting_process,
+                supports_v2,
+            },
+            capabilities,
+        ))
     }
 
-    /// Sends one command and gives the packets of its answer.
+    /// Sends one command and returns the packets of its response.
     pub(super) async fn command(
         &self,
         remote: &Remote,
-        place: &Place,
+        target: &Target,
         body: Bytes,
     ) -> Result<Packets, FetchError> {
-        if !place.version_2 {
-            // The request goes by the list of refs before it, which is the same as when it was read.
-            let (process, _) = self.exchange(remote, Some(body), Opening::Skip).await?;
-            return Ok(answer(remote, process));
+        if !target.supports_v2 {
+            // The request refers to the advertisement that precedes it, which equals the earlier one.
+            let (process, _) = self.start_process(remote, Some(body), GreetingMode::Skip).await?;
+            return Ok(packets(remote, process));
         }
-        let mut last = BytesMut::from(&body[..]);
-        last.extend_from_slice(NO_MORE);
-        let body = last.freeze();
-        let greeted = place
-            .greeted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let process = if let Some(process) = greeted {
-            process.send(body).await.map_err(|ended| failure(remote, ended))?;
+        let mut body_and_flush = BytesMut::from(&body[..]);
+        body_and_flush.extend_from_slice(FLUSH);
+        let body = body_and_flush.freeze();
+        let waiting_process = lock(&target.waiting_process).take();
+        let process = if let Some(process) = waiting_process {
+            process
+                .send(body)
+                .await
+                .map_err(|error| fetch_error(remote, error))?;
             process
         } else {
             let sent = Some(body);
-            let (process, greeting) = self.exchange(remote, sent, Opening::Read).await?;
-            advertisement(remote, &greeting)?;
+            let (process, greeting) = self.start_process(remote, sent, GreetingMode::Read).await?;
+            parse_advertisement(remote, &greeting)?;
             process
         };
-        Ok(answer(remote, process))
+        Ok(packets(remote, process))
     }
 
-    /// The refs with which a server of an older version begins.
-    pub(super) async fn listing(&self, remote: &Remote) -> Result<Packets, FetchError> {
-        let no_wants = Some(Bytes::from_static(NO_MORE));
-        let (process, _) = self.exchange(remote, no_wants, Opening::Begin).await?;
-        Ok(answer(remote, process))
+    /// Requests the ref advertisement of a server that supports only an older version.
+    pub(super) async fn advertised_refs(&self, remote: &Remote) -> Result<Packets, FetchError> {
+        let flush = Some(Bytes::from_static(FLUSH));
+        let (process, _) = self.start_process(remote, flush, GreetingMode::Stream).await?;
+        Ok(packets(remote, process))
     }
 
-    /// Starts the program, sends it a command if there is one, and reads how it presents the repository. A kept
-    /// connection may have died without a sign: then this is done again, once, on a new one.
-    async fn exchange(
+    /// Starts the program, sends the command if there is one, and reads the greeting. A pooled connection may be dead
+    /// without notice: then this is repeated once on a new one.
+    async fn start_process(
         &self,
         remote: &Remote,
         body: Option<Bytes>,
-        opening: Opening,
+        mode: GreetingMode,
     ) -> Result<(Process, Bytes), FetchError> {
-        let limit = listed(remote);
+        let limit = max_refs_bytes(remote);
         let credentials = credentials(remote)?;
         loop {
             let lease = self.pool.lease(remote, credentials, &self.algorithms).await?;
             let started = Process::start(lease, upload_pack(&remote.address.ssh_path())).await;
-            let (lease, ended) = match started {
-                Ok(mut process) => match greet(&mut process, body.clone(), opening, limit).await {
+            let (lease, error) = match started {
+                Ok(mut process) => match read_greeting(&mut process, body.clone(), mode, limit).await {
                     Ok(greeting) => return Ok((process, greeting)),
-                    Err(Ended::Lost(why)) if !process.is_fresh() => {
+                    Err(ProcessError::Connection(why)) if !process.is_new() => {
                         self.pool.discard(remote, &process.lease().connection).await;
-                        tracing::debug!(host = remote.address.host(), why, "a kept connection is replaced");
+                        tracing::debug!(host = remote.address.host(), why, "replacing a pooled connection");
                         continue;
                     }
-                    Err(ended) => return Err(failure(remote, ended)),
+                    Err(error) => return Err(fetch_error(remote, error)),
                 },
-                Err(refused) => refused,
+                Err(error) => error,
             };
-            if lease.fresh {
-                return Err(failure(remote, ended));
+            if lease.is_new {
+                return Err(fetch_error(remote, error));
             }
             self.pool.discard(remote, &lease.connection).await;
-            tracing::debug!(host = remote.address.host(), why = %ended, "a kept connection is replaced");
+            tracing::debug!(host = remote.address.host(), why = %error, "replacing a pooled connection");
         }
     }
 }
 
-fn answer(remote: &Remote, process: Process) -> Packets {
-    let pieces = stream::unfold(process, |mut process| async move {
-        let piece = process.piece().await?;
-        Some((piece.map_err(|ended| ended.to_string()), process))
+fn packets(remote: &Remote, process: Process) -> Packets {
+    let chunks = stream::unfold(process, |mut process| async move {
+        let chunk = process.next_chunk().await?;
+        Some((chunk.map_err(|error| error.to_string()), process))
     });
-    Packets::new(pieces, remote.address.host())
+    Packets::new(chunks, remote.address.host())
 }
 
-/// Longest list of refs.
-fn listed(remote: &Remote) -> usize {
+/// Returns the maximum size of a list of refs.
+fn max_refs_bytes(remote: &Remote) -> usize {
     usize::try_from(remote.limits.refs_bytes).unwrap_or(usize::MAX)
 }
 
-async fn greet(
+async fn read_greeting(
     process: &mut Process,
     body: Option<Bytes>,
-    opening: Opening,
+    mode: GreetingMode,
     limit: usize,
-) -> Result<Bytes, Ended> {
+) -> Result<Bytes, ProcessError> {
     if let Some(body) = body {
         process.send(body).await?;
     }
-    match opening {
-        Opening::Read => return process.greeting(advertisement::LONGEST).await,
-        Opening::Skip => process.skip_greeting(limit).await?,
-        Opening::Begin => process.begin().await?,
+    match mode {
+        GreetingMode::Read => return process.greeting(advertisement::MAX_BYTES).await,
+        GreetingMode::Skip => process.skip_greeting(limit).await?,
+        GreetingMode::Stream => process.wait_for_output().await?,
     }
     Ok(Bytes::new())
 }
 
-fn advertisement(remote: &Remote, greeting: &[u8]) -> Result<Capabilities, FetchError> {
+fn parse_advertisement(remote: &Remote, greeting: &[u8]) -> Result<Capabilities, FetchError> {
     advertisement::parse(greeting).map_err(|source| FetchError::Advertisement {
         url: remote.address.to_string(),
         source,
     })
 }
 
-/// The address is of ssh, so these are as well.
+/// Returns the ssh credentials; an ssh address always has them.
 fn credentials(remote: &Remote) -> Result<&SshCredentials, FetchError> {
     match &remote.credentials {
         Credentials::Ssh(credentials) => Ok(credentials),
         _ => Err(FetchError::AuthenticationRequired {
             url: remote.address.to_string(),
-            said: super::super::error::Said::default(),
+            message: super::super::error::ServerMessage::default(),
         }),
     }
 }
 
-fn failure(remote: &Remote, ended: Ended) -> FetchError {
-    match ended {
-        Ended::Lost(why) => FetchError::Connection {
+fn fetch_error(remote: &Remote, error: ProcessError) -> FetchError {
+    match error {
+        ProcessError::Connection(why) => FetchError::Connection {
             host: remote.address.host(),
             why,
         },
-        Ended::Program(ended) => FetchError::Command {
+        ProcessError::Exited(error) => FetchError::Command {
             url: remote.address.to_string(),
-            ended,
+            why: error,
         },
-        Ended::Protocol(error) => error.of(&remote.address.host()),
+        ProcessError::Protocol(error) => error.for_host(&remote.address.host()),
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Place")
     }

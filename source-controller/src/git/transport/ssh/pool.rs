@@ -1,7 +1,8 @@
-//! Kept connections, shared by all objects that ask one server with the same credentials.
+//! Pooled connections, shared by all objects that use one server with the same credentials.
 
+use sluice_runtime::sync::lock;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -11,107 +12,117 @@ use super::super::super::remote::Remote;
 use super::super::super::ssh::{Algorithms, SshCredentials};
 use super::connection::Connection;
 
-/// A connection that nobody has used for this long is closed. A poll each minute finds one.
-const IDLE: Duration = Duration::from_secs(90);
-/// Servers that are kept apart before those without a connection are forgotten.
-const SERVERS: usize = 1000;
+/// Idle timeout of connections, long enough for a poll each minute.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Number of servers above which entries without connections are removed.
+const MAX_SERVERS: usize = 1000;
 
-/// Whose connection: host, port, and a digest of user, key, known hosts and proxy.
+/// Key of the pool: host, port, and the access digest.
 type Key = (String, Option<u16>, [u8; 32]);
 
-/// All kept connections.
+/// All pooled connections.
 #[derive(Default)]
 pub(super) struct Pool {
-    servers: Mutex<HashMap<Key, Arc<Kept>>>,
+    servers: Mutex<HashMap<Key, Arc<ServerConnections>>>,
 }
 
-/// The connections of one key. Whoever holds the lock may be connecting, and the others wait for the outcome.
+/// The connections of one key. The lock is held while connecting, so concurrent callers wait for the result.
 #[derive(Default)]
-struct Kept {
+struct ServerConnections {
     connections: tokio::sync::Mutex<Vec<Arc<Connection>>>,
 }
 
-/// The right to run one command on a connection.
+/// The permission to run one command on a connection.
 pub(super) struct Lease {
     pub(super) connection: Arc<Connection>,
-    /// Whether the connection was made for this lease.
-    pub(super) fresh: bool,
-    _room: OwnedSemaphorePermit,
+    /// Whether the connection was opened for this lease.
+    pub(super) is_new: bool,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Pool {
-    /// A connection with room for one more command: kept, or made now.
+    /// Returns a connection with a free permit, pooled or new.
     pub(super) async fn lease(
         &self,
         remote: &Remote,
         credentials: &SshCredentials,
         algorithms: &Algorithms,
     ) -> Result<Lease, FetchError> {
-        let kept = self.kept(remote);
-        let mut connections = kept.connections.lock().await;
-        let mut at = 0;
-        while let Some(connection) = connections.get(at) {
-            if !connection.is_sound().await {
-                connections.remove(at);
+        let server = self.server(remote);
+        let mut connections = server.connections.lock().await;
+        let mut index = 0;
+        while let Some(connection) = connections.get(index) {
+            if !connection.is_alive().await {
+                connections.remove(index);
                 continue;
             }
-            if let Ok(room) = Arc::clone(&connection.room).try_acquire_owned() {
+            if let Ok(permit) = Arc::clone(&connection.permits).try_acquire_owned() {
                 return Ok(Lease {
                     connection: Arc::clone(connection),
-                    fresh: false,
-                    _room: room,
+                    is_new: false,
+                    _permit: permit,
                 });
             }
-            at += 1;
+            index += 1;
         }
         let connection = Arc::new(Connection::open(remote, credentials, algorithms).await?);
-        let room = Arc::clone(&connection.room).try_acquire_owned();
-        let room = room.map_err(|error| FetchError::Storage(std::io::Error::other(error)))?;
+        let permit = Arc::clone(&connection.permits).try_acquire_owned();
+        let permit = permit.map_err(|error| FetchError::Storage(std::io::Error::other(error)))?;
         connections.push(Arc::clone(&connection));
         tokio::spawn(close_when_idle(
-            Arc::downgrade(&kept),
+            Arc::downgrade(&server),
             Arc::downgrade(&connection),
         ));
         Ok(Lease {
             connection,
-            fresh: true,
-            _room: room,
+            is_new: true,
+            _permit: permit,
         })
     }
 
-    /// Gives a connection up; what runs on it goes on.
+    /// Removes a connection from the pool; its running commands continue.
     pub(super) async fn discard(&self, remote: &Remote, connection: &Arc<Connection>) {
-        let kept = self.kept(remote);
-        kept.connections
+        let server = self.server(remote);
+        server
+            .connections
             .lock()
             .await
-            .retain(|held| !Arc::ptr_eq(held, connection));
+            .retain(|pooled| !Arc::ptr_eq(pooled, connection));
     }
 
-    fn kept(&self, remote: &Remote) -> Arc<Kept> {
+    fn server(&self, remote: &Remote) -> Arc<ServerConnections> {
         let address = &remote.address;
-        let key = (address.hostname().to_owned(), address.url().port(), remote.way());
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        if servers.len() >= SERVERS {
-            servers.retain(|_, kept| kept.connections.try_lock().map_or(true, |held| !held.is_empty()));
+        let key = (
+            address.hostname().to_owned(),
+            address.url().port(),
+            remote.access_digest(),
+        );
+        let mut servers = lock(&self.servers);
+        if servers.len() >= MAX_SERVERS {
+            servers.retain(|_, server| {
+                server
+                    .connections
+                    .try_lock()
+                    .map_or(true, |pooled| !pooled.is_empty())
+            });
         }
         Arc::clone(servers.entry(key).or_default())
     }
 }
 
-async fn close_when_idle(kept: Weak<Kept>, connection: Weak<Connection>) {
-    let mut wait = IDLE;
+async fn close_when_idle(server: Weak<ServerConnections>, connection: Weak<Connection>) {
+    let mut wait = IDLE_TIMEOUT;
     loop {
         tokio::time::sleep(wait).await;
-        let (Some(kept), Some(connection)) = (kept.upgrade(), connection.upgrade()) else {
+        let (Some(server), Some(connection)) = (server.upgrade(), connection.upgrade()) else {
             return;
         };
-        let mut connections = kept.connections.lock().await;
-        let idle = connection.idle();
-        if idle >= IDLE {
-            connections.retain(|held| !Arc::ptr_eq(held, &connection));
+        let mut connections = server.connections.lock().await;
+        let idle_time = connection.idle_time();
+        if idle_time >= IDLE_TIMEOUT {
+            connections.retain(|pooled| !Arc::ptr_eq(pooled, &connection));
             return;
         }
-        wait = IDLE.saturating_sub(idle).max(Duration::from_secs(1));
+        wait = IDLE_TIMEOUT.saturating_sub(idle_time).max(Duration::from_secs(1));
     }
 }

@@ -1,4 +1,4 @@
-//! One `git-upload-pack` that a server runs.
+//! One `git-upload-pack` process on a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,192 +9,197 @@ use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
 
 use super::super::super::error::ProtocolError;
 use super::super::super::protocol::packet::{self, Packet};
-use super::super::super::protocol::remote_text;
+use super::super::super::protocol::sanitize_text;
 use super::pool::Lease;
 
-/// Bytes of what the server's program complains about that are kept.
-const COMPLAINT: usize = 4 * 1024;
-/// How long a server has to report the end of a program that has fallen silent.
-const LAST_WORDS: Duration = Duration::from_secs(5);
-/// The stream of a channel that carries complaints.
+/// Maximum number of bytes of the program's error output that are stored.
+const MAX_STDERR_BYTES: usize = 4 * 1024;
+/// Timeout for the exit status after the end of the output.
+const EXIT_STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Extended data type of the error output.
 const STDERR: u32 = 1;
 
-/// A program that runs at the server, and the channel to it.
+/// A process on the server, and the channel to it.
 pub(super) struct Process {
     read: ChannelReadHalf,
     write: Option<ChannelWriteHalf<Msg>>,
     lease: Lease,
-    complaint: Vec<u8>,
-    /// How it ended, as the server reported it.
-    report: Option<Report>,
-    /// Bytes of its output that were read and belong to what comes.
-    ahead: BytesMut,
-    /// The program has said all that it will say; how it ended may still come.
-    silent: bool,
-    over: bool,
+    stderr: Vec<u8>,
+    /// Exit reported by the server.
+    exit: Option<Exit>,
+    /// Output that was read but not yet consumed.
+    buffered: BytesMut,
+    /// The output has ended; the exit status may follow.
+    eof: bool,
+    ended: bool,
 }
 
-enum Report {
+enum Exit {
     Status(u32),
     Signal(String),
-    Refused,
+    ExecRefused,
 }
 
-/// A program that is gone before it said all that was awaited.
+/// A process that ended before its expected output.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
-    /// Because the connection is.
+pub(super) enum ProcessError {
+    /// The connection was lost.
     #[error("{0}")]
-    Lost(String),
-    /// By itself.
+    Connection(String),
+    /// The process exited.
     #[error("{0}")]
-    Program(String),
-    /// It does not speak the protocol.
+    Exited(String),
+    /// The output violates the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
 }
 
 impl Process {
     /// Starts a command.
-    pub(super) async fn start(lease: Lease, command: String) -> Result<Self, (Lease, Ended)> {
-        let opened = async {
+    pub(super) async fn start(lease: Lease, command: String) -> Result<Self, (Lease, ProcessError)> {
+        let channel = async {
             let channel = lease.connection.channel().await?;
-            // Servers that do not take it run protocol version 0.
+            // Servers that do not accept it use protocol version 0.
             channel.set_env(false, "GIT_PROTOCOL", "version=2").await?;
             channel.exec(true, command).await?;
             Ok(channel)
         };
-        let opened: Result<_, russh::Error> = opened.await;
-        match opened {
+        let channel: Result<_, russh::Error> = channel.await;
+        match channel {
             Ok(channel) => {
                 let (read, write) = channel.split();
                 Ok(Self {
                     read,
                     write: Some(write),
                     lease,
-                    complaint: Vec::new(),
-                    report: None,
-                    ahead: BytesMut::new(),
-                    silent: false,
-                    over: false,
+                    stderr: Vec::new(),
+                    exit: None,
+                    buffered: BytesMut::new(),
+                    eof: false,
+                    ended: false,
                 })
             }
             Err(russh::Error::ChannelOpenFailure(refusal)) => {
                 let why = format!(
                     "the host allows no further session: {}",
-                    remote_text(refusal.description().as_bytes())
+                    sanitize_text(refusal.description().as_bytes())
                 );
-                Err((lease, Ended::Lost(why)))
+                Err((lease, ProcessError::Connection(why)))
             }
             Err(_) => {
-                let why = lease.connection.loss();
-                Err((lease, Ended::Lost(why)))
+                let why = lease.connection.close_reason();
+                Err((lease, ProcessError::Connection(why)))
             }
         }
     }
 
-    /// Whether the connection was made for this command.
-    pub(super) const fn is_fresh(&self) -> bool {
-        self.lease.fresh
+    /// Whether the connection was opened for this command.
+    pub(super) const fn is_new(&self) -> bool {
+        self.lease.is_new
     }
 
-    /// The lease, so that its connection can be given up.
+    /// Returns the lease, so that its connection can be discarded.
     pub(super) const fn lease(&self) -> &Lease {
         &self.lease
     }
 
-    /// Writes to the program.
-    pub(super) async fn send(&self, bytes: Bytes) -> Result<(), Ended> {
+    /// Writes to the process.
+    pub(super) async fn send(&self, bytes: Bytes) -> Result<(), ProcessError> {
         let Some(write) = &self.write else {
-            return Err(Ended::Lost(self.lease.connection.loss()));
+            return Err(ProcessError::Connection(self.lease.connection.close_reason()));
         };
-        let sent = write.data_bytes(bytes).await;
-        sent.map_err(|_| Ended::Lost(self.lease.connection.loss()))
+        let result = write.data_bytes(bytes).await;
+        result.map_err(|_| ProcessError::Connection(self.lease.connection.close_reason()))
     }
 
-    /// The packets up to and with the first flush, as they came; of more than `limit` bytes the beginning.
-    pub(super) async fn greeting(&mut self, limit: usize) -> Result<Bytes, Ended> {
+    /// Reads the packets up to and including the first flush; if there are more than `limit` bytes, only the start.
+    pub(super) async fn greeting(&mut self, limit: usize) -> Result<Bytes, ProcessError> {
         let mut all = BytesMut::new();
         let complete = self
-            .until_flush(limit, |piece| all.extend_from_slice(piece))
+            .read_until_flush(limit, |chunk| all.extend_from_slice(chunk))
             .await?;
         if complete {
-            all.truncate(all.len() - self.ahead.len());
+            all.truncate(all.len() - self.buffered.len());
         }
         Ok(all.freeze())
     }
 
-    /// Passes over the packets up to and with the first flush, which may have `limit` bytes.
-    pub(super) async fn skip_greeting(&mut self, limit: usize) -> Result<(), Ended> {
-        if self.until_flush(limit, |_| {}).await? {
+    /// Skips the packets up to and including the first flush, at most `limit` bytes.
+    pub(super) async fn skip_greeting(&mut self, limit: usize) -> Result<(), ProcessError> {
+        if self.read_until_flush(limit, |_| {}).await? {
             return Ok(());
         }
         Err(ProtocolError::TooLong(limit as u64).into())
     }
 
-    /// Waits until the program has said something, which is then what comes next.
-    pub(super) async fn begin(&mut self) -> Result<(), Ended> {
-        match self.piece().await {
-            Some(piece) => self.ahead = BytesMut::from(&piece?[..]),
+    /// Waits for the first output, which stays available for the next read.
+    pub(super) async fn wait_for_output(&mut self) -> Result<(), ProcessError> {
+        match self.next_chunk().await {
+            Some(chunk) => self.buffered = BytesMut::from(&chunk?[..]),
             None => return Err(ProtocolError::Truncated.into()),
         }
         Ok(())
     }
 
-    /// Reads up to the first flush, or more than `limit` bytes; whether the flush was found. What is behind it comes next.
-    async fn until_flush(&mut self, limit: usize, mut each: impl FnMut(&[u8])) -> Result<bool, Ended> {
+    /// Reads up to the first flush, or more than `limit` bytes; returns whether the flush was found. The rest is read
+    /// next.
+    async fn read_until_flush(
+        &mut self,
+        limit: usize,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<bool, ProcessError> {
         let (mut rest, mut total) = (BytesMut::new(), 0);
         loop {
             while let Some(packet) = packet::decode(&mut rest).map_err(ProtocolError::from)? {
                 if packet == Packet::Flush {
-                    self.ahead = rest;
+                    self.buffered = rest;
                     return Ok(true);
                 }
             }
             if total > limit {
                 return Ok(false);
             }
-            match self.piece().await {
-                Some(Ok(piece)) => {
-                    total += piece.len();
-                    each(&piece);
-                    rest.extend_from_slice(&piece);
+            match self.next_chunk().await {
+                Some(Ok(chunk)) => {
+                    total += chunk.len();
+                    each(&chunk);
+                    rest.extend_from_slice(&chunk);
                 }
-                Some(Err(ended)) => return Err(ended),
+                Some(Err(error)) => return Err(error),
                 None => return Err(ProtocolError::Truncated.into()),
             }
         }
     }
 
-    /// The next piece of output; nothing once the program has ended well.
-    pub(super) async fn piece(&mut self) -> Option<Result<Bytes, Ended>> {
-        if !self.ahead.is_empty() {
-            return Some(Ok(std::mem::take(&mut self.ahead).freeze()));
+    /// Returns the next chunk of output; `None` after a successful exit.
+    pub(super) async fn next_chunk(&mut self) -> Option<Result<Bytes, ProcessError>> {
+        if !self.buffered.is_empty() {
+            return Some(Ok(std::mem::take(&mut self.buffered).freeze()));
         }
-        while !self.over {
-            let message = if self.silent {
-                let report = tokio::time::timeout(LAST_WORDS, self.read.wait()).await;
-                report.unwrap_or(Some(ChannelMsg::Close))
+        while !self.ended {
+            let message = if self.eof {
+                let message = tokio::time::timeout(EXIT_STATUS_TIMEOUT, self.read.wait()).await;
+                message.unwrap_or(Some(ChannelMsg::Close))
             } else {
                 self.read.wait().await
             };
             match message {
                 Some(ChannelMsg::Data { data }) => return Some(Ok(data)),
                 Some(ChannelMsg::ExtendedData { data, ext: STDERR }) => {
-                    let room = COMPLAINT.saturating_sub(self.complaint.len());
-                    self.complaint.extend_from_slice(&data[..data.len().min(room)]);
+                    let free = MAX_STDERR_BYTES.saturating_sub(self.stderr.len());
+                    self.stderr.extend_from_slice(&data[..data.len().min(free)]);
                 }
                 Some(ChannelMsg::ExitStatus { exit_status }) => {
-                    self.report = Some(Report::Status(exit_status));
+                    self.exit = Some(Exit::Status(exit_status));
                 }
                 Some(ChannelMsg::ExitSignal { signal_name, .. }) => {
-                    self.report = Some(Report::Signal(format!("{signal_name:?}")));
+                    self.exit = Some(Exit::Signal(format!("{signal_name:?}")));
                 }
                 Some(ChannelMsg::Failure) => {
-                    self.report = Some(Report::Refused);
+                    self.exit = Some(Exit::ExecRefused);
                     return self.end(false);
                 }
-                Some(ChannelMsg::Eof) => self.silent = true,
+                Some(ChannelMsg::Eof) => self.eof = true,
                 Some(ChannelMsg::Close) => return self.end(false),
                 Some(_) => {}
                 None => return self.end(true),
@@ -203,46 +208,50 @@ impl Process {
         None
     }
 
-    fn end(&mut self, lost: bool) -> Option<Result<Bytes, Ended>> {
-        self.over = true;
-        let said = remote_text(&self.complaint);
-        let said = if said.is_empty() {
-            said
+    fn end(&mut self, lost: bool) -> Option<Result<Bytes, ProcessError>> {
+        self.ended = true;
+        let message = sanitize_text(&self.stderr);
+        let message = if message.is_empty() {
+            message
         } else {
-            format!(": {said}")
+            format!(": {message}")
         };
-        let ended = match &self.report {
-            Some(Report::Status(0)) => return None,
-            Some(Report::Status(status)) => format!("git-upload-pack ended with exit status {status}{said}"),
-            Some(Report::Signal(signal)) => {
+        let why = match &self.exit {
+            Some(Exit::Status(0)) => return None,
+            Some(Exit::Status(status)) => format!("git-upload-pack ended with exit status {status}{message}"),
+            Some(Exit::Signal(signal)) => {
                 format!(
-                    "git-upload-pack ended by the signal {}{said}",
-                    remote_text(signal.as_bytes())
+                    "git-upload-pack ended by the signal {}{message}",
+                    sanitize_text(signal.as_bytes())
                 )
             }
-            Some(Report::Refused) => format!("the host does not run git-upload-pack{said}"),
-            None if lost => return Some(Err(Ended::Lost(self.lease.connection.loss()))),
-            None if said.is_empty() => return None,
-            None => format!("git-upload-pack ended{said}"),
+            Some(Exit::ExecRefused) => format!("the host does not run git-upload-pack{message}"),
+            None if lost => {
+                return Some(Err(ProcessError::Connection(
+                    self.lease.connection.close_reason(),
+                )));
+            }
+            None if message.is_empty() => return None,
+            None => format!("git-upload-pack ended{message}"),
         };
-        Some(Err(Ended::Program(ended)))
+        Some(Err(ProcessError::Exited(why)))
     }
 }
 
 impl Drop for Process {
-    /// A program that is left before its end is told, so that it does not wait for ever.
+    /// Closes the channel of an abandoned process, so that it does not wait forever.
     fn drop(&mut self) {
         self.lease.connection.touch();
-        if self.over {
+        if self.ended {
             return;
         }
-        self.lease.connection.doubt();
+        self.lease.connection.mark_suspect();
         let (Some(write), Ok(runtime)) = (self.write.take(), tokio::runtime::Handle::try_current()) else {
             return;
         };
         let connection = Arc::clone(&self.lease.connection);
         runtime.spawn(async move {
-            // A connection that is gone has nobody to tell.
+            // Fails if the connection is gone; the process ended with it.
             let _ = write.close().await;
             drop(connection);
         });

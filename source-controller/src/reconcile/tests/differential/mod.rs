@@ -1,5 +1,5 @@
-//! Archives against a reference that is written here from the rules alone: a sorted walk of a work tree that the real `git`
-//! checks out, a matcher and a tar writer of its own.
+//! Compares archives with a reference implementation: a sorted walk of a work tree that the real `git` checks out, with
+//! its own matcher and tar writer.
 
 mod reference;
 
@@ -18,12 +18,12 @@ use crate::git::{
     Address, Credentials, Head, Limits, Mirrors, Oid, Owner, Reference, Remote, Transport, fetch,
 };
 use crate::reconcile::pack::pack;
-use crate::reconcile::tests::world::World;
+use crate::reconcile::tests::environment::TestEnvironment;
 use crate::tree::Tree;
 use reference::reference;
 use trees::{TREES, checked_out, import, random_tree};
 
-/// The uncompressed archive as the controller makes it.
+/// Returns the uncompressed archive made by the controller.
 async fn packed(
     remote: &Remote,
     mirrors: &Mirrors,
@@ -59,7 +59,7 @@ async fn packed(
     tokio::task::spawn_blocking(work).await.unwrap()
 }
 
-/// Names, kinds and sizes, for a difference that can be read.
+/// Returns names, types and sizes, for readable differences.
 fn listing(tar: &[u8]) -> String {
     let mut text = String::new();
     for entry in tar::Archive::new(tar).entries().unwrap() {
@@ -94,10 +94,10 @@ async fn compare(repository: &Repository, trees: Vec<(String, Option<String>)>) 
         let commit = repository.resolve(&format!("refs/heads/{name}")).unwrap();
         let ours = packed(&remote, &mirrors, &name, &commit, ignore.clone()).await;
         let work = checked_out(repository, &commit);
-        let wanted = reference(&work.path().join("work"), ignore.as_deref());
-        if ours != wanted {
-            assert_eq!(listing(&ours), listing(&wanted), "{name} {ignore:?}");
-            panic!("{name}: the same entries, in other bytes");
+        let expected = reference(&work.path().join("work"), ignore.as_deref());
+        if ours != expected {
+            assert_eq!(listing(&ours), listing(&expected), "{name} {ignore:?}");
+            panic!("{name}: same entries, different bytes");
         }
     }
 }
@@ -113,31 +113,31 @@ async fn random_trees_are_packed_as_the_reference_packs_a_work_tree_of_git() {
     compare(&repository, trees).await;
 }
 
-/// How many of the trees go through whole passes, which cost more than packing alone.
+/// Number of trees for complete reconciliations, which cost more than packing alone.
 const LIVE: u64 = 40;
 
 #[tokio::test]
-async fn random_trees_become_the_artifacts_of_the_reference_through_whole_passes() {
-    let world = World::with(Repository::create().unwrap()).await;
+async fn random_trees_become_the_artifacts_of_the_reference() {
+    let env = TestEnvironment::with(Repository::create().unwrap()).await;
     let mut stream = Vec::new();
     let trees: Vec<_> = (TREES..TREES + LIVE)
         .map(|number| (format!("t{number}"), random_tree(number, &mut stream)))
         .collect();
-    import(&world.repository, &stream);
+    import(&env.repository, &stream);
     for (name, ignore) in trees {
-        let commit = world.repository.resolve(&format!("refs/heads/{name}")).unwrap();
+        let commit = env.repository.resolve(&format!("refs/heads/{name}")).unwrap();
         let spec = json!({ "ref": { "branch": name }, "ignore": ignore });
-        world.create(&name, spec).await;
-        world.pass(&name).await;
-        let artifact = world.artifact(&name).await;
+        env.create(&name, spec).await;
+        env.reconcile(&name).await;
+        let artifact = env.artifact(&name).await;
         assert_eq!(artifact.revision, format!("{name}@sha1:{commit}"));
         let mut tar = Vec::new();
-        flate2::read::GzDecoder::new(std::fs::File::open(world.file(&artifact)).unwrap())
+        flate2::read::GzDecoder::new(std::fs::File::open(env.file(&artifact)).unwrap())
             .read_to_end(&mut tar)
             .unwrap();
-        let work = checked_out(&world.repository, &commit);
-        let wanted = reference(&work.path().join("work"), ignore.as_deref());
-        assert!(tar == wanted, "{name} {ignore:?}: {}", listing(&tar));
+        let work = checked_out(&env.repository, &commit);
+        let expected = reference(&work.path().join("work"), ignore.as_deref());
+        assert!(tar == expected, "{name} {ignore:?}: {}", listing(&tar));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an archive holds, by the rules alone: a sorted walk of a work tree with a matcher of its own.
+//! A reference implementation of archives: a sorted walk of a work tree with its own matcher.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,7 +23,7 @@ pub(super) fn lines(text: &str, scope: &[String], into: &mut Vec<Pattern>) {
     }
 }
 
-/// Go's `filepath.Match` for one component, nothing if the pattern is malformed.
+/// Go's `filepath.Match` for one component; `None` if the pattern is malformed.
 pub(super) fn glob(pattern: &[char], name: &[char]) -> Option<bool> {
     match pattern {
         [] => Some(name.is_empty()),
@@ -70,13 +70,13 @@ pub(super) fn along(pattern: &[&str], path: &[String], only: bool, directory: bo
     }
 }
 
-/// Whether the pattern speaks about the path, and what it says: kept or not.
+/// Returns whether the pattern matches the path, and if so, whether it keeps the path.
 pub(super) fn verdict(pattern: &Pattern, path: &[String], directory: bool) -> Option<bool> {
     if path.len() <= pattern.scope.len() || !path.starts_with(&pattern.scope) {
         return None;
     }
     let path = &path[pattern.scope.len()..];
-    let (kept, text) = pattern
+    let (is_kept, text) = pattern
         .text
         .strip_prefix('!')
         .map_or((false, pattern.text.as_str()), |rest| (true, rest));
@@ -87,19 +87,19 @@ pub(super) fn verdict(pattern: &Pattern, path: &[String], directory: bool) -> Op
         !parts.is_empty() && along(&parts, path, only, directory)
     } else {
         let last = path.len() - 1;
-        // The first component that is hit decides.
+        // The first matching component decides.
         path.iter()
             .position(|name| fits(text, name))
             .is_some_and(|at| !(only && at == last && !directory))
     };
-    hit.then_some(kept)
+    hit.then_some(is_kept)
 }
 
 pub(super) const FIRST: &str = ".git/\n.gitignore\n.gitmodules\n.gitattributes";
 pub(super) const DEFAULTS: &str = "*.jpg\n*.jpeg\n*.gif\n*.png\n*.wmv\n*.flv\n*.tar.gz\n*.zip\n.github/\n.circleci/\n.travis.yml\n.gitlab-ci.yml\n\
     appveyor.yml\n.drone.yml\ncloudbuild.yaml\ncodeship-services.yml\ncodeship-steps.yml\n**/.goreleaser.yml\n**/.sops.yaml\n**/.flux.yaml";
 
-/// Children in the order of their names' bytes.
+/// Returns the children, sorted by the bytes of their names.
 pub(super) fn children(directory: &Path) -> Vec<std::fs::DirEntry> {
     let mut entries: Vec<_> = std::fs::read_dir(directory)
         .unwrap()
@@ -122,7 +122,7 @@ pub(super) fn collect(directory: &Path, scope: &[String], own: &mut Vec<Pattern>
     }
 }
 
-/// The uncompressed archive of a work tree.
+/// Returns the uncompressed archive of a work tree.
 pub(super) fn reference(work: &Path, spec_ignore: Option<&str>) -> Vec<u8> {
     let (mut own, mut patterns) = (Vec::new(), Vec::new());
     collect(work, &[], &mut own);
@@ -147,13 +147,13 @@ pub(super) fn walk(directory: &Path, at: &[String], patterns: &[Pattern], tar: &
             .iter()
             .rev()
             .find_map(|pattern| verdict(pattern, &path, metadata.is_dir()));
-        let kept = spoken.unwrap_or(true);
+        let is_kept = spoken.unwrap_or(true);
         if metadata.is_dir() {
-            if kept {
+            if is_kept {
                 entry(tar, &path.join("/"), b'5', 0o750, b"");
             }
             walk(&child.path(), &path, patterns, tar);
-        } else if kept && metadata.is_file() {
+        } else if is_kept && metadata.is_file() {
             let mode = if metadata.permissions().mode() & 0o111 == 0 {
                 0o600
             } else {

@@ -1,4 +1,4 @@
-//! Trees: random ones from a seed, imported into a repository and checked out by the real `git`.
+//! Random trees, imported into a repository and checked out by the real `git`.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use sluice_harness::git::Repository;
 
 pub(super) const TREES: u64 = 300;
 
-/// Numbers that differ for each seed.
+/// A pseudo-random generator.
 pub(super) struct Dice(u64);
 
 impl Dice {
@@ -93,7 +93,7 @@ pub(super) const PATTERNS: &[&str] = &[
     "日?",
 ];
 
-/// A commit in the form of `git fast-import`, with what `spec.ignore` is for it.
+/// Writes a commit in the format of `git fast-import`; returns its `spec.ignore`.
 pub(super) fn random_tree(number: u64, stream: &mut Vec<u8>) -> Option<String> {
     let mut dice = Dice(number.wrapping_mul(7919) + 17);
     write!(
@@ -160,7 +160,7 @@ pub(super) fn import(repository: &Repository, stream: &[u8]) {
     assert!(child.wait().unwrap().success());
 }
 
-/// A work tree made by the real `git`.
+/// Returns a work tree checked out by the real `git`.
 pub(super) fn checked_out(repository: &Repository, commit: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let work = directory.path().join("work");

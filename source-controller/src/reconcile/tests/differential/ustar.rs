@@ -1,4 +1,4 @@
-//! A writer of tars that knows just what an archive needs.
+//! A minimal writer of tar archives.
 
 use std::io::Write as _;
 
@@ -12,7 +12,7 @@ pub(super) fn entry(tar: &mut Vec<u8>, path: &str, kind: u8, mode: u32, content:
         _ => ("", ""),
     };
     if path.is_ascii() && !name.is_empty() {
-        block(tar, prefix, name, kind, mode, content.len());
+        blocking_step(tar, prefix, name, kind, mode, content.len());
     } else {
         let ascii: String = path.chars().filter(char::is_ascii).collect();
         let cut = |text: &str| text[..text.len().min(100)].trim_end_matches('/').to_owned();
@@ -25,7 +25,7 @@ pub(super) fn entry(tar: &mut Vec<u8>, path: &str, kind: u8, mode: u32, content:
             .find(|digits| (fixed + digits).to_string().len() == *digits)
             .unwrap();
         let record = format!("{} path={path}\n", fixed + digits);
-        block(
+        blocking_step(
             tar,
             "",
             &cut(&format!("{directory}PaxHeaders.0/{base}")),
@@ -35,7 +35,7 @@ pub(super) fn entry(tar: &mut Vec<u8>, path: &str, kind: u8, mode: u32, content:
         );
         padded(tar, record.as_bytes());
         let name = if ascii.len() > 100 { cut(&ascii) } else { ascii };
-        block(tar, "", &name, kind, mode, content.len());
+        blocking_step(tar, "", &name, kind, mode, content.len());
     }
     padded(tar, content);
 }
@@ -45,9 +45,9 @@ pub(super) fn padded(tar: &mut Vec<u8>, content: &[u8]) {
     tar.resize(tar.len().next_multiple_of(512), 0);
 }
 
-pub(super) fn block(tar: &mut Vec<u8>, prefix: &str, name: &str, kind: u8, mode: u32, size: usize) {
+pub(super) fn blocking_step(tar: &mut Vec<u8>, prefix: &str, name: &str, kind: u8, mode: u32, size: usize) {
     let mut text = Vec::new();
-    // An extended header is of no device.
+    // Extended headers have no device numbers.
     let device = if kind == b'x' {
         "\0".repeat(8)
     } else {

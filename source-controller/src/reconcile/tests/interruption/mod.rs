@@ -1,71 +1,71 @@
-//! Exhaustive interruption: in every story the controller is killed before and after each write, publication and fetch;
-//! whatever step it was, the next controller brings the object to the state that an undisturbed one ends in, and no
-//! status ever named a file that was not there.
+//! Exhaustive interruption: in each scenario the controller is killed before and after each write, publication and
+//! fetch. Each time, the next controller reaches the same final state as an uninterrupted one, and no status ever names
+//! a missing file.
 
-mod effects;
-mod life;
-mod stories;
+mod kill_switch;
+mod scenarios;
+mod wrappers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sluice_runtime::watch::{Next, Reconciler as _};
+use sluice_runtime::watch::{Reconciler as _, Requeue};
 
-use super::world::{LIMIT, World};
+use super::environment::{LIMIT, TestEnvironment};
 use crate::git::Mirrors;
 use crate::reconcile::{Context, GitRepositories, Network};
-use effects::{MortalApi, MortalOrigin, MortalStorage};
-use life::{Life, Moment};
-use stories::Story;
+use kill_switch::{KillSwitch, Moment};
+use scenarios::Scenario;
+use wrappers::{KillableApi, KillableOrigin, KillableStorage};
 
-/// Passes after which an object has to be at rest.
-const PASSES: usize = 8;
+/// Maximum number of reconciliations until an object is settled.
+const MAX_RECONCILIATIONS: usize = 8;
 
-/// A controller of its own: nothing of an earlier one's memory is left.
-async fn controller(world: &World, mirrors: Arc<Mirrors>, life: &Life) -> Context {
-    let context = world.context();
-    let files = world.storage.path().to_owned();
+/// Returns a new controller without any state of an earlier one.
+async fn controller(env: &TestEnvironment, mirrors: Arc<Mirrors>, switch: &KillSwitch) -> Context {
+    let context = env.context();
+    let files = env.storage.path().to_owned();
     Context {
-        client: MortalApi::client(world.client.clone(), files, life.clone()),
-        origin: Arc::new(MortalOrigin {
-            inner: Network::new(mirrors, world.clock.clone()),
-            life: life.clone(),
+        client: KillableApi::client(env.client.clone(), files, switch.clone()),
+        origin: Arc::new(KillableOrigin {
+            inner: Network::new(mirrors, env.clock.clone()),
+            switch: switch.clone(),
         }),
-        storage: Arc::new(MortalStorage {
+        storage: Arc::new(KillableStorage {
             inner: context.storage,
-            life: life.clone(),
+            switch: switch.clone(),
         }),
-        repositories: world.seen().await,
+        repositories: env.cached().await,
         ..context
     }
 }
 
-/// Passes until nothing changes any more, or the controller dies.
-async fn live(world: &World, life: &Life) {
-    let directory = world.mirrors_directory().join("interrupted");
-    let mirrors = Arc::new(opened(&directory).await);
-    let passes = GitRepositories::new(Arc::new(controller(world, mirrors, life).await));
-    for _ in 0..PASSES {
-        let Some(object) = world.objects().get_opt("app").await.unwrap() else {
+/// Reconciles until nothing changes, or the controller is killed.
+async fn run_until_settled(env: &TestEnvironment, switch: &KillSwitch) {
+    let directory = env.mirrors_directory().join("interrupted");
+    let mirrors = Arc::new(open_mirrors(&directory).await);
+    let reconciliations = GitRepositories::new(Arc::new(controller(env, mirrors, switch).await));
+    for _ in 0..MAX_RECONCILIATIONS {
+        let Some(object) = env.objects().get_opt("app").await.unwrap() else {
             return;
         };
         let before = object.metadata.resource_version.clone();
-        let pass = passes.reconcile(Arc::new(object));
+        let reconcile = reconciliations.reconcile(Arc::new(object));
         let next = tokio::select! {
             biased;
-            () = life.died() => return,
-            next = tokio::time::timeout(LIMIT, pass) => next.unwrap().unwrap(),
+            () = switch.killed() => return,
+            next = tokio::time::timeout(LIMIT, reconcile) => next.unwrap().unwrap(),
         };
-        let after = world.objects().get_opt("app").await.unwrap();
+        let after = env.objects().get_opt("app").await.unwrap();
         let unchanged = after.is_some_and(|object| object.metadata.resource_version == before);
-        if unchanged && !matches!(next, Next::OnChange) {
+        if unchanged && !matches!(next, Requeue::OnChange) {
             return;
         }
     }
 }
 
-/// The mirrors of a controller that died are free once its last thread has ended.
-async fn opened(directory: &std::path::Path) -> Mirrors {
+/// Opens the mirrors; they are locked until the last thread of a killed controller ends.
+async fn open_mirrors(directory: &std::path::Path) -> Mirrors {
     let opening = async {
         loop {
             match Mirrors::new(directory) {
@@ -79,101 +79,105 @@ async fn opened(directory: &std::path::Path) -> Mirrors {
         .expect("mirrors in time")
 }
 
-/// What the world has come to: the object, and the files that are kept for it.
-async fn outcome(world: &World) -> String {
-    let object = match world.objects().get_opt("app").await.unwrap() {
-        Some(_) => world.shown("app").await,
+/// Returns the final state: the object and its stored files.
+async fn outcome(env: &TestEnvironment) -> String {
+    let object = match env.objects().get_opt("app").await.unwrap() {
+        Some(_) => env.summary("app").await,
         None => "gone".to_owned(),
     };
-    let kept = std::fs::read_dir(world.storage.path().join("gitrepository/team/app"));
-    let kept: BTreeSet<_> = kept
+    let files = std::fs::read_dir(env.storage.path().join("gitrepository/team/app"));
+    let files: BTreeSet<_> = files
         .into_iter()
         .flatten()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_none_or(|extension| extension != "lock"))
         .map(|path| path.file_name().unwrap().to_owned())
         .collect();
-    let digest = world.objects().get_opt("app").await.unwrap();
+    let digest = env.objects().get_opt("app").await.unwrap();
     let digest = digest.and_then(|object| Some(object.status?.artifact?.digest));
-    world.masked(&format!("{object}\nfiles {kept:?} {digest:?}"))
+    env.masked(&format!("{object}\nfiles {files:?} {digest:?}"))
 }
 
-/// One run of a story. Gives the steps that were made, and what came of it.
-async fn run(story: Story, death: Option<(usize, Moment)>) -> (Vec<&'static str>, String) {
-    let mut world = World::new().await;
-    story.begin(&mut world, &Life::until(None)).await;
-    let life = Life::until(death);
-    live(&world, &life).await;
-    let steps = life.steps();
-    let next = Life::until(None);
-    if life.is_dead() {
-        live(&world, &next).await;
+/// Runs a scenario. Returns the steps and the final state.
+async fn run(scenario: Scenario, kill_at: Option<(usize, Moment)>) -> (Vec<&'static str>, String) {
+    let mut env = TestEnvironment::new().await;
+    scenario.begin(&mut env, &KillSwitch::new(None)).await;
+    let switch = KillSwitch::new(kill_at);
+    run_until_settled(&env, &switch).await;
+    let steps = switch.steps();
+    let next = KillSwitch::new(None);
+    if switch.is_killed() {
+        run_until_settled(&env, &next).await;
     }
-    let violations = [life.violations(), next.violations()].concat();
-    assert_eq!(violations, Vec::<String>::new(), "{story:?} {death:?} {steps:?}");
-    (steps, outcome(&world).await)
+    let violations = [switch.violations(), next.violations()].concat();
+    assert_eq!(
+        violations,
+        Vec::<String>::new(),
+        "{scenario:?} {kill_at:?} {steps:?}"
+    );
+    (steps, outcome(&env).await)
 }
 
-async fn every_interruption_of(story: Story) {
-    let (steps, wanted) = run(story, None).await;
-    assert!(steps.len() >= story.fewest_steps(), "{steps:?}");
-    assert!(wanted.contains(story.ends_with()), "{wanted}");
+async fn check_every_interruption(scenario: Scenario) {
+    let (steps, expected) = run(scenario, None).await;
+    assert!(steps.len() >= scenario.min_steps(), "{steps:?}");
+    assert!(expected.contains(scenario.expected_outcome()), "{expected}");
     for (number, name) in steps.iter().enumerate() {
         for moment in [Moment::Before, Moment::After] {
-            let (made, found) = run(story, Some((number, moment))).await;
+            let (created, found) = run(scenario, Some((number, moment))).await;
             assert_eq!(
-                made.len(),
+                created.len(),
                 number + 1,
-                "{story:?} {moment:?} {number} {name}: {made:?}"
+                "{scenario:?} {moment:?} {number} {name}: {created:?}"
             );
             assert_eq!(
-                found, wanted,
-                "{story:?}, killed {moment:?} step {number}, {name}"
+                found, expected,
+                "{scenario:?}, killed {moment:?} step {number}, {name}"
             );
         }
     }
     println!(
-        "{story:?}: {} steps, each killed before and after: {steps:?}",
+        "{scenario:?}: {} steps, each killed before and after: {steps:?}",
         steps.len()
     );
 }
 
 #[tokio::test]
 async fn a_first_artifact() {
-    every_interruption_of(Story::FirstArtifact).await;
+    check_every_interruption(Scenario::FirstArtifact).await;
 }
 
 #[tokio::test]
 async fn a_new_revision() {
-    every_interruption_of(Story::NewRevision).await;
+    check_every_interruption(Scenario::NewRevision).await;
 }
 
 #[tokio::test]
-async fn another_ignore() {
-    every_interruption_of(Story::IgnoreChange).await;
+async fn changed_ignore_rules() {
+    check_every_interruption(Scenario::IgnoreChange).await;
 }
 
 #[tokio::test]
-async fn another_include() {
-    every_interruption_of(Story::IncludeChange).await;
+async fn changed_includes() {
+    check_every_interruption(Scenario::IncludeChange).await;
 }
 
 #[tokio::test]
 async fn a_failure() {
-    every_interruption_of(Story::Failure).await;
+    check_every_interruption(Scenario::Failure).await;
 }
 
 #[tokio::test]
 async fn a_recovery() {
-    every_interruption_of(Story::Recovery).await;
+    check_every_interruption(Scenario::Recovery).await;
 }
 
 #[tokio::test]
 async fn a_lost_file() {
-    every_interruption_of(Story::LostFile).await;
+    check_every_interruption(Scenario::LostFile).await;
 }
 
 #[tokio::test]
 async fn a_deletion() {
-    every_interruption_of(Story::Deletion).await;
+    check_every_interruption(Scenario::Deletion).await;
 }

@@ -1,8 +1,8 @@
-//! Signatures decide whether a commit becomes an artifact. Keys and signatures are made by the real programs.
+//! Tests of signature verification. Keys and signatures are made by the real programs.
 
-mod again;
+mod failures;
 mod modes;
-mod refusals;
+mod repetition;
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use sluice_harness::gpg::Keyring;
 use sluice_harness::ssh_key::SshKey;
 
-use super::world::World;
+use super::environment::TestEnvironment;
 
-/// A world whose repository is signed in, by gpg or by ssh, with a Secret `keys` that holds the keys of both.
+/// An environment whose repository can be signed with gpg or ssh, with a Secret `keys` that contains both keys.
 struct Signing {
-    world: World,
+    env: TestEnvironment,
     keyring: Keyring,
     gpg: String,
     ssh: SshKey,
@@ -27,20 +27,20 @@ impl Signing {
             keyring.generate("ed25519").unwrap(),
             SshKey::generate("ed25519", 256).unwrap(),
         );
-        let mut world = World::new().await;
-        world.label(&gpg[gpg.len() - 16..], "gpg");
-        world.label(ssh.fingerprint(), "ssh");
-        // The clock stands still, and gpg's goes on: what it signs must not come from the future.
-        world.clock.advance(Duration::from_secs(3600));
-        let made = Self {
-            world,
+        let mut env = TestEnvironment::new().await;
+        env.label(&gpg[gpg.len() - 16..], "gpg");
+        env.label(ssh.fingerprint(), "ssh");
+        // The clock stands still while gpg's continues: signatures must not be in the future.
+        env.clock.advance(Duration::from_secs(3600));
+        let created = Self {
+            env,
             keyring,
             gpg,
             ssh,
         };
-        let keys = json!({ "a.asc": made.ring(), "b.sshpub": made.ssh.public() });
-        made.world.secret("keys", keys).await;
-        made
+        let keys = json!({ "a.asc": created.ring(), "b.sshpub": created.ssh.public() });
+        created.env.secret("keys", keys).await;
+        created
     }
 
     fn ring(&self) -> String {
@@ -49,22 +49,22 @@ impl Signing {
 
     /// Replaces the Secret `keys`.
     async fn keys(&self, entries: Value) {
-        self.world.delete_secret("keys").await;
-        self.world.secret("keys", entries).await;
+        self.env.delete_secret("keys").await;
+        self.env.secret("keys", entries).await;
     }
 
-    /// From now on, commits and annotated tags are signed so; by nobody without an argument.
-    fn sign(&self, by: Option<By>) {
-        let set = |key: &str, value: &str| drop(self.world.repository.git(["config", key, value]).unwrap());
+    /// Configures the signing of further commits and annotated tags; `None` disables it.
+    fn sign(&self, by: Option<Signer>) {
+        let set = |key: &str, value: &str| drop(self.env.repository.git(["config", key, value]).unwrap());
         set("commit.gpgsign", if by.is_some() { "true" } else { "false" });
         set("tag.gpgsign", if by.is_some() { "true" } else { "false" });
         match by {
-            Some(By::Gpg) => {
+            Some(Signer::Gpg) => {
                 set("gpg.format", "openpgp");
                 set("gpg.program", self.keyring.program().to_str().unwrap());
                 set("user.signingkey", &self.gpg);
             }
-            Some(By::Ssh) => {
+            Some(Signer::Ssh) => {
                 set("gpg.format", "ssh");
                 set("user.signingkey", self.ssh.file().to_str().unwrap());
             }
@@ -72,42 +72,42 @@ impl Signing {
         }
     }
 
-    /// A commit that is signed so; shown as `<label>`.
-    fn commit(&mut self, by: Option<By>, label: &str) -> String {
+    /// Creates a signed commit, shown as `<label>`.
+    fn commit(&mut self, by: Option<Signer>, label: &str) -> String {
         self.sign(by);
-        self.world.commit(label, &[("main.tf", label)])
+        self.env.commit(label, &[("main.tf", label)])
     }
 
-    /// An annotated tag at the last commit, signed so; its object is shown as `<label>`.
-    fn tag(&mut self, by: Option<By>, name: &str, label: &str) {
+    /// Creates a signed, annotated tag at the last commit; its object is shown as `<label>`.
+    fn tag(&mut self, by: Option<Signer>, name: &str, label: &str) {
         self.sign(by);
-        let id = self.world.repository.annotated_tag(name, "text").unwrap();
-        self.world.label(id, label);
+        let id = self.env.repository.annotated_tag(name, "text").unwrap();
+        self.env.label(id, label);
     }
 
-    /// Creates an object with this mode and reference, and lets a pass over it go.
+    /// Creates an object with this mode and reference, and reconciles it.
     async fn table(&self, name: &str, mode: &str, reference: Value) -> String {
         self.create(name, mode, reference).await;
-        self.world.pass(name).await;
-        self.world.table(name).await
+        self.env.reconcile(name).await;
+        self.env.table(name).await
     }
 
     async fn create(&self, name: &str, mode: &str, reference: Value) {
         let verify = json!({ "mode": mode, "secretRef": { "name": "keys" } });
-        // A merge: the branch of the world's objects goes unless it is given.
-        let mut wanted = json!({ "branch": null });
-        wanted
+        // The fields are merged: remove the default branch unless it is set.
+        let mut expected = json!({ "branch": null });
+        expected
             .as_object_mut()
             .unwrap()
             .extend(reference.as_object().unwrap().clone());
-        self.world
-            .create(name, json!({ "ref": wanted, "verify": verify }))
+        self.env
+            .create(name, json!({ "ref": expected, "verify": verify }))
             .await;
     }
 
-    /// The line of the condition `SourceVerified`.
+    /// Returns the condition `SourceVerified`.
     async fn verified(&self, name: &str) -> String {
-        let table = self.world.table(name).await;
+        let table = self.env.table(name).await;
         table
             .lines()
             .skip_while(|line| !line.starts_with("SourceVerified"))
@@ -118,7 +118,7 @@ impl Signing {
 }
 
 #[derive(Clone, Copy)]
-enum By {
+enum Signer {
     Gpg,
     Ssh,
 }

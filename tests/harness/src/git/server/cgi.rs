@@ -1,4 +1,4 @@
-//! One request through the real `git http-backend` (RFC 3875: environment and body in, headers and body out).
+//! Runs one request through the real `git http-backend` (RFC 3875: environment and body in, headers and body out).
 
 use std::io;
 use std::path::Path;
@@ -14,18 +14,18 @@ use tokio::process::{Child, ChildStdout, Command};
 use super::super::repository::hermetic;
 use super::Response;
 
-/// A request with a larger body is refused.
+/// Limit of a request body in bytes; larger ones are refused.
 pub(super) const BODY_LIMIT: usize = 64 << 20;
-/// A process that has not begun to answer by then is ended.
+/// Timeout until the response begins; then the process is ended.
 const FIRST_LINE: Duration = Duration::from_secs(60);
-/// Longest header block that is read.
+/// Limit of the response headers in bytes.
 const HEADERS: u64 = 64 << 10;
 
-/// Starts the process, feeds it, reads its headers; the body streams on with the process behind it.
+/// Starts the process, writes its input, and reads its headers; the body streams from the process.
 pub(super) async fn run(head: &Parts, body: Bytes, git_dir: &Path, inner: &str) -> io::Result<Response> {
     let mut child = command(head, &body, git_dir, inner)?.spawn()?;
     let stdin = child.stdin.take();
-    // In a task of its own: the process may write before it has read everything, and neither may wait for the other.
+    // In its own task: the process may write before it has read everything, and neither side may block the other.
     tokio::spawn(async move {
         if let Some(mut stdin) = stdin {
             drop(stdin.write_all(&body).await);
@@ -43,7 +43,7 @@ pub(super) async fn run(head: &Parts, body: Bytes, git_dir: &Path, inner: &str) 
 fn command(head: &Parts, body: &Bytes, git_dir: &Path, inner: &str) -> io::Result<Command> {
     let root = git_dir
         .parent()
-        .ok_or_else(|| io::Error::other("a repository has a folder above it"))?;
+        .ok_or_else(|| io::Error::other("the repository has no parent folder"))?;
     let name = git_dir.file_name().unwrap_or_default().to_string_lossy();
     let mut command = Command::from(hermetic(root));
     command
@@ -78,14 +78,14 @@ fn command(head: &Parts, body: &Bytes, git_dir: &Path, inner: &str) -> io::Resul
     Ok(command)
 }
 
-/// `Name: value` lines up to an empty one; `Status` is the status, 200 without it.
+/// Reads `Name: value` lines up to an empty one; `Status` is the status, 200 if it is absent.
 async fn headers(output: &mut BufReader<ChildStdout>) -> io::Result<Response> {
     let mut response = http::Response::new(super::Body::default());
     let mut lines = output.take(HEADERS);
     loop {
         let mut line = String::new();
         if lines.read_line(&mut line).await? == 0 {
-            return Err(io::Error::other("ended before its headers did"));
+            return Err(io::Error::other("incomplete headers"));
         }
         let Some((name, value)) = line.trim_end().split_once(": ") else {
             return Ok(response);
@@ -102,7 +102,7 @@ async fn headers(output: &mut BufReader<ChildStdout>) -> io::Result<Response> {
     }
 }
 
-/// The rest of the output; the process is ended when the body is dropped before its end.
+/// Streams the rest of the output; dropping the body ends the process.
 fn stream(output: BufReader<ChildStdout>, child: Child) -> super::Body {
     let chunks = futures::stream::try_unfold((output, child), |(mut output, child)| async move {
         let mut chunk = Vec::with_capacity(64 << 10);

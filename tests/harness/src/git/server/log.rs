@@ -1,4 +1,4 @@
-//! What the server was asked, as tests want to count it: by step of the protocol, with bytes in both directions.
+//! The log of requests: step of the protocol, headers, and bytes in both directions.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -12,32 +12,32 @@ use hyper::body::Bytes;
 
 use super::{Response, lock};
 
-/// More of a request's decoded body is not kept.
-const KEPT: u64 = 1 << 20;
+/// Limit of a logged, decoded request body in bytes.
+const MAX_BODY: u64 = 1 << 20;
 
-/// Which part of a conversation a request is.
+/// A step of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// `GET …/info/refs`: capabilities in version 2, the references before that.
+    /// `GET …/info/refs`: capabilities in version 2, references in versions 0 and 1.
     InfoRefs,
     /// `POST …/git-upload-pack` with `command=ls-refs`.
     LsRefs,
-    /// `POST …/git-upload-pack` that asks for objects, in any version.
+    /// `POST …/git-upload-pack` that requests objects, in any version.
     Fetch,
-    /// Anything else: a push, a file of the dumb protocol, a request that is not git's.
+    /// Anything else: a push, a file of the dumb protocol, an unrelated request.
     Other,
 }
 
-/// One request, with what became of it.
+/// One request and its response.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Which part of a conversation it is.
+    /// The step of the protocol.
     pub step: Step,
-    /// The repository's name: the path's first part without `.git`.
+    /// The repository's name: the first segment of the path without `.git`.
     pub repository: String,
     /// `GET`, `POST`, …
     pub method: String,
-    /// Path and query as they were sent.
+    /// Path and query as sent.
     pub target: String,
     /// The value of `Git-Protocol`.
     pub protocol: Option<String>,
@@ -45,26 +45,26 @@ pub struct Request {
     pub username: Option<String>,
     /// The value of `Authorization`.
     pub authorization: Option<String>,
-    /// Whether the client showed a certificate.
-    pub certified: bool,
-    /// Whether it came with credentials for a proxy, which are none of a server's business.
-    pub told_of_proxy: bool,
+    /// Whether the client presented a certificate.
+    pub has_client_certificate: bool,
+    /// Whether it has credentials for a proxy, which must not reach a server.
+    pub has_proxy_credentials: bool,
     /// The value of `User-Agent`.
     pub user_agent: Option<String>,
-    /// The body without its content encoding, at most 1 MiB of it.
+    /// The decoded body, at most 1 MiB.
     pub body: Bytes,
-    /// Size of the body as it was sent.
+    /// Size of the body as sent, in bytes.
     pub request_bytes: u64,
-    /// Status of the answer.
+    /// Status of the response.
     pub status: u16,
-    /// Bytes of the answer's body that were handed to the connection so far.
+    /// Bytes of the response body sent so far.
     pub response_bytes: u64,
     pub(super) inner_path: String,
 }
 
 impl Request {
-    /// Reads off a request what the log keeps; status and response size come later.
-    pub(super) fn of(head: &Parts, body: &Bytes, certified: bool) -> Self {
+    /// Creates the log entry of a request; status and response size follow later.
+    pub(super) fn of(head: &Parts, body: &Bytes, has_client_certificate: bool) -> Self {
         let path = head.uri.path().trim_start_matches('/');
         let (repository, inner) = path.split_once(".git").unwrap_or((path, ""));
         let decoded = decode(head, body);
@@ -86,8 +86,8 @@ impl Request {
             protocol: text("git-protocol"),
             username: text(header::AUTHORIZATION.as_str()).as_deref().and_then(username),
             authorization: text(header::AUTHORIZATION.as_str()),
-            certified,
-            told_of_proxy: head.headers.contains_key(header::PROXY_AUTHORIZATION),
+            has_client_certificate,
+            has_proxy_credentials: head.headers.contains_key(header::PROXY_AUTHORIZATION),
             user_agent: text(header::USER_AGENT.as_str()),
             body: decoded,
             request_bytes: body.len() as u64,
@@ -97,7 +97,7 @@ impl Request {
         }
     }
 
-    /// The body as text, to look for a line like `want …` or `filter …`.
+    /// Returns the body as text, to search for lines such as `want …` or `filter …`.
     #[must_use]
     pub fn body_text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
@@ -117,18 +117,18 @@ fn step(head: &Parts, inner: &str, body: &[u8]) -> Step {
     }
 }
 
-/// The body as it was before `Content-Encoding: gzip`; as it stands when it does not decode.
+/// Decodes `Content-Encoding: gzip`; returns the body unchanged if it cannot be decoded.
 fn decode(head: &Parts, body: &Bytes) -> Bytes {
     if head
         .headers
         .get(header::CONTENT_ENCODING)
         .is_none_or(|value| value != "gzip")
     {
-        return body.slice(..body.len().min(usize::try_from(KEPT).unwrap_or(usize::MAX)));
+        return body.slice(..body.len().min(usize::try_from(MAX_BODY).unwrap_or(usize::MAX)));
     }
     let mut decoded = Vec::new();
     match flate2::read::GzDecoder::new(&body[..])
-        .take(KEPT)
+        .take(MAX_BODY)
         .read_to_end(&mut decoded)
     {
         Ok(_) => decoded.into(),
@@ -143,7 +143,7 @@ fn username(authorization: &str) -> Option<String> {
     pair.split_once(':').map(|(username, _)| username.to_owned())
 }
 
-/// The requests so far, each with a counter that its response drives.
+/// The requests so far, each with the byte counter of its response.
 #[derive(Debug, Default)]
 pub(super) struct Log(Mutex<Vec<(Request, Arc<AtomicU64>)>>);
 
@@ -160,7 +160,7 @@ impl Log {
         lock(&self.0).clear();
     }
 
-    /// Notes the request and lets the response count its own bytes.
+    /// Records the request and counts the bytes of the response.
     pub(super) fn record(&self, mut request: Request, response: Response) -> Response {
         let sent = Arc::new(AtomicU64::new(0));
         request.status = response.status().as_u16();

@@ -1,4 +1,4 @@
-//! The server seen by the real `git`, and its faults.
+//! Tests of the server and its faults with the real `git`.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -8,21 +8,21 @@ use tokio::process::Command;
 
 use super::*;
 
-struct World {
+struct Fixture {
     server: GitServer,
     repository: Repository,
     url: String,
     folder: TempDir,
 }
 
-async fn world() -> World {
+async fn fixture() -> Fixture {
     let server = GitServer::start().await.unwrap();
     let repository = Repository::create().unwrap();
     repository
         .commit_files(&[("main.tf", "locals {}\n")], "first")
         .unwrap();
     let url = server.serve("stack", &repository);
-    World {
+    Fixture {
         server,
         repository,
         url,
@@ -30,8 +30,8 @@ async fn world() -> World {
     }
 }
 
-impl World {
-    /// `git` with these arguments, ended after a minute; its exit and what it printed.
+impl Fixture {
+    /// Runs `git` with a timeout of one minute; returns whether it succeeded, and its output.
     async fn git(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::from(super::super::repository::hermetic(self.folder.path()));
         command
@@ -57,14 +57,14 @@ impl World {
 
 #[tokio::test]
 async fn git_clones_over_version_two_in_three_requests() {
-    let world = world().await;
-    let (ok, text) = world.clone("copy").await;
+    let fixture = fixture().await;
+    let (ok, text) = fixture.clone("copy").await;
     assert!(ok, "{text}");
     assert_eq!(
-        std::fs::read(world.folder.path().join("copy/main.tf")).unwrap(),
+        std::fs::read(fixture.folder.path().join("copy/main.tf")).unwrap(),
         b"locals {}\n"
     );
-    let requests = world.server.requests();
+    let requests = fixture.server.requests();
     let steps: Vec<_> = requests.iter().map(|request| request.step).collect();
     assert_eq!(steps, [Step::InfoRefs, Step::LsRefs, Step::Fetch]);
     assert!(
@@ -77,54 +77,63 @@ async fn git_clones_over_version_two_in_three_requests() {
             .iter()
             .all(|request| request.status == 200 && request.repository == "stack")
     );
-    let head = world.repository.head().unwrap();
+    let head = fixture.repository.head().unwrap();
     assert!(requests[2].body_text().contains(&format!("want {head}")));
     assert!(requests[2].response_bytes > 100 && requests[0].response_bytes > 50);
-    assert_eq!(world.server.count(Step::Fetch), 1);
+    assert_eq!(fixture.server.count(Step::Fetch), 1);
 }
 
 #[tokio::test]
-async fn git_clones_over_version_nought_and_over_tls() {
-    let world = world().await;
-    let (ok, text) = world
-        .git(&["-c", "protocol.version=0", "clone", "--quiet", &world.url, "old"])
+async fn git_clones_over_version_0_and_over_tls() {
+    let fixture = fixture().await;
+    let (ok, text) = fixture
+        .git(&[
+            "-c",
+            "protocol.version=0",
+            "clone",
+            "--quiet",
+            &fixture.url,
+            "old",
+        ])
         .await;
     assert!(ok, "{text}");
     let secure = GitServer::start_tls().await.unwrap();
-    let url = secure.serve("stack", &world.repository);
-    let bundle = world.folder.path().join("ca.pem");
+    let url = secure.serve("stack", &fixture.repository);
+    let bundle = fixture.folder.path().join("ca.pem");
     std::fs::write(&bundle, secure.authority_pem().unwrap()).unwrap();
     let trust = format!("http.sslCAInfo={}", bundle.display());
-    let (ok, text) = world
+    let (ok, text) = fixture
         .git(&["-c", &trust, "clone", "--quiet", &url, "secure"])
         .await;
     assert!(ok, "{text}");
-    let (ok, _) = world.git(&["clone", "--quiet", &url, "unknown-authority"]).await;
+    let (ok, _) = fixture
+        .git(&["clone", "--quiet", &url, "unknown-authority"])
+        .await;
     assert!(!ok);
 }
 
 #[tokio::test]
-async fn a_large_negotiation_comes_compressed_and_is_understood() {
-    let world = world().await;
-    assert!(world.clone("copy").await.0);
+async fn a_large_negotiation_is_sent_compressed_and_decoded() {
+    let fixture = fixture().await;
+    assert!(fixture.clone("copy").await.0);
     for number in 0..60 {
-        world.repository.commit(&format!("commit {number}")).unwrap();
+        fixture.repository.commit(&format!("commit {number}")).unwrap();
     }
-    let (ok, text) = world.git(&["-C", "copy", "pull", "--quiet"]).await;
+    let (ok, text) = fixture.git(&["-C", "copy", "pull", "--quiet"]).await;
     assert!(ok, "{text}");
-    world.server.clear_requests();
-    // Commits that the server lacks make the client list what it has: a body above the size that git compresses.
+    fixture.server.clear_requests();
+    // With commits that the server lacks, the client's list of its commits exceeds the size at which git compresses.
     for number in 0..200 {
         let name = format!("local {number}");
-        let (ok, text) = world
+        let (ok, text) = fixture
             .git(&["-C", "copy", "commit", "--quiet", "--allow-empty", "-m", &name])
             .await;
         assert!(ok, "{text}");
     }
-    world.repository.commit("one more").unwrap();
-    let (ok, text) = world.git(&["-C", "copy", "fetch", "--quiet"]).await;
+    fixture.repository.commit("one more").unwrap();
+    let (ok, text) = fixture.git(&["-C", "copy", "fetch", "--quiet"]).await;
     assert!(ok, "{text}");
-    let requests = world.server.requests();
+    let requests = fixture.server.requests();
     let compressed = requests
         .iter()
         .find(|request| request.request_bytes < request.body.len() as u64);
@@ -135,35 +144,35 @@ async fn a_large_negotiation_comes_compressed_and_is_understood() {
 }
 
 #[tokio::test]
-async fn credentials_are_asked_for_and_checked() {
-    let world = world().await;
-    world.server.require_basic("ada", "s3cret");
-    assert!(!world.clone("anonymous").await.0);
-    let with = |pair: &str| world.url.replace("http://", &format!("http://{pair}@"));
+async fn credentials_are_required_and_checked() {
+    let fixture = fixture().await;
+    fixture.server.require_basic("ada", "s3cret");
+    assert!(!fixture.clone("anonymous").await.0);
+    let with = |pair: &str| fixture.url.replace("http://", &format!("http://{pair}@"));
     assert!(
-        !world
+        !fixture
             .git(&["clone", "--quiet", &with("ada:wrong"), "wrong"])
             .await
             .0
     );
-    let (ok, text) = world
+    let (ok, text) = fixture
         .git(&["clone", "--quiet", &with("ada:s3cret"), "right"])
         .await;
     assert!(ok, "{text}");
     assert!(
-        world
+        fixture
             .server
             .requests()
             .iter()
             .any(|request| request.username.as_deref() == Some("ada"))
     );
-    world.server.allow_anonymous();
-    assert!(world.clone("open").await.0);
+    fixture.server.allow_anonymous();
+    assert!(fixture.clone("open").await.0);
 }
 
 #[tokio::test]
-async fn statuses_strike_the_step_they_are_meant_for_and_so_often() {
-    let world = world().await;
+async fn statuses_apply_to_their_step_and_count() {
+    let fixture = fixture().await;
     for (code, said) in [
         (401, "could not read Username"),
         (403, "403"),
@@ -171,21 +180,21 @@ async fn statuses_strike_the_step_they_are_meant_for_and_so_often() {
         (429, "429"),
         (500, "500"),
     ] {
-        world
+        fixture
             .server
             .inject(Injection::new(Scope::INFO_REFS, Fault::Status(code)).times(1));
-        let (ok, text) = world.clone("refused").await;
+        let (ok, text) = fixture.clone("refused").await;
         assert!(!ok && text.contains(said), "{code}: {text}");
     }
-    world
+    fixture
         .server
         .inject(Injection::new(Scope::FETCH, Fault::Status(500)).repository("another"));
-    assert!(world.clone("unharmed").await.0);
-    world.server.clear_faults();
-    world.server.clear_requests();
-    world.server.fault(Scope::FETCH, Fault::RetryAfter(429, 7));
-    assert!(!world.clone("limited").await.0);
-    let statuses: Vec<_> = world
+    assert!(fixture.clone("unharmed").await.0);
+    fixture.server.clear_faults();
+    fixture.server.clear_requests();
+    fixture.server.fault(Scope::FETCH, Fault::RetryAfter(429, 7));
+    assert!(!fixture.clone("limited").await.0);
+    let statuses: Vec<_> = fixture
         .server
         .requests()
         .iter()
@@ -196,30 +205,30 @@ async fn statuses_strike_the_step_they_are_meant_for_and_so_often() {
 
 #[tokio::test]
 async fn damaged_packs_are_refused_by_git() {
-    let world = world().await;
+    let fixture = fixture().await;
     for fault in [
         Fault::Truncated(60),
         Fault::Corrupted(40),
         Fault::Page("text/html", "<html>".into()),
     ] {
-        world
+        fixture
             .server
             .inject(Injection::new(Scope::FETCH, fault.clone()).times(1));
-        let (ok, text) = world.clone("damaged").await;
+        let (ok, text) = fixture.clone("damaged").await;
         assert!(!ok, "{fault:?}: {text}");
     }
-    assert!(world.clone("whole").await.0);
+    assert!(fixture.clone("whole").await.0);
 }
 
 #[tokio::test]
-async fn a_stalled_or_hung_answer_ends_with_the_server() {
+async fn a_stalled_or_hung_response_ends_with_the_server() {
     for fault in [Fault::Stalled(30), Fault::Hung] {
-        let World {
+        let Fixture {
             server,
             url,
             folder,
-            repository: _kept,
-        } = world().await;
+            repository: _repository,
+        } = fixture().await;
         server.fault(Scope::FETCH, fault.clone());
         let mut command = Command::from(super::super::repository::hermetic(folder.path()));
         command
@@ -243,9 +252,9 @@ async fn a_stalled_or_hung_answer_ends_with_the_server() {
 }
 
 #[tokio::test]
-async fn a_slow_answer_is_whole_but_late() {
-    let world = world().await;
-    world.server.fault(
+async fn a_slow_response_is_complete_but_late() {
+    let fixture = fixture().await;
+    fixture.server.fault(
         Scope::FETCH,
         Fault::Slow {
             bytes: 64,
@@ -253,22 +262,22 @@ async fn a_slow_answer_is_whole_but_late() {
         },
     );
     let started = Instant::now();
-    let (ok, text) = world.clone("slow").await;
+    let (ok, text) = fixture.clone("slow").await;
     assert!(ok, "{text}");
     assert!(started.elapsed() > Duration::from_millis(200));
 }
 
-/// Lets `git` read until it was sent this much without finding fault, then ends it.
-async fn read_at_least(world: &World, arguments: &[&str], bytes: u64) {
-    let mut command = Command::from(super::super::repository::hermetic(world.folder.path()));
+/// Runs `git` until it has received this many bytes without an error, then ends it.
+async fn read_at_least(fixture: &Fixture, arguments: &[&str], bytes: u64) {
+    let mut command = Command::from(super::super::repository::hermetic(fixture.folder.path()));
     command
-        .current_dir(world.folder.path())
+        .current_dir(fixture.folder.path())
         .args(arguments)
         .stdout(Stdio::null())
         .kill_on_drop(true);
     let mut child = command.stderr(Stdio::null()).spawn().unwrap();
     let enough = async {
-        while world
+        while fixture
             .server
             .requests()
             .last()
@@ -276,8 +285,8 @@ async fn read_at_least(world: &World, arguments: &[&str], bytes: u64) {
         {
             assert!(
                 child.try_wait().unwrap().is_none(),
-                "git found fault: {:?}",
-                world.server.requests()
+                "git failed: {:?}",
+                fixture.server.requests()
             );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -289,27 +298,27 @@ async fn read_at_least(world: &World, arguments: &[&str], bytes: u64) {
 }
 
 #[tokio::test]
-async fn an_oversized_pack_is_well_formed_for_as_long_as_it_is_read() {
-    let world = world().await;
-    world.server.fault(Scope::FETCH, Fault::Oversized);
-    read_at_least(&world, &["clone", "--quiet", &world.url, "copy"], 20 << 20).await;
+async fn an_oversized_pack_is_well_formed_as_long_as_it_is_read() {
+    let fixture = fixture().await;
+    fixture.server.fault(Scope::FETCH, Fault::Oversized);
+    read_at_least(&fixture, &["clone", "--quiet", &fixture.url, "copy"], 20 << 20).await;
 }
 
 #[tokio::test]
-async fn references_without_end_are_sent_until_nobody_listens() {
-    let world = world().await;
+async fn endless_references_are_sent_until_the_client_disconnects() {
+    let fixture = fixture().await;
     for scope in [Scope::LS_REFS, Scope::INFO_REFS] {
-        world.server.clear_requests();
-        world.server.clear_faults();
-        world.server.fault(scope, Fault::Oversized);
-        read_at_least(&world, &["ls-remote", &world.url], 1 << 20).await;
+        fixture.server.clear_requests();
+        fixture.server.clear_faults();
+        fixture.server.fault(scope, Fault::Oversized);
+        read_at_least(&fixture, &["ls-remote", &fixture.url], 1 << 20).await;
     }
 }
 
 #[tokio::test]
 async fn an_unknown_or_withdrawn_repository_is_not_found() {
-    let world = world().await;
-    world.server.withdraw("stack");
-    let (ok, text) = world.clone("gone").await;
+    let fixture = fixture().await;
+    fixture.server.withdraw("stack");
+    let (ok, text) = fixture.clone("gone").await;
     assert!(!ok && text.contains("not found"), "{text}");
 }

@@ -1,16 +1,16 @@
-//! Statuses and events of typical passes, from the objects that the API would give, through history and decision.
+//! Statuses and events of typical cases, from the objects of the API through history and decision.
 
-mod aftermath;
-mod histories;
-mod rails;
-mod shown;
+mod auto_apply;
+mod failures;
+mod history;
+mod plans;
+mod post_apply;
 mod success;
-mod trouble;
 
 use super::{Report, events, status};
 use crate::decide::{Inputs, SourceFact, Step, decide};
 use crate::reconcile::{
-    gather::{approval_of, gather, glass},
+    facts::{approval_of, break_glass, build_facts},
     history::history,
     observe::Observed,
 };
@@ -32,25 +32,25 @@ fn id() -> String {
     format!("plan-main-aaaaaaaaaa-{}", "e".repeat(40))
 }
 
-/// One pass: what is there, and what comes of it.
-struct Pass {
+/// One reconciliation: the objects and the resolved inputs.
+struct Case {
     name: &'static str,
     stack: Value,
     runs: Vec<Value>,
     source: SourceFact,
     inputs: Inputs,
-    /// Whether there is a place for another run.
-    place: bool,
+    /// Whether a run slot is free.
+    has_slot: bool,
 }
 
-fn pass(name: &'static str, spec: Value, runs: Vec<Value>) -> Pass {
+fn case(name: &'static str, spec: Value, runs: Vec<Value>) -> Case {
     let mut stack = json!({
         "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
         "metadata": { "name": "net", "namespace": "team", "uid": "u1", "generation": 1 },
         "spec": { "interval": "10m", "sourceRef": { "kind": "GitRepository", "name": "code" } },
     });
     merge(&mut stack["spec"], spec);
-    Pass {
+    Case {
         name,
         stack,
         runs,
@@ -59,17 +59,17 @@ fn pass(name: &'static str, spec: Value, runs: Vec<Value>) -> Pass {
             digest: "sha256:bb".into(),
         },
         inputs: Inputs::Known("i1".into()),
-        place: true,
+        has_slot: true,
     }
 }
 
-impl Pass {
+impl Case {
     fn with(mut self, stack: Value) -> Self {
         merge(&mut self.stack, stack);
         self
     }
 
-    /// The same inputs from another artifact.
+    /// Sets another source with the same inputs.
     fn moved(mut self, source: SourceFact) -> Self {
         self.source = source;
         self
@@ -97,7 +97,7 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// A run that ended a minute ago per number below ten; members of `status` are added.
+/// Returns a run that ended a minute ago per number below ten, with these additions.
 fn run(number: i64, spec: Value, status: Value) -> Value {
     let ended = Timestamp::from_second(NOW - 60 * (10 - number))
         .unwrap()
@@ -155,22 +155,22 @@ fn typed(run: &Value) -> TerraformRun {
     serde_json::from_value(run.clone()).unwrap()
 }
 
-/// Carries a pass over this object out but for its effects.
-fn carried_out(pass: &Pass, stack: &Terraform) -> (TerraformStatus, Vec<Event>) {
+/// Reconciles this object without effects.
+fn reconcile(case: &Case, stack: &Terraform) -> (TerraformStatus, Vec<Event>) {
     let observed = Observed {
         outputs_gone: false,
-        source: pass.source.clone(),
+        source: case.source.clone(),
         artifact: None,
-        runs: pass.runs.iter().map(typed).collect(),
+        runs: case.runs.iter().map(typed).collect(),
         unreadable: None,
     };
-    let mut facts = gather(stack, &observed, Timestamp::from_second(NOW).unwrap());
-    facts.inputs = pass.inputs.clone();
+    let mut facts = build_facts(stack, &observed, Timestamp::from_second(NOW).unwrap());
+    facts.inputs = case.inputs.clone();
     facts.approval = approval_of(stack, &observed.runs, &facts);
-    facts.policy.glass = glass(stack, &observed, true);
+    facts.policy.break_glass = break_glass(stack, &observed, true);
     let mut step = decide(&facts);
-    if !pass.place && matches!(step, Step::Start(_)) {
-        step = Step::Wait;
+    if !case.has_slot && matches!(step, Step::Start(_)) {
+        step = Step::WaitForSlot;
     }
     let token = stack.annotations().get(REQUESTED_AT).map(String::as_str);
     let report = Report {
@@ -178,17 +178,17 @@ fn carried_out(pass: &Pass, stack: &Terraform) -> (TerraformStatus, Vec<Event>) 
         facts: &facts,
         runs: &observed.runs,
         step: &step,
-        handled: token.filter(|_| matches!(step, Step::Rest(_))),
+        handled: token.filter(|_| matches!(step, Step::Idle(_))),
     };
     let after = status(&report);
-    let told = events(&report, &after);
-    (after, told)
+    let recorded = events(&report, &after);
+    (after, recorded)
 }
 
-/// What a pass says.
-fn told(pass: &Pass) -> String {
-    let (after, events) = carried_out(pass, &pass.object());
-    let mut text = format!("{}:\n", pass.name);
+/// Returns status and events as text.
+fn describe(case: &Case) -> String {
+    let (after, events) = reconcile(case, &case.object());
+    let mut text = format!("{}:\n", case.name);
     for c in &after.conditions {
         let message = c.message.replace('\n', "\\n");
         writeln!(text, "  {} {} {}: {message}", c.type_, c.status, c.reason).unwrap();
@@ -207,12 +207,12 @@ fn told(pass: &Pass) -> String {
     text.replace(&id(), "ID")
 }
 
-fn table(passes: &[Pass]) -> String {
-    passes.iter().map(told).collect()
+fn table(cases: &[Case]) -> String {
+    cases.iter().map(describe).collect()
 }
 
 #[test]
-fn a_pass_that_finds_nothing_new_says_nothing_new() {
+fn a_reconciliation_without_changes_reports_nothing() {
     for (spec, runs) in [
         (json!({}), vec![planned(1, "Revision")]),
         (json!({ "approvePlan": "auto" }), vec![applied(1, &["a"])]),
@@ -226,13 +226,13 @@ fn a_pass_that_finds_nothing_new_says_nothing_new() {
             vec![failed(1, 1, "TFExecApplyFailed", true)],
         ),
     ] {
-        let pass = pass("a pass", spec, runs);
-        let mut stack = pass.object();
-        let (first, told) = carried_out(&pass, &stack);
-        assert!(!told.is_empty());
+        let case = case("a case", spec, runs);
+        let mut stack = case.object();
+        let (first, events) = reconcile(&case, &stack);
+        assert!(!events.is_empty());
         stack.status = Some(first.clone());
-        let (second, told) = carried_out(&pass, &stack);
+        let (second, events) = reconcile(&case, &stack);
         assert_eq!(json!(first), json!(second));
-        assert!(told.is_empty(), "{told:?}");
+        assert!(events.is_empty(), "{events:?}");
     }
 }

@@ -6,20 +6,20 @@ use super::*;
 fn a_first_plan_and_its_approval() {
     let waits = || vec![planned(1, "Revision")];
     insta::assert_snapshot!(table(&[
-        pass("nothing yet", json!({}), vec![]),
-        Pass { place: false, ..pass("no place", json!({}), vec![]) },
-        pass("planning", json!({}), vec![going(1, "Plan", "Planning", json!({}))]),
-        pass("plan waits", json!({}), waits()),
-        pass("prefix", json!({ "approvePlan": "plan-main-aaaaaaaaaa" }), waits()),
-        pass("another plan", json!({ "approvePlan": "d".repeat(40) }), waits()),
-        pass("plan only", json!({ "planOnly": true }), waits()),
+        case("nothing yet", json!({}), vec![]),
+        Case { has_slot: false, ..case("no place", json!({}), vec![]) },
+        case("planning", json!({}), vec![going(1, "Plan", "Planning", json!({}))]),
+        case("plan waits", json!({}), waits()),
+        case("prefix", json!({ "approvePlan": "plan-main-aaaaaaaaaa" }), waits()),
+        case("another plan", json!({ "approvePlan": "d".repeat(40) }), waits()),
+        case("plan only", json!({ "planOnly": true }), waits()),
     ]), @r#"
     nothing yet:
       Reconciling True Progressing: Fulfilling prerequisites
       Ready Unknown Progressing: Initializing
     no place:
       Reconciling True Progressing: Fulfilling prerequisites
-      Ready Unknown Progressing: Waiting for a free place to run
+      Ready Unknown Progressing: Waiting for a free run slot
     planning:
       Reconciling True Progressing: Fulfilling prerequisites
       Ready Unknown Progressing: Terraform Planning
@@ -31,10 +31,10 @@ fn a_first_plan_and_its_approval() {
       event Normal TerraformPlanSucceed: Planned.\nPlan generated: set approvePlan: "ID" to approve this plan.
     prefix:
       Reconciling True Progressing: Fulfilling prerequisites
-      Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "ID" to approve this plan. (approvePlan "plan-main-aaaaaaaaaa" does not hold the whole id)
+      Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "ID" to approve this plan. (approvePlan "plan-main-aaaaaaaaaa" is not a complete plan id)
       Plan True TerraformPlannedWithChanges: Plan generated
       a plan waits
-      event Normal TerraformPlanSucceed: Planned.\nPlan generated: set approvePlan: "ID" to approve this plan. (approvePlan "plan-main-aaaaaaaaaa" does not hold the whole id)
+      event Normal TerraformPlanSucceed: Planned.\nPlan generated: set approvePlan: "ID" to approve this plan. (approvePlan "plan-main-aaaaaaaaaa" is not a complete plan id)
     another plan:
       Reconciling True Progressing: Fulfilling prerequisites
       Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "ID" to approve this plan. (approvePlan names another plan, with the effect dddddddddddddddddddddddddddddddddddddddd)
@@ -53,10 +53,10 @@ fn a_first_plan_and_its_approval() {
 #[test]
 fn an_approved_plan_is_applied() {
     insta::assert_snapshot!(table(&[
-        pass("approved", json!({ "approvePlan": id() }), vec![planned(1, "Revision")]),
-        pass("apply begins", json!({}), vec![planned(1, "Revision"), going(2, "Apply", "Preparing", json!({}))]),
-        pass("applying", json!({}), vec![planned(1, "Revision"), going(2, "Apply", "Applying", json!({}))]),
-        pass("no changes", json!({}), vec![clean(1, "Revision")]),
+        case("approved", json!({ "approvePlan": id() }), vec![planned(1, "Revision")]),
+        case("apply begins", json!({}), vec![planned(1, "Revision"), going(2, "Apply", "Preparing", json!({}))]),
+        case("applying", json!({}), vec![planned(1, "Revision"), going(2, "Apply", "Applying", json!({}))]),
+        case("no changes", json!({}), vec![clean(1, "Revision")]),
     ]), @"
     approved:
       Reconciling True Progressing: Fulfilling prerequisites
@@ -81,17 +81,17 @@ fn an_approved_plan_is_applied() {
 }
 
 #[test]
-fn auto_to_the_end() {
+fn an_apply_in_auto_mode() {
     let secret = || json!({ "approvePlan": "auto", "writeOutputsToSecret": { "name": "out" } });
     insta::assert_snapshot!(table(&[
-        pass("planned", secret(), vec![going(1, "PlanAndApply", "Planning", json!({ "planId": id(), "hasChanges": true }))]),
-        pass("writing", secret(), vec![going(1, "PlanAndApply", "WritingOutputs", json!({ "attemptedApply": true, "applied": true }))]),
-        pass("applied", json!({ "approvePlan": "auto" }), vec![applied(1, &[])]),
-        pass("outputs there", json!({ "approvePlan": "auto" }), vec![applied(1, &["a"])]),
-        pass("outputs written", secret(), vec![applied(1, &["a", "b"])]),
-        pass("destroyed", json!({ "approvePlan": "auto", "destroy": true }), vec![run(1, json!({ "destroy": true }),
+        case("planned", secret(), vec![going(1, "PlanAndApply", "Planning", json!({ "planId": id(), "hasChanges": true }))]),
+        case("writing", secret(), vec![going(1, "PlanAndApply", "WritingOutputs", json!({ "attemptedApply": true, "applied": true }))]),
+        case("applied", json!({ "approvePlan": "auto" }), vec![applied(1, &[])]),
+        case("outputs there", json!({ "approvePlan": "auto" }), vec![applied(1, &["a"])]),
+        case("outputs written", secret(), vec![applied(1, &["a", "b"])]),
+        case("destroyed", json!({ "approvePlan": "auto", "destroy": true }), vec![run(1, json!({ "destroy": true }),
             json!({ "hasChanges": true, "planId": id(), "attemptedApply": true }))]),
-        pass("nothing to destroy", json!({ "approvePlan": "auto", "destroy": true }),
+        case("nothing to destroy", json!({ "approvePlan": "auto", "destroy": true }),
             vec![run(1, json!({ "destroy": true }), json!({ "hasChanges": false }))]),
     ]), @r"
     planned:
@@ -134,14 +134,14 @@ fn auto_to_the_end() {
 fn checks_and_drift() {
     let drifted = || vec![applied(1, &[]), planned(2, "Interval")];
     insta::assert_snapshot!(table(&[
-        pass("no drift", json!({}), vec![applied(1, &[]), clean(2, "Interval")]),
-        pass("drift, manual", json!({}), drifted()),
-        pass("drift, auto", json!({ "approvePlan": "auto" }), drifted()),
-        pass("drift, auto, being corrected", json!({ "approvePlan": "auto" }),
+        case("no drift", json!({}), vec![applied(1, &[]), clean(2, "Interval")]),
+        case("drift, manual", json!({}), drifted()),
+        case("drift, auto", json!({ "approvePlan": "auto" }), drifted()),
+        case("drift, auto, being corrected", json!({ "approvePlan": "auto" }),
             [drifted(), vec![going(3, "Apply", "Applying", json!({}))]].concat()),
-        pass("drift, disable", json!({ "approvePlan": "disable" }), drifted()),
-        pass("drift detection disabled", json!({ "disableDriftDetection": true }), drifted()),
-        pass("nothing relevant", json!({}), vec![applied(1, &[])])
+        case("drift, disable", json!({ "approvePlan": "disable" }), drifted()),
+        case("drift detection disabled", json!({ "disableDriftDetection": true }), drifted()),
+        case("nothing relevant", json!({}), vec![applied(1, &[])])
             .moved(SourceFact::Found { revision: "main@sha1:bbbb".into(), digest: "sha256:cc".into() })
             .with(json!({ "status": { "lastAttemptedRevision": REVISION, "lastPlannedRevision": REVISION } })),
     ]), @r#"
@@ -188,6 +188,6 @@ fn checks_and_drift() {
       Apply True TerraformAppliedSucceed: Applied successfully
       Plan True TerraformPlannedWithChanges: Plan generated
       event Normal TerraformAppliedSucceed: Applied successfully
-      event Normal NoRelevantChange: main@sha1:bbbb: nothing that net reads has changed; no run
+      event Normal NoRelevantChange: main@sha1:bbbb: no input of net has changed; no run
     "#);
 }

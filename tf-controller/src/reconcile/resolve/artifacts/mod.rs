@@ -1,62 +1,63 @@
-//! What stacks read of artifacts: each artifact is fetched, unpacked and digested once for all of them, closures are
-//! remembered. [`shelf`] keeps the unpacked artifacts on disk, also over a restart.
+//! The inputs that stacks read from artifacts: each artifact is fetched, unpacked and digested once, and closures are
+//! cached. [`cache`] stores the unpacked artifacts on disk, also across restarts.
 
-mod shelf;
+mod cache;
 
 use super::ResolveError;
 use crate::inputs::closure::{self, Closure, Tree};
-use shelf::{Bounds, Kept, Shelf};
+use cache::{ArtifactCache, CacheLimits, UnpackedArtifact};
 use sluice_api::source::Artifact;
+use sluice_runtime::sync::lock;
 use sluice_runtime::{
-    artifact::{Fetcher, Limits, Wanted, unpack},
+    artifact::{ArtifactRef, Fetcher, Limits, unpack},
     shutdown::Token,
 };
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 use tokio::sync::OnceCell;
 
-/// Closures that are remembered; beyond that all are forgotten and read again.
-const REMEMBERED: usize = 10_000;
-/// What is kept of artifacts.
-const BOUNDS: Bounds = Bounds {
+/// The number of cached closures; beyond it the cache is cleared.
+const MAX_CLOSURES: usize = 10_000;
+/// The limits of the artifact cache.
+const CACHE_LIMITS: CacheLimits = CacheLimits {
     artifacts: 64,
     files: 500_000,
     bytes: 4 << 30,
 };
 
-type Cell = Arc<OnceCell<Arc<Kept>>>;
-/// The artifact's digest, `path` and `tfVarsFiles`: what a closure follows from.
-type Reader = (String, String, Vec<String>);
+type Cell = Arc<OnceCell<Arc<UnpackedArtifact>>>;
+/// The artifact's digest, `path` and `tfVarsFiles`, which determine a closure.
+type ClosureKey = (String, String, Vec<String>);
 
-/// The artifacts that stacks were read from.
+/// The artifacts that stacks read.
 pub struct Artifacts {
     fetcher: Fetcher,
     stop: Token,
-    shelf: Arc<Shelf>,
-    /// Artifacts that are being fetched, by digest: whoever comes meanwhile waits for the same one.
+    cache: Arc<ArtifactCache>,
+    /// Artifacts that are being fetched, by digest: concurrent callers wait for the same fetch.
     fetching: Mutex<HashMap<String, Cell>>,
-    closures: Mutex<HashMap<Reader, Closure>>,
+    closures: Mutex<HashMap<ClosureKey, Closure>>,
 }
 
 impl Artifacts {
-    /// Artifacts unpacked below `scratch`, which is made.
+    /// Returns artifacts unpacked below `scratch`, which is created.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn new(fetcher: Fetcher, scratch: PathBuf, stop: Token) -> std::io::Result<Self> {
         Ok(Self {
             fetcher,
             stop,
-            shelf: Arc::new(Shelf::open(scratch, BOUNDS)?),
+            cache: Arc::new(ArtifactCache::open(scratch, CACHE_LIMITS)?),
             fetching: Mutex::default(),
             closures: Mutex::default(),
         })
     }
 
-    /// The closure of the module at `path`, with the variable files that the stack names.
+    /// Returns the closure of the module at `path`, with the variable files that the stack names.
     pub(super) async fn closure(
         &self,
         artifact: &Artifact,
@@ -68,23 +69,26 @@ impl Artifacts {
         if let Some(known) = lock(&self.closures).get(&key) {
             return Ok(known.clone());
         }
-        let kept = self.kept(artifact).await?;
+        let unpacked = self.unpacked(artifact).await?;
         let module = path.to_owned();
-        let read = tokio::task::spawn_blocking(move || closure::read(kept.tree(), &module, &files));
+        let read = tokio::task::spawn_blocking(move || closure::read(unpacked.tree(), &module, &files));
         let closure = read.await.map_err(std::io::Error::other)??;
         let mut closures = lock(&self.closures);
-        if closures.len() >= REMEMBERED {
+        if closures.len() >= MAX_CLOSURES {
             closures.clear();
         }
         closures.insert(key, closure.clone());
         Ok(closure)
     }
 
-    /// The unpacked artifact: from the shelf, or fetched by the first who asks for it.
-    async fn kept(&self, artifact: &Artifact) -> Result<Arc<Kept>, ResolveError> {
+    /// Returns the unpacked artifact from the cache, or fetches it once for all callers.
+    async fn unpacked(&self, artifact: &Artifact) -> Result<Arc<UnpackedArtifact>, ResolveError> {
         let cell = Arc::clone(lock(&self.fetching).entry(artifact.digest.clone()).or_default());
-        let got = cell.get_or_try_init(|| self.get(artifact)).await.cloned();
-        // The shelf has it now, or whoever comes next tries again.
+        let result = cell
+            .get_or_try_init(|| self.find_or_fetch(artifact))
+            .await
+            .cloned();
+        // The cache has it now, or the next caller tries again.
         let mut fetching = lock(&self.fetching);
         if fetching
             .get(&artifact.digest)
@@ -92,45 +96,41 @@ impl Artifacts {
         {
             fetching.remove(&artifact.digest);
         }
-        got
+        result
     }
 
-    async fn get(&self, artifact: &Artifact) -> Result<Arc<Kept>, ResolveError> {
-        let (place, digest) = (Arc::clone(&self.shelf), artifact.digest.clone());
-        let found = tokio::task::spawn_blocking(move || place.find(&digest)).await;
+    async fn find_or_fetch(&self, artifact: &Artifact) -> Result<Arc<UnpackedArtifact>, ResolveError> {
+        let (cache, digest) = (Arc::clone(&self.cache), artifact.digest.clone());
+        let found = tokio::task::spawn_blocking(move || cache.find(&digest)).await;
         match found.map_err(std::io::Error::other)? {
-            Some(kept) => Ok(kept),
+            Some(unpacked) => Ok(unpacked),
             None => self.fetch(artifact).await,
         }
     }
 
-    async fn fetch(&self, artifact: &Artifact) -> Result<Arc<Kept>, ResolveError> {
-        let folder = self.shelf.begin()?;
+    async fn fetch(&self, artifact: &Artifact) -> Result<Arc<UnpackedArtifact>, ResolveError> {
+        let folder = self.cache.new_directory()?;
         let archive = folder.path().join("archive");
-        let wanted = Wanted {
+        let wanted = ArtifactRef {
             url: &artifact.url,
             digest: &artifact.digest,
             size: artifact.size.and_then(|size| u64::try_from(size).ok()),
         };
         self.fetcher.fetch(wanted, &archive, &self.stop).await?;
-        let (place, stop, digest) = (
-            Arc::clone(&self.shelf),
+        let (cache, stop, digest) = (
+            Arc::clone(&self.cache),
             self.stop.clone(),
             artifact.digest.clone(),
         );
         let work = move || -> Result<_, ResolveError> {
-            let files = folder.path().join(shelf::FILES);
+            let files = folder.path().join(cache::FILES);
             unpack(std::fs::File::open(&archive)?, &files, &Limits::default(), &stop)?;
             std::fs::remove_file(&archive)?;
             let tree = Tree::read(&files)?;
-            Ok(place.put(&digest, folder, &tree)?)
+            Ok(cache.put(&digest, folder, &tree)?)
         };
         tokio::task::spawn_blocking(work)
             .await
             .map_err(std::io::Error::other)?
     }
-}
-
-fn lock<T>(held: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
 }

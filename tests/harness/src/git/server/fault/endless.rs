@@ -1,4 +1,4 @@
-//! Answers that are well formed and do not end, for readers that must stop at a limit.
+//! Well-formed responses that do not end, for clients that must stop at a limit.
 
 use std::io;
 
@@ -10,12 +10,12 @@ use hyper::body::{Bytes, Frame};
 use super::super::{Body, Response};
 use super::Step;
 
-/// Even a reader without any limit gets no more than this before the connection breaks off.
-const MOST: u64 = 4 << 30;
-/// Longest payload of a packet line in the side band (gitprotocol-common: 65520 with length and band).
-const PAYLOAD: usize = 65515;
+/// Number of bytes after which the connection closes, for clients without a limit.
+const MAX_BYTES: u64 = 4 << 30;
+/// Maximum payload of a side-band packet (gitprotocol-common: 65520 with length and band).
+const MAX_PAYLOAD: usize = 65515;
 
-/// Makes the packet of a number.
+/// Creates the packet with a number.
 type Next = fn(u64) -> Vec<u8>;
 
 pub(super) fn response(step: Step) -> Response {
@@ -27,7 +27,7 @@ pub(super) fn response(step: Step) -> Response {
     typed(step, body(first, next))
 }
 
-/// A body with the content type of answers to this step.
+/// Returns a response with the content type of this step.
 pub(super) fn typed(step: Step, body: Body) -> Response {
     let kind = match step {
         Step::Fetch | Step::LsRefs => "application/x-git-upload-pack-result",
@@ -43,7 +43,7 @@ pub(super) fn typed(step: Step, body: Body) -> Response {
 fn body(first: Vec<u8>, next: Next) -> Body {
     let more = stream::unfold((0_u64, 0_u64), move |(number, sent)| async move {
         let chunk = match number {
-            _ if sent > MOST => return None,
+            _ if sent > MAX_BYTES => return None,
             _ => (number * 64..number * 64 + 64)
                 .flat_map(next)
                 .collect::<Vec<u8>>(),
@@ -51,7 +51,7 @@ fn body(first: Vec<u8>, next: Next) -> Body {
         let sent = sent + chunk.len() as u64;
         Some((Ok(Frame::data(Bytes::from(chunk))), (number + 1, sent)))
     });
-    let end = stream::once(async { Err(io::Error::other("enough")) });
+    let end = stream::once(async { Err(io::Error::other("limit reached")) });
     let start = stream::once(async move { Ok(Frame::data(Bytes::from(first))) });
     StreamBody::new(start.chain(more).chain(end)).boxed_unsync()
 }
@@ -60,10 +60,10 @@ fn packet(payload: &[u8]) -> Vec<u8> {
     [format!("{:04x}", payload.len() + 4).as_bytes(), payload].concat()
 }
 
-/// Section header, pack header and the head of one blob of 2^40 bytes whose data is stored, not deflated.
+/// Returns section header, pack header and the header of a blob of 2^40 bytes in stored (not deflated) form.
 fn pack_start() -> Vec<u8> {
     let mut pack = b"\x01PACK\x00\x00\x00\x02\x00\x00\x00\x01".to_vec();
-    pack.push(0x80 | (3 << 4)); // a blob, low four bits of its size, more to come
+    pack.push(0x80 | (3 << 4)); // a blob, low four bits of its size, continued
     let mut size: u64 = (1 << 40) >> 4;
     while size > 0x7f {
         pack.push(0x80 | u8::try_from(size & 0x7f).unwrap_or(0));
@@ -74,13 +74,13 @@ fn pack_start() -> Vec<u8> {
     [packet(b"packfile\n"), packet(&pack)].concat()
 }
 
-/// One stored block (RFC 1951 §3.2.4), not the last, in one packet of the side band.
+/// Returns one stored block (RFC 1951 §3.2.4), not the last, in one side-band packet.
 fn pack_more(number: u64) -> Vec<u8> {
-    let length = u16::try_from(PAYLOAD - 5).unwrap_or(u16::MAX);
+    let length = u16::try_from(MAX_PAYLOAD - 5).unwrap_or(u16::MAX);
     let mut payload = vec![1, 0];
     payload.extend(length.to_le_bytes());
     payload.extend((!length).to_le_bytes());
-    payload.resize(PAYLOAD + 1, u8::try_from(number % 251).unwrap_or(0));
+    payload.resize(MAX_PAYLOAD + 1, u8::try_from(number % 251).unwrap_or(0));
     packet(&payload)
 }
 

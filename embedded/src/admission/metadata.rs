@@ -1,0 +1,297 @@
+//! Object metadata (meta/v1 ObjectMeta): field types and validation.
+
+use serde_json::{Map, Value};
+
+use crate::{cause::Cause, meta, names};
+
+/// The limit for all annotations of an object, keys and values, in bytes.
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+
+/// Checks the types of the metadata fields and drops fields that are empty, unknown or not stored. Returns the unknown paths.
+pub(super) fn normalize(object: &mut Value) -> Result<Vec<String>, String> {
+    if object
+        .get("metadata")
+        .is_some_and(|metadata| !metadata.is_object() && !metadata.is_null())
+    {
+        return Err(unmarshal_error(&object["metadata"], "metadata", "v1.ObjectMeta"));
+    }
+    let Some(fields) = meta::fields_mut(object) else {
+        return Ok(Vec::new());
+    };
+    let mut unknown = Vec::new();
+    for (field, value) in std::mem::take(fields) {
+        let value = match field.as_str() {
+            "name" | "generateName" | "namespace" | "uid" | "resourceVersion" | "creationTimestamp"
+            | "deletionTimestamp" => string_field(&field, value)?,
+            "generation" | "deletionGracePeriodSeconds" => integer_field(&field, value)?,
+            "labels" | "annotations" => string_map_field(&field, value)?,
+            "finalizers" => list_field(&field, value, Value::is_string, "string")?,
+            "ownerReferences" => list_field(&field, value, Value::is_object, "v1.OwnerReference")?,
+            // Not stored: only server-side apply would read managedFields.
+            "managedFields" | "selfLink" => Value::Null,
+            _ => {
+                unknown.push(format!("metadata.{field}"));
+                Value::Null
+            }
+        };
+        if !value.is_null() {
+            fields.insert(field, value);
+        }
+    }
+    Ok(unknown)
+}
+
+fn unmarshal_error(value: &Value, field: &str, expected: &str) -> String {
+    let found = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    format!("json: cannot unmarshal {found} into Go struct field ObjectMeta.{field} of type {expected}")
+}
+
+fn string_field(field: &str, value: Value) -> Result<Value, String> {
+    match value {
+        Value::String(text) if text.is_empty() => Ok(Value::Null),
+        Value::String(_) | Value::Null => Ok(value),
+        other => Err(unmarshal_error(&other, field, "string")),
+    }
+}
+
+fn integer_field(field: &str, value: Value) -> Result<Value, String> {
+    if value.is_i64() || value.is_null() {
+        return Ok(value);
+    }
+    Err(unmarshal_error(&value, field, "int64"))
+}
+
+fn string_map_field(field: &str, value: Value) -> Result<Value, String> {
+    match value {
+        Value::Null => Ok(Value::Null),
+        Value::Object(map) if map.is_empty() => Ok(Value::Null),
+        Value::Object(map) => {
+            let entries = map.into_iter().map(|(name, value)| match value {
+                Value::Null => Ok((name, Value::String(String::new()))),
+                Value::String(_) => Ok((name, value)),
+                other => Err(unmarshal_error(&other, field, "string")),
+            });
+            entries.collect::<Result<Map<_, _>, _>>().map(Value::Object)
+        }
+        other => Err(unmarshal_error(&other, field, "map[string]string")),
+    }
+}
+
+fn list_field(field: &str, value: Value, is: fn(&Value) -> bool, of: &str) -> Result<Value, String> {
+    match value {
+        Value::Null => Ok(Value::Null),
+        Value::Array(items) if items.is_empty() => Ok(Value::Null),
+        Value::Array(items) => match items.iter().find(|item| !is(item)) {
+            Some(invalid) => Err(unmarshal_error(invalid, field, of)),
+            None => Ok(Value::Array(items)),
+        },
+        other => Err(unmarshal_error(&other, field, &format!("[]{of}"))),
+    }
+}
+
+/// Validates the metadata of an object.
+pub(super) fn validate(object: &Value) -> Vec<Cause> {
+    let mut causes = validate_labels(object);
+    causes.extend(validate_annotations(object));
+    causes.extend(validate_owner_references(object));
+    for finalizer in meta::finalizers(object) {
+        causes.extend(validate_qualified_name("metadata.finalizers", finalizer));
+    }
+    causes
+}
+
+/// Validates a metadata update.
+pub(super) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+    if !meta::is_deleting(old) {
+        return Vec::new();
+    }
+    let existing = meta::finalizers(old);
+    let added: Vec<&str> = meta::finalizers(new)
+        .into_iter()
+        .filter(|name| !existing.contains(name))
+        .collect();
+    if added.is_empty() {
+        return Vec::new();
+    }
+    let list = added
+        .iter()
+        .map(|name| format!("{name:?}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    vec![Cause::forbidden(
+        "metadata.finalizers",
+        &format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
+        ),
+    )]
+}
+
+fn validate_labels(object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (name, value) in object["metadata"]["labels"].as_object().into_iter().flatten() {
+        causes.extend(validate_qualified_name("metadata.labels", name));
+        let value = value.as_str().unwrap_or("");
+        let errors = names::label_value_errors(value).into_iter();
+        causes.extend(errors.map(|detail| Cause::invalid("metadata.labels", value, &detail)));
+    }
+    causes
+}
+
+fn validate_annotations(object: &Value) -> Vec<Cause> {
+    let (mut causes, mut bytes) = (Vec::new(), 0);
+    for (name, value) in object["metadata"]["annotations"]
+        .as_object()
+        .into_iter()
+        .flatten()
+    {
+        causes.extend(validate_qualified_name(
+            "metadata.annotations",
+            &name.to_lowercase(),
+        ));
+        bytes += name.len() + value.as_str().map_or(0, str::len);
+    }
+    if bytes > MAX_ANNOTATION_BYTES {
+        causes.push(Cause {
+            reason: "FieldValueTooLong",
+            field: "metadata.annotations".into(),
+            message: format!("Too long: may not be more than {MAX_ANNOTATION_BYTES} bytes"),
+        });
+    }
+    causes
+}
+
+fn validate_owner_references(object: &Value) -> Vec<Cause> {
+    let (mut causes, mut controller) = (Vec::new(), None);
+    for owner in meta::owners(object) {
+        let text = |field: &str| owner[field].as_str().unwrap_or("");
+        let nothing = [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ];
+        for (field, reason) in nothing {
+            if text(field).is_empty() {
+                causes.push(Cause::invalid(
+                    format!("metadata.ownerReferences.{field}"),
+                    "",
+                    reason,
+                ));
+            }
+        }
+        if (text("apiVersion"), text("kind")) == ("v1", "Event") {
+            causes.push(Cause {
+                reason: "FieldValueInvalid",
+                field: "metadata.ownerReferences".into(),
+                message: format!("Invalid value: {owner}: /v1, Kind=Event is disallowed from being an owner"),
+            });
+        }
+        if owner["controller"] == true
+            && let Some(first) = controller.replace(text("name"))
+        {
+            let reason = format!(
+                "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {}",
+                text("name")
+            );
+            causes.push(Cause {
+                reason: "FieldValueInvalid",
+                field: "metadata.ownerReferences".into(),
+                message: format!("Invalid value: {}: {reason}", Value::from(meta::owners(object))),
+            });
+        }
+    }
+    causes
+}
+
+fn validate_qualified_name<'a>(field: &'a str, name: &'a str) -> impl Iterator<Item = Cause> + use<'a> {
+    let errors = names::qualified_name_errors(name).into_iter();
+    errors.map(move |detail| Cause::invalid(field, name, &detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn empty_and_unknown_fields_are_dropped() {
+        let mut object = json!({"metadata": {
+            "name": "a", "labels": {}, "annotations": {"a": null}, "creationTimestamp": null,
+            "managedFields": [{}], "selfLink": "/x", "clusterName": "y", "finalizers": [],
+        }});
+        assert_eq!(normalize(&mut object).unwrap(), ["metadata.clusterName"]);
+        assert_eq!(
+            object,
+            json!({"metadata": {"name": "a", "annotations": {"a": ""}}})
+        );
+    }
+
+    #[test]
+    fn wrong_types_are_named() {
+        for (metadata, text) in [
+            (
+                json!({"labels": {"a": 1}}),
+                "cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
+            ),
+            (
+                json!({"name": 1}),
+                "cannot unmarshal number into Go struct field ObjectMeta.name of type string",
+            ),
+            (
+                json!({"finalizers": "a"}),
+                "cannot unmarshal string into Go struct field ObjectMeta.finalizers of type []string",
+            ),
+            (
+                json!([]),
+                "cannot unmarshal array into Go struct field ObjectMeta.metadata of type v1.ObjectMeta",
+            ),
+        ] {
+            let error = normalize(&mut json!({ "metadata": metadata })).unwrap_err();
+            assert!(error.ends_with(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn invalid_fields_are_named() {
+        let wrong = |metadata: Value| -> Vec<String> {
+            validate(&json!({ "metadata": metadata }))
+                .into_iter()
+                .map(|cause| cause.field)
+                .collect()
+        };
+        assert!(wrong(json!({"labels": {"a.b/c": "d", "e": ""}, "finalizers": ["a.b/c"]})).is_empty());
+        assert_eq!(wrong(json!({"labels": {"a": "-"}})), ["metadata.labels"]);
+        assert_eq!(wrong(json!({"labels": {"/a": ""}})), ["metadata.labels"]);
+        assert_eq!(
+            wrong(json!({"annotations": {"a": "x".repeat(MAX_ANNOTATION_BYTES)}})),
+            ["metadata.annotations"]
+        );
+        assert_eq!(wrong(json!({"finalizers": ["a b"]})), ["metadata.finalizers"]);
+        assert_eq!(
+            wrong(json!({"ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "b"}]})),
+            ["metadata.ownerReferences.uid"]
+        );
+    }
+
+    #[test]
+    fn a_terminating_object_gets_no_new_finalizer() {
+        let old = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}});
+        let with = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
+        assert!(validate_update(&with(json!([])), &old).is_empty());
+        let causes = validate_update(&with(json!(["a/b", "c/d"])), &old);
+        assert!(
+            causes[0]
+                .message
+                .ends_with("found new finalizers []string{\"c/d\"}"),
+            "{causes:?}"
+        );
+    }
+}

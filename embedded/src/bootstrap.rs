@@ -1,0 +1,115 @@
+//! The initial objects of a server: namespaces and CustomResourceDefinitions.
+
+use std::sync::Arc;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Value, json};
+
+use crate::{
+    admission, meta,
+    resource::{Family, Resource},
+    service::Api,
+    status_error::StatusError,
+    store::{Key, Write},
+};
+
+/// Namespaces that every server has.
+const NAMESPACES: [&str; 2] = ["default", "kube-system"];
+
+/// Creates missing objects, updates changed definitions and removes definitions that are no longer served.
+pub(crate) fn create_initial_objects(
+    api: &Api,
+    crds: &[CustomResourceDefinition],
+) -> Result<(), StatusError> {
+    if let Some(resource) = api.registry.by_family(Family::Namespace) {
+        for name in NAMESPACES {
+            create_namespace(api, resource, name)?;
+        }
+    }
+    let Some(resource) = api.registry.by_family(Family::Definition) else {
+        return Ok(());
+    };
+    let existing: Vec<String> = api
+        .store
+        .read()
+        .list(&resource.group_resource(), "")
+        .iter()
+        .map(|existing| meta::name(existing).to_owned())
+        .collect();
+    for crd in crds {
+        apply_definition(api, resource, crd)?;
+    }
+    let served = |name: &String| crds.iter().any(|crd| crd.metadata.name.as_ref() == Some(name));
+    for name in existing.iter().filter(|name| !served(name)) {
+        let key = Key::new(resource.group_resource(), "", name);
+        let at = key.clone();
+        api.store.write_now(&key, move |state| match state.get(&at) {
+            Some(last) => Ok(Write::Remove(Value::clone(last))),
+            None => Err(StatusError::internal("a definition disappeared during startup")),
+        })?;
+    }
+    Ok(())
+}
+
+fn create_namespace(api: &Api, resource: &Resource, name: &str) -> Result<(), StatusError> {
+    let key = Key::new(resource.group_resource(), "", name);
+    api.store.write_now(&key, |state| {
+        if let Some(existing) = state.get(&key) {
+            return Ok(Write::Unchanged(existing.clone()));
+        }
+        let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        admission::normalize(resource, &mut object).map_err(StatusError::bad_request)?;
+        admission::prepare_create(resource, object).map(Write::Put)
+    })?;
+    Ok(())
+}
+
+fn apply_definition(
+    api: &Api,
+    resource: &Resource,
+    crd: &CustomResourceDefinition,
+) -> Result<(), StatusError> {
+    let mut desired = serde_json::to_value(crd).map_err(|error| StatusError::internal(error.to_string()))?;
+    // A default that kube-apiserver stores.
+    desired["spec"]["conversion"] = json!({"strategy": "None"});
+    let key = Key::new(resource.group_resource(), "", meta::name(&desired));
+    api.store.write_now(&key, |state| {
+        let existing = state.get(&key);
+        if let Some(existing) = existing.filter(|existing| existing["spec"] == desired["spec"]) {
+            return Ok(Write::Unchanged(Arc::clone(existing)));
+        }
+        let status = status(crd, &desired);
+        let mut object = admission::prepare_create(resource, desired.clone())?;
+        if let Some(existing) = existing {
+            for field in ["uid", "creationTimestamp"] {
+                meta::set(&mut object, field, existing["metadata"][field].clone());
+            }
+        }
+        let generation = existing
+            .and_then(|existing| existing["metadata"]["generation"].as_i64())
+            .unwrap_or(0);
+        meta::set(&mut object, "generation", json!(generation + 1));
+        object["status"] = status;
+        Ok(Write::Put(object))
+    })?;
+    Ok(())
+}
+
+fn status(crd: &CustomResourceDefinition, desired: &Value) -> Value {
+    let condition = |type_: &str, reason: &str, message: &str| json!({"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": meta::now()});
+    let stored: Vec<&str> = crd
+        .spec
+        .versions
+        .iter()
+        .filter(|v| v.storage)
+        .map(|v| v.name.as_str())
+        .collect();
+    json!({
+        "acceptedNames": desired["spec"]["names"],
+        "conditions": [
+            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+        "storedVersions": stored,
+    })
+}

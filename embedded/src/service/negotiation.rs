@@ -1,0 +1,104 @@
+//! Content negotiation: encoding and shape of responses. Pure.
+
+use crate::status_error::StatusError;
+
+/// The encoding of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// `application/json`.
+    Json,
+    /// `application/yaml`.
+    Yaml,
+}
+
+/// The representation of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// The objects themselves.
+    Full,
+    /// As rows of a meta.k8s.io/v1 Table.
+    Table,
+    /// As meta.k8s.io/v1 PartialObjectMetadata.
+    Metadata,
+}
+
+/// The negotiated format of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ResponseFormat {
+    /// Encoding.
+    pub(crate) encoding: Encoding,
+    /// Shape.
+    pub(crate) shape: Shape,
+}
+
+impl ResponseFormat {
+    /// Returns the first supported entry of an `Accept` header.
+    pub(crate) fn parse(accept: &str) -> Result<Self, StatusError> {
+        if accept.trim().is_empty() {
+            return Ok(Self {
+                encoding: Encoding::Json,
+                shape: Shape::Full,
+            });
+        }
+        accept
+            .split(',')
+            .find_map(parse_entry)
+            .ok_or_else(StatusError::not_acceptable)
+    }
+}
+
+fn parse_entry(text: &str) -> Option<ResponseFormat> {
+    let mut parts = text.split(';').map(str::trim);
+    let encoding = match parts.next()? {
+        "application/json" | "*/*" | "application/*" => Encoding::Json,
+        "application/yaml" | "application/x-yaml" | "text/yaml" => Encoding::Yaml,
+        _ => return None,
+    };
+    let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
+    let parameter = |name: &str| {
+        parameters
+            .iter()
+            .find(|(key, _)| *key == name)
+            .map_or("", |(_, value)| *value)
+    };
+    let meta = parameter("g") == "meta.k8s.io" && parameter("v") == "v1";
+    let shape = match parameter("as") {
+        "" => Shape::Full,
+        "Table" if meta => Shape::Table,
+        "PartialObjectMetadata" | "PartialObjectMetadataList" if meta => Shape::Metadata,
+        _ => return None,
+    };
+    Some(ResponseFormat { encoding, shape })
+}
+
+/// Returns the media type of a `Content-Type` header, without parameters.
+pub(crate) fn media_type(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or("").trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_supported_entry_wins() {
+        let parse = |accept| ResponseFormat::parse(accept).map(|format| (format.encoding, format.shape));
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        assert_eq!(parse(table), Ok((Encoding::Json, Shape::Table)));
+        assert_eq!(
+            parse("application/json;as=Table;v=v9;g=meta.k8s.io,application/json"),
+            Ok((Encoding::Json, Shape::Full))
+        );
+        assert_eq!(
+            parse("application/vnd.kubernetes.protobuf,application/json"),
+            Ok((Encoding::Json, Shape::Full))
+        );
+        assert_eq!(parse("*/*"), Ok((Encoding::Json, Shape::Full)));
+        assert_eq!(parse(""), Ok((Encoding::Json, Shape::Full)));
+        assert_eq!(parse("application/yaml"), Ok((Encoding::Yaml, Shape::Full)));
+        assert_eq!(
+            parse("application/vnd.kubernetes.protobuf").unwrap_err().code(),
+            406
+        );
+    }
+}

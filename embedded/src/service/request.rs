@@ -1,0 +1,185 @@
+//! A request for objects: path, parameters, response format, warnings and permissions.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::{api::Api, event, negotiation::ResponseFormat, query::Query, route::ObjectPath};
+use crate::{
+    admission::Endpoint,
+    grant::{Grant, ResourceAttributes},
+    meta,
+    resource::{Family, Resource},
+    status_error::StatusError,
+    store::{Key, TransactionView, Write},
+};
+
+/// A request for objects.
+#[derive(Debug)]
+pub(crate) struct ObjectRequest {
+    pub(crate) api: Arc<Api>,
+    /// The stored kind.
+    pub(crate) resource: Arc<Resource>,
+    /// The requested kind. It differs for `events.k8s.io`, a view of the core group's Events.
+    pub(crate) requested_resource: Arc<Resource>,
+    pub(crate) at: ObjectPath,
+    pub(crate) query: Query,
+    pub(crate) format: ResponseFormat,
+    pub(crate) warnings: Warnings,
+    /// Permissions of a limited credential; `None` for the administrator.
+    pub(crate) grant: Option<Arc<Grant>>,
+}
+
+/// Texts of `Warning` headers, collected during a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// Adds a warning.
+    pub(crate) fn push(&self, text: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    /// Returns all warnings.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ObjectRequest {
+    /// Creates a request; a deprecated version adds a warning.
+    pub(crate) fn new(
+        api: Arc<Api>,
+        resource: Arc<Resource>,
+        requested_resource: Arc<Resource>,
+        at: ObjectPath,
+        query: Query,
+        format: ResponseFormat,
+    ) -> Self {
+        let warnings = Warnings::default();
+        if let Some(text) = &resource.deprecation_warning {
+            warnings.push(text.clone());
+        }
+        Self {
+            api,
+            resource,
+            requested_resource,
+            at,
+            query,
+            format,
+            warnings,
+            grant: None,
+        }
+    }
+
+    /// Authorizes the request for the object of this name, or for a collection. Returns the label selector to apply.
+    pub(crate) fn authorize(&self, verb: &str, name: &str) -> Result<String, StatusError> {
+        let Some(grant) = &self.grant else {
+            return Ok(self.query.label_selector.clone());
+        };
+        let resource = match self.at.subresource.as_str() {
+            "" => self.resource.plural.clone(),
+            sub => format!("{}/{sub}", self.resource.plural),
+        };
+        let allowed = grant.allows(ResourceAttributes {
+            verb,
+            group: &self.resource.group,
+            resource: &resource,
+            namespace: &self.at.namespace,
+            name,
+            selector: &self.query.label_selector,
+        });
+        allowed.ok_or_else(|| StatusError::forbidden(&self.resource, name, verb))
+    }
+
+    /// Returns the endpoint of a write; 404 for a subresource that the kind does not have.
+    pub(crate) fn endpoint(&self) -> Result<Endpoint, StatusError> {
+        match self.at.subresource.as_str() {
+            "" => Ok(Endpoint::Main),
+            "status" if self.resource.has_status => Ok(Endpoint::Status),
+            "finalize" if self.resource.family == Family::Namespace => Ok(Endpoint::Finalize),
+            _ if self.resource.family == Family::Custom => {
+                Err(StatusError::not_found(&self.resource, &self.at.name))
+            }
+            _ => Err(StatusError::resource_not_found()),
+        }
+    }
+
+    /// Returns the key of the object with this name.
+    pub(crate) fn key(&self, name: &str) -> Key {
+        Key::new(self.resource.group_resource(), &self.at.namespace, name)
+    }
+
+    /// Returns 405 with the message for this family of kinds.
+    pub(crate) fn method_not_allowed(&self, verb: &str) -> StatusError {
+        let is_custom = self.resource.family == Family::Custom;
+        StatusError::method_not_allowed(is_custom.then_some((&*self.resource, verb)))
+    }
+
+    /// Runs a write; a dry run only decides it.
+    pub(crate) async fn write<F>(&self, key: Key, decide: F) -> Result<Arc<Value>, StatusError>
+    where
+        F: FnOnce(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
+    {
+        if !self.query.dry_run {
+            return self.api.store.write(key, decide).await;
+        }
+        match decide(&TransactionView::of(&self.api.store.read()))? {
+            Write::Put(object) | Write::Remove(object) => Ok(Arc::new(object)),
+            Write::Unchanged(object) => Ok(object),
+        }
+    }
+
+    /// Converts a stored object to the requested version, without renaming fields: the input of columns.
+    pub(crate) fn to_requested_version(&self, object: &Arc<Value>) -> Arc<Value> {
+        to_version(&self.resource, object)
+    }
+
+    /// Converts a stored object to the requested kind and version.
+    pub(crate) fn to_requested(&self, object: &Arc<Value>) -> Arc<Value> {
+        let object = self.to_requested_version(object);
+        if self.resource.group == self.requested_resource.group {
+            object
+        } else {
+            Arc::new(event::to_events_v1(&object))
+        }
+    }
+}
+
+/// Converts a stored object to the version of `resource`: conversion strategy `None`, pruned and defaulted by that version.
+pub(crate) fn to_version(resource: &Resource, object: &Arc<Value>) -> Arc<Value> {
+    let version = resource.api_version();
+    if object["apiVersion"] == version.as_str() {
+        return object.clone();
+    }
+    let mut object = Value::clone(object);
+    object["apiVersion"] = version.into();
+    if let Some(schema) = &resource.schema {
+        schema.prune(&mut object);
+        schema.default(&mut object);
+    }
+    Arc::new(object)
+}
+
+/// Decides the write of an update: an unchanged object is kept, a terminating one without finalizers removed.
+pub(crate) fn decide_write(resource: &Resource, new: Value, old: &Arc<Value>) -> Write {
+    let mut new = new;
+    new["apiVersion"] = resource.storage_api_version().into();
+    let has_spec_finalizers = resource.family == Family::Namespace
+        && new["spec"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty());
+    if meta::is_deleting(&new) && meta::finalizers(&new).is_empty() && !has_spec_finalizers {
+        return Write::Remove(new);
+    }
+    meta::set(
+        &mut new,
+        "resourceVersion",
+        old["metadata"]["resourceVersion"].clone(),
+    );
+    if new == **old {
+        Write::Unchanged(old.clone())
+    } else {
+        Write::Put(new)
+    }
+}

@@ -1,0 +1,232 @@
+//! Responses: shaped and encoded as negotiated, with warnings.
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body::Body as _;
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    negotiation::{Encoding, Shape},
+    request::ObjectRequest,
+    table,
+};
+use crate::{resource::Family, status_error::StatusError};
+
+/// The body of every response.
+pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// The result of a request for objects.
+pub(crate) enum Reply {
+    /// One object.
+    Object(StatusCode, Arc<Value>),
+    /// A list at a version.
+    List(Vec<Arc<Value>>, u64),
+    /// A `Status` or another value with a fixed shape.
+    Plain(StatusCode, Value),
+    /// A watch.
+    Stream(ResponseBody),
+}
+
+/// Returns the response to a request for objects.
+pub(super) fn response_to(request: &ObjectRequest, reply: Reply) -> Response<ResponseBody> {
+    let (code, (body, content_type)) = match reply {
+        Reply::Object(code, object) => (code, encode_object(request, &object)),
+        Reply::List(objects, revision) => (StatusCode::OK, encode_list(request, &objects, revision)),
+        Reply::Plain(code, value) => (code, encode(request.format.encoding, &value)),
+        Reply::Stream(body) => (StatusCode::OK, (body, "application/json")),
+    };
+    let mut response = response(code, body, content_type);
+    for text in request.warnings.texts() {
+        let quoted = format!("299 - {}", quote(&text));
+        if let Ok(value) = HeaderValue::from_str(&quoted) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+    response
+}
+
+/// Returns a quoted string of RFC 9110; characters that a header cannot contain become spaces.
+fn quote(text: &str) -> String {
+    let clean: String = text
+        .chars()
+        .map(|c| {
+            if c.is_ascii() && !c.is_ascii_control() {
+                c
+            } else {
+                ' '
+            }
+        })
+        .collect();
+    format!("\"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// A body and its content type.
+type Encoded = (ResponseBody, &'static str);
+
+fn encode_object(request: &ObjectRequest, object: &Arc<Value>) -> Encoded {
+    let encoding = request.format.encoding;
+    match request.format.shape {
+        Shape::Full => encode(encoding, &*request.to_requested(object)),
+        Shape::Metadata => encode(encoding, &partial_object_metadata(object)),
+        Shape::Table => {
+            let version = object["metadata"]["resourceVersion"].clone();
+            let table = table::render(request, std::slice::from_ref(object), &version, true);
+            encode(encoding, &table)
+        }
+    }
+}
+
+/// A list that borrows the stored objects.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'a> {
+    kind: &'a str,
+    api_version: &'a str,
+    metadata: Value,
+    items: Vec<Item<'a>>,
+}
+
+/// An object in a list.
+struct Item<'a> {
+    object: &'a Value,
+    /// Whether apiVersion and kind are included. Lists of built-in kinds omit them in their items.
+    has_type: bool,
+}
+
+impl Serialize for Item<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let fields = self.object.as_object().into_iter().flatten();
+        serializer.collect_map(
+            fields.filter(|(name, _)| self.has_type || !matches!(name.as_str(), "apiVersion" | "kind")),
+        )
+    }
+}
+
+fn encode_list(request: &ObjectRequest, objects: &[Arc<Value>], revision: u64) -> Encoded {
+    let version = Value::from(revision.to_string());
+    let mut metadata = json!({ "resourceVersion": version });
+    if request.format.shape == Shape::Full && request.resource.family == Family::Custom {
+        // Lists of custom resources always have this field.
+        metadata["continue"] = "".into();
+    }
+    let encoding = request.format.encoding;
+    match request.format.shape {
+        Shape::Table => encode(encoding, &table::render(request, objects, &version, true)),
+        Shape::Metadata => {
+            let items: Vec<Value> = objects
+                .iter()
+                .map(|object| partial_object_metadata(object))
+                .collect();
+            let list = List {
+                kind: "PartialObjectMetadataList",
+                api_version: "meta.k8s.io/v1",
+                metadata,
+                items: items
+                    .iter()
+                    .map(|object| Item {
+                        object,
+                        has_type: true,
+                    })
+                    .collect(),
+            };
+            encode(encoding, &list)
+        }
+        Shape::Full => {
+            let objects: Vec<Arc<Value>> = objects
+                .iter()
+                .map(|object| request.to_requested(object))
+                .collect();
+            let has_type = request.resource.family == Family::Custom;
+            let list = List {
+                kind: &request.requested_resource.list_kind,
+                api_version: &request.requested_resource.api_version(),
+                metadata,
+                items: objects.iter().map(|object| Item { object, has_type }).collect(),
+            };
+            encode(encoding, &list)
+        }
+    }
+}
+
+/// Returns the meta.k8s.io/v1 PartialObjectMetadata of an object.
+pub(super) fn partial_object_metadata(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}
+
+/// Returns the response of an error: JSON, or plain text for an unknown path.
+pub(crate) fn error_response(error: &StatusError) -> Response<ResponseBody> {
+    if error.is_plain_text() {
+        return text(StatusCode::NOT_FOUND, "404 page not found\n");
+    }
+    let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    json(code, &error.to_value())
+}
+
+/// Returns a JSON response.
+pub(super) fn json(code: StatusCode, value: &Value) -> Response<ResponseBody> {
+    let (body, content_type) = encode(Encoding::Json, value);
+    response(code, body, content_type)
+}
+
+/// Returns a plain text response.
+pub(super) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> {
+    let body = Full::new(text.into()).boxed_unsync();
+    let mut response = response(code, body, "text/plain; charset=utf-8");
+    let headers = response.headers_mut();
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    response
+}
+
+fn encode(encoding: Encoding, value: &impl Serialize) -> Encoded {
+    let yaml = || serde_yaml_ng::to_string(value).ok();
+    let (text, content_type) = match encoding {
+        Encoding::Yaml if let Some(text) = yaml() => (text.into_bytes(), "application/yaml"),
+        _ => (serde_json::to_vec(value).unwrap_or_default(), "application/json"),
+    };
+    (Full::new(Bytes::from(text)).boxed_unsync(), content_type)
+}
+
+/// Returns a response with this body.
+pub(super) fn bytes(body: impl Into<Bytes>, content_type: &'static str) -> Response<ResponseBody> {
+    response(
+        StatusCode::OK,
+        Full::new(body.into()).boxed_unsync(),
+        content_type,
+    )
+}
+
+fn response(code: StatusCode, body: ResponseBody, content_type: &'static str) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, private"),
+    );
+    response
+}
+
+/// Ends a streaming response when the server stops. A complete response keeps its length.
+pub(crate) fn end_on_stop(
+    response: Response<ResponseBody>,
+    stop: CancellationToken,
+) -> Response<ResponseBody> {
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    response.map(|body| {
+        let frames = BodyStream::new(body).take_until(stop.cancelled_owned());
+        StreamBody::new(frames).boxed_unsync()
+    })
+}

@@ -1,0 +1,378 @@
+//! Errors in the form of meta/v1 `Status`, with kube-apiserver's messages.
+
+use serde_json::{Value, json};
+
+use crate::{cause::Cause, resource::Resource};
+
+/// An error response: a failure `Status`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StatusError {
+    code: u16,
+    reason: &'static str,
+    message: String,
+    details: Value,
+}
+
+/// The reason of an error whose response is plain text instead of a `Status`.
+const PLAIN_TEXT: &str = "page";
+
+impl StatusError {
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: Value::Null,
+        }
+    }
+
+    fn with_resource(self, resource: &Resource, name: &str) -> Self {
+        self.with_details(&resource.group, &resource.plural, name, &[])
+    }
+
+    fn with_details(mut self, group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
+        let mut details = serde_json::Map::new();
+        for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
+            if !value.is_empty() {
+                details.insert(key.into(), value.into());
+            }
+        }
+        if !causes.is_empty() {
+            let causes = causes.iter().map(Cause::to_value);
+            details.insert("causes".into(), causes.collect());
+        }
+        self.details = Value::Object(details);
+        self
+    }
+
+    /// Returns the HTTP status code.
+    pub(crate) const fn code(&self) -> u16 {
+        self.code
+    }
+
+    /// Returns the machine-readable reason.
+    pub(crate) const fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// Returns the message.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Returns the `Status` object.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
+        if !self.details.is_null() {
+            status["details"] = self.details.clone();
+        }
+        status
+    }
+
+    /// 404 for an object.
+    pub(crate) fn not_found(resource: &Resource, name: &str) -> Self {
+        Self::new(
+            404,
+            "NotFound",
+            format!("{} {name:?} not found", resource.group_resource()),
+        )
+        .with_resource(resource, name)
+    }
+
+    /// 404 for the namespace of an object.
+    pub(crate) fn namespace_not_found(name: &str) -> Self {
+        Self::new(404, "NotFound", format!("namespaces {name:?} not found")).with_details(
+            "",
+            "namespaces",
+            name,
+            &[],
+        )
+    }
+
+    /// 404 for an unknown path; the response is plain text.
+    pub(crate) fn page_not_found() -> Self {
+        Self::new(404, PLAIN_TEXT, "404 page not found")
+    }
+
+    /// Whether the response is plain text.
+    pub(crate) fn is_plain_text(&self) -> bool {
+        self.reason == PLAIN_TEXT
+    }
+
+    /// 404 for an unknown resource of a known group version.
+    pub(crate) fn resource_not_found() -> Self {
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
+        .with_details("", "", "", &[])
+    }
+
+    /// 405 for a custom resource; without one, the message of the router for built-in kinds.
+    pub(crate) fn method_not_allowed(resource: Option<(&Resource, &str)>) -> Self {
+        match resource {
+            Some((resource, verb)) => Self::new(
+                405,
+                "MethodNotAllowed",
+                format!(
+                    "{verb} is not supported on resources of kind {:?}",
+                    resource.group_resource()
+                ),
+            )
+            .with_resource(resource, ""),
+            None => Self::new(
+                405,
+                "MethodNotAllowed",
+                "the server does not allow this method on the requested resource",
+            )
+            .with_details("", "", "", &[]),
+        }
+    }
+
+    /// 409 for an existing name.
+    pub(crate) fn already_exists(resource: &Resource, name: &str) -> Self {
+        Self::new(
+            409,
+            "AlreadyExists",
+            format!("{} {name:?} already exists", resource.group_resource()),
+        )
+        .with_resource(resource, name)
+    }
+
+    /// 409 with this explanation.
+    pub(crate) fn conflict(resource: &Resource, name: &str, detail: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} {name:?}: {detail}",
+            resource.group_resource()
+        );
+        Self::new(409, "Conflict", message).with_resource(resource, name)
+    }
+
+    /// 409 for a failed precondition of a deletion. kube-apiserver prints the kind here, the resource elsewhere.
+    pub(crate) fn precondition_failed(resource: &Resource, name: &str, detail: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} {name:?}: {detail}",
+            resource.group_kind()
+        );
+        Self::new(409, "Conflict", message).with_details(&resource.group, &resource.kind, name, &[])
+    }
+
+    /// 409 for an outdated resourceVersion.
+    pub(crate) fn stale_resource_version(resource: &Resource, name: &str) -> Self {
+        Self::conflict(
+            resource,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    /// 422 for an object with invalid fields.
+    pub(crate) fn invalid(resource: &Resource, name: &str, causes: &[Cause]) -> Self {
+        Self::invalid_kind(&resource.group, &resource.kind, name, causes)
+    }
+
+    /// 422 for a custom resource whose body has another kind, which the message contains.
+    pub(crate) fn wrong_kind(resource: &Resource, name: &str, kind: &str) -> Self {
+        let cause = Cause::invalid("kind", kind, &format!("must be {}", resource.kind));
+        Self::invalid_kind(&resource.group, kind, name, &[cause])
+    }
+
+    /// 422 for an update without a resourceVersion. kube-apiserver prints the resource here, the kind elsewhere.
+    pub(crate) fn resource_version_required(resource: &Resource, name: &str) -> Self {
+        let cause = Cause {
+            reason: "FieldValueInvalid",
+            field: "metadata.resourceVersion".into(),
+            message: "Invalid value: 0: must be specified for an update".into(),
+        };
+        Self::invalid_kind(&resource.group, &resource.plural, name, &[cause])
+    }
+
+    /// 422 for a review. As in kube-apiserver it has a group but no kind.
+    pub(crate) fn invalid_review(resource: &Resource, cause: Cause) -> Self {
+        Self::invalid_kind(&resource.group, "", "", &[cause])
+    }
+
+    /// 422 for the options of a list or watch.
+    pub(crate) fn invalid_list_options(cause: Cause) -> Self {
+        Self::invalid_options("ListOptions", cause)
+    }
+
+    /// 422 for the options of a request; `options` is their kind.
+    pub(crate) fn invalid_options(options: &str, cause: Cause) -> Self {
+        Self::invalid_kind("meta.k8s.io", options, "", &[cause])
+    }
+
+    /// 422 for delete options.
+    pub(crate) fn invalid_delete_options(cause: Cause) -> Self {
+        Self::invalid_options("DeleteOptions", cause)
+    }
+
+    /// 422 for a patch whose result cannot be decoded. As in kube-apiserver it has no kind.
+    pub(crate) fn invalid_patch(result: &Value, detail: &str) -> Self {
+        Self::invalid_kind(
+            "",
+            "",
+            "",
+            &[Cause::invalid("patch", &result.to_string(), detail)],
+        )
+    }
+
+    fn invalid_kind(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
+        let mut texts: Vec<String> = Vec::new();
+        for cause in causes {
+            let text = format!("{}: {}", cause.field, cause.message);
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        let list = match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let kind_text = if group.is_empty() {
+            kind.to_owned()
+        } else {
+            format!("{kind}.{group}")
+        };
+        Self::new(422, "Invalid", format!("{kind_text} {name:?} is invalid: {list}"))
+            .with_details(group, kind, name, causes)
+    }
+
+    /// 422 for a JSON patch that does not apply, with kube-apiserver's generic message.
+    pub(crate) fn patch_does_not_apply() -> Self {
+        Self::new(
+            422,
+            "Invalid",
+            "the server rejected our request due to an error in our request",
+        )
+        .with_details("", "", "", &[])
+    }
+
+    /// 403 for the deletion of an immortal namespace.
+    pub(crate) fn immortal_namespace(resource: &Resource, name: &str) -> Self {
+        let message = format!(
+            "{} {name:?} is forbidden: this namespace may not be deleted",
+            resource.group_resource()
+        );
+        Self::new(403, "Forbidden", message).with_resource(resource, name)
+    }
+
+    /// 403 for a creation in a terminating namespace.
+    pub(crate) fn namespace_terminating(resource: &Resource, name: &str, namespace: &str) -> Self {
+        let message = format!(
+            "{} {name:?} is forbidden: unable to create new content in namespace {namespace} because it is being terminated",
+            resource.group_resource()
+        );
+        let cause = Cause {
+            reason: "NamespaceTerminating",
+            field: "metadata.namespace".into(),
+            message: format!("namespace {namespace} is being terminated"),
+        };
+        Self::new(403, "Forbidden", message).with_details(&resource.group, &resource.plural, name, &[cause])
+    }
+
+    /// 403 for a request that a limited credential does not allow.
+    pub(crate) fn forbidden(resource: &Resource, name: &str, verb: &str) -> Self {
+        let message = format!(
+            "{} {name:?} is forbidden: the credential does not allow {verb}",
+            resource.group_resource()
+        );
+        Self::new(403, "Forbidden", message).with_details(&resource.group, &resource.plural, name, &[])
+    }
+
+    /// 400.
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 401.
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// 406 for an `Accept` header without a supported media type.
+    pub(crate) fn not_acceptable() -> Self {
+        Self::new(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json, application/yaml",
+        )
+    }
+
+    /// 410 for an expired version.
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    /// 413 for a request body.
+    pub(crate) fn too_large(limit: usize) -> Self {
+        Self::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {limit}"),
+        )
+    }
+
+    /// 413 for a JSON patch.
+    pub(crate) fn too_many_operations(limit: usize, count: usize) -> Self {
+        let message = format!(
+            "Request entity too large: The allowed maximum operations in a JSON patch is {limit}, got {count}"
+        );
+        Self::new(413, "RequestEntityTooLarge", message)
+    }
+
+    /// 415 with the supported media types; `prefix` can name an unsupported feature.
+    pub(crate) fn unsupported_media_type(prefix: &str, accepted: &[&str]) -> Self {
+        let message = format!(
+            "{prefix}the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        );
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    /// 504 for a resourceVersion that the server has not reached.
+    pub(crate) fn resource_version_too_large(requested: u64, current: u64) -> Self {
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge",
+            field: String::new(),
+            message: "Too large resource version".into(),
+        };
+        let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
+        let mut error = Self::new(504, "Timeout", message).with_details("", "", "", &[cause]);
+        error.details["retryAfterSeconds"] = 1.into();
+        error
+    }
+
+    /// 500 for an internal error.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(500, "InternalError", message)
+    }
+
+    /// 500 for a new object on a full disk.
+    pub(crate) fn no_space(resource: &str) -> Self {
+        Self::internal(format!(
+            "the disk of the store is full: new {resource} are rejected until there is space"
+        ))
+    }
+
+    /// 500 with kube-apiserver's plain message for a watch from an invalid version.
+    pub(crate) fn invalid_resource_version(detail: &str) -> Self {
+        Self::new(500, "", detail)
+    }
+
+    /// 500 with kube-apiserver's plain message for a new object with a resourceVersion.
+    pub(crate) fn resource_version_on_create() -> Self {
+        Self::new(
+            500,
+            "",
+            "resourceVersion should not be set on objects to be created",
+        )
+    }
+}

@@ -1,0 +1,265 @@
+//! Garbage collection, namespace deletion and the expiry of Events.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sluice_embedded::{ApiServer, Store};
+
+use crate::{
+    fixture::{CONFIGMAPS, WIDGETS, call, eventually, ok, server, server_on, widget},
+    restart::open_when_released,
+};
+
+fn owned(name: &str, owners: &[&Value]) -> Value {
+    let reference = |owner: &&Value| {
+        json!({"apiVersion": "example.dev/v1", "kind": "Widget", "name": owner["metadata"]["name"],
+               "uid": owner["metadata"]["uid"]})
+    };
+    let owners: Vec<Value> = owners.iter().map(reference).collect();
+    json!({"metadata": {"name": name, "ownerReferences": owners}})
+}
+
+#[tokio::test]
+async fn dependents_are_deleted_with_their_last_owner() {
+    let client = server().client();
+    let first = ok(&client, "POST", WIDGETS, Some(&widget("first", 1))).await;
+    let second = ok(&client, "POST", WIDGETS, Some(&widget("second", 1))).await;
+    ok(&client, "POST", CONFIGMAPS, Some(&owned("one", &[&first]))).await;
+    ok(
+        &client,
+        "POST",
+        CONFIGMAPS,
+        Some(&owned("both", &[&first, &second])),
+    )
+    .await;
+    ok(&client, "DELETE", &format!("{WIDGETS}/first"), None).await;
+    let is_deleted = |name: &'static str| {
+        let client = client.clone();
+        async move {
+            call(&client, "GET", &format!("{CONFIGMAPS}/{name}"), None)
+                .await
+                .code
+                == 404
+        }
+    };
+    eventually("the dependent of the only owner is deleted", || is_deleted("one")).await;
+    eventually("the reference to the first owner is removed", || async {
+        let both = ok(&client, "GET", &format!("{CONFIGMAPS}/both"), None).await;
+        both["metadata"]["ownerReferences"].as_array().unwrap().len() == 1
+    })
+    .await;
+    ok(&client, "DELETE", &format!("{WIDGETS}/second"), None).await;
+    eventually("the dependent of the last owner is deleted", || {
+        is_deleted("both")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn dependents_of_a_missing_owner_are_deleted() {
+    let client = server().client();
+    let ghost = json!({"metadata": {"name": "ghost", "uid": "00000000-0000-0000-0000-000000000000"}});
+    ok(&client, "POST", CONFIGMAPS, Some(&owned("a", &[&ghost]))).await;
+    eventually("the dependent is deleted", || async {
+        call(&client, "GET", &format!("{CONFIGMAPS}/a"), None).await.code == 404
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn orphans_remain() {
+    let client = server().client();
+    let owner = ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    ok(&client, "POST", CONFIGMAPS, Some(&owned("b", &[&owner]))).await;
+    ok(
+        &client,
+        "DELETE",
+        &format!("{WIDGETS}/a?propagationPolicy=Orphan"),
+        None,
+    )
+    .await;
+    eventually("the owner is deleted", || async {
+        call(&client, "GET", &format!("{WIDGETS}/a"), None).await.code == 404
+    })
+    .await;
+    let orphan = ok(&client, "GET", &format!("{CONFIGMAPS}/b"), None).await;
+    assert_eq!(orphan["metadata"]["ownerReferences"], Value::Null);
+}
+
+#[tokio::test]
+async fn namespace_deletion_deletes_content_and_waits_for_finalizers() {
+    let client = server().client();
+    ok(
+        &client,
+        "POST",
+        "/api/v1/namespaces",
+        Some(&json!({"metadata": {"name": "n"}})),
+    )
+    .await;
+    let (maps, widgets) = (
+        CONFIGMAPS.replace("default", "n"),
+        WIDGETS.replace("default", "n"),
+    );
+    ok(&client, "POST", &maps, Some(&json!({"metadata": {"name": "a"}}))).await;
+    let mut object = widget("w", 1);
+    object["metadata"]["finalizers"] = json!(["example.dev/hold"]);
+    ok(&client, "POST", &widgets, Some(&object)).await;
+    let marked = ok(&client, "DELETE", "/api/v1/namespaces/n", None).await;
+    assert_eq!(marked["status"]["phase"], "Terminating");
+    let response = call(&client, "POST", &maps, Some(&json!({"metadata": {"name": "b"}}))).await;
+    assert_eq!(
+        (response.code, response.body["reason"].as_str()),
+        (403, Some("Forbidden"))
+    );
+    eventually("the content is terminating", || async {
+        let widget = ok(&client, "GET", &format!("{widgets}/w"), None).await;
+        widget["metadata"]["deletionTimestamp"].is_string()
+            && call(&client, "GET", &format!("{maps}/a"), None).await.code == 404
+    })
+    .await;
+    ok(&client, "GET", "/api/v1/namespaces/n", None).await;
+    ok(
+        &client,
+        "PATCH",
+        &format!("{widgets}/w"),
+        Some(&json!({"metadata": {"finalizers": null}})),
+    )
+    .await;
+    eventually("the namespace is deleted", || async {
+        call(&client, "GET", "/api/v1/namespaces/n", None).await.code == 404
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn immortal_namespaces_cannot_be_deleted() {
+    let client = server().client();
+    ok(
+        &client,
+        "POST",
+        CONFIGMAPS,
+        Some(&json!({"metadata": {"name": "a"}})),
+    )
+    .await;
+    for name in ["default", "kube-system"] {
+        let response = call(&client, "DELETE", &format!("/api/v1/namespaces/{name}"), None).await;
+        assert_eq!(
+            (response.code, response.body["reason"].as_str()),
+            (403, Some("Forbidden"))
+        );
+    }
+    let response = call(&client, "DELETE", "/api/v1/namespaces", None).await;
+    assert_eq!(response.code, 405);
+    ok(&client, "GET", &format!("{CONFIGMAPS}/a"), None).await;
+}
+
+/// Returns a widget that blocks the foreground deletion of its owner.
+fn blocking(name: &str, owner: &Value) -> Value {
+    let mut widget = widget(name, 1);
+    widget["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "example.dev/v1", "kind": "Widget", "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true,
+    }]);
+    widget
+}
+
+#[tokio::test]
+async fn foreground_deletion_deletes_dependents_first() {
+    let client = server().client();
+    let owner = ok(&client, "POST", WIDGETS, Some(&widget("owner", 1))).await;
+    let mut child = blocking("child", &owner);
+    child["metadata"]["finalizers"] = json!(["example.dev/hold"]);
+    let child = ok(&client, "POST", WIDGETS, Some(&child)).await;
+    ok(&client, "POST", WIDGETS, Some(&blocking("grandchild", &child))).await;
+    let path = format!("{WIDGETS}/owner?propagationPolicy=Foreground");
+    let marked = ok(&client, "DELETE", &path, None).await;
+    assert_eq!(marked["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    eventually("the grandchild is deleted and the child waits", || async {
+        let child = ok(&client, "GET", &format!("{WIDGETS}/child"), None).await;
+        child["metadata"]["deletionTimestamp"].is_string()
+            && call(&client, "GET", &format!("{WIDGETS}/grandchild"), None)
+                .await
+                .code
+                == 404
+    })
+    .await;
+    ok(&client, "GET", &format!("{WIDGETS}/owner"), None).await;
+    let release = json!({"metadata": {"finalizers": null}});
+    ok(&client, "PATCH", &format!("{WIDGETS}/child"), Some(&release)).await;
+    eventually("the owner is deleted last", || async {
+        call(&client, "GET", &format!("{WIDGETS}/owner"), None).await.code == 404
+    })
+    .await;
+    assert_eq!(
+        call(&client, "GET", &format!("{WIDGETS}/child"), None).await.code,
+        404
+    );
+}
+
+#[tokio::test]
+async fn foreground_deletion_handles_cycles() {
+    let client = server().client();
+    let first = ok(&client, "POST", WIDGETS, Some(&widget("first", 1))).await;
+    let second = ok(&client, "POST", WIDGETS, Some(&blocking("second", &first))).await;
+    let third = ok(&client, "POST", WIDGETS, Some(&blocking("third", &second))).await;
+    let owners = blocking("first", &third)["metadata"]["ownerReferences"].clone();
+    let circle = json!({"metadata": {"ownerReferences": owners}});
+    ok(&client, "PATCH", &format!("{WIDGETS}/first"), Some(&circle)).await;
+    let path = format!("{WIDGETS}/first?propagationPolicy=Foreground");
+    ok(&client, "DELETE", &path, None).await;
+    eventually("all are deleted", || async {
+        ok(&client, "GET", WIDGETS, None).await["items"] == json!([])
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn namespace_deletion_removes_objects_of_unserved_kinds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.redb");
+    let server = server_on(Store::file(&path).unwrap());
+    let client = server.client();
+    let space = json!({"metadata": {"name": "n"}});
+    ok(&client, "POST", "/api/v1/namespaces", Some(&space)).await;
+    ok(
+        &client,
+        "POST",
+        &WIDGETS.replace("default", "n"),
+        Some(&widget("w", 1)),
+    )
+    .await;
+    drop((client, server));
+    let client = ApiServer::builder()
+        .store(open_when_released(&path).await)
+        .build()
+        .unwrap()
+        .client();
+    ok(&client, "DELETE", "/api/v1/namespaces/n", None).await;
+    eventually("the namespace is deleted", || async {
+        call(&client, "GET", "/api/v1/namespaces/n", None).await.code == 404
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn events_expire() {
+    let client = ApiServer::builder()
+        .event_ttl(Duration::from_secs(3600))
+        .build()
+        .unwrap()
+        .client();
+    let path = "/api/v1/namespaces/default/events";
+    let event = |name: &str| json!({"metadata": {"name": name}, "involvedObject": {"kind": "ConfigMap", "name": "m", "namespace": "default"}});
+    ok(&client, "POST", path, Some(&event("new"))).await;
+    let short = ApiServer::builder()
+        .event_ttl(Duration::ZERO)
+        .build()
+        .unwrap()
+        .client();
+    ok(&short, "POST", path, Some(&event("old"))).await;
+    eventually("the Event is deleted", || async {
+        call(&short, "GET", &format!("{path}/old"), None).await.code == 404
+    })
+    .await;
+    ok(&client, "GET", &format!("{path}/new"), None).await;
+}

@@ -1,0 +1,70 @@
+//! The cache of a watch. Reads skip objects that do not decode.
+
+use std::sync::Arc;
+
+use kube::core::DeserializeGuard;
+use kube::runtime::reflector::{ObjectRef, Store};
+
+use super::Kind;
+use crate::schedule::ObjectKey;
+
+/// The cached objects of a kind: may lag behind the API, including the controller's own writes.
+#[derive(Clone, Debug)]
+pub struct ObjectCache<K: Kind>(Store<DeserializeGuard<K>>);
+
+impl<K: Kind> ObjectCache<K> {
+    pub(super) const fn new(store: Store<DeserializeGuard<K>>) -> Self {
+        Self(store)
+    }
+
+    pub(super) fn store(&self) -> Store<DeserializeGuard<K>> {
+        self.0.clone()
+    }
+
+    /// Returns whether the cache contains an object, decodable or not.
+    #[must_use]
+    pub fn contains(&self, key: &ObjectKey) -> bool {
+        self.0.get(&reference(key)).is_some()
+    }
+
+    /// Returns one object.
+    #[must_use]
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        decoded(&self.0.get(&reference(key))?)
+    }
+
+    /// Returns the objects that match `predicate`, in no particular order.
+    pub fn filter(&self, predicate: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        let guarded = |object: &DeserializeGuard<K>| object.0.as_ref().is_ok_and(&predicate);
+        self.0.state_filter(guarded).iter().filter_map(decoded).collect()
+    }
+
+    /// Returns the keys of the objects that match `predicate`.
+    pub fn keys(&self, predicate: impl Fn(&K) -> bool) -> Vec<ObjectKey> {
+        self.filter(predicate)
+            .iter()
+            .map(|object| ObjectKey::of(&**object))
+            .collect()
+    }
+
+    /// Waits for the first complete list.
+    pub async fn ready(&self) {
+        if self.0.wait_until_ready().await.is_err() {
+            // The watch ended; it never becomes ready.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn reference<K: Kind>(key: &ObjectKey) -> ObjectRef<DeserializeGuard<K>> {
+    let reference = ObjectRef::new(&key.name);
+    if key.namespace.is_empty() {
+        reference
+    } else {
+        reference.within(&key.namespace)
+    }
+}
+
+fn decoded<K: Kind>(object: &Arc<DeserializeGuard<K>>) -> Option<Arc<K>> {
+    object.0.as_ref().ok().cloned().map(Arc::new)
+}

@@ -1,0 +1,126 @@
+//! Watches another kind by its metadata alone, to detect changes. Content is never requested, and only versions are cached.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use futures::{Stream, StreamExt as _, stream};
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+
+use super::debounce::{DEBOUNCE, debounce};
+use super::versions::VersionIndex;
+use super::{Kind, Scope};
+use crate::schedule::ObjectKey;
+
+/// How long a controller waits for the first list, so that a refused or slow list does not block it.
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A watch of a kind's metadata.
+pub struct MetadataWatch<K> {
+    client: Client,
+    scope: Scope,
+    deletions: bool,
+    kind: PhantomData<K>,
+}
+
+impl<K: Kind> MetadataWatch<K> {
+    /// Prepares the watch; sends no request before its stream is polled.
+    #[must_use]
+    pub const fn new(client: Client, scope: Scope) -> Self {
+        Self {
+            client,
+            scope,
+            deletions: false,
+            kind: PhantomData,
+        }
+    }
+
+    /// Counts the deletion of an object as a change.
+    #[must_use]
+    pub const fn with_deletions(mut self) -> Self {
+        self.deletions = true;
+        self
+    }
+
+    /// Returns the debounced keys of objects that appear or change, and a future that completes with the first list, or
+    /// after a timeout.
+    ///
+    /// The first list is not a change: a controller that waits for the future misses nothing, and a restart triggers
+    /// nothing twice. If the first list comes after the timeout, all its keys are yielded.
+    pub fn keys(
+        self,
+    ) -> (
+        impl Stream<Item = ObjectKey> + Send + 'static,
+        impl Future<Output = ()> + Send + 'static,
+    ) {
+        let api: Api<PartialObjectMeta<K>> = match &self.scope.namespace {
+            Some(namespace) => Api::namespaced(self.client, namespace),
+            None => Api::all(self.client),
+        };
+        let (listed, first_list) = oneshot::channel();
+        let mut tracker = ChangeTracker {
+            versions: VersionIndex::default(),
+            first_list: Some(listed),
+            deletions: self.deletions,
+        };
+        let changed = watcher(api, self.scope.config())
+            .default_backoff()
+            .flat_map(move |event| stream::iter(tracker.observe::<K>(event)));
+        let soon = async move {
+            // Reconciliations start whether the list arrived, failed or is late.
+            drop(tokio::time::timeout(FIRST_LIST_TIMEOUT, first_list).await);
+        };
+        (debounce(changed, DEBOUNCE), soon)
+    }
+}
+
+struct ChangeTracker {
+    versions: VersionIndex,
+    /// Notified of the first list; `None` after the list or a failure.
+    first_list: Option<oneshot::Sender<()>>,
+    deletions: bool,
+}
+
+impl ChangeTracker {
+    fn observe<K: Kind>(
+        &mut self,
+        event: watcher::Result<watcher::Event<PartialObjectMeta<K>>>,
+    ) -> Vec<ObjectKey> {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                let kind = K::kind(&());
+                tracing::warn!(error = &error as &dyn std::error::Error, %kind, "watch interrupted");
+                self.first_list = None;
+                return Vec::new();
+            }
+        };
+        let first = matches!(event, watcher::Event::InitDone) && !self.versions.is_listed();
+        let before = self.before(&event);
+        let mut changed = self.versions.observe(&event, |object| {
+            let version = (object.uid(), object.resource_version());
+            (ObjectKey::of(object), Some(format!("{version:?}")))
+        });
+        if first
+            && self
+                .first_list
+                .take()
+                .is_none_or(|listed| listed.send(()).is_err())
+        {
+            return self.versions.keys();
+        }
+        changed.extend(before.into_iter().filter(|key| !self.versions.contains(key)));
+        changed
+    }
+
+    /// Returns the keys that an event may delete, if deletions count.
+    fn before<K: Kind>(&self, event: &watcher::Event<PartialObjectMeta<K>>) -> Vec<ObjectKey> {
+        match event {
+            watcher::Event::Delete(object) if self.deletions => vec![ObjectKey::of(object)],
+            watcher::Event::InitDone if self.deletions => self.versions.keys(),
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! One reconciliation: isolated, measured, and followed by the schedule of the next one.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
+use kube::runtime::controller::{self, Action};
+use kube::runtime::watcher;
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use super::{Kind, ObjectCache, Reconciler, Requeue, Settings};
+use crate::event::{Event, reference};
+use crate::metrics::{Queue, ReconcileResult};
+use crate::random::uuid;
+use crate::schedule::ObjectKey;
+
+/// State shared by all reconciliations of a controller.
+pub(super) struct Reconciliations<K: Kind, R> {
+    reconciler: R,
+    settings: Settings,
+    objects: ObjectCache<K>,
+    queue: Queue,
+}
+
+impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
+    pub(super) fn new(reconciler: R, settings: Settings, objects: ObjectCache<K>) -> Self {
+        Self {
+            queue: settings.metrics.queue(settings.controller),
+            reconciler,
+            settings,
+            objects,
+        }
+    }
+
+    /// Enqueues an object after a change or a trigger.
+    pub(super) fn enqueue(&self, key: &ObjectKey) {
+        self.queue.enqueue(key, Instant::now());
+        self.reconciler.enqueued(key);
+    }
+
+    pub(super) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Reconciles an object of the cache. Never fails: errors are counted, logged and scheduled with back-off.
+    pub(super) async fn reconcile(
+        object: Arc<DeserializeGuard<K>>,
+        shared: Arc<Self>,
+    ) -> Result<Action, Infallible> {
+        let key = ObjectKey::of(&*object);
+        shared.queue.begin(&key, Instant::now());
+        let object = match &object.0 {
+            Ok(object) => Arc::new(object.clone()),
+            Err(invalid) => {
+                shared.undecodable(&key, invalid);
+                shared.reconciler.deleted(&key);
+                shared.queue.end(&key, Instant::now(), None, false);
+                return Ok(Action::await_change());
+            }
+        };
+        let span = tracing::info_span!(
+            "reconcile",
+            controller = shared.settings.controller,
+            controllerGroup = &*K::group(&()),
+            controllerKind = &*K::kind(&()),
+            namespace = key.namespace,
+            name = key.name,
+            reconcileID = uuid(&*shared.settings.random),
+            generation = object.meta().generation,
+        );
+        Ok(shared.measure(key, object).instrument(span).await)
+    }
+
+    async fn measure(&self, key: ObjectKey, object: Arc<K>) -> Action {
+        let Settings {
+            controller,
+            metrics,
+            backoff,
+            ..
+        } = &self.settings;
+        let _running = metrics.begin(controller);
+        let started = Instant::now();
+        let caught = AssertUnwindSafe(async { self.reconciler.reconcile(object).await })
+            .catch_unwind()
+            .await;
+        let next = match caught {
+            Ok(Ok(next)) => next,
+            Ok(Err(error)) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "Reconciler error");
+                Requeue::Backoff
+            }
+            Err(payload) => {
+                metrics.panicked(controller);
+                tracing::error!(
+                    error = panic_message(&*payload),
+                    "Reconciler error: the reconciliation panicked"
+                );
+                Requeue::Backoff
+            }
+        };
+        let (result, after) = match next {
+            Requeue::Queued(after) => {
+                self.queue.requeue(&key, Instant::now());
+                return Action::requeue(after.max(MIN_REQUEUE));
+            }
+            Requeue::OnChange => (ReconcileResult::Success, None),
+            Requeue::After(after) => (ReconcileResult::RequeueAfter, Some(after)),
+            Requeue::Backoff => (ReconcileResult::Error, Some(backoff.fail(&key))),
+        };
+        if result != ReconcileResult::Error {
+            backoff.reset(&key);
+        }
+        let took = started.elapsed();
+        metrics.end(controller, &K::kind(&()), &key, result, took);
+        self.queue
+            .end(&key, Instant::now(), after, result == ReconcileResult::Error);
+        if !self.objects.contains(&key) {
+            self.forget(&key);
+        }
+        tracing::debug!(result = ?result, after = ?after, took = ?took, "reconciliation ended");
+        after.map_or_else(Action::await_change, |after| {
+            Action::requeue(after.max(MIN_REQUEUE))
+        })
+    }
+
+    /// Drops all data about a deleted object.
+    pub(super) fn forget(&self, key: &ObjectKey) {
+        self.settings.backoff.reset(key);
+        self.queue.forget(key);
+        self.reconciler.deleted(key);
+        self.settings.metrics.forget(&K::kind(&()), key);
+    }
+
+    fn undecodable(&self, key: &ObjectKey, invalid: &InvalidObject) {
+        self.settings.metrics.undecodable(self.settings.controller);
+        tracing::error!(
+            controller = self.settings.controller,
+            controllerKind = &*K::kind(&()),
+            namespace = key.namespace,
+            name = key.name,
+            error = invalid.error,
+            "object does not decode and is skipped"
+        );
+        let guarded = DeserializeGuard::<K>(Err(invalid.clone()));
+        let message = format!(
+            "object does not decode and is skipped until it is fixed: {}",
+            invalid.error
+        );
+        self.settings
+            .recorder
+            .record_reference(reference(&guarded), Event::warning("InvalidObject", message));
+    }
+
+    /// Handles an error of the watch or of kube's controller.
+    pub(super) fn handle_stream_error(&self, error: &controller::Error<Infallible, watcher::Error>) {
+        let controller = self.settings.controller;
+        match error {
+            // Deleted between the trigger and the reconciliation.
+            controller::Error::ObjectNotFound(object) => {
+                let namespace = object.namespace.clone().unwrap_or_default();
+                self.forget(&ObjectKey {
+                    namespace,
+                    name: object.name.clone(),
+                });
+            }
+            controller::Error::QueueError(error) => {
+                tracing::warn!(
+                    controller,
+                    error = error as &dyn std::error::Error,
+                    "watch interrupted"
+                );
+            }
+            other => tracing::error!(
+                controller,
+                error = other as &dyn std::error::Error,
+                "controller failed"
+            ),
+        }
+    }
+}
+
+/// Minimum delay, so that an object that requeues immediately does not starve others.
+const MIN_REQUEUE: Duration = Duration::from_millis(1);
+
+fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no text".to_owned())
+}

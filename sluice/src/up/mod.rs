@@ -1,0 +1,327 @@
+//! `sluice up`: the API, both controllers and the process executor in one program.
+
+mod access;
+mod drain;
+mod logs;
+mod state_dir;
+mod storage;
+
+use crate::{apply, manifests, view};
+use access::RunAccess;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use sluice_api::{interval::Interval, reference::CrossNamespace};
+use sluice_embedded::{ApiServer, BuildError, ServeError, Store, StoreError, TlsServer};
+use sluice_runtime::{
+    args,
+    clock::SystemClock,
+    event::{Recorder, Reporter},
+    metrics::Metrics,
+    probes::Readiness,
+    random::Generator,
+    schedule::Backoff,
+    shutdown::{self, Token},
+    telemetry::Encoding,
+    watch::{Scope, Settings},
+};
+use sluice_tf_controller::args::PROVIDER_CACHE_MAX_BYTES;
+use sluice_tf_controller::executor::{ExecutorError, ProcessExecutor, ProcessOptions, provider_cache};
+pub(crate) use state_dir::StateDir;
+pub use state_dir::StateDirError;
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+/// Concurrent reconciliations of stacks; they never wait for runs.
+const CONCURRENT_RECONCILIATIONS: u16 = 16;
+/// Name of the API in the files of saved ports.
+const API: &str = "api";
+/// Name of the artifact server, as [`API`].
+const ARTIFACTS: &str = "artifacts";
+
+/// Arguments of `sluice up`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct UpArgs {
+    /// Manifests to apply: a file, or a directory that is read recursively.
+    #[arg(short = 'f', long = "file", value_name = "DIR")]
+    pub file: Option<PathBuf>,
+    /// Directory for all data. Without it, objects, plans and Terraform state are in memory only.
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Also write the kubeconfig here (mode 0600).
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig_out: Option<PathBuf>,
+    /// Loopback address of the API.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Maximum number of concurrent runs.
+    #[arg(long, default_value_t = 4)]
+    pub concurrent: u16,
+    /// Directory of the installed versions of the CLI, for stacks with spec.tool: <DIR>/<name>/<version>/<name>.
+    #[arg(long, value_name = "DIR")]
+    pub tools_dir: Option<PathBuf>,
+    /// Format of the log. If progress is printed to a terminal, the log is a file in the state directory or, without --state,
+    /// error lines on the screen; otherwise it is written to standard error.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<Encoding>,
+    /// Do not print progress.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// Why `sluice up` failed.
+#[derive(Debug, thiserror::Error)]
+pub enum UpError {
+    /// The manifests cannot be read.
+    #[error("cannot read the manifests at {path}: {source}")]
+    Manifests {
+        /// The path.
+        path: String,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    /// The store cannot be opened.
+    #[error("{error}{}", advice(error))]
+    Store {
+        /// The error of the store.
+        error: StoreError,
+    },
+    /// The API cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The API cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The address is not a loopback address.
+    #[error(
+        "--listen {0}: must be a loopback address, since anyone who reaches the API can run commands here"
+    )]
+    NotLoopback(SocketAddr),
+    /// The source controller could not start.
+    #[error("source controller: {0}")]
+    Source(#[from] sluice_source_controller::StartError),
+    /// The tf-controller could not start.
+    #[error("tf-controller: {0}")]
+    Terraform(#[from] sluice_tf_controller::RunError),
+    /// The process executor could not start.
+    #[error(transparent)]
+    Executor(#[from] ExecutorError),
+    /// The directory of installed CLIs is not a valid path.
+    #[error("--tools-dir: {0}")]
+    Tools(std::io::Error),
+    /// Signal handlers could not be installed.
+    #[error("cannot listen for signals: {0}")]
+    Signals(std::io::Error),
+    /// The flags of a controller do not parse: a bug in this program.
+    #[error("internal flags: {0}")]
+    Flags(#[from] clap::Error),
+}
+
+/// Returns the remedy for an error, if there is one.
+const fn advice(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Damaged { .. } | StoreError::Corrupt { .. } => {
+            ". Restore a backup of the state directory; `sluice state check` shows details, `sluice state export` saves what is readable"
+        }
+        _ => "",
+    }
+}
+
+/// Runs until a signal, then lets active runs finish.
+///
+/// # Errors
+/// [`UpError`], if it cannot start.
+pub async fn up(args: UpArgs) -> Result<(), UpError> {
+    if !args.listen.ip().is_loopback() {
+        return Err(UpError::NotLoopback(args.listen));
+    }
+    let screen = Arc::new(view::Screen::new());
+    let loaded = load(&args)?;
+    let state_dir = StateDir::open(args.state.as_deref())?;
+    logs::start(args.log_format, &state_dir, args.state.is_some(), &screen)?;
+    raise_descriptor_limit();
+    let signals = shutdown::on_signals().map_err(UpError::Signals)?;
+    let (embedded, serving) = serve_api(&args, &state_dir).await?;
+    let client = embedded.client();
+    let kubeconfig = state_dir::write_kubeconfig(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
+    announce(&screen, serving.addr, &kubeconfig, args.state.is_some());
+    let stop = signals.token();
+    let view_stop = Token::new();
+    let view = (!args.quiet).then(|| {
+        tokio::spawn(view::follow(
+            client.clone(),
+            Arc::clone(&screen),
+            view_stop.clone(),
+        ))
+    });
+    tokio::spawn(storage::follow(
+        embedded.storage_health(),
+        Arc::clone(&screen),
+        view_stop.clone(),
+    ));
+    let problems = apply::apply(&client, loaded.manifests).await;
+    for problem in loaded.problems.iter().chain(&problems) {
+        screen.print(&format!("Bad manifest: {problem}"));
+    }
+    let sources = start_sources(&state_dir, &client, &stop).await?;
+    let tools = args.tools_dir.as_ref().map(std::path::absolute).transpose();
+    let tools = tools.map_err(UpError::Tools)?;
+    let (executor, ended) = ProcessExecutor::new(process(
+        &state_dir,
+        RunAccess::new(client.clone(), serving.credential_issuer()),
+        tools.clone(),
+    ))?;
+    let executor = Arc::new(executor);
+    let options = terraform_options(&args, &state_dir, &client, tools);
+    let stacks = sluice_tf_controller::run(
+        options,
+        (Arc::clone(&executor), ended),
+        client.clone(),
+        stop.clone(),
+    );
+    stacks.await?;
+    drain::wait_for_runs(&client, &executor, &signals, &screen).await;
+    sources.ended().await;
+    view_stop.cancel();
+    if let Some(view) = view {
+        drop(view.await); // an error of the view must not fail the shutdown
+    }
+    serving.stop().await;
+    embedded.stop();
+    Ok(())
+}
+
+fn announce(screen: &view::Screen, addr: SocketAddr, kubeconfig: &std::path::Path, persistent: bool) {
+    screen.print(&format!(
+        "The API serves on {addr}. export KUBECONFIG={}",
+        kubeconfig.display()
+    ));
+    if !persistent {
+        screen.print("Warning: without --state, objects, plans and Terraform state are in memory only and are lost when this program ends.");
+    }
+}
+
+/// Raises the soft limit to the hard one: connections and runs need many file descriptors.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+fn load(args: &UpArgs) -> Result<manifests::Loaded, UpError> {
+    let Some(path) = &args.file else {
+        return Ok(manifests::Loaded::default());
+    };
+    manifests::load(path).map_err(|source| UpError::Manifests {
+        path: path.display().to_string(),
+        source,
+    })
+}
+
+async fn serve_api(args: &UpArgs, state_dir: &StateDir) -> Result<(ApiServer, TlsServer), UpError> {
+    let store = if args.state.is_some() {
+        Store::file(state_dir.store_path()).map_err(|error| UpError::Store { error })?
+    } else {
+        Store::memory()
+    };
+    let crds: Vec<CustomResourceDefinition> = sluice_api::crds();
+    let embedded = ApiServer::builder().crds(crds).store(store).build()?;
+    let mut listen = args.listen;
+    if listen.port() == 0 {
+        listen.set_port(state_dir.saved_port(API));
+    }
+    let serving = embedded.serve(listen, &state_dir.api()).await?;
+    state_dir.save_port(API, serving.addr.port())?;
+    Ok((embedded, serving))
+}
+
+async fn start_sources(
+    state_dir: &StateDir,
+    client: &Client,
+    stop: &Token,
+) -> Result<sluice_source_controller::Running, UpError> {
+    let storage = state_dir.artifacts();
+    let flags: [OsString; 6] = [
+        "source-controller".into(),
+        "--storage-path".into(),
+        storage.into_os_string(),
+        format!("--storage-addr=127.0.0.1:{}", state_dir.saved_port(ARTIFACTS)).into(),
+        "--metrics-addr=0".into(),
+        "--health-addr=0".into(),
+    ];
+    // Environment variables for a controller on a cluster do not apply to this one.
+    let mut options: sluice_source_controller::Options = args::parse(flags, |_| None)?;
+    options.storage.artifact_token = Some(state_dir.artifact_token(&Generator::from_system())?.into());
+    let running = sluice_source_controller::run(options, client.clone(), stop.clone()).await?;
+    state_dir.save_port(ARTIFACTS, running.artifacts.port())?;
+    Ok(running)
+}
+
+/// Runs get the user's environment, since `AWS_PROFILE` and `KUBECONFIG` must work; the runner drops variables that would
+/// control the CLI. None of them gives access to this API: runner and CLI backend get credentials with their own permissions.
+fn process(state_dir: &StateDir, access: RunAccess, tools: Option<PathBuf>) -> ProcessOptions {
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("sluice"));
+    let own = std::env::vars().filter(|(name, _)| !name.starts_with("KUBERNETES_"));
+    let providers = state_dir.runs().join("providers");
+    let mut command = vec![program.display().to_string(), "tf-runner".to_owned()];
+    command.extend(provider_cache(&providers, PROVIDER_CACHE_MAX_BYTES));
+    ProcessOptions {
+        command,
+        root: state_dir.runs(),
+        tools,
+        environment: own.collect(),
+        credentials: Some(Arc::new(access)),
+        pod: None,
+        artifact_host: None,
+    }
+}
+
+fn terraform_options(
+    args: &UpArgs,
+    state_dir: &StateDir,
+    client: &Client,
+    tools: Option<PathBuf>,
+) -> sluice_tf_controller::Options {
+    let reporter = Reporter {
+        component: "tf-controller".to_owned(),
+        instance: "sluice".to_owned(),
+        trace: false,
+    };
+    let recorder = Recorder::start(client.clone(), reporter, Arc::new(SystemClock));
+    sluice_tf_controller::Options {
+        settings: Settings {
+            controller: "terraform",
+            scope: Scope::default(),
+            concurrent: CONCURRENT_RECONCILIATIONS,
+            backoff: Arc::new(Backoff::default()),
+            metrics: Metrics::new(),
+            recorder,
+            random: Arc::new(Generator::from_system()),
+        },
+        scratch: state_dir.scratch(),
+        tools,
+        runs: args.concurrent,
+        runs_per_namespace: 0,
+        cross_namespace: CrossNamespace::Denied,
+        // There are no ServiceAccounts whose permissions a run could have.
+        ignore_account: true,
+        run_deadline: Interval::from_secs(2 * 60 * 60),
+        destroy_files_limit: sluice_tf_controller::args::DESTROY_FILES_LIMIT,
+        run_silence: Duration::from_secs(60),
+        plan_encryption: None,
+        // The user of `sluice up` owns this machine.
+        break_glass_limit: Some(Interval::from_secs(60 * 60)),
+        http_retry: 9,
+        cli_location: sluice_tf_controller::inputs::Place::Outside,
+        default_backend: sluice_tf_controller::inputs::DefaultBackend::Kubernetes,
+        artifact_host: None,
+        ready: Readiness::default(), // unused: there is no probe
+    }
+}

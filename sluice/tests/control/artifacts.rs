@@ -1,0 +1,99 @@
+//! An artifact server, and artifacts.
+
+use sha2::{Digest as _, Sha256};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
+
+/// Serves artifacts from memory.
+pub(crate) struct Artifacts {
+    pub(crate) url: String,
+    files: Files,
+    served: Arc<Mutex<Vec<String>>>,
+}
+
+impl Artifacts {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let files = Files::default();
+        let served = Arc::<Mutex<Vec<String>>>::default();
+        let (held, record) = (Arc::clone(&files), Arc::clone(&served));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                // Errors of clients that disconnect are ignored.
+                let find = |name: &str| {
+                    record.lock().unwrap().push(name.to_owned());
+                    held.lock().unwrap().get(name).cloned()
+                };
+                let _ = respond(stream.unwrap(), find);
+            }
+        });
+        Self { url, files, served }
+    }
+
+    /// Returns how often a file was requested.
+    pub(crate) fn download_count(&self, name: &str) -> usize {
+        self.served
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|served| *served == name)
+            .count()
+    }
+
+    pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) {
+        self.files.lock().unwrap().insert(name.to_owned(), bytes);
+    }
+}
+
+fn respond(mut stream: TcpStream, find: impl Fn(&str) -> Option<Vec<u8>>) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    let mut some = [0; 1024];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let read = stream.read(&mut some)?;
+        if read == 0 {
+            return Ok(());
+        }
+        head.extend_from_slice(&some[..read]);
+    }
+    let text = String::from_utf8_lossy(&head);
+    let name = text
+        .split(' ')
+        .nth(1)
+        .unwrap_or_default()
+        .trim_start_matches('/')
+        .to_owned();
+    let (code, bytes) = find(&name).map_or(("404 Not Found", Vec::new()), |bytes| ("200 OK", bytes));
+    let head = format!(
+        "HTTP/1.1 {code}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        bytes.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(&bytes)
+}
+
+/// Creates a `tar.gz` of these files with unchecked names.
+pub(crate) fn pack(files: &[(&str, &str)]) -> Vec<u8> {
+    let gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut tar = tar::Builder::new(gzip);
+    for (name, text) in files {
+        let mut header = tar::Header::new_gnu();
+        // `set_path` would refuse the invalid names that the tests need.
+        let field = &mut header.as_old_mut().name;
+        field[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_cksum();
+        tar.append(&header, text.as_bytes()).unwrap();
+    }
+    tar.into_inner().unwrap().finish().unwrap()
+}
+
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
+}

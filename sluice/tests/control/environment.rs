@@ -1,0 +1,451 @@
+//! The test environment: an API served over TLS, an artifact server, a controller that can be stopped and started.
+
+use crate::{
+    artifacts::{Artifacts, digest, pack},
+    fake_executor::StoredBundles,
+};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use sluice_api::{
+    interval::Interval, reference::CrossNamespace, source::GitRepository, terraform::Terraform,
+};
+use sluice_embedded::{ApiServer, Store, TlsServer};
+use sluice_runtime::{
+    client,
+    clock::SystemClock,
+    event::{Recorder, Reporter},
+    http,
+    metrics::Metrics,
+    probes::Readiness,
+    random::Generator,
+    schedule::Backoff,
+    shutdown::Token,
+    watch::{Scope, Settings},
+};
+use sluice_tf_controller::{
+    Options,
+    executor::{Executor, ProcessExecutor, ProcessOptions, RunRef},
+    inputs::{DefaultBackend, Place, SecretPlace},
+    run,
+};
+use sluice_tf_core::pod::Pod;
+use std::{collections::BTreeMap, io::Write, path::PathBuf, sync::Arc, time::Duration};
+use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
+
+pub(crate) const NAMESPACE: &str = "team";
+pub(crate) const SOURCE: &str = "code";
+/// Timeout of every wait.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(100);
+
+/// The executor settings of a controller.
+pub(crate) struct ExecutorSettings {
+    /// Directory of its runs.
+    pub(crate) root: String,
+    /// Its pod.
+    pub(crate) pod: Option<Pod>,
+    /// How long a run of another lock domain may be silent.
+    pub(crate) run_silence: Duration,
+}
+
+/// The test environment.
+pub(crate) struct TestEnvironment {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) client: Client,
+    pub(crate) artifacts: Artifacts,
+    /// Whether break-glass sessions are allowed.
+    pub(crate) break_glass: bool,
+    /// Whether stacks with their own ServiceAccount are run.
+    pub(crate) ignore_account: bool,
+    /// The command of the runner; this test binary by default.
+    pub(crate) runner: Option<Vec<String>>,
+    /// Directory of the installed CLI versions, if any.
+    pub(crate) tools: Option<PathBuf>,
+    /// The Secret with the keys of stored plans, if they are sealed.
+    pub(crate) plan_encryption: Option<SecretPlace>,
+    /// Host that replaces the one in artifact URLs.
+    pub(crate) artifact_host: Option<String>,
+    /// Executor settings of the next controller.
+    pub(crate) executor_settings: Box<ExecutorSettings>,
+    /// Additional environment variables of the CLI.
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) kubeconfig: PathBuf,
+    /// Whether the next controller allows cross-namespace references.
+    pub(crate) cross_namespace: CrossNamespace,
+    /// Metrics of the controllers.
+    pub(crate) metrics: Metrics,
+    /// Label selector of the stacks of the next controller; empty: all.
+    labels: Option<String>,
+    controllers: Vec<(Token, JoinHandle<()>)>,
+    _served: (ApiServer, TlsServer),
+}
+
+impl TestEnvironment {
+    /// Creates an environment with a running controller and four concurrent runs.
+    pub(crate) async fn new() -> Self {
+        let mut env = Self::without_controller().await;
+        env.start(4).await;
+        env
+    }
+
+    /// Creates an environment without a controller. Its API accepts any text for an interval and contradicting fields, as with an older
+    /// definition.
+    pub(crate) async fn without_controller() -> Self {
+        Self::with_definitions(&[]).await
+    }
+
+    /// As [`Self::without_controller`], with additional or replaced definitions.
+    pub(crate) async fn with_definitions(more: &[Value]) -> Self {
+        Self::create(tempfile::tempdir().unwrap(), Store::memory(), more).await
+    }
+
+    /// As [`Self::without_controller`]; the API's objects are in the file `store`.
+    pub(crate) async fn with_stored_objects() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::file(dir.path().join("store")).unwrap();
+        Self::create(dir, store, &[]).await
+    }
+
+    async fn create(dir: tempfile::TempDir, store: Store, more: &[Value]) -> Self {
+        http::install_crypto();
+        let mut definitions = serde_json::to_value(sluice_api::crds()).unwrap();
+        relax_schema(&mut definitions);
+        let definitions = definitions.as_array_mut().unwrap();
+        definitions.retain(|ours| {
+            more.iter()
+                .all(|one| one["metadata"]["name"] != ours["metadata"]["name"])
+        });
+        definitions.extend_from_slice(more);
+        let definitions: Vec<_> = serde_json::from_value(json!(definitions)).unwrap();
+        let embedded = ApiServer::builder()
+            .crds(definitions)
+            .store(store)
+            .build()
+            .unwrap();
+        let serving = embedded
+            .serve("127.0.0.1:0".parse().unwrap(), &dir.path().join("api"))
+            .await
+            .unwrap();
+        let client = embedded.client();
+        let namespace: Namespace =
+            serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } })).unwrap();
+        Api::all(client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
+        Self {
+            kubeconfig: serving.kubeconfig_path.clone(),
+            dir,
+            client,
+            artifacts: Artifacts::start(),
+            break_glass: true,
+            ignore_account: true,
+            runner: None,
+            tools: None,
+            plan_encryption: None,
+            artifact_host: None,
+            executor_settings: Box::new(ExecutorSettings {
+                root: "runs".to_owned(),
+                pod: None,
+                run_silence: Duration::from_secs(60),
+            }),
+            environment: BTreeMap::new(),
+            metrics: Metrics::new(),
+            labels: None,
+            controllers: Vec::new(),
+            cross_namespace: CrossNamespace::Denied,
+            _served: (embedded, serving),
+        }
+    }
+
+    /// Starts a controller with this number of concurrent runs.
+    pub(crate) async fn start(&mut self, runs: u16) {
+        let (executor, ended) = self.executor();
+        self.start_with(executor, ended, runs).await;
+    }
+
+    /// Starts a controller that stores the bundles of its runs in Secrets.
+    pub(crate) async fn start_with_stored_bundles(&mut self) {
+        let (executor, ended) = self.executor();
+        self.start_with(Arc::new(StoredBundles(executor)), ended, 4).await;
+    }
+
+    /// Returns the runner command of this test binary.
+    pub(crate) fn own_runner() -> Vec<String> {
+        let this = std::env::current_exe().unwrap().display().to_string();
+        [&this, "as_runner", "--exact", "--nocapture", "--"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    /// Returns the executor of the next controller.
+    pub(crate) fn executor(&self) -> (Arc<ProcessExecutor>, UnboundedReceiver<RunRef>) {
+        let root = self.dir.path().join(&self.executor_settings.root);
+        let path = sluice_harness::cli::search_path().unwrap();
+        let api = self.kubeconfig.display().to_string();
+        let process = ProcessOptions {
+            command: self.runner.clone().unwrap_or_else(Self::own_runner),
+            root,
+            tools: self.tools.clone(),
+            environment: [
+                ("PATH".to_owned(), path),
+                ("KUBECONFIG".to_owned(), api.clone()),
+                ("KUBE_CONFIG_PATH".to_owned(), api),
+                ("DISABLE_WEBHOOK_TLS_VERIFY".to_owned(), "1".to_owned()),
+            ]
+            .into_iter()
+            .chain(self.environment.clone())
+            .collect(),
+            credentials: None,
+            pod: self.executor_settings.pod.clone(),
+            artifact_host: self.artifact_host.clone(),
+        };
+        let (executor, ended) = ProcessExecutor::new(process).unwrap();
+        (Arc::new(executor), ended)
+    }
+
+    /// Starts a controller for the stacks with these labels.
+    pub(crate) async fn start_with_labels(&mut self, labels: &str) {
+        self.labels = Some(labels.to_owned());
+        self.start(4).await;
+    }
+
+    /// Starts a controller with this executor.
+    pub(crate) async fn start_with<E: Executor + 'static>(
+        &mut self,
+        executor: Arc<E>,
+        ended: UnboundedReceiver<RunRef>,
+        runs: u16,
+    ) {
+        let settings = client::Settings {
+            kubeconfig: Some(self.kubeconfig.clone()),
+            ..client::Settings::default()
+        };
+        let client = client::build(&settings).await.unwrap();
+        // Controllers on one machine have separate directories.
+        let scratch = format!("scratch-{}", self.controllers.len());
+        let mut options = options(&client, runs, self.dir.path().join(scratch));
+        options.settings.metrics = self.metrics.clone();
+        options.settings.scope.labels.clone_from(&self.labels);
+        options.plan_encryption.clone_from(&self.plan_encryption);
+        options.tools.clone_from(&self.tools);
+        options.break_glass_limit = self.break_glass.then(|| Interval::from_secs(600));
+        options.cross_namespace = self.cross_namespace;
+        options.ignore_account = self.ignore_account;
+        options.run_silence = self.executor_settings.run_silence;
+        options.artifact_host.clone_from(&self.artifact_host);
+        let stop = Token::new();
+        let until = stop.clone();
+        let task = tokio::spawn(async move {
+            run(options, (executor, ended), client, until).await.unwrap();
+        });
+        self.controllers.push((stop, task));
+    }
+
+    /// Stops the latest controller; active runs continue.
+    pub(crate) async fn stop(&mut self) {
+        let (stop, task) = self.controllers.pop().unwrap();
+        stop.cancel();
+        tokio::time::timeout(TIMEOUT, task).await.unwrap().unwrap();
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// Publishes these files as the source's artifact of the revision `main@sha1:<mark repeated>`.
+    pub(crate) async fn commit(&self, mark: &str, files: &[(&str, &str)]) -> String {
+        let bytes = pack(files);
+        let digest = digest(&bytes);
+        self.publish(mark, bytes, &digest).await
+    }
+
+    /// Publishes these bytes with this digest.
+    pub(crate) async fn publish(&self, mark: &str, bytes: Vec<u8>, digest: &str) -> String {
+        let api: Api<GitRepository> = self.api();
+        if api.get_opt(SOURCE).await.unwrap().is_none() {
+            let source = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+                "metadata": { "name": SOURCE }, "spec": { "interval": "1h", "url": "https://example.invalid/code" } });
+            api.create(&PostParams::default(), &serde_json::from_value(source).unwrap())
+                .await
+                .unwrap();
+        }
+        let file = format!("{mark}.tar.gz");
+        let size = bytes.len();
+        self.artifacts.put(&file, bytes);
+        let revision = format!("main@sha1:{}", mark.repeat(40));
+        let host = match self.artifact_host {
+            Some(_) => "http://artifacts.invalid",
+            None => &self.artifacts.url,
+        };
+        let status = json!({ "status": { "artifact": { "digest": digest, "lastUpdateTime": "2026-01-01T00:00:00Z",
+            "path": file, "revision": revision, "size": size, "url": format!("{host}/{file}") } } });
+        api.patch_status(SOURCE, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
+        revision
+    }
+
+    /// Creates a stack on the source; members of `spec` override the defaults.
+    pub(crate) async fn stack(&self, name: &str, spec: Value) {
+        let mut whole = json!({ "interval": "1h", "retryInterval": "1s", "approvePlan": "auto",
+            "sourceRef": { "kind": "GitRepository", "name": SOURCE } });
+        for (key, value) in spec.as_object().unwrap() {
+            whole[key] = value.clone();
+        }
+        let stack = json!({ "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
+            "metadata": { "name": name }, "spec": whole });
+        // Untyped: some tests need values that our types refuse.
+        let resource = kube::api::ApiResource::erase::<Terraform>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), NAMESPACE, &resource);
+        api.create(&PostParams::default(), &serde_json::from_value(stack).unwrap())
+            .await
+            .unwrap();
+    }
+
+    /// Changes the spec; `null` removes a field.
+    pub(crate) async fn edit(&self, name: &str, spec: Value) {
+        self.patch(name, json!({ "spec": spec })).await;
+    }
+
+    /// Requests a reconciliation, as `flux reconcile` does.
+    pub(crate) async fn request(&self, name: &str, token: &str) {
+        let annotations = json!({ "reconcile.fluxcd.io/requestedAt": token });
+        self.patch(name, json!({ "metadata": { "annotations": annotations } }))
+            .await;
+    }
+
+    /// Sets annotations; `null` removes one.
+    pub(crate) async fn annotate(&self, name: &str, annotations: Value) {
+        self.patch(name, json!({ "metadata": { "annotations": annotations } }))
+            .await;
+    }
+
+    pub(crate) async fn patch(&self, name: &str, body: Value) {
+        let api: Api<Terraform> = self.api();
+        api.patch(name, &PatchParams::default(), &Patch::Merge(body))
+            .await
+            .unwrap();
+    }
+
+    /// Deletes the stack without waiting.
+    pub(crate) async fn delete(&self, name: &str) {
+        let api: Api<Terraform> = self.api();
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Replaces values of a Secret; without pairs it only changes its metadata.
+    pub(crate) async fn change_secret(&self, name: &str, pairs: &[(&str, &str)], touch: &str) {
+        let data: BTreeMap<_, _> = pairs.iter().copied().collect();
+        let body = json!({ "metadata": { "annotations": { "touched": touch } }, "stringData": data });
+        let api: Api<Secret> = self.api();
+        api.patch(name, &PatchParams::default(), &Patch::Merge(body))
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn secret(&self, name: &str, pairs: &[(&str, &str)]) {
+        let data: BTreeMap<_, _> = pairs.iter().copied().collect();
+        let secret = json!({ "metadata": { "name": name }, "stringData": data });
+        let api: Api<Secret> = self.api();
+        api.create(&PostParams::default(), &serde_json::from_value(secret).unwrap())
+            .await
+            .unwrap();
+    }
+
+    /// Writes the state as a foreign apply without changes: stored plans become stale.
+    pub(crate) async fn raise_serial(&self, name: &str) {
+        self.edit_state(name, |_| ()).await;
+    }
+
+    /// Writes the state as a foreign apply.
+    pub(crate) async fn edit_state(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+        let mut state: Value = serde_json::from_str(&self.state(name).await).unwrap();
+        state["serial"] = json!(state["serial"].as_u64().unwrap() + 1);
+        edit(&mut state);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(state.to_string().as_bytes()).unwrap();
+        let data = json!({ "data": { "tfstate": k8s_openapi::ByteString(gzip.finish().unwrap()) } });
+        let api: Api<Secret> = self.api();
+        api.patch(
+            &format!("tfstate-default-{name}"),
+            &PatchParams::default(),
+            &Patch::Merge(data),
+        )
+        .await
+        .unwrap();
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+/// Removes the patterns of intervals and of the tool's version, and the rule about deletion.
+fn relax_schema(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            if let Some(interval) = members.get_mut("interval").and_then(Value::as_object_mut) {
+                interval.remove("pattern");
+                interval.remove("x-kubernetes-validations");
+            }
+            let tool = members
+                .get_mut("tool")
+                .and_then(|tool| tool.pointer_mut("/properties/version"));
+            if let Some(version) = tool.and_then(Value::as_object_mut) {
+                version.remove("pattern");
+            }
+            let rules = members
+                .get_mut("x-kubernetes-validations")
+                .and_then(Value::as_array_mut);
+            if let Some(rules) = rules {
+                rules.retain(|rule| !rule.to_string().contains("deletionPolicy"));
+            }
+            members.values_mut().for_each(relax_schema);
+        }
+        Value::Array(items) => items.iter_mut().for_each(relax_schema),
+        _ => {}
+    }
+}
+
+/// Returns the options of a controller.
+pub(crate) fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
+    let reporter = Reporter {
+        component: "tf-controller".to_owned(),
+        instance: "test".to_owned(),
+        trace: false,
+    };
+    Options {
+        settings: Settings {
+            controller: "terraform",
+            scope: Scope::default(),
+            concurrent: 8,
+            backoff: Arc::new(Backoff::default()),
+            metrics: Metrics::new(),
+            recorder: Recorder::start(client.clone(), reporter, Arc::new(SystemClock)),
+            random: Arc::new(Generator::from_system()),
+        },
+        scratch,
+        tools: None,
+        runs,
+        runs_per_namespace: 0,
+        cross_namespace: CrossNamespace::Denied,
+        ignore_account: true,
+        run_deadline: Interval::from_secs(600),
+        destroy_files_limit: sluice_tf_controller::args::DESTROY_FILES_LIMIT,
+        run_silence: Duration::from_secs(60),
+        plan_encryption: None,
+        break_glass_limit: None,
+        http_retry: 9,
+        cli_location: Place::Outside,
+        default_backend: DefaultBackend::Kubernetes,
+        artifact_host: None,
+        ready: Readiness::default(),
+    }
+}

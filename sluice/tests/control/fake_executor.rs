@@ -1,0 +1,172 @@
+//! Executors of tests. [`FakeExecutor`] starts no processes: it records runs and reports their success at once, for tests of scheduling.
+//! [`StoredBundles`] starts real processes that read their bundles from Secrets, as runners on another machine have to.
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use sluice_api::run::TerraformRun;
+use sluice_runtime::schedule::ObjectKey;
+use sluice_tf_controller::executor::{Executor, ExecutorError, IsGone, Liveness, ProcessExecutor, RunRef};
+use sluice_tf_core::bundle::Packed;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// A fake executor.
+#[derive(Clone)]
+pub(crate) struct FakeExecutor(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    started: Mutex<Vec<String>>,
+    most: Mutex<(usize, usize)>,
+    forgotten: Mutex<Vec<String>>,
+    /// The next run is claimed and never reports again.
+    hangs: AtomicBool,
+}
+
+impl FakeExecutor {
+    pub(crate) fn new(client: &Client) -> (Self, UnboundedReceiver<RunRef>) {
+        let (ended, receiver) = unbounded_channel();
+        // Keeps the channel open: runs never end without a report.
+        std::mem::forget(ended);
+        let double = Inner {
+            client: client.clone(),
+            started: Mutex::default(),
+            most: Mutex::default(),
+            forgotten: Mutex::default(),
+            hangs: AtomicBool::new(false),
+        };
+        (Self(Arc::new(double)), receiver)
+    }
+
+    /// Returns the runs started since the last call, sorted; panics if a run was started twice.
+    pub(crate) fn started(&self) -> Vec<String> {
+        let started = std::mem::take(&mut *self.0.started.lock().unwrap());
+        let unique: BTreeSet<_> = started.iter().cloned().collect();
+        assert_eq!(
+            unique.len(),
+            started.len(),
+            "a run was started twice: {started:?}"
+        );
+        unique.into_iter().collect()
+    }
+
+    /// Makes the next run hang: it was claimed long ago and does nothing.
+    pub(crate) fn hang(&self) {
+        self.0.hangs.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns the maximum number of concurrent runs.
+    pub(crate) fn max_concurrent(&self) -> usize {
+        self.0.most.lock().unwrap().1
+    }
+
+    /// Returns the forgotten runs in the order of the calls.
+    pub(crate) fn forgotten(&self) -> Vec<String> {
+        self.0.forgotten.lock().unwrap().clone()
+    }
+
+    async fn carry_out(&self, run: RunRef) {
+        {
+            let mut most = self.0.most.lock().unwrap();
+            most.0 += 1;
+            most.1 = most.1.max(most.0);
+        }
+        // Simulated work, long enough for other runs to overlap.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let api: Api<TerraformRun> = Api::namespaced(self.0.client.clone(), &run.namespace);
+        if self.0.hangs.swap(false, Ordering::SeqCst) {
+            let status = json!({ "status": { "phase": "Applying", "claim": { "holder": "double" },
+                "startedAt": "2026-01-01T00:00:00Z", "heartbeatAt": "2026-01-01T00:00:00.000000Z" } });
+            api.patch_status(&run.name, &PatchParams::default(), &Patch::Merge(status))
+                .await
+                .unwrap();
+            return;
+        }
+        let status = json!({ "status": { "phase": "Succeeded", "reason": "TerraformAppliedSucceed", "hasChanges": true,
+            "attemptedApply": true, "planId": format!("plan-main-{}", run.name), "claim": { "holder": "double" },
+            "finishedAt": Timestamp::now() } });
+        self.0.most.lock().unwrap().0 -= 1;
+        api.patch_status(&run.name, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
+    }
+}
+
+impl Executor for FakeExecutor {
+    fn hands_over_bundles(&self) -> bool {
+        false
+    }
+
+    fn start(&self, run: RunRef, _: Option<Packed>) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        self.0.started.lock().unwrap().push(run.name.clone());
+        let this = self.clone();
+        Box::pin(async move {
+            tokio::spawn(async move { this.carry_out(run).await });
+            Ok(())
+        })
+    }
+
+    fn liveness(&self, _: RunRef, _: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+        Box::pin(async { Ok(Liveness::Alive) })
+    }
+
+    fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        self.0.forgotten.lock().unwrap().push(run.name);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn kept(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn forget_stack(&self, _: ObjectKey, _: IsGone) {}
+
+    fn kept_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+/// An executor of processes whose bundles the controller stores.
+pub(crate) struct StoredBundles(pub(crate) Arc<ProcessExecutor>);
+
+impl Executor for StoredBundles {
+    fn hands_over_bundles(&self) -> bool {
+        false
+    }
+
+    fn start(&self, run: RunRef, bundle: Option<Packed>) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        assert!(bundle.is_none(), "the bundle of {} is stored", run.name);
+        self.0.start(run, bundle)
+    }
+
+    fn liveness(&self, run: RunRef, site: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+        self.0.liveness(run, site)
+    }
+
+    fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        self.0.forget(run)
+    }
+
+    fn kept(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
+        self.0.kept()
+    }
+
+    fn forget_stack(&self, stack: ObjectKey, is_gone: IsGone) {
+        self.0.forget_stack(stack, is_gone);
+    }
+
+    fn kept_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
+        self.0.kept_stacks()
+    }
+}

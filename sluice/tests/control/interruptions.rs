@@ -1,0 +1,166 @@
+//! Killed runners, restarted controllers, and a small number of run slots.
+
+use crate::environment::{TIMEOUT, TestEnvironment};
+use crate::observe::{condition, wait_for_file};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use sluice_api::run::TerraformRun;
+use sluice_tf_controller::executor::ProcessExecutor;
+use std::{
+    future::{pending, ready},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Its apply reports that it has started, and waits for a file.
+const SLOW: &str = r#"
+variable "marker" {}
+resource "terraform_data" "slow" {
+  provisioner "local-exec" { command = "echo x >> ${var.marker}; until [ -e ${var.marker}.go ]; do sleep 0.05; done" }
+}
+"#;
+
+fn spec(env: &TestEnvironment, name: &str) -> serde_json::Value {
+    json!({ "vars": [{ "name": "marker", "value": env.path(name) }] })
+}
+
+fn is_applying(run: &TerraformRun) -> bool {
+    run.status
+        .as_ref()
+        .is_some_and(|s| s.phase.as_str() == "Applying")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_runner_is_lost_and_followed_by_a_plan() {
+    let env = TestEnvironment::new().await;
+    env.commit("a", &[("main.tf", SLOW)]).await;
+    env.stack("net", spec(&env, "net")).await;
+    wait_for_file(&env.path("net")).await;
+    let run = env.wait_run("net", "applying", is_applying).await;
+    let process = run.status.unwrap().claim.unwrap().process;
+    let id: i32 = process.rsplit_once(':').unwrap().1.parse().unwrap();
+    kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
+    std::fs::write(env.path("net.go"), "").unwrap();
+    env.wait_run("net", "lost", |run| {
+        run.status.as_ref().is_some_and(|s| s.phase.as_str() == "Lost")
+    })
+    .await;
+    let done = env.wait_ready("net", "True ").await;
+    assert_eq!(
+        std::fs::read_to_string(env.path("net")).unwrap(),
+        "x\n",
+        "it was applied once"
+    );
+    assert_eq!(done.status.unwrap().reconciliation_failures, 0);
+    insta::assert_snapshot!(env.history("net").await, @"
+    1 PlanAndApply Revision 1: Lost RunLost +1 ~0 -0
+    2 PlanAndApply Retry 2: Succeeded TerraformPlannedNoChanges +0 ~0 -0
+    ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_cannot_be_started_is_reported_and_retried() {
+    let mut env = TestEnvironment::without_controller().await;
+    env.runner = Some(vec!["/nowhere/tf-runner".to_owned()]);
+    env.start(1).await;
+    env.commit("a", &[("main.tf", "")]).await;
+    env.stack("net", json!({})).await;
+    let failed = env
+        .wait_ready(
+            "net",
+            "False TFExecNewFailed cannot start the runner /nowhere/tf-runner",
+        )
+        .await;
+    assert!(condition(&failed, "Reconciling").starts_with("True ProgressingWithRetry"));
+    env.stop().await;
+    env.runner = None;
+    env.start(1).await;
+    env.wait_ready("net", "True TerraformPlannedNoChanges").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_controller_adopts_the_active_run_and_its_slot() {
+    let mut env = TestEnvironment::without_controller().await;
+    env.start(1).await;
+    env.commit("a", &[("main.tf", SLOW)]).await;
+    env.stack("net", spec(&env, "net")).await;
+    wait_for_file(&env.path("net")).await;
+    env.wait_run("net", "applying", is_applying).await;
+    env.stop().await;
+    env.stack("other", spec(&env, "other")).await;
+    env.start(1).await;
+    env.wait_for("other", "waiting for a slot", |s| {
+        condition(s, "Ready").contains("free run slot")
+    })
+    .await;
+    assert!(env.runs("other").await.is_empty(), "the only slot is taken");
+    std::fs::write(env.path("other.go"), "").unwrap();
+    std::fs::write(env.path("net.go"), "").unwrap();
+    env.wait_ready("net", "True TerraformAppliedSucceed").await;
+    env.wait_ready("other", "True TerraformAppliedSucceed").await;
+    assert_eq!(env.runs("net").await.len(), 1);
+    assert_eq!(std::fs::read_to_string(env.path("net")).unwrap(), "x\n");
+}
+
+/// Returns a controller that stopped during an apply, and the executor of that run.
+async fn stop_during_apply() -> (TestEnvironment, Arc<ProcessExecutor>) {
+    let mut env = TestEnvironment::without_controller().await;
+    let (executor, ended) = env.executor();
+    env.start_with(Arc::clone(&executor), ended, 1).await;
+    let before = format!(
+        "resource \"terraform_data\" \"before\" {{}}\n{}",
+        SLOW.replace("\"slow\" {", "\"slow\" {\n  input = terraform_data.before.id")
+    );
+    env.commit("a", &[("main.tf", &before)]).await;
+    env.stack("net", spec(&env, "net")).await;
+    wait_for_file(&env.path("net")).await;
+    env.stop().await;
+    (env, executor)
+}
+
+/// Returns the end of the only run, and the resources in its state.
+async fn final_state(env: &TestEnvironment) -> (String, Vec<String>) {
+    let run = env.runs("net").await.pop().unwrap();
+    let state: serde_json::Value = serde_json::from_str(&env.state("net").await).unwrap();
+    let resources = state["resources"].as_array().unwrap();
+    let name = |resource: &serde_json::Value| {
+        let instance = &resource["instances"][0];
+        let status = instance["status"].as_str().unwrap_or("good");
+        format!("{} {status}", resource["name"].as_str().unwrap())
+    };
+    let status = run.status.unwrap();
+    let end = format!("{} {}", status.phase.as_str(), status.reason);
+    (end, resources.iter().map(name).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_ends_lets_its_runs_finish() {
+    let (env, executor) = stop_during_apply().await;
+    assert!(!executor.is_idle(), "a stopped controller does not end its runs");
+    std::fs::write(env.path("net.go"), "").unwrap();
+    let finished = executor.finish(TIMEOUT, pending());
+    tokio::time::timeout(TIMEOUT, finished).await.unwrap();
+    assert_eq!(
+        final_state(&env).await,
+        (
+            "Succeeded TerraformAppliedSucceed".to_owned(),
+            vec!["before good".to_owned(), "slow good".to_owned()]
+        )
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_that_exceed_the_grace_period_or_a_second_signal_are_interrupted_and_write_their_state() {
+    let expected = (
+        "Failed TFExecApplyFailed".to_owned(),
+        vec!["before good".to_owned(), "slow tainted".to_owned()],
+    );
+    let (env, executor) = stop_during_apply().await;
+    let finished = executor.finish(Duration::ZERO, pending());
+    tokio::time::timeout(TIMEOUT, finished).await.unwrap();
+    assert_eq!(final_state(&env).await, expected);
+    let (env, executor) = stop_during_apply().await;
+    let finished = executor.finish(TIMEOUT * 2, ready(()));
+    tokio::time::timeout(TIMEOUT, finished).await.unwrap();
+    assert_eq!(final_state(&env).await, expected);
+}

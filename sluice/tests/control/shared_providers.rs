@@ -1,0 +1,97 @@
+//! Stacks with the same provider: their runs download it once.
+
+use crate::environment::TestEnvironment;
+use serde_json::json;
+use sluice_harness::trial::{Mirror, TrialProvider};
+use sluice_tf_controller::executor::provider_cache;
+use std::path::PathBuf;
+
+async fn env() -> (TestEnvironment, TrialProvider, Mirror) {
+    let trial = TrialProvider::create().unwrap();
+    let mirror = trial.mirror().await.unwrap();
+    let mut env = TestEnvironment::without_controller().await;
+    for (name, file) in [
+        ("TF_CLI_CONFIG_FILE", mirror.cli_config()),
+        ("SSL_CERT_FILE", mirror.authority()),
+    ] {
+        env.environment
+            .insert(name.to_owned(), file.display().to_string());
+    }
+    let this = std::env::current_exe().unwrap().display().to_string();
+    let runner = [&this, "as_runner", "--exact", "--nocapture", "--"].map(str::to_owned);
+    let cache = provider_cache(&cache(&env), 1 << 30);
+    env.runner = Some(runner.into_iter().chain(cache).collect());
+    env.start(2).await;
+    (env, trial, mirror)
+}
+
+fn cache(env: &TestEnvironment) -> PathBuf {
+    env.path("providers")
+}
+
+/// Requests drift detection and waits for it.
+async fn request_check(env: &TestEnvironment, stack: &str, token: &str) {
+    env.request(stack, token).await;
+    env.wait_for(stack, "a look", |stack| {
+        stack.status.as_ref().unwrap().last_handled_reconcile_at == token
+    })
+    .await;
+    env.wait_ready(stack, "True").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_runs_of_two_stacks_download_a_provider_once_and_a_tampered_one_is_refused() {
+    let (env, trial, mirror) = env().await;
+    let lock = mirror.lock_file();
+    let module = |name: &str| {
+        format!(
+            "{}resource \"trial_thing\" \"it\" {{\n  name    = {name:?}\n  content = \"one\"\n}}\n",
+            trial.provider_block()
+        )
+    };
+    let (net, web) = (module("net"), module("web"));
+    let files = [
+        ("net/main.tf", net.as_str()),
+        ("net/.terraform.lock.hcl", &lock),
+        ("web/main.tf", &web),
+        ("web/.terraform.lock.hcl", &lock),
+    ];
+    env.commit("a", &files).await;
+    env.stack("net", json!({ "path": "net" })).await;
+    env.wait_ready("net", "True TerraformAppliedSucceed").await;
+    env.wait_until_idle().await;
+    let first_downloads = mirror.downloads();
+    request_check(&env, "net", "1").await;
+    env.stack("web", json!({ "path": "web" })).await;
+    env.wait_ready("web", "True TerraformAppliedSucceed").await;
+    request_check(&env, "web", "1").await;
+    request_check(&env, "net", "2").await;
+    assert_eq!(trial.resources().unwrap(), ["net", "web"]);
+    assert_eq!(
+        (
+            env.runs("net").await.len() + env.runs("web").await.len(),
+            mirror.downloads() - first_downloads
+        ),
+        (5, 0)
+    );
+
+    // The code of any run may write into the cache, since all runs are processes of one user.
+    env.wait_until_idle().await;
+    let mut poisoned = 0;
+    for package in std::fs::read_dir(cache(&env)).unwrap() {
+        for program in std::fs::read_dir(package.unwrap().path()).unwrap() {
+            std::fs::write(program.unwrap().path(), "#!/bin/sh\nexit 1\n").unwrap();
+            poisoned += 1;
+        }
+    }
+    assert_eq!(poisoned, 1);
+    request_check(&env, "web", "2").await;
+    assert_eq!(
+        mirror.downloads() - first_downloads,
+        first_downloads,
+        "it is downloaded again"
+    );
+    env.wait_until_idle().await;
+    request_check(&env, "net", "3").await;
+    assert_eq!(mirror.downloads() - first_downloads, first_downloads);
+}

@@ -1,0 +1,156 @@
+//! Providers that the CLI downloads, and runs that share them.
+
+use std::path::{Path, PathBuf};
+
+use sluice_api::run::TerraformRun;
+use sluice_harness::trial::{Mirror, TrialProvider};
+use sluice_tf_runner::run::ProviderCacheSettings;
+use tokio_util::sync::CancellationToken;
+
+use crate::world::{Wish, World, ending, status};
+
+struct Shared {
+    world: World,
+    trial: TrialProvider,
+    mirror: Mirror,
+}
+
+impl Shared {
+    async fn new() -> Self {
+        let trial = TrialProvider::create().unwrap();
+        let mirror = trial.mirror().await.unwrap();
+        let world = World::new("auto").await;
+        Self { world, trial, mirror }
+    }
+
+    fn commit(&self, lock: Option<&str>) {
+        let module = format!(
+            "{}resource \"trial_thing\" \"it\" {{\n  name    = \"it\"\n  content = \"one\"\n}}\n",
+            self.trial.provider_block()
+        );
+        let lock = lock.map(|lock| (".terraform.lock.hcl", lock));
+        let files: Vec<_> = [("main.tf", module.as_str())].into_iter().chain(lock).collect();
+        self.world.commit(&files);
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.world.dir.path().join("providers")
+    }
+
+    async fn run(&self, wish: Wish, cached: bool) -> TerraformRun {
+        let name = Box::pin(self.world.prepare(wish)).await;
+        let mut context = self.world.context(&name);
+        for (variable, file) in [
+            ("TF_CLI_CONFIG_FILE", self.mirror.cli_config()),
+            ("SSL_CERT_FILE", self.mirror.authority()),
+        ] {
+            let value = file.display().to_string();
+            context.environment.insert(variable.to_owned(), value);
+        }
+        context.settings.providers = cached.then(|| ProviderCacheSettings {
+            directory: self.cache(),
+            max_bytes: 1 << 30,
+        });
+        let run = self.world.carry_out(&name, context, CancellationToken::new());
+        Box::pin(run).await;
+        Box::pin(self.world.get(&name)).await
+    }
+
+    async fn plan(&self) -> TerraformRun {
+        let run = self.run(Wish::plan(), true).await;
+        assert_eq!(
+            ending(&run),
+            "Succeeded TerraformPlannedWithChanges",
+            "{}",
+            status(&run).message
+        );
+        run
+    }
+
+    /// How many downloads a step takes.
+    async fn downloads<T>(&self, step: impl Future<Output = T>) -> (T, usize) {
+        let before = self.mirror.downloads();
+        let done = step.await;
+        (done, self.mirror.downloads() - before)
+    }
+}
+
+/// The only program in the cache.
+fn program(cache: &Path) -> PathBuf {
+    let packages: Vec<_> = std::fs::read_dir(cache)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    let [package] = packages.as_slice() else {
+        panic!("{packages:?}")
+    };
+    let mut files = std::fs::read_dir(package).unwrap();
+    files.next().unwrap().unwrap().path()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_is_downloaded_once_and_plans_stay_the_same() {
+    let shared = Shared::new().await;
+    shared.commit(None);
+    let (first, once) = shared.downloads(shared.plan()).await;
+    assert!(once > 0);
+    let (second, none) = shared.downloads(shared.plan()).await;
+    assert_eq!(none, 0, "a plan of the same stack");
+    let (alone, again) = shared.downloads(shared.run(Wish::plan(), false)).await;
+    assert_eq!(again, once, "a plan without a cache");
+    let effects = [&first, &second, &alone].map(|run| status(run).effect_digest);
+    assert!(
+        !effects[0].is_empty() && effects.iter().all(|effect| *effect == effects[0]),
+        "{effects:?}"
+    );
+    let (applied, none) = shared.downloads(shared.run(Wish::apply(&alone), true)).await;
+    assert_eq!(
+        (ending(&applied).as_str(), none),
+        ("Succeeded TerraformAppliedSucceed", 0)
+    );
+    assert_eq!(shared.trial.resources().unwrap(), ["it"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cached_provider_that_was_written_into_is_refused_and_downloaded_again() {
+    let shared = Shared::new().await;
+    shared.commit(Some(&shared.mirror.lock_file()));
+    let (_, once) = shared.downloads(shared.plan()).await;
+    let (_, none) = shared.downloads(shared.plan()).await;
+    assert_eq!(none, 0);
+    let sound = std::fs::read(program(&shared.cache())).unwrap();
+    std::fs::write(program(&shared.cache()), "#!/bin/sh\nexit 1\n").unwrap();
+    let (_, again) = shared.downloads(shared.plan()).await;
+    assert_eq!(again, once, "what was written into is not used");
+    assert!(
+        std::fs::read(program(&shared.cache())).unwrap() == sound,
+        "and what was downloaded takes its place"
+    );
+    let (_, none) = shared.downloads(shared.plan()).await;
+    assert_eq!(none, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_version_is_chosen_and_digests_of_the_module_are_held() {
+    let shared = Shared::new().await;
+    let (lock, digest) = (shared.mirror.lock_file(), shared.mirror.lock_file());
+    let digest = digest.split("h1:").nth(1).unwrap().split('"').next().unwrap();
+    // The module's own lock file names another package of the first version than the one that is offered.
+    let other = format!("{}=", "A".repeat(43));
+    shared.commit(Some(&lock.replace(digest, &other)));
+    shared.mirror.set_versions(&["1.0.0", "1.1.0"]);
+    let (_, once) = shared.downloads(shared.plan()).await;
+    let (_, none) = shared.downloads(shared.plan()).await;
+    assert_eq!(none, 0);
+    shared.mirror.set_versions(&["1.0.0", "1.1.0", "1.2.0"]);
+    let (_, newer) = shared.downloads(shared.plan()).await;
+    assert_eq!(newer, once, "a newer version is downloaded, once");
+    shared.mirror.set_versions(&["1.0.0"]);
+    let failed = shared.run(Wish::plan(), true).await;
+    assert_eq!(ending(&failed), "Failed TFExecInitFailed");
+    assert!(
+        status(&failed).message.contains("checksums"),
+        "{}",
+        status(&failed).message
+    );
+}

@@ -1,0 +1,153 @@
+//! Computes the events of a reconciliation. Pure: `reconciliation::finish` records them.
+
+use sluice_api::annotation::{EVENT_DIGEST, EVENT_FILES, EVENT_REVISION, event_key};
+use sluice_api::condition::{ConditionType as _, SourceCondition as Kind};
+use sluice_api::source::{Artifact, GROUP, GitRepository, GitRepositoryStatus};
+use sluice_runtime::event::Event;
+use sluice_runtime::failure::{Class, Failure as _};
+
+use super::error::ReconcileError;
+use super::observe::Observed;
+use super::report::Outcome;
+use super::resolve::ResolveError;
+use super::verify::SignatureState;
+use crate::git::FetchError;
+use crate::identity::{IdentityError, TokenError};
+
+/// Maximum number of characters of a commit's subject in events.
+const SUBJECT_LIMIT: usize = 50;
+/// Text that every throttling message contains.
+const ASKS_TO_WAIT: &str = " asks to wait ";
+/// Reason of events about removed artifacts.
+pub(super) const COLLECTED: &str = "GarbageCollectionSucceeded";
+
+/// Returns the events about the state of storage.
+#[must_use]
+pub(super) fn storage_events(observed: &Observed) -> Vec<Event> {
+    let damage = observed.damage.as_ref().map(|damage| {
+        Event::warning(
+            "ArtifactVerificationFailed",
+            format!("failed to verify integrity of artifact: {damage}"),
+        )
+    });
+    let collected = (observed.collected > 0).then(|| {
+        Event::cluster_only(
+            COLLECTED,
+            format!("garbage collected {} artifacts", observed.collected),
+        )
+    });
+    damage.into_iter().chain(collected).collect()
+}
+
+/// Returns the events about the outcome: verified signatures and the artifact.
+#[must_use]
+pub(super) fn outcome_events(
+    before: &GitRepository,
+    outcome: &Outcome,
+    after: &GitRepositoryStatus,
+) -> Vec<Event> {
+    let artifact = artifact_event(before, outcome, after);
+    verified_event(before, outcome)
+        .into_iter()
+        .chain(artifact)
+        .collect()
+}
+
+/// Returns an event if the verification differs from the one in the status.
+fn verified_event(before: &GitRepository, outcome: &Outcome) -> Option<Event> {
+    let signatures = match outcome {
+        Outcome::Stored(stored) => &stored.signatures,
+        Outcome::UpToDate { signatures, .. } => signatures,
+        Outcome::Failed(_) | Outcome::Suspended => return None,
+    };
+    let SignatureState::Verified(verified) = signatures else {
+        return None;
+    };
+    let status = before.status.as_ref();
+    let existing = status.and_then(|status| {
+        let mut conditions = status.conditions.iter();
+        conditions
+            .find(|existing| existing.type_ == Kind::SourceVerified.as_str() && existing.status == "True")
+    });
+    let is_new = existing.is_none_or(|existing| existing.message != verified.message);
+    is_new.then(|| Event::cluster_only("Succeeded", &verified.message))
+}
+
+/// Returns the event about the artifact. An artifact is new if its digest is; a recovery is only reported without a new
+/// artifact.
+fn artifact_event(before: &GitRepository, outcome: &Outcome, after: &GitRepositoryStatus) -> Option<Event> {
+    let status = before.status.clone().unwrap_or_default();
+    let artifact = after.artifact.as_ref();
+    let revision = artifact
+        .map(|existing| existing.revision.clone())
+        .unwrap_or_default();
+    let text = match outcome {
+        Outcome::Suspended => return None,
+        Outcome::Failed(error) => {
+            let is_quiet = match error {
+                ReconcileError::Fetch(FetchError::Throttled { .. })
+                | ReconcileError::Resolve(ResolveError::Identity(IdentityError::Token(
+                    TokenError::Throttled { .. },
+                ))) => was_throttled(&status),
+                error => matches!(error.class(), Class::Waiting(_)),
+            };
+            let event = if is_quiet { Event::trace } else { Event::warning };
+            return Some(event(error.reason(), error.message()));
+        }
+        Outcome::Stored(stored) => format!("stored artifact for commit '{}'", shortened(&stored.subject)),
+        Outcome::UpToDate { .. } => format!("stored artifact for commit '{revision}'"),
+    };
+    let digest = |existing: &Artifact| existing.digest.clone();
+    if status.artifact.as_ref().map(digest) != artifact.map(digest) {
+        let event = with_artifact_metadata(Event::normal("NewArtifact", text), artifact);
+        return Some(match outcome {
+            Outcome::Stored(stored) => event.with(EVENT_FILES, stored.files.to_string()),
+            _ => event,
+        });
+    }
+    let failures = [
+        Kind::FetchFailed,
+        Kind::IncludeUnavailable,
+        Kind::StorageOperationFailed,
+    ];
+    let had_failed = status
+        .conditions
+        .iter()
+        .any(|existing| failures.iter().any(|kind| kind.as_str() == existing.type_));
+    if had_failed {
+        return Some(with_artifact_metadata(Event::normal("Succeeded", text), artifact));
+    }
+    let (reason, text) = match outcome {
+        Outcome::UpToDate { .. } => (
+            "GitOperationSucceeded",
+            "no changes since last reconciliation: observed revision",
+        ),
+        _ => ("ArtifactUpToDate", "artifact up-to-date with remote revision:"),
+    };
+    Some(Event::trace(reason, format!("{text} '{revision}'")))
+}
+
+/// Returns whether the status already reports throttling. The messages differ in their times.
+fn was_throttled(status: &GitRepositoryStatus) -> bool {
+    let mut failed = status
+        .conditions
+        .iter()
+        .filter(|existing| existing.type_ == Kind::FetchFailed.as_str());
+    failed.any(|existing| existing.message.contains(ASKS_TO_WAIT))
+}
+
+fn with_artifact_metadata(event: Event, artifact: Option<&Artifact>) -> Event {
+    match artifact {
+        Some(artifact) => event
+            .with(event_key(GROUP, EVENT_REVISION), &artifact.revision)
+            .with(event_key(GROUP, EVENT_DIGEST), &artifact.digest),
+        None => event,
+    }
+}
+
+fn shortened(subject: &str) -> String {
+    match subject.char_indices().nth(SUBJECT_LIMIT) {
+        Some((end, _)) => format!("{}...", &subject[..end]),
+        None => subject.to_owned(),
+    }
+}

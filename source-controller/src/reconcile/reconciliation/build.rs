@@ -1,0 +1,123 @@
+//! Builds an artifact: merges includes, packs and publishes, and retries after freeing space on a full disk. Blocks.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use sluice_api::source::Artifact;
+use sluice_runtime::shutdown::Token;
+use tokio::runtime::Handle;
+
+use super::super::error::ReconcileError;
+use super::super::fetch::Origin;
+use super::super::include::{self, IncludeLimits, Included};
+use super::super::pack::{self, PackError};
+use super::super::warnings::ContentWarnings;
+use crate::archive::{Algorithm, Totals};
+use crate::storage::{ArtifactPath, Draft, Storage, StorageError, is_full};
+use crate::tree::Tree;
+
+/// A stored artifact with the data for its event.
+pub(super) struct Published {
+    pub(super) artifact: Artifact,
+    pub(super) files: u64,
+    pub(super) warnings: ContentWarnings,
+}
+
+/// The inputs of an artifact build and its target.
+pub(super) struct ArtifactBuild {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) origin: Arc<dyn Origin>,
+    pub(super) tree: Tree,
+    /// Artifacts to overlay on the tree.
+    pub(super) included: Vec<Included>,
+    pub(super) include_limits: IncludeLimits,
+    /// `spec.ignore`.
+    pub(super) ignore: Option<String>,
+    pub(super) algorithm: Algorithm,
+    pub(super) path: ArtifactPath,
+    pub(super) revision: String,
+    /// The artifact in the status, if any.
+    pub(super) previous: Option<ArtifactPath>,
+    /// Number of the object's artifacts to keep when the disk is full.
+    pub(super) keep: usize,
+    pub(super) now: Timestamp,
+}
+
+impl ArtifactBuild {
+    /// Merges, packs and publishes. On a full disk, first removes mirrors, which can be fetched again, then superseded
+    /// artifacts before their retention time, and retries after each.
+    pub(super) fn run(mut self, stop: &Token) -> Result<Published, ReconcileError> {
+        include::merge(
+            &mut self.tree,
+            &self.included,
+            &*self.storage,
+            self.include_limits,
+            stop,
+        )?;
+        let mut result = self.attempt(stop);
+        if result.as_ref().is_err_and(is_disk_full)
+            && Handle::try_current().is_ok_and(|runtime| runtime.block_on(self.origin.free_space()))
+        {
+            result = self.attempt(stop);
+        }
+        match result {
+            Err(error) if is_disk_full(&error) => {
+                let directory = self.path.directory();
+                let removed = self
+                    .storage
+                    .free_space(directory, self.previous.as_ref(), self.keep)?;
+                if removed == 0 {
+                    return Err(error);
+                }
+                tracing::warn!(
+                    removed,
+                    "disk full: removed superseded artifacts before their retention time"
+                );
+                self.attempt(stop)
+            }
+            result => result,
+        }
+    }
+
+    fn attempt(&self, stop: &Token) -> Result<Published, ReconcileError> {
+        let draft = self.storage.create(&self.path)?;
+        let (draft, totals, warnings) =
+            pack::pack(&self.tree, self.ignore.as_deref(), self.algorithm, draft, stop)?;
+        let (files, revision) = (totals.files, &self.revision);
+        tracing::info!(revision, files, bytes = totals.size, digest = %totals.digest, "artifact packed");
+        Ok(Published {
+            artifact: self.publish(draft, &totals)?,
+            files,
+            warnings,
+        })
+    }
+
+    /// Publishes a packed draft. The retention time of the previous artifact, if it is another file, starts before: a crash
+    /// in between only keeps it slightly longer.
+    fn publish(&self, draft: Box<dyn Draft>, totals: &Totals) -> Result<Artifact, StorageError> {
+        let previous = self.previous.as_ref();
+        if let Some(previous) = previous.filter(|previous| **previous != self.path) {
+            self.storage.supersede(previous, self.now)?;
+        }
+        draft.publish(&totals.digest)?;
+        Ok(Artifact {
+            digest: totals.digest.to_string(),
+            // The API has a resolution of seconds.
+            last_update_time: Time(Timestamp::from_second(self.now.as_second()).unwrap_or(self.now)),
+            metadata: None,
+            path: self.path.to_string(),
+            revision: self.revision.clone(),
+            size: i64::try_from(totals.size).ok(),
+            url: self.storage.url(&self.path),
+        })
+    }
+}
+
+fn is_disk_full(error: &ReconcileError) -> bool {
+    match error {
+        ReconcileError::Pack(PackError::Write(error)) => is_full(error),
+        ReconcileError::Storage(error) => error.is_full(),
+        _ => false,
+    }
+}

@@ -1,0 +1,294 @@
+//! One reconciliation: observe storage, resolve the source, look up includes and head; if anything changed, fetch,
+//! verify, merge, pack and publish; then report. This module defines the order. Each phase has its own file and passes
+//! a value to the next; `phases` runs those with side effects, `finish` reports.
+//!
+//! The status is written at most twice: once to announce progress, and once at the end. A reconciliation that finds no
+//! change writes nothing.
+
+mod build;
+mod finish;
+mod phases;
+mod wait;
+
+use kube::Api;
+use sluice_api::source::{Artifact, FINALIZER, GitRepository};
+use sluice_runtime::event::Event;
+use sluice_runtime::finalizer;
+use sluice_runtime::status::WriteError;
+use sluice_runtime::watch::Requeue;
+use tokio::time::Instant;
+
+use super::content::{Change, ContentConfig};
+use super::error::ReconcileError;
+use super::include::{self, Included};
+use super::observe::Observed;
+use super::report::{self, Outcome, Stored, UpstreamChange};
+use super::resolve::Source;
+use super::slots::Slot;
+use super::verify::{SignatureState, Verification, VerifyError};
+use super::{Context, UnreportedError};
+use crate::git::{FetchError, Head};
+use crate::storage::ObjectDirectory;
+use build::Published;
+pub(super) use wait::QueueWait;
+
+/// An early exit from the phases.
+enum EarlyExit {
+    /// An outcome that can be reported.
+    Outcome(Box<Outcome>),
+    /// An error that cannot be reported.
+    Unreported(UnreportedError),
+}
+
+impl EarlyExit {
+    fn failed(error: impl Into<ReconcileError>) -> Self {
+        Self::Outcome(Box::new(Outcome::Failed(error.into())))
+    }
+}
+
+impl From<WriteError> for EarlyExit {
+    fn from(error: WriteError) -> Self {
+        Self::Unreported(error.into())
+    }
+}
+
+/// The inputs of an artifact build.
+struct BuildInputs {
+    source: Source,
+    head: Head,
+    included: Vec<Included>,
+    content: ContentConfig,
+    /// The requested verification, or the error from loading its keys.
+    verification: Result<Option<Verification>, VerifyError>,
+}
+
+/// One reconciliation.
+pub(super) struct Reconciliation<'a> {
+    context: &'a Context,
+    api: Api<GitRepository>,
+    /// The object at the start; all decisions are based on it.
+    object: GitRepository,
+    /// The object after our last write; the next write builds on it.
+    latest: GitRepository,
+    namespace: String,
+    /// The upstream changes found so far.
+    change: UpstreamChange,
+    /// The slot at the host.
+    slot: Option<Slot>,
+    /// When an event triggered the reconciliation, if one did.
+    triggered_at: Option<Instant>,
+}
+
+impl<'a> Reconciliation<'a> {
+    /// Creates a reconciliation of this object.
+    pub(super) fn new(
+        context: &'a Context,
+        api: Api<GitRepository>,
+        object: GitRepository,
+        namespace: String,
+    ) -> Self {
+        Self {
+            context,
+            api,
+            latest: object.clone(),
+            object,
+            namespace,
+            change: UpstreamChange::default(),
+            slot: None,
+            triggered_at: None,
+        }
+    }
+
+    /// Sets the slot and the trigger time.
+    pub(super) fn with_slot(mut self, slot: Slot, triggered_at: Option<Instant>) -> Self {
+        (self.slot, self.triggered_at) = (Some(slot), triggered_at);
+        self
+    }
+
+    /// Runs all phases and reports the outcome.
+    pub(super) async fn run(mut self) -> Result<Requeue, UnreportedError> {
+        if self.object.metadata.deletion_timestamp.is_some() {
+            return self.delete().await;
+        }
+        if !finalizer::is_present(&self.object, FINALIZER) {
+            // The watch reports the added finalizer and triggers the next reconciliation.
+            let ensured = finalizer::ensure(&self.api, &self.object, FINALIZER).await;
+            self.record_write(&ensured);
+            ensured?;
+            return Ok(Requeue::OnChange);
+        }
+        if self.object.spec.suspend {
+            tracing::info!("reconciliation is suspended for this object");
+            return self.finish(&self.state_from_status(), Outcome::Suspended).await;
+        }
+        let (observed, result) = match self.observe().await {
+            Ok((directory, observed)) => {
+                let result = Box::pin(self.attempt(&directory, &observed)).await;
+                (observed, result)
+            }
+            Err(error) => (self.state_from_status(), Err(EarlyExit::failed(error))),
+        };
+        let outcome = match result {
+            Ok(outcome) => outcome,
+            Err(EarlyExit::Outcome(outcome)) => *outcome,
+            Err(EarlyExit::Unreported(error)) => return Err(error),
+        };
+        self.finish(&observed, outcome).await
+    }
+
+    /// Returns the state according to the status, for when storage is not read.
+    fn state_from_status(&self) -> Observed {
+        let artifact = self
+            .object
+            .status
+            .as_ref()
+            .and_then(|status| status.artifact.clone());
+        Observed {
+            artifact,
+            ..Observed::default()
+        }
+    }
+
+    /// Runs the phases between observation and report.
+    async fn attempt(
+        &mut self,
+        directory: &ObjectDirectory,
+        observed: &Observed,
+    ) -> Result<Outcome, EarlyExit> {
+        let announcement = report::announcement(&self.object, observed);
+        let mut is_announced = announcement.is_some();
+        if let Some(text) = announcement {
+            for warning in self.context.durations.warnings(&self.object.spec) {
+                self.record_event(Event::warning("ValueOutOfBounds", warning));
+            }
+            self.announce(observed, &text).await?;
+        }
+        let source = tokio::select! {
+            source = self.resolve() => source.map_err(EarlyExit::failed)?,
+            () = self.context.stop.cancelled() => return Err(EarlyExit::failed(FetchError::Stopped)),
+        };
+        let included = self.included().map_err(EarlyExit::failed)?;
+        self.change.includes = include::differ(&included, self.previous_includes());
+        if self.change.includes && !is_announced {
+            self.announce_change(observed).await?;
+            is_announced = true;
+        }
+        let verification = Verification::load(&self.object.spec, &self.namespace, &self.context.client).await;
+        let head = self.context.origin.head(&source, &self.context.stop).await;
+        let head = head.map_err(|error| self.remote_failure(&source, error))?;
+        let inputs = BuildInputs {
+            content: ContentConfig::new(&self.object.spec, &included),
+            source,
+            head,
+            included,
+            verification,
+        };
+        let revision = inputs.head.revision();
+        if let Some(because) = self.build_reason(observed, &revision, &inputs.content) {
+            tracing::info!(revision, because, "building a new artifact");
+            return self.build(directory, observed, inputs, is_announced).await;
+        }
+        tracing::debug!(revision, "the stored artifact is up to date");
+        self.reuse_stored(inputs).await
+    }
+
+    /// Keeps the stored artifact, after verifying its revision again if required.
+    async fn reuse_stored(&self, inputs: BuildInputs) -> Result<Outcome, EarlyExit> {
+        let BuildInputs {
+            source,
+            head,
+            content,
+            verification,
+            ..
+        } = inputs;
+        let verification = verification.map_err(EarlyExit::failed)?;
+        let status = self.object.status.as_ref();
+        let due = verification
+            .filter(|verification| status.is_none_or(|status| verification.is_required(status, &content)));
+        let signatures = match due {
+            Some(verification) => {
+                let origin = &self.context.origin;
+                let checkout = origin.fetch(&source, &head, &self.context.stop).await;
+                let checkout = checkout.map_err(|error| self.remote_failure(&source, error))?;
+                self.verify(Some(verification), &checkout, &head).await?
+            }
+            None if self.object.spec.verify.is_some() => SignatureState::StillValid,
+            None => SignatureState::NotRequested,
+        };
+        Ok(Outcome::UpToDate { content, signatures })
+    }
+
+    /// Builds a new artifact.
+    async fn build(
+        &mut self,
+        directory: &ObjectDirectory,
+        observed: &Observed,
+        inputs: BuildInputs,
+        is_announced: bool,
+    ) -> Result<Outcome, EarlyExit> {
+        let BuildInputs {
+            source,
+            head,
+            included,
+            content,
+            verification,
+        } = inputs;
+        self.change.revision = Some(head.revision());
+        let deadline = Instant::now() + source.remote.timeout;
+        let origin = &self.context.origin;
+        let checkout = origin.fetch(&source, &head, &self.context.stop).await;
+        let checkout = checkout.map_err(|error| self.remote_failure(&source, error))?;
+        // Do not announce a revision before it is verified.
+        let revision = self.change.revision.take();
+        let signatures = self
+            .verify(verification.map_err(EarlyExit::failed)?, &checkout, &head)
+            .await?;
+        self.change.revision = revision;
+        let tree = self.compose(&source, checkout, deadline).await;
+        let tree = tree.map_err(EarlyExit::failed)?;
+        if let Some(slot) = &mut self.slot {
+            // The remaining phases do not use the host.
+            slot.release();
+        }
+        if self.change.requires_build(observed) && !is_announced {
+            self.announce_change(observed).await?;
+        }
+        let subject = tree.commit().subject().to_owned();
+        let stored = self.store(directory, observed, tree, included, &head).await;
+        let Published { artifact, files, .. } = stored.map_err(EarlyExit::failed)?;
+        Ok(Outcome::Stored(Box::new(Stored {
+            artifact,
+            files,
+            subject,
+            content,
+            signatures,
+        })))
+    }
+
+    async fn announce_change(&mut self, observed: &Observed) -> Result<(), EarlyExit> {
+        let text = report::progress(&self.object, observed, &self.change);
+        Ok(self.announce(observed, &text).await?)
+    }
+
+    /// Returns why a new artifact is required: the revision or a setting differs from those of the stored one.
+    fn build_reason(
+        &self,
+        observed: &Observed,
+        revision: &str,
+        content: &ContentConfig,
+    ) -> Option<&'static str> {
+        let (Some(existing), Some(status)) = (&observed.artifact, &self.object.status) else {
+            return Some("no artifact is stored");
+        };
+        if !report::has_revision(existing, revision) {
+            return Some("the revision is new");
+        }
+        content.change_since(status).map(Change::as_str)
+    }
+
+    /// Returns the artifacts that the stored artifact includes.
+    fn previous_includes(&self) -> &[Artifact] {
+        let status = self.object.status.as_ref();
+        status.map_or(&[], |status| &status.included_artifacts)
+    }
+}

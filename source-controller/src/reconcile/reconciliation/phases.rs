@@ -1,0 +1,217 @@
+//! The phases with side effects, each run on the right thread pool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use sluice_runtime::blocking::JobError;
+use sluice_runtime::event::Event;
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::shutdown::Token;
+use tokio::time::Instant;
+
+use super::super::error::ReconcileError;
+use super::super::include::{self, IncludeError, IncludeLimits, Included};
+use super::super::observe::{self, Observed};
+use super::super::resolve::{self, ResolveError, Source};
+use super::super::slots::Lane;
+use super::super::submodules::SubmoduleFetcher;
+use super::super::verify::{SignatureState, Verification};
+use super::super::{Context, compose, events, report};
+use super::build::{ArtifactBuild, Published};
+use super::{EarlyExit, Reconciliation};
+use crate::git::{Checkout, FetchError, Head};
+use crate::storage::ObjectDirectory;
+use crate::tree::{Module, Tree};
+
+/// Time limit for packing one artifact.
+const PACK_LIMIT: Duration = Duration::from_secs(15 * 60);
+/// Time limit for reading storage.
+pub(super) const STORAGE_LIMIT: Duration = Duration::from_secs(5 * 60);
+
+impl Reconciliation<'_> {
+    pub(super) async fn observe(&self) -> Result<(ObjectDirectory, Observed), ReconcileError> {
+        let directory = ObjectDirectory::git_repository(&self.namespace, &self.object.name_any())?;
+        let Context {
+            storage,
+            retention,
+            clock,
+            blocking_pool,
+            stop,
+            ..
+        } = self.context;
+        let (storage, retention, now) = (Arc::clone(storage), *retention, clock.now());
+        let (slot, status) = (directory.clone(), self.object.status.clone().unwrap_or_default());
+        let observed = blocking_pool
+            .run(STORAGE_LIMIT, stop, move |_| {
+                observe::observe(&*storage, &slot, &status, retention.ttl, now)
+            })
+            .await??;
+        for event in events::storage_events(&observed) {
+            self.record_event(event);
+        }
+        Ok((directory, observed))
+    }
+
+    /// Handles a failure of the remote. A provider's token that was refused is not used again.
+    pub(super) fn remote_failure(&self, source: &Source, error: FetchError) -> EarlyExit {
+        if error.is_access_denied() {
+            self.context.tokens.invalidate(&source.remote.credentials);
+        }
+        EarlyExit::failed(error)
+    }
+
+    pub(super) async fn resolve(&self) -> Result<Source, ResolveError> {
+        let Context {
+            client,
+            transport,
+            tokens,
+            limits,
+            durations,
+            ..
+        } = self.context;
+        let key = ObjectKey::of(&self.object);
+        let spec = durations.clamp_timeout(&self.object.spec);
+        let source = resolve::resolve(&spec, &key, client, transport, tokens, *limits).await?;
+        // Without a recorded trigger, assume that the event arrived just now.
+        let is_new = report::is_requested(&self.object) || report::is_new_generation(&self.object);
+        let triggered_at = self.triggered_at.or_else(|| is_new.then(Instant::now));
+        Ok(Source {
+            triggered_at,
+            ..source
+        })
+    }
+
+    /// Verifies the requested signatures on a blocking thread. An unverified revision is not announced and does not
+    /// mark the artifact outdated.
+    pub(super) async fn verify(
+        &self,
+        verification: Option<Verification>,
+        checkout: &Checkout,
+        head: &Head,
+    ) -> Result<SignatureState, EarlyExit> {
+        let Some(verification) = verification else {
+            return Ok(SignatureState::NotRequested);
+        };
+        let Context {
+            clock,
+            blocking_pool,
+            stop,
+            ..
+        } = self.context;
+        let (checkout, head, now) = (checkout.clone(), head.clone(), clock.now());
+        let verified = blocking_pool
+            .run(STORAGE_LIMIT, stop, move |_| {
+                verification.verify(&checkout, &head, now)
+            })
+            .await
+            .map_err(EarlyExit::failed)?
+            .map_err(EarlyExit::failed)?;
+        self.record_event(Event::trace("Succeeded", verified.message.clone()));
+        Ok(SignatureState::Verified(verified))
+    }
+
+    /// Builds the tree to pack. `deadline` bounds the requests to remotes.
+    pub(super) async fn compose(
+        &self,
+        source: &Source,
+        checkout: Checkout,
+        deadline: Instant,
+    ) -> Result<Tree, ReconcileError> {
+        let Context {
+            blocking_pool,
+            stop,
+            slots,
+            origin,
+            ..
+        } = self.context;
+        let parts = source.parts.clone();
+        let base = if parts.submodules {
+            let fetcher = SubmoduleFetcher {
+                origin: &**origin,
+                slots,
+                namespace: &self.namespace,
+                stop,
+                deadline,
+            };
+            fetcher.module(source, checkout).await?
+        } else {
+            Module::from(checkout)
+        };
+        let select = move |_: &Token| compose::select(base, &parts);
+        Ok(blocking_pool.run(STORAGE_LIMIT, stop, select).await??)
+    }
+
+    pub(super) fn included(&self) -> Result<Vec<Included>, IncludeError> {
+        let Context {
+            repositories,
+            dependency_wait,
+            ..
+        } = self.context;
+        include::resolve(
+            &self.object.spec,
+            &self.namespace,
+            &**repositories,
+            *dependency_wait,
+        )
+    }
+
+    /// Merges, packs and publishes on a blocking thread.
+    pub(super) async fn store(
+        &self,
+        directory: &ObjectDirectory,
+        observed: &Observed,
+        tree: Tree,
+        included: Vec<Included>,
+        head: &Head,
+    ) -> Result<Published, ReconcileError> {
+        let Context {
+            storage,
+            algorithm,
+            clock,
+            origin,
+            packing,
+            slots,
+            retention,
+            limits,
+            stop,
+            ..
+        } = self.context;
+        let previous = observed
+            .artifact
+            .as_ref()
+            .and_then(|existing| directory.recorded(&existing.path));
+        let build = ArtifactBuild {
+            storage: Arc::clone(storage),
+            origin: Arc::clone(origin),
+            tree,
+            included,
+            include_limits: IncludeLimits {
+                entries: limits.entries,
+            },
+            ignore: self.object.spec.ignore.clone(),
+            algorithm: *algorithm,
+            path: directory.artifact(&head.commit.to_string())?,
+            revision: head.revision(),
+            previous,
+            keep: retention.records,
+            now: clock.now(),
+        };
+        let slot = tokio::select! {
+            slot = tokio::time::timeout(PACK_LIMIT, slots.acquire_additional(&self.namespace, Lane::Packing)) => slot,
+            () = stop.cancelled() => return Err(JobError::Stopped.into()),
+        };
+        let _slot = slot.map_err(|_| JobError::TimedOut(PACK_LIMIT))?;
+        let span = tracing::Span::current();
+        let published = packing
+            .run(PACK_LIMIT, stop, move |stop| span.in_scope(|| build.run(stop)))
+            .await??;
+        let before = observed.artifact.as_ref().map(|existing| &existing.digest);
+        if before != Some(&published.artifact.digest) {
+            for event in published.warnings.events() {
+                self.record_event(event);
+            }
+        }
+        Ok(published)
+    }
+}

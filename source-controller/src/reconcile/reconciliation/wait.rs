@@ -1,0 +1,69 @@
+//! Reports that an object has waited long for its reconciliation.
+
+use std::time::Duration;
+
+use kube::Api;
+use sluice_api::source::GitRepository;
+use sluice_runtime::event::Event;
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::watch::Requeue;
+use tokio::time::Instant;
+
+use super::super::slots::SlotRequest;
+use super::super::{Context, UnreportedError};
+use super::Reconciliation;
+
+/// Minimum time between two wait events of one object, and retry interval after a report.
+const REPORT_AGAIN: Duration = Duration::from_secs(3600);
+/// Reason of the event.
+const REASON: &str = "WaitingForHost";
+
+/// The wait of an object for a slot.
+pub(in super::super) struct QueueWait {
+    /// Start of the wait.
+    pub(in super::super) since: Instant,
+    /// Whether the wait was reported.
+    pub(in super::super) is_reported: bool,
+}
+
+impl QueueWait {
+    /// Reports the wait once it exceeds the threshold, and keeps the object queued. If a user waits for the result, the
+    /// conditions show it; an object that is only late for its interval gets an event, at most one per hour.
+    pub(in super::super) async fn requeue(
+        self,
+        context: &Context,
+        api: Api<GitRepository>,
+        object: &GitRepository,
+        request: &SlotRequest,
+    ) -> Result<Requeue, UnreportedError> {
+        let waited = self.since.elapsed();
+        if self.is_reported {
+            return Ok(Requeue::Queued(REPORT_AGAIN));
+        }
+        let report_after = context.slots.report_after();
+        if waited < report_after {
+            return Ok(Requeue::Queued(report_after.saturating_sub(waited)));
+        }
+        let key = ObjectKey::of(object);
+        context.slots.mark_reported(&key);
+        let text = context.slots.wait_message(&request.lane);
+        let (existing, waiting) = context.slots.load(&request.lane);
+        tracing::info!(lane = %request.lane, existing, waiting, waited = ?waited, "object is waiting for a slot");
+        let mut reconciliation = Reconciliation::new(context, api, object.clone(), key.namespace.clone());
+        let has_artifact = object
+            .status
+            .as_ref()
+            .is_some_and(|status| status.artifact.is_some());
+        if request.is_urgent || !has_artifact {
+            reconciliation
+                .announce(&reconciliation.state_from_status(), &text)
+                .await?;
+        } else if context
+            .tracker
+            .may_report_wait(&key, Instant::now(), REPORT_AGAIN)
+        {
+            reconciliation.record_event(Event::normal(REASON, text));
+        }
+        Ok(Requeue::Queued(REPORT_AGAIN))
+    }
+}

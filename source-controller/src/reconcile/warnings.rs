@@ -1,0 +1,126 @@
+//! Detects content that deserves an event: Git LFS pointers, whose files are missing from the artifact, and names that
+//! consumers refuse. Pure.
+
+use std::borrow::Cow;
+
+use sluice_runtime::event::Event;
+
+/// The first line of every pointer (Git LFS specification, "The Pointer").
+const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1";
+/// Maximum size of a pointer, in bytes.
+const MAX_POINTER_BYTES: usize = 1024;
+
+/// A number of paths and the first of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct PathCount {
+    count: u64,
+    /// The first path, escaped for messages.
+    first: String,
+}
+
+impl PathCount {
+    fn add(&mut self, path: &[u8]) {
+        if self.count == 0 {
+            self.first = path.escape_ascii().to_string();
+            if let Cow::Borrowed(text) = String::from_utf8_lossy(path)
+                && !text.contains(|c: char| c.is_control() || c == '\\')
+            {
+                text.clone_into(&mut self.first);
+            }
+        }
+        self.count += 1;
+    }
+}
+
+/// Warnings collected while packing an artifact.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ContentWarnings {
+    pointers: PathCount,
+    unreadable: PathCount,
+}
+
+impl ContentWarnings {
+    /// Checks an entry. Directories have empty content.
+    pub(super) fn inspect(&mut self, path: &[u8], content: &[u8]) {
+        if content.len() <= MAX_POINTER_BYTES && content.starts_with(POINTER) {
+            self.pointers.add(path);
+        }
+        if !is_readable(path) {
+            self.unreadable.add(path);
+        }
+    }
+
+    /// Returns the events for a new artifact.
+    pub(super) fn events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        if self.pointers.count > 0 {
+            let PathCount { count, first } = &self.pointers;
+            let text = format!(
+                "the artifact contains {count} Git LFS pointers instead of files, the first is '{first}'; LFS content is not fetched"
+            );
+            tracing::info!(count, first, "the artifact contains Git LFS pointers");
+            events.push(Event::normal("GitLFSPointers", text));
+        }
+        if self.unreadable.count > 0 {
+            let PathCount { count, first } = &self.unreadable;
+            let text = format!(
+                "consumers refuse the artifact for names with a backslash, a tab, a line break or a directory that ends in '..': \
+                 {count}, the first is '{first}'; rename them or leave them out with spec.ignore"
+            );
+            tracing::warn!(count, first, "consumers refuse names in the artifact");
+            events.push(Event::warning("UnreadablePath", text));
+        }
+        events
+    }
+}
+
+/// Returns whether Flux's consumers unpack an entry of this name. One refused entry fails the whole artifact.
+fn is_readable(path: &[u8]) -> bool {
+    let strange = path.iter().any(|byte| matches!(byte, b'\\' | b'\t' | b'\n'));
+    !strange && !path.windows(3).any(|part| part == b"../")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_valid_lfs_pointers_are_detected() {
+        let pointer = [POINTER, b"\noid sha256:00\nsize 1\n"].concat();
+        let long = [&pointer[..], &[b'x'; MAX_POINTER_BYTES]].concat();
+        let mut warnings = ContentWarnings::default();
+        warnings.inspect(b"a", &pointer[1..]);
+        warnings.inspect(b"b", &long);
+        warnings.inspect(b"directory", b"");
+        assert_eq!(warnings, ContentWarnings::default());
+        assert!(warnings.events().is_empty());
+        warnings.inspect("\u{e9}/c".as_bytes(), &pointer);
+        warnings.inspect(b"d", &pointer);
+        assert_eq!(
+            (warnings.pointers.count, warnings.pointers.first.as_str()),
+            (2, "\u{e9}/c")
+        );
+        assert_eq!(warnings.events().len(), 1);
+    }
+
+    #[test]
+    fn names_that_consumers_refuse_are_found() {
+        for (path, readable) in [
+            (&b"a/b.."[..], true),
+            (b"a../b", false),
+            (b"../b", false),
+            (b"a..b/c", true),
+            (b"a\\b", false),
+            (b"a\tb", false),
+            (b"a\nb", false),
+            (b"con.txt", true),
+            (b"a\x01b", true),
+        ] {
+            assert_eq!(is_readable(path), readable, "{}", path.escape_ascii());
+        }
+        let mut warnings = ContentWarnings::default();
+        warnings.inspect(b"a\\\nb", b"");
+        assert_eq!(warnings.unreadable.first, "a\\\\\\nb");
+        assert_eq!(warnings.events().len(), 1);
+    }
+}

@@ -1,0 +1,171 @@
+//! Caches the digests of files, so that an unchanged file is not read again. The first verification after a start or a
+//! change reads the whole file.
+
+use sluice_runtime::sync::lock;
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::ops::Bound;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use sluice_api::digest::Digest;
+
+/// Identifies an unchanged file. Programs cannot set the change time, so a restored modification time does not hide a
+/// change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl FileIdentity {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// Resolution of file times: a file changed this recently may change again within the same tick, so its digest is not
+/// reused.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A computed digest.
+#[derive(Clone, Debug)]
+struct CachedDigest {
+    identity: FileIdentity,
+    digest: Digest,
+    /// Whether the file was unchanged for a tick, so that any later change alters its times.
+    is_stable: bool,
+}
+
+/// The cached digests by path. Paths are ordered by component: entries below a directory directly follow it.
+#[derive(Debug, Default)]
+pub(super) struct DigestCache(Mutex<BTreeMap<PathBuf, CachedDigest>>);
+
+impl DigestCache {
+    /// Caches the digest of a file in the state described by `metadata`.
+    pub(super) fn insert(&self, path: &Path, metadata: &Metadata, digest: Digest) {
+        let identity = FileIdentity::of(metadata);
+        // File times come from the system clock, regardless of the injected clock.
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let changed = Duration::from_secs(identity.changed.0.unsigned_abs());
+        let changed = changed + Duration::from_nanos(identity.changed.1.unsigned_abs());
+        let is_stable = now.checked_sub(changed).is_some_and(|since| since > TICK);
+        self.lock().insert(
+            path.to_owned(),
+            CachedDigest {
+                identity,
+                digest,
+                is_stable,
+            },
+        );
+    }
+
+    /// Returns the digest of the file, if it is unchanged.
+    pub(super) fn digest(&self, path: &Path, metadata: &Metadata) -> Option<Digest> {
+        self.lookup(path, metadata).map(|entry| entry.digest)
+    }
+
+    /// As [`DigestCache::digest`], but only if a later change cannot have gone unnoticed.
+    pub(super) fn stable_digest(&self, path: &Path, metadata: &Metadata) -> Option<Digest> {
+        self.lookup(path, metadata)
+            .filter(|entry| entry.is_stable)
+            .map(|entry| entry.digest)
+    }
+
+    fn lookup(&self, path: &Path, metadata: &Metadata) -> Option<CachedDigest> {
+        let entries = self.lock();
+        entries
+            .get(path)
+            .filter(|entry| entry.identity == FileIdentity::of(metadata))
+            .cloned()
+    }
+
+    /// Removes a file, or everything below a directory.
+    pub(super) fn remove(&self, path: &Path) {
+        let mut entries = self.lock();
+        let from = (Bound::Included(path), Bound::Unbounded);
+        let below = entries.range::<Path, _>(from).map(|(path, _)| path);
+        let removed: Vec<PathBuf> = below
+            .take_while(|entry| entry.starts_with(path))
+            .cloned()
+            .collect();
+        for path in removed {
+            entries.remove(&path);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, CachedDigest>> {
+        // Each entry is valid by itself, so a poisoned lock can be used.
+        lock(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn digest() -> Digest {
+        format!("sha256:{}", "0".repeat(64)).parse().unwrap()
+    }
+
+    fn metadata() -> Metadata {
+        tempfile::tempfile().unwrap().metadata().unwrap()
+    }
+
+    #[test]
+    fn removing_a_directory_removes_exactly_the_entries_below_it() {
+        let (cache, metadata) = (DigestCache::default(), metadata());
+        let kept = [
+            "/s/ns/a-b/1",
+            "/s/ns/a.b/1",
+            "/s/ns/a1",
+            "/s/ns/ab/1",
+            "/s/ns/A/1",
+            "/s/ns",
+        ];
+        let removed = ["/s/ns/a", "/s/ns/a/1", "/s/ns/a/2", "/s/ns/a/b/c"];
+        for path in kept.iter().chain(&removed) {
+            cache.insert(Path::new(path), &metadata, digest());
+        }
+        cache.remove(Path::new("/s/ns/a"));
+        for path in kept {
+            assert!(cache.digest(Path::new(path), &metadata).is_some(), "{path}");
+        }
+        for path in removed {
+            assert!(cache.digest(Path::new(path), &metadata).is_none(), "{path}");
+        }
+    }
+
+    /// Replacing the artifacts of many objects would take minutes if each removal scanned all paths.
+    #[test]
+    fn removing_one_file_does_not_scan_all_others() {
+        const FILES: usize = 20_000;
+        let (cache, metadata) = (DigestCache::default(), metadata());
+        let path =
+            |n: usize| PathBuf::from(format!("/data/gitrepository/ns-{}/name-{n}/{n}.tar.gz", n % 100));
+        for n in 0..FILES {
+            cache.insert(&path(n), &metadata, digest());
+        }
+        let begun = Instant::now();
+        for n in 0..FILES {
+            cache.remove(&path(n));
+        }
+        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+        assert!(cache.lock().is_empty());
+    }
+}

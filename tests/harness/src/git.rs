@@ -1,8 +1,0 @@
-//! Git as the tests need it: repositories made by the real `git`, served by the real `git http-backend`.
-
-pub mod pack;
-mod repository;
-mod server;
-
-pub use repository::{GitError, Repository};
-pub use server::{Fault, GitServer, Injection, Request, Scope, ServeError, Step};

@@ -1,0 +1,8 @@
+//! Git for the tests: repositories created by the real `git` and served by the real `git http-backend`.
+
+pub mod pack;
+mod repository;
+mod server;
+
+pub use repository::{GitError, Repository};
+pub use server::{Fault, GitServer, Injection, Request, Scope, ServeError, Step};

@@ -1,0 +1,340 @@
+//! Runs the commands of the README and of the pages verbatim. Blocks with a prompt (`$ `) show output and are skipped.
+//! Only the address of the sample repository is replaced, by that of a Git server on loopback.
+
+use super::{
+    environment::{Origin, remaining_processes},
+    migration::shell,
+    with_timeout, without_cluster,
+};
+use rustix::process::{Pid, Signal, kill_process_group};
+use sluice_harness::{cli, cluster::ControlPlane};
+use sluice_runtime::client;
+use sluice_tests::{
+    binary,
+    scenario::{Commit, Scenario, TIMEOUT},
+};
+use std::{
+    fs::{File, Permissions},
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+use tokio::process::{Child, Command};
+
+const README: &str = include_str!("../../../README.md");
+const LAPTOP: &str = include_str!("../../../docs/get-started/laptop.md");
+const CLUSTER: &str = include_str!("../../../docs/get-started/cluster.md");
+const BESIDE_FLUX: &str = include_str!("../../../docs/get-started/beside-flux.md");
+const REPLACE_FLUX: &str = include_str!("../../../docs/get-started/replace-flux.md");
+const APPROVALS: &str = include_str!("../../../docs/guides/approvals.md");
+const RUNS: &str = include_str!("../../../docs/concepts/runs.md");
+const RUN_KIND: &str = include_str!("../../../docs/reference/terraformrun.md");
+const SOURCE_KIND: &str = include_str!("../../../docs/reference/gitrepository.md");
+const SIGNATURES: &str = include_str!("../../../docs/guides/signatures.md");
+const STATE_LOCKS: &str = include_str!("../../../docs/guides/state-locks.md");
+const STORED_PLANS: &str = include_str!("../../../docs/guides/stored-plans.md");
+
+/// The pages with commands: those above, and one that `migration` runs.
+const PAGES_WITH_COMMANDS: [&str; 13] = [
+    LAPTOP,
+    CLUSTER,
+    BESIDE_FLUX,
+    REPLACE_FLUX,
+    APPROVALS,
+    RUNS,
+    RUN_KIND,
+    SOURCE_KIND,
+    SIGNATURES,
+    STATE_LOCKS,
+    STORED_PLANS,
+    include_str!("../../../docs/guides/migrating-from-tofu-controller.md"),
+    README,
+];
+
+/// The address in the samples, and what its repository contains.
+const SAMPLE_ADDRESS: &str = "https://github.com/flux-iac/helloworld";
+const SAMPLE_MODULE: &str = "variable \"subject\" { type = string }
+variable \"secret_subject\" {
+  type      = string
+  sensitive = true
+}
+output \"hello_world\" {
+  value     = \"Hello, ${var.subject} and ${var.secret_subject}!\"
+  sensitive = true
+}
+";
+
+/// The log of `sluice up`.
+const PROGRAM: &str = "program";
+
+/// Returns the command blocks below a heading.
+fn blocks(page: &'static str, heading: &str) -> Vec<String> {
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect(heading);
+    all_blocks(section.split("\n## ").next().unwrap())
+}
+
+/// Returns the command blocks of a text in order.
+fn all_blocks(text: &str) -> Vec<String> {
+    let blocks = text.split("```console\n").skip(1);
+    blocks
+        .map(|block| block.split("```").next().unwrap())
+        .filter(|block| !block.trim_start().starts_with("$ "))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Returns the only command block below a heading.
+fn commands(page: &'static str, heading: &str) -> String {
+    let mut blocks = blocks(page, heading);
+    assert_eq!(blocks.len(), 1, "{heading}: one block of commands");
+    blocks.remove(0)
+}
+
+/// A folder with the files of the repository that the README's commands use.
+struct DocsShell {
+    folder: tempfile::TempDir,
+    path: String,
+}
+
+impl DocsShell {
+    /// Creates the folder; `editor` is a script that edits the given files in place of the user, `address` replaces that of the samples.
+    fn create(editor: &str, address: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let samples = sluice_harness::gobuild::workspace().join("config/samples");
+        let copies = folder.path().join("config/samples");
+        std::fs::create_dir_all(&copies).unwrap();
+        for sample in std::fs::read_dir(samples).unwrap() {
+            let sample = sample.unwrap();
+            let text = std::fs::read_to_string(sample.path()).unwrap();
+            std::fs::write(
+                copies.join(sample.file_name()),
+                text.replace(SAMPLE_ADDRESS, address),
+            )
+            .unwrap();
+        }
+        let release = folder.path().join("target/release");
+        std::fs::create_dir_all(&release).unwrap();
+        symlink(binary("sluice").unwrap(), release.join("sluice")).unwrap();
+        let program = folder.path().join("editor");
+        std::fs::write(&program, editor).unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let kubectl = cli::kubectl().unwrap();
+        let path = format!(
+            "{}:{}",
+            kubectl.parent().unwrap().display(),
+            cli::search_path().unwrap()
+        );
+        Self { folder, path }
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("state/api/kubeconfig")
+    }
+
+    /// Starts a shell that exits at the first failing command.
+    fn spawn(&self, commands: &str, log: &str) -> Child {
+        let log = File::create(self.folder.path().join(log)).unwrap();
+        Command::new("bash")
+            .args(["-euo", "pipefail", "-c", commands])
+            .current_dir(self.folder.path())
+            .env("PATH", &self.path)
+            .env("HOME", self.folder.path())
+            .env("EDITOR", self.folder.path().join("editor"))
+            .env("KUBECONFIG", self.kubeconfig())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
+    }
+
+    fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap()
+    }
+
+    /// Runs commands, which must succeed; returns their output.
+    async fn run(&self, commands: &str) -> String {
+        let ended = tokio::time::timeout(TIMEOUT, self.spawn(commands, "commands").wait()).await;
+        let log = self.log("commands");
+        let ended = ended.unwrap_or_else(|_| panic!("timeout after {TIMEOUT:?}:\n{commands}\n{log}"));
+        assert!(ended.unwrap().success(), "{commands}\n{log}");
+        log
+    }
+}
+
+/// Waits until the program has written the file.
+async fn wait_for_file(path: &Path, program: &mut Child, docs_shell: &DocsShell) {
+    let file_exists = async {
+        while !path.exists() {
+            assert_eq!(program.try_wait().unwrap(), None, "{}", docs_shell.log(PROGRAM));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let result = tokio::time::timeout(TIMEOUT, file_exists).await;
+    assert!(
+        result.is_ok(),
+        "no {}: {}",
+        path.display(),
+        docs_shell.log(PROGRAM)
+    );
+}
+
+/// Runs the block that starts `sluice up` without its first command: the test has built the program.
+async fn start(docs_shell: &DocsShell, block: &str) -> (Child, Scenario) {
+    let (build, start) = block.split_once('\n').unwrap();
+    assert_eq!(build, "cargo build --release --locked --bin sluice");
+    let mut program = docs_shell.spawn(start, PROGRAM);
+    wait_for_file(&docs_shell.kubeconfig(), &mut program, docs_shell).await;
+    let settings = client::Settings {
+        kubeconfig: Some(docs_shell.kubeconfig()),
+        ..client::Settings::default()
+    };
+    (program, Scenario::new(client::build(&settings).await.unwrap()))
+}
+
+/// Stops `sluice up` as Ctrl-C does, and checks that it leaves no process.
+async fn stop(docs_shell: &DocsShell, mut program: Child) {
+    let group = Pid::from_raw(program.id().unwrap().cast_signed()).unwrap();
+    kill_process_group(group, Signal::INT).unwrap();
+    let ended = tokio::time::timeout(TIMEOUT, program.wait()).await;
+    ended.expect("Ctrl-C ends it").unwrap();
+    assert_eq!(
+        remaining_processes(docs_shell.folder.path()),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn the_first_applied_stack_of_the_readme() {
+    with_timeout(async {
+        let origin = Origin::start().await;
+        origin
+            .repository
+            .commit_files(&[("main.tf", SAMPLE_MODULE)], "Hello")
+            .unwrap();
+        let docs_shell = DocsShell::create("#!/bin/sh\n", &origin.url);
+        let blocks = blocks(README, "First applied stack");
+        let [first, second] = &blocks[..] else {
+            panic!("{blocks:?}")
+        };
+        let (program, scenario) = start(&docs_shell, first).await;
+        scenario.wait_for_plan(None).await.unwrap();
+        let output = docs_shell.run(second).await;
+        assert!(output.contains("hello_world"), "the plan: {output}");
+        assert!(output.ends_with("Hello, Sluice and friends!"), "{output}");
+        stop(&docs_shell, program).await;
+    });
+}
+
+#[test]
+fn the_commands_of_the_docs_run_verbatim() {
+    with_timeout(async {
+        let origin = Origin::start().await;
+        // The address, the directory of the module, and what the pages assume.
+        let editor = "#!/bin/sh\nsed -i -e 's|interval: 1m|interval: 2s|' \
+             -e 's|path: ./|path: ./stack\\n  storeReadablePlan: human|' \"$@\"\n";
+        let docs_shell = DocsShell::create(editor, &origin.url);
+        let (program, scenario) =
+            start(&docs_shell, &commands(LAPTOP, "Start it on your own repository")).await;
+
+        let output = docs_shell.run(&commands(SOURCE_KIND, "Example")).await;
+        assert!(output.contains("main@sha1:"), "{output}");
+        let first = scenario.wait_for_plan(None).await.unwrap();
+        let output = docs_shell.run(&commands(RUN_KIND, "Read the history")).await;
+        assert!(output.contains("terraform_data.instance"), "{output}");
+        let output = docs_shell
+            .run(&commands(APPROVALS, "From a plan to an apply"))
+            .await;
+        assert!(output.contains("terraform_data.instance"), "{output}");
+        wait_for_approved(&scenario, &origin).await;
+        docs_shell.run(&commands(RUNS, "Reconcile requests")).await;
+
+        Commit::NewVersion.create(&origin.repository).unwrap();
+        scenario.wait_for_plan(Some(&first)).await.unwrap();
+        let output = docs_shell.run(&commands(LAPTOP, "Work with it")).await;
+        assert!(output.contains("condition met"), "{output}");
+        assert!(output.contains("\"app\" deleted"), "{output}");
+        assert_eq!(scenario.stacks().get_opt("app").await.unwrap(), None);
+        stop(&docs_shell, program).await;
+    });
+}
+
+/// Runs the commands of pages, one after the other, on a real API server without nodes; `before` prepares it.
+async fn run_on_a_cluster(before: &str, pages: &[&str]) {
+    let plane = ControlPlane::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("admin"), plane.admin().kubeconfig()).unwrap();
+    symlink(
+        sluice_harness::gobuild::workspace().join("config"),
+        folder.path().join("config"),
+    )
+    .unwrap();
+    shell(folder.path(), before).await;
+    for page in pages {
+        let blocks = all_blocks(page);
+        assert!(!blocks.is_empty());
+        for block in blocks {
+            // The API server needs a moment between definitions and their objects, which a user gives it.
+            let established = "kubectl wait --for=condition=Established crd --all --timeout=60s";
+            shell(folder.path(), &format!("{block}\n{established}\n")).await;
+        }
+    }
+}
+
+#[test]
+fn the_commands_of_the_cluster_pages_run_verbatim() {
+    if without_cluster() {
+        return;
+    }
+    with_timeout(async {
+        // The keys whose public halves the page about signatures exports. No agent stays.
+        let keys = "mkdir -m 700 .gnupg .ssh
+            gpg --batch --quiet --passphrase '' --quick-generate-key ada@example.com ed25519 sign never
+            gpgconf --kill all
+            ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519";
+        run_on_a_cluster(keys, &[CLUSTER, STATE_LOCKS, STORED_PLANS, SIGNATURES]).await;
+        let flux = "kubectl create namespace flux-system";
+        run_on_a_cluster(flux, &[BESIDE_FLUX]).await;
+        // Flux's source-controller: a Deployment of that name, and the definition.
+        let flux = "kubectl create namespace flux-system
+            kubectl apply --server-side -f config/crd/bases/source.toolkit.fluxcd.io_gitrepositories.yaml
+            kubectl -n flux-system create deployment source-controller --image=flux.invalid/source-controller
+            kubectl -n flux-system patch deployment source-controller --type=json \
+              -p '[{\"op\":\"replace\",\"path\":\"/spec/template/spec/containers/0/name\",\"value\":\"manager\"}]'";
+        run_on_a_cluster(flux, &[REPLACE_FLUX]).await;
+    });
+}
+
+/// Waits until the approved plan is applied.
+async fn wait_for_approved(scenario: &Scenario, origin: &Origin) {
+    let head = origin.repository.head().unwrap();
+    scenario
+        .wait_until_applied(&format!("main@sha1:{head}"))
+        .await
+        .unwrap();
+}
+
+#[test]
+fn every_page_with_commands_is_run_by_a_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut directories = vec![root.join("docs")];
+    let mut pages = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let is_run = all_blocks(&text).is_empty() || PAGES_WITH_COMMANDS.contains(&text.as_str());
+        assert!(is_run, "{}: no test runs its commands", page.display());
+    }
+}

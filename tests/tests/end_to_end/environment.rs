@@ -1,0 +1,295 @@
+//! The test env: a repository on a real Git server and, for tests on a cluster, a control plane with both controllers as
+//! processes.
+
+use serde_json::Value;
+use sluice_harness::{
+    cli,
+    cluster::ControlPlane,
+    git::{GitServer, Repository},
+};
+use sluice_tests::{
+    BoxError, binary,
+    scenario::{Commit, Scenario},
+};
+use std::{
+    fs::{File, OpenOptions},
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+/// A repository with the first commit, served over HTTP.
+pub(crate) struct Origin {
+    pub(crate) repository: Repository,
+    pub(crate) url: String,
+    _server: GitServer,
+}
+
+impl Origin {
+    pub(crate) async fn start() -> Self {
+        let repository = Repository::create().unwrap();
+        Commit::First.create(&repository).unwrap();
+        let server = GitServer::start().await.unwrap();
+        let url = server.serve("shop", &repository);
+        Self {
+            repository,
+            url,
+            _server: server,
+        }
+    }
+}
+
+/// Returns the command lines of processes that mention this folder.
+pub(crate) fn remaining_processes(folder: &Path) -> Vec<String> {
+    let folder = folder.display().to_string();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
+        .filter(|line| line.contains(&folder))
+        .collect()
+}
+
+/// Returns a free port of loopback.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// A controller as a process under its own ServiceAccount.
+pub(crate) struct Controller {
+    name: &'static str,
+    arguments: Vec<String>,
+    kubeconfig: PathBuf,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Controller {
+    pub(crate) fn start(&mut self) -> Result<(), BoxError> {
+        let log: File = OpenOptions::new().create(true).append(true).open(&self.log)?;
+        let child = Command::new(binary("sluice")?)
+            .arg(self.name)
+            .args(&self.arguments)
+            .env_clear()
+            .env("PATH", cli::search_path()?)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Kills it (SIGKILL) and starts it again on the same data. Fails if it had ended before.
+    pub(crate) async fn kill_and_start(&mut self) -> Result<(), BoxError> {
+        if let Some(mut child) = self.child.take() {
+            if let Some(status) = child.try_wait()? {
+                return Err(format!("{} ended by itself with {status}\n{}", self.name, self.tail()).into());
+            }
+            child.kill().await?;
+        }
+        self.start()
+    }
+
+    /// Ends it by SIGTERM and waits.
+    pub(crate) async fn end(&mut self) -> Result<(), BoxError> {
+        let Some(mut child) = self.child.take() else {
+            return Ok(());
+        };
+        let id = child
+            .id()
+            .and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
+        if let Some(id) = id {
+            rustix::process::kill_process(id, rustix::process::Signal::TERM)?;
+        }
+        let status = tokio::time::timeout(std::time::Duration::from_secs(30), child.wait()).await??;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("{} ended with {status}\n{}", self.name, self.tail()).into())
+        }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<_> = log.lines().collect();
+        format!(
+            "{}:\n{}",
+            self.name,
+            lines[lines.len().saturating_sub(30)..].join("\n")
+        )
+    }
+}
+
+/// A control plane with the objects of `config`, and both controllers.
+pub(crate) struct TestEnvironment {
+    pub(crate) source_controller: Controller,
+    pub(crate) tf_controller: Controller,
+    pub(crate) plane: ControlPlane,
+    pub(crate) folder: TempDir,
+}
+
+impl TestEnvironment {
+    /// Installs as a user does: `kubectl apply -k` of the overlay `standalone` and its setup. The Deployments create no pods, since there
+    /// is no node; the processes replace them.
+    pub(crate) async fn start() -> Self {
+        let plane = ControlPlane::start().await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("admin"), plane.admin().kubeconfig()).unwrap();
+        for overlay in ["overlays/standalone/setup", "overlays/standalone"] {
+            kubectl(folder.path(), &["apply", "-k", &config(overlay)]).await;
+        }
+        kubectl(
+            folder.path(),
+            &[
+                "wait",
+                "--for=condition=Established",
+                "crd",
+                "--all",
+                "--timeout=60s",
+            ],
+        )
+        .await;
+        // After the definitions: the garbage collector discovers new kinds only twice a minute.
+        plane.start_controllers().unwrap();
+        let source_controller = source_controller(&plane, folder.path()).await;
+        let tf_controller = tf_controller(&plane, folder.path()).await;
+        Self {
+            source_controller,
+            tf_controller,
+            plane,
+            folder,
+        }
+    }
+
+    /// Enables leader election in both controllers, as in the Deployments of `config`. Not for tests with kills: a successor waits for
+    /// the Lease to expire.
+    pub(crate) fn elect_leaders(&mut self) {
+        for controller in [&mut self.source_controller, &mut self.tf_controller] {
+            let flags = ["--enable-leader-election", "--runtime-namespace=flux-system"];
+            controller.arguments.extend(flags.map(str::to_owned));
+        }
+    }
+
+    /// Enables sealing of stored plans with a key in the namespace of the controllers.
+    pub(crate) async fn seal_plans(&mut self) {
+        let key = format!("--from-literal=2026-01={}", "0123456789abcdef".repeat(4));
+        let arguments = [
+            "-n",
+            "flux-system",
+            "create",
+            "secret",
+            "generic",
+            "plan-keys",
+            &key,
+        ];
+        kubectl(self.folder.path(), &arguments).await;
+        let flags = [
+            "--plan-encryption-secret=plan-keys",
+            "--runtime-namespace=flux-system",
+        ];
+        self.tf_controller.arguments.extend(flags.map(str::to_owned));
+    }
+
+    pub(crate) fn start_controllers(&mut self) {
+        self.source_controller.start().unwrap();
+        self.tf_controller.start().unwrap();
+    }
+
+    /// Returns the scenario with administrator permissions.
+    pub(crate) async fn scenario(&self) -> Scenario {
+        Scenario::new(self.plane.client().await.unwrap())
+    }
+
+    pub(crate) fn logs(&self) -> String {
+        format!("{}\n{}", self.source_controller.tail(), self.tf_controller.tail())
+    }
+}
+
+pub(crate) async fn source_controller(plane: &ControlPlane, folder: &Path) -> Controller {
+    let storage = folder.join("artifacts");
+    std::fs::create_dir(&storage).unwrap();
+    let arguments = vec![
+        format!("--storage-path={}", storage.display()),
+        format!("--storage-addr=127.0.0.1:{}", free_port()),
+        "--metrics-addr=0".to_owned(),
+        "--health-addr=0".to_owned(),
+    ];
+    controller(plane, "source-controller", arguments, folder).await
+}
+
+async fn tf_controller(plane: &ControlPlane, folder: &Path) -> Controller {
+    let arguments = vec![
+        "--executor=process".to_owned(),
+        format!("--work-root={}", folder.join("work").display()),
+        "--metrics-addr=0".to_owned(),
+        "--health-addr=0".to_owned(),
+    ];
+    controller(plane, "tf-controller", arguments, folder).await
+}
+
+pub(crate) async fn controller(
+    plane: &ControlPlane,
+    name: &'static str,
+    arguments: Vec<String>,
+    folder: &Path,
+) -> Controller {
+    // Account and roles are those that config installs; no role is added.
+    let access = plane.service_account("flux-system", name, "").await.unwrap();
+    let kubeconfig = folder.join(format!("{name}.kubeconfig"));
+    std::fs::write(&kubeconfig, access.kubeconfig()).unwrap();
+    Controller {
+        name,
+        arguments,
+        kubeconfig,
+        log: folder.join(format!("{name}.log")),
+        child: None,
+    }
+}
+
+/// Returns a folder below `config`.
+pub(crate) fn config(folder: &str) -> String {
+    format!("{}/../config/{folder}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Runs the real kubectl as administrator.
+pub(crate) async fn kubectl(folder: &Path, arguments: &[&str]) -> String {
+    let program = cli::kubectl().unwrap();
+    let output = Command::new(program)
+        .args(arguments)
+        .env("KUBECONFIG", folder.join("admin"))
+        .output()
+        .await
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "kubectl {arguments:?}: {}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// Returns `status reason message` of `Ready`.
+pub(crate) fn ready(object: &Value) -> String {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    let found = conditions
+        .into_iter()
+        .flatten()
+        .find(|one| one["type"] == "Ready");
+    found.map_or_else(String::new, |one| {
+        ["status", "reason", "message"]
+            .map(|field| one[field].as_str().unwrap_or_default())
+            .join(" ")
+    })
+}

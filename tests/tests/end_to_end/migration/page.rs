@@ -1,0 +1,120 @@
+//! The commands of the migration page, in blocks by section and number of the step.
+
+use crate::environment::config;
+use sluice_harness::cli;
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+use tokio::process::Command;
+
+const TEXT: &str = include_str!("../../../../docs/guides/migrating-from-tofu-controller.md");
+/// Section and number of a step.
+type StepId = (String, u32);
+
+/// The page with the steps that were run.
+pub(crate) struct Page {
+    blocks: BTreeMap<StepId, String>,
+    run: Vec<StepId>,
+    folder: PathBuf,
+}
+
+impl Page {
+    /// Reads the page. Commands run in this folder, which is like a checkout and contains the kubeconfig `admin`.
+    pub(crate) fn read(folder: &Path) -> Self {
+        std::os::unix::fs::symlink(config(""), folder.join("config")).unwrap();
+        Self {
+            blocks: blocks(TEXT),
+            run: Vec::new(),
+            folder: folder.to_owned(),
+        }
+    }
+
+    /// Returns the text of the page.
+    pub(crate) const fn text() -> &'static str {
+        TEXT
+    }
+
+    /// Runs the commands of a step; returns their output.
+    pub(crate) async fn step(&mut self, section: &str, number: u32) -> String {
+        self.step_for(section, number, "").await
+    }
+
+    /// As [`Page::step`], for the stack with this name.
+    pub(crate) async fn step_for(&mut self, section: &str, number: u32, stack: &str) -> String {
+        let step_id = (section.to_owned(), number);
+        let commands = self
+            .blocks
+            .get(&step_id)
+            .unwrap_or_else(|| panic!("no commands at {step_id:?}"))
+            .replace("-n NAMESPACE ", "-n default ")
+            .replace(" terraform NAME ", &format!(" terraform {stack} "));
+        self.run.push(step_id);
+        shell(&self.folder, &commands).await
+    }
+
+    /// Asserts that all commands of the page were run.
+    pub(crate) fn assert_all_run(&self) {
+        let missing: Vec<_> = self
+            .blocks
+            .keys()
+            .filter(|step_id| !self.run.contains(step_id))
+            .collect();
+        assert!(missing.is_empty(), "never run: {missing:?}");
+    }
+}
+
+/// Runs commands in this folder; returns their output.
+pub(crate) async fn shell(folder: &Path, commands: &str) -> String {
+    let kubectl = cli::kubectl().unwrap();
+    let mut path = OsString::from(kubectl.parent().unwrap());
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap());
+    let output = Command::new("sh")
+        .args(["-ec", commands])
+        .current_dir(folder)
+        .env("KUBECONFIG", folder.join("admin"))
+        // kubectl caches the served kinds there.
+        .env("HOME", folder)
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    assert!(output.status.success(), "{commands}\n{printed}");
+    printed
+}
+
+/// Returns the `console` blocks of a page.
+fn blocks(text: &str) -> BTreeMap<StepId, String> {
+    let (mut blocks, mut section, mut number, mut open) = (BTreeMap::new(), "", 0, None::<String>);
+    for line in text.lines() {
+        match (&mut open, line.trim()) {
+            (None, "```console") => open = Some(String::new()),
+            (Some(block), "```") => {
+                let step_id = (section.to_owned(), number);
+                let commands: &mut String = blocks.entry(step_id).or_default();
+                commands.push_str(block);
+                open = None;
+            }
+            (Some(block), line) => {
+                block.push_str(line);
+                block.push('\n');
+            }
+            (None, _) => {
+                if let Some(heading) = line.strip_prefix("## ") {
+                    (section, number) = (heading, 0);
+                }
+                let prefix = line.split_once(". ").map(|(prefix, _)| prefix.parse());
+                if let Some(Ok(step)) = prefix {
+                    number = step;
+                }
+            }
+        }
+    }
+    blocks
+}

@@ -1,0 +1,184 @@
+//! `dependsOn`: a run waits for the stacks that its stack depends on; a destroy waits for the stacks that depend on it. Pure.
+
+use super::{Dependencies, Facts, Idle, MutationPoint, RunAction, Step, holds};
+
+/// Why a stack cannot run until its spec is edited. A destroy does not need the stacks that it depends on.
+pub(super) fn blocked_by_dependencies(facts: &Facts) -> Option<Idle> {
+    if holds(MutationPoint::ContradictingFields, facts.contradiction.is_some()) {
+        return Some(Idle::ContradictingFields);
+    }
+    let never = matches!(
+        facts.dependencies,
+        Dependencies::Denied(_) | Dependencies::Cycle(_)
+    );
+    holds(MutationPoint::DependenciesFirst, never && !facts.policy.destroy).then_some(Idle::Dependencies)
+}
+
+/// Why inputs are missing: mostly because a dependency has not written them yet.
+pub(super) fn missing_inputs(facts: &Facts) -> Idle {
+    if facts.dependencies == Dependencies::Ready || facts.policy.destroy || facts.deleting {
+        Idle::InputsUnknown
+    } else {
+        Idle::Dependencies
+    }
+}
+
+/// The step, or the reason to wait for other stacks. A destroy plan may be made and read while other stacks depend on this one; its
+/// apply waits for them.
+pub(super) fn in_dependency_order(facts: &Facts, step: Step) -> Step {
+    match &step {
+        // Neither changes resources.
+        Step::Start(run) if matches!(run.action, RunAction::Unlock | RunAction::BreakTheGlass) => {}
+        Step::Start(run) if run.destroy => {
+            let held = run.action.applies() && !facts.dependants.is_empty();
+            if holds(MutationPoint::DependantsFirst, held) {
+                return Step::Idle(Idle::Dependants);
+            }
+        }
+        Step::Start(_) => {
+            let early = facts.dependencies != Dependencies::Ready;
+            if holds(MutationPoint::DependenciesFirst, early) {
+                return Step::Idle(Idle::Dependencies);
+            }
+        }
+        _ => {}
+    }
+    step
+}
+
+/// Why a deleted stack must stay, whether or not its resources are destroyed.
+pub(super) fn blocked_by_dependents(facts: &Facts) -> Option<Idle> {
+    if holds(MutationPoint::ContradictingFields, facts.contradiction.is_some()) {
+        return Some(Idle::ContradictingFields);
+    }
+    holds(MutationPoint::DependantsFirst, !facts.dependants.is_empty()).then_some(Idle::Dependants)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::first_broken;
+    use super::super::tests::{change, ended, facts, table, with_last, with_pending};
+    use super::super::{Approval, Inputs, Outcome, SourceFact};
+    use super::*;
+
+    fn waiting() -> Dependencies {
+        Dependencies::Waiting("dependency 'team/net' is not ready".into())
+    }
+
+    fn depends_on(dependencies: Dependencies, edit: impl FnOnce(&mut Facts)) -> Facts {
+        change(facts(), |f| {
+            f.dependencies = dependencies;
+            edit(f);
+        })
+    }
+
+    #[test]
+    fn a_run_waits_for_its_dependencies() {
+        let drifted = |approval| {
+            change(with_pending(60, true), |f| {
+                f.dependencies = waiting();
+                f.approval = approval;
+            })
+        };
+        let failed = || Inputs::Failed {
+            reason: "VarsGenerationFailed",
+            message: String::new(),
+        };
+        insta::assert_snapshot!(table(vec![
+            ("new", depends_on(waiting(), |_| ())),
+            ("new, no artifact", depends_on(waiting(), |f| f.source = SourceFact::NoArtifact)),
+            ("new, inputs to come", depends_on(waiting(), |f| f.inputs = failed())),
+            ("inputs missing, dependencies ready", depends_on(Dependencies::Ready, |f| f.inputs = failed())),
+            ("steady", change(with_last(ended(Outcome::Succeeded, 60)), |f| f.dependencies = waiting())),
+            ("interval over", change(with_last(ended(Outcome::Succeeded, 600)), |f| f.dependencies = waiting())),
+            ("failed a while ago", change(with_last(ended(Outcome::Failed, 20)), |f| f.dependencies = waiting())),
+            ("plan waits for approval", drifted(Approval::None)),
+            ("plan approved", drifted(Approval::Given { by: "ada".into() })),
+            ("denied, steady", change(with_last(ended(Outcome::Succeeded, 60)), |f| f.dependencies = Dependencies::Denied(String::new()))),
+            ("in a circle, steady", change(with_last(ended(Outcome::Succeeded, 60)), |f| f.dependencies = Dependencies::Cycle(String::new()))),
+            ("suspended in a circle", depends_on(Dependencies::Cycle(String::new()), |f| f.suspended = true)),
+        ]), @r#"
+        new: Dependencies
+        new, no artifact: Source
+        new, inputs to come: Dependencies
+        inputs missing, dependencies ready: InputsUnknown
+        steady: InSync +540s
+        interval over: Dependencies
+        failed a while ago: Dependencies
+        plan waits for approval: AwaitApproval
+        plan approved: Dependencies
+        denied, steady: Dependencies
+        in a circle, steady: Dependencies
+        suspended in a circle: Suspended
+        "#);
+    }
+
+    #[test]
+    fn a_destroy_waits_for_its_dependents() {
+        let destroying = |approval: Approval, edit: &dyn Fn(&mut Facts)| {
+            change(with_last(ended(Outcome::Succeeded, 60)), |f| {
+                f.policy.destroy = true;
+                f.approval = approval;
+                edit(f);
+            })
+        };
+        let held = |f: &mut Facts| f.dependants = vec!["app".into()];
+        let deleting = |edit: &dyn Fn(&mut Facts)| {
+            change(with_last(ended(Outcome::Succeeded, 60)), |f| {
+                f.deleting = true;
+                edit(f);
+            })
+        };
+        insta::assert_snapshot!(table(vec![
+            ("destroy, auto, held", destroying(Approval::Auto, &held)),
+            ("destroy, manual, held: a plan to read", destroying(Approval::None, &held)),
+            ("destroy, auto, free, dependency not ready", destroying(Approval::Auto, &|f| f.dependencies = waiting())),
+            ("destroy, auto, free, in a circle", destroying(Approval::Auto, &|f| f.dependencies = Dependencies::Cycle(String::new()))),
+            ("deleted, held", deleting(&held)),
+            ("deleted, held, source gone", deleting(&|f| { held(f); f.source = SourceFact::NoArtifact; })),
+            ("deleted, held, to be destroyed", deleting(&|f| { held(f); f.policy.destroy_on_deletion = true; })),
+            ("deleted, held, suspended", deleting(&|f| { held(f); f.suspended = true; })),
+            ("deleted, free", deleting(&|_| ())),
+            ("deleted, free, to be destroyed", deleting(&|f| f.policy.destroy_on_deletion = true)),
+            ("deleted, to be destroyed from what was applied last", deleting(&|f| { f.policy.destroy_on_deletion = true; f.source = SourceFact::NotFound(String::new()); })),
+            ("deleted, to be destroyed, nothing to do it with", deleting(&|f| { f.policy.destroy_on_deletion = true; f.source = SourceFact::NotFound(String::new()); f.inputs = Inputs::Unresolved; })),
+            ("deleted, contradicting fields", deleting(&|f| f.contradiction = Some("both".into()))),
+        ]), @r#"
+        destroy, auto, held: Dependants
+        destroy, manual, held: a plan to read: Plan (destroy) because Revision, attempt 1
+        destroy, auto, free, dependency not ready: PlanAndApply (destroy) because Revision, attempt 1, approved by auto
+        destroy, auto, free, in a circle: PlanAndApply (destroy) because Revision, attempt 1, approved by auto
+        deleted, held: Dependants
+        deleted, held, source gone: Dependants
+        deleted, held, to be destroyed: Dependants
+        deleted, held, suspended: DeletionSuspended
+        deleted, free: Release
+        deleted, free, to be destroyed: PlanAndApply (destroy) because Deletion, attempt 1, approved by deletion
+        deleted, to be destroyed from what was applied last: PlanAndApply (destroy) because Deletion, attempt 1, approved by deletion
+        deleted, to be destroyed, nothing to do it with: Source
+        deleted, contradicting fields: ContradictingFields
+        "#);
+    }
+
+    #[test]
+    fn each_disabled_rule_breaks_a_law() {
+        for rule in [
+            MutationPoint::ContradictingFields,
+            MutationPoint::DependenciesFirst,
+            MutationPoint::DependantsFirst,
+        ] {
+            assert!(first_broken(Some(rule)).is_some(), "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn contradicting_fields_stop_a_living_stack() {
+        insta::assert_snapshot!(table(vec![
+            ("new", change(facts(), |f| f.contradiction = Some("both".into()))),
+            ("destroy", change(facts(), |f| { f.contradiction = Some("both".into()); f.policy.destroy = true; })),
+        ]), @r#"
+        new: ContradictingFields
+        destroy: ContradictingFields
+        "#);
+    }
+}

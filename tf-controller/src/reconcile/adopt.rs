@@ -1,0 +1,70 @@
+//! Continues objects of tofu-controller. Pure.
+//!
+//! Such an object has a status but no runs, so there is no digest of its inputs. Its status tells whether anything
+//! changed: the same revision and generation as at the last success, and no pending plan. Then the stack is in sync,
+//! and its first run is the drift check at its interval. The same holds for an object of ours whose runs were
+//! deleted. A pending plan is never applied: its id names a commit and no effect.
+
+use crate::decide::{Facts, Inputs, Outcome, RunAction, RunFact, SourceFact, Trigger};
+use jiff::Timestamp;
+use sluice_api::{
+    condition::{TerraformCondition as Kind, find},
+    run::TerraformRun,
+    terraform::{Terraform, plan_id::PlanId},
+};
+
+/// Uses the status as the newest run if there is none and nothing has changed.
+pub(super) fn adopt_status(stack: &Terraform, runs: &[TerraformRun], facts: &mut Facts) {
+    if !runs.is_empty() || facts.deleting {
+        return;
+    }
+    let (Inputs::Known(inputs), Some(finished)) = (&facts.inputs, last_unchanged_success(stack, facts))
+    else {
+        return;
+    };
+    let source = match &facts.source {
+        SourceFact::Found { digest, .. } => digest.clone(),
+        _ => String::new(),
+    };
+    facts.history.last_success = Some(finished);
+    facts.history.last = Some(RunFact {
+        name: String::new(),
+        action: RunAction::PlanAndApply,
+        trigger: Trigger::Revision,
+        destroy: stack.spec.destroy,
+        generation: facts.generation,
+        inputs: inputs.clone(),
+        source: source.clone(),
+        attempt: 1,
+        outcome: Outcome::Succeeded,
+        stale: false,
+        finished,
+    });
+}
+
+/// Returns the time of the last success if the status shows that the stack is still in sync.
+fn last_unchanged_success(stack: &Terraform, facts: &Facts) -> Option<Timestamp> {
+    let status = stack.status.as_ref()?;
+    let SourceFact::Found { revision, .. } = &facts.source else {
+        return None;
+    };
+    let known = [&status.last_applied_revision, &status.last_planned_revision];
+    let ready = find(&status.conditions, Kind::Ready)?;
+    let unchanged = status.observed_generation == Some(facts.generation)
+        && status.last_attempted_revision == *revision
+        && known.contains(&revision)
+        && ready.status == "True"
+        && status.plan.as_ref().is_none_or(|plan| plan.pending.is_empty());
+    let time = status
+        .last_successful_reconcile_at
+        .as_ref()
+        .or(status.last_plan_at.as_ref());
+    time.filter(|_| unchanged).map(|time| time.0)
+}
+
+/// Returns the id of a pending plan of another program, which is replaced by a new plan.
+pub(super) fn foreign_plan<'s>(stack: &'s Terraform, runs: &[TerraformRun]) -> Option<&'s str> {
+    let plan = stack.status.as_ref()?.plan.as_ref()?;
+    let foreign = runs.is_empty() && !plan.pending.is_empty() && plan.pending.parse::<PlanId>().is_err();
+    foreign.then_some(plan.pending.as_str())
+}

@@ -1,0 +1,167 @@
+//! Executes the decided step and returns when to reconcile again.
+
+use super::{
+    Context, ReconcileError,
+    dispatch::{self, DispatchError, RunRequest},
+    observe::Observed,
+    resolve::Resolved,
+    supervise,
+};
+use crate::{
+    decide::{Dependencies, Facts, Idle, RunAction, Step},
+    schedule::Priority,
+};
+use jiff::Timestamp;
+use kube::ResourceExt;
+use sluice_api::{run::TerraformRun, terraform::Terraform};
+use sluice_runtime::{schedule::ObjectKey, watch::Requeue};
+use std::time::Duration;
+
+/// How often an active run is checked when no change of it is observed.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// How soon a queued stack is reconciled without a grant: a safeguard, since grants are announced.
+const SLOT_POLL_INTERVAL: Duration = Duration::from_secs(600);
+
+/// The result of a step.
+pub(super) struct Executed {
+    /// The step: as decided, or what a start became that was not possible.
+    pub(super) step: Step,
+    /// When to reconcile again.
+    pub(super) next: Requeue,
+    /// The run that was started.
+    pub(super) started: Option<TerraformRun>,
+}
+
+/// Executes the step. A start without a free slot becomes [`Step::WaitForSlot`].
+pub(super) async fn execute(
+    stack: &Terraform,
+    observed: &Observed,
+    facts: &Facts,
+    resolved: Option<&Resolved>,
+    step: Step,
+    context: &Context,
+) -> Result<Executed, ReconcileError> {
+    let failed = |error: DispatchError| ReconcileError::Dispatch {
+        stack: stack.name_any(),
+        text: error.to_string(),
+    };
+    let (key, mut started) = (ObjectKey::of(stack), None);
+    let next = match (&step, resolved) {
+        (Step::Start(new), Some(resolved)) => {
+            // A break-glass session uses few resources for a long time: it takes no slot.
+            let has_slot = new.action == RunAction::BreakTheGlass
+                || context
+                    .run_slots
+                    .request(&key, Priority::from_trigger(new.trigger));
+            if !has_slot {
+                return Ok(Executed {
+                    step: Step::WaitForSlot,
+                    next: Requeue::After(SLOT_POLL_INTERVAL),
+                    started,
+                });
+            }
+            let run_request = RunRequest {
+                stack,
+                new,
+                history: &facts.history,
+                resolved,
+                runs: &observed.runs,
+                request: facts.request.as_deref(),
+            };
+            match dispatch::start(&run_request, context).await {
+                Ok(run) => started = Some(run),
+                Err(error) => {
+                    // Others can use the slot until the next attempt. If the run exists after all, that attempt adopts it.
+                    context.run_slots.release(&key);
+                    let why = error.refusal().ok_or_else(|| failed(error))?;
+                    return Ok(Executed {
+                        step: Step::CreateFailed(why),
+                        next: Requeue::After(retry_interval(facts)),
+                        started,
+                    });
+                }
+            }
+            Requeue::After(POLL_INTERVAL)
+        }
+        (Step::Start(_), None) | (Step::Release | Step::WaitForSlot | Step::CreateFailed(_), _) => {
+            Requeue::OnChange
+        }
+        (Step::Follow, resolved) => {
+            follow(&key, observed, facts, resolved, context)
+                .await
+                .map_err(failed)?;
+            Requeue::After(POLL_INTERVAL)
+        }
+        (Step::Idle(idle), _) => {
+            context.run_slots.release(&key);
+            next_after(idle, facts)
+        }
+    };
+    Ok(Executed { step, next, started })
+}
+
+/// Counts the active run among the occupied slots, and supervises it.
+async fn follow(
+    key: &ObjectKey,
+    observed: &Observed,
+    facts: &Facts,
+    resolved: Option<&Resolved>,
+    context: &Context,
+) -> Result<(), DispatchError> {
+    let active = facts.history.active.as_ref();
+    if active.is_some_and(|run| run.action == RunAction::BreakTheGlass) {
+        context.run_slots.release(key);
+    } else {
+        context.run_slots.occupy(key);
+    }
+    let name = active.map(|run| run.name.as_str());
+    let run = observed
+        .runs
+        .iter()
+        .find(|run| run.metadata.name.as_deref() == name);
+    match run {
+        Some(run) => supervise::supervise(run, resolved, facts, context).await,
+        None => Ok(()),
+    }
+}
+
+/// Returns when to reconcile again if there is nothing to do now.
+pub(super) fn next_after(idle: &Idle, facts: &Facts) -> Requeue {
+    let until = |when: Timestamp| {
+        let wait = Duration::try_from(when.duration_since(facts.now)).unwrap_or_default();
+        Requeue::After(wait.max(Duration::from_millis(100)))
+    };
+    match idle {
+        Idle::RetryAt(when)
+        | Idle::InputPause(when)
+        | Idle::InSync(when)
+        | Idle::ShowPlan { again: Some(when) } => until(*when),
+        // Members of a dependency cycle carry no finalizers of each other, so their deletion triggers nothing.
+        Idle::Dependants if matches!(facts.dependencies, Dependencies::Cycle(_)) => {
+            Requeue::After(retry_interval(facts).min(POLL_INTERVAL))
+        }
+        Idle::Source | Idle::InputsUnknown | Idle::Dependencies | Idle::Dependants => {
+            Requeue::After(retry_interval(facts))
+        }
+        // The request may be an annotation, whose removal triggers nothing.
+        Idle::BreakGlassDenied => Requeue::After(retry_interval(facts)),
+        Idle::AwaitApproval => match &facts.history.pending {
+            Some(pending) if pending.drift => until(facts.due(pending.planned)),
+            _ => Requeue::OnChange,
+        },
+        Idle::Suspended
+        | Idle::DeletionSuspended
+        | Idle::UnsupportedField
+        | Idle::ContradictingFields
+        | Idle::RetryLimit
+        | Idle::BreakGlassCompleted
+        | Idle::ShowPlan { again: None } => Requeue::OnChange,
+    }
+}
+
+/// Returns the time until a missing object is looked up again.
+fn retry_interval(facts: &Facts) -> Duration {
+    Duration::try_from(facts.retry.interval)
+        .unwrap_or_default()
+        .max(Duration::from_secs(1))
+}

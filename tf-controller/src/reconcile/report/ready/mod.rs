@@ -1,0 +1,456 @@
+//! `Ready`, `Reconciling` and `Stalled`: the step and the newest run as conditions.
+
+mod blocked;
+
+use super::{Report, has_applied, phase, succeeded};
+use crate::decide::{Approval, Idle, Inputs, Outcome, SourceFact, Step};
+use crate::reconcile::history::candidate_plan;
+use jiff::Timestamp;
+use sluice_api::terraform::Reason;
+use sluice_api::{
+    condition::{ConditionStatus, ConditionUpdate, TerraformCondition as Kind},
+    run::{Action, Phase, TerraformRun, Trigger},
+    terraform::approval,
+};
+
+/// The three conditions of kstatus.
+pub(super) struct ReadyConditions {
+    /// `Ready`; always set.
+    pub(super) ready: ConditionUpdate<Kind>,
+    /// `Reconciling`, while work is in progress or will be retried.
+    pub(super) reconciling: Option<ConditionUpdate<Kind>>,
+    /// `Stalled`, while only a change of the spec helps.
+    pub(super) stalled: Option<ConditionUpdate<Kind>>,
+}
+
+const PROGRESSING: &str = "Progressing";
+/// Starts with upstream's text.
+const BREAK_GLASS_REFUSED: &str = "Breaking the glass is not allowed: the controller was started without \
+    --allow-break-the-glass; set breakTheGlass: false, or remove the annotation, to go on";
+const RETRYING: &str = "ProgressingWithRetry";
+
+fn ready(
+    status: ConditionStatus,
+    reason: impl Into<String>,
+    message: impl Into<String>,
+) -> ConditionUpdate<Kind> {
+    ConditionUpdate::new(Kind::Ready, status, reason, message)
+}
+
+fn settled(ready: ConditionUpdate<Kind>) -> ReadyConditions {
+    ReadyConditions {
+        ready,
+        reconciling: None,
+        stalled: None,
+    }
+}
+
+/// In progress: `Reconciling` is set.
+fn progressing(ready: ConditionUpdate<Kind>) -> ReadyConditions {
+    let reconciling = ConditionUpdate::new(
+        Kind::Reconciling,
+        ConditionStatus::True,
+        PROGRESSING,
+        "Fulfilling prerequisites",
+    );
+    ReadyConditions {
+        ready,
+        reconciling: Some(reconciling),
+        stalled: None,
+    }
+}
+
+/// Failed, to be retried.
+fn retrying(ready: ConditionUpdate<Kind>) -> ReadyConditions {
+    let first = ready.message.lines().next().unwrap_or_default().to_owned();
+    let reconciling = ConditionUpdate::new(Kind::Reconciling, ConditionStatus::True, RETRYING, first);
+    ReadyConditions {
+        ready,
+        reconciling: Some(reconciling),
+        stalled: None,
+    }
+}
+
+/// Failed, until the spec changes.
+fn stalled(ready: ConditionUpdate<Kind>) -> ReadyConditions {
+    let stalled = ConditionUpdate::new(
+        Kind::Stalled,
+        ConditionStatus::True,
+        ready.reason.clone(),
+        ready.message.clone(),
+    );
+    ReadyConditions {
+        ready,
+        reconciling: None,
+        stalled: Some(stalled),
+    }
+}
+
+/// Returns the conditions of this reconciliation.
+pub(super) fn ready_conditions(report: &Report<'_>) -> ReadyConditions {
+    if let Some(ready) = during_drift_check(report) {
+        return settled(ready);
+    }
+    match report.step {
+        Step::Start(run) => {
+            if run.trigger == Trigger::Drift {
+                return progressing(drifted(report, ""));
+            }
+            let text = if report.facts.deleting {
+                "Deletion in progress"
+            } else {
+                "Initializing"
+            };
+            progressing(ready(ConditionStatus::Unknown, PROGRESSING, text))
+        }
+        Step::WaitForSlot => progressing(ready(
+            ConditionStatus::Unknown,
+            PROGRESSING,
+            "Waiting for a free run slot",
+        )),
+        Step::CreateFailed(why) => retrying(ready(
+            ConditionStatus::False,
+            Reason::TfExecNewFailed,
+            why.as_str(),
+        )),
+        Step::Release => progressing(ready(
+            ConditionStatus::Unknown,
+            PROGRESSING,
+            "Deletion in progress",
+        )),
+        Step::Follow => progressing(active_run(report)),
+        Step::Idle(rest) => idle(report, rest),
+    }
+}
+
+/// Keeps `Ready` during a scheduled drift check of a stack in sync. Most checks find nothing, so dependents need not wait for them.
+fn during_drift_check(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
+    let is_check = |action, trigger| action == Action::Plan && trigger == Trigger::Interval;
+    let checks = match report.step {
+        Step::Start(run) => is_check(run.action, run.trigger),
+        Step::Follow => {
+            let active = report.facts.history.active.as_ref();
+            active.is_some_and(|run| is_check(run.action, run.trigger))
+        }
+        Step::WaitForSlot | Step::CreateFailed(_) | Step::Release | Step::Idle(_) => false,
+    };
+    let held = report
+        .stack
+        .status
+        .as_ref()
+        .filter(|_| checks && !report.facts.deleting)?;
+    ConditionUpdate::retained(Kind::Ready, &held.conditions)
+        .filter(|ready| ready.status == ConditionStatus::True)
+}
+
+/// Returns the phase of the active run in upstream's words.
+fn active_run(report: &Report<'_>) -> ConditionUpdate<Kind> {
+    let run = report.runs.iter().find(|run| !phase(run).is_final());
+    // A run that ends with its plan reports it at its end, with the id.
+    let has_plan = run.is_some_and(|run| {
+        run.spec.action != Action::Plan && run.status.as_ref().is_some_and(|s| !s.plan_id.is_empty())
+    });
+    let text = match run.map(phase) {
+        Some(Phase::Planning) if has_plan => {
+            return ready(
+                ConditionStatus::Unknown,
+                Reason::TerraformPlannedWithChanges,
+                "Plan generated",
+            );
+        }
+        Some(Phase::BreakingTheGlass) => {
+            let status = run.and_then(|run| run.status.as_ref());
+            return ready(
+                ConditionStatus::Unknown,
+                PROGRESSING,
+                status.map(|s| s.message.clone()).unwrap_or_default(),
+            );
+        }
+        Some(Phase::WritingOutputs | Phase::CheckingHealth) if run.is_some_and(has_applied) => {
+            let revision = run
+                .map(|run| run.spec.source.revision.as_str())
+                .unwrap_or_default();
+            return ready(
+                ConditionStatus::Unknown,
+                Reason::TerraformAppliedSucceed,
+                format!("Applied successfully: {revision}"),
+            );
+        }
+        Some(Phase::Planning | Phase::WritingOutputs | Phase::CheckingHealth) => "Terraform Planning",
+        Some(Phase::Applying) => "Applying",
+        _ => "Initializing",
+    };
+    ready(ConditionStatus::Unknown, PROGRESSING, text)
+}
+
+fn idle(report: &Report<'_>, idle: &Idle) -> ReadyConditions {
+    match idle {
+        Idle::Suspended | Idle::DeletionSuspended => progressing(ready(
+            ConditionStatus::Unknown,
+            PROGRESSING,
+            "Deletion waits: the object is suspended; set spec.suspend to false to let it go on",
+        )),
+        Idle::UnsupportedField => match &report.facts.unsupported_field {
+            Some(refused) => stalled(ready(
+                ConditionStatus::False,
+                refused.reason,
+                refused.text.as_str(),
+            )),
+            None => progressing(ready(ConditionStatus::Unknown, PROGRESSING, "")),
+        },
+        Idle::ContradictingFields => stalled(ready(
+            ConditionStatus::False,
+            "ContradictingFields",
+            report.facts.contradiction.clone().unwrap_or_default(),
+        )),
+        Idle::Dependencies => blocked::dependencies(report),
+        Idle::Dependants => blocked::dependents(report),
+        Idle::Source => source(report),
+        Idle::InputsUnknown => match &report.facts.inputs {
+            Inputs::Failed { reason, message } => {
+                retrying(ready(ConditionStatus::False, *reason, message.as_str()))
+            }
+            Inputs::Known(_) | Inputs::Unresolved => progressing(ready(
+                ConditionStatus::Unknown,
+                PROGRESSING,
+                "Reconciliation in progress",
+            )),
+        },
+        Idle::AwaitApproval => awaiting_approval(report),
+        Idle::ShowPlan { .. } => unapplied_plan(report),
+        Idle::InputPause(until) => input_pause(report, *until),
+        Idle::RetryAt(_) => retrying(failed(report)),
+        Idle::RetryLimit => retry_limit(report),
+        Idle::BreakGlassDenied => {
+            progressing(ready(ConditionStatus::Unknown, PROGRESSING, BREAK_GLASS_REFUSED))
+        }
+        Idle::BreakGlassCompleted => {
+            let last = report.ended().next().and_then(|run| run.status.as_ref());
+            let message = last.map(|s| s.message.clone()).unwrap_or_default();
+            let text = format!("{message}; set breakTheGlass: false to go on");
+            progressing(ready(ConditionStatus::Unknown, PROGRESSING, text))
+        }
+        Idle::InSync(_) => settled(in_sync(report)),
+    }
+}
+
+/// The attempts that `remediation.retries` allows have failed.
+fn retry_limit(report: &Report<'_>) -> ReadyConditions {
+    let limit = "Resource reached maximum number of retries.";
+    let stalled = ConditionUpdate::new(
+        Kind::Stalled,
+        ConditionStatus::True,
+        Reason::RetryLimitReached,
+        limit,
+    );
+    ReadyConditions {
+        ready: failed(report),
+        reconciling: None,
+        stalled: Some(stalled),
+    }
+}
+
+/// The inputs change repeatedly: the next run waits.
+fn input_pause(report: &Report<'_>, until: Timestamp) -> ReadyConditions {
+    let count = report.facts.history.input_runs.map_or(0, |runs| runs.count);
+    let text = format!(
+        "The inputs changed again, with no new revision and no edit, as they did before the last {count} run(s): the next run \
+         starts at {until:.0}. A stack that reads what its own apply writes, or two that read each other, never come to rest; a \
+         reconcile request starts it at once"
+    );
+    let reconciling = ConditionUpdate::new(
+        Kind::Reconciling,
+        ConditionStatus::True,
+        "InputsChangeOften",
+        text.clone(),
+    );
+    ReadyConditions {
+        ready: ready(ConditionStatus::Unknown, PROGRESSING, text),
+        reconciling: Some(reconciling),
+        stalled: None,
+    }
+}
+
+fn source(report: &Report<'_>) -> ReadyConditions {
+    let failed = |text: &str| ready(ConditionStatus::False, Reason::ArtifactFailed, text);
+    match &report.facts.source {
+        SourceFact::Denied(text) => {
+            stalled(ready(ConditionStatus::False, Reason::AccessDenied, text.as_str()))
+        }
+        SourceFact::NotFound(text) => retrying(failed(text)),
+        SourceFact::Unreachable(text) => retrying(failed(&format!("could not get Source object: {text}"))),
+        SourceFact::NoArtifact | SourceFact::NotRead | SourceFact::Found { .. } => {
+            retrying(failed("Source is not ready, artifact not found"))
+        }
+    }
+}
+
+/// Reports a pending plan: its id, and why the value of `approvePlan` does not approve it.
+fn awaiting_approval(report: &Report<'_>) -> ReadyConditions {
+    let Some(pending) = &report.facts.history.pending else {
+        return settled(in_sync(report));
+    };
+    let set = format!("set approvePlan: \"{}\" to approve this plan", pending.plan_id);
+    let advice = match approval::evaluate(&report.stack.spec, candidate_plan(pending, report.runs)) {
+        approval::PlanApproval::Mismatch(mismatch) => format!("{set}. ({mismatch})"),
+        approval::PlanApproval::OnHold(held) => {
+            format!("{set}. It is not applied by itself: {held}. Set approvePlan back afterwards.")
+        }
+        _ => format!("{set}."),
+    };
+    if pending.drift {
+        return retrying(drifted(report, &advice));
+    }
+    progressing(ready(
+        ConditionStatus::Unknown,
+        Reason::TerraformPlannedWithChanges,
+        format!("Plan generated: {advice}"),
+    ))
+}
+
+/// Reports a plan that will not be applied. Under `disable` any difference is drift, unless drift detection is disabled.
+fn unapplied_plan(report: &Report<'_>) -> ReadyConditions {
+    let spec = &report.stack.spec;
+    let disabled = report.facts.approval == Approval::Disabled;
+    let pending = report.facts.history.pending.as_ref();
+    let any_is = disabled && !spec.disable_drift_detection && !spec.destroy;
+    if any_is || pending.is_some_and(|plan| plan.drift) {
+        return retrying(drifted(report, ""));
+    }
+    let why = if disabled {
+        "Plan generated: nothing is applied while approvePlan is \"disable\"."
+    } else {
+        "Plan generated: This object is in the plan only mode."
+    };
+    progressing(ready(
+        ConditionStatus::Unknown,
+        Reason::TerraformPlannedWithChanges,
+        why,
+    ))
+}
+
+/// Summarizes the drift by class: ` (1 delete, 2 in-place)`.
+pub(super) fn effect_summary(report: &Report<'_>) -> String {
+    let effects = report
+        .last_plan()
+        .and_then(|run| run.status.as_ref()?.effects.as_ref());
+    let summary = effects.map(ToString::to_string).unwrap_or_default();
+    if summary.is_empty() {
+        summary
+    } else {
+        format!(" ({summary})")
+    }
+}
+
+/// Reports drift, with the plan that would undo it.
+fn drifted(report: &Report<'_>, advice: &str) -> ConditionUpdate<Kind> {
+    let plan = report
+        .last_plan()
+        .and_then(|run| run.status.as_ref())
+        .map(|s| s.human_plan.trim().to_owned());
+    let plan = plan.unwrap_or_default();
+    let classes = effect_summary(report);
+    let text = match (advice.is_empty(), classes.is_empty()) {
+        (true, true) => plan,
+        (true, false) => format!("Drift detected{classes}\n{plan}"),
+        (false, _) => format!("Drift detected{classes}: {advice}\n{plan}"),
+    };
+    ready(ConditionStatus::False, Reason::DriftDetected, text)
+}
+
+/// Reports the failure of the newest run.
+fn failed(report: &Report<'_>) -> ConditionUpdate<Kind> {
+    let run = report.ended().next();
+    let status = run.and_then(|run| run.status.as_ref());
+    let reason = status
+        .map(|s| s.reason.clone())
+        .filter(|reason| !reason.is_empty());
+    let reason = match reason {
+        Some(reason) if report.facts.history.checked && reason == Reason::TfExecPlanFailed.as_str() => {
+            Some(Reason::DriftDetectionFailed.into())
+        }
+        reason => reason,
+    };
+    let text = status
+        .map(|s| s.message.clone())
+        .filter(|message| !message.is_empty());
+    let lost = report
+        .facts
+        .history
+        .last
+        .as_ref()
+        .is_some_and(|last| last.outcome == Outcome::Lost);
+    let fallback = if lost {
+        "the process of the run ended without a report"
+    } else {
+        "the run failed"
+    };
+    ready(
+        ConditionStatus::False,
+        reason.unwrap_or_else(|| Reason::RunFailed.into()),
+        text.unwrap_or_else(|| fallback.to_owned()),
+    )
+}
+
+/// Keeps the condition of another program if nothing has changed since.
+fn retained_ready(report: &Report<'_>) -> ConditionUpdate<Kind> {
+    let held = report
+        .stack
+        .status
+        .as_ref()
+        .map(|status| status.conditions.as_slice());
+    ConditionUpdate::retained(Kind::Ready, held.unwrap_or_default())
+        .filter(|held| held.status == ConditionStatus::True)
+        .unwrap_or_else(|| {
+            ready(
+                ConditionStatus::Unknown,
+                PROGRESSING,
+                "Reconciliation in progress",
+            )
+        })
+}
+
+/// Reports a stack in sync.
+fn in_sync(report: &Report<'_>) -> ConditionUpdate<Kind> {
+    let Some(run) = report.ended().next() else {
+        return retained_ready(report);
+    };
+    let revision = &run.spec.source.revision;
+    if succeeded(run) && run.status.as_ref().is_some_and(|s| s.attempted_apply) {
+        return applied(report, run);
+    }
+    let (reason, text) = match (run.spec.destroy, report.facts.history.checked) {
+        (true, _) => (
+            Reason::TerraformPlannedNoChanges.as_str(),
+            "No objects need to be destroyed",
+        ),
+        (false, true) => ("NoDrift", "No drift"),
+        (false, false) => (Reason::TerraformPlannedNoChanges.as_str(), "Plan no changes"),
+    };
+    let ignored = run
+        .status
+        .as_ref()
+        .and_then(|s| s.effects.as_ref())
+        .filter(|effects| effects.ignored != 0);
+    let ignored = ignored.map(|effects| format!(" ({effects})")).unwrap_or_default();
+    ready(
+        ConditionStatus::True,
+        reason,
+        format!("{text}: {revision}{ignored}"),
+    )
+}
+
+fn applied(report: &Report<'_>, run: &TerraformRun) -> ConditionUpdate<Kind> {
+    let revision = &run.spec.source.revision;
+    let has_outputs = run.status.as_ref().is_some_and(|s| !s.outputs.is_empty());
+    let written = report.stack.spec.write_outputs_to_secret.is_some() && has_outputs;
+    let (reason, text) = match (run.spec.destroy, written) {
+        (true, _) => (
+            Reason::TerraformAppliedSucceed.as_str(),
+            "Destroy applied successfully",
+        ),
+        (false, true) => (Reason::TerraformOutputsWritten.as_str(), "Outputs written"),
+        (false, false) => (Reason::TerraformAppliedSucceed.as_str(), "Applied successfully"),
+    };
+    ready(ConditionStatus::True, reason, format!("{text}: {revision}"))
+}

@@ -1,0 +1,380 @@
+//! Resolves the inputs of a run: the closure of the artifact, the variables and the backend, as one bundle with one digest.
+
+mod artifacts;
+mod cli_inputs;
+mod config_refs;
+mod environment;
+mod last_applied;
+mod object_key;
+mod pairs;
+mod plan_keys;
+mod post_apply;
+mod tool;
+mod variables;
+
+pub use artifacts::Artifacts;
+pub(super) use config_refs::api_message;
+pub(super) use last_applied::resolve as resolve_last_applied;
+
+use super::Context;
+use crate::inputs::{
+    self, PairsError,
+    closure::{Closure, ClosureError},
+};
+use kube::{Client, ResourceExt};
+use sluice_api::terraform::Reason;
+use sluice_api::{
+    interval::Interval,
+    source::Artifact,
+    terraform::{IgnoredDrift, KeySource, ReadablePlan, Terraform, TerraformSpec},
+};
+use sluice_runtime::{
+    artifact::{FetchError, UnpackError},
+    schedule::ObjectKey,
+};
+use sluice_tf_core::{
+    bundle::{self, Bundle},
+    secrets::Secrets,
+};
+use std::collections::BTreeSet;
+
+/// The resolved inputs of a stack.
+#[derive(Clone)]
+pub(super) struct Resolved {
+    /// The artifact.
+    pub(super) artifact: Artifact,
+    /// The bundle, except what depends on earlier runs.
+    pub(super) bundle: Bundle,
+    /// The digest of everything that a plan depends on.
+    pub(super) inputs: String,
+    /// The Secrets that were read.
+    pub(super) secrets: BTreeSet<ObjectKey>,
+}
+
+/// Why the inputs cannot be resolved. Every error may be temporary.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ResolveError {
+    /// The artifact cannot be fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The artifact cannot be unpacked.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    /// The module cannot be found or read.
+    #[error(transparent)]
+    Closure(#[from] ClosureError),
+    /// The scratch directory failed.
+    #[error("cannot use the scratch directory: {0}")]
+    Scratch(#[from] std::io::Error),
+    /// A Secret or ConfigMap of `varsFrom` cannot be read.
+    #[error("cannot read {kind} {name} of varsFrom: {text}")]
+    Missing {
+        /// `Secret` or `ConfigMap`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// What the API said.
+        text: String,
+    },
+    /// A `varsFrom` entry cannot be used.
+    #[error("varsFrom {name}: {source}")]
+    Pairs {
+        /// Name of the Secret or ConfigMap.
+        name: String,
+        /// Why.
+        source: PairsError,
+    },
+    /// Backend arguments, CLI configuration or mapped files cannot be read.
+    #[error(transparent)]
+    CliInputs(#[from] cli_inputs::CliInputError),
+    /// The environment of the CLI cannot be resolved.
+    #[error(transparent)]
+    Environment(#[from] environment::EnvironmentError),
+    /// A variable has no value.
+    #[error(transparent)]
+    Variable(#[from] variables::VariableError),
+    /// The selected version of the CLI is not available.
+    #[error(transparent)]
+    Tool(#[from] tool::ToolError),
+    /// The last applied record cannot be read.
+    #[error("cannot read the last applied record: {text}")]
+    LastApplied {
+        /// Why.
+        text: String,
+    },
+    /// The object's own key cannot be stored or read.
+    #[error("cannot use the Secret {name}: {text}")]
+    Key {
+        /// Its name.
+        name: String,
+        /// Why.
+        text: String,
+    },
+    /// The keys that seal plans cannot be read: no plan is stored unencrypted instead.
+    #[error("cannot use the Secret {name} of --plan-encryption-secret: {text}")]
+    PlanKeys {
+        /// Its namespace and name.
+        name: String,
+        /// Why.
+        text: String,
+    },
+}
+
+impl ResolveError {
+    /// Returns the reason in `Ready`.
+    pub(super) const fn public_reason(&self) -> &'static str {
+        match self {
+            Self::Fetch(_)
+            | Self::Unpack(_)
+            | Self::Closure(_)
+            | Self::Scratch(_)
+            | Self::LastApplied { .. } => "ArtifactFailed",
+            Self::CliInputs(error) => error.public_reason(),
+            Self::Environment(_) => Reason::TfExecInitFailed.as_str(),
+            Self::Missing { .. } | Self::Pairs { .. } | Self::Variable(_) | Self::Key { .. } => {
+                Reason::VarsGenerationFailed.as_str()
+            }
+            Self::PlanKeys { .. } => Reason::PlanEncryptionFailed.as_str(),
+            Self::Tool(_) => "ToolNotInstalled",
+        }
+    }
+}
+
+/// Returns the values of these Secrets, which a run must not show. A Secret that is missing or forbidden was not part
+/// of the inputs.
+pub(super) async fn sensitive_values(
+    secrets: &BTreeSet<ObjectKey>,
+    client: &Client,
+) -> Result<Vec<String>, kube::Error> {
+    let mut known = Secrets::default();
+    for ObjectKey { namespace, name } in secrets {
+        match config_refs::secret(name, namespace, client).await {
+            Ok(pairs) => pairs
+                .iter()
+                .for_each(|(key, value)| add_values(&mut known, key, value)),
+            Err(error) if config_refs::is_absent(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(known.values())
+}
+
+/// Adds the value of one key as text and, if it is JSON, each value in it, since `values` and modules take it apart.
+/// The type of another key is not sensitive.
+fn add_values(known: &mut Secrets, key: &str, value: &[u8]) {
+    let text = String::from_utf8_lossy(value);
+    known.learn(&text);
+    let json = serde_json::from_str(&text).ok();
+    let parts = json.filter(|json: &serde_json::Value| json.is_array() || json.is_object());
+    if let Some(parts) = parts.filter(|_| !key.ends_with("__type")) {
+        known.learn_all(&parts);
+    }
+}
+
+/// Resolves all inputs of a stack.
+pub(super) async fn resolve(
+    stack: &Terraform,
+    artifact: &Artifact,
+    context: &Context,
+) -> Result<Resolved, ResolveError> {
+    let mut closure = context
+        .artifacts
+        .closure(artifact, &stack.spec.path, &stack.spec.tf_vars_files)
+        .await?;
+    inputs::widen(&mut closure, &stack.spec, &artifact.digest);
+    let key = object_key::object_key(stack, context).await?;
+    let variables = inputs::generate(variables::variables(stack, context).await?);
+    let mut bundle = bundle_of(stack, artifact, variables);
+    bundle.key = hex::encode(&key);
+    bundle.selected_tool = tool::selected(stack, context).await?;
+    bundle.environment = environment::environment(stack, context).await?;
+    let backend = backend(stack, context);
+    bundle.surroundings = execution_environment(stack, &key, &backend, context).await?;
+    bundle.backend = backend.file;
+    plan_keys::read(stack, context).await?.add_to(&mut bundle);
+    bundle.keep_files = stack
+        .spec
+        .destroys_on_deletion()
+        .then_some(context.destroy_files_limit);
+    inputs::widen_by_values(&mut closure, &bundle);
+    if let Some(why) = &closure.wide {
+        tracing::debug!(why, "the inputs of this stack are the whole artifact");
+    }
+    bundle.reads = reads(&closure, &bundle);
+    let inputs = inputs::digest(&key, &closure, &bundle);
+    bundle.inputs_digest.clone_from(&inputs);
+    Ok(Resolved {
+        artifact: artifact.clone(),
+        bundle,
+        inputs,
+        secrets: inputs::read(stack, KeySource::Secret),
+    })
+}
+
+/// Returns whether the stack has no plan yet, by its status.
+fn is_unplanned(stack: &Terraform) -> bool {
+    stack.status.as_ref().is_none_or(|status| {
+        status.plan.is_none() && status.last_planned_revision.is_empty() && status.last_plan_at.is_none()
+    })
+}
+
+/// Returns the files of the artifact that the stack reads; empty: all of it.
+fn reads(closure: &Closure, bundle: &Bundle) -> Vec<String> {
+    if closure.wide.is_some() || closure.reads.is_empty() {
+        return Vec::new();
+    }
+    let files = bundle.variable_files.iter();
+    closure.reads.iter().chain(files).cloned().collect()
+}
+
+fn backend(stack: &Terraform, context: &Context) -> inputs::Backend {
+    let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
+    let named = inputs::Named {
+        name: &name,
+        namespace: &namespace,
+    };
+    inputs::backend(&stack.spec, named, context.cli_location, context.default_backend)
+}
+
+/// Reads the backend arguments, the CLI configuration and the mapped files.
+async fn execution_environment(
+    stack: &Terraform,
+    key: &[u8],
+    backend: &inputs::Backend,
+    context: &Context,
+) -> Result<bundle::Surroundings, ResolveError> {
+    let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
+    let arguments = cli_inputs::backend_arguments(stack, context).await?;
+    Ok(bundle::Surroundings {
+        backend_off: backend.off,
+        state_place: inputs::state_place(&stack.spec, backend, &arguments, &namespace, &name),
+        former_state_place: inputs::former_state_place(
+            key,
+            &stack.spec,
+            backend,
+            &arguments,
+            &namespace,
+            &name,
+        ),
+        backend_arguments: arguments,
+        cli_config: cli_inputs::cli_config(stack, context).await?,
+        files: cli_inputs::files(stack, context).await?,
+    })
+}
+
+/// Returns the artifact as a run fetches it.
+fn artifact_of(artifact: &Artifact) -> bundle::Artifact {
+    bundle::Artifact {
+        url: artifact.url.clone(),
+        digest: artifact.digest.clone(),
+        size: artifact.size.and_then(|size| u64::try_from(size).ok()),
+        revision: artifact.revision.clone(),
+    }
+}
+
+/// Returns what is not reported as drift; nothing if drift detection is disabled.
+fn ignored_drift(spec: &TerraformSpec) -> Vec<IgnoredDrift> {
+    if spec.disable_drift_detection {
+        Vec::new()
+    } else {
+        spec.ignore_drift.clone()
+    }
+}
+
+fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundle {
+    let spec = &stack.spec;
+    let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
+    let lock_timeout = spec.tfstate.as_ref().map(|state| &state.lock_timeout);
+    Bundle {
+        version: bundle::VERSION,
+        backend: None,
+        stack: bundle::Stack {
+            namespace,
+            name,
+            uid: stack.uid().unwrap_or_default(),
+        },
+        artifact: artifact_of(artifact),
+        path: spec.path.clone(),
+        workspace: spec.workspace_name().to_owned(),
+        tool: None,
+        selected_tool: None,
+        variables,
+        variable_files: spec.tf_vars_files.clone(),
+        environment: std::collections::BTreeMap::new(),
+        surroundings: bundle::Surroundings::default(),
+        grace_seconds: u32::try_from(spec.runner_termination_grace_period_seconds).ok(),
+        options: bundle::Options {
+            targets: spec.targets.clone(),
+            lock_timeout: lock_timeout
+                .map_or_else(String::new, |timeout: &Interval| timeout.as_str().to_owned()),
+            parallelism: u32::try_from(spec.parallelism).unwrap_or(0),
+            plan_lock: spec.plan.as_ref().and_then(|plan| plan.lock).unwrap_or(true),
+            upgrade_on_init: spec.upgrade_on_init,
+        },
+        outputs: spec
+            .write_outputs_to_secret
+            .as_ref()
+            .map(|target| bundle::OutputsTarget {
+                name: target.name.clone(),
+                outputs: target.outputs.clone(),
+                labels: target.labels.clone(),
+                annotations: target.annotations.clone(),
+            }),
+        aftermath: post_apply::post_apply(stack),
+        readable_plan: match spec.store_readable_plan {
+            ReadablePlan::None => bundle::ReadablePlan::None,
+            ReadablePlan::Json => bundle::ReadablePlan::Json,
+            ReadablePlan::Human => bundle::ReadablePlan::Human,
+        },
+        ignored_drift: ignored_drift(spec),
+        inputs_digest: String::new(),
+        last_apply: None,
+        key: String::new(),
+        plan_keys: Vec::new(),
+        file_keys: Vec::new(),
+        webhooks: inputs::webhooks(spec),
+        secrets: Vec::new(),
+        reads: Vec::new(),
+        kept: None,
+        keep_files: None,
+        nothing_stored: is_unplanned(stack),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::client::Body;
+
+    /// Returns an API with one Secret, which answers all other requests with this code.
+    fn api(code: u16) -> Client {
+        let service = tower::service_fn(move |request: http::Request<Body>| async move {
+            let is_open = request.uri().path().ends_with("/open");
+            let body = if is_open {
+                serde_json::json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "open" },
+                    "data": { "password": "aHVudGVyMi1odW50ZXI=" } })
+            } else {
+                serde_json::json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
+                    "reason": "", "message": "no" })
+            };
+            let answer = http::Response::builder().status(if is_open { 200 } else { code });
+            let response = answer.body(Body::from(body.to_string().into_bytes()));
+            Ok::<_, tower::BoxError>(response.unwrap())
+        });
+        Client::new(service, "team")
+    }
+
+    #[tokio::test]
+    async fn a_missing_or_forbidden_secret_has_no_sensitive_values() {
+        let key = |name: &str| ObjectKey {
+            namespace: "team".into(),
+            name: name.into(),
+        };
+        let both = BTreeSet::from([key("closed"), key("open")]);
+        for code in [403, 404] {
+            let values = sensitive_values(&both, &api(code)).await.unwrap();
+            assert_eq!(values, ["hunter2-hunter"], "{code}");
+        }
+        assert!(sensitive_values(&both, &api(500)).await.is_err());
+    }
+}

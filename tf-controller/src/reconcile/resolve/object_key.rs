@@ -1,0 +1,79 @@
+//! The object's own key: digests of its inputs and of sensitive values are keyed with it, so that they reveal nothing.
+
+use super::{Context, ResolveError, config_refs};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api, ResourceExt,
+    api::{ObjectMeta, PostParams},
+};
+use rand::RngCore;
+use sluice_api::{
+    annotation::TERRAFORM_LABEL,
+    terraform::{Terraform, label_value},
+};
+
+const KEY: &str = "key";
+const LENGTH: usize = 32;
+
+/// Returns the name of the Secret: `<stack>-sluice-key`, shortened to a valid name.
+fn secret_name(stack: &str) -> String {
+    let prefix: String = stack.chars().take(240).collect();
+    format!("{}-sluice-key", prefix.trim_end_matches(['-', '.']))
+}
+
+/// Reads or creates the key: random, in an immutable Secret that the object owns.
+pub(super) async fn object_key(stack: &Terraform, context: &Context) -> Result<Vec<u8>, ResolveError> {
+    let name = secret_name(&stack.name_any());
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let failed = |error: kube::Error| ResolveError::Key {
+        name: name.clone(),
+        text: config_refs::api_message(&error),
+    };
+    let uid = stack.uid().unwrap_or_default();
+    let secret = match api.get_opt(&name).await.map_err(failed)? {
+        Some(found) => found,
+        None => match api
+            .create(&PostParams::default(), &new_secret(&name, stack))
+            .await
+        {
+            Ok(created) => created,
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                api.get(&name).await.map_err(failed)?
+            }
+            Err(error) => return Err(failed(error)),
+        },
+    };
+    // The key of an earlier object of the same name would be deleted later, at any time.
+    if !secret.owner_references().iter().any(|owner| owner.uid == uid) {
+        let text = "it belongs to another object; delete it".to_owned();
+        return Err(ResolveError::Key { name, text });
+    }
+    let bytes = secret
+        .data
+        .and_then(|mut data| data.remove(KEY))
+        .map(|bytes| bytes.0)
+        .unwrap_or_default();
+    if bytes.len() == LENGTH {
+        return Ok(bytes);
+    }
+    Err(ResolveError::Key {
+        name,
+        text: format!("its key {KEY:?} does not hold {LENGTH} bytes; delete it"),
+    })
+}
+
+fn new_secret(name: &str, stack: &Terraform) -> Secret {
+    let mut bytes = vec![0; LENGTH];
+    rand::rng().fill_bytes(&mut bytes);
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some([(TERRAFORM_LABEL.to_owned(), label_value(&stack.name_any()))].into()),
+            owner_references: super::super::owner(stack).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        immutable: Some(true),
+        data: Some([(KEY.to_owned(), ByteString(bytes))].into()),
+        ..Secret::default()
+    }
+}

@@ -1,0 +1,207 @@
+//! Supervises the active run: starts it if it has no runner yet, and ends it if its runner is gone.
+
+use super::{
+    Context,
+    dispatch::{DispatchError, end, reference, restart},
+    resolve::Resolved,
+};
+use crate::{
+    decide::{Facts, Inputs, Progress, Upkeep, upkeep},
+    executor::Liveness,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use sluice_api::run::{Phase, TerraformRun};
+use sluice_api::terraform::Reason;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The time that a runner has after its deadline to interrupt the CLI and to report.
+const REPORT_GRACE: Duration = Duration::from_secs(60);
+
+/// Starts the active run if it was not started, and ends it as lost if its process is gone or sent no heartbeat for too long.
+pub(super) async fn supervise(
+    run: &TerraformRun,
+    resolved: Option<&Resolved>,
+    facts: &Facts,
+    context: &Context,
+) -> Result<(), DispatchError> {
+    let reference = reference(run);
+    let liveness = context
+        .executor
+        .liveness(reference.clone(), lock_domain(run))
+        .await?;
+    if liveness == Liveness::Alive && !is_hung(run, context) {
+        return Ok(());
+    }
+    // Read the run, then check its liveness again: its last report may be newer than the first read, and another
+    // controller may have started it meanwhile.
+    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &reference.namespace);
+    let Some(live) = api.get_opt(&reference.name).await? else {
+        return Ok(());
+    };
+    let status = live.status.clone().unwrap_or_default();
+    let step = upkeep(Progress {
+        alive: is_alive(&live, context).await?,
+        ended: status.phase.is_final(),
+        claimed: status.claim.is_some(),
+        made_of: &live.spec.inputs_digest,
+        now: resolved.map(|resolved| resolved.inputs.as_str()),
+    });
+    let (phase, reason, message) = match (step, resolved) {
+        (Upkeep::Launch, Some(resolved)) => return restart(&live, resolved, &facts.history, context).await,
+        (Upkeep::Leave | Upkeep::Launch, _) => return Ok(()),
+        (Upkeep::MarkLost, _) => (
+            Phase::Lost,
+            Reason::RunLost.as_str(),
+            "the process of the run ended without a report, or sent no heartbeat for too long".to_owned(),
+        ),
+        (Upkeep::EndOutdated, _) => (
+            Phase::Superseded,
+            Reason::InputsChanged.as_str(),
+            "its inputs changed before it started".to_owned(),
+        ),
+        (Upkeep::EndWithoutInputs, _) => {
+            let why = not_started_reason(facts);
+            (Phase::Superseded, why.reason, why.message)
+        }
+    };
+    end(&api, &live, phase, reason, &message, context).await
+}
+
+/// Why a run ends before it was started, without its inputs.
+#[derive(Debug, PartialEq, Eq)]
+struct NotStarted {
+    reason: &'static str,
+    message: String,
+}
+
+fn not_started_reason(facts: &Facts) -> NotStarted {
+    let because = |reason, message: &str| NotStarted {
+        reason,
+        message: message.to_owned(),
+    };
+    if facts.suspended {
+        return because("Suspended", "the object was suspended before the run started");
+    }
+    if let Some(refused) = &facts.unsupported_field {
+        let text = format!(
+            "the spec was changed to an unsupported value before the run started: {}",
+            refused.text
+        );
+        return because(refused.reason, &text);
+    }
+    match &facts.inputs {
+        Inputs::Failed { message, .. } => {
+            let text = format!("its inputs became unavailable before it started: {message}");
+            because("InputsUnknown", &text)
+        }
+        _ if facts.deleting => because("Deleted", "the object was deleted before the run started"),
+        Inputs::Unresolved | Inputs::Known(_) => {
+            because("InputsUnknown", "its source was gone before it started")
+        }
+    }
+}
+
+/// Returns the lock domain of the runner; empty before it claims the run.
+fn lock_domain(run: &TerraformRun) -> String {
+    let claim = run.status.as_ref().and_then(|status| status.claim.as_ref());
+    claim.map(|claim| claim.lock_domain.clone()).unwrap_or_default()
+}
+
+/// Returns whether the runner is alive, as far as visible from here.
+pub(super) async fn is_alive(run: &TerraformRun, context: &Context) -> Result<bool, DispatchError> {
+    let liveness = context
+        .executor
+        .liveness(reference(run), lock_domain(run))
+        .await?;
+    Ok(match liveness {
+        Liveness::Alive => !is_hung(run, context),
+        Liveness::Gone => false,
+        Liveness::Elsewhere => has_recent_heartbeat(run, context),
+    })
+}
+
+/// Returns whether the run still sends heartbeats.
+fn has_recent_heartbeat(run: &TerraformRun, context: &Context) -> bool {
+    let heartbeat = run
+        .status
+        .as_ref()
+        .and_then(|status| status.heartbeat_at.as_ref());
+    let heartbeat = heartbeat.map(|time| time.0);
+    context
+        .heartbeats
+        .is_alive(&reference(run), heartbeat, Instant::now())
+}
+
+/// Returns whether a run that holds its process lock is given up: its runner should have ended it at the deadline and
+/// sends no heartbeats. The working directory stays locked while any process of it is alive.
+fn is_hung(run: &TerraformRun, context: &Context) -> bool {
+    is_overdue(run, context.clock.now()) && !has_recent_heartbeat(run, context)
+}
+
+/// Returns whether the run should have ended by now. Pure.
+fn is_overdue(run: &TerraformRun, now: Timestamp) -> bool {
+    let started = run.status.as_ref().and_then(|status| status.started_at.as_ref());
+    let allowed = run.spec.deadline.to_duration().saturating_add(REPORT_GRACE);
+    let passed = |started: &Time| Duration::try_from(now.duration_since(started.0)).unwrap_or_default();
+    started.is_some_and(|started| passed(started) > allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{UnsupportedField, facts_of_a_new_stack};
+
+    #[test]
+    fn a_run_is_overdue_after_its_deadline_and_the_grace() {
+        let run = |status: serde_json::Value| -> TerraformRun {
+            let spec = serde_json::json!({ "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
+                "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                "terraform": { "name": "net", "uid": "u", "generation": 1 } });
+            serde_json::from_value(serde_json::json!({ "metadata": {}, "spec": spec, "status": status }))
+                .unwrap()
+        };
+        let active = run(serde_json::json!({ "startedAt": "2026-01-01T00:00:00Z" }));
+        let overdue = |run, now: &str| is_overdue(run, now.parse().unwrap());
+        assert!(!overdue(&active, "2026-01-01T01:01:00Z") && !overdue(&active, "2025-01-01T00:00:00Z"));
+        assert!(overdue(&active, "2026-01-01T01:01:01Z"));
+        assert!(
+            !overdue(&run(serde_json::json!({})), "2027-01-01T00:00:00Z"),
+            "it did not start"
+        );
+    }
+
+    #[test]
+    fn a_run_that_never_started_reports_why() {
+        let why = |edit: &dyn Fn(&mut Facts)| {
+            let mut facts = facts_of_a_new_stack();
+            facts.inputs = Inputs::Unresolved;
+            edit(&mut facts);
+            let why = not_started_reason(&facts);
+            format!("{}: {}", why.reason, why.message)
+        };
+        let failed = |f: &mut Facts| {
+            f.inputs = Inputs::Failed {
+                reason: "VarsGenerationFailed",
+                message: "cannot read Secret login".into(),
+            };
+        };
+        insta::assert_snapshot!([
+            why(&|f| f.suspended = true),
+            why(&|f| f.unsupported_field = Some(UnsupportedField { reason: "InvalidToolVersion", text: "spec.tool.version: no version".into() })),
+            why(&failed),
+            why(&|f| f.deleting = true),
+            why(&|f| { f.deleting = true; failed(f); }),
+            why(&|_| ()),
+        ].join("\n"), @"
+        Suspended: the object was suspended before the run started
+        InvalidToolVersion: the spec was changed to an unsupported value before the run started: spec.tool.version: no version
+        InputsUnknown: its inputs became unavailable before it started: cannot read Secret login
+        Deleted: the object was deleted before the run started
+        InputsUnknown: its inputs became unavailable before it started: cannot read Secret login
+        InputsUnknown: its source was gone before it started
+        ");
+    }
+}

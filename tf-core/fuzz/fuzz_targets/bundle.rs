@@ -1,0 +1,12 @@
+//! Any bytes are a bundle or not; one that is read is written as it was.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sluice_tf_core::bundle::Bundle;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(bundle) = Bundle::decode(data) else { return };
+    if let Ok(again) = bundle.encode() {
+        assert!(Bundle::decode(again.as_bytes()).is_ok_and(|again| again == bundle));
+    }
+});

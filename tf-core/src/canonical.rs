@@ -1,0 +1,72 @@
+//! The one text of a JSON value (pure): what digests are made of, so that they depend on nothing but the value.
+//!
+//! Members are sorted by the bytes of their names, there is no white space, and text is escaped only where JSON demands it:
+//! `"` and `\` by a backslash, control characters as `\b`, `\t`, `\n`, `\f`, `\r` or `\u00xx` in lower case. Strings stand in
+//! UTF-8. `docs/reference/plan-id.md` says the same for other implementations.
+
+use serde_json::Value;
+
+/// The canonical text.
+#[must_use]
+pub fn json(value: &Value) -> String {
+    let mut text = String::new();
+    write(value, &mut text);
+    text
+}
+
+fn write(value: &Value, text: &mut String) {
+    match value {
+        Value::Array(elements) => {
+            text.push('[');
+            for (index, element) in elements.iter().enumerate() {
+                separate(index, text);
+                write(element, text);
+            }
+            text.push(']');
+        }
+        Value::Object(members) => {
+            let mut sorted: Vec<_> = members.iter().collect();
+            sorted.sort_by_key(|(name, _)| name.as_str());
+            text.push('{');
+            for (index, (name, member)) in sorted.into_iter().enumerate() {
+                separate(index, text);
+                text.push_str(&Value::from(name.as_str()).to_string());
+                text.push(':');
+                write(member, text);
+            }
+            text.push('}');
+        }
+        leaf => text.push_str(&leaf.to_string()),
+    }
+}
+
+fn separate(index: usize, text: &mut String) {
+    if index > 0 {
+        text.push(',');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_text_is_as_written_down() {
+        let value =
+            json!({ "b": [1, -2, 1.5, true, null], "a": { "é": "\u{1}\n\"\\/\u{7f}é", "Z": {} }, "": [] });
+        assert_eq!(
+            super::json(&value),
+            "{\"\":[],\"a\":{\"Z\":{},\"é\":\"\\u0001\\n\\\"\\\\/\u{7f}é\"},\"b\":[1,-2,1.5,true,null]}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_json_of_the_same_value(names in proptest::collection::vec("\\PC{0,4}", 0..5), text in "\\PC*") {
+            let value = json!(names.iter().map(|name| (name.clone(), json!([text]))).collect::<std::collections::HashMap<_, _>>());
+            prop_assert_eq!(serde_json::from_str::<Value>(&super::json(&value)).unwrap(), value);
+        }
+    }
+}

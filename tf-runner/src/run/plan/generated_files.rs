@@ -1,0 +1,255 @@
+//! Files that planning makes (an `archive_file`, for example) and that the apply of the plan needs again.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::providers::file_digest;
+use crate::run::lifecycle::error::RunError;
+use crate::run::workdir::failed;
+use sluice_tf_core::cli::argv::PLAN_FILE;
+use sluice_tf_core::plan::store::{MadeFile, OmittedFile};
+
+/// Most bytes of made files that are stored with a plan.
+const LIMIT: u64 = 8 * 1024 * 1024;
+/// Most files that are named where they are too large to be stored; more of them have one digest together.
+const NAMED: usize = 1000;
+/// Most entries that are looked at.
+const ENTRY_LIMIT: usize = 1_000_000;
+
+/// What tells a file changed.
+type Mark = (u64, i64, i64, u64);
+
+/// The files of a directory tree at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Snapshot(BTreeMap<PathBuf, Mark>);
+
+/// The files that were made between two moments.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Made {
+    /// With their bytes, where they can be stored.
+    pub(crate) files: Vec<MadeFile>,
+    /// By their digests, where they cannot.
+    pub(crate) omitted: Vec<OmittedFile>,
+}
+
+impl Made {
+    /// Whether planning made none.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.omitted.is_empty()
+    }
+}
+
+/// Looks at a tree, without what the CLI keeps for itself.
+pub(crate) fn snapshot(root: &Path) -> Result<Snapshot, RunError> {
+    let mut files = BTreeMap::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        let read = |source| failed("look at the working directory", source);
+        for entry in std::fs::read_dir(&directory).map_err(read)? {
+            let entry = entry.map_err(read)?;
+            let name = entry.file_name();
+            if is_the_clis(&name.to_string_lossy()) || files.len() >= ENTRY_LIMIT {
+                continue;
+            }
+            let metadata = std::fs::symlink_metadata(entry.path()).map_err(read)?;
+            if metadata.is_dir() {
+                open.push(entry.path());
+            } else if metadata.is_file() {
+                let mark = (
+                    metadata.len(),
+                    metadata.mtime(),
+                    metadata.mtime_nsec(),
+                    metadata.ino(),
+                );
+                files.insert(entry.path(), mark);
+            }
+        }
+    }
+    Ok(Snapshot(files))
+}
+
+/// `.terraform/`, the plan, the provider lock, local state and its lock.
+fn is_the_clis(name: &str) -> bool {
+    matches!(
+        name,
+        ".terraform" | PLAN_FILE | ".terraform.lock.hcl" | "errored.tfstate" | "crash.log"
+    ) || name.starts_with("terraform.tfstate")
+        || name.starts_with(".terraform.tfstate")
+}
+
+/// The files that are new or changed in `after`, with their bytes, as far as they are small enough to be stored.
+pub(crate) fn made(root: &Path, before: &Snapshot, after: &Snapshot) -> Result<Made, RunError> {
+    let changed: Vec<_> = after
+        .0
+        .iter()
+        .filter(|(path, mark)| before.0.get(*path) != Some(*mark))
+        .collect();
+    if changed.iter().map(|(_, mark)| mark.0).sum::<u64>() > LIMIT {
+        let changed = changed.into_iter().map(|(path, _)| path.as_path());
+        let omitted = omitted(root, changed);
+        return Ok(Made {
+            files: Vec::new(),
+            omitted: omitted.map_err(|source| failed("read a file that planning made", source))?,
+        });
+    }
+    let mut files = Vec::new();
+    for (path, _) in changed {
+        let read = |source| failed("read a file that planning made", source);
+        let bytes = std::fs::read(path).map_err(read)?;
+        let mode = std::fs::metadata(path).map_err(read)?.permissions().mode() & 0o777;
+        let relative = path.strip_prefix(root).unwrap_or(path);
+        files.push(MadeFile::new(
+            relative.to_string_lossy().into_owned(),
+            mode,
+            &bytes,
+        ));
+    }
+    Ok(Made {
+        files,
+        omitted: Vec::new(),
+    })
+}
+
+/// The digests of files.
+fn omitted<'p>(root: &Path, changed: impl Iterator<Item = &'p Path>) -> std::io::Result<Vec<OmittedFile>> {
+    let (mut named, mut rest) = (Vec::new(), None::<Sha256>);
+    for path in changed {
+        let content = file_digest(path)?;
+        let relative = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
+        if named.len() < NAMED {
+            named.push(OmittedFile {
+                path: relative.into_owned(),
+                sha256: hex::encode(content),
+            });
+        } else {
+            // Lengths let no name pass for the end of another.
+            let rest = rest.get_or_insert_default();
+            rest.update((relative.len() as u64).to_be_bytes());
+            rest.update(relative.as_bytes());
+            rest.update(content);
+        }
+    }
+    named.extend(rest.map(|rest| OmittedFile {
+        path: String::new(),
+        sha256: hex::encode(rest.finalize()),
+    }));
+    Ok(named)
+}
+
+/// What of the files that had to be left out is not the same when it is made again.
+pub(crate) fn differing<'f>(was: &'f [OmittedFile], is: &'f [OmittedFile]) -> Option<&'f str> {
+    let gone = was.iter().find(|file| !is.contains(file));
+    let other = gone.or_else(|| is.iter().find(|file| !was.contains(file)));
+    other.map(|file| file.path.as_str())
+}
+
+/// Writes them back below `root`.
+pub(crate) fn restore(root: &Path, files: &[MadeFile]) -> Result<(), RunError> {
+    use std::io::Write;
+    for file in files {
+        let relative = Path::new(&file.path);
+        if !relative
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)))
+        {
+            return Err(RunError::NotExact(format!(
+                "the stored plan names a file outside: {:?}",
+                file.path
+            )));
+        }
+        let path = root.join(relative);
+        let write = |source| failed("write a file that planning made", source);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(write)?;
+        }
+        let bytes = file.bytes().map_err(RunError::Load)?;
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(file.mode);
+        options
+            .open(&path)
+            .and_then(|mut open| open.write_all(&bytes))
+            .map_err(write)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_planning_made_is_found_and_put_back() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("main.tf"), "").unwrap();
+        let before = snapshot(dir.path()).unwrap();
+        std::fs::create_dir_all(dir.path().join("out")).unwrap();
+        std::fs::create_dir_all(dir.path().join(".terraform/x")).unwrap();
+        std::fs::write(dir.path().join(".terraform/x/y"), "no").unwrap();
+        std::fs::write(dir.path().join("tfplan"), "no").unwrap();
+        std::fs::write(dir.path().join("out/f.zip"), "zip").unwrap();
+        let made = made(dir.path(), &before, &snapshot(dir.path()).unwrap()).unwrap();
+        let names: Vec<_> = made.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!((names, made.omitted), (vec!["out/f.zip"], Vec::new()));
+        let other = tempfile::tempdir().unwrap();
+        restore(other.path(), &made.files).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(other.path().join("out/f.zip")).unwrap(),
+            "zip"
+        );
+    }
+
+    #[test]
+    fn of_too_much_the_digests_are_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let before = snapshot(dir.path()).unwrap();
+        let found = || made(dir.path(), &before, &snapshot(dir.path()).unwrap()).unwrap();
+        assert!(found().is_empty());
+        std::fs::File::create(dir.path().join("big"))
+            .unwrap()
+            .set_len(LIMIT + 1)
+            .unwrap();
+        std::fs::write(dir.path().join("small"), "one").unwrap();
+        let one = found();
+        assert!(one.files.is_empty() && !one.is_empty());
+        let names: Vec<_> = one.omitted.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(names, ["big", "small"]);
+        assert_eq!(one.omitted[1].sha256, hex::encode(Sha256::digest("one")));
+        assert_eq!(differing(&one.omitted, &found().omitted), None);
+        std::fs::write(dir.path().join("small"), "two").unwrap();
+        assert_eq!(differing(&one.omitted, &found().omitted), Some("small"));
+        std::fs::remove_file(dir.path().join("small")).unwrap();
+        let fewer = found();
+        assert_eq!(differing(&one.omitted, &fewer.omitted), Some("small"));
+        assert_eq!(differing(&fewer.omitted, &one.omitted), Some("small"));
+    }
+
+    #[test]
+    fn many_files_that_are_left_out_have_one_digest_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = (0..NAMED + 2)
+            .map(|index| dir.path().join(format!("{index:04}")))
+            .collect();
+        for path in &paths {
+            std::fs::write(path, "one").unwrap();
+        }
+        let all = || omitted(dir.path(), paths.iter().map(PathBuf::as_path)).unwrap();
+        let (first, last) = (all(), paths.last().unwrap());
+        assert_eq!((first.len(), first[NAMED].path.as_str()), (NAMED + 1, ""));
+        std::fs::write(last, "two").unwrap();
+        assert_eq!(differing(&first, &all()), Some(""));
+    }
+
+    #[test]
+    fn nothing_is_written_outside() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in ["../x", "/x", "a/../../x"] {
+            assert!(
+                restore(dir.path(), &[MadeFile::new(path.into(), 0o644, b"")]).is_err(),
+                "{path}"
+            );
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What the modules that `init` downloaded may read of the artifact. The controller cannot know before: they are no part of it.
+//! So the run says it, and where they may read outside of the stack's directory, the next commit counts for the stack
+//! whatever it changes.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use sluice_api::run::ModuleReads;
+
+use crate::run::commands::workspace::Workspace;
+use crate::run::lifecycle::error::RunError;
+use crate::run::workdir::failed;
+use sluice_tf_core::place::inside;
+use sluice_tf_core::scan::{Findings, Flow, Named, Origin, is_configuration, reads_files, scan};
+
+/// Most modules of a stack that are looked at.
+const MODULES: usize = 1000;
+/// Most files of a directory of templates that are looked at.
+const TEMPLATES: usize = 500;
+/// A larger file is not read for its meaning.
+const LARGEST_SOURCE: u64 = 1 << 20;
+/// Longest reason.
+const REASON: usize = 500;
+
+/// The list that the CLI keeps of the modules of a stack.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Manifest {
+    #[serde(default)]
+    modules: Vec<Module>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Module {
+    key: String,
+    dir: PathBuf,
+}
+
+/// Notes in the status what the downloaded modules may read.
+pub(crate) async fn note(workspace: &Workspace<'_>) -> Result<(), RunError> {
+    let module = workspace.module.clone();
+    let found = tokio::task::spawn_blocking(move || reads(&module));
+    let found = found
+        .await
+        .map_err(|error| failed("read the modules", std::io::Error::other(error)))?;
+    workspace
+        .reporter
+        .note(|status| status.module_reads = Some(found));
+    Ok(())
+}
+
+fn reads(module: &Path) -> ModuleReads {
+    let why = beyond(module).unwrap_or_else(|error| Some(format!("the modules cannot be read: {error}")));
+    ModuleReads {
+        whole_artifact: why.is_some(),
+        reason: why
+            .map(|why| why.chars().take(REASON).collect())
+            .unwrap_or_default(),
+    }
+}
+
+/// Why a downloaded module may read outside of the stack's directory, if one may.
+fn beyond(module: &Path) -> std::io::Result<Option<String>> {
+    let list = match std::fs::read(module.join(".terraform/modules/modules.json")) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        list => list?,
+    };
+    let manifest: Manifest = serde_json::from_slice(&list)?;
+    let is_downloaded = |called: &Module| called.dir.starts_with(".terraform/modules");
+    if !manifest.modules.iter().any(is_downloaded) {
+        return Ok(None);
+    }
+    if manifest.modules.len() > MODULES {
+        return Ok(Some(format!("more than {MODULES} modules")));
+    }
+    // A path may go by name from the stack's own modules to a downloaded one.
+    let mut flow = Flow::default();
+    for called in &manifest.modules {
+        for file in configuration(&module.join(&called.dir))? {
+            let findings = findings(&file)?;
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            let place = format!("module {}: {name}", called.key);
+            if is_downloaded(called)
+                && let Some(why) = leaves(module, called, &findings)?
+            {
+                return Ok(Some(format!("{place}: {why}")));
+            }
+            flow.add(findings.flow, &place);
+        }
+    }
+    Ok(flow.taken_apart())
+}
+
+/// Why what a file names may lie outside of the stack's directory.
+fn leaves(module: &Path, called: &Module, findings: &Findings) -> std::io::Result<Option<String>> {
+    if findings.wide.is_some() {
+        return Ok(findings.wide.clone());
+    }
+    let computed = |named: &Named| named.computed == Some(Origin::Given);
+    if findings.given || findings.named.iter().any(computed) {
+        return Ok(Some(
+            "a path is made of variables that another module gives".to_owned(),
+        ));
+    }
+    for named in &findings.named {
+        let base = if named.of_module {
+            called.dir.as_path()
+        } else {
+            Path::new("")
+        };
+        let Some(path) = inside(base, &named.path) else {
+            return Ok(Some("a path leads out of the stack's directory".to_owned()));
+        };
+        if named.template && !is_plain(&module.join(path))? {
+            return Ok(Some("a template may read files itself".to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a template, or each in a directory of them, reads nothing by itself. One that is not there reads nothing.
+fn is_plain(path: &Path) -> std::io::Result<bool> {
+    if !path.is_dir() {
+        return Ok(!path.exists() || size(path)? <= LARGEST_SOURCE && !reads_files(&std::fs::read(path)?));
+    }
+    for (number, entry) in std::fs::read_dir(path)?.enumerate() {
+        let entry = entry?.path();
+        if number >= TEMPLATES || entry.is_dir() || !is_plain(&entry)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The configuration files of a directory, in order.
+fn configuration(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if is_configuration(&path) && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn findings(file: &Path) -> std::io::Result<Findings> {
+    if size(file)? > LARGEST_SOURCE {
+        return Ok(Findings::wide("is too large to be read for what it names"));
+    }
+    let json = file.extension().is_some_and(|extension| extension == "json");
+    Ok(scan(&std::fs::read(file)?, json))
+}
+
+fn size(file: &Path) -> std::io::Result<u64> {
+    std::fs::metadata(file).map(|metadata| metadata.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a stack that calls this downloaded module.
+    fn said(own: &str, downloaded: &[(&str, &str)]) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let list = r#"{"Modules":[{"Key":"","Source":"","Dir":"."},
+            {"Key":"far","Source":"git::http://x/y.git","Dir":".terraform/modules/far/sub"}]}"#;
+        let far = dir.path().join(".terraform/modules/far/sub");
+        std::fs::create_dir_all(far.join("tpl")).unwrap();
+        std::fs::write(dir.path().join(".terraform/modules/modules.json"), list).unwrap();
+        std::fs::write(dir.path().join("main.tf"), own).unwrap();
+        for (name, text) in downloaded {
+            std::fs::write(far.join(name), text).unwrap();
+        }
+        let said = reads(dir.path());
+        assert_eq!(said.whole_artifact, !said.reason.is_empty());
+        said.reason
+    }
+
+    #[test]
+    fn what_a_downloaded_module_reads_outside_of_the_stack_is_noted() {
+        for text in [
+            "locals { a = file(\"${path.root}/../common.yaml\") }",
+            "locals { a = file(\"../common.yaml\") }",
+            "locals { a = file(\"${path.module}/../../../../../common.yaml\") }",
+            "locals { a = file(var.path) }",
+            "locals { a = templatefile(\"${path.module}/tpl/${var.name}\", {}) }",
+            "locals { a = fileset(path.root, var.pattern) }",
+            "locals { a = \"${path.cwd}-x\" }",
+            "locals { a = templatefile(\"${path.module}/x.tpl\", {}) }",
+            "locals { a = replace(var.dir, \"a\", \"b\") }",
+        ] {
+            let own = "module \"far\" {\n  source = \"git::http://x/y.git\"\n  dir = \"${path.module}/x\"\n}";
+            let template = ("x.tpl", "${file(x)}");
+            let said = said(own, &[("main.tf", text), template]);
+            assert!(said.starts_with("module far: main.tf: "), "{text}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn what_lies_in_it_or_in_the_stack_needs_no_note() {
+        for text in [
+            "locals { a = file(\"${path.module}/x.txt\") }",
+            "locals { a = file(\"${path.module}/../y.txt\") }",
+            "locals { a = file(\"${path.root}/own.txt\") }",
+            "locals { a = templatefile(\"${path.module}/x.tpl\", {}) }",
+            "module \"m\" {\n  source = \"../other\"\n}",
+        ] {
+            assert_eq!(said("", &[("main.tf", text), ("x.tpl", "${x}")]), "", "{text}");
+        }
+        let empty = tempfile::tempdir().unwrap();
+        assert_eq!(reads(empty.path()), ModuleReads::default());
+    }
+}

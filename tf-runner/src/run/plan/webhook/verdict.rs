@@ -1,0 +1,119 @@
+//! What a webhook's answer means (pure).
+
+use serde_json::Value;
+
+use super::WebhookError;
+use sluice_tf_core::bundle::Webhook;
+use sluice_tf_core::cli::text::bounded;
+use sluice_tf_core::secrets::Secrets;
+use sluice_tf_core::template::{Delimiters, Functions, TemplateError, render};
+
+/// Longest message of a refusal.
+const MESSAGE: usize = 4096;
+
+/// `Ok` when the test gives yes. A service may quote what it was sent: `secrets` are taken out of its message.
+pub(super) fn of(
+    host: &str,
+    webhook: &Webhook,
+    answer: &Value,
+    secrets: &Secrets,
+) -> Result<(), WebhookError> {
+    let rendered = |field, text: &str| {
+        let rendered: Result<String, TemplateError> =
+            render(text, Delimiters::DollarCurly, Functions::BuiltIn, answer);
+        rendered.map_err(|source| WebhookError::Template {
+            host: host.to_owned(),
+            field,
+            source,
+        })
+    };
+    let verdict = rendered("testExpression", &webhook.test_expression)?;
+    match verdict.trim() {
+        "true" | "yes" => Ok(()),
+        "false" | "no" => {
+            let message = rendered("errorMessageTemplate", &webhook.error_message_template)?;
+            // Hidden before it is cut: half a value is not known for one that nobody may read.
+            let message = bounded(&secrets.hide(message.trim()), MESSAGE);
+            Err(WebhookError::Refused(if message.is_empty() {
+                format!("webhook {host}: it refuses the plan")
+            } else {
+                message
+            }))
+        }
+        _ => Err(WebhookError::Undecided {
+            host: host.to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn verdict(test: &str, message: &str) -> Result<(), String> {
+        let webhook = Webhook {
+            url: "https://h".into(),
+            payload: "SpecOnly".into(),
+            test_expression: test.into(),
+            error_message_template: message.into(),
+        };
+        let answer =
+            json!({ "passed": true, "violated": false, "violations": [{ "description": "open to all" }] });
+        of("h", &webhook, &answer, &secrets()).map_err(|error| error.to_string())
+    }
+
+    fn secrets() -> Secrets {
+        let mut secrets = Secrets::default();
+        secrets.learn("quoted-of-the-plan");
+        secrets
+    }
+
+    #[test]
+    fn yes_and_true_let_it_pass() {
+        assert_eq!(verdict("${{ .passed }}", ""), Ok(()));
+        assert_eq!(verdict(" yes\n", ""), Ok(()));
+        assert_eq!(verdict("${{ not .violated }}", ""), Ok(()));
+    }
+
+    #[test]
+    fn no_and_false_refuse_in_the_words_of_the_message() {
+        let message = "Violation: ${{ (index .violations 0).description }}";
+        assert_eq!(
+            verdict("${{ .violated }}", message),
+            Err("Violation: open to all".into())
+        );
+        assert_eq!(verdict("no", ""), Err("webhook h: it refuses the plan".into()));
+    }
+
+    #[test]
+    fn a_value_where_a_message_is_cut_goes_whole() {
+        let text = |length| format!("{}quoted-of-the-plan of it", "x".repeat(length));
+        assert_eq!(
+            verdict("no", &text(3)),
+            Err("xxx(sensitive) of it".into()),
+            "wherever it stands"
+        );
+        let cut = verdict("no", &text(MESSAGE - 8)).unwrap_err();
+        assert!(cut.ends_with("x(sensiti..."), "{}", &cut[MESSAGE - 20..]);
+    }
+
+    #[test]
+    fn anything_else_is_an_error_that_quotes_nothing() {
+        let error = verdict("${{ .violations }}", "").unwrap_err();
+        assert_eq!(
+            error,
+            "webhook h: testExpression gives none of true, yes, false, no"
+        );
+        assert!(
+            verdict("${{ .violated ", "")
+                .unwrap_err()
+                .starts_with("webhook h: testExpression: ")
+        );
+        assert!(
+            verdict("no", "${{ nope }}")
+                .unwrap_err()
+                .starts_with("webhook h: errorMessageTemplate: ")
+        );
+    }
+}

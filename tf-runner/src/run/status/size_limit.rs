@@ -1,0 +1,200 @@
+//! Bounds the status of a run as a whole (pure): names of outputs and addresses come from the module, and an object that is too
+//! large is refused for ever.
+
+use sluice_api::run::TerraformRunStatus;
+use sluice_api::terraform::ResourceInventory;
+
+use sluice_tf_core::cli::text::bounded;
+
+/// Most bytes of a status as JSON. An object may have 1.5 MB, and what its managers wrote is listed beside it.
+const LIMIT: usize = 640 * 1024;
+
+/// How much of a status is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fit {
+    /// Entries of each list.
+    entries: usize,
+    /// Characters of a name or an address.
+    name: usize,
+    /// Characters of the plan and of the message.
+    text: usize,
+}
+
+/// From what is kept mostly to what every server takes.
+const FITS: [Fit; 4] = [
+    Fit {
+        entries: 1000,
+        name: 1024,
+        text: 64 * 1024,
+    },
+    Fit {
+        entries: 300,
+        name: 512,
+        text: 16 * 1024,
+    },
+    Fit {
+        entries: 30,
+        name: 256,
+        text: 4 * 1024,
+    },
+    Fit {
+        entries: 0,
+        name: 128,
+        text: 1024,
+    },
+];
+
+/// The status in at most [`LIMIT`] bytes, and smaller by `refusals` steps where a server refused it as too large.
+pub(crate) fn fitted(mut status: TerraformRunStatus, refusals: usize) -> TerraformRunStatus {
+    let last = FITS.len() - 1;
+    for (step, fit) in FITS.iter().enumerate().skip(refusals.min(last)) {
+        fit.cut(&mut status);
+        if step == last || size(&status) <= LIMIT {
+            break;
+        }
+    }
+    status
+}
+
+/// Whether a smaller status may be taken where one that was made smaller so often was refused.
+pub(crate) const fn can_shrink(refusals: usize) -> bool {
+    refusals + 1 < FITS.len()
+}
+
+/// Whether a server says that what was written is too large: of its own accord, or for its store.
+pub(crate) fn is_too_large(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => {
+            let text = status.message.to_ascii_lowercase();
+            status.code == 413
+                || ["too large", "too long", "exceeds", "limit is"]
+                    .iter()
+                    .any(|word| text.contains(word))
+        }
+        _ => false,
+    }
+}
+
+fn size(status: &TerraformRunStatus) -> usize {
+    serde_json::to_vec(status).map_or(usize::MAX, |bytes| bytes.len())
+}
+
+impl Fit {
+    fn cut(self, status: &mut TerraformRunStatus) {
+        let changes = &mut status.change_entries;
+        let left_out = changes.len().saturating_sub(self.entries);
+        changes.truncate(self.entries);
+        status.changes_omitted = status
+            .changes_omitted
+            .saturating_add(i64::try_from(left_out).unwrap_or(i64::MAX));
+        status.outputs.truncate(self.entries);
+        let lists = status.inventory.iter_mut();
+        let listed = lists.flat_map(|ResourceInventory { entries }| {
+            entries.truncate(self.entries);
+            entries
+                .iter_mut()
+                .flat_map(|entry| [&mut entry.name, &mut entry.kind, &mut entry.identifier])
+        });
+        let lock = status.lock.iter_mut();
+        let holders = lock.flat_map(|lock| {
+            [
+                &mut lock.who,
+                &mut lock.operation,
+                &mut lock.created,
+                &mut lock.id,
+            ]
+        });
+        let addresses = status.change_entries.iter_mut().map(|change| &mut change.address);
+        let tool = status
+            .tool
+            .iter_mut()
+            .flat_map(|tool| [&mut tool.name, &mut tool.version]);
+        let names = addresses
+            .chain(&mut status.outputs)
+            .chain(listed)
+            .chain(holders)
+            .chain(tool);
+        for name in names.chain([&mut status.log_path, &mut status.lock_holder]) {
+            shorten(name, self.name);
+        }
+        for text in [
+            &mut status.human_plan,
+            &mut status.message,
+            &mut status.auto_apply_hold,
+        ] {
+            shorten(text, self.text);
+        }
+    }
+}
+
+fn shorten(text: &mut String, limit: usize) {
+    if text.len() > limit {
+        *text = bounded(text, limit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use serde_json::json;
+
+    use super::*;
+
+    fn huge() -> TerraformRunStatus {
+        let name = "\u{1F4A5}".repeat(20_000);
+        let entries: Vec<_> = (0..1000)
+            .map(|_| json!({ "id": name, "n": name, "t": name }))
+            .collect();
+        let changes: Vec<_> = (0..200)
+            .map(|_| json!({ "action": "create", "address": name }))
+            .collect();
+        serde_json::from_value(json!({ "phase": "Succeeded", "reason": "TerraformAppliedSucceed", "changes": "+200 ~0 -0",
+            "planId": "plan-main-1", "outputs": vec![name.clone(); 5000], "changeEntries": changes, "message": name,
+            "changesOmitted": 7, "humanPlan": name, "inventory": { "entries": entries },
+            "lock": { "id": "1", "who": name } }))
+        .unwrap()
+    }
+
+    #[test]
+    fn any_status_fits_and_smaller_ones_after_each_refusal() {
+        let sizes: Vec<_> = (0..FITS.len())
+            .map(|refusals| size(&fitted(huge(), refusals)))
+            .collect();
+        assert!(
+            sizes[0] <= LIMIT && sizes.is_sorted_by(|one, next| one >= next),
+            "{sizes:?}"
+        );
+        assert!(sizes[FITS.len() - 1] < 16 * 1024, "{sizes:?}");
+        let least = fitted(huge(), FITS.len() - 1);
+        assert_eq!(
+            (least.phase.as_str(), least.plan_id.as_str()),
+            ("Succeeded", "plan-main-1")
+        );
+        assert_eq!(least.changes_omitted, 207, "what is left out is counted");
+        assert!(can_shrink(0) && can_shrink(FITS.len() - 2) && !can_shrink(FITS.len() - 1));
+    }
+
+    #[test]
+    fn an_ordinary_status_stays_as_it_is() {
+        let mut status = fitted(huge(), FITS.len() - 1);
+        status.outputs = vec!["cidr".into(); 1000];
+        assert_eq!(fitted(status.clone(), 0), status);
+    }
+
+    #[test]
+    fn a_refusal_for_its_size_is_known_whatever_its_code() {
+        let error = |code, text: &str| kube::Error::Api(Status::failure(text, "x").with_code(code).boxed());
+        for (code, text) in [
+            (413, "Request entity too large: limit is 3145728"),
+            (500, "etcdserver: request is too large"),
+            (
+                500,
+                "rpc error: code = ResourceExhausted desc = trying to send message larger than max: exceeds",
+            ),
+            (422, "status: Too long: may not be more than 1048576 bytes"),
+        ] {
+            assert!(is_too_large(&error(code, text)), "{text}");
+        }
+        assert!(!is_too_large(&error(500, "internal error")) && !is_too_large(&error(409, "conflict")));
+    }
+}

@@ -1,0 +1,199 @@
+//! From a bundle to a directory in which the CLI can run: artifact fetched, verified and unpacked, generated files written.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use sluice_runtime::artifact::{self, ArtifactRef, Limits};
+use tokio_util::sync::CancellationToken;
+
+use crate::run::lifecycle::context::Context;
+use crate::run::lifecycle::error::RunError;
+use crate::run::workdir::run_environment;
+use crate::run::workdir::{WorkDirectory, failed};
+use serde_json::Value;
+use sluice_tf_core::bundle::{Artifact, Bundle};
+use sluice_tf_core::cli::environment;
+use sluice_tf_core::place;
+use sluice_tf_core::template::{self, Delimiters, Functions, TemplateError};
+use sluice_tf_core::workdir::Home;
+
+/// Overrides the module's own backend; upstream's name.
+pub(crate) const BACKEND_FILE: &str = "backend_override.tf";
+/// Generated variables; upstream's name.
+pub(crate) const VARIABLES_FILE: &str = "generated.auto.tfvars.json";
+/// The template of the root module; upstream's name.
+const TEMPLATE_FILE: &str = "main.tf.tpl";
+/// The file that it is rendered to.
+const MAIN_FILE: &str = "main.tf";
+/// The artifact as it was fetched, in the scratch directory.
+pub(crate) const ARCHIVE: &str = "artifact.tar.gz";
+
+/// Fetches the artifact, proves its digest and unpacks it into the emptied working directory.
+pub(crate) async fn fetch(
+    context: &Context,
+    artifact: &Artifact,
+    directory: &WorkDirectory,
+    stop: &CancellationToken,
+) -> Result<(), RunError> {
+    let file = directory.scratch.path().join(ARCHIVE);
+    let wanted = ArtifactRef {
+        url: &artifact.url,
+        digest: &artifact.digest,
+        size: artifact.size,
+    };
+    context.fetcher.fetch(wanted, &file, stop).await?;
+    let (root, stop) = (directory.root.clone(), stop.clone());
+    let unpacked = tokio::task::spawn_blocking(move || {
+        let archive = File::open(&file).map_err(|source| failed("read the artifact", source))?;
+        artifact::unpack(archive, &root, &Limits::default(), &stop).map_err(RunError::from)
+    });
+    unpacked
+        .await
+        .map_err(|error| failed("unpack the artifact", std::io::Error::other(error)))??;
+    Ok(())
+}
+
+/// The module directory of a path, which has to be there. Nothing is above the root, and the unpacked tree holds no links: the
+/// words of the path decide.
+pub(crate) fn module_directory(root: &Path, path: &str) -> Result<PathBuf, RunError> {
+    let relative = place::below(path);
+    let module = if relative.as_os_str().is_empty() {
+        root.to_owned()
+    } else {
+        root.join(relative)
+    };
+    Some(module)
+        .filter(|module| module.is_dir())
+        .ok_or_else(|| RunError::Path {
+            path: path.to_owned(),
+        })
+}
+
+/// The variable files as absolute paths; each has to be a file of the artifact.
+pub(crate) fn variable_files(root: &Path, bundle: &Bundle) -> Result<Vec<PathBuf>, RunError> {
+    let resolve = |path: &String| {
+        let file = root.join(place::below(path));
+        if file.is_dir() {
+            return Err(RunError::VariableDirectory { path: path.clone() });
+        }
+        let found = Some(file).filter(|file| file.is_file());
+        found.ok_or_else(|| RunError::VariableFile { path: path.clone() })
+    };
+    bundle.variable_files.iter().map(resolve).collect()
+}
+
+/// Writes the generated files into the module directory, in upstream's order: a mapped file may replace the generated
+/// backend, but not the variables. A rendered `main.tf` comes last.
+pub(crate) fn write_generated(module: &Path, home: &Home, bundle: &Bundle) -> Result<(), RunError> {
+    if let Some(backend) = &bundle.backend {
+        write_private(&module.join(BACKEND_FILE), backend.as_bytes())?;
+    }
+    run_environment::write(module, home, &bundle.surroundings)?;
+    write_private(&module.join(VARIABLES_FILE), bundle.variables.as_bytes())?;
+    render_main(module, bundle)
+}
+
+/// Renders `main.tf.tpl`, if the module has one, to `main.tf`, with the generated variables; `Values` is an alias of `values`.
+fn render_main(module: &Path, bundle: &Bundle) -> Result<(), RunError> {
+    let path = module.join(TEMPLATE_FILE);
+    if !path.is_file() {
+        return Ok(());
+    }
+    let text = read_template(&path)?;
+    let rendered = template::render(&text, Delimiters::Curly, Functions::Text, &template_data(bundle))?;
+    write_private(&module.join(MAIN_FILE), rendered.as_bytes())
+}
+
+/// Reads the template, at most one byte more than the limit: rendering rejects what is longer.
+fn read_template(path: &Path) -> Result<String, RunError> {
+    let limit = u64::try_from(template::TEXT_LIMIT).unwrap_or(u64::MAX);
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes));
+    read.map_err(|source| failed("read main.tf.tpl", source))?;
+    String::from_utf8(bytes)
+        .map_err(|_| RunError::from(TemplateError::Execution("it is no UTF-8 text".to_owned())))
+}
+
+fn template_data(bundle: &Bundle) -> Value {
+    let mut data = serde_json::from_str(&bundle.variables).unwrap_or(Value::Null);
+    if let Value::Object(members) = &mut data
+        && let Some(values) = members.get("values").cloned()
+    {
+        members.insert("Values".to_owned(), values);
+    }
+    data
+}
+
+/// Writes a file that only its owner reads.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    let open = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
+    let written = open.and_then(|mut file| file.write_all(bytes));
+    written.map_err(|source| failed(&format!("write {}", path.display()), source))
+}
+
+/// The CLI's environment, with the API that its kubernetes backend talks to.
+pub(crate) fn command_environment(
+    context: &Context,
+    bundle: &Bundle,
+    module: &Path,
+    home: &Home,
+) -> Result<BTreeMap<String, String>, RunError> {
+    if let Some(name) = environment::rejected(&bundle.environment) {
+        return Err(RunError::Environment {
+            name: name.to_owned(),
+        });
+    }
+    let mut all = environment::compose(context.environment.clone(), &bundle.environment);
+    if context.backend_kubeconfig.is_some() {
+        // The user's own, for providers: the backend is told elsewhere, and what it is told there wins.
+        for name in ["KUBE_CONFIG_PATH", "KUBE_CONFIG_PATHS"] {
+            if let Some(value) = context.environment.get(name) {
+                all.entry(name.to_owned()).or_insert_with(|| value.clone());
+            }
+        }
+    } else if let Some(kubeconfig) = &context.kubeconfig {
+        all.entry("KUBE_CONFIG_PATH".to_owned())
+            .or_insert_with(|| kubeconfig.display().to_string());
+    }
+    all.extend(run_environment::environment(
+        module,
+        home,
+        &bundle.surroundings,
+        &bundle.environment,
+    ));
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_stays_in_the_artifact() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("infra/net")).unwrap();
+        let module = |path| module_directory(dir.path(), path);
+        assert_eq!(module("").unwrap(), dir.path());
+        for path in [
+            "./infra/net",
+            "/infra/net",
+            "../infra/net",
+            "x/../infra/net",
+            "infra/../../infra/net/",
+        ] {
+            assert_eq!(module(path).unwrap(), dir.path().join("infra/net"), "{path}");
+        }
+        assert_eq!(module("infra/net/../../..").unwrap(), dir.path());
+        for path in ["../x", "absent", "infra/absent"] {
+            assert!(matches!(module(path), Err(RunError::Path { .. })), "{path}");
+        }
+    }
+}
