@@ -7,7 +7,10 @@ use std::process::{Command, Output};
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 
 fn output(program: &Path, arguments: &[&str]) -> Output {
-    Command::new(program).args(arguments).output().expect("the program starts")
+    Command::new(program)
+        .args(arguments)
+        .output()
+        .expect("the program starts")
 }
 
 #[test]

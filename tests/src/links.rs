@@ -188,7 +188,10 @@ fn source_files_in_backticks_exist() {
     for (page, text) in pages() {
         for word in text.split('`').skip(1).step_by(2) {
             let is_path = word.contains('/') && !word.contains(char::is_whitespace);
-            if !is_path || !word.ends_with(".rs") {
+            let is_rust = Path::new(word)
+                .extension()
+                .is_some_and(|extension| extension == "rs");
+            if !is_path || !is_rust {
                 continue;
             }
             checked += 1;
