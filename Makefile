@@ -71,7 +71,7 @@ vectors: ## The examples of docs/reference/plan-id.md, and the vectors that Go m
 doctor: ## Say which programs are there, which are missing, and what to install
 	@sh tests/doctor.sh
 
-# Installed once, from the registry; a debug build, since it works for seconds. Not in `make test`: compiling it costs two CPU minutes.
+# Installed once, from the registry; debug builds, since each works for seconds.
 DENY_VERSION := 0.20.2
 DENY_HOME := $(abspath $(TARGET))/tools/cargo-deny-$(DENY_VERSION)
 DENY := $(DENY_HOME)/bin/cargo-deny
@@ -86,7 +86,28 @@ audit: $(DENY) ## Dependencies against deny.toml: licences, versions, sources; a
 	  echo "== Skipped: advisories: the RustSec database (github.com/RustSec/advisory-db) cannot be fetched from here"; exit 0; }; \
 	  $(DENY) --locked check --disable-fetch advisories
 
-# Installed once, from the registry, as cargo-deny is.
+TYPOS_VERSION := 1.42.3
+TYPOS_HOME := $(abspath $(TARGET))/tools/typos-$(TYPOS_VERSION)
+TYPOS := $(TYPOS_HOME)/bin/typos
+
+$(TYPOS):
+	$(CARGO) install typos-cli --version $(TYPOS_VERSION) --locked --debug --root $(TYPOS_HOME)
+
+.PHONY: typos
+typos: $(TYPOS) ## Spelling of code and pages, after typos.toml
+	$(TYPOS) --format brief
+
+# Its own target directory: the other compiler would compile everything in the shared one again, each time.
+MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+.PHONY: msrv
+msrv: ## Check the programs with the lowest compiler that Cargo.toml promises
+	rustup toolchain install $(MSRV) --profile minimal --no-self-update
+	$(CARGO) +$(MSRV) check --locked --workspace --target-dir $(abspath $(TARGET))/msrv
+
+.PHONY: doc
+doc: ## Documentation of all crates, warnings denied
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+
 MDBOOK_VERSION := 0.5.4
 MDBOOK_HOME := $(abspath $(TARGET))/tools/mdbook-$(MDBOOK_VERSION)
 MDBOOK := $(MDBOOK_HOME)/bin/mdbook

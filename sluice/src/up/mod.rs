@@ -55,7 +55,7 @@ pub struct UpArgs {
     /// Maximum number of concurrent runs.
     #[arg(long, default_value_t = 4)]
     pub concurrent: u16,
-    /// Directory of the installed versions of the CLI, for stacks with spec.tool: <DIR>/<name>/<version>/<name>.
+    /// Directory of the installed versions of the CLI, for stacks with spec.tool: DIR/NAME/VERSION/NAME.
     #[arg(long, value_name = "DIR")]
     pub tools_dir: Option<PathBuf>,
     /// Format of the log. If progress is printed to a terminal, the log is a file in the state directory or, without --state,

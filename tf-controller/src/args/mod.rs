@@ -45,7 +45,7 @@ pub struct Args {
     /// Directory of the process executor: working directories, locks and logs of runs.
     #[arg(long, default_value = "/data")]
     pub work_root: PathBuf,
-    /// Directory of the installed versions of the CLI, for stacks with spec.tool: <DIR>/<name>/<version>/<name>.
+    /// Directory of the installed versions of the CLI, for stacks with spec.tool: DIR/NAME/VERSION/NAME.
     #[arg(long, value_name = "DIR")]
     pub tools_dir: Option<PathBuf>,
     /// Directory of the packages of providers that runs share. Default: providers below --work-root.

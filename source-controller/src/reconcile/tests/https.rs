@@ -170,7 +170,7 @@ async fn a_proxy_of_the_object_is_used() {
 }
 
 #[tokio::test]
-async fn of_several_errors_the_proxys_is_reported() {
+async fn of_several_errors_the_one_of_the_proxy_is_reported() {
     let env = TestEnvironment::new().await;
     let fields = json!({
         "url": "http://[no/url", "proxySecretRef": { "name": "way" }, "secretRef": { "name": "login" },
