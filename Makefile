@@ -38,7 +38,7 @@ define every-claim
 endef
 
 .PHONY: test
-test: fmt build check-manifests tools lint lint-fuzz vectors ## Everything: format, lints, all tests with OpenTofu, those that start a CLI with an installed Terraform too (SLUICE_CLI=tofu: that alone)
+test: fmt typos build check-manifests tools lint lint-fuzz doc msrv audit vectors ## Everything: format, spelling, lints, documentation, lowest compiler, dependencies, all tests with OpenTofu, those that start a CLI with an installed Terraform too (SLUICE_CLI=tofu: that alone)
 	$(call every-test,$(or $(SLUICE_CLI),tofu),1)
 	$(every-claim)
 	@$(if $(SLUICE_CLI),echo "== With no other program: SLUICE_CLI is set",$(MAKE) --no-print-directory test-terraform)

@@ -7,6 +7,8 @@ use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -24,6 +26,9 @@ wait "$child"; code=$?
 kill "$watcher" 2>/dev/null
 exit "$code"
 "#;
+
+/// How long a stopped process may take until all its threads have stopped.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// A running child with its log.
 #[derive(Debug)]
@@ -67,6 +72,20 @@ impl Process {
 
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(self.pid, signal)?)
+    }
+
+    /// Stops it (SIGSTOP), and waits until no thread of it runs: on a busy machine some still answer after the signal.
+    pub(crate) fn stop(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)?;
+        let tasks = format!("/proc/{}/task", self.pid.as_raw_nonzero());
+        let deadline = Instant::now() + STOP_LIMIT;
+        while !fs::read_dir(&tasks)?.all(|task| task.is_ok_and(|task| is_stopped(&task.path()))) {
+            if Instant::now() > deadline {
+                return Err(io::Error::other("its threads do not stop"));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Whether it has exited by itself.
@@ -125,10 +144,17 @@ fn parents() -> Vec<(i32, i32)> {
     entries.filter_map(|entry| of(entry.ok()?)).collect()
 }
 
+/// Whether the thread is stopped, or has ended meanwhile.
+fn is_stopped(task: &Path) -> bool {
+    let stat = fs::read_to_string(task.join("stat")).unwrap_or_default();
+    stat.rsplit(") ")
+        .next()
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['T', 'Z', 'X']))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
 
     fn alive(pid: i32) -> bool {
         let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

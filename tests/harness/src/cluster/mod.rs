@@ -180,7 +180,7 @@ impl ControlPlane {
     /// # Errors
     /// When it is not running.
     pub fn pause_api(&self) -> Result<(), ClusterError> {
-        self.signal_api(Signal::STOP)
+        self.with_api(Process::stop)
     }
 
     /// Resumes kube-apiserver after [`ControlPlane::pause_api`].
@@ -188,16 +188,13 @@ impl ControlPlane {
     /// # Errors
     /// When it is not running.
     pub fn resume_api(&self) -> Result<(), ClusterError> {
-        self.signal_api(Signal::CONT)
+        self.with_api(|api| api.signal(Signal::CONT))
     }
 
-    fn signal_api(&self, signal: Signal) -> Result<(), ClusterError> {
+    fn with_api(&self, act: impl FnOnce(&Process) -> io::Result<()>) -> Result<(), ClusterError> {
         let not_running = || io::Error::other("it is not running");
         let api = lock(&self.api);
-        let sent = api
-            .as_ref()
-            .ok_or_else(not_running)
-            .and_then(|api| api.signal(signal));
+        let sent = api.as_ref().ok_or_else(not_running).and_then(act);
         sent.map_err(system("signal kube-apiserver"))
     }
 
