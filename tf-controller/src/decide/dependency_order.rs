@@ -1,6 +1,6 @@
 //! `dependsOn`: a run waits for the stacks that its stack depends on; a destroy waits for the stacks that depend on it. Pure.
 
-use super::{Dependencies, Facts, Idle, MutationPoint, RunAction, Step, holds};
+use super::{Dependencies, Facts, Idle, MutationPoint, NewRun, RunAction, Step, holds};
 
 /// Why a stack cannot run until its spec is edited. A destroy does not need the stacks that it depends on.
 pub(super) fn blocked_by_dependencies(facts: &Facts) -> Option<Idle> {
@@ -23,41 +23,44 @@ pub(super) fn missing_inputs(facts: &Facts) -> Idle {
     }
 }
 
-/// The step, or the reason to wait for other stacks. A destroy plan may be made and read while other stacks depend on this one; its
-/// apply waits for them.
-pub(super) fn in_dependency_order(facts: &Facts, step: Step) -> Step {
-    match &step {
-        // Neither changes resources.
-        Step::Start(run) if matches!(run.action, RunAction::Unlock | RunAction::BreakTheGlass) => {}
-        Step::Start(run) if run.destroy => {
-            let held = run.action.applies() && !facts.dependants.is_empty();
-            if holds(MutationPoint::DependantsFirst, held) {
-                return Step::Idle(Idle::Dependants);
-            }
-        }
-        Step::Start(_) => {
-            let early = facts.dependencies != Dependencies::Ready;
-            if holds(MutationPoint::DependenciesFirst, early) {
-                return Step::Idle(Idle::Dependencies);
-            }
-        }
-        _ => {}
+/// The step, or the wait for the stacks that this one depends on. A destroy does not need them, and neither a release of the
+/// state lock nor a break-glass session changes resources.
+pub(super) fn wait_for_dependencies(facts: &Facts, step: Step) -> Step {
+    let needs_dependencies =
+        |run: &NewRun| !run.destroy && !matches!(run.action, RunAction::Unlock | RunAction::BreakTheGlass);
+    let early = facts.dependencies != Dependencies::Ready
+        && matches!(&step, Step::Start(run) if needs_dependencies(run));
+    if holds(MutationPoint::DependenciesFirst, early) {
+        return Step::Idle(Idle::Dependencies);
     }
     step
 }
 
-/// Why a deleted stack must stay, whether or not its resources are destroyed.
-pub(super) fn blocked_by_dependents(facts: &Facts) -> Option<Idle> {
-    if holds(MutationPoint::ContradictingFields, facts.contradiction.is_some()) {
-        return Some(Idle::ContradictingFields);
+/// Whether this step of [`decide_alone`](super::decide_alone) can depend on the dependents of the stack: any step of a deletion that
+/// is not suspended, and the apply of a destroy plan. The plan itself may be made and read before.
+#[must_use]
+pub fn needs_dependents(facts: &Facts, step: &Step) -> bool {
+    match step {
+        Step::Follow | Step::Idle(Idle::DeletionSuspended) => false,
+        Step::Start(run) if run.destroy && run.action.applies() => true,
+        _ => facts.deleting,
     }
-    holds(MutationPoint::DependantsFirst, !facts.dependants.is_empty()).then_some(Idle::Dependants)
+}
+
+/// The step, or the wait for these dependents of the stack, which still have resources.
+#[must_use]
+pub fn wait_for_dependents(facts: &Facts, step: Step, dependents: Vec<String>) -> Step {
+    let waits = needs_dependents(facts, &step) && step != Step::Idle(Idle::ContradictingFields);
+    if holds(MutationPoint::DependentsFirst, waits && !dependents.is_empty()) {
+        return Step::Idle(Idle::Dependents(dependents));
+    }
+    step
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::table::first_broken;
-    use super::super::tests::{change, ended, facts, table, with_last, with_pending};
+    use super::super::tests::{change, ended, facts, table, table_with, with_last, with_pending};
     use super::super::{Approval, Inputs, Outcome, SourceFact};
     use super::*;
 
@@ -122,36 +125,41 @@ mod tests {
                 edit(f);
             })
         };
-        let held = |f: &mut Facts| f.dependants = vec!["app".into()];
         let deleting = |edit: &dyn Fn(&mut Facts)| {
             change(with_last(ended(Outcome::Succeeded, 60)), |f| {
                 f.deleting = true;
                 edit(f);
             })
         };
+        let free: &dyn Fn(&mut Facts) = &|_| ();
+        insta::assert_snapshot!(table_with(&["app".into()], vec![
+            ("destroy, auto", destroying(Approval::Auto, free)),
+            ("destroy, manual: a plan to read", destroying(Approval::None, free)),
+            ("deleted", deleting(free)),
+            ("deleted, source gone", deleting(&|f| f.source = SourceFact::NoArtifact)),
+            ("deleted, to be destroyed", deleting(&|f| f.policy.destroy_on_deletion = true)),
+            ("deleted, suspended", deleting(&|f| f.suspended = true)),
+            ("deleted, contradicting fields", deleting(&|f| f.contradiction = Some("both".into()))),
+        ]), @r#"
+        destroy, auto: Dependents(["app"])
+        destroy, manual: a plan to read: Plan (destroy) because Revision, attempt 1
+        deleted: Dependents(["app"])
+        deleted, source gone: Dependents(["app"])
+        deleted, to be destroyed: Dependents(["app"])
+        deleted, suspended: DeletionSuspended
+        deleted, contradicting fields: ContradictingFields
+        "#);
         insta::assert_snapshot!(table(vec![
-            ("destroy, auto, held", destroying(Approval::Auto, &held)),
-            ("destroy, manual, held: a plan to read", destroying(Approval::None, &held)),
             ("destroy, auto, free, dependency not ready", destroying(Approval::Auto, &|f| f.dependencies = waiting())),
             ("destroy, auto, free, in a circle", destroying(Approval::Auto, &|f| f.dependencies = Dependencies::Cycle(String::new()))),
-            ("deleted, held", deleting(&held)),
-            ("deleted, held, source gone", deleting(&|f| { held(f); f.source = SourceFact::NoArtifact; })),
-            ("deleted, held, to be destroyed", deleting(&|f| { held(f); f.policy.destroy_on_deletion = true; })),
-            ("deleted, held, suspended", deleting(&|f| { held(f); f.suspended = true; })),
-            ("deleted, free", deleting(&|_| ())),
+            ("deleted, free", deleting(free)),
             ("deleted, free, to be destroyed", deleting(&|f| f.policy.destroy_on_deletion = true)),
             ("deleted, to be destroyed from what was applied last", deleting(&|f| { f.policy.destroy_on_deletion = true; f.source = SourceFact::NotFound(String::new()); })),
             ("deleted, to be destroyed, nothing to do it with", deleting(&|f| { f.policy.destroy_on_deletion = true; f.source = SourceFact::NotFound(String::new()); f.inputs = Inputs::Unresolved; })),
             ("deleted, contradicting fields", deleting(&|f| f.contradiction = Some("both".into()))),
         ]), @r#"
-        destroy, auto, held: Dependants
-        destroy, manual, held: a plan to read: Plan (destroy) because Revision, attempt 1
         destroy, auto, free, dependency not ready: PlanAndApply (destroy) because Revision, attempt 1, approved by auto
         destroy, auto, free, in a circle: PlanAndApply (destroy) because Revision, attempt 1, approved by auto
-        deleted, held: Dependants
-        deleted, held, source gone: Dependants
-        deleted, held, to be destroyed: Dependants
-        deleted, held, suspended: DeletionSuspended
         deleted, free: Release
         deleted, free, to be destroyed: PlanAndApply (destroy) because Deletion, attempt 1, approved by deletion
         deleted, to be destroyed from what was applied last: PlanAndApply (destroy) because Deletion, attempt 1, approved by deletion
@@ -165,7 +173,7 @@ mod tests {
         for rule in [
             MutationPoint::ContradictingFields,
             MutationPoint::DependenciesFirst,
-            MutationPoint::DependantsFirst,
+            MutationPoint::DependentsFirst,
         ] {
             assert!(first_broken(Some(rule)).is_some(), "{rule:?}");
         }

@@ -13,7 +13,7 @@ pub struct UnsupportedField {
     pub text: String,
 }
 
-/// Everything that the decision uses of one stack.
+/// Everything that the decision uses of one stack except its dependents. Built once (`reconcile::facts`) and never changed.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// `metadata.deletionTimestamp` is set.
@@ -32,8 +32,6 @@ pub struct Facts {
     pub approval: Approval,
     /// The stacks that this one depends on.
     pub dependencies: Dependencies,
-    /// The stacks that depend on this one and still have resources: a deletion or `destroy` waits for them. Read only then.
-    pub dependants: Vec<String>,
     /// The source.
     pub source: SourceFact,
     /// The inputs.

@@ -82,7 +82,7 @@ mod tests {
     fn of(run: RunFact, edit: impl FnOnce(&mut Facts)) -> String {
         let mut facts = with_last(run);
         edit(&mut facts);
-        line(&super::super::decide(&facts))
+        line(&super::super::decide(&facts, &[]))
     }
 
     fn locked(action: RunAction, outcome: Outcome) -> RunFact {
@@ -177,7 +177,7 @@ mod tests {
         let mut new = facts();
         new.policy.break_glass = BreakGlass::Requested;
         assert_eq!(
-            line(&super::super::decide(&new)),
+            line(&super::super::decide(&new, &[])),
             "BreakTheGlass because Request, attempt 1"
         );
         let held = RunFact {

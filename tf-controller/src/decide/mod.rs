@@ -1,5 +1,6 @@
 //! The decision: the next step of one stack. It is pure, so the tests enumerate it. `reconcile` gathers the [`Facts`], calls
-//! [`decide`] and executes the [`Step`].
+//! [`decide_alone`], reads the dependents if the step can depend on them ([`needs_dependents`]), calls
+//! [`wait_for_dependents`] and executes the [`Step`].
 //!
 //! The first rule that applies decides:
 //!
@@ -17,8 +18,8 @@
 //! 12. a reconcile request;
 //! 13. the interval.
 //!
-//! A run then waits for the stacks that its stack depends on, and a destroy for the stacks that depend on it
-//! (`dependency_order`). `tests::the_rules_apply_in_the_documented_order` holds this list.
+//! A run then waits for the stacks that its stack depends on, and a destroy or deletion for the stacks that depend on it
+//! (`dependency_order`). `tests::the_rules_apply_in_the_documented_order` tests this list.
 
 mod dependency_order;
 mod facts;
@@ -33,6 +34,7 @@ pub(crate) mod table;
 mod tests;
 mod upkeep;
 
+pub use dependency_order::{needs_dependents, wait_for_dependents};
 pub use facts::{
     Approval, BreakGlass, Dependencies, Facts, ForceUnlock, Health, History, Inputs, NewRun, Outcome,
     Pending, Policy, RunAction, RunFact, SourceFact, Trigger, UnsupportedField,
@@ -57,9 +59,9 @@ const STALE_AT_ONCE: u32 = 3;
 pub enum Step {
     /// Start this run.
     Start(NewRun),
-    /// A run is due and there is no free slot. [`decide`] knows only this stack and never returns it.
+    /// A run is due and there is no free slot. Never decided here: the decision knows only this stack.
     WaitForSlot,
-    /// A run is due and the API refuses to create it, for this reason. [`decide`] never returns it.
+    /// A run is due and the API refuses to create it, for this reason. Never decided here.
     CreateFailed(String),
     /// A run is in progress: supervise it.
     Follow,
@@ -82,8 +84,8 @@ pub enum Idle {
     ContradictingFields,
     /// A stack that this one depends on is not ready, or cannot be; the facts name it and the reason.
     Dependencies,
-    /// Stacks that depend on this one must be removed first; the facts name them.
-    Dependants,
+    /// These stacks depend on this one and must be removed first.
+    Dependents(Vec<String>),
     /// The source cannot be used; the facts give the reason.
     Source,
     /// The inputs cannot be resolved; the facts give the reason.
@@ -109,9 +111,9 @@ pub enum Idle {
     InSync(Timestamp),
 }
 
-/// Decides the next step of one stack.
+/// Decides the next step of one stack without regard to its dependents.
 #[must_use]
-pub fn decide(facts: &Facts) -> Step {
+pub fn decide_alone(facts: &Facts) -> Step {
     if facts.deleting {
         return deletion(facts);
     }
@@ -125,9 +127,15 @@ pub fn decide(facts: &Facts) -> Step {
         return Step::Idle(rest);
     }
     match resolved_inputs(facts) {
-        Ok(inputs) => dependency_order::in_dependency_order(facts, next_run(facts, inputs)),
+        Ok(inputs) => dependency_order::wait_for_dependencies(facts, next_run(facts, inputs)),
         Err(rest) => Step::Idle(rest),
     }
+}
+
+/// Decides the next step with these dependents.
+#[cfg(test)]
+pub(crate) fn decide(facts: &Facts, dependents: &[String]) -> Step {
+    wait_for_dependents(facts, decide_alone(facts), dependents.to_vec())
 }
 
 /// The digest of the inputs, unless something prevents a run.
@@ -315,8 +323,8 @@ fn deletion(facts: &Facts) -> Step {
     if holds(MutationPoint::DeletionSuspended, facts.suspended) {
         return Step::Idle(Idle::DeletionSuspended);
     }
-    if let Some(rest) = dependency_order::blocked_by_dependents(facts) {
-        return Step::Idle(rest);
+    if holds(MutationPoint::ContradictingFields, facts.contradiction.is_some()) {
+        return Step::Idle(Idle::ContradictingFields);
     }
     if !holds(MutationPoint::DestroyFirst, facts.policy.destroy_on_deletion) {
         return Step::Release;

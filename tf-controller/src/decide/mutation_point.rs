@@ -91,7 +91,7 @@ mutation_points! {
     /// A run waits for the stacks that its stack depends on.
     DependenciesFirst,
     /// A destroy or deletion waits for the stacks that depend on the stack.
-    DependantsFirst,
+    DependentsFirst,
 }
 
 /// Whether the condition holds.

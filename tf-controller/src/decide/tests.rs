@@ -20,7 +20,6 @@ pub(crate) fn facts() -> Facts {
         policy: Policy::default(),
         approval: Approval::None,
         dependencies: Dependencies::Ready,
-        dependants: Vec::new(),
         source: SourceFact::Found {
             revision: "main@sha1:aa".into(),
             digest: "sha256:bb".into(),
@@ -109,13 +108,15 @@ pub(super) fn line(step: &Step) -> String {
 }
 
 pub(super) fn table(rows: Vec<(&str, Facts)>) -> String {
+    table_with(&[], rows)
+}
+
+/// The table of stacks with these dependents.
+pub(super) fn table_with(dependents: &[String], rows: Vec<(&str, Facts)>) -> String {
     let lines = rows
         .into_iter()
-        .map(|(name, facts)| format!("{name}: {}", line(&decide(&facts))));
-    lines.collect::<Vec<_>>().join(
-        "
-",
-    )
+        .map(|(name, facts)| format!("{name}: {}", line(&decide(&facts, dependents))));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -384,7 +385,7 @@ prop_compose! {
 proptest! {
     #[test]
     fn nothing_is_changed_without_leave(f in any_facts()) {
-        if let Step::Start(run) = decide(&f) {
+        if let Step::Start(run) = decide(&f, &[]) {
             prop_assert!(f.history.active.is_none(), "two runs at once");
             prop_assert!(!f.suspended, "a suspended stack runs nothing");
             prop_assert!(f.unsupported_field.is_none(), "an unsupported field runs nothing");
@@ -407,7 +408,7 @@ proptest! {
 
     #[test]
     fn a_rest_ends_in_the_future(f in any_facts()) {
-        if let Step::Idle(Idle::RetryAt(when) | Idle::InSync(when) | Idle::ShowPlan { again: Some(when) }) = decide(&f) {
+        if let Step::Idle(Idle::RetryAt(when) | Idle::InSync(when) | Idle::ShowPlan { again: Some(when) }) = decide(&f, &[]) {
             prop_assert!(when > f.now);
         }
     }
@@ -423,7 +424,7 @@ proptest! {
     }
 }
 
-/// All causes at once; each step removes the one that decided. The order is that of the list in the module's documentation.
+/// All causes at once; each step removes the one that decided. The order is that of the list in the documentation of the module.
 #[test]
 fn the_rules_apply_in_the_documented_order() {
     type Edit = fn(&mut Facts);
@@ -463,10 +464,13 @@ fn the_rules_apply_in_the_documented_order() {
         }),
     ];
     for (step, remove) in rules {
-        assert_eq!(line(&decide(&f)), step);
+        assert_eq!(line(&decide(&f, &[])), step);
         remove(&mut f);
     }
-    assert_eq!(line(&decide(&f)), "Plan because Request, attempt 1");
+    assert_eq!(line(&decide(&f, &[])), "Plan because Request, attempt 1");
     f.request = None;
-    assert!(line(&decide(&f)).starts_with("InSync"), "the interval is last");
+    assert!(
+        line(&decide(&f, &[])).starts_with("InSync"),
+        "the interval is last"
+    );
 }

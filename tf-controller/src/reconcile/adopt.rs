@@ -5,7 +5,8 @@
 //! and its first run is the drift check at its interval. The same holds for an object of ours whose runs were
 //! deleted. A pending plan is never applied: its id names a commit and no effect.
 
-use crate::decide::{Facts, Inputs, Outcome, RunAction, RunFact, SourceFact, Trigger};
+use super::facts::Outline;
+use crate::decide::{Inputs, Outcome, RunAction, RunFact, SourceFact, Trigger};
 use jiff::Timestamp;
 use sluice_api::{
     condition::{TerraformCondition as Kind, find},
@@ -13,45 +14,38 @@ use sluice_api::{
     terraform::{Terraform, plan_id::PlanId},
 };
 
-/// Uses the status as the newest run if there is none and nothing has changed.
-pub(super) fn adopt_status(stack: &Terraform, runs: &[TerraformRun], facts: &mut Facts) {
-    if !runs.is_empty() || facts.deleting {
-        return;
+/// Returns the newest run as the status describes it, if the object has no runs and nothing has changed.
+pub(super) fn adopted_run(outline: &Outline<'_>, inputs: &Inputs) -> Option<RunFact> {
+    let (stack, observed) = (outline.stack, outline.observed);
+    if !observed.runs.is_empty() || outline.deleting {
+        return None;
     }
-    let (Inputs::Known(inputs), Some(finished)) = (&facts.inputs, last_unchanged_success(stack, facts))
-    else {
-        return;
+    let (Inputs::Known(inputs), SourceFact::Found { revision, digest }) = (inputs, &observed.source) else {
+        return None;
     };
-    let source = match &facts.source {
-        SourceFact::Found { digest, .. } => digest.clone(),
-        _ => String::new(),
-    };
-    facts.history.last_success = Some(finished);
-    facts.history.last = Some(RunFact {
+    let generation = stack.metadata.generation.unwrap_or(0);
+    Some(RunFact {
         name: String::new(),
         action: RunAction::PlanAndApply,
         trigger: Trigger::Revision,
         destroy: stack.spec.destroy,
-        generation: facts.generation,
+        generation,
         inputs: inputs.clone(),
-        source: source.clone(),
+        source: digest.clone(),
         attempt: 1,
         outcome: Outcome::Succeeded,
         stale: false,
-        finished,
-    });
+        finished: last_unchanged_success(stack, generation, revision)?,
+    })
 }
 
-/// Returns the time of the last success if the status shows that the stack is still in sync.
-fn last_unchanged_success(stack: &Terraform, facts: &Facts) -> Option<Timestamp> {
+/// Returns the time of the last success if the status shows that the stack is still in sync at this revision.
+fn last_unchanged_success(stack: &Terraform, generation: i64, revision: &str) -> Option<Timestamp> {
     let status = stack.status.as_ref()?;
-    let SourceFact::Found { revision, .. } = &facts.source else {
-        return None;
-    };
-    let known = [&status.last_applied_revision, &status.last_planned_revision];
+    let known = [&*status.last_applied_revision, &*status.last_planned_revision];
     let ready = find(&status.conditions, Kind::Ready)?;
-    let unchanged = status.observed_generation == Some(facts.generation)
-        && status.last_attempted_revision == *revision
+    let unchanged = status.observed_generation == Some(generation)
+        && status.last_attempted_revision == revision
         && known.contains(&revision)
         && ready.status == "True"
         && status.plan.as_ref().is_none_or(|plan| plan.pending.is_empty());

@@ -137,10 +137,10 @@ pub(super) fn next_after(idle: &Idle, facts: &Facts) -> Requeue {
         | Idle::InSync(when)
         | Idle::ShowPlan { again: Some(when) } => until(*when),
         // Members of a dependency cycle carry no finalizers of each other, so their deletion triggers nothing.
-        Idle::Dependants if matches!(facts.dependencies, Dependencies::Cycle(_)) => {
+        Idle::Dependents(_) if matches!(facts.dependencies, Dependencies::Cycle(_)) => {
             Requeue::After(retry_interval(facts).min(POLL_INTERVAL))
         }
-        Idle::Source | Idle::InputsUnknown | Idle::Dependencies | Idle::Dependants => {
+        Idle::Source | Idle::InputsUnknown | Idle::Dependencies | Idle::Dependents(_) => {
             Requeue::After(retry_interval(facts))
         }
         // The request may be an annotation, whose removal triggers nothing.

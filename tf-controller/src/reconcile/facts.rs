@@ -1,10 +1,16 @@
-//! Builds the facts of the decision from the observed objects. Pure.
+//! Builds the facts of the decision: first an [`Outline`] of the objects as read, then, with the inputs and dependencies,
+//! the [`Facts`]. Pure.
 
-use super::{history, observe::Observed, report::phase};
+use super::{
+    Context, history,
+    observe::{Observed, claimed_runs},
+    report::phase,
+    resolution::Resolution,
+};
 use crate::{
     decide::{
-        Approval, BreakGlass, Dependencies, Facts, ForceUnlock, History, Inputs, MutationPoint, Policy,
-        RetryPolicy, RunAction, Strategy, holds,
+        Approval, BreakGlass, Dependencies, Facts, ForceUnlock, History, IntervalOffset, MutationPoint,
+        Policy, RetryPolicy, RunAction, RunFact, Strategy, UnsupportedField, holds,
     },
     inputs,
 };
@@ -17,53 +23,122 @@ use sluice_api::{
     terraform::{ForceUnlockMode, RetryStrategy, Terraform, TerraformSpec, approval},
 };
 
-/// Builds the facts except those that need more reads: the inputs, the dependencies and dependents, the approval,
-/// which needs the history, and the interval offset, which needs the controller.
-pub(super) fn build_facts(stack: &Terraform, observed: &Observed, now: Timestamp) -> Facts {
+/// The settings of the controller that the facts depend on.
+pub(super) struct Settings {
+    pub(super) now: Timestamp,
+    /// Whether break-glass sessions are allowed.
+    pub(super) allows_break_glass: bool,
+    /// Whether stacks with `spec.serviceAccountName` run without that ServiceAccount.
+    pub(super) ignore_account: bool,
+    /// The offset of this stack.
+    pub(super) interval_offset: Option<IntervalOffset>,
+}
+
+impl Settings {
+    pub(super) fn new(stack: &Terraform, context: &Context) -> Self {
+        let uid = stack.uid().unwrap_or_default();
+        Self {
+            now: context.clock.now(),
+            allows_break_glass: context.break_glass_limit.is_some(),
+            ignore_account: context.ignore_account,
+            interval_offset: Some(IntervalOffset::from_uid(&uid, context.started_at)),
+        }
+    }
+}
+
+/// The stack and its runs as read, with what follows from them alone. It tells whether the inputs and the dependencies
+/// matter; together with them it becomes the [`Facts`].
+pub(super) struct Outline<'a> {
+    pub(super) stack: &'a Terraform,
+    pub(super) observed: &'a Observed,
+    pub(super) deleting: bool,
+    pub(super) unsupported_field: Option<UnsupportedField>,
+    pub(super) policy: Policy,
+    pub(super) history: History,
+    settings: Settings,
+}
+
+impl<'a> Outline<'a> {
+    pub(super) fn new(stack: &'a Terraform, observed: &'a Observed, settings: Settings) -> Self {
+        let spec = &stack.spec;
+        let deleting = stack.meta().deletion_timestamp.is_some();
+        // A deletion without a run needs no ServiceAccount.
+        let needs_account = (!deleting || spec.destroys_on_deletion()) && !settings.ignore_account;
+        let history = build_history(stack, observed);
+        Self {
+            stack,
+            observed,
+            deleting,
+            unsupported_field: inputs::refused(spec)
+                .filter(|_| !deleting)
+                .or_else(|| inputs::foreign_account(spec).filter(|_| needs_account)),
+            policy: Policy {
+                plan_only: spec.plan_only && !is_forced(spec),
+                forced: is_forced(spec),
+                destroy: spec.destroy,
+                destroy_on_deletion: spec.destroys_on_deletion(),
+                force_unlock: force_unlock(stack, history.lock.as_deref()),
+                break_glass: break_glass(stack, observed, settings.allows_break_glass),
+            },
+            history,
+            settings,
+        }
+    }
+
+    /// Returns the active run if a runner has claimed it: then there is nothing to decide until the run changes.
+    pub(super) fn claimed_run(&self) -> Option<&'a TerraformRun> {
+        let active = self.history.active.as_ref()?;
+        claimed_runs(&self.observed.runs).find(|run| run.name_any() == active.name)
+    }
+}
+
+/// Builds the facts. `adopted` stands for the newest run of an object without runs.
+pub(super) fn build_facts(
+    outline: Outline<'_>,
+    resolution: &Resolution,
+    adopted: Option<RunFact>,
+    dependencies: Dependencies,
+) -> Facts {
+    let (stack, observed, mut history) = (outline.stack, outline.observed, outline.history);
     let spec = &stack.spec;
-    let history = build_history(stack, observed);
+    if let Some(run) = adopted {
+        history.last_success = Some(run.finished);
+        history.last = Some(run);
+    }
     Facts {
-        deleting: stack.meta().deletion_timestamp.is_some(),
+        deleting: outline.deleting,
         suspended: spec.suspend,
-        unsupported_field: inputs::refused(spec).filter(|_| stack.meta().deletion_timestamp.is_none()),
+        unsupported_field: outline.unsupported_field,
         contradiction: spec.on_deletion().err().map(|error| error.to_string()),
         generation: stack.meta().generation.unwrap_or(0),
         policy: Policy {
-            plan_only: spec.plan_only && !is_forced(spec),
-            forced: is_forced(spec),
-            destroy: spec.destroy,
-            destroy_on_deletion: spec.destroys_on_deletion(),
-            force_unlock: force_unlock(stack, history.lock.as_deref()),
-            break_glass: BreakGlass::NotRequested,
+            destroy_on_deletion: outline.policy.destroy_on_deletion && !resolution.never_applied,
+            ..outline.policy
         },
-        approval: Approval::None,
-        dependencies: Dependencies::Ready,
-        dependants: Vec::new(),
+        approval: approval_of(stack, &observed.runs, &history),
+        dependencies,
         source: observed.source.clone(),
-        inputs: Inputs::Unresolved,
+        inputs: resolution.inputs.clone(),
         history,
         request: request(stack, &observed.runs),
         interval: signed_duration(&spec.interval),
-        interval_offset: None,
-        retry: RetryPolicy {
-            interval: spec
-                .retry_interval
-                .as_ref()
-                .map_or(SignedDuration::from_secs(15), signed_duration),
-            strategy: match spec.retry_strategy {
-                RetryStrategy::StaticInterval => Strategy::Static,
-                RetryStrategy::ExponentialBackoff => Strategy::Exponential,
-            },
-            longest: spec
-                .max_retry_interval
-                .as_ref()
-                .map_or(SignedDuration::from_hours(24), signed_duration),
-            retries: spec
-                .remediation
-                .as_ref()
-                .and_then(|r| u32::try_from(r.retries.unwrap_or(0)).ok()),
+        interval_offset: outline.settings.interval_offset,
+        retry: retry_policy(spec),
+        now: outline.settings.now,
+    }
+}
+
+fn retry_policy(spec: &TerraformSpec) -> RetryPolicy {
+    let or_default = |interval: Option<&Interval>, default| interval.map_or(default, signed_duration);
+    let remediation = spec.remediation.as_ref();
+    RetryPolicy {
+        interval: or_default(spec.retry_interval.as_ref(), SignedDuration::from_secs(15)),
+        strategy: match spec.retry_strategy {
+            RetryStrategy::StaticInterval => Strategy::Static,
+            RetryStrategy::ExponentialBackoff => Strategy::Exponential,
         },
-        now,
+        longest: or_default(spec.max_retry_interval.as_ref(), SignedDuration::from_hours(24)),
+        retries: remediation.and_then(|r| u32::try_from(r.retries.unwrap_or(0)).ok()),
     }
 }
 
@@ -106,7 +181,7 @@ fn force_unlock(stack: &Terraform, lock_id: Option<&str>) -> ForceUnlock {
 }
 
 /// Returns the state of the break-glass session.
-pub(super) fn break_glass(stack: &Terraform, observed: &Observed, is_allowed: bool) -> BreakGlass {
+fn break_glass(stack: &Terraform, observed: &Observed, is_allowed: bool) -> BreakGlass {
     let token = stack
         .annotations()
         .get(BREAK_THE_GLASS)
@@ -178,9 +253,8 @@ fn is_forced(spec: &TerraformSpec) -> bool {
 /// ([`Pending::held`]), since they do not concern later plans.
 ///
 /// [`Pending::held`]: crate::decide::Pending::held
-pub(super) fn approval_of(stack: &Terraform, runs: &[TerraformRun], facts: &Facts) -> Approval {
-    let candidate = facts
-        .history
+fn approval_of(stack: &Terraform, runs: &[TerraformRun], history: &History) -> Approval {
+    let candidate = history
         .pending
         .as_ref()
         .map(|pending| history::candidate_plan(pending, runs));

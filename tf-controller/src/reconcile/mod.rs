@@ -3,12 +3,12 @@
 //! 1. `active_runs`: while the run is alive and unchanged, nothing else happens; a change of it skips steps 2 and 3.
 //! 2. `observe::read_live`: the stack, with the finalizer.
 //! 3. `observe`: the runs and the source.
-//! 4. `facts`: what the decision needs of them.
-//! 5. `resolve`: the inputs, for a destroy in need `destroy_from_last_applied`.
-//! 6. `adopt`: the status of an object without runs.
-//! 7. `facts::approval_of` and `facts::break_glass`: what needs the history.
-//! 8. `dependencies`: what the stack depends on, and its dependents.
-//! 9. `decide`: the next step.
+//! 4. `facts::Outline`: what follows from these objects alone.
+//! 5. `resolution`: the inputs, for a destroy without its source from the last applied record.
+//! 6. `dependencies`: the state of the stacks that this one depends on.
+//! 7. `adopt`: a run that stands for the status of an object without runs.
+//! 8. `facts::build_facts`: everything that the decision uses.
+//! 9. `decide`: the next step, which may wait for the dependents.
 //! 10. `cleanup::delete_bundle`: the bundle of an ended run.
 //! 11. `execute`: starts (`dispatch`) or supervises (`supervise`) a run.
 //! 12. `release`: removes a deleted stack, or `report`: writes status and events, then `cleanup::prune`.
@@ -18,7 +18,6 @@ mod active_runs;
 mod adopt;
 mod cleanup;
 mod dependencies;
-mod destroy_from_last_applied;
 mod dispatch;
 mod execute;
 mod facts;
@@ -29,6 +28,7 @@ mod model;
 mod observe;
 mod release;
 mod report;
+mod resolution;
 mod resolve;
 mod supervise;
 
@@ -41,20 +41,21 @@ pub use resolve::Artifacts;
 use sluice_runtime::sync::lock;
 
 use crate::{
-    decide::{Facts, Inputs, IntervalOffset, Step, UnsupportedField, decide},
+    decide::{Dependencies, Facts, Step, decide_alone, needs_dependents, wait_for_dependents},
     executor::Executor,
     inputs,
     runs::RunOwners,
     schedule::RunSlots,
 };
+use adopt::adopted_run;
 use execute::execute;
-use facts::{approval_of, break_glass, build_facts};
+use facts::{Outline, Settings, build_facts};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, Resource, ResourceExt};
 use observe::{Observed, observe};
 use report::{Report, events, status};
-use resolve::Resolved;
+use resolution::{Resolution, resolve_inputs};
 use sluice_api::{
     annotation::REQUESTED_AT,
     condition::{ConditionType, TerraformCondition},
@@ -217,35 +218,26 @@ async fn decide_and_report(
     observed: Observed,
     context: &Context,
 ) -> Result<Requeue, ReconcileError> {
-    let mut facts = build_facts(stack, &observed, context.clock.now());
-    facts.unsupported_field = facts
-        .unsupported_field
-        .or_else(|| refused_account(stack, context));
-    facts.interval_offset = Some(IntervalOffset::from_uid(
-        &stack.uid().unwrap_or_default(),
-        context.started_at,
-    ));
-    let resolved = resolve_inputs(stack, &observed, &mut facts, context).await;
-    adopt::adopt_status(stack, &observed.runs, &mut facts);
-    facts.approval = approval_of(stack, &observed.runs, &facts);
-    facts.policy.break_glass = break_glass(stack, &observed, context.break_glass_limit.is_some());
-    let step = choose_step(stack, &mut facts, context).await;
-    if step.is_err() && facts.history.active.is_none() {
+    let outline = Outline::new(stack, &observed, Settings::new(stack, context));
+    let (is_active, claimed) = (outline.history.active.is_some(), outline.claimed_run());
+    let resolution = resolve_inputs(&outline, context).await;
+    let decided = decide(outline, &resolution, context).await;
+    if decided.is_err() && !is_active {
         // A stack that fails every time must not keep the slot of a run that has ended.
         context.run_slots.release_held(&ObjectKey::of(stack));
     }
-    let step = step?;
+    let Decision { facts, step } = decided?;
     let deleted = cleanup::delete_bundle(stack, &observed.runs, context).await;
     deleted.map_err(|source| read_error(stack, source))?;
-    let executed = execute(stack, &observed, &facts, resolved.as_ref(), step, context).await?;
+    let resolved = resolution.resolved.as_ref();
+    let executed = execute(stack, &observed, &facts, resolved, step, context).await?;
     if executed.step == Step::Release {
         context.deleted_bundles.remove(stack);
         return release::release(api, stack, &observed.runs, context).await;
     }
     let written = write_status(api, stack, &observed, &facts, &executed.step, context).await?;
-    let run = claimed_run(&observed, &facts)
-        .or(executed.started.as_ref())
-        .map(ResourceExt::name_any);
+    cleanup::prune(stack, &observed.runs, context).await;
+    let run = claimed.or(executed.started.as_ref()).map(ResourceExt::name_any);
     match (run, written) {
         (Some(run), Some(stack)) => {
             versions.push(stack.resource_version());
@@ -263,39 +255,42 @@ async fn decide_and_report(
     Ok(executed.next)
 }
 
-/// Returns the active run if a runner has claimed it: then there is nothing to decide until the run changes.
-fn claimed_run<'a>(observed: &'a Observed, facts: &Facts) -> Option<&'a TerraformRun> {
-    let active = facts.history.active.as_ref()?;
-    observe::claimed_runs(&observed.runs).find(|run| run.name_any() == active.name)
-}
-
-/// Returns why the ServiceAccount of the stack is refused. A deletion without a run is not refused.
-fn refused_account(stack: &Terraform, context: &Context) -> Option<UnsupportedField> {
-    let runs = stack.metadata.deletion_timestamp.is_none() || stack.spec.destroys_on_deletion();
-    inputs::foreign_account(&stack.spec).filter(|_| runs && !context.ignore_account)
+/// The next step, and the facts that it follows from.
+struct Decision {
+    facts: Facts,
+    step: Step,
 }
 
 /// Decides, after reading the dependencies and dependents where they can matter.
-async fn choose_step(
-    stack: &Terraform,
-    facts: &mut Facts,
+async fn decide(
+    outline: Outline<'_>,
+    resolution: &Resolution,
     context: &Context,
-) -> Result<Step, ReconcileError> {
-    let idle = facts.suspended || facts.history.active.is_some();
-    if !idle && facts.unsupported_field.is_none() {
-        facts.dependencies = if facts.deleting {
-            dependencies::cycle_of(stack, context)
-        } else {
-            dependencies::check(stack, &facts.source, context).await?
-        };
+) -> Result<Decision, ReconcileError> {
+    let stack = outline.stack;
+    let dependencies = read_dependencies(&outline, context).await?;
+    let adopted = adopted_run(&outline, &resolution.inputs);
+    let facts = build_facts(outline, resolution, adopted, dependencies);
+    let step = decide_alone(&facts);
+    let dependents = if needs_dependents(&facts, &step) {
+        dependencies::dependents(stack, context).await?
+    } else {
+        Vec::new()
+    };
+    let step = wait_for_dependents(&facts, step, dependents);
+    Ok(Decision { facts, step })
+}
+
+/// Returns the state of the dependencies. Of a deleted stack, only a cycle matters.
+async fn read_dependencies(outline: &Outline<'_>, context: &Context) -> Result<Dependencies, ReconcileError> {
+    let (stack, history) = (outline.stack, &outline.history);
+    if stack.spec.suspend || history.active.is_some() || outline.unsupported_field.is_some() {
+        return Ok(Dependencies::Ready);
     }
-    let step = decide(facts);
-    let destroys = matches!(&step, Step::Start(run) if run.destroy && run.action.applies());
-    if facts.deleting && !idle || destroys {
-        facts.dependants = dependencies::dependents(stack, context).await?;
-        return Ok(decide(facts));
+    if outline.deleting {
+        return Ok(dependencies::cycle_of(stack, context));
     }
-    Ok(step)
+    dependencies::check(stack, &outline.observed.source, context).await
 }
 
 fn read_error(stack: &Terraform, source: kube::Error) -> ReconcileError {
@@ -303,57 +298,6 @@ fn read_error(stack: &Terraform, source: kube::Error) -> ReconcileError {
         stack: stack.name_any(),
         source: Box::new(source),
     }
-}
-
-/// Resolves the inputs where the decision can depend on them, and sets them in the facts.
-async fn resolve_inputs(
-    stack: &Terraform,
-    observed: &Observed,
-    facts: &mut Facts,
-    context: &Context,
-) -> Option<Resolved> {
-    let idle = facts.suspended
-        || facts.unsupported_field.is_some()
-        || facts.deleting && !facts.policy.destroy_on_deletion;
-    if idle || claimed_run(observed, facts).is_some() {
-        return None;
-    }
-    let destroys = facts.deleting && facts.policy.destroy_on_deletion;
-    if let Some(message) = &observed.unreadable {
-        facts.inputs = Inputs::Failed {
-            reason: "RunUnreadable",
-            message: message.clone(),
-        };
-        return None;
-    }
-    let Some(artifact) = &observed.artifact else {
-        return if destroys {
-            destroy_from_last_applied::resolve(stack, observed, facts, context).await
-        } else {
-            None
-        };
-    };
-    match resolve::resolve(stack, artifact, context).await {
-        Ok(resolved) => {
-            let whole = facts.history.reads_artifact;
-            facts.inputs = Inputs::Known(history::effective_inputs(
-                &resolved.inputs,
-                &artifact.digest,
-                whole,
-            ));
-            return Some(resolved);
-        }
-        Err(error) => {
-            facts.inputs = Inputs::Failed {
-                reason: error.public_reason(),
-                message: error.to_string(),
-            };
-        }
-    }
-    if destroys {
-        return destroy_from_last_applied::resolve(stack, observed, facts, context).await;
-    }
-    None
 }
 
 /// Writes the status, then records the events of what changed in it. Returns the stack as written, unless it is gone.
@@ -366,35 +310,25 @@ async fn write_status(
     context: &Context,
 ) -> Result<Option<Terraform>, ReconcileError> {
     let token = stack.annotations().get(REQUESTED_AT).map(String::as_str);
-    // A request is handled when its run has ended, or at once if no run follows from it.
-    let handled = token.filter(|_| matches!(step, Step::Idle(_)));
-    let compute = |stack: &Terraform| {
-        status(&Report {
-            stack,
-            facts,
-            runs: &observed.runs,
-            step,
-            handled,
-        })
+    let report = Report {
+        stack,
+        facts,
+        runs: &observed.runs,
+        step,
+        // A request is handled when its run has ended, or at once if no run follows from it.
+        handled: token.filter(|_| matches!(step, Step::Idle(_))),
     };
     let owned: Vec<_> = TerraformCondition::OWNED
         .iter()
         .map(|kind| kind.as_str())
         .collect();
+    let compute = |stack: &Terraform| status(&Report { stack, ..report });
     let written = sluice_runtime::status::apply(api, stack, &owned, compute).await?;
     if let Applied::Written(_) = &written {
-        let report = Report {
-            stack,
-            facts,
-            runs: &observed.runs,
-            step,
-            handled,
-        };
-        for event in events(&report, &compute(stack)) {
+        for event in events(&report, &status(&report)) {
             context.recorder.record(stack, with_annotations(stack, event));
         }
     }
-    cleanup::prune(stack, &observed.runs, context).await;
     Ok(written.object())
 }
 

@@ -7,16 +7,16 @@ use super::super::{
 use jiff::{SignedDuration, Timestamp};
 
 /// Returns the law that this step breaks.
-pub(crate) fn broken(facts: &Facts, step: &Step) -> Option<&'static str> {
+pub(crate) fn broken(facts: &Facts, dependents: &[String], step: &Step) -> Option<&'static str> {
     match step {
-        Step::Start(run) => started(facts, run),
+        Step::Start(run) => started(facts, dependents, run),
         Step::Follow => facts
             .history
             .active
             .is_none()
             .then_some("only a run in progress is followed"),
-        Step::Release => released(facts),
-        Step::Idle(_) => rested(facts, step),
+        Step::Release => released(facts, dependents),
+        Step::Idle(_) => rested(facts, dependents, step),
         Step::WaitForSlot => Some("the decision knows nothing of slots"),
         Step::CreateFailed(_) => Some("the decision knows nothing of the API"),
     }
@@ -27,7 +27,7 @@ fn first(laws: &[(bool, &'static str)]) -> Option<&'static str> {
     laws.iter().find(|(holds, _)| !holds).map(|(_, law)| *law)
 }
 
-fn started(facts: &Facts, run: &NewRun) -> Option<&'static str> {
+fn started(facts: &Facts, dependents: &[String], run: &NewRun) -> Option<&'static str> {
     first(&[
         (facts.history.active.is_none(), "never two runs at once"),
         (!facts.suspended, "a suspended stack starts nothing"),
@@ -48,7 +48,7 @@ fn started(facts: &Facts, run: &NewRun) -> Option<&'static str> {
             "a run waits for its dependencies",
         ),
         (
-            facts.dependants.is_empty() || !run.destroy || !run.action.applies(),
+            dependents.is_empty() || !run.destroy || !run.action.applies(),
             "a destroy waits for its dependents",
         ),
         (
@@ -153,7 +153,7 @@ fn is_rested(facts: &Facts, last: &RunFact) -> bool {
     over || last.destroy != facts.policy.destroy
 }
 
-fn released(facts: &Facts) -> Option<&'static str> {
+fn released(facts: &Facts, dependents: &[String]) -> Option<&'static str> {
     let destroyed = facts
         .history
         .last
@@ -176,14 +176,14 @@ fn released(facts: &Facts) -> Option<&'static str> {
             "contradicting fields release nothing",
         ),
         (
-            facts.dependants.is_empty(),
+            dependents.is_empty(),
             "a stack is not released before its dependents",
         ),
     ])
 }
 
 /// An idle stack waits for a time in the future or for a named event, and continues when it has come.
-fn rested(facts: &Facts, step: &Step) -> Option<&'static str> {
+fn rested(facts: &Facts, dependents: &[String], step: &Step) -> Option<&'static str> {
     if facts.history.active.is_some() {
         return Some("a run in progress is followed");
     }
@@ -208,16 +208,19 @@ fn rested(facts: &Facts, step: &Step) -> Option<&'static str> {
     if patient && facts.request.is_some() {
         return Some("a request is taken up");
     }
-    let mut facts = facts.clone();
+    let (mut facts, mut dependents) = (facts.clone(), dependents);
     let mut step = step.clone();
     for _ in 0..10 {
         let Step::Idle(rest) = &step else { return None };
         let before = facts.now;
+        if matches!(rest, Idle::Dependents(_)) {
+            dependents = &[];
+        }
         happen(&mut facts, rest);
         if !holds_back(rest) && facts.now <= before {
             return Some("a stack waits for a time in the future");
         }
-        let next = decide(&facts);
+        let next = decide(&facts, dependents);
         if next == step {
             return Some("never stuck: the awaited event changes the state");
         }
@@ -235,7 +238,7 @@ fn holds_back(rest: &Idle) -> bool {
         | Idle::UnsupportedField
         | Idle::ContradictingFields
         | Idle::Dependencies
-        | Idle::Dependants
+        | Idle::Dependents(_)
         | Idle::Source
         | Idle::InputsUnknown
         | Idle::AwaitApproval
@@ -253,7 +256,7 @@ fn happen(facts: &mut Facts, rest: &Idle) {
         Idle::UnsupportedField => facts.unsupported_field = None,
         Idle::ContradictingFields => facts.contradiction = None,
         Idle::Dependencies => facts.dependencies = Dependencies::Ready,
-        Idle::Dependants => facts.dependants.clear(),
+        Idle::Dependents(_) => {} // the caller removes them
         Idle::Source => {
             facts.source = SourceFact::Found {
                 revision: "main@sha1:cc".into(),

@@ -212,8 +212,8 @@ fn approvals() -> [Approval; 5] {
     ]
 }
 
-/// Shows every combination until one is enough.
-pub(crate) fn every(mut visit: impl FnMut(&Facts) -> ControlFlow<()>) -> ControlFlow<()> {
+/// Visits every combination with its dependents until `visit` breaks.
+pub(crate) fn every(mut visit: impl FnMut(&Facts, &[String]) -> ControlFlow<()>) -> ControlFlow<()> {
     let switches = switches();
     for history in histories() {
         for (source, inputs) in sources_and_inputs() {
@@ -227,7 +227,6 @@ pub(crate) fn every(mut visit: impl FnMut(&Facts) -> ControlFlow<()>) -> Control
                     policy: Policy::default(),
                     approval,
                     dependencies: Dependencies::Ready,
-                    dependants: Vec::new(),
                     source: source.clone(),
                     inputs: inputs.clone(),
                     history: history.clone(),
@@ -257,7 +256,7 @@ enum Against {
     Contradiction,
     Waiting,
     Cycle,
-    Dependants,
+    Dependents,
 }
 
 impl Against {
@@ -267,41 +266,42 @@ impl Against {
         Self::Contradiction,
         Self::Waiting,
         Self::Cycle,
-        Self::Dependants,
+        Self::Dependents,
     ];
 
-    fn stand(self, facts: &mut Facts) {
+    /// Sets it in the facts and returns the dependents.
+    fn set(self, facts: &mut Facts) -> Vec<String> {
         let said = |which: Self| (self == which).then(|| "x".to_owned());
         facts.unsupported_field = said(Self::UnsupportedField).map(|text| crate::decide::UnsupportedField {
             reason: "InvalidToolVersion",
             text,
         });
         facts.contradiction = said(Self::Contradiction);
-        facts.dependants = said(Self::Dependants).into_iter().collect();
         facts.dependencies = match self {
             Self::Waiting => Dependencies::Waiting(String::new()),
             Self::Cycle => Dependencies::Cycle(String::new()),
             _ => Dependencies::Ready,
         };
+        said(Self::Dependents).into_iter().collect()
     }
 }
 
 fn switched(
     facts: &mut Facts,
     switches: &[Switches],
-    visit: &mut impl FnMut(&Facts) -> ControlFlow<()>,
+    visit: &mut impl FnMut(&Facts, &[String]) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let free = BOTH.map(|requested| (Against::Nothing, requested));
     let stopped = Against::ALL.map(|against| (against, false)).into_iter().skip(1);
     for (against, requested) in free.into_iter().chain(stopped) {
-        against.stand(facts);
+        let dependents = against.set(facts);
         facts.request = requested.then(|| "token".to_owned());
         for switch in switches {
             facts.deleting = switch.deleting;
             facts.suspended = switch.suspended;
             facts.policy = switch.policy;
             facts.retry.retries = switch.retries;
-            visit(facts)?;
+            visit(facts, &dependents)?;
         }
     }
     ControlFlow::Continue(())
@@ -311,13 +311,15 @@ fn switched(
 pub(crate) fn first_broken(point: Option<MutationPoint>) -> Option<(&'static str, Facts)> {
     let mut found = None;
     let _ = with_disabled(point, || {
-        every(|facts| match broken(facts, &decide(facts)) {
-            None => ControlFlow::Continue(()),
-            Some(law) => {
-                found = Some((law, facts.clone()));
-                ControlFlow::Break(())
-            }
-        })
+        every(
+            |facts, dependents| match broken(facts, dependents, &decide(facts, dependents)) {
+                None => ControlFlow::Continue(()),
+                Some(law) => {
+                    found = Some((law, facts.clone()));
+                    ControlFlow::Break(())
+                }
+            },
+        )
     });
     found
 }
@@ -326,7 +328,7 @@ pub(crate) fn first_broken(point: Option<MutationPoint>) -> Option<(&'static str
 fn every_combination_keeps_every_law() {
     let begun = Instant::now();
     let mut combinations = 0_u64;
-    let _ = every(|_| {
+    let _ = every(|_, _| {
         combinations += 1;
         ControlFlow::Continue(())
     });

@@ -64,7 +64,7 @@ pub(super) fn decision(state: &SystemState, stack: &Stack) -> Decision {
 
 fn decide_now(state: &SystemState, stack: &Stack) -> Decision {
     let facts = facts(state, stack);
-    let step = decide(&facts);
+    let step = decide(&facts, &[]);
     let last_apply = facts.history.last_started_apply.as_deref().map_or(0, number);
     let mut decision = Decision {
         intent: Intent::Nothing,
@@ -135,7 +135,7 @@ fn is_never_requeued(rest: &Idle, facts: &Facts) -> bool {
         now: jiff::Timestamp::MAX,
         ..facts.clone()
     };
-    let starts = matches!(decide(&later), Step::Start(_) | Step::Release);
+    let starts = matches!(decide(&later, &[]), Step::Start(_) | Step::Release);
     let sleeps = matches!(
         crate::reconcile::execute::next_after(rest, facts),
         Requeue::OnChange

@@ -76,7 +76,7 @@ mutants! {
     outdated: InputsOutdated, "first apply, auto", "a run whose inputs changed before it began does not begin";
     contradiction: ContradictingFields, "table", "contradicting fields release nothing";
     dependencies_first: DependenciesFirst, "table", "a run waits for its dependencies";
-    dependants_first: DependantsFirst, "table", "a stack is not released before its dependents";
+    dependents_first: DependentsFirst, "table", "a stack is not released before its dependents";
 }
 
 fn flawed(flaw: Flaw, model: &Sluice) -> Option<String> {

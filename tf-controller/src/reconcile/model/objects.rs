@@ -2,9 +2,9 @@
 
 use super::state::{Approve, Effect, Inputs, Run, Stack, Stage, SystemState};
 use crate::{
-    decide::{self, Facts, SourceFact},
+    decide::{self, Dependencies, Facts, SourceFact},
     reconcile::{
-        facts::{approval_of, build_facts},
+        facts::{Outline, Settings, build_facts},
         observe::Observed,
     },
 };
@@ -181,12 +181,18 @@ pub(super) fn facts(state: &SystemState, stack: &Stack) -> Facts {
     } else {
         SignedDuration::ZERO
     };
-    let now = at(ended).saturating_add(wait).unwrap();
-    let mut facts = build_facts(&object, &observed, now);
-    let idle = facts.suspended || facts.deleting && !facts.policy.destroy_on_deletion;
-    if !idle {
-        facts.inputs = decide::Inputs::Known(digest(state.inputs(stack)));
-    }
-    facts.approval = approval_of(&object, &observed.runs, &facts);
-    facts
+    let settings = Settings {
+        now: at(ended).saturating_add(wait).unwrap(),
+        allows_break_glass: true,
+        ignore_account: true,
+        interval_offset: None,
+    };
+    let idle = stack.suspend || stack.deleting && !stack.destroy_on_deletion;
+    let inputs = if idle {
+        decide::Inputs::Unresolved
+    } else {
+        decide::Inputs::Known(digest(state.inputs(stack)))
+    };
+    let outline = Outline::new(&object, &observed, settings);
+    build_facts(outline, &inputs.into(), None, Dependencies::Ready)
 }

@@ -93,7 +93,7 @@ fn idle(report: &Report<'_>, rest: &Idle, after: &TerraformStatus) -> Vec<Event>
         Idle::UnsupportedField
         | Idle::ContradictingFields
         | Idle::Dependencies
-        | Idle::Dependants
+        | Idle::Dependents(_)
         | Idle::Source
         | Idle::InputsUnknown => vec![Event::warning(reason, message)],
         Idle::AwaitApproval | Idle::ShowPlan { .. } if reason == Reason::DriftDetected.as_str() => {

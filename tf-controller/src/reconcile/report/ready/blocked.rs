@@ -18,8 +18,8 @@ pub(super) fn dependencies(report: &Report<'_>) -> ReadyConditions {
 }
 
 /// Reports dependents that have to be removed first.
-pub(super) fn dependents(report: &Report<'_>) -> ReadyConditions {
-    let names = report.facts.dependants.join(", ");
+pub(super) fn dependents(report: &Report<'_>, names: &[String]) -> ReadyConditions {
+    let names = names.join(", ");
     let (reason, mut text) = if report.facts.deleting {
         let text = format!("Deletion in progress, but blocked. Please delete {names} to resume ...");
         ("DeletionBlockedByDependantsReason", text)

@@ -204,7 +204,7 @@ fn idle(report: &Report<'_>, idle: &Idle) -> ReadyConditions {
             report.facts.contradiction.clone().unwrap_or_default(),
         )),
         Idle::Dependencies => blocked::dependencies(report),
-        Idle::Dependants => blocked::dependents(report),
+        Idle::Dependents(names) => blocked::dependents(report, names),
         Idle::Source => source(report),
         Idle::InputsUnknown => match &report.facts.inputs {
             Inputs::Failed { reason, message } => {

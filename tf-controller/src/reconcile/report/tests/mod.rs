@@ -8,9 +8,9 @@ mod post_apply;
 mod success;
 
 use super::{Report, events, status};
-use crate::decide::{Inputs, SourceFact, Step, decide};
+use crate::decide::{Dependencies, Inputs, SourceFact, Step, decide};
 use crate::reconcile::{
-    facts::{approval_of, break_glass, build_facts},
+    facts::{Outline, Settings, build_facts},
     history::history,
     observe::Observed,
 };
@@ -164,11 +164,15 @@ fn reconcile(case: &Case, stack: &Terraform) -> (TerraformStatus, Vec<Event>) {
         runs: case.runs.iter().map(typed).collect(),
         unreadable: None,
     };
-    let mut facts = build_facts(stack, &observed, Timestamp::from_second(NOW).unwrap());
-    facts.inputs = case.inputs.clone();
-    facts.approval = approval_of(stack, &observed.runs, &facts);
-    facts.policy.break_glass = break_glass(stack, &observed, true);
-    let mut step = decide(&facts);
+    let settings = Settings {
+        now: Timestamp::from_second(NOW).unwrap(),
+        allows_break_glass: true,
+        ignore_account: true,
+        interval_offset: None,
+    };
+    let outline = Outline::new(stack, &observed, settings);
+    let facts = build_facts(outline, &case.inputs.clone().into(), None, Dependencies::Ready);
+    let mut step = decide(&facts, &[]);
     if !case.has_slot && matches!(step, Step::Start(_)) {
         step = Step::WaitForSlot;
     }
