@@ -4,11 +4,14 @@ use crate::{
     Options,
     args::{Args, CONCURRENT, ExecutorKind},
     definitions,
-    executor::{ProcessExecutor, ProcessOptions, passed_on, provider_cache},
-    inputs::{DefaultBackend, Place, SecretPlace},
+    executor::{ProcessExecutor, ProcessOptions, provider_cache, runner_environment},
+    inputs::{CliLocation, DefaultBackend, key_secret},
     run,
 };
-use sluice_api::{interval::Interval, reference::CrossNamespace};
+use sluice_api::{
+    interval::Interval,
+    reference::{CrossNamespace, ObjectName},
+};
 use sluice_runtime::{
     client,
     event::Recorder,
@@ -144,7 +147,7 @@ fn warn_about_flags_without_effect(args: &Args) {
 }
 
 fn process(args: &Args) -> Result<ProcessOptions, ProgramError> {
-    let mut environment = passed_on(std::env::vars());
+    let mut environment = runner_environment(std::env::vars());
     if let Some(path) = args
         .kubeconfig
         .as_ref()
@@ -201,13 +204,13 @@ fn interval(duration: Duration) -> Interval {
 }
 
 /// The Secret of `--plan-encryption-secret`. Without a namespace nothing would be sealed, so the program does not start.
-fn plan_encryption(args: &Args) -> Result<Option<SecretPlace>, ProgramError> {
+fn plan_encryption(args: &Args) -> Result<Option<ObjectName>, ProgramError> {
     let (text, own) = (&args.plan_encryption_secret, &args.common.scope.runtime_namespace);
     if text.is_empty() {
         return Ok(None);
     }
-    match SecretPlace::of_flag(text, own) {
-        Some(place) => Ok(Some(place)),
+    match key_secret(text, own) {
+        Some(secret) => Ok(Some(secret)),
         None => Err(
             "--plan-encryption-secret names no Secret: say namespace/name, or set RUNTIME_NAMESPACE".into(),
         ),
@@ -240,9 +243,9 @@ fn options(
             .then(|| interval(args.break_the_glass_deadline)),
         http_retry: args.http_retry,
         cli_location: if is_in_pod(args) {
-            Place::Pod
+            CliLocation::Pod
         } else {
-            Place::Outside
+            CliLocation::Outside
         },
         default_backend: if args.disable_tf_k8s_backend {
             DefaultBackend::Local

@@ -3,7 +3,7 @@
 use crate::{
     definitions,
     executor::{Executor, RunRef},
-    inputs::{DefaultBackend, Place, SecretPlace, reads},
+    inputs::{CliLocation, DefaultBackend, is_referenced},
     reconcile::{
         ActiveRuns, Artifacts, Context, DeletedBundles, HeartbeatTracker, TerraformReconciler,
         dependency_order, forget_stack, related_stacks, relevant_version, stack_of,
@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use sluice_api::{
     interval::Interval,
-    reference::CrossNamespace,
+    reference::{CrossNamespace, ObjectName},
     run::{Action, TerraformRun},
     source::GitRepository,
     terraform::{KeySource, SourceKind, Terraform},
@@ -66,13 +66,13 @@ pub struct Options {
     /// How long a run without visible process lock may send no heartbeat before it counts as lost.
     pub run_silence: Duration,
     /// The Secret with the keys that seal stored plans; `None`: they are not sealed.
-    pub plan_encryption: Option<SecretPlace>,
+    pub plan_encryption: Option<ObjectName>,
     /// Longest break-glass session; `None`: sessions are not allowed.
     pub break_glass_limit: Option<Interval>,
     /// Maximum compressed size in bytes of the files that are stored with the last applied record.
     pub destroy_files_limit: u64,
     /// Where the CLI runs.
-    pub cli_location: Place,
+    pub cli_location: CliLocation,
     /// The backend of stacks that configure none.
     pub default_backend: DefaultBackend,
     /// Retries of an artifact download, of which a reconciliation makes at most two.
@@ -198,7 +198,7 @@ fn reference_consumers<K: Kind>(
         .with_deletions()
         .keys();
     let readers = changed.flat_map(move |object| {
-        stream::iter(stacks.keys(|stack| !stack.spec.suspend && reads(stack, kind, &object)))
+        stream::iter(stacks.keys(|stack| !stack.spec.suspend && is_referenced(stack, kind, &object)))
     });
     (readers, listed)
 }
@@ -256,7 +256,7 @@ async fn restore_active_runs(context: &Arc<Context>, scope: &Scope, client: &Cli
     let is_watched = |run: &RunRef| scope.namespace.as_ref().is_none_or(|only| *only == run.namespace);
     loop {
         // Before the list: a run has its object before anything is stored for it.
-        let stored = context.executor.kept().await.unwrap_or_else(|error| {
+        let stored = context.executor.list_runs().await.unwrap_or_else(|error| {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "cannot list the files of old runs"
@@ -310,7 +310,7 @@ async fn forget_runs(context: &Context, gone: HashSet<RunRef>) {
 /// Removes what is stored for stacks that do not exist under any labels: another controller may select them. If the
 /// API does not answer, the next start does it.
 async fn forget_stacks(context: &Arc<Context>, scope: &Scope, client: &Client) {
-    let stored = context.executor.kept_stacks().await.unwrap_or_else(|error| {
+    let stored = context.executor.list_stacks().await.unwrap_or_else(|error| {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
             "cannot list the files of old stacks"

@@ -319,7 +319,7 @@ fn terraform_options(
         // The user of `sluice up` owns this machine.
         break_glass_limit: Some(Interval::from_secs(60 * 60)),
         http_retry: 9,
-        cli_location: sluice_tf_controller::inputs::Place::Outside,
+        cli_location: sluice_tf_controller::inputs::CliLocation::Outside,
         default_backend: sluice_tf_controller::inputs::DefaultBackend::Kubernetes,
         artifact_host: None,
         ready: Readiness::default(), // unused: there is no probe

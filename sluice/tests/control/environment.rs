@@ -11,7 +11,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use sluice_api::{
-    interval::Interval, reference::CrossNamespace, source::GitRepository, terraform::Terraform,
+    interval::Interval,
+    reference::{CrossNamespace, ObjectName},
+    source::GitRepository,
+    terraform::Terraform,
 };
 use sluice_embedded::{ApiServer, Store, TlsServer};
 use sluice_runtime::{
@@ -29,7 +32,7 @@ use sluice_runtime::{
 use sluice_tf_controller::{
     Options,
     executor::{Executor, ProcessExecutor, ProcessOptions, RunRef},
-    inputs::{DefaultBackend, Place, SecretPlace},
+    inputs::{CliLocation, DefaultBackend},
     run,
 };
 use sluice_tf_core::pod::Pod;
@@ -65,7 +68,7 @@ pub(crate) struct TestEnvironment {
     /// Directory of the installed CLI versions, if any.
     pub(crate) tools: Option<PathBuf>,
     /// The Secret with the keys of stored plans, if they are sealed.
-    pub(crate) plan_encryption: Option<SecretPlace>,
+    pub(crate) plan_encryption: Option<ObjectName>,
     /// Host that replaces the one in artifact URLs.
     pub(crate) artifact_host: Option<String>,
     /// Executor settings of the next controller.
@@ -443,7 +446,7 @@ pub(crate) fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
         plan_encryption: None,
         break_glass_limit: None,
         http_retry: 9,
-        cli_location: Place::Outside,
+        cli_location: CliLocation::Outside,
         default_backend: DefaultBackend::Kubernetes,
         artifact_host: None,
         ready: Readiness::default(),

@@ -105,7 +105,7 @@ impl FakeExecutor {
 }
 
 impl Executor for FakeExecutor {
-    fn hands_over_bundles(&self) -> bool {
+    fn passes_bundles(&self) -> bool {
         false
     }
 
@@ -127,12 +127,12 @@ impl Executor for FakeExecutor {
         Box::pin(async { Ok(()) })
     }
 
-    fn kept(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
+    fn list_runs(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
     fn forget_stack(&self, _: ObjectKey, _: IsGone) {}
 
-    fn kept_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
+    fn list_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }
@@ -141,7 +141,7 @@ impl Executor for FakeExecutor {
 pub(crate) struct StoredBundles(pub(crate) Arc<ProcessExecutor>);
 
 impl Executor for StoredBundles {
-    fn hands_over_bundles(&self) -> bool {
+    fn passes_bundles(&self) -> bool {
         false
     }
 
@@ -150,23 +150,23 @@ impl Executor for StoredBundles {
         self.0.start(run, bundle)
     }
 
-    fn liveness(&self, run: RunRef, site: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
-        self.0.liveness(run, site)
+    fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+        self.0.liveness(run, lock_domain)
     }
 
     fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
         self.0.forget(run)
     }
 
-    fn kept(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
-        self.0.kept()
+    fn list_runs(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
+        self.0.list_runs()
     }
 
     fn forget_stack(&self, stack: ObjectKey, is_gone: IsGone) {
         self.0.forget_stack(stack, is_gone);
     }
 
-    fn kept_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
-        self.0.kept_stacks()
+    fn list_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
+        self.0.list_stacks()
     }
 }

@@ -5,8 +5,7 @@ use crate::observe::{condition, pending};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
-use sluice_api::source::GitRepository;
-use sluice_tf_controller::inputs::SecretPlace;
+use sluice_api::{reference::ObjectName, source::GitRepository};
 
 const WAITS: &str = "Unknown TerraformPlannedWithChanges Plan generated: set";
 
@@ -240,7 +239,7 @@ async fn a_plan_with_only_a_move_shows_the_move() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stored_plans_are_sealed_if_the_controller_has_keys() {
     let mut env = TestEnvironment::without_controller().await;
-    env.plan_encryption = Some(SecretPlace {
+    env.plan_encryption = Some(ObjectName {
         namespace: NAMESPACE.to_owned(),
         name: "plan-keys".to_owned(),
     });
@@ -291,7 +290,7 @@ async fn stored_plans_are_sealed_if_the_controller_has_keys() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_applied_configuration_is_sealed_and_destroys_after_a_rotation() {
     let mut env = TestEnvironment::without_controller().await;
-    env.plan_encryption = Some(SecretPlace {
+    env.plan_encryption = Some(ObjectName {
         namespace: NAMESPACE.to_owned(),
         name: "plan-keys".to_owned(),
     });

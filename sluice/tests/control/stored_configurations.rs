@@ -5,7 +5,7 @@ use crate::environment::{NAMESPACE, TIMEOUT, TestEnvironment};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::json;
-use sluice_tf_controller::inputs::SecretPlace;
+use sluice_api::reference::ObjectName;
 use std::time::Duration;
 
 /// Random letters, which compress badly.
@@ -27,7 +27,7 @@ impl TestEnvironment {
         let mut env = Self::without_controller().await;
         if sealed {
             env.secret("keys", &[("2026", &"01".repeat(32))]).await;
-            env.plan_encryption = Some(SecretPlace {
+            env.plan_encryption = Some(ObjectName {
                 namespace: NAMESPACE.to_owned(),
                 name: "keys".to_owned(),
             });

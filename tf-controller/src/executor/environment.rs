@@ -1,10 +1,10 @@
-//! What runs get of the controller's own environment on a cluster. Pure.
+//! The environment variables that runners inherit from the controller. Pure.
 
 use std::collections::BTreeMap;
 
-/// The variables that are passed on: no credential of the controller is among them but those by which runs reach the API. Proxies
-/// are written in capitals or in small letters, and those who need an authority of their own name it for all programs.
-const PASSED_ON: [&str; 19] = [
+/// The inherited variables. The only credentials among them are those for the Kubernetes API. Programs read proxies in upper or
+/// lower case, and the certificate authorities apply to all programs.
+const INHERITED: [&str; 19] = [
     "PATH",
     "HOME",
     "TMPDIR",
@@ -26,11 +26,12 @@ const PASSED_ON: [&str; 19] = [
     "LOG_HUMAN_READABLE_PLAN",
 ];
 
-/// The part of an environment that runs get.
-#[must_use]
-pub fn passed_on(environment: impl IntoIterator<Item = (String, String)>) -> BTreeMap<String, String> {
-    let passed = |(name, _): &(String, String)| PASSED_ON.contains(&name.as_str());
-    environment.into_iter().filter(passed).collect()
+/// Returns the part of the controller's environment that runners inherit.
+pub(crate) fn runner_environment(
+    environment: impl IntoIterator<Item = (String, String)>,
+) -> BTreeMap<String, String> {
+    let is_inherited = |(name, _): &(String, String)| INHERITED.contains(&name.as_str());
+    environment.into_iter().filter(is_inherited).collect()
 }
 
 #[cfg(test)]
@@ -39,7 +40,7 @@ mod tests {
 
     #[test]
     fn proxies_and_authorities_are_passed_on_and_credentials_are_not() {
-        let passed = [
+        let inherited = [
             "HTTP_PROXY",
             "HTTPS_PROXY",
             "ALL_PROXY",
@@ -53,13 +54,13 @@ mod tests {
             "KUBERNETES_SERVICE_HOST",
             "LOG_HUMAN_READABLE_PLAN",
         ];
-        let kept_back = ["AWS_SECRET_ACCESS_KEY", "TF_LOG", "Path", "EVENTS_TOKEN"];
-        let all = passed.iter().chain(&kept_back);
-        let found = passed_on(all.map(|name| ((*name).to_owned(), format!("of {name}"))));
-        let wanted: BTreeMap<_, _> = passed
+        let others = ["AWS_SECRET_ACCESS_KEY", "TF_LOG", "Path", "EVENTS_TOKEN"];
+        let all = inherited.iter().chain(&others);
+        let found = runner_environment(all.map(|name| ((*name).to_owned(), format!("of {name}"))));
+        let expected: BTreeMap<_, _> = inherited
             .iter()
             .map(|name| ((*name).to_owned(), format!("of {name}")))
             .collect();
-        assert_eq!(found, wanted);
+        assert_eq!(found, expected);
     }
 }

@@ -1,11 +1,10 @@
-//! Where runs are carried out. The controller starts a run and looks whether it lives; it never talks to it: all that a
-//! run has to say stands in the status of its TerraformRun.
+//! Starts runners and checks their liveness. A runner reports only through the status of its TerraformRun.
 
 mod environment;
+mod lock_domain;
 mod process;
-mod site;
 
-pub use environment::passed_on;
+pub(crate) use environment::runner_environment;
 pub use process::{ProcessExecutor, ProcessOptions};
 
 use futures::future::BoxFuture;
@@ -13,7 +12,7 @@ use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_core::{bundle::Packed, run_input::Access};
 use std::{path::Path, sync::Arc};
 
-/// The arguments of a runner that shares the packages of providers with others.
+/// Returns the arguments of a runner that shares a provider cache with other runners.
 #[must_use]
 pub fn provider_cache(directory: &Path, max_bytes: u64) -> [String; 2] {
     [
@@ -22,7 +21,7 @@ pub fn provider_cache(directory: &Path, max_bytes: u64) -> [String; 2] {
     ]
 }
 
-/// One run, as an executor needs to know it.
+/// Namespace and name of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RunRef {
     /// Its namespace.
@@ -31,18 +30,18 @@ pub struct RunRef {
     pub name: String,
 }
 
-/// Whether the process of a run is there.
+/// Whether a run has a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It is, or was started so short ago that it cannot be told yet.
+    /// It has one, or was started a moment ago.
     Alive,
-    /// It is not.
+    /// It has none.
     Gone,
-    /// It works, or worked, where its locks cannot be seen from here: only its own signs of life tell.
-    Elsewhere,
+    /// The runner is in another lock domain: only its heartbeats show whether it is alive.
+    OtherLockDomain,
 }
 
-/// Why an executor could not do what it was asked.
+/// Why an executor failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
     /// The runner program could not be started.
@@ -52,23 +51,23 @@ pub enum ExecutorError {
         program: String,
         /// The run.
         run: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The runner was started several times and ended each time before it took up the run.
-    #[error("the runner of run {run} ends before it takes the run up; its log is {log}")]
-    NeverTaken {
+    /// The runner was started several times and ended each time before it claimed the run.
+    #[error("the runner of run {run} ends before it claims the run; its log is {log}")]
+    NotClaimed {
         /// The run.
         run: String,
-        /// Where the runner's log is.
+        /// Path of the runner's log.
         log: String,
     },
-    /// The runner cannot be given what it reads from standard input.
-    #[error("cannot give run {run} its way to the API: {text}")]
+    /// The input of the runner cannot be prepared.
+    #[error("cannot prepare the API access of run {run}: {text}")]
     Input {
         /// The run.
         run: String,
-        /// Why.
+        /// The reason.
         text: String,
     },
     /// The executor's directory cannot be used.
@@ -76,44 +75,42 @@ pub enum ExecutorError {
     Directory {
         /// The path.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
 
-/// Gives each run its own way to the API, where the environment of runs is not to lead there.
+/// Issues API credentials for runs whose environment has none.
 pub trait Credentials: Send + Sync + std::fmt::Debug {
-    /// What the run and the CLI's backend are given, or why they cannot be.
+    /// Returns the API access of the run and of the CLI's backend.
     fn access(&self, run: RunRef) -> BoxFuture<'_, Result<Access, String>>;
 }
 
-/// Whether a stack is none of this controller's, now.
+/// Returns whether this controller has no such stack now.
 pub type IsGone = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Starts runs and tells whether they live.
+/// Starts runners and checks their liveness.
 pub trait Executor: Send + Sync {
-    /// Whether this executor hands the bundle of a run to its runner itself. Otherwise the controller stores it in Secrets before
-    /// the start, as for runners on another machine.
-    fn hands_over_bundles(&self) -> bool;
+    /// Returns whether this executor passes the bundle of a run to its runner. Otherwise the controller stores it in Secrets
+    /// before the start, as for runners on another machine.
+    fn passes_bundles(&self) -> bool;
 
-    /// Starts the runner of a run, with the run's bundle unless that is stored in Secrets. Starting one twice is harmless: the run
-    /// is claimed by one of them only.
+    /// Starts the runner of a run, with the run's bundle unless that is stored in Secrets. A second start is harmless: only one
+    /// runner claims the run.
     fn start(&self, run: RunRef, bundle: Option<Packed>) -> BoxFuture<'_, Result<(), ExecutorError>>;
 
-    /// Whether the runner of a run is there. `site` is what its claim says, empty where nobody has claimed it.
-    fn liveness(&self, run: RunRef, site: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>>;
+    /// Returns whether the runner of a run is alive. `lock_domain` is that of its claim; empty before it is claimed.
+    fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>>;
 
-    /// Removes what the executor keeps of a run whose object is gone, unless something of it still lives. Nothing may be left
-    /// of it already.
+    /// Removes the files of a deleted run, unless a process of it is alive. They may be gone already.
     fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>>;
 
-    /// The runs of which the executor keeps something.
-    fn kept(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>>;
+    /// Returns the runs that have files.
+    fn list_runs(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>>;
 
-    /// Begins to remove what the executor keeps of a stack that is gone, as soon as nothing of it lives, and unless it is there
-    /// again by then.
+    /// Removes the files of a deleted stack in the background, once no process of it is alive, unless the stack exists again.
     fn forget_stack(&self, stack: ObjectKey, is_gone: IsGone);
 
-    /// The stacks of which the executor keeps something.
-    fn kept_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>>;
+    /// Returns the stacks that have files.
+    fn list_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>>;
 }

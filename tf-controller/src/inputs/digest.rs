@@ -1,8 +1,7 @@
-//! The digest of everything that a plan depends on (pure): the closure and the whole bundle but for named members.
+//! The digest of everything that a plan depends on: the closure and the bundle except [`NOT_INPUTS`]. Pure.
 //!
-//! Whatever the bundle comes to hold counts without anybody thinking of it; what shall not count is listed here, with the
-//! reason. The bytes are the bundle's canonical JSON, so neither the order of members nor how a type prints itself matters.
-//! Empty members are left out, so that a member which a later version adds changes only the digests of stacks that use it.
+//! A new member of the bundle counts by default. The digest covers the canonical JSON, so the order of members does not matter.
+//! Empty members are omitted, so that a member added by a later version changes only the digests of stacks that use it.
 
 use super::closure::Closure;
 use hmac::{Hmac, KeyInit, Mac};
@@ -10,58 +9,57 @@ use serde_json::Value;
 use sha2::Sha256;
 use sluice_tf_core::{bundle::Bundle, canonical};
 
-/// Names the form. Another form is another digest of the same inputs: every stack is planned once more.
-const FORM: &[u8] = b"sluice inputs v2";
+/// The version of the format. With another version, every stack is planned once.
+const FORMAT: &[u8] = b"sluice inputs v2";
 
 /// Members of the bundle that no plan depends on.
 const NOT_INPUTS: &[&str] = &[
-    "version",       // of the form, not of what it holds
+    "version",       // of the format
     "stack",         // the same for all plans of a stack
     "artifact",      // which bytes the closure was read from; the closure itself counts
-    "aftermath",     // what is done once the apply is over
-    "tool",          // what earlier runs used: a consequence of them
+    "aftermath",     // the work after an apply
+    "tool",          // what earlier runs used
     "inputsDigest",  // this digest
-    "graceSeconds",  // how long an interrupted CLI may take
-    "ignoredDrift",  // what is said of a check; no plan and no apply does anything else for it
-    "lastApply",     // covered by the effect digest, which it makes single-use
+    "graceSeconds",  // the grace period of an interrupted CLI
+    "ignoredDrift",  // affects only the report of drift
+    "lastApply",     // part of the effect digest
     "key",           // the key of this digest
-    "planKeys",      // how a plan is kept, which a rotation changes
+    "planKeys",      // how a plan is stored; a rotation changes it
     "fileKeys",      // likewise
-    "secrets",       // which of the values are not to be shown
-    "reads",         // the closure's files count, not their list
-    "kept",          // where they come from
-    "keepFiles",     // what a deletion may need
-    "nothingStored", // what a run need not look for
+    "secrets",       // which values are redacted
+    "reads",         // the closure counts
+    "kept",          // the source of the stored files
+    "keepFiles",     // what a run stores for a deletion
+    "nothingStored", // what a run does not search
 ];
 
-/// The digest, keyed so that it tells nothing of the values.
-#[must_use]
-pub fn digest(key: &[u8], closure: &Closure, bundle: &Bundle) -> String {
+/// Returns the digest, with a key so that it reveals no value.
+pub(crate) fn digest(key: &[u8], closure: &Closure, bundle: &Bundle) -> String {
     let bundle = canonical::json(&inputs(bundle));
     let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key)
         .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
-    for part in [FORM, &closure.digest, bundle.as_bytes()] {
+    for part in [FORMAT, &closure.digest, bundle.as_bytes()] {
         mac.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
         mac.update(part);
     }
     format!("hmac-sha256:{}", hex::encode(mac.finalize().into_bytes()))
 }
 
-/// The members of the bundle that count.
+/// Returns the members of the bundle that count.
 fn inputs(bundle: &Bundle) -> Value {
-    let mut whole = serde_json::to_value(bundle)
-        .unwrap_or_else(|_| unreachable!("a bundle has nothing that JSON has not"));
+    let mut whole =
+        serde_json::to_value(bundle).unwrap_or_else(|_| unreachable!("a bundle can be written as JSON"));
     if let Value::Object(members) = &mut whole {
         members.retain(|name, _| !NOT_INPUTS.contains(&name.as_str()));
     }
-    without_empty(&mut whole);
+    remove_empty(&mut whole);
     whole
 }
 
-/// Takes away members that hold nothing. Elements of lists stay: their places count.
-fn without_empty(value: &mut Value) {
+/// Removes empty members. Elements of lists stay: their positions count.
+fn remove_empty(value: &mut Value) {
     if let Value::Object(members) = value {
-        members.values_mut().for_each(without_empty);
+        members.values_mut().for_each(remove_empty);
         members.retain(|_, member| match member {
             Value::Null => false,
             Value::Array(elements) => !elements.is_empty(),
@@ -94,7 +92,7 @@ mod tests {
             files: 1,
             wide: None,
             reads: Vec::new(),
-            given: false,
+            from_variables: false,
         };
         digest(
             b"key",
@@ -108,11 +106,11 @@ mod tests {
         let page = include_str!("../../../docs/reference/plan-id.md");
         let (_, list) = page.split_once("run bundle without the members ").unwrap();
         let (list, _) = list.split_once(", on which no plan depends").unwrap();
-        let mut told: Vec<_> = list.split('`').skip(1).step_by(2).collect();
-        let mut wanted = NOT_INPUTS.to_vec();
-        told.sort_unstable();
-        wanted.sort_unstable();
-        assert_eq!(told, wanted);
+        let mut listed: Vec<_> = list.split('`').skip(1).step_by(2).collect();
+        let mut expected = NOT_INPUTS.to_vec();
+        listed.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(listed, expected);
     }
 
     #[test]
@@ -127,10 +125,7 @@ mod tests {
             .cloned()
             .collect();
         for name in NOT_INPUTS {
-            assert!(
-                names.iter().any(|held| held == name),
-                "{name} is no member any more"
-            );
+            assert!(names.contains(&(*name).to_owned()), "{name} is not a member");
         }
         let changed = [
             ("path", json!("other")),
@@ -181,19 +176,19 @@ mod tests {
 
     #[test]
     fn a_member_that_nobody_thought_of_counts() {
-        let held = inputs(&serde_json::from_value(bundle()).unwrap());
+        let counted = inputs(&serde_json::from_value(bundle()).unwrap());
         let mut whole = serde_json::to_value(serde_json::from_value::<Bundle>(bundle()).unwrap()).unwrap();
-        without_empty(&mut whole);
-        let left_out: Vec<&str> = whole
+        remove_empty(&mut whole);
+        let omitted: Vec<&str> = whole
             .as_object()
             .unwrap()
             .keys()
             .map(String::as_str)
-            .filter(|name| held.get(name).is_none())
+            .filter(|name| counted.get(name).is_none())
             .collect();
         let mut named = NOT_INPUTS.to_vec();
         named.sort_unstable();
-        assert_eq!(left_out, named);
+        assert_eq!(omitted, named);
     }
 
     #[test]
@@ -207,7 +202,7 @@ mod tests {
                     files: 1,
                     wide: None,
                     reads: Vec::new(),
-                    given: false,
+                    from_variables: false,
                 },
                 &bundle,
             )

@@ -1,28 +1,28 @@
-//! What a stack is made of: the files it reads, its variables and its backend, and one digest over all of it.
+//! The inputs of a stack: the files that it reads, its variables, its backend, and their digest.
 //!
-//! Pure but for [`closure`], which reads an unpacked artifact. Fetching Secrets and artifacts is `reconcile::resolve`'s.
+//! Pure except [`closure`], which reads an unpacked artifact. `reconcile::resolve` fetches Secrets and artifacts.
 
 mod backend;
 pub mod closure;
 mod digest;
 mod plan_keys;
-mod reads;
-mod refused;
-mod state_place;
+mod references;
+mod state_location;
 mod typed;
+mod unsupported;
 mod values;
 mod variables;
-mod webhooks;
 mod widen;
 
-pub use backend::{Backend, DefaultBackend, Named, Place, backend, default_suffix};
-pub use digest::digest;
-pub use plan_keys::{Holder, PlanKeyError, SecretPlace, file_keys, plan_keys};
-pub use reads::{read, reads};
-pub use refused::{foreign_account, refused};
-pub use state_place::{former_state_place, state_place};
-pub use typed::{InputsError, typed};
-pub use values::{ValuesError, render_values};
-pub use variables::{Pairs, PairsError, Selected, generate, select};
-pub use webhooks::webhooks;
-pub use widen::{widen, widen_by_values};
+pub use backend::{CliLocation, DefaultBackend, default_suffix};
+
+pub(crate) use backend::{Backend, backend};
+pub(crate) use digest::digest;
+pub(crate) use plan_keys::{file_keys, key_secret, plan_keys};
+pub(crate) use references::{is_referenced, referenced_objects};
+pub(crate) use state_location::{former_state_location, state_location};
+pub(crate) use typed::{InputsError, decode_inputs};
+pub(crate) use unsupported::{unsupported_account, unsupported_field};
+pub(crate) use values::{ValuesError, render_values};
+pub(crate) use variables::{Pairs, PairsError, Variables, select_variables, variables_file};
+pub(crate) use widen::{widen, widen_by_values};

@@ -1,41 +1,39 @@
-//! The typed values of `readInputsFromSecrets` (pure): a Secret as another stack's `writeOutputsToSecret` writes it, where
-//! `<key>__type` tells the type of the JSON under `<key>`. A key without a type is text; bytes that are none get replacement
-//! characters.
+//! Decodes the typed values of `readInputsFromSecrets`: a Secret as `writeOutputsToSecret` of another stack writes it, where
+//! `<key>__type` is the type of the JSON in `<key>`. A value without a type is text, with replacement characters if it is not
+//! UTF-8. Pure.
 
 use super::Pairs;
 use serde_json::{Map, Value};
 
-/// Ends the keys that hold types.
-const TYPE: &str = "__type";
-/// Deepest type that is read.
-const DEPTH: usize = 64;
+/// Suffix of the keys of types.
+const TYPE_SUFFIX: &str = "__type";
+/// Maximum depth of a type.
+const MAX_DEPTH: usize = 64;
 
-/// Why a Secret holds no inputs. Never with a value in it.
+/// Why a Secret cannot be decoded. Contains no value.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InputsError {
-    /// A type is none of Terraform's.
+pub(crate) enum InputsError {
+    /// Not a type of Terraform.
     #[error("the key \"{0}__type\" holds no type of Terraform, such as \"number\" or [\"list\",\"string\"]")]
-    NoType(String),
-    /// A value is not of its type.
+    InvalidType(String),
+    /// A value does not have its type.
     #[error("the value of key {0:?} is no JSON of the type that \"{0}__type\" tells")]
-    Mismatch(String),
+    TypeMismatch(String),
 }
 
-/// The inputs of one Secret.
-///
-/// # Errors
-/// [`InputsError`], with the key.
-pub fn typed(pairs: &Pairs) -> Result<Map<String, Value>, InputsError> {
+/// Decodes the inputs of one Secret.
+pub(crate) fn decode_inputs(pairs: &Pairs) -> Result<Map<String, Value>, InputsError> {
     let mut inputs = Map::new();
-    for (key, bytes) in pairs.iter().filter(|(key, _)| !key.ends_with(TYPE)) {
-        let value = match pairs.get(&format!("{key}{TYPE}")) {
+    for (key, bytes) in pairs.iter().filter(|(key, _)| !key.ends_with(TYPE_SUFFIX)) {
+        let value = match pairs.get(&format!("{key}{TYPE_SUFFIX}")) {
             None => Value::String(String::from_utf8_lossy(bytes).into_owned()),
             Some(kind) => {
-                let kind = serde_json::from_slice(kind).map_err(|_| InputsError::NoType(key.clone()))?;
-                let value = serde_json::from_slice(bytes).map_err(|_| InputsError::Mismatch(key.clone()))?;
-                decode(value, &kind, 0).map_err(|wrong| match wrong {
-                    Wrong::Type => InputsError::NoType(key.clone()),
-                    Wrong::Value => InputsError::Mismatch(key.clone()),
+                let kind = serde_json::from_slice(kind).map_err(|_| InputsError::InvalidType(key.clone()))?;
+                let value =
+                    serde_json::from_slice(bytes).map_err(|_| InputsError::TypeMismatch(key.clone()))?;
+                decode(value, &kind, 0).map_err(|error| match error {
+                    DecodeError::Type => InputsError::InvalidType(key.clone()),
+                    DecodeError::Value => InputsError::TypeMismatch(key.clone()),
                 })?
             }
         };
@@ -44,27 +42,27 @@ pub fn typed(pairs: &Pairs) -> Result<Map<String, Value>, InputsError> {
     Ok(inputs)
 }
 
-enum Wrong {
+enum DecodeError {
     Type,
     Value,
 }
 
-/// A value as its type wants it: texts that are numbers become numbers where a number is wanted, and so on.
-fn decode(value: Value, kind: &Value, depth: usize) -> Result<Value, Wrong> {
-    if depth > DEPTH {
-        return Err(Wrong::Type);
+/// Converts a value to its type: for example a text to a number.
+fn decode(value: Value, kind: &Value, depth: usize) -> Result<Value, DecodeError> {
+    if depth > MAX_DEPTH {
+        return Err(DecodeError::Type);
     }
     match kind {
         Value::String(name) => simple(value, name, depth),
         Value::Array(parts) => match parts.as_slice() {
             [Value::String(name), of, ..] => nested(value, name, of, depth + 1),
-            _ => Err(Wrong::Type),
+            _ => Err(DecodeError::Type),
         },
-        _ => Err(Wrong::Type),
+        _ => Err(DecodeError::Type),
     }
 }
 
-fn simple(value: Value, name: &str, depth: usize) -> Result<Value, Wrong> {
+fn simple(value: Value, name: &str, depth: usize) -> Result<Value, DecodeError> {
     match (name, value) {
         ("string" | "number" | "bool" | "dynamic", Value::Null) => Ok(Value::Null),
         ("string", text @ Value::String(_)) => Ok(text),
@@ -72,35 +70,35 @@ fn simple(value: Value, name: &str, depth: usize) -> Result<Value, Wrong> {
         ("number", number @ Value::Number(_)) => Ok(number),
         ("number", Value::String(text)) => match serde_json::from_str(&text) {
             Ok(number @ Value::Number(_)) => Ok(number),
-            _ => Err(Wrong::Value),
+            _ => Err(DecodeError::Value),
         },
         ("bool", truth @ Value::Bool(_)) => Ok(truth),
         ("bool", Value::String(text)) => match text.as_str() {
             "true" | "1" => Ok(Value::Bool(true)),
             "false" | "0" => Ok(Value::Bool(false)),
-            _ => Err(Wrong::Value),
+            _ => Err(DecodeError::Value),
         },
         ("dynamic", Value::Object(mut both)) => match (both.remove("type"), both.remove("value")) {
             (Some(kind), Some(value)) => decode(value, &kind, depth + 1),
-            _ => Err(Wrong::Value),
+            _ => Err(DecodeError::Value),
         },
-        ("string" | "number" | "bool" | "dynamic", _) => Err(Wrong::Value),
-        _ => Err(Wrong::Type),
+        ("string" | "number" | "bool" | "dynamic", _) => Err(DecodeError::Value),
+        _ => Err(DecodeError::Type),
     }
 }
 
-fn nested(value: Value, name: &str, of: &Value, depth: usize) -> Result<Value, Wrong> {
+fn nested(value: Value, name: &str, of: &Value, depth: usize) -> Result<Value, DecodeError> {
     match (name, value) {
         ("list" | "set" | "map" | "tuple" | "object", Value::Null) => Ok(Value::Null),
-        ("list", Value::Array(items)) => each(items, of, depth).map(Value::Array),
+        ("list", Value::Array(items)) => decode_each(items, of, depth).map(Value::Array),
         ("set", Value::Array(items)) => {
-            let mut kept: Vec<Value> = Vec::new();
-            for item in each(items, of, depth)? {
-                if !kept.contains(&item) {
-                    kept.push(item);
+            let mut unique: Vec<Value> = Vec::new();
+            for item in decode_each(items, of, depth)? {
+                if !unique.contains(&item) {
+                    unique.push(item);
                 }
             }
-            Ok(Value::Array(kept))
+            Ok(Value::Array(unique))
         }
         ("map", Value::Object(members)) => {
             let decoded = members
@@ -109,16 +107,16 @@ fn nested(value: Value, name: &str, of: &Value, depth: usize) -> Result<Value, W
             decoded.collect::<Result<Map<_, _>, _>>().map(Value::Object)
         }
         ("tuple", Value::Array(items)) => {
-            let kinds = of.as_array().ok_or(Wrong::Type)?;
+            let kinds = of.as_array().ok_or(DecodeError::Type)?;
             if kinds.len() != items.len() {
-                return Err(Wrong::Value);
+                return Err(DecodeError::Value);
             }
             let decoded = items.into_iter().zip(kinds);
             let decoded = decoded.map(|(value, kind)| decode(value, kind, depth));
             decoded.collect::<Result<_, _>>().map(Value::Array)
         }
         ("object", Value::Object(mut members)) => {
-            let kinds = of.as_object().ok_or(Wrong::Type)?;
+            let kinds = of.as_object().ok_or(DecodeError::Type)?;
             let decoded: Map<String, Value> = kinds
                 .iter()
                 .map(|(key, kind)| {
@@ -129,15 +127,15 @@ fn nested(value: Value, name: &str, of: &Value, depth: usize) -> Result<Value, W
             if members.is_empty() {
                 Ok(Value::Object(decoded))
             } else {
-                Err(Wrong::Value)
+                Err(DecodeError::Value)
             }
         }
-        ("list" | "set" | "map" | "tuple" | "object", _) => Err(Wrong::Value),
-        _ => Err(Wrong::Type),
+        ("list" | "set" | "map" | "tuple" | "object", _) => Err(DecodeError::Value),
+        _ => Err(DecodeError::Type),
     }
 }
 
-fn each(items: Vec<Value>, of: &Value, depth: usize) -> Result<Vec<Value>, Wrong> {
+fn decode_each(items: Vec<Value>, of: &Value, depth: usize) -> Result<Vec<Value>, DecodeError> {
     items.into_iter().map(|item| decode(item, of, depth)).collect()
 }
 
@@ -183,7 +181,7 @@ mod tests {
             ("k__type", r#""dynamic""#),
         ]);
         assert_eq!(
-            Value::Object(typed(&secret).unwrap()),
+            Value::Object(decode_inputs(&secret).unwrap()),
             json!({ "a": "plain", "b": true, "c": 1.5, "d": "text", "e": null, "f": ["x", "y", "x"], "g": ["x", "y"],
                 "h": { "k": 1 }, "i": { "n": 1, "s": "2", "o": { "t": [true, "x"], "u": null } }, "j": [1, "x"], "k": [true] })
         );
@@ -191,25 +189,25 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_by_its_key_and_not_shown() {
-        for (value, kind, wanted) in [
-            ("hunter2", r#""number""#, InputsError::Mismatch("k".into())),
-            (r#""hunter2""#, r#""bool""#, InputsError::Mismatch("k".into())),
+        for (value, kind, expected) in [
+            ("hunter2", r#""number""#, InputsError::TypeMismatch("k".into())),
+            (r#""hunter2""#, r#""bool""#, InputsError::TypeMismatch("k".into())),
             (
                 r#"["hunter2"]"#,
                 r#"["tuple",[]]"#,
-                InputsError::Mismatch("k".into()),
+                InputsError::TypeMismatch("k".into()),
             ),
             (
                 r#"{"hunter2":1}"#,
                 r#"["object",{}]"#,
-                InputsError::Mismatch("k".into()),
+                InputsError::TypeMismatch("k".into()),
             ),
-            ("1", "hunter2", InputsError::NoType("k".into())),
-            ("1", r#""integer""#, InputsError::NoType("k".into())),
-            ("[1]", r#"["bag","number"]"#, InputsError::NoType("k".into())),
+            ("1", "hunter2", InputsError::InvalidType("k".into())),
+            ("1", r#""integer""#, InputsError::InvalidType("k".into())),
+            ("[1]", r#"["bag","number"]"#, InputsError::InvalidType("k".into())),
         ] {
-            let error = typed(&pairs(&[("k", value), ("k__type", kind)])).unwrap_err();
-            assert_eq!(error, wanted, "{value} as {kind}");
+            let error = decode_inputs(&pairs(&[("k", value), ("k__type", kind)])).unwrap_err();
+            assert_eq!(error, expected, "{value} as {kind}");
             assert!(!format!("{error} {error:?}").contains("hunter2"));
         }
     }
@@ -218,7 +216,7 @@ mod tests {
         #[test]
         fn no_secret_breaks_it(value in any::<Vec<u8>>(), kind in "[\\[\\]{}\",:a-z0-9]{0,40}") {
             let secret: Pairs = [("k".to_owned(), value), ("k__type".to_owned(), kind.into_bytes())].into();
-            let _ = typed(&secret);
+            let _ = decode_inputs(&secret);
         }
     }
 }

@@ -1,30 +1,30 @@
-//! `spec.values` (pure): its JSON text is a template over `readInputsFromSecrets`, and what comes out is JSON again.
+//! Renders `spec.values`: its JSON text is a template over `readInputsFromSecrets` whose result is JSON. Pure.
 
 use serde_json::{Map, Value};
 use sluice_tf_core::template::{Delimiters, Functions, TemplateError, render};
 
-/// Why `values` cannot be used. Never with a value of a Secret in it.
+/// Why `values` cannot be rendered. Contains no value of a Secret.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ValuesError {
-    /// A template is wrong.
+pub(crate) enum ValuesError {
+    /// A template is invalid.
     #[error("spec.values: {0}; texts inside of a template stand in backquotes")]
     Template(#[from] TemplateError),
-    /// A result does not fit where it stands.
+    /// A result makes the JSON invalid.
     #[error(
         "spec.values is no JSON once its templates are rendered (column {column}): a result with quotes, backslashes or \
          line breaks does not fit into a text"
     )]
     NotJson {
-        /// Where.
+        /// The column of the error.
         column: usize,
     },
 }
 
-/// Renders the templates in `values` with what the Secrets hold.
+/// Renders the templates in `values` with the inputs from the Secrets.
 ///
 /// # Errors
 /// [`ValuesError`].
-pub fn render_values(values: &Value, inputs: Map<String, Value>) -> Result<Value, ValuesError> {
+pub(crate) fn render_values(values: &Value, inputs: Map<String, Value>) -> Result<Value, ValuesError> {
     let text = values.to_string();
     if !text.contains("${{") {
         return Ok(values.clone());

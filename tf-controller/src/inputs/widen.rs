@@ -1,6 +1,6 @@
-//! Configuration that does not come from the artifact may read any file of it (pure).
+//! Widens the closure to the whole artifact where configuration from outside the artifact may read any file of it. Pure.
 
-use super::closure::{Closure, leads_up};
+use super::closure::{Closure, may_contain_parent};
 use sha2::{Digest, Sha256};
 use sluice_api::terraform::{FileLocation, TerraformSpec};
 use sluice_tf_core::{
@@ -8,15 +8,18 @@ use sluice_tf_core::{
     place::below,
 };
 
-/// Makes the whole artifact count where a path is made of variables, and a value that the stack is given may lead up.
-pub fn widen_by_values(closure: &mut Closure, bundle: &Bundle) {
+/// Widens the closure if a path is computed from variables and a value of them may contain `..`.
+pub(crate) fn widen_by_values(closure: &mut Closure, bundle: &Bundle) {
     let files = bundle.surroundings.files.iter();
     let mut mapped = files.filter(|file| {
         file.location == Location::Workspace && has_ending(&file.path, &[".tfvars", ".tfvars.json"])
     });
-    let given = [bundle.variables.as_bytes(), bundle.workspace.as_bytes()];
-    if closure.given && (given.into_iter().any(leads_up) || mapped.any(|file| leads_up(&file.content.0))) {
-        count_all(
+    let values = [bundle.variables.as_bytes(), bundle.workspace.as_bytes()];
+    if closure.from_variables
+        && (values.into_iter().any(may_contain_parent)
+            || mapped.any(|file| may_contain_parent(&file.content.0)))
+    {
+        widen_to_all(
             closure,
             &bundle.artifact.digest,
             "a path is made of variables, and a value may lead up",
@@ -24,16 +27,16 @@ pub fn widen_by_values(closure: &mut Closure, bundle: &Bundle) {
     }
 }
 
-/// Makes the whole artifact count where the spec itself brings configuration whose expressions nobody reads: a mapped
-/// file, or a backend with expressions, which OpenTofu evaluates.
-pub fn widen(closure: &mut Closure, spec: &TerraformSpec, artifact: &str) {
+/// Widens the closure if the spec contains configuration that is not scanned: a mapped file, or a backend with expressions, which
+/// OpenTofu evaluates.
+pub(crate) fn widen(closure: &mut Closure, spec: &TerraformSpec, artifact: &str) {
     let Some(why) = reason(spec) else {
         return;
     };
-    count_all(closure, artifact, why);
+    widen_to_all(closure, artifact, why);
 }
 
-fn count_all(closure: &mut Closure, artifact: &str, why: &str) {
+fn widen_to_all(closure: &mut Closure, artifact: &str, why: &str) {
     let mut hash = Sha256::new();
     hash.update(closure.digest);
     hash.update(artifact.as_bytes());
@@ -55,7 +58,7 @@ fn reason(spec: &TerraformSpec) -> Option<&'static str> {
     computed.then_some("backendConfig.customConfiguration holds an expression")
 }
 
-/// Whether the file that a mapped path leads to has one of these endings.
+/// Returns whether the file name of a mapped path has one of these endings.
 fn has_ending(path: &str, endings: &[&str]) -> bool {
     let file = below(path);
     let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -67,7 +70,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn widened(more: Value) -> bool {
+    fn is_widened(more: Value) -> bool {
         let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" } });
         let Value::Object(more) = more else {
             panic!("an object")
@@ -78,7 +81,7 @@ mod tests {
             files: 1,
             wide: None,
             reads: Vec::new(),
-            given: false,
+            from_variables: false,
         };
         widen(&mut closure, &serde_json::from_value(spec).unwrap(), "sha256:1");
         assert_eq!(closure.digest != [7; 32], closure.wide.is_some());
@@ -88,19 +91,21 @@ mod tests {
     #[test]
     fn configuration_from_outside_makes_the_whole_artifact_count() {
         let file = |location: &str, path: &str| json!({ "fileMappings": [{ "location": location, "path": path, "secretRef": { "name": "f" } }] });
-        assert!(widened(file("workspace", "a.tf")) && widened(file("workspace", "x/b.tofu.json")));
-        assert!(widened(file("workspace", "a.tf/.")) && widened(file("workspace", "../a.tf/x/..")));
-        assert!(!widened(file("workspace", "key.pem")) && !widened(file("home", "a.tf")));
+        assert!(is_widened(file("workspace", "a.tf")) && is_widened(file("workspace", "x/b.tofu.json")));
+        assert!(is_widened(file("workspace", "a.tf/.")) && is_widened(file("workspace", "../a.tf/x/..")));
+        assert!(!is_widened(file("workspace", "key.pem")) && !is_widened(file("home", "a.tf")));
         let custom = |text: &str| json!({ "backendConfig": { "customConfiguration": text } });
-        assert!(widened(custom("backend \"local\" { path = file(\"../x\") }")));
-        assert!(widened(custom("backend \"local\" { path = \"${path.root}/x\" }")));
-        assert!(!widened(custom("backend \"local\" { path = \"/x\" }")));
-        assert!(!widened(json!({})));
+        assert!(is_widened(custom("backend \"local\" { path = file(\"../x\") }")));
+        assert!(is_widened(custom(
+            "backend \"local\" { path = \"${path.root}/x\" }"
+        )));
+        assert!(!is_widened(custom("backend \"local\" { path = \"/x\" }")));
+        assert!(!is_widened(json!({})));
     }
 
     #[test]
     fn a_value_that_leads_up_makes_the_whole_artifact_count_where_paths_are_made_of_values() {
-        let widened = |given: bool, more: Value| {
+        let is_widened = |from_variables: bool, more: Value| {
             let mut bundle = json!({ "version": 1, "stack": { "namespace": "team", "name": "net", "uid": "u" },
                 "artifact": { "url": "http://x", "digest": "sha256:1", "revision": "main@sha1:1" }, "path": "infra",
                 "workspace": "default", "variables": "{}", "options": { "planLock": true, "upgradeOnInit": true },
@@ -115,7 +120,7 @@ mod tests {
                 files: 1,
                 wide: None,
                 reads: Vec::new(),
-                given,
+                from_variables,
             };
             widen_by_values(&mut closure, &bundle);
             assert_eq!(closure.digest != [7; 32], closure.wide.is_some());
@@ -126,11 +131,11 @@ mod tests {
             json!({ "surroundings": { "files": [{ "location": location, "path": path, "content": content }] } })
         };
         let up = json!({ "variables": "{ \"x\": \"../y\" }" });
-        assert!(widened(true, up.clone()) && !widened(false, up));
-        assert!(widened(true, json!({ "workspace": ".." })) && !widened(true, json!({})));
-        assert!(widened(true, file("workspace", "a.auto.tfvars", "x = \"..\"")));
-        assert!(!widened(true, file("workspace", "a.auto.tfvars", "x = \"y\"")));
-        assert!(!widened(true, file("home", "a.auto.tfvars", "..")));
-        assert!(!widened(true, file("workspace", "key.pem", "..")));
+        assert!(is_widened(true, up.clone()) && !is_widened(false, up));
+        assert!(is_widened(true, json!({ "workspace": ".." })) && !is_widened(true, json!({})));
+        assert!(is_widened(true, file("workspace", "a.auto.tfvars", "x = \"..\"")));
+        assert!(!is_widened(true, file("workspace", "a.auto.tfvars", "x = \"y\"")));
+        assert!(!is_widened(true, file("home", "a.auto.tfvars", "..")));
+        assert!(!is_widened(true, file("workspace", "key.pem", "..")));
     }
 }

@@ -78,7 +78,7 @@ pub(super) async fn start(order: &RunRequest<'_>, context: &Context) -> Result<T
     // A bundle that is too large has no digest: the run is created anyway and ends with that error.
     if let Ok(packed) = &packed {
         desired.spec.bundle_digest = packed.digest();
-        if !context.executor.hands_over_bundles() {
+        if !context.executor.passes_bundles() {
             desired.spec.bundle_secrets = packed.count();
         }
     }

@@ -69,9 +69,9 @@ impl<'a> Outline<'a> {
             stack,
             observed,
             deleting,
-            unsupported_field: inputs::refused(spec)
+            unsupported_field: inputs::unsupported_field(spec)
                 .filter(|_| !deleting)
-                .or_else(|| inputs::foreign_account(spec).filter(|_| needs_account)),
+                .or_else(|| inputs::unsupported_account(spec).filter(|_| needs_account)),
             policy: Policy {
                 plan_only: spec.plan_only && !is_forced(spec),
                 forced: is_forced(spec),

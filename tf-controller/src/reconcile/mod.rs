@@ -60,7 +60,7 @@ use sluice_api::{
     annotation::REQUESTED_AT,
     condition::{ConditionType, TerraformCondition},
     interval::Interval,
-    reference::CrossNamespace,
+    reference::{CrossNamespace, ObjectName},
     run::TerraformRun,
     terraform::Terraform,
 };
@@ -114,9 +114,9 @@ pub struct Context {
     /// Deadline of runs whose stack sets none.
     pub run_deadline: Interval,
     /// The Secret with the keys that seal stored plans.
-    pub plan_encryption: Option<inputs::SecretPlace>,
+    pub plan_encryption: Option<ObjectName>,
     /// Where the CLI runs, for the generated backend.
-    pub cli_location: inputs::Place,
+    pub cli_location: inputs::CliLocation,
     /// The cache of all stacks, for `dependsOn`.
     pub stacks: ObjectCache<Terraform>,
     /// The only namespace that is watched; `None`: all of them.

@@ -119,7 +119,7 @@ pub(super) async fn is_alive(run: &TerraformRun, context: &Context) -> Result<bo
     Ok(match liveness {
         Liveness::Alive => !is_hung(run, context),
         Liveness::Gone => false,
-        Liveness::Elsewhere => has_recent_heartbeat(run, context),
+        Liveness::OtherLockDomain => has_recent_heartbeat(run, context),
     })
 }
 

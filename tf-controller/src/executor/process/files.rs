@@ -1,7 +1,11 @@
-//! The files of runs that are processes: a lock, held for as long as the runner or its CLI lives, and the runner's log.
+//! The files of runs, which are the process lock of runner and CLI and the runner's log, and the working directories of stacks.
 
-use super::RunRef;
-use sluice_tf_core::process_lock::{CLI_SUFFIX, ProcessLock};
+use super::{IsGone, LOCK_POLL_INTERVAL, RunRef, directory_error};
+use sluice_runtime::schedule::ObjectKey;
+use sluice_tf_core::{
+    process_lock::{CLI_SUFFIX, ProcessLock},
+    workdir::{self, Removal},
+};
 use std::{
     collections::BTreeSet,
     fs::{File, OpenOptions},
@@ -9,16 +13,17 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
+use tokio::sync::mpsc::UnboundedSender;
 
-/// What the files of a run end in.
+/// Suffixes of the files of a run.
 const SUFFIXES: [&str; 3] = ["lock", "log", CLI_SUFFIX];
 
-/// A file of a run: neither a namespace nor a name has an underscore.
-pub(super) fn of(directory: &Path, run: &RunRef, suffix: &str) -> PathBuf {
+/// Returns the path of a file of a run. Neither a namespace nor a name contains an underscore.
+pub(super) fn path(directory: &Path, run: &RunRef, suffix: &str) -> PathBuf {
     directory.join(format!("{}_{}.{suffix}", run.namespace, run.name))
 }
 
-/// The runs of which there are files. Others' files are passed over.
+/// Returns the runs that have files. Ignores other files.
 pub(super) fn list(directory: &Path) -> io::Result<Vec<RunRef>> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(directory)? {
@@ -36,24 +41,67 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<RunRef>> {
     Ok(found.into_iter().map(run).collect())
 }
 
-/// Removes the files of a run, unless a process holds the lock. They may be gone already.
+/// Removes the files of a run unless a process holds the lock. They may be gone already.
 pub(super) fn remove(log: &Path, lock: &Path) -> io::Result<()> {
-    let Some(held) = ProcessLock::take(lock)? else {
+    let Some(process_lock) = ProcessLock::take(lock)? else {
         return Ok(());
     };
     match std::fs::remove_file(log) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => held.remove(lock),
+        _ => process_lock.remove(lock),
     }
 }
 
-/// Opens a file that only its owner reads, to write at its end.
+/// Opens a file with mode 0600 to append to it.
 pub(super) fn open_private(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o600)
         .open(path)
+}
+
+/// Returns the stacks that have a working directory.
+pub(super) fn list_stacks(work: &Path) -> io::Result<Vec<ObjectKey>> {
+    let key = |(namespace, name)| ObjectKey { namespace, name };
+    Ok(workdir::list(work)?.into_iter().map(key).collect())
+}
+
+/// Removes the working directory of a deleted stack once no process uses it: a run that started before the deletion may still
+/// end. Stops if the stack exists again, and when the controller stops.
+pub(super) async fn remove_stack(
+    work: PathBuf,
+    stack: ObjectKey,
+    is_gone: IsGone,
+    stopped: UnboundedSender<RunRef>,
+) {
+    while !stopped.is_closed() {
+        let (root, key, gone) = (work.clone(), stack.clone(), IsGone::clone(&is_gone));
+        let removal = tokio::task::spawn_blocking(move || {
+            workdir::remove(&root, (&key.namespace, &key.name), || gone())
+        });
+        match removal.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(Removal::Busy) if is_gone() => tokio::time::sleep(LOCK_POLL_INTERVAL).await,
+            Ok(Removal::HoldsState(state)) => {
+                tracing::warn!(
+                    %stack,
+                    state = %state.display(),
+                    "the stack is gone, and its directory holds a state that was never written: push it or remove it by hand"
+                );
+                return;
+            }
+            Ok(_) => return,
+            Err(error) => {
+                let error = directory_error(&work)(error);
+                tracing::warn!(
+                    %stack,
+                    error = &error as &dyn std::error::Error,
+                    "files of a stack that is gone stay for now"
+                );
+                return;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -70,7 +118,7 @@ mod tests {
     #[test]
     fn files_of_a_run_are_listed_and_go_when_nothing_of_it_lives() {
         let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str, suffix| of(dir.path(), &run(name), suffix);
+        let at = |name: &str, suffix| path(dir.path(), &run(name), suffix);
         for file in [
             at("net-u1-1", "lock"),
             at("net-u1-1", "log"),
@@ -82,11 +130,11 @@ mod tests {
         assert_eq!(list(dir.path()).unwrap(), [run("a.b-u1-2"), run("net-u1-1")]);
 
         let (log, lock) = (at("net-u1-1", "log"), at("net-u1-1", "lock"));
-        let works = ProcessLock::take(&lock).unwrap();
-        assert!(works.is_some());
+        let process_lock = ProcessLock::take(&lock).unwrap();
+        assert!(process_lock.is_some());
         remove(&log, &lock).unwrap();
-        assert!(log.exists() && lock.exists(), "it is at work");
-        drop(works);
+        assert!(log.exists() && lock.exists(), "a process holds the lock");
+        drop(process_lock);
         for _ in 0..2 {
             remove(&log, &lock).unwrap();
             assert!(!log.exists() && !lock.exists());

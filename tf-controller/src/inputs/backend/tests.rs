@@ -2,27 +2,35 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-fn generated(more: Value, place: Place, default: DefaultBackend) -> Backend {
+fn stack() -> ObjectName {
+    ObjectName {
+        namespace: "team".into(),
+        name: "app".into(),
+    }
+}
+
+fn generated(more: Value, location: CliLocation, default: DefaultBackend) -> Backend {
     let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" } });
     let Value::Object(more) = more else {
         panic!("an object")
     };
     spec.as_object_mut().unwrap().extend(more);
-    let stack = Named {
-        name: "app",
-        namespace: "team",
-    };
-    backend(&serde_json::from_value(spec).unwrap(), stack, place, default)
+    backend(
+        &serde_json::from_value(spec).unwrap(),
+        &stack(),
+        location,
+        default,
+    )
 }
 
-fn text(more: Value, place: Place) -> String {
-    let made = generated(more, place, DefaultBackend::Kubernetes);
-    made.file.unwrap_or_else(|| "(none)".to_owned()) + if made.off { "(off)\n" } else { "" }
+fn describe(more: Value, location: CliLocation) -> String {
+    let output = generated(more, location, DefaultBackend::Kubernetes);
+    output.file.unwrap_or_else(|| "(none)".to_owned()) + if output.off { "(off)\n" } else { "" }
 }
 
 #[test]
 fn without_a_backend_config_the_state_has_the_name_of_the_stack() {
-    insta::assert_snapshot!(text(json!({}), Place::Pod), @r#"
+    insta::assert_snapshot!(describe(json!({}), CliLocation::Pod), @r#"
     terraform {
       backend "kubernetes" {
         secret_suffix     = "app"
@@ -32,12 +40,12 @@ fn without_a_backend_config_the_state_has_the_name_of_the_stack() {
       }
     }
     "#);
-    assert!(text(json!({}), Place::Outside).contains("in_cluster_config = false"));
+    assert!(describe(json!({}), CliLocation::Outside).contains("in_cluster_config = false"));
 }
 
 #[test]
 fn an_empty_backend_config_is_not_the_default_one() {
-    insta::assert_snapshot!(text(json!({ "backendConfig": {} }), Place::Pod), @r#"
+    insta::assert_snapshot!(describe(json!({ "backendConfig": {} }), CliLocation::Pod), @r#"
     terraform {
       backend "kubernetes" {
         secret_suffix     = ""
@@ -53,7 +61,7 @@ fn an_empty_backend_config_is_not_the_default_one() {
 fn the_fields_of_a_backend_config_are_written_as_they_are() {
     let config = json!({ "backendConfig": { "secretSuffix": "net", "inClusterConfig": true, "configPath": "/k/config",
         "labels": { "b": "two", "a/x": "o\"ne" } } });
-    insta::assert_snapshot!(text(config.clone(), Place::Pod), @r#"
+    insta::assert_snapshot!(describe(config.clone(), CliLocation::Pod), @r#"
     terraform {
       backend "kubernetes" {
         secret_suffix     = "net"
@@ -67,15 +75,15 @@ fn the_fields_of_a_backend_config_are_written_as_they_are() {
       }
     }
     "#);
-    let outside = text(config, Place::Outside);
-    assert!(outside.contains("in_cluster_config = false"), "there is no pod");
+    let outside = describe(config, CliLocation::Outside);
+    assert!(outside.contains("in_cluster_config = false"), "outside a pod");
 }
 
 #[test]
 fn a_custom_configuration_is_taken_verbatim_and_wins() {
     let config = json!({ "backendConfig": { "secretSuffix": "net",
         "customConfiguration": "  backend \"s3\" {\n    key = \"${x}\"\n  }" } });
-    insta::assert_snapshot!(text(config, Place::Pod), @r#"
+    insta::assert_snapshot!(describe(config, CliLocation::Pod), @r#"
     terraform {
       backend "s3" {
         key = "${x}"
@@ -88,7 +96,7 @@ fn a_custom_configuration_is_taken_verbatim_and_wins() {
 fn the_cloud_block_names_what_is_given() {
     let cloud = json!({ "cloud": { "organization": "org", "workspaces": { "name": "net" },
         "hostname": "tfe.example", "token": "t" } });
-    insta::assert_snapshot!(text(cloud, Place::Pod), @r#"
+    insta::assert_snapshot!(describe(cloud, CliLocation::Pod), @r#"
     terraform {
       cloud {
         organization = "org"
@@ -104,7 +112,7 @@ fn the_cloud_block_names_what_is_given() {
     "#);
     let tags = json!({ "cloud": { "organization": "org", "workspaces": { "tags": ["a", "b"] } },
         "backendConfig": { "secretSuffix": "ignored", "disable": true } });
-    insta::assert_snapshot!(text(tags, Place::Pod), @r#"
+    insta::assert_snapshot!(describe(tags, CliLocation::Pod), @r#"
     terraform {
       cloud {
         organization = "org"
@@ -121,26 +129,26 @@ fn the_cloud_block_names_what_is_given() {
 #[test]
 fn a_disabled_backend_leaves_the_modules_own() {
     let config = json!({ "backendConfig": { "disable": true, "customConfiguration": "x" } });
-    assert_eq!(text(config, Place::Pod), "(none)(off)\n");
+    assert_eq!(describe(config, CliLocation::Pod), "(none)(off)\n");
 }
 
 #[test]
 fn the_kubernetes_backend_can_be_turned_off_for_all_that_say_nothing() {
-    let made = generated(json!({}), Place::Pod, DefaultBackend::Local);
-    insta::assert_snapshot!(made.file.unwrap(), @r#"
+    let output = generated(json!({}), CliLocation::Pod, DefaultBackend::Local);
+    insta::assert_snapshot!(output.file.unwrap(), @r#"
     terraform {
       backend "local" {
       }
     }
     "#);
-    assert!(!made.off);
+    assert!(!output.off);
     let own = json!({ "backendConfig": { "secretSuffix": "x" } });
-    let made = generated(own, Place::Pod, DefaultBackend::Local);
-    assert!(made.file.unwrap().contains("kubernetes"));
+    let output = generated(own, CliLocation::Pod, DefaultBackend::Local);
+    assert!(output.file.unwrap().contains("kubernetes"));
 }
 
 proptest! {
-    /// Whatever a field holds stays one literal: a parser of HCL reads the same text back.
+    /// A parser of HCL reads the quoted text back.
     #[test]
     fn no_text_leaves_its_quotes(text in "[ -~\n\r\t\u{e9}]{0,40}") {
         let body: hcl_edit::structure::Body = format!("a = {}\n", quoted(&text)).parse().unwrap();
@@ -154,8 +162,8 @@ proptest! {
     }
 }
 
-/// The examples of `docs/guides/backends.md` and `docs/guides/execution-environment.md`: fields of the API, spelled as it
-/// spells them, and backends that are HCL.
+/// The examples of `docs/guides/backends.md` and `docs/guides/execution-environment.md` use fields of the API, and their backends
+/// are valid HCL.
 #[test]
 fn the_examples_of_the_docs_are_specs() {
     let backends = include_str!("../../../../docs/guides/backends.md");
@@ -172,12 +180,8 @@ fn the_examples_of_the_docs_are_specs() {
         whole.as_object_mut().unwrap().extend(given.clone());
         let spec: TerraformSpec = serde_json::from_value(whole).unwrap();
         let read = serde_json::to_value(&spec).unwrap();
-        contained(&Value::Object(given), &read, text);
-        let stack = Named {
-            name: "app",
-            namespace: "team",
-        };
-        if let Some(file) = backend(&spec, stack, Place::Pod, DefaultBackend::Kubernetes).file {
+        assert_contained(&Value::Object(given), &read, text);
+        if let Some(file) = backend(&spec, &stack(), CliLocation::Pod, DefaultBackend::Kubernetes).file {
             let parsed: Result<hcl_edit::structure::Body, _> = file.parse();
             assert!(parsed.is_ok(), "{file}");
         }
@@ -186,12 +190,12 @@ fn the_examples_of_the_docs_are_specs() {
     assert!(examples >= 11, "{examples}");
 }
 
-/// Whether everything of `given` was read; what is empty may be left out.
-fn contained(given: &Value, read: &Value, text: &str) {
+/// Asserts that `read` contains everything of `given` except empty texts.
+fn assert_contained(given: &Value, read: &Value, text: &str) {
     match given {
         Value::Object(members) => {
             for (name, member) in members.iter().filter(|(_, member)| **member != json!("")) {
-                contained(
+                assert_contained(
                     member,
                     read.get(name).unwrap_or_else(|| panic!("{name}:\n{text}")),
                     text,
@@ -200,7 +204,7 @@ fn contained(given: &Value, read: &Value, text: &str) {
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                contained(item, &read[index], text);
+                assert_contained(item, &read[index], text);
             }
         }
         other => assert_eq!(other, read, "{text}"),

@@ -1,9 +1,9 @@
 //! The closure: the files of an artifact that a stack reads, and their digest.
 //!
-//! A stack reads its module directory and, recursively, the directories of the local modules that it calls, and the files
-//! that its expressions name by paths that can be read off. Where an
-//! expression could reach further (a computed path, one that leaves the directory, a file that does not parse), the
-//! whole artifact counts, and [`Closure::wide`] says why: too many runs are a nuisance, a missed change is a fault.
+//! A stack reads its module directory, recursively the directories of the local modules that it calls, and the files that its
+//! expressions name by literal paths. If an expression could read more (a computed path, one that leaves the directory, a file
+//! that does not parse), the whole artifact counts, and [`Closure::wide`] is the reason: a needless run is better than a missed
+//! change.
 
 #[cfg(test)]
 mod soundness;
@@ -24,30 +24,29 @@ use std::{
 };
 use tree::unreadable;
 
-/// More local modules than any stack has.
-const MODULES: usize = 1000;
-/// A larger configuration file is not read for its meaning; the whole artifact counts then.
-const LARGEST_SOURCE: u64 = 1 << 20;
+/// Maximum number of local modules; with more, the whole artifact counts.
+const MAX_MODULES: usize = 1000;
+/// Maximum size in bytes of a scanned file; with a larger one, the whole artifact counts.
+const MAX_FILE_SIZE: u64 = 1 << 20;
+/// Maximum number of scanned templates below one directory; with more, the whole artifact counts.
+const MAX_TEMPLATES: usize = 500;
 
-/// More templates below one directory are not looked at; the whole artifact counts then.
-const TEMPLATES: usize = 500;
-
-/// What a stack reads of an artifact.
+/// The files of an artifact that a stack reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closure {
     /// SHA-256 over paths, modes and contents.
     pub digest: [u8; 32],
     /// Number of files that count.
     pub files: usize,
-    /// What counts, as directories and files from the root; empty: the whole artifact.
+    /// The directories and files that count; empty: the whole artifact.
     pub reads: Vec<String>,
-    /// Why the whole artifact counts; `None`: only the module directories do.
+    /// Why the whole artifact counts; `None`: only `reads` does.
     pub wide: Option<String>,
-    /// A path is made of variables or of the workspace: the rest holds only where none of their values leads up.
-    pub given: bool,
+    /// A path is computed from variables or the workspace: valid only if none of their values contains `..`.
+    pub from_variables: bool,
 }
 
-/// Why there is no closure.
+/// Why the closure cannot be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClosureError {
     /// `spec.path` is not in the artifact.
@@ -58,16 +57,16 @@ pub enum ClosureError {
     Unreadable {
         /// The path.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// A module file that is a template: what the configuration is, is known when the stack runs.
+/// A template of configuration, which is only known when the stack runs.
 const TEMPLATE: &str = "main.tf.tpl";
 
-/// Reads the closure of the module at `module` of an artifact, with the variable files that the stack names. The root is above
-/// everything, as in upstream: `..` stays there. A variable file that is not there is the run's to report; that it is not counts.
+/// Computes the closure of the module at `module`, with the stack's variable files. As upstream, `..` does not leave the root. The
+/// absence of a variable file counts, and the run reports it.
 ///
 /// # Errors
 /// [`ClosureError`].
@@ -77,8 +76,8 @@ pub fn read(tree: &Tree, module: &str, variable_files: &[String]) -> Result<Clos
         return Err(ClosureError::NoModule(module.to_owned()));
     }
     let mut reach = reach(tree, &start)?;
-    if reach.given && reach.wide.is_none() {
-        reach.wide = leading_up(tree, &start, variable_files)?;
+    if reach.from_variables && reach.wide.is_none() {
+        reach.wide = parent_values(tree, &start, variable_files)?;
     }
     let mut files = BTreeMap::new();
     if reach.wide.is_some() {
@@ -92,27 +91,27 @@ pub fn read(tree: &Tree, module: &str, variable_files: &[String]) -> Result<Clos
     let reads = if reach.wide.is_some() {
         Vec::new()
     } else {
-        texts(&reach.paths)
+        path_texts(&reach.paths)
     };
     Ok(Closure {
         reads,
         digest: tree::digest(&files),
         files: files.len(),
         wide: reach.wide,
-        given: reach.given,
+        from_variables: reach.from_variables,
     })
 }
 
-/// A file with values of variables of which one may lead up.
-fn leading_up(tree: &Tree, start: &Path, more: &[String]) -> Result<Option<String>, ClosureError> {
-    let own = tree.names(start).filter(|file| is_read_by_itself(file)).cloned();
+/// Returns why the whole artifact counts: a variable file with a value that may contain `..`.
+fn parent_values(tree: &Tree, start: &Path, more: &[String]) -> Result<Option<String>, ClosureError> {
+    let own = tree.names(start).filter(|file| is_auto_loaded(file)).cloned();
     for file in own.chain(more.iter().map(|file| below(file))) {
         let path = tree.root().join(&file);
         if !path.is_file() {
             continue;
         }
         let size = fs::metadata(&path).map_err(unreadable(&file))?.len();
-        if size > LARGEST_SOURCE || leads_up(&fs::read(&path).map_err(unreadable(&file))?) {
+        if size > MAX_FILE_SIZE || may_contain_parent(&fs::read(&path).map_err(unreadable(&file))?) {
             let why = "a path is made of variables, and this file may hold one that leads up";
             return Ok(Some(format!("{}: {why}", file.display())));
         }
@@ -120,34 +119,34 @@ fn leading_up(tree: &Tree, start: &Path, more: &[String]) -> Result<Option<Strin
     Ok(None)
 }
 
-/// Whether the CLI reads the file as one of variables without being told.
-fn is_read_by_itself(file: &Path) -> bool {
+/// Returns whether the CLI loads the file automatically as variables.
+fn is_auto_loaded(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let plain = name.strip_suffix(".json").unwrap_or(&name);
     plain == "terraform.tfvars" || plain.ends_with(".auto.tfvars")
 }
 
-/// Whether a value in a text of this language, or of JSON, may have a part that is `..`.
-pub(super) fn leads_up(text: &[u8]) -> bool {
+/// Returns whether a value in HCL or JSON text may contain `..`, also escaped.
+pub(super) fn may_contain_parent(text: &[u8]) -> bool {
     let has = |part: &[u8]| text.windows(part.len()).any(|found| found == part);
     has(b"..") || has(b"\\u") || has(b"\\U")
 }
 
-/// The paths as texts; nothing, so all of the artifact, where one is no text.
-fn texts(paths: &BTreeSet<PathBuf>) -> Vec<String> {
+/// Returns the paths as texts; none, so the whole artifact, if one is not valid UTF-8.
+fn path_texts(paths: &BTreeSet<PathBuf>) -> Vec<String> {
     let texts = paths.iter().map(|path| path.to_str().map(str::to_owned));
     texts.collect::<Option<_>>().unwrap_or_default()
 }
 
-/// What is reached from a module.
+/// The paths that a module reaches.
 #[derive(Default)]
 struct Reach {
-    /// Module directories, and files and directories that expressions name.
+    /// Module directories, and the files and directories that expressions name.
     paths: BTreeSet<PathBuf>,
-    /// Why that may not be all.
+    /// Why they may be incomplete.
     wide: Option<String>,
-    /// One of the paths is made of variables.
-    given: bool,
+    /// A path is computed from variables.
+    from_variables: bool,
 }
 
 impl Reach {
@@ -157,7 +156,7 @@ impl Reach {
     }
 }
 
-/// The paths that are reached, and why that may not be all.
+/// Collects the paths that a module reaches.
 fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
     let mut reach = Reach::default();
     if tree.root().join(start).join(TEMPLATE).exists() {
@@ -175,7 +174,7 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
             if let Some(why) = findings.wide {
                 return Ok(reach.wide(format!("{}: {why}", file.display())));
             }
-            reach.given |= findings.given;
+            reach.from_variables |= findings.given;
             flow.add(findings.flow, &file.display().to_string());
             for source in findings.modules {
                 let target = inside(&folder, &source).filter(|target| tree.root().join(target).is_dir());
@@ -198,7 +197,7 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
                             file.display()
                         )));
                     }
-                    reach.given = true;
+                    reach.from_variables = true;
                 }
                 match resolve(tree, &named, &folder, start)? {
                     Ok(path) => {
@@ -208,8 +207,8 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
                 }
             }
         }
-        if modules.len() > MODULES {
-            return Ok(reach.wide(format!("more than {MODULES} local modules")));
+        if modules.len() > MAX_MODULES {
+            return Ok(reach.wide(format!("more than {MAX_MODULES} local modules")));
         }
     }
     reach.paths.extend(modules);
@@ -219,8 +218,8 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
     }
 }
 
-/// The path that an expression names, or why it cannot be followed. Paths are relative to the stack's own directory, unless
-/// they begin with `path.module`.
+/// Resolves the path that an expression names; the inner error is why it cannot be resolved. Paths are relative to the root
+/// module's directory unless they begin with `path.module`.
 fn resolve(
     tree: &Tree,
     named: &Named,
@@ -237,9 +236,9 @@ fn resolve(
     if !named.template {
         return Ok(Ok(path));
     }
-    // Which one of a directory is rendered is not known: none of them may.
+    // It is not known which file of a directory is rendered: none of them may read files.
     for (number, (file, _)) in tree.below(&path).enumerate() {
-        if number >= TEMPLATES || !is_plain(tree, file)? {
+        if number >= MAX_TEMPLATES || !is_plain(tree, file)? {
             return Ok(Err(format!(
                 "the template {:?} may read files itself",
                 excerpt(&named.path)
@@ -249,14 +248,14 @@ fn resolve(
     Ok(Ok(path))
 }
 
-/// Whether a template reads nothing by itself.
+/// Returns whether a template reads no files.
 fn is_plain(tree: &Tree, file: &Path) -> Result<bool, ClosureError> {
     let path = tree.root().join(file);
     let size = fs::metadata(&path).map_err(unreadable(file))?.len();
-    Ok(size <= LARGEST_SOURCE && !reads_files(&fs::read(&path).map_err(unreadable(file))?))
+    Ok(size <= MAX_FILE_SIZE && !reads_files(&fs::read(&path).map_err(unreadable(file))?))
 }
 
-/// The configuration files of one module directory, in order.
+/// Returns the configuration files of one module directory in order.
 fn configuration(tree: &Tree, folder: &Path) -> Vec<PathBuf> {
     tree.names(folder)
         .filter(|file| is_configuration(file))
@@ -267,7 +266,7 @@ fn configuration(tree: &Tree, folder: &Path) -> Vec<PathBuf> {
 fn findings(tree: &Tree, file: &Path) -> Result<Findings, ClosureError> {
     let path = tree.root().join(file);
     let size = fs::metadata(&path).map_err(unreadable(file))?.len();
-    if size > LARGEST_SOURCE {
+    if size > MAX_FILE_SIZE {
         return Ok(Findings::wide(format!(
             "has {size} bytes, too many to be read for what it names"
         )));

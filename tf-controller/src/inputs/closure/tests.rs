@@ -242,7 +242,7 @@ fn a_pattern_of_files_that_is_computed_holds_only_where_no_value_leads_up() {
         "variable \"p\" {}\nlocals { a = fileset(\"x\", var.p) }",
     );
     assert_eq!(closure(&[module], "a").wide, None);
-    assert!(closure(&[module], "a").given);
+    assert!(closure(&[module], "a").from_variables);
     let up = ("a/terraform.tfvars", "p = \"../../b/*\"");
     assert!(closure(&[module, up], "a").wide.is_some());
 }
@@ -348,7 +348,7 @@ fn values_of_variables_in_files_count_where_a_path_is_made_of_them() {
         "variable \"x\" {}\nlocals { a = file(\"${path.module}/${var.x}\") }",
     );
     let with = |name: &str, text: &str| closure(&[module, (name, text)], "a");
-    assert!(with("a/x.txt", "..").given);
+    assert!(with("a/x.txt", "..").from_variables);
     for name in [
         "terraform.tfvars",
         "terraform.tfvars.json",

@@ -1,4 +1,4 @@
-//! The files of an unpacked artifact and their digests, taken once for all the stacks that read it.
+//! The files of an unpacked artifact and their digests, computed once for all stacks that read it.
 
 use super::ClosureError;
 use sha2::{Digest, Sha256};
@@ -10,26 +10,26 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// An unpacked artifact, and what its files hold.
+/// An unpacked artifact with the digests of its files.
 #[derive(Clone, Debug)]
 pub struct Tree {
     root: PathBuf,
-    files: BTreeMap<PathBuf, Leaf>,
+    files: BTreeMap<PathBuf, FileEntry>,
     bytes: u64,
 }
 
-/// What counts of a file.
+/// The content and mode of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Leaf {
+pub(super) struct FileEntry {
     digest: [u8; 32],
     executable: bool,
 }
 
 impl Tree {
-    /// Reads all files below `root`. Only plain files count: artifacts hold no other kind.
+    /// Reads all files below `root`. Only regular files count: artifacts contain no others.
     ///
     /// # Errors
-    /// When something cannot be read.
+    /// A file or directory cannot be read.
     pub fn read(root: &Path) -> Result<Self, ClosureError> {
         let mut tree = Self {
             root: root.to_owned(),
@@ -48,62 +48,62 @@ impl Tree {
                     let digest = content(&root.join(&path)).map_err(unreadable(&path))?;
                     let executable = metadata.permissions().mode() & 0o111 != 0;
                     tree.bytes = tree.bytes.saturating_add(metadata.len());
-                    tree.files.insert(path, Leaf { digest, executable });
+                    tree.files.insert(path, FileEntry { digest, executable });
                 }
             }
         }
         Ok(tree)
     }
 
-    /// The same files after their directory was given another name.
+    /// Returns the same files after their directory was renamed.
     #[must_use]
     pub fn moved(mut self, root: PathBuf) -> Self {
         self.root = root;
         self
     }
 
-    /// Where the artifact is unpacked.
+    /// Returns the directory of the artifact.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Bytes in all files.
+    /// Returns the size of all files in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Number of files.
+    /// Returns the number of files.
     #[must_use]
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether there is no file.
+    /// Returns whether there is no file.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// The digest over all files.
+    /// Returns the digest over all files.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         digest(&self.files.iter().collect())
     }
 
-    /// The file at `path`, or the files below it.
+    /// Returns the file at `path`, or the files below it.
     pub(super) fn below<'a>(
         &'a self,
         path: &'a Path,
-    ) -> impl Iterator<Item = (&'a PathBuf, &'a Leaf)> + use<'a> {
-        // Paths are ordered by their components: what lies below a path stands together.
+    ) -> impl Iterator<Item = (&'a PathBuf, &'a FileEntry)> + use<'a> {
+        // Paths are ordered by their components, so the files below a path are adjacent.
         self.files
             .range::<Path, _>((Bound::Included(path), Bound::Unbounded))
             .take_while(move |(file, _)| file.starts_with(path))
     }
 
-    /// The names of the files that lie in `folder` itself.
+    /// Returns the paths of the files directly in `folder`.
     pub(super) fn names<'a>(&'a self, folder: &'a Path) -> impl Iterator<Item = &'a PathBuf> + use<'a> {
         self.below(folder)
             .map(|(file, _)| file)
@@ -111,15 +111,15 @@ impl Tree {
     }
 }
 
-/// Length-prefixed paths, modes and content digests, in the order of paths.
-pub(super) fn digest(files: &BTreeMap<&PathBuf, &Leaf>) -> [u8; 32] {
+/// Hashes length-prefixed paths, modes and content digests in the order of paths.
+pub(super) fn digest(files: &BTreeMap<&PathBuf, &FileEntry>) -> [u8; 32] {
     let mut all = Sha256::new();
-    for (path, leaf) in files {
+    for (path, entry) in files {
         let name = path.as_os_str().as_encoded_bytes();
         all.update(u64::try_from(name.len()).unwrap_or(u64::MAX).to_be_bytes());
         all.update(name);
-        all.update([u8::from(leaf.executable)]);
-        all.update(leaf.digest);
+        all.update([u8::from(entry.executable)]);
+        all.update(entry.digest);
     }
     all.finalize().into()
 }

@@ -26,7 +26,7 @@ pub(in crate::reconcile) enum CliInputError {
         name: String,
         /// The field that names it.
         field: &'static str,
-        /// What the API said.
+        /// The message of the API.
         text: String,
     },
     /// A value is not text.

@@ -1,7 +1,11 @@
 //! Replaces missing inputs by the last applied record, so that a deletion can still destroy. The runner stores the
 //! record (`sluice_tf_core::applied`); here it becomes the inputs of a run.
 
-use super::{Context, ResolveError, Resolved, config_refs, plan_keys, tool};
+use super::{
+    Context, ResolveError, Resolved,
+    bundle::{artifact_of, identity},
+    config_refs, keys, tool,
+};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
@@ -49,12 +53,8 @@ pub(in crate::reconcile) async fn resolve(
     if runs.iter().any(|run| recorded(ended, run).is_some()) {
         runs.retain(|run| recorded(ended, run).is_some());
     }
-    let identity = Stack {
-        namespace: stack.namespace().unwrap_or_default(),
-        name: stack.name_any(),
-        uid: stack.uid().unwrap_or_default(),
-    };
-    let keys = plan_keys::read(stack, context).await?;
+    let identity = identity(stack);
+    let keys = keys::seal_keys(stack, context).await?;
     let offset = usize::try_from(attempt.saturating_sub(1)).unwrap_or(0) % runs.len();
     runs.rotate_left(offset);
     let mut failure = None;
@@ -110,7 +110,7 @@ fn resolved(
         });
     } else {
         let omitted = || AppliedError::FilesOmitted { run: run.to_owned() };
-        bundle.artifact = super::artifact_of(artifact.ok_or_else(omitted)?);
+        bundle.artifact = artifact_of(artifact.ok_or_else(omitted)?);
     }
     let (source, inputs) = (&bundle.artifact, bundle.inputs_digest.clone());
     Ok(Resolved {

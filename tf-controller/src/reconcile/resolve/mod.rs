@@ -1,14 +1,12 @@
 //! Resolves the inputs of a run: the closure of the artifact, the variables and the backend, as one bundle with one digest.
 
 mod artifacts;
+mod bundle;
 mod cli_inputs;
 mod config_refs;
 mod environment;
+mod keys;
 mod last_applied;
-mod object_key;
-mod pairs;
-mod plan_keys;
-mod post_apply;
 mod tool;
 mod variables;
 
@@ -17,23 +15,19 @@ pub(super) use config_refs::api_message;
 pub(super) use last_applied::resolve as resolve_last_applied;
 
 use super::Context;
-use crate::inputs::{
-    self, PairsError,
-    closure::{Closure, ClosureError},
-};
-use kube::{Client, ResourceExt};
-use sluice_api::terraform::Reason;
+use crate::inputs::{self, PairsError, closure::ClosureError};
+use kube::Client;
 use sluice_api::{
-    interval::Interval,
+    reference::ObjectName,
     source::Artifact,
-    terraform::{IgnoredDrift, KeySource, ReadablePlan, Terraform, TerraformSpec},
+    terraform::{KeySource, Reason, Terraform},
 };
 use sluice_runtime::{
     artifact::{FetchError, UnpackError},
     schedule::ObjectKey,
 };
 use sluice_tf_core::{
-    bundle::{self, Bundle},
+    bundle::{Bundle, Surroundings},
     secrets::Secrets,
 };
 use std::collections::BTreeSet;
@@ -73,7 +67,7 @@ pub(super) enum ResolveError {
         kind: &'static str,
         /// Its name.
         name: String,
-        /// What the API said.
+        /// The message of the API.
         text: String,
     },
     /// A `varsFrom` entry cannot be used.
@@ -182,16 +176,20 @@ pub(super) async fn resolve(
         .closure(artifact, &stack.spec.path, &stack.spec.tf_vars_files)
         .await?;
     inputs::widen(&mut closure, &stack.spec, &artifact.digest);
-    let key = object_key::object_key(stack, context).await?;
-    let variables = inputs::generate(variables::variables(stack, context).await?);
-    let mut bundle = bundle_of(stack, artifact, variables);
+    let key = keys::object_key(stack, context).await?;
+    let variables = inputs::variables_file(variables::variables(stack, context).await?);
+    let mut bundle = bundle::bundle_of(stack, artifact, variables);
     bundle.key = hex::encode(&key);
     bundle.selected_tool = tool::selected(stack, context).await?;
     bundle.environment = environment::environment(stack, context).await?;
-    let backend = backend(stack, context);
-    bundle.surroundings = execution_environment(stack, &key, &backend, context).await?;
+    let name = ObjectName {
+        namespace: bundle.stack.namespace.clone(),
+        name: bundle.stack.name.clone(),
+    };
+    let backend = inputs::backend(&stack.spec, &name, context.cli_location, context.default_backend);
+    bundle.surroundings = execution_environment(stack, &name, &key, &backend, context).await?;
     bundle.backend = backend.file;
-    plan_keys::read(stack, context).await?.add_to(&mut bundle);
+    keys::seal_keys(stack, context).await?.add_to(&mut bundle);
     bundle.keep_files = stack
         .spec
         .destroys_on_deletion()
@@ -200,145 +198,35 @@ pub(super) async fn resolve(
     if let Some(why) = &closure.wide {
         tracing::debug!(why, "the inputs of this stack are the whole artifact");
     }
-    bundle.reads = reads(&closure, &bundle);
+    bundle.reads = bundle::reads(&closure, &bundle);
     let inputs = inputs::digest(&key, &closure, &bundle);
     bundle.inputs_digest.clone_from(&inputs);
     Ok(Resolved {
         artifact: artifact.clone(),
         bundle,
         inputs,
-        secrets: inputs::read(stack, KeySource::Secret),
+        secrets: inputs::referenced_objects(stack, KeySource::Secret),
     })
-}
-
-/// Returns whether the stack has no plan yet, by its status.
-fn is_unplanned(stack: &Terraform) -> bool {
-    stack.status.as_ref().is_none_or(|status| {
-        status.plan.is_none() && status.last_planned_revision.is_empty() && status.last_plan_at.is_none()
-    })
-}
-
-/// Returns the files of the artifact that the stack reads; empty: all of it.
-fn reads(closure: &Closure, bundle: &Bundle) -> Vec<String> {
-    if closure.wide.is_some() || closure.reads.is_empty() {
-        return Vec::new();
-    }
-    let files = bundle.variable_files.iter();
-    closure.reads.iter().chain(files).cloned().collect()
-}
-
-fn backend(stack: &Terraform, context: &Context) -> inputs::Backend {
-    let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
-    let named = inputs::Named {
-        name: &name,
-        namespace: &namespace,
-    };
-    inputs::backend(&stack.spec, named, context.cli_location, context.default_backend)
 }
 
 /// Reads the backend arguments, the CLI configuration and the mapped files.
 async fn execution_environment(
     stack: &Terraform,
+    name: &ObjectName,
     key: &[u8],
     backend: &inputs::Backend,
     context: &Context,
-) -> Result<bundle::Surroundings, ResolveError> {
-    let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
+) -> Result<Surroundings, ResolveError> {
     let arguments = cli_inputs::backend_arguments(stack, context).await?;
-    Ok(bundle::Surroundings {
+    let spec = &stack.spec;
+    Ok(Surroundings {
         backend_off: backend.off,
-        state_place: inputs::state_place(&stack.spec, backend, &arguments, &namespace, &name),
-        former_state_place: inputs::former_state_place(
-            key,
-            &stack.spec,
-            backend,
-            &arguments,
-            &namespace,
-            &name,
-        ),
+        state_place: inputs::state_location(spec, backend, &arguments, name),
+        former_state_place: inputs::former_state_location(key, spec, backend, &arguments, name),
         backend_arguments: arguments,
         cli_config: cli_inputs::cli_config(stack, context).await?,
         files: cli_inputs::files(stack, context).await?,
     })
-}
-
-/// Returns the artifact as a run fetches it.
-fn artifact_of(artifact: &Artifact) -> bundle::Artifact {
-    bundle::Artifact {
-        url: artifact.url.clone(),
-        digest: artifact.digest.clone(),
-        size: artifact.size.and_then(|size| u64::try_from(size).ok()),
-        revision: artifact.revision.clone(),
-    }
-}
-
-/// Returns what is not reported as drift; nothing if drift detection is disabled.
-fn ignored_drift(spec: &TerraformSpec) -> Vec<IgnoredDrift> {
-    if spec.disable_drift_detection {
-        Vec::new()
-    } else {
-        spec.ignore_drift.clone()
-    }
-}
-
-fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: String) -> Bundle {
-    let spec = &stack.spec;
-    let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
-    let lock_timeout = spec.tfstate.as_ref().map(|state| &state.lock_timeout);
-    Bundle {
-        version: bundle::VERSION,
-        backend: None,
-        stack: bundle::Stack {
-            namespace,
-            name,
-            uid: stack.uid().unwrap_or_default(),
-        },
-        artifact: artifact_of(artifact),
-        path: spec.path.clone(),
-        workspace: spec.workspace_name().to_owned(),
-        tool: None,
-        selected_tool: None,
-        variables,
-        variable_files: spec.tf_vars_files.clone(),
-        environment: std::collections::BTreeMap::new(),
-        surroundings: bundle::Surroundings::default(),
-        grace_seconds: u32::try_from(spec.runner_termination_grace_period_seconds).ok(),
-        options: bundle::Options {
-            targets: spec.targets.clone(),
-            lock_timeout: lock_timeout
-                .map_or_else(String::new, |timeout: &Interval| timeout.as_str().to_owned()),
-            parallelism: u32::try_from(spec.parallelism).unwrap_or(0),
-            plan_lock: spec.plan.as_ref().and_then(|plan| plan.lock).unwrap_or(true),
-            upgrade_on_init: spec.upgrade_on_init,
-        },
-        outputs: spec
-            .write_outputs_to_secret
-            .as_ref()
-            .map(|target| bundle::OutputsTarget {
-                name: target.name.clone(),
-                outputs: target.outputs.clone(),
-                labels: target.labels.clone(),
-                annotations: target.annotations.clone(),
-            }),
-        aftermath: post_apply::post_apply(stack),
-        readable_plan: match spec.store_readable_plan {
-            ReadablePlan::None => bundle::ReadablePlan::None,
-            ReadablePlan::Json => bundle::ReadablePlan::Json,
-            ReadablePlan::Human => bundle::ReadablePlan::Human,
-        },
-        ignored_drift: ignored_drift(spec),
-        inputs_digest: String::new(),
-        last_apply: None,
-        key: String::new(),
-        plan_keys: Vec::new(),
-        file_keys: Vec::new(),
-        webhooks: inputs::webhooks(spec),
-        secrets: Vec::new(),
-        reads: Vec::new(),
-        kept: None,
-        keep_files: None,
-        nothing_stored: is_unplanned(stack),
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The variables of a stack: `values`, then `vars` in order, then `varsFrom` in order; the last of a name wins.
 
-use super::{Context, ResolveError, config_refs, pairs};
-use crate::inputs::{InputsError, Selected, ValuesError, render_values, typed};
-use kube::ResourceExt;
+use super::{Context, ResolveError, config_refs};
+use crate::inputs::{InputsError, ValuesError, Variables, decode_inputs, render_values, select_variables};
+use kube::{Client, ResourceExt};
 use serde_json::{Map, Value};
-use sluice_api::terraform::{KeySource, Terraform, Variable};
+use sluice_api::terraform::{KeySource, Terraform, Variable, VariablesSource};
 
 /// Why a variable has no value. Never contains a value.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub(in crate::reconcile) enum VariableError {
         name: String,
         /// The field that names it.
         field: &'static str,
-        /// What the API said.
+        /// The message of the API.
         text: String,
     },
     /// `valueFrom` names a missing key.
@@ -62,9 +62,9 @@ pub(in crate::reconcile) enum VariableError {
 }
 
 /// Returns all variables, in the order in which they override each other.
-pub(super) async fn variables(stack: &Terraform, context: &Context) -> Result<Selected, ResolveError> {
+pub(super) async fn variables(stack: &Terraform, context: &Context) -> Result<Variables, ResolveError> {
     let namespace = stack.namespace().unwrap_or_default();
-    let mut all = Selected::new();
+    let mut all = Variables::new();
     if let Some(values) = &stack.spec.values {
         let inputs = inputs(stack, &namespace, context).await?;
         let values = values.clone();
@@ -82,9 +82,34 @@ pub(super) async fn variables(stack: &Terraform, context: &Context) -> Result<Se
         all.extend(value.map(|value| (variable.name.clone(), value)));
     }
     for from in &stack.spec.vars_from {
-        all.extend(pairs::variables(from, &namespace, &context.client).await?);
+        all.extend(variables_from(from, &namespace, &context.client).await?);
     }
     Ok(all)
+}
+
+/// Returns the variables of one entry. `optional` covers an object that is missing or forbidden.
+async fn variables_from(
+    from: &VariablesSource,
+    namespace: &str,
+    client: &Client,
+) -> Result<Variables, ResolveError> {
+    let pairs = match config_refs::pairs(from.kind, &from.name, namespace, client).await {
+        Ok(pairs) => pairs,
+        Err(error) if from.optional && config_refs::is_absent(&error) => return Ok(Variables::new()),
+        Err(error) => {
+            return Err(ResolveError::Missing {
+                kind: config_refs::kind_name(from.kind),
+                name: from.name.clone(),
+                text: config_refs::api_message(&error),
+            });
+        }
+    };
+    select_variables(&pairs, &from.vars_keys, from.kind == KeySource::Secret).map_err(|source| {
+        ResolveError::Pairs {
+            name: from.name.clone(),
+            source,
+        }
+    })
 }
 
 /// Reads `readInputsFromSecrets` under the names that templates use.
@@ -102,7 +127,7 @@ async fn inputs(
             field: "readInputsFromSecrets",
             text: config_refs::api_message(&error),
         })?;
-        let inputs = typed(&pairs).map_err(|source| VariableError::Inputs {
+        let inputs = decode_inputs(&pairs).map_err(|source| VariableError::Inputs {
             name: input.name.clone(),
             source,
         })?;

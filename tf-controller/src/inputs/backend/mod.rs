@@ -1,57 +1,55 @@
-//! The generated backend: `backend_override.tf`, exactly as the fields of the spec say. Pure.
+//! Generates `backend_override.tf` from the fields of the spec. Pure.
 //!
-//! Rules: tofu-controller's pages on custom backends and on the cloud; `in_cluster_config` only where there is a cluster.
+//! Rules: tofu-controller's pages on custom backends and on the cloud; `in_cluster_config` only in a pod.
 
-use sluice_api::terraform::{BackendConfig, Cloud, TerraformSpec, label_value};
+use sluice_api::{
+    reference::ObjectName,
+    terraform::{BackendConfig, Cloud, TerraformSpec, label_value},
+};
 use std::fmt::Write;
 
 /// Where the CLI runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CliLocation {
     /// In a pod: the backend may use the pod's identity.
     Pod,
-    /// Anywhere else: the backend uses `KUBE_CONFIG_PATH`.
+    /// Outside a pod: the backend uses `KUBE_CONFIG_PATH`.
     Outside,
 }
 
-/// The backend of a stack that says nothing of one.
+/// The backend of stacks that configure none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DefaultBackend {
     /// The state is a Secret beside the stack.
     #[default]
     Kubernetes,
-    /// The state is a file, as `DISABLE_TF_K8S_BACKEND=1` wants it.
+    /// The state is a file (`DISABLE_TF_K8S_BACKEND=1`).
     Local,
 }
 
-/// What is generated for a stack.
+/// The generated backend of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backend {
-    /// Text of `backend_override.tf`; absent for the module's own backend.
-    pub file: Option<String>,
-    /// `cloud` or `backendConfig.disable`: no backend is configured from here.
-    pub off: bool,
+pub(crate) struct Backend {
+    /// Text of `backend_override.tf`; `None`: the module's own backend.
+    pub(crate) file: Option<String>,
+    /// `cloud` or `backendConfig.disable`: the CLI gets no backend configuration.
+    pub(crate) off: bool,
 }
 
-/// A stack, as its backend knows it.
-#[derive(Clone, Copy, Debug)]
-pub struct Named<'a> {
-    /// The stack's name, the suffix of its state unless it says otherwise.
-    pub name: &'a str,
-    /// Its namespace, where its state lies.
-    pub namespace: &'a str,
-}
-
-/// The suffix of the Secret that holds the state of a stack which names none: its name. The backend makes a label of it, so a name
-/// that is too long for one is shortened as those of stored plans are: with the whole name no state was ever written.
+/// Returns the default suffix of the Secret with a stack's state: its name. The backend also uses the suffix as a label, so a name
+/// that is too long for a label is shortened like those of stored plans.
 #[must_use]
 pub fn default_suffix(stack: &str) -> String {
     label_value(stack)
 }
 
-/// The backend of a stack. `cloud` beats `backendConfig.disable`, which beats the rest.
-#[must_use]
-pub fn backend(spec: &TerraformSpec, stack: Named<'_>, place: Place, default: DefaultBackend) -> Backend {
+/// Generates the backend of a stack. `cloud` has precedence over `backendConfig.disable`, and that over the rest.
+pub(crate) fn backend(
+    spec: &TerraformSpec,
+    stack: &ObjectName,
+    location: CliLocation,
+    default: DefaultBackend,
+) -> Backend {
     let generated = |file| Backend {
         file: Some(file),
         off: false,
@@ -68,29 +66,29 @@ pub fn backend(spec: &TerraformSpec, stack: Named<'_>, place: Place, default: De
         (Some(config), None, _) if !config.custom_configuration.is_empty() => {
             generated(format!("terraform {{\n{}\n}}\n", config.custom_configuration))
         }
-        (Some(config), None, _) => generated(kubernetes(config, stack.namespace, place)),
+        (Some(config), None, _) => generated(kubernetes(config, &stack.namespace, location)),
         (None, None, DefaultBackend::Local) => {
             generated("terraform {\n  backend \"local\" {\n  }\n}\n".to_owned())
         }
         (None, None, DefaultBackend::Kubernetes) => {
-            // Absent is not the same as empty: the suffix and the pod's identity are filled in here only.
+            // Only an absent `backendConfig` gets these defaults, not an empty one.
             let config = BackendConfig {
-                secret_suffix: default_suffix(stack.name),
+                secret_suffix: default_suffix(&stack.name),
                 in_cluster_config: true,
                 ..BackendConfig::default()
             };
-            generated(kubernetes(&config, stack.namespace, place))
+            generated(kubernetes(&config, &stack.namespace, location))
         }
     }
 }
 
-fn kubernetes(config: &BackendConfig, namespace: &str, place: Place) -> String {
+fn kubernetes(config: &BackendConfig, namespace: &str, location: CliLocation) -> String {
     let mut text = String::from("terraform {\n  backend \"kubernetes\" {\n");
-    let in_cluster = config.in_cluster_config && place == Place::Pod;
+    let in_cluster = config.in_cluster_config && location == CliLocation::Pod;
     line(&mut text, 4, "secret_suffix", 17, &quoted(&config.secret_suffix));
     line(&mut text, 4, "in_cluster_config", 17, &in_cluster.to_string());
     if !config.config_path.is_empty() {
-        // An empty one would hide KUBE_CONFIG_PATH from the backend.
+        // An empty path would override KUBE_CONFIG_PATH.
         line(&mut text, 4, "config_path", 17, &quoted(&config.config_path));
     }
     line(&mut text, 4, "namespace", 17, &quoted(namespace));
@@ -129,13 +127,13 @@ fn cloud_block(cloud: &Cloud) -> String {
     text
 }
 
-/// `<indent><name padded> = <value>`.
+/// Appends `<indent><padded name> = <value>`.
 fn line(text: &mut String, indent: usize, name: &str, width: usize, value: &str) {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{:indent$}{name:width$} = {value}", "");
 }
 
-/// A string literal of HCL: quotes, backslashes, line ends and the beginnings of templates are escaped.
+/// Returns the text as a string literal of HCL, with quotes, backslashes, line ends and template markers escaped.
 fn quoted(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 2);
     for letter in text.chars() {

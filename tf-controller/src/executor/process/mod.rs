@@ -1,23 +1,21 @@
-//! Runs as child processes of the controller, for machines without a cluster, for development and for tests.
+//! Runs as child processes of the controller.
 //!
-//! A runner holds an advisory lock on `<root>/runs/<namespace>_<name>.lock` for as long as it lives, in a session of its
-//! own: it outlives the controller that started it, and the next controller sees by the lock that it lives.
+//! A runner holds the process lock `<root>/runs/<namespace>_<name>.lock` while it is alive. It has its own process group and
+//! outlives the controller that started it; the next controller finds it by the lock.
 
 mod files;
-mod stacks;
-mod starts;
 
-use super::{Credentials, Executor, ExecutorError, IsGone, Liveness, RunRef, site::site};
+use super::{Credentials, Executor, ExecutorError, IsGone, Liveness, RunRef, lock_domain::lock_domain};
 use futures::future::{BoxFuture, FutureExt};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
 use sluice_tf_core::{bundle::Packed, pod::Pod, process_lock::is_locked, run_input::RunInput};
-use starts::{Again, Starts};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     ffi::OsStr,
+    io,
     os::unix::fs::DirBuilderExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -28,85 +26,125 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-/// How runner processes are started.
+/// The options of runner processes.
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
     /// The program and its leading arguments; `--namespace`, `--run`, … are appended.
     pub command: Vec<String>,
-    /// Holds locks, logs and the working directories of the stacks; made with mode 0700.
+    /// The directory of locks, logs and working directories; created with mode 0700.
     pub root: PathBuf,
     /// Directory of the installed versions of the CLI.
     pub tools: Option<PathBuf>,
     /// The whole environment of the runner.
     pub environment: BTreeMap<String, String>,
-    /// Who gives runs their way to the API; none: the environment tells it.
+    /// Issues the API credentials of runs; `None`: the environment has them.
     pub credentials: Option<Arc<dyn Credentials>>,
-    /// The pod that this process and its runners work in.
+    /// The pod of this process and its runners.
     pub pod: Option<Pod>,
     /// `host[:port]` that replaces the one of artifact URLs.
     pub artifact_host: Option<String>,
 }
 
-/// How often a lock is looked at whose holder is no child of this process.
-const LOOK: Duration = Duration::from_millis(500);
-/// Starts older than this are forgotten.
-const REMEMBERED: Duration = Duration::from_secs(600);
+/// Time between checks of a lock whose holder is not a child of this process.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Age at which a start no longer counts.
+const START_EXPIRY: Duration = Duration::from_secs(600);
+/// Starts of one run before it is given up.
+const MAX_STARTS: u32 = 5;
+/// Time between starts of one run: a runner may exit at once.
+const START_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The starts of the runner of one run.
+#[derive(Clone, Copy, Debug)]
+struct Starts {
+    count: u32,
+    last: Instant,
+}
+
+/// Whether a runner may be started now.
+#[derive(Clone, Copy, Debug)]
+enum StartDecision {
+    /// It may; the starts with this one.
+    Start(Starts),
+    /// The last start is too recent.
+    TooSoon,
+    /// It was started too often.
+    GiveUp,
+}
+
+impl Starts {
+    /// Decides about a further start.
+    fn next(before: Option<Self>, now: Instant) -> StartDecision {
+        match before {
+            None => StartDecision::Start(Self { count: 1, last: now }),
+            Some(before) if now.duration_since(before.last) < START_INTERVAL => StartDecision::TooSoon,
+            Some(before) if before.count >= MAX_STARTS => StartDecision::GiveUp,
+            Some(before) => StartDecision::Start(Self {
+                count: before.count + 1,
+                last: now,
+            }),
+        }
+    }
+}
 
 /// Runs as child processes.
 pub struct ProcessExecutor {
     options: ProcessOptions,
-    /// Whose file locks are seen.
-    site: String,
-    /// Started here and not yet seen to end: alive even before they hold their lock.
+    /// The lock domain of this process.
+    lock_domain: String,
+    /// The runners that this process started and that have not ended, with their process ids: alive even before they hold
+    /// their lock.
     children: watch::Sender<HashMap<RunRef, Option<u32>>>,
-    /// Starts of runs that did not lead anywhere yet.
+    /// The recent starts of runs.
     starts: Mutex<HashMap<RunRef, Starts>>,
-    /// Runs that live without being children, and are waited for.
-    adopted: Arc<Mutex<HashSet<RunRef>>>,
-    /// Told of each runner that ended, so that a crash is noticed without waiting.
+    /// The active runs of other processes whose end is awaited.
+    awaited: Arc<Mutex<HashSet<RunRef>>>,
+    /// Receives each run whose process has ended, so that a crash is found without delay.
     ended: mpsc::UnboundedSender<RunRef>,
 }
 
 impl ProcessExecutor {
-    /// Makes the directories below `options.root`. The receiver yields each run whose process has ended.
+    /// Creates the directories below `options.root`. The receiver yields each run whose process has ended.
     ///
     /// # Errors
-    /// [`ExecutorError::Directory`] when they cannot be made.
+    /// [`ExecutorError::Directory`] if they cannot be created.
     pub fn new(options: ProcessOptions) -> Result<(Self, mpsc::UnboundedReceiver<RunRef>), ExecutorError> {
         let runs = options.root.join("runs");
-        let site = std::fs::DirBuilder::new()
+        let lock_domain = std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&runs)
-            .and_then(|()| site(&options.root, options.pod.is_some()));
-        let site = site.map_err(|source| ExecutorError::Directory {
-            path: runs.display().to_string(),
-            source,
-        })?;
+            .and_then(|()| lock_domain(&options.root, options.pod.is_some()))
+            .map_err(directory_error(&runs))?;
         let (ended, receiver) = mpsc::unbounded_channel();
         Ok((
             Self {
                 options,
-                site,
+                lock_domain,
                 children: watch::Sender::default(),
                 starts: Mutex::default(),
-                adopted: Arc::default(),
+                awaited: Arc::default(),
                 ended,
             },
             receiver,
         ))
     }
 
-    fn file(&self, run: &RunRef, suffix: &str) -> PathBuf {
-        files::of(&self.options.root.join("runs"), run, suffix)
+    /// The directory of the runs' locks and logs.
+    fn runs_dir(&self) -> PathBuf {
+        self.options.root.join("runs")
     }
 
-    /// Where the directories of stacks are.
-    fn work(&self) -> PathBuf {
+    fn file(&self, run: &RunRef, suffix: &str) -> PathBuf {
+        files::path(&self.runs_dir(), run, suffix)
+    }
+
+    /// The directory of the stacks' working directories.
+    fn work_dir(&self) -> PathBuf {
         self.options.root.join("work")
     }
 
-    /// What the runner reads from standard input.
+    /// Returns the standard input of the runner.
     async fn input(&self, run: &RunRef, bundle: Option<Packed>) -> Result<Vec<u8>, ExecutorError> {
         let failed = |text| ExecutorError::Input {
             run: run.name.clone(),
@@ -134,10 +172,10 @@ impl ProcessExecutor {
             .args(tools.flat_map(|tools| [OsStr::new("--tools-dir"), tools.as_os_str()]))
             .args(["--namespace", &run.namespace, "--run", &run.name, "--process"])
             .arg("--work-root")
-            .arg(self.work())
+            .arg(self.work_dir())
             .arg("--lock-file")
             .arg(self.file(&run, "lock"))
-            .args(["--site", &self.site])
+            .args(["--site", &self.lock_domain])
             .args(
                 self.options
                     .artifact_host
@@ -177,25 +215,25 @@ impl ProcessExecutor {
             children.send_modify(|children| {
                 children.remove(&run);
             });
-            drop(ended.send(run)); // nobody listens any more: the controller is stopping
+            drop(ended.send(run)); // without receiver, the controller is stopping
         });
         Ok(())
     }
 
-    /// Whether the runner may be started now; not so soon after the last time.
+    /// Returns whether the runner may be started now, and counts the start.
     fn may_start(&self, run: &RunRef) -> Result<bool, ExecutorError> {
         let now = Instant::now();
         let mut starts = lock(&self.starts);
-        starts.retain(|_, before| now.duration_since(before.last) < REMEMBERED);
-        match Starts::again(starts.get(run).copied(), now) {
-            Again::Start(next) => {
+        starts.retain(|_, before| now.duration_since(before.last) < START_EXPIRY);
+        match Starts::next(starts.get(run).copied(), now) {
+            StartDecision::Start(next) => {
                 starts.insert(run.clone(), next);
                 Ok(true)
             }
-            Again::NotYet => Ok(false),
-            Again::GiveUp => {
+            StartDecision::TooSoon => Ok(false),
+            StartDecision::GiveUp => {
                 starts.remove(run);
-                Err(ExecutorError::NeverTaken {
+                Err(ExecutorError::NotClaimed {
                     run: run.name.clone(),
                     log: self.file(run, "log").display().to_string(),
                 })
@@ -203,61 +241,58 @@ impl ProcessExecutor {
         }
     }
 
-    /// Tells of the end of a run that lives without being a child: its runner was started by an earlier controller, or was
-    /// killed and left a CLI that finishes.
+    /// Reports the end of an active run without a child process: an earlier controller started its runner, or the runner was
+    /// killed and its CLI still works.
     fn await_end(&self, run: RunRef) {
-        let fresh = lock(&self.adopted).insert(run.clone());
-        if !fresh {
+        let is_new = lock(&self.awaited).insert(run.clone());
+        if !is_new {
             return;
         }
-        let (path, adopted, ended) = (
-            self.file(&run, "lock"),
-            Arc::clone(&self.adopted),
-            self.ended.clone(),
-        );
+        let path = self.file(&run, "lock");
+        let (awaited, ended) = (Arc::clone(&self.awaited), self.ended.clone());
         tokio::spawn(async move {
             while matches!(is_locked(&path), Ok(true)) && !ended.is_closed() {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(LOCK_POLL_INTERVAL).await;
             }
-            lock(&adopted).remove(&run);
-            drop(ended.send(run)); // nobody listens any more: the controller is stopping
+            lock(&awaited).remove(&run);
+            drop(ended.send(run)); // without receiver, the controller is stopping
         });
     }
 
-    fn is_ours(&self, run: &RunRef) -> bool {
+    fn is_child(&self, run: &RunRef) -> bool {
         self.children.borrow().contains_key(run)
     }
 
-    /// Whether no runner that was started here is left.
+    /// Returns whether this process has no runner.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.children.borrow().is_empty()
     }
 
-    /// Waits until no runner that was started here is left.
+    /// Waits until this process has no runner.
     pub async fn idle(&self) {
-        // The sender lives in self: the wait cannot fail.
+        // The wait cannot fail: self owns the sender.
         drop(self.children.subscribe().wait_for(HashMap::is_empty).await);
     }
 
-    /// Lets the runners that were started here finish for so long, or until the hurry comes; then the CLIs are interrupted, so
-    /// that they write their states, and it waits for that.
-    pub async fn finish(&self, grace: Duration, hurry: impl Future<Output = ()>) {
+    /// Waits for the runners of this process, at most for `grace` and until `interrupted`. Then interrupts their CLIs, so that
+    /// they write their states, and waits for them.
+    pub async fn finish(&self, grace: Duration, interrupted: impl Future<Output = ()>) {
         tokio::select! {
             () = self.idle() => return,
             () = tokio::time::sleep(grace) => {}
-            () = hurry => {}
+            () = interrupted => {}
         }
         tracing::warn!("interrupting the runs that are left");
         self.interrupt();
         self.idle().await;
     }
 
-    /// Interrupts the runners that were started here: they interrupt the CLI and report.
+    /// Interrupts the runners of this process: they interrupt the CLI and report.
     pub fn interrupt(&self) {
         for id in self.children.borrow().values().flatten() {
             if let Some(process) = rustix::process::Pid::from_raw(id.cast_signed()) {
-                // One that has just ended needs no interrupt.
+                // It may have just ended.
                 let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
             }
         }
@@ -265,14 +300,14 @@ impl ProcessExecutor {
 }
 
 impl Executor for ProcessExecutor {
-    /// By standard input: no other process can read or replace the bundle, and nothing of it is stored.
-    fn hands_over_bundles(&self) -> bool {
+    /// By standard input: no other process can read or replace the bundle, and none of it is stored.
+    fn passes_bundles(&self) -> bool {
         true
     }
 
     fn start(&self, run: RunRef, bundle: Option<Packed>) -> BoxFuture<'_, Result<(), ExecutorError>> {
         async move {
-            if !self.is_ours(&run) && self.may_start(&run)? {
+            if !self.is_child(&run) && self.may_start(&run)? {
                 let input = self.input(&run, bundle).await?;
                 self.spawn(run, input)?;
             }
@@ -281,20 +316,16 @@ impl Executor for ProcessExecutor {
         .boxed()
     }
 
-    fn liveness(&self, run: RunRef, site: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+    fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
         async move {
-            if self.is_ours(&run) {
+            if self.is_child(&run) {
                 return Ok(Liveness::Alive);
             }
-            if !site.is_empty() && site != self.site {
-                return Ok(Liveness::Elsewhere);
+            if !lock_domain.is_empty() && lock_domain != self.lock_domain {
+                return Ok(Liveness::OtherLockDomain);
             }
             let path = self.file(&run, "lock");
-            let lives = is_locked(&path).map_err(|source| ExecutorError::Directory {
-                path: path.display().to_string(),
-                source,
-            })?;
-            if !lives {
+            if !is_locked(&path).map_err(directory_error(&path))? {
                 return Ok(Liveness::Gone);
             }
             self.await_end(run);
@@ -307,16 +338,11 @@ impl Executor for ProcessExecutor {
         async move {
             lock(&self.starts).remove(&run);
             let (log, lock) = (self.file(&run, "log"), self.file(&run, "lock"));
-            let remove = move || {
-                files::remove(&log, &lock).map_err(|source| ExecutorError::Directory {
-                    path: lock.display().to_string(),
-                    source,
-                })
-            };
-            if !self.is_ours(&run) {
+            let remove = move || files::remove(&log, &lock).map_err(directory_error(&lock));
+            if !self.is_child(&run) {
                 return remove();
             }
-            // It has reported its end and is about to end.
+            // The runner has reported the end of the run and is about to exit.
             let mut children = self.children.subscribe();
             tokio::spawn(async move {
                 drop(children.wait_for(|children| !children.contains_key(&run)).await);
@@ -332,30 +358,45 @@ impl Executor for ProcessExecutor {
         .boxed()
     }
 
-    fn kept(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
-        async move {
-            let runs = self.options.root.join("runs");
-            files::list(&runs).map_err(|source| ExecutorError::Directory {
-                path: runs.display().to_string(),
-                source,
-            })
-        }
-        .boxed()
+    fn list_runs(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
+        let runs = self.runs_dir();
+        async move { files::list(&runs).map_err(directory_error(&runs)) }.boxed()
     }
 
     fn forget_stack(&self, stack: ObjectKey, is_gone: IsGone) {
         let ended = self.ended.clone();
-        tokio::spawn(stacks::remove(self.work(), stack, is_gone, ended));
+        tokio::spawn(files::remove_stack(self.work_dir(), stack, is_gone, ended));
     }
 
-    fn kept_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
-        let work = self.work();
-        async move {
-            stacks::list(&work).map_err(|source| ExecutorError::Directory {
-                path: work.display().to_string(),
-                source,
-            })
+    fn list_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
+        let work = self.work_dir();
+        async move { files::list_stacks(&work).map_err(directory_error(&work)) }.boxed()
+    }
+}
+
+fn directory_error(path: &Path) -> impl FnOnce(io::Error) -> ExecutorError {
+    let path = path.display().to_string();
+    move |source| ExecutorError::Directory { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runner_that_dies_at_once_is_started_slowly_and_not_for_ever() {
+        let mut now = Instant::now();
+        let (mut before, mut started) = (None, 0);
+        loop {
+            match Starts::next(before, now) {
+                StartDecision::Start(next) => {
+                    started += 1;
+                    before = Some(next);
+                }
+                StartDecision::TooSoon => now += Duration::from_secs(1),
+                StartDecision::GiveUp => break,
+            }
         }
-        .boxed()
+        assert_eq!(started, MAX_STARTS);
     }
 }

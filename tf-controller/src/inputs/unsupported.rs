@@ -1,15 +1,14 @@
-//! Fields with a value that cannot be carried out. Such a field is never passed over: it stalls the object by name.
+//! Fields with an unsupported value. They stall the object; none is ignored.
 
 use crate::decide::UnsupportedField;
 use sluice_api::terraform::TerraformSpec;
 use sluice_tf_core::cli::installed::Wanted;
 
-/// The account that every object names whose author names none: the default of the definition.
-const USUAL_ACCOUNT: &str = "tf-runner";
+/// The default of `serviceAccountName` in the definition.
+const DEFAULT_ACCOUNT: &str = "tf-runner";
 
-/// The first such field of a spec and why, or nothing. The definition refuses most of them; an older one does not.
-#[must_use]
-pub fn refused(spec: &TerraformSpec) -> Option<UnsupportedField> {
+/// Returns the first field with an unsupported value. The definition rejects such values; an older definition does not.
+pub(crate) fn unsupported_field(spec: &TerraformSpec) -> Option<UnsupportedField> {
     let tool = spec.tool.as_ref()?;
     let error = tool.version.parse::<Wanted>().err()?;
     Some(UnsupportedField {
@@ -18,12 +17,11 @@ pub fn refused(spec: &TerraformSpec) -> Option<UnsupportedField> {
     })
 }
 
-/// An account that somebody chose for the runs of a stack, where runs are processes in the controller's pod and have its rights.
-/// Whoever chose one chose what the stack may do, so it is not passed over.
-#[must_use]
-pub fn foreign_account(spec: &TerraformSpec) -> Option<UnsupportedField> {
+/// Returns an error for a ServiceAccount other than the default. It would limit the rights of the runs, but they are processes with
+/// the rights of the controller.
+pub(crate) fn unsupported_account(spec: &TerraformSpec) -> Option<UnsupportedField> {
     let account = spec.service_account_name.as_str();
-    (!account.is_empty() && account != USUAL_ACCOUNT).then(|| UnsupportedField {
+    (!account.is_empty() && account != DEFAULT_ACCOUNT).then(|| UnsupportedField {
         reason: "ServiceAccountNotUsed",
         text: format!(
             "spec.serviceAccountName: {account:?} is not used: runs of this version are processes with the rights of \
@@ -47,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_version_that_is_none_is_named() {
-        let of = |tool: &Value| refused(&spec(&json!({ "tool": tool })));
+        let of = |tool: &Value| unsupported_field(&spec(&json!({ "tool": tool })));
         assert_eq!(of(&Value::Null), None);
         assert_eq!(of(&json!({ "name": "tofu" })), None);
         assert_eq!(of(&json!({ "name": "terraform", "version": "~> 1.8" })), None);
@@ -62,16 +60,16 @@ mod tests {
 
     #[test]
     fn only_an_account_that_somebody_chose_is_foreign() {
-        assert_eq!(foreign_account(&spec(&json!({}))), None);
-        for usual in ["tf-runner", ""] {
+        assert_eq!(unsupported_account(&spec(&json!({}))), None);
+        for default in ["tf-runner", ""] {
             assert_eq!(
-                foreign_account(&spec(&json!({ "serviceAccountName": usual }))),
+                unsupported_account(&spec(&json!({ "serviceAccountName": default }))),
                 None
             );
         }
-        let refused = foreign_account(&spec(&json!({ "serviceAccountName": "deployer" }))).unwrap();
+        let unsupported = unsupported_account(&spec(&json!({ "serviceAccountName": "deployer" }))).unwrap();
         assert!(
-            refused
+            unsupported
                 .text
                 .starts_with("spec.serviceAccountName: \"deployer\" is not used")
         );

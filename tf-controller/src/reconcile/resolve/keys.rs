@@ -1,6 +1,8 @@
-//! The object's own key: digests of its inputs and of sensitive values are keyed with it, so that they reveal nothing.
+//! The keys of a run: the object's own key, with which digests of its inputs and of sensitive values are keyed, so that they
+//! reveal nothing; and the keys that seal its plans.
 
-use super::{Context, ResolveError, config_refs};
+use super::{Context, ResolveError, bundle::identity, config_refs};
+use crate::inputs::{file_keys, plan_keys};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, ResourceExt,
@@ -11,6 +13,7 @@ use sluice_api::{
     annotation::TERRAFORM_LABEL,
     terraform::{Terraform, label_value},
 };
+use sluice_tf_core::bundle::{Bundle, PlanKey};
 
 const KEY: &str = "key";
 const LENGTH: usize = 32;
@@ -76,4 +79,40 @@ fn new_secret(name: &str, stack: &Terraform) -> Secret {
         data: Some([(KEY.to_owned(), ByteString(bytes))].into()),
         ..Secret::default()
     }
+}
+
+/// The keys of the Secret for one stack. Without keys nothing is sealed.
+#[derive(Default)]
+pub(super) struct SealKeys {
+    /// The keys of the stack's plans and inputs.
+    pub(super) plans: Vec<PlanKey>,
+    /// The keys of the files that it shares with other stacks of its namespace.
+    files: Vec<PlanKey>,
+}
+
+impl SealKeys {
+    /// Adds the keys to a bundle.
+    pub(super) fn add_to(self, bundle: &mut Bundle) {
+        bundle.plan_keys = self.plans;
+        bundle.file_keys = self.files;
+    }
+}
+
+/// Reads the keys of this stack; none if the controller has no such Secret.
+pub(super) async fn seal_keys(stack: &Terraform, context: &Context) -> Result<SealKeys, ResolveError> {
+    let Some(secret) = &context.plan_encryption else {
+        return Ok(SealKeys::default());
+    };
+    let failed = |text: String| ResolveError::PlanKeys {
+        name: secret.to_string(),
+        text,
+    };
+    let read = config_refs::secret(&secret.name, &secret.namespace, &context.client).await;
+    let entries = read.map_err(|error| failed(config_refs::api_message(&error)))?;
+    let stack = identity(stack);
+    let keys = plan_keys(&entries, &stack).and_then(|plans| {
+        let files = file_keys(&entries, &stack.namespace)?;
+        Ok(SealKeys { plans, files })
+    });
+    keys.map_err(|error| failed(error.to_string()))
 }

@@ -1,15 +1,15 @@
-//! Tells one place of state from another (pure), so that a state which could not be written goes back to its own place.
+//! Identifies the location of a state, so that an errored state is only pushed to where it belongs. Pure.
 //!
-//! Only what names the place counts: a credential that is renewed does not move the state.
+//! Only what names the location counts: a renewed credential does not change it.
 
 use super::Backend;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
-use sluice_api::terraform::TerraformSpec;
+use sluice_api::{reference::ObjectName, terraform::TerraformSpec};
 use std::collections::BTreeMap;
 
-/// Backend arguments that name a place, over the backends of both CLIs.
-const PLACES: [&str; 24] = [
+/// Arguments that name the location, of all backends of both CLIs.
+const LOCATION_ARGUMENTS: [&str; 24] = [
     "address",
     "bucket",
     "config_path",
@@ -36,37 +36,33 @@ const PLACES: [&str; 24] = [
     "workspaces",
 ];
 
-/// The place of a stack's state, as a digest without a key: an object that takes the place of a deleted one finds the state that
-/// was kept for it, and so does one whose key was lost.
-#[must_use]
-pub fn state_place(
+/// Returns the digest of the location. It has no key, so that a new object of the same name, or one whose key was lost, finds the
+/// stored state.
+pub(crate) fn state_location(
     spec: &TerraformSpec,
     backend: &Backend,
     arguments: &BTreeMap<String, String>,
-    namespace: &str,
-    name: &str,
+    stack: &ObjectName,
 ) -> String {
     let mut hash = Sha256::new();
-    for part in parts(spec, backend, arguments, namespace, name) {
+    for part in parts(spec, backend, arguments, stack) {
         hash.update(length(part));
         hash.update(part.as_bytes());
     }
     format!("sha256:{}", hex::encode(&hash.finalize()[..16]))
 }
 
-/// The place as states were marked with it before, keyed with the key of the object.
-#[must_use]
-pub fn former_state_place(
+/// Returns the digest of the location as earlier versions stored it, with the key of the object.
+pub(crate) fn former_state_location(
     key: &[u8],
     spec: &TerraformSpec,
     backend: &Backend,
     arguments: &BTreeMap<String, String>,
-    namespace: &str,
-    name: &str,
+    stack: &ObjectName,
 ) -> String {
     let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key)
         .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
-    for part in parts(spec, backend, arguments, namespace, name) {
+    for part in parts(spec, backend, arguments, stack) {
         mac.update(&length(part));
         mac.update(part.as_bytes());
     }
@@ -77,28 +73,22 @@ fn length(part: &str) -> [u8; 8] {
     u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes()
 }
 
-/// What names the place.
+/// Returns everything that names the location.
 fn parts<'a>(
     spec: &'a TerraformSpec,
     backend: &'a Backend,
     arguments: &'a BTreeMap<String, String>,
-    namespace: &'a str,
-    name: &'a str,
+    stack: &'a ObjectName,
 ) -> Vec<&'a str> {
-    let mut parts = named(spec, backend, namespace, name);
-    let places = arguments
+    let mut parts = spec_parts(spec, backend, stack);
+    let named = arguments
         .iter()
-        .filter(|(name, _)| PLACES.contains(&name.as_str()));
-    parts.extend(places.flat_map(|(argument, value)| [argument.as_str(), value.as_str()]));
+        .filter(|(name, _)| LOCATION_ARGUMENTS.contains(&name.as_str()));
+    parts.extend(named.flat_map(|(argument, value)| [argument.as_str(), value.as_str()]));
     parts
 }
 
-fn named<'a>(
-    spec: &'a TerraformSpec,
-    backend: &'a Backend,
-    namespace: &'a str,
-    name: &'a str,
-) -> Vec<&'a str> {
+fn spec_parts<'a>(spec: &'a TerraformSpec, backend: &'a Backend, stack: &'a ObjectName) -> Vec<&'a str> {
     if let Some(cloud) = &spec.cloud {
         let mut parts = vec![
             "cloud",
@@ -110,50 +100,54 @@ fn named<'a>(
         return parts;
     }
     match (&spec.backend_config, &backend.file) {
-        // The module's own backend: the module tells.
+        // The module's own backend: the module names the location.
         (_, None) => vec!["own", &spec.path],
         (Some(config), Some(file)) if !config.custom_configuration.is_empty() => vec!["custom", file],
         (Some(config), Some(_)) => vec![
             "kubernetes",
-            namespace,
+            &stack.namespace,
             &config.secret_suffix,
             &config.config_path,
         ],
         (None, Some(file)) if !file.contains("\"kubernetes\"") => vec!["local", &spec.path],
-        (None, Some(_)) => vec!["kubernetes", namespace, name, ""],
+        (None, Some(_)) => vec!["kubernetes", &stack.namespace, &stack.name, ""],
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DefaultBackend, Named, Place, backend};
+    use super::super::{CliLocation, DefaultBackend, backend};
     use super::*;
     use serde_json::{Value, json};
 
-    fn place(more: Value, arguments: &[(&str, &str)], place: Place) -> String {
+    fn location(more: Value, arguments: &[(&str, &str)], cli: CliLocation) -> String {
         let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" } });
         let Value::Object(more) = more else {
             panic!("an object")
         };
         spec.as_object_mut().unwrap().extend(more);
         let spec: TerraformSpec = serde_json::from_value(spec).unwrap();
-        let stack = Named {
-            name: "app",
-            namespace: "team",
+        let stack = ObjectName {
+            namespace: "team".into(),
+            name: "app".into(),
         };
-        let made = backend(&spec, stack, place, DefaultBackend::Kubernetes);
+        let backend = backend(&spec, &stack, cli, DefaultBackend::Kubernetes);
         let arguments = arguments
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        state_place(&spec, &made, &arguments, "team", "app")
+        state_location(&spec, &backend, &arguments, &stack)
     }
 
     #[test]
     fn another_place_is_told_and_a_renewed_credential_is_none() {
-        let of = |spec, arguments: &[(&str, &str)]| place(spec, arguments, Place::Outside);
+        let of = |spec, arguments: &[(&str, &str)]| location(spec, arguments, CliLocation::Outside);
         let base = of(json!({}), &[]);
-        assert_eq!(place(json!({}), &[], Place::Pod), base, "in a pod or not");
+        assert_eq!(
+            location(json!({}), &[], CliLocation::Pod),
+            base,
+            "in a pod or not"
+        );
         assert_eq!(
             of(
                 json!({ "backendConfig": { "secretSuffix": "app", "labels": { "a": "b" } } }),

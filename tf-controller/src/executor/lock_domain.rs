@@ -1,9 +1,9 @@
-//! Which file locks are seen here. Whoever shares a site sees by a lock whether a runner lives; whoever does not must not
-//! conclude anything from a lock that is free.
+//! The lock domain: the processes that can see each other's process locks. In another domain, a free lock does not prove that
+//! the runner is dead.
 //!
-//! A site is a directory, by an identifier that lies in it, on a machine. In a pod the machine is its kernel: a volume may be
-//! mounted elsewhere under the same host name while a process that nobody can see still works on it. Outside of pods it is the
-//! host, so that what was left when the machine stopped is known to be dead when it is back.
+//! A lock domain is one directory, named by an identifier stored in it, on one machine. In a pod the machine is the kernel: a
+//! volume may be mounted on another node under the same host name while a process there still uses it. Outside a pod it is the
+//! host, so that after a restart of the machine the runners before it are known to be dead.
 
 use rand::Rng as _;
 use std::{
@@ -12,15 +12,15 @@ use std::{
     path::Path,
 };
 
-/// The file with the identifier.
+/// The file with the identifier, under its first name: a new one would be another lock domain for active runs.
 const FILE: &str = "site";
-/// Hex digits of an identifier.
+/// Number of hex digits of an identifier.
 const DIGITS: usize = 32;
-/// Where Linux tells one start of a kernel from another.
+/// The identifier of one boot of the kernel.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The site whose locks lie below `root`.
-pub(super) fn site(root: &Path, is_in_pod: bool) -> io::Result<String> {
+/// Returns the lock domain of the locks below `root`.
+pub(super) fn lock_domain(root: &Path, is_in_pod: bool) -> io::Result<String> {
     let directory = identifier(root)?;
     let machine = if is_in_pod {
         fs::read_to_string(BOOT_ID)?
@@ -30,24 +30,24 @@ pub(super) fn site(root: &Path, is_in_pod: bool) -> io::Result<String> {
     Ok(format!("{directory}@{}", machine.trim()))
 }
 
-/// The directory's identifier, made when there is none that can be used. Two that make one at the same time agree.
+/// Returns the identifier of the directory. Creates one if there is none or it is invalid; concurrent creators agree on one.
 fn identifier(root: &Path) -> io::Result<String> {
     let path = root.join(FILE);
     if let Some(found) = read(&path)? {
         return Ok(found);
     }
-    let made = hex::encode(rand::rng().random::<[u8; DIGITS / 2]>());
+    let new = hex::encode(rand::rng().random::<[u8; DIGITS / 2]>());
     let mut file = tempfile::NamedTempFile::new_in(root)?;
-    file.write_all(made.as_bytes())?;
+    file.write_all(new.as_bytes())?;
     file.as_file().sync_all()?;
     match file.persist_noclobber(&path) {
-        Ok(_) => Ok(made),
+        Ok(_) => Ok(new),
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => match read(&path)? {
             Some(found) => Ok(found),
             None => error
                 .file
                 .persist(&path)
-                .map(|_| made)
+                .map(|_| new)
                 .map_err(|error| error.error),
         },
         Err(error) => Err(error.error),
@@ -61,9 +61,9 @@ fn read(path: &Path) -> io::Result<Option<String>> {
         opened => opened?,
     };
     let limit = u64::try_from(DIGITS).unwrap_or(0) + 1;
-    let readable = file.take(limit).read_to_string(&mut text).is_ok();
-    let is_one = text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    Ok((readable && is_one).then_some(text))
+    let is_text = file.take(limit).read_to_string(&mut text).is_ok();
+    let is_valid = text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    Ok((is_text && is_valid).then_some(text))
 }
 
 #[cfg(test)]
@@ -73,13 +73,13 @@ mod tests {
     #[test]
     fn a_directory_keeps_its_site_and_another_has_another() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let first = site(one.path(), false).unwrap();
-        assert_eq!(site(one.path(), false).unwrap(), first);
-        assert_ne!(site(other.path(), false).unwrap(), first);
+        let first = lock_domain(one.path(), false).unwrap();
+        assert_eq!(lock_domain(one.path(), false).unwrap(), first);
+        assert_ne!(lock_domain(other.path(), false).unwrap(), first);
         assert_ne!(
-            site(one.path(), true).unwrap(),
+            lock_domain(one.path(), true).unwrap(),
             first,
-            "a pod is told by its kernel"
+            "in a pod, the kernel is the machine"
         );
     }
 
@@ -88,11 +88,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         for garbage in ["", "short", &"g".repeat(DIGITS), &"a".repeat(10_000)] {
             fs::write(root.path().join(FILE), garbage).unwrap();
-            let made = site(root.path(), false).unwrap();
-            assert_eq!(site(root.path(), false).unwrap(), made);
-            assert_eq!(made.split('@').next().unwrap().len(), DIGITS, "{garbage}");
+            let new = lock_domain(root.path(), false).unwrap();
+            assert_eq!(lock_domain(root.path(), false).unwrap(), new);
+            assert_eq!(new.split('@').next().unwrap().len(), DIGITS, "{garbage}");
         }
         fs::write(root.path().join(FILE), [0xff; DIGITS]).unwrap();
-        assert!(site(root.path(), false).is_ok());
+        assert!(lock_domain(root.path(), false).is_ok());
     }
 }

@@ -1,31 +1,29 @@
-//! Which Secrets and ConfigMaps a stack reads: every reference of its spec. Pure. A change of one of them is a reason to
-//! look at the stack; whether anything is run is then told by the content.
+//! The Secrets and ConfigMaps that the spec of a stack references. A change of one triggers a reconciliation; its content then
+//! determines whether a run is needed. Pure.
 
 use k8s_openapi::api::core::v1::EnvVarSource;
 use sluice_api::terraform::{KeySource, Terraform};
 use sluice_runtime::schedule::ObjectKey;
 use std::collections::BTreeSet;
 
-/// Whether the stack reads this object, or writes its outputs to it. Asked of every stack for every Secret that changes,
-/// so nothing is copied.
-#[must_use]
-pub fn reads(stack: &Terraform, kind: KeySource, object: &ObjectKey) -> bool {
+/// Returns whether the stack reads this object or writes its outputs to it. Called for each stack when a Secret changes, so it
+/// copies nothing.
+pub(crate) fn is_referenced(stack: &Terraform, kind: KeySource, object: &ObjectKey) -> bool {
     let (namespace, name) = (object.namespace.as_str(), object.name.as_str());
-    if elsewhere(stack, kind) == Some((namespace, name)) {
+    if cli_config(stack, kind) == Some((namespace, name)) {
         return true;
     }
     own(stack) == namespace
         && names(stack, kind)
-            .chain(written(stack, kind))
+            .chain(outputs(stack, kind))
             .any(|named| named == name)
 }
 
-/// The objects of a kind that the stack reads.
-#[must_use]
-pub fn read(stack: &Terraform, kind: KeySource) -> BTreeSet<ObjectKey> {
+/// Returns the objects of a kind that the stack reads.
+pub(crate) fn referenced_objects(stack: &Terraform, kind: KeySource) -> BTreeSet<ObjectKey> {
     names(stack, kind)
         .map(|name| (own(stack), name))
-        .chain(elsewhere(stack, kind))
+        .chain(cli_config(stack, kind))
         .map(|(namespace, name)| ObjectKey {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -33,13 +31,13 @@ pub fn read(stack: &Terraform, kind: KeySource) -> BTreeSet<ObjectKey> {
         .collect()
 }
 
-/// The stack's own namespace.
+/// Returns the namespace of the stack.
 fn own(stack: &Terraform) -> &str {
     stack.metadata.namespace.as_deref().unwrap_or_default()
 }
 
-/// The one that may lie in any namespace, and which: the Secret of `cliConfigSecretRef`.
-fn elsewhere(stack: &Terraform, kind: KeySource) -> Option<(&str, &str)> {
+/// Returns namespace and name of the Secret of `cliConfigSecretRef`, the only reference to another namespace.
+fn cli_config(stack: &Terraform, kind: KeySource) -> Option<(&str, &str)> {
     let secret = stack.spec.cli_config_secret_ref.as_ref();
     let secret = secret.filter(|_| kind == KeySource::Secret)?;
     let namespace = if secret.namespace.is_empty() {
@@ -50,7 +48,7 @@ fn elsewhere(stack: &Terraform, kind: KeySource) -> Option<(&str, &str)> {
     Some((namespace, secret.name.as_str()))
 }
 
-/// The names of all others that are read: they lie in the stack's own namespace.
+/// Returns the names of the other objects that the stack reads, all in its namespace.
 fn names(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str> {
     let spec = &stack.spec;
     let vars = spec.vars_from.iter().map(|from| (from.kind, &from.name));
@@ -75,14 +73,14 @@ fn names(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str> {
         .chain(secrets)
 }
 
-/// The name of the Secret that the outputs are written to, in the stack's own namespace.
-fn written(stack: &Terraform, kind: KeySource) -> Option<&str> {
+/// Returns the name of the outputs Secret, in the stack's namespace.
+fn outputs(stack: &Terraform, kind: KeySource) -> Option<&str> {
     let target = stack.spec.write_outputs_to_secret.as_ref();
     let target = target.filter(|_| kind == KeySource::Secret)?;
     Some(target.name.as_str())
 }
 
-/// The Secret or ConfigMap that a value comes from.
+/// Returns the Secret or ConfigMap of a `valueFrom`.
 fn value_of(from: &EnvVarSource, kind: KeySource) -> Option<&str> {
     match kind {
         KeySource::Secret => from
@@ -183,13 +181,13 @@ mod tests {
                 .map(|spec| (KeySource::ConfigMap, KeySource::Secret, spec)),
         ) {
             let stack = stack(spec);
-            assert!(reads(&stack, kind, &key("team", "x")), "{spec}");
-            assert!(!reads(&stack, other, &key("team", "x")), "{spec}");
-            assert!(!reads(&stack, kind, &key("team", "y")), "{spec}");
-            assert!(!reads(&stack, kind, &key("other", "x")), "{spec}");
+            assert!(is_referenced(&stack, kind, &key("team", "x")), "{spec}");
+            assert!(!is_referenced(&stack, other, &key("team", "x")), "{spec}");
+            assert!(!is_referenced(&stack, kind, &key("team", "y")), "{spec}");
+            assert!(!is_referenced(&stack, kind, &key("other", "x")), "{spec}");
         }
-        let elsewhere = stack(&json!({ "cliConfigSecretRef": { "name": "x", "namespace": "shared" } }));
-        assert!(reads(&elsewhere, KeySource::Secret, &key("shared", "x")));
-        assert!(!reads(&elsewhere, KeySource::Secret, &key("team", "x")));
+        let shared = stack(&json!({ "cliConfigSecretRef": { "name": "x", "namespace": "shared" } }));
+        assert!(is_referenced(&shared, KeySource::Secret, &key("shared", "x")));
+        assert!(!is_referenced(&shared, KeySource::Secret, &key("team", "x")));
     }
 }
