@@ -1,6 +1,6 @@
 //! The events of a reconciliation: each is recorded once, when its status is first written.
 
-use super::{DEPENDENCY_NOT_READY, Report, has_applied, phase, ready::effect_summary, succeeded};
+use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, ready::effect_summary, succeeded};
 use crate::decide::{Idle, Step};
 use crate::reconcile::adopt::foreign_plan;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -74,11 +74,9 @@ fn replan_requested(report: &Report<'_>) -> Option<Event> {
 }
 
 fn idle(report: &Report<'_>, rest: &Idle, after: &TerraformStatus) -> Vec<Event> {
-    let message = find(&after.conditions, Kind::Ready)
-        .map(|c| c.message.clone())
-        .unwrap_or_default();
-    let reason = find(&after.conditions, Kind::Ready)
-        .map(|c| c.reason.clone())
+    let ready = find(&after.conditions, Kind::Ready);
+    let (reason, message) = ready
+        .map(|c| (c.reason.clone(), c.message.clone()))
         .unwrap_or_default();
     match rest {
         Idle::Suspended | Idle::BreakGlassCompleted => Vec::new(),
@@ -135,7 +133,6 @@ fn released_lock(conditions: &[Condition]) -> Option<String> {
 
 /// Reports a break-glass session that started or ended; its end also if another run follows.
 fn break_glass(report: &Report<'_>) -> Option<Event> {
-    let message = |run: &TerraformRun| run.status.as_ref().map(|s| s.message.clone()).unwrap_or_default();
     let open = |run: &&TerraformRun| phase(run) == Phase::BreakingTheGlass;
     if let Some(run) = report.runs.iter().find(open) {
         return Some(Event::warning(Reason::BreakTheGlass, message(run)));

@@ -82,6 +82,12 @@ pub(super) fn phase(run: &TerraformRun) -> Phase {
     run.status.as_ref().map(|status| status.phase).unwrap_or_default()
 }
 
+/// Returns the message of a run; empty without one.
+fn message(run: &TerraformRun) -> String {
+    let status = run.status.as_ref();
+    status.map(|status| status.message.clone()).unwrap_or_default()
+}
+
 pub(super) fn succeeded(run: &TerraformRun) -> bool {
     phase(run) == Phase::Succeeded
 }
@@ -150,46 +156,46 @@ fn state_lock(report: &Report<'_>, status: &TerraformStatus) -> Option<Condition
     }
     let last = report.ended().next()?;
     let released = last.spec.action == Action::Unlock && succeeded(last);
-    let message = last
-        .status
-        .as_ref()
-        .map(|s| s.message.clone())
-        .unwrap_or_default();
-    released.then(|| {
-        ConditionUpdate::new(
-            Kind::StateLocked,
-            ConditionStatus::False,
-            Reason::ForceUnlock,
-            message,
-        )
-    })
+    let update = |status, reason| ConditionUpdate::new(Kind::StateLocked, status, reason, message(last));
+    released.then(|| update(ConditionStatus::False, Reason::ForceUnlock))
 }
 
 /// Reports the newest health checks.
 fn health(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
     let checked = |run: &&TerraformRun| run.status.as_ref().is_some_and(|s| s.health.is_some());
     let status = report.ended().find(checked)?.status.as_ref()?;
-    let update = if status.health.as_ref()?.passed {
-        ConditionUpdate::new(
-            Kind::HealthCheck,
+    let (condition, reason, text) = if status.health.as_ref()?.passed {
+        (
             ConditionStatus::True,
             Reason::HealthChecksSucceed,
             "Health checks succeeded",
         )
     } else {
-        ConditionUpdate::new(
-            Kind::HealthCheck,
+        (
             ConditionStatus::False,
             Reason::HealthChecksFailed,
-            status.message.clone(),
+            status.message.as_str(),
         )
     };
-    Some(unless_unchanged(report, update))
+    Some(unless_unchanged(
+        report,
+        Kind::HealthCheck,
+        condition,
+        reason,
+        text,
+    ))
 }
 
 /// Keeps the existing condition if it says the same, so that its generation stays that of the reconciliation that
 /// first reported it.
-fn unless_unchanged(report: &Report<'_>, update: ConditionUpdate<Kind>) -> ConditionUpdate<Kind> {
+fn unless_unchanged(
+    report: &Report<'_>,
+    kind: Kind,
+    status: ConditionStatus,
+    reason: Reason,
+    message: &str,
+) -> ConditionUpdate<Kind> {
+    let update = ConditionUpdate::new(kind, status, reason, message);
     let existing = report
         .stack
         .status
@@ -212,37 +218,28 @@ fn plan(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
         && let Some(status) = run.status.as_ref()
         && status.reason == Reason::PostPlanningWebhookFailed
     {
-        let update = ConditionUpdate::new(
+        let (failed, reason) = (ConditionStatus::False, Reason::PostPlanningWebhookFailed);
+        return Some(unless_unchanged(
+            report,
             Kind::Plan,
-            ConditionStatus::False,
-            Reason::PostPlanningWebhookFailed,
-            status.message.clone(),
-        );
-        return Some(unless_unchanged(report, update));
+            failed,
+            reason,
+            &status.message,
+        ));
     }
     let run = report.last_plan()?;
     let changes = run.status.as_ref()?.has_changes?;
-    let update = match (changes, run.spec.destroy) {
-        (true, _) => ConditionUpdate::new(
-            Kind::Plan,
-            ConditionStatus::True,
-            Reason::TerraformPlannedWithChanges,
-            "Plan generated",
-        ),
-        (false, true) => ConditionUpdate::new(
-            Kind::Plan,
-            ConditionStatus::False,
-            Reason::TerraformPlannedNoChanges,
-            "No objects need to be destroyed",
-        ),
-        (false, false) => ConditionUpdate::new(
-            Kind::Plan,
-            ConditionStatus::False,
-            Reason::TerraformPlannedNoChanges,
-            "Plan no changes",
-        ),
+    let (status, reason) = if changes {
+        (ConditionStatus::True, Reason::TerraformPlannedWithChanges)
+    } else {
+        (ConditionStatus::False, Reason::TerraformPlannedNoChanges)
     };
-    Some(unless_unchanged(report, update))
+    let text = match (changes, run.spec.destroy) {
+        (true, _) => "Plan generated",
+        (false, true) => "No objects need to be destroyed",
+        (false, false) => "Plan no changes",
+    };
+    Some(unless_unchanged(report, Kind::Plan, status, reason, text))
 }
 
 fn apply(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
@@ -261,28 +258,21 @@ fn apply(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
         .iter()
         .find(|run| !phase(run).is_final() && has_applied(run));
     let run = active.or_else(|| report.last_apply())?;
-    let update = if report.proof(run).is_some() {
-        let text = if run.spec.destroy {
-            "Destroy applied successfully"
-        } else {
-            "Applied successfully"
-        };
-        ConditionUpdate::new(
-            Kind::Apply,
+    let message = message(run);
+    let (status, reason, text) = match (report.proof(run).is_some(), run.spec.destroy) {
+        (true, true) => (
             ConditionStatus::True,
             Reason::TerraformAppliedSucceed,
-            text,
-        )
-    } else {
-        let message = run.status.as_ref().map(|s| s.message.clone()).unwrap_or_default();
-        ConditionUpdate::new(
-            Kind::Apply,
-            ConditionStatus::False,
-            Reason::TerraformAppliedFail,
-            message,
-        )
+            "Destroy applied successfully",
+        ),
+        (true, false) => (
+            ConditionStatus::True,
+            Reason::TerraformAppliedSucceed,
+            "Applied successfully",
+        ),
+        (false, _) => (ConditionStatus::False, Reason::TerraformAppliedFail, &*message),
     };
-    Some(unless_unchanged(report, update))
+    Some(unless_unchanged(report, Kind::Apply, status, reason, text))
 }
 
 fn output(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
@@ -291,20 +281,16 @@ fn output(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
     if run.status.as_ref()?.outputs.is_empty() {
         return None;
     }
-    let update = if report.stack.spec.write_outputs_to_secret.is_some() && report.has_written(run) {
-        ConditionUpdate::new(
-            Kind::Output,
-            ConditionStatus::True,
-            Reason::TerraformOutputsWritten,
-            "Outputs written",
-        )
+    let (reason, text) = if report.stack.spec.write_outputs_to_secret.is_some() && report.has_written(run) {
+        (Reason::TerraformOutputsWritten, "Outputs written")
     } else {
-        ConditionUpdate::new(
-            Kind::Output,
-            ConditionStatus::True,
-            Reason::TerraformOutputsAvailable,
-            "Outputs available",
-        )
+        (Reason::TerraformOutputsAvailable, "Outputs available")
     };
-    Some(unless_unchanged(report, update))
+    Some(unless_unchanged(
+        report,
+        Kind::Output,
+        ConditionStatus::True,
+        reason,
+        text,
+    ))
 }

@@ -1,9 +1,7 @@
 //! `Ready`, `Reconciling` and `Stalled`: the step and the newest run as conditions.
 
-mod blocked;
-
-use super::{Report, has_applied, phase, succeeded};
-use crate::decide::{Approval, Idle, Inputs, Outcome, SourceFact, Step};
+use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, succeeded};
+use crate::decide::{Approval, Dependencies, Idle, Inputs, Outcome, SourceFact, Step};
 use crate::reconcile::history::candidate_plan;
 use jiff::Timestamp;
 use sluice_api::terraform::Reason;
@@ -25,9 +23,10 @@ pub(super) struct ReadyConditions {
 
 const PROGRESSING: &str = "Progressing";
 /// Starts with upstream's text.
-const BREAK_GLASS_REFUSED: &str = "Breaking the glass is not allowed: the controller was started without \
+const BREAK_GLASS_DENIED: &str = "Breaking the glass is not allowed: the controller was started without \
     --allow-break-the-glass; set breakTheGlass: false, or remove the annotation, to go on";
 const RETRYING: &str = "ProgressingWithRetry";
+const RECONCILING: &str = "Reconciliation in progress";
 
 fn ready(
     status: ConditionStatus,
@@ -35,6 +34,16 @@ fn ready(
     message: impl Into<String>,
 ) -> ConditionUpdate<Kind> {
     ConditionUpdate::new(Kind::Ready, status, reason, message)
+}
+
+/// `Ready=Unknown`: work is in progress.
+fn in_progress(message: impl Into<String>) -> ConditionUpdate<Kind> {
+    ready(ConditionStatus::Unknown, PROGRESSING, message)
+}
+
+/// `Ready=False`.
+fn not_ready(reason: impl Into<String>, message: impl Into<String>) -> ConditionUpdate<Kind> {
+    ready(ConditionStatus::False, reason, message)
 }
 
 fn settled(ready: ConditionUpdate<Kind>) -> ReadyConditions {
@@ -45,44 +54,34 @@ fn settled(ready: ConditionUpdate<Kind>) -> ReadyConditions {
     }
 }
 
-/// In progress: `Reconciling` is set.
-fn progressing(ready: ConditionUpdate<Kind>) -> ReadyConditions {
-    let reconciling = ConditionUpdate::new(
-        Kind::Reconciling,
-        ConditionStatus::True,
-        PROGRESSING,
-        "Fulfilling prerequisites",
-    );
+/// `Reconciling` with this reason and message.
+fn reconciling(ready: ConditionUpdate<Kind>, reason: &str, message: impl Into<String>) -> ReadyConditions {
+    let reconciling = ConditionUpdate::new(Kind::Reconciling, ConditionStatus::True, reason, message);
     ReadyConditions {
         ready,
         reconciling: Some(reconciling),
         stalled: None,
     }
+}
+
+/// In progress: `Reconciling` is set.
+fn progressing(ready: ConditionUpdate<Kind>) -> ReadyConditions {
+    reconciling(ready, PROGRESSING, "Fulfilling prerequisites")
 }
 
 /// Failed, to be retried.
 fn retrying(ready: ConditionUpdate<Kind>) -> ReadyConditions {
     let first = ready.message.lines().next().unwrap_or_default().to_owned();
-    let reconciling = ConditionUpdate::new(Kind::Reconciling, ConditionStatus::True, RETRYING, first);
-    ReadyConditions {
-        ready,
-        reconciling: Some(reconciling),
-        stalled: None,
-    }
+    reconciling(ready, RETRYING, first)
 }
 
 /// Failed, until the spec changes.
 fn stalled(ready: ConditionUpdate<Kind>) -> ReadyConditions {
-    let stalled = ConditionUpdate::new(
-        Kind::Stalled,
-        ConditionStatus::True,
-        ready.reason.clone(),
-        ready.message.clone(),
-    );
+    let (reason, message) = (ready.reason.clone(), ready.message.clone());
+    let stalled = ConditionUpdate::new(Kind::Stalled, ConditionStatus::True, reason, message);
     ReadyConditions {
-        ready,
-        reconciling: None,
         stalled: Some(stalled),
+        ..settled(ready)
     }
 }
 
@@ -101,23 +100,11 @@ pub(super) fn ready_conditions(report: &Report<'_>) -> ReadyConditions {
             } else {
                 "Initializing"
             };
-            progressing(ready(ConditionStatus::Unknown, PROGRESSING, text))
+            progressing(in_progress(text))
         }
-        Step::WaitForSlot => progressing(ready(
-            ConditionStatus::Unknown,
-            PROGRESSING,
-            "Waiting for a free run slot",
-        )),
-        Step::CreateFailed(why) => retrying(ready(
-            ConditionStatus::False,
-            Reason::TfExecNewFailed,
-            why.as_str(),
-        )),
-        Step::Release => progressing(ready(
-            ConditionStatus::Unknown,
-            PROGRESSING,
-            "Deletion in progress",
-        )),
+        Step::WaitForSlot => progressing(in_progress("Waiting for a free run slot")),
+        Step::CreateFailed(why) => retrying(not_ready(Reason::TfExecNewFailed, why.as_str())),
+        Step::Release => progressing(in_progress("Deletion in progress")),
         Step::Follow => progressing(active_run(report)),
         Step::Idle(rest) => idle(report, rest),
     }
@@ -159,12 +146,7 @@ fn active_run(report: &Report<'_>) -> ConditionUpdate<Kind> {
             );
         }
         Some(Phase::BreakingTheGlass) => {
-            let status = run.and_then(|run| run.status.as_ref());
-            return ready(
-                ConditionStatus::Unknown,
-                PROGRESSING,
-                status.map(|s| s.message.clone()).unwrap_or_default(),
-            );
+            return in_progress(run.map(message).unwrap_or_default());
         }
         Some(Phase::WritingOutputs | Phase::CheckingHealth) if run.is_some_and(has_applied) => {
             let revision = run
@@ -180,55 +162,40 @@ fn active_run(report: &Report<'_>) -> ConditionUpdate<Kind> {
         Some(Phase::Applying) => "Applying",
         _ => "Initializing",
     };
-    ready(ConditionStatus::Unknown, PROGRESSING, text)
+    in_progress(text)
 }
 
 fn idle(report: &Report<'_>, idle: &Idle) -> ReadyConditions {
     match idle {
-        Idle::Suspended | Idle::DeletionSuspended => progressing(ready(
-            ConditionStatus::Unknown,
-            PROGRESSING,
+        Idle::Suspended | Idle::DeletionSuspended => progressing(in_progress(
             "Deletion waits: the object is suspended; set spec.suspend to false to let it go on",
         )),
         Idle::UnsupportedField => match &report.facts.unsupported_field {
-            Some(refused) => stalled(ready(
-                ConditionStatus::False,
-                refused.reason,
-                refused.text.as_str(),
-            )),
-            None => progressing(ready(ConditionStatus::Unknown, PROGRESSING, "")),
+            Some(field) => stalled(not_ready(field.reason, field.text.as_str())),
+            None => progressing(in_progress("")),
         },
-        Idle::ContradictingFields => stalled(ready(
-            ConditionStatus::False,
+        Idle::ContradictingFields => stalled(not_ready(
             "ContradictingFields",
             report.facts.contradiction.clone().unwrap_or_default(),
         )),
-        Idle::Dependencies => blocked::dependencies(report),
-        Idle::Dependents(names) => blocked::dependents(report, names),
+        Idle::Dependencies => dependencies(report),
+        Idle::Dependents(names) => dependents(report, names),
         Idle::Source => source(report),
         Idle::InputsUnknown => match &report.facts.inputs {
-            Inputs::Failed { reason, message } => {
-                retrying(ready(ConditionStatus::False, *reason, message.as_str()))
-            }
-            Inputs::Known(_) | Inputs::Unresolved => progressing(ready(
-                ConditionStatus::Unknown,
-                PROGRESSING,
-                "Reconciliation in progress",
-            )),
+            Inputs::Failed { reason, message } => retrying(not_ready(*reason, message.as_str())),
+            Inputs::Known(_) | Inputs::Unresolved => progressing(in_progress(RECONCILING)),
         },
         Idle::AwaitApproval => awaiting_approval(report),
         Idle::ShowPlan { .. } => unapplied_plan(report),
         Idle::InputPause(until) => input_pause(report, *until),
         Idle::RetryAt(_) => retrying(failed(report)),
         Idle::RetryLimit => retry_limit(report),
-        Idle::BreakGlassDenied => {
-            progressing(ready(ConditionStatus::Unknown, PROGRESSING, BREAK_GLASS_REFUSED))
-        }
+        Idle::BreakGlassDenied => progressing(in_progress(BREAK_GLASS_DENIED)),
         Idle::BreakGlassCompleted => {
-            let last = report.ended().next().and_then(|run| run.status.as_ref());
-            let message = last.map(|s| s.message.clone()).unwrap_or_default();
-            let text = format!("{message}; set breakTheGlass: false to go on");
-            progressing(ready(ConditionStatus::Unknown, PROGRESSING, text))
+            let message = report.ended().next().map(message).unwrap_or_default();
+            progressing(in_progress(format!(
+                "{message}; set breakTheGlass: false to go on"
+            )))
         }
         Idle::InSync(_) => settled(in_sync(report)),
     }
@@ -244,9 +211,8 @@ fn retry_limit(report: &Report<'_>) -> ReadyConditions {
         limit,
     );
     ReadyConditions {
-        ready: failed(report),
-        reconciling: None,
         stalled: Some(stalled),
+        ..settled(failed(report))
     }
 }
 
@@ -258,25 +224,40 @@ fn input_pause(report: &Report<'_>, until: Timestamp) -> ReadyConditions {
          starts at {until:.0}. A stack that reads what its own apply writes, or two that read each other, never come to rest; a \
          reconcile request starts it at once"
     );
-    let reconciling = ConditionUpdate::new(
-        Kind::Reconciling,
-        ConditionStatus::True,
-        "InputsChangeOften",
-        text.clone(),
-    );
-    ReadyConditions {
-        ready: ready(ConditionStatus::Unknown, PROGRESSING, text),
-        reconciling: Some(reconciling),
-        stalled: None,
+    reconciling(in_progress(text.as_str()), "InputsChangeOften", text)
+}
+
+/// Reports a stack whose dependencies are not ready or can never be.
+fn dependencies(report: &Report<'_>) -> ReadyConditions {
+    match &report.facts.dependencies {
+        Dependencies::Denied(text) => stalled(not_ready(Reason::AccessDenied, text.as_str())),
+        Dependencies::Cycle(text) => stalled(not_ready("DependencyCycle", text.as_str())),
+        Dependencies::Waiting(text) => retrying(not_ready(DEPENDENCY_NOT_READY, text.as_str())),
+        Dependencies::Ready => retrying(not_ready(DEPENDENCY_NOT_READY, "")),
     }
 }
 
+/// Reports dependents that have to be removed first.
+fn dependents(report: &Report<'_>, names: &[String]) -> ReadyConditions {
+    let names = names.join(", ");
+    let (reason, mut text) = if report.facts.deleting {
+        let text = format!("Deletion in progress, but blocked. Please delete {names} to resume ...");
+        ("DeletionBlockedByDependantsReason", text)
+    } else {
+        let text =
+            format!("Destroy in progress, but blocked. Please destroy or delete {names} to resume ...");
+        ("DestroyBlockedByDependants", text)
+    };
+    if let Dependencies::Cycle(cycle) = &report.facts.dependencies {
+        text = format!("{text} ({cycle})");
+    }
+    retrying(not_ready(reason, text))
+}
+
 fn source(report: &Report<'_>) -> ReadyConditions {
-    let failed = |text: &str| ready(ConditionStatus::False, Reason::ArtifactFailed, text);
+    let failed = |text: &str| not_ready(Reason::ArtifactFailed, text);
     match &report.facts.source {
-        SourceFact::Denied(text) => {
-            stalled(ready(ConditionStatus::False, Reason::AccessDenied, text.as_str()))
-        }
+        SourceFact::Denied(text) => stalled(not_ready(Reason::AccessDenied, text.as_str())),
         SourceFact::NotFound(text) => retrying(failed(text)),
         SourceFact::Unreachable(text) => retrying(failed(&format!("could not get Source object: {text}"))),
         SourceFact::NoArtifact | SourceFact::NotRead | SourceFact::Found { .. } => {
@@ -355,7 +336,7 @@ fn drifted(report: &Report<'_>, advice: &str) -> ConditionUpdate<Kind> {
         (true, false) => format!("Drift detected{classes}\n{plan}"),
         (false, _) => format!("Drift detected{classes}: {advice}\n{plan}"),
     };
-    ready(ConditionStatus::False, Reason::DriftDetected, text)
+    not_ready(Reason::DriftDetected, text)
 }
 
 /// Reports the failure of the newest run.
@@ -371,9 +352,7 @@ fn failed(report: &Report<'_>) -> ConditionUpdate<Kind> {
         }
         reason => reason,
     };
-    let text = status
-        .map(|s| s.message.clone())
-        .filter(|message| !message.is_empty());
+    let text = run.map(message).filter(|message| !message.is_empty());
     let lost = report
         .facts
         .history
@@ -385,8 +364,7 @@ fn failed(report: &Report<'_>) -> ConditionUpdate<Kind> {
     } else {
         "the run failed"
     };
-    ready(
-        ConditionStatus::False,
+    not_ready(
         reason.unwrap_or_else(|| Reason::RunFailed.into()),
         text.unwrap_or_else(|| fallback.to_owned()),
     )
@@ -401,13 +379,7 @@ fn retained_ready(report: &Report<'_>) -> ConditionUpdate<Kind> {
         .map(|status| status.conditions.as_slice());
     ConditionUpdate::retained(Kind::Ready, held.unwrap_or_default())
         .filter(|held| held.status == ConditionStatus::True)
-        .unwrap_or_else(|| {
-            ready(
-                ConditionStatus::Unknown,
-                PROGRESSING,
-                "Reconciliation in progress",
-            )
-        })
+        .unwrap_or_else(|| in_progress(RECONCILING))
 }
 
 /// Reports a stack in sync.
