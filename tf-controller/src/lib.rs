@@ -1,7 +1,7 @@
-//! The apply controller: artifact revisions become plans and applies.
+//! The tf-controller: plans and applies Terraform objects.
 //!
-//! `reconcile` runs the passes, `decide` is the pure decision, `executor` is where runs are carried out. The runs
-//! themselves are `sluice-tf-runner`'s.
+//! `reconcile` reconciles a stack, `decide` is its pure decision, and `executor` starts the runs, which the runner
+//! (`sluice-tf-runner`) carries out.
 
 pub mod args;
 pub mod decide;

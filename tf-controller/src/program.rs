@@ -1,4 +1,4 @@
-//! The program `tf-controller`: flags into options, executor, leadership and an orderly end.
+//! The program `tf-controller`: its options from flags, the executor, leadership and shutdown.
 
 use crate::{
     Options,
@@ -28,19 +28,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Passes over stacks at once; they never wait for runs.
-const PASSES: u16 = 16;
-/// Live runs may be silent for less than this.
+/// Maximum number of concurrent reconciliations; they do not wait for runs.
+const CONCURRENT_RECONCILES: u16 = 16;
+/// Minimum of `--run-silence`: live runs send heartbeats less often.
 const MIN_RUN_SILENCE: Duration = Duration::from_secs(30);
-/// On shutdown, queued events get this long.
-const LAST_EVENTS: Duration = Duration::from_secs(5);
+/// Time for queued events at shutdown.
+const EVENT_GRACE: Duration = Duration::from_secs(5);
 /// The Lease of an instance that watches all objects: tofu-controller's.
 const LEASE: &str = "1953de50.contrib.fluxcd.io";
 
 /// Runs until a signal, or until leadership is lost.
 ///
 /// # Errors
-/// Flags do not go together, the API cannot be reached, or a port cannot be bound.
+/// Flags contradict each other, the API is not available, or a port cannot be bound.
 pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramError> {
     check_flags(&args)?;
     warn_about_flags_without_effect(&args);
@@ -55,11 +55,11 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
     let client = client::build(&settings).await?;
     let ready = Readiness::default();
     let endpoints = Endpoints::open(&args.common.addresses).await?;
-    // Ends with the program.
-    let _served = endpoints.serve(&metrics, &ready, &stop);
-    // Before the election: an instance that cannot work must not block one that can.
+    // Stops when dropped.
+    let _server = endpoints.serve(&metrics, &ready, &stop);
+    // Before the election: an instance that is not ready must not lead.
     definitions::wait(&client, &ready, &stop).await;
-    let (executor, ended) = ProcessExecutor::new(process(&args)?)?;
+    let (executor, ended) = ProcessExecutor::new(process_options(&args)?)?;
     let executor = Arc::new(executor);
     let names = ("tf-controller", LEASE);
     let instance = Instance::new(names, &args.common, manager::hostname(), client.clone(), metrics);
@@ -69,8 +69,8 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
     }
     let recorder = instance.recorder()?;
     let options = options(&args, &instance, recorder.clone(), ready)?;
-    let (done, asked) = (Token::new(), stop_time(&stop));
-    let grace = || remaining_grace(args.graceful_shutdown_timeout, &asked);
+    let (done, stopped_at) = (Token::new(), stop_time(&stop));
+    let grace = || remaining_grace(args.graceful_shutdown_timeout, &stopped_at);
     // In its own task: a long reconciliation must not delay the renewal of the Lease.
     let leadership = tokio::spawn({
         let done = done.clone();
@@ -78,7 +78,7 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
     });
     let work = async {
         run(options, (Arc::clone(&executor), ended), client, stop).await?;
-        recorder.close(LAST_EVENTS).await;
+        recorder.close(EVENT_GRACE).await;
         if is_in_pod(&args) {
             executor.finish(grace(), signals.reached(2)).await;
         }
@@ -91,13 +91,13 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
         ended = leadership => ended?,
     };
     if ended == leader::LeadershipEnd::Lost && is_in_pod(&args) {
-        // This instance decides nothing any more, but its active runs must be able to write their state.
+        // This instance starts no runs any more, but its active runs must be able to write their state.
         executor.finish(grace(), signals.reached(2)).await;
     }
     Ok(ended)
 }
 
-/// Refuses values of flags that this version does not support.
+/// Rejects values of flags that this version does not support.
 fn check_flags(args: &Args) -> Result<(), ProgramError> {
     if args.executor == ExecutorKind::Job {
         return Err(
@@ -114,30 +114,30 @@ fn check_flags(args: &Args) -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// The time of the request to stop, once there is one.
+/// Returns the time of the request to stop, set when it arrives.
 fn stop_time(stop: &Token) -> Arc<OnceLock<Instant>> {
-    let (asked, stop) = (Arc::<OnceLock<_>>::default(), stop.clone());
-    let set = Arc::clone(&asked);
+    let (stopped_at, stop) = (Arc::<OnceLock<_>>::default(), stop.clone());
+    let set = Arc::clone(&stopped_at);
     tokio::spawn(async move {
         stop.cancelled().await;
         set.get_or_init(Instant::now);
     });
-    asked
+    stopped_at
 }
 
-/// The rest of the grace period of runs.
-fn remaining_grace(grace: Duration, asked: &OnceLock<Instant>) -> Duration {
-    grace.saturating_sub(asked.get().map(Instant::elapsed).unwrap_or_default())
+/// Returns the rest of the grace period of runs.
+fn remaining_grace(grace: Duration, stopped_at: &OnceLock<Instant>) -> Duration {
+    grace.saturating_sub(stopped_at.get().map(Instant::elapsed).unwrap_or_default())
 }
 
-/// In a pod the end of this process is the end of its runs: they get the time to finish. Elsewhere runs go on by themselves and
-/// the next controller finds them.
+/// Returns whether this process is in a pod: there its end is the end of its runs, so they get time to finish. Elsewhere runs
+/// continue, and the next controller finds them.
 fn is_in_pod(args: &Args) -> bool {
     args.kubeconfig.is_none() && std::env::var_os("KUBECONFIG").is_none()
 }
 
 fn warn_about_flags_without_effect(args: &Args) {
-    let flags = args.transport.given();
+    let flags = args.transport.non_default();
     if !flags.is_empty() {
         tracing::warn!(
             flags = flags.join(" "),
@@ -146,7 +146,7 @@ fn warn_about_flags_without_effect(args: &Args) {
     }
 }
 
-fn process(args: &Args) -> Result<ProcessOptions, ProgramError> {
+fn process_options(args: &Args) -> Result<ProcessOptions, ProgramError> {
     let mut environment = runner_environment(std::env::vars());
     if let Some(path) = args
         .kubeconfig
@@ -157,8 +157,8 @@ fn process(args: &Args) -> Result<ProcessOptions, ProgramError> {
         environment.insert("KUBECONFIG".to_owned(), path.clone());
         environment.insert("KUBE_CONFIG_PATH".to_owned(), path);
     }
-    let shared = || args.work_root.join("providers");
-    let providers = args.provider_cache_dir.clone().unwrap_or_else(shared);
+    let default = || args.work_root.join("providers");
+    let providers = args.provider_cache_dir.clone().unwrap_or_else(default);
     let mut command = match &args.runner {
         Some(program) => vec![program.display().to_string()],
         None => vec![
@@ -171,7 +171,7 @@ fn process(args: &Args) -> Result<ProcessOptions, ProgramError> {
     Ok(ProcessOptions {
         command,
         root: args.work_root.clone(),
-        tools: tools(args)?,
+        tools: tools_dir(args)?,
         environment,
         credentials: None,
         pod: pod(args),
@@ -179,23 +179,22 @@ fn process(args: &Args) -> Result<ProcessOptions, ProgramError> {
     })
 }
 
-/// The pod that this process works in. What its own object says of it comes by the downward API; without it, nothing is proved
-/// by the pod.
+/// Returns the pod of this process, from the downward API. Without a uid, the deletion of the pod proves nothing about its runs.
 fn pod(args: &Args) -> Option<Pod> {
-    let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let (name, uid) = (given("POD_NAME"), given("POD_UID"));
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (name, uid) = (variable("POD_NAME"), variable("POD_UID"));
     if !is_in_pod(args) && uid.is_none() {
         return None;
     }
     Some(Pod {
         namespace: args.common.scope.runtime_namespace.clone(),
-        name: name.or_else(|| given("HOSTNAME")).unwrap_or_default(),
+        name: name.or_else(|| variable("HOSTNAME")).unwrap_or_default(),
         uid: uid.unwrap_or_default(),
     })
 }
 
-/// The directory of installed programs, wherever a runner works.
-fn tools(args: &Args) -> std::io::Result<Option<PathBuf>> {
+/// Returns the absolute directory of installed CLI versions: runners have another working directory.
+fn tools_dir(args: &Args) -> std::io::Result<Option<PathBuf>> {
     args.tools_dir.as_ref().map(std::path::absolute).transpose()
 }
 
@@ -203,7 +202,7 @@ fn interval(duration: Duration) -> Interval {
     Interval::from_secs(u32::try_from(duration.as_secs()).unwrap_or(u32::MAX))
 }
 
-/// The Secret of `--plan-encryption-secret`. Without a namespace nothing would be sealed, so the program does not start.
+/// Returns the Secret of `--plan-encryption-secret`. Without a namespace plans would not be sealed, so this is an error.
 fn plan_encryption(args: &Args) -> Result<Option<ObjectName>, ProgramError> {
     let (text, own) = (&args.plan_encryption_secret, &args.common.scope.runtime_namespace);
     if text.is_empty() {
@@ -224,9 +223,9 @@ fn options(
     ready: Readiness,
 ) -> Result<Options, ProgramError> {
     Ok(Options {
-        settings: instance.watch_settings("terraform", PASSES, recorder),
+        settings: instance.watch_settings("terraform", CONCURRENT_RECONCILES, recorder),
         scratch: args.work_root.join("scratch"),
-        tools: tools(args)?,
+        tools: tools_dir(args)?,
         runs: args.common.concurrency.concurrent,
         runs_per_namespace: args.concurrent_per_namespace,
         cross_namespace: CrossNamespace::from_flags(

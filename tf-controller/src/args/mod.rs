@@ -1,4 +1,4 @@
-//! The flags of the program: names and defaults of tofu-controller, and Sluice's own.
+//! The flags of the program: those of tofu-controller with their names and defaults, and Sluice's own.
 
 mod transport;
 
@@ -11,7 +11,7 @@ use clap::{ArgAction, Parser, ValueEnum};
 use sluice_runtime::args::{self, Common};
 use std::{path::PathBuf, time::Duration};
 
-/// Default of `--concurrent`, as tofu-controller has it.
+/// Default of `--concurrent`, that of tofu-controller.
 pub const CONCURRENT: u16 = 4;
 
 /// Default of `--destroy-files-limit`, in bytes.
@@ -24,7 +24,7 @@ pub const PROVIDER_CACHE_MAX_BYTES: u64 = 5 * 1024 * 1024 * 1024;
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tf-controller", version)]
 pub struct Args {
-    /// What all controllers take.
+    /// The flags of all controllers.
     #[command(flatten)]
     pub common: Common<CONCURRENT>,
     /// Let references lead to other namespaces.
@@ -99,7 +99,7 @@ pub struct Args {
     pub transport: Transport,
 }
 
-/// Where runs are carried out.
+/// The executors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExecutorKind {
     /// A Kubernetes Job for each run; not part of this version.

@@ -1,4 +1,4 @@
-//! Every flag of tofu-controller's manager with its default, its variable and its precedence.
+//! Each flag of tofu-controller with its default, its environment variable and its precedence.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -185,12 +185,14 @@ fn the_arguments_of_upstreams_chart_are_taken_and_those_without_effect_are_named
         std::time::Duration::from_secs(240)
     );
     assert!(
-        args.transport.given().contains(&"--runner-creation-timeout"),
+        args.transport
+            .non_default()
+            .contains(&"--runner-creation-timeout"),
         "{:?}",
-        args.transport.given()
+        args.transport.non_default()
     );
     let none = args::parse::<Args>(["tf-controller"].map(OsString::from), |_| None).unwrap();
-    assert_eq!(none.transport.given(), Vec::<&str>::new());
+    assert_eq!(none.transport.non_default(), Vec::<&str>::new());
 }
 
 #[test]

@@ -1,6 +1,5 @@
-//! Flags of tofu-controller that have no effect here: runs are reached through their objects, so there is no transport to
-//! them, and their pods are not the controller's to retry. They are taken, and their values checked, so that the arguments of
-//! an existing deployment stand as they are.
+//! Flags of tofu-controller without effect: the controller has no connection to runners and creates no runner pods. Their values
+//! are checked, so that the arguments of an existing deployment need no change.
 
 use clap::ArgAction;
 use sluice_runtime::args;
@@ -54,9 +53,9 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// The flags that were given another value than their default, for the log.
+    /// Returns the flags whose value is not the default, for the log.
     #[must_use]
-    pub fn given(&self) -> Vec<&'static str> {
+    pub(crate) fn non_default(&self) -> Vec<&'static str> {
         let all = [
             ("--runner-grpc-port", &self.runner_grpc_port, "30000"),
             ("--runner-creation-timeout", &self.runner_creation_timeout, "120s"),
@@ -92,8 +91,8 @@ impl Transport {
                 "0.4",
             ),
         ];
-        let others = all.into_iter().filter(|(_, value, default)| value != default);
-        others.map(|(name, ..)| name).collect()
+        let changed = all.into_iter().filter(|(_, value, default)| value != default);
+        changed.map(|(name, ..)| name).collect()
     }
 }
 
@@ -106,18 +105,18 @@ fn boolean(text: &str) -> Result<String, String> {
 }
 
 fn port(text: &str) -> Result<String, String> {
-    checked::<u16>(text)
+    parse::<u16>(text)
 }
 
 fn integer(text: &str) -> Result<String, String> {
-    checked::<u32>(text)
+    parse::<u32>(text)
 }
 
 fn fraction(text: &str) -> Result<String, String> {
-    checked::<f64>(text)
+    parse::<f64>(text)
 }
 
-fn checked<T: std::str::FromStr>(text: &str) -> Result<String, String> {
+fn parse<T: std::str::FromStr>(text: &str) -> Result<String, String> {
     let parsed = text.parse::<T>().map(|_| text.to_owned());
     parsed.map_err(|_| format!("{text:?} is no such number"))
 }

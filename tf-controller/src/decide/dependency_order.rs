@@ -2,7 +2,7 @@
 
 use super::{Dependencies, Facts, Idle, MutationPoint, NewRun, RunAction, Step, holds};
 
-/// Why a stack cannot run until its spec is edited. A destroy does not need the stacks that it depends on.
+/// Returns why a stack cannot run until its spec is edited. A destroy does not need the stacks that it depends on.
 pub(super) fn blocked_by_dependencies(facts: &Facts) -> Option<Idle> {
     if holds(MutationPoint::ContradictingFields, facts.contradiction.is_some()) {
         return Some(Idle::ContradictingFields);
@@ -14,7 +14,7 @@ pub(super) fn blocked_by_dependencies(facts: &Facts) -> Option<Idle> {
     holds(MutationPoint::DependenciesFirst, never && !facts.policy.destroy).then_some(Idle::Dependencies)
 }
 
-/// Why inputs are missing: mostly because a dependency has not written them yet.
+/// Returns why inputs are missing: mostly because a dependency has not written them yet.
 pub(super) fn missing_inputs(facts: &Facts) -> Idle {
     if facts.dependencies == Dependencies::Ready || facts.policy.destroy || facts.deleting {
         Idle::InputsUnknown
@@ -23,7 +23,7 @@ pub(super) fn missing_inputs(facts: &Facts) -> Idle {
     }
 }
 
-/// The step, or the wait for the stacks that this one depends on. A destroy does not need them, and neither a release of the
+/// Returns the step, or the wait for the stacks that this one depends on. A destroy does not need them, and neither a release of the
 /// state lock nor a break-glass session changes resources.
 pub(super) fn wait_for_dependencies(facts: &Facts, step: Step) -> Step {
     let needs_dependencies =
@@ -36,7 +36,7 @@ pub(super) fn wait_for_dependencies(facts: &Facts, step: Step) -> Step {
     step
 }
 
-/// Whether this step of [`decide_alone`](super::decide_alone) can depend on the dependents of the stack: any step of a deletion that
+/// Returns whether this step of [`decide_alone`](super::decide_alone) can depend on the dependents of the stack: any step of a deletion that
 /// is not suspended, and the apply of a destroy plan. The plan itself may be made and read before.
 #[must_use]
 pub fn needs_dependents(facts: &Facts, step: &Step) -> bool {
@@ -47,7 +47,7 @@ pub fn needs_dependents(facts: &Facts, step: &Step) -> bool {
     }
 }
 
-/// The step, or the wait for these dependents of the stack, which still have resources.
+/// Returns the step, or the wait for these dependents of the stack, which still have resources.
 #[must_use]
 pub fn wait_for_dependents(facts: &Facts, step: Step, dependents: Vec<String>) -> Step {
     let waits = needs_dependents(facts, &step) && step != Step::Idle(Idle::ContradictingFields);

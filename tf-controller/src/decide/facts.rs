@@ -28,7 +28,7 @@ pub struct Facts {
     pub generation: i64,
     /// What the spec allows.
     pub policy: Policy,
-    /// What `approvePlan` means for the waiting plan.
+    /// What `approvePlan` means for the pending plan.
     pub approval: Approval,
     /// The stacks that this one depends on.
     pub dependencies: Dependencies,
@@ -123,19 +123,19 @@ pub enum Dependencies {
     Cycle(String),
 }
 
-/// What `approvePlan` means for the waiting plan, from `sluice_api::terraform::approval`.
+/// What `approvePlan` means for the pending plan, from `sluice_api::terraform::approval`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Approval {
     /// No approval.
     None,
     /// `auto`.
     Auto,
-    /// The id of the waiting plan's effect.
+    /// The id of the pending plan.
     Given {
         /// The approver, as far as Kubernetes records one.
         by: String,
     },
-    /// `replan-` and the start of the waiting plan's id: a new plan is requested in its place.
+    /// `replan-` and the start of the pending plan's id: a new plan is requested in its place.
     Replan,
     /// `disable`: drift is reported, nothing is applied.
     Disabled,
@@ -188,14 +188,13 @@ pub struct History {
     pub last: Option<RunFact>,
     /// The stored plan with changes that no apply has used.
     pub pending: Option<Pending>,
-    /// The newest ended run was a check of a stack that had been as wanted, with the same inputs.
+    /// The newest ended run was a drift check of a stack in sync, with the same inputs.
     pub checked: bool,
     /// The end of the newest run that succeeded.
     pub last_success: Option<Timestamp>,
     /// The name of the newest run whose apply was started (part of the effect digest: makes ids single-use).
     pub last_started_apply: Option<String>,
-    /// The program that the stack was last run with (`terraform` or `tofu`): its state is never given to the other one
-    /// silently.
+    /// The CLI of the last run (`terraform` or `tofu`): the other one never gets the state silently.
     pub tool: Option<String>,
     /// The state lock that the newest ended run met.
     pub lock: Option<String>,
@@ -216,7 +215,7 @@ pub struct History {
 pub struct Pending {
     /// The plan id.
     pub plan_id: String,
-    /// The run that made it.
+    /// The run that stored it.
     pub run: String,
     /// Whether a drift detection of a stack in sync found it.
     pub drift: bool,
@@ -226,7 +225,7 @@ pub struct Pending {
     pub planned: Timestamp,
 }
 
-/// What counts of one run.
+/// The facts of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFact {
     /// Its name.
@@ -237,11 +236,11 @@ pub struct RunFact {
     pub trigger: Trigger,
     /// Whether its plan is a destroy plan.
     pub destroy: bool,
-    /// The generation of the Terraform that it was made for.
+    /// The generation of the stack that it was created for.
     pub generation: i64,
     /// Its inputs digest.
     pub inputs: String,
-    /// The digest of the artifact that it was made of.
+    /// The digest of its artifact.
     pub source: String,
     /// Number of this attempt, from 1.
     pub attempt: u32,
@@ -258,11 +257,11 @@ pub struct RunFact {
 pub enum Outcome {
     /// Not ended.
     Active,
-    /// Ended well.
+    /// Ended without an error.
     Succeeded,
     /// Ended with an error.
     Failed,
-    /// Its process is gone and it reported no result.
+    /// Its runner ended without a report.
     Lost,
 }
 

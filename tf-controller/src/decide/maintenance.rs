@@ -28,7 +28,7 @@ pub(super) fn maintenance_step(facts: &Facts) -> Option<Step> {
     }
 }
 
-/// The maintenance before the destroy of a deletion, if any.
+/// Returns the maintenance before the destroy of a deletion, if any.
 pub(super) fn maintenance_before_destroy(facts: &Facts) -> Option<Step> {
     let last = facts.history.last.as_ref()?;
     if is_unlock_due(facts, last) {
@@ -39,7 +39,7 @@ pub(super) fn maintenance_before_destroy(facts: &Facts) -> Option<Step> {
     (failed && facts.now < at && facts.request.is_none()).then_some(Step::Idle(Idle::RetryAt(at)))
 }
 
-/// Whether the last run met the lock that the user names. After a failed release the run is tried without one: the lock may be gone.
+/// Returns whether the last run met the lock that the spec names. After a failed release the run is retried: the lock may be gone.
 fn is_unlock_due(facts: &Facts, last: &RunFact) -> bool {
     facts.policy.force_unlock == ForceUnlock::Yes && last.action != RunAction::Unlock
 }

@@ -32,7 +32,6 @@ mod retry;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
-mod upkeep;
 
 pub use dependency_order::{needs_dependents, wait_for_dependents};
 pub use facts::{
@@ -47,7 +46,6 @@ pub(crate) use mutation_point::{disabled_point, with_disabled};
 pub use retry::{RetryPolicy, Strategy};
 #[cfg(test)]
 pub(crate) use tests::facts as facts_of_a_new_stack;
-pub(crate) use upkeep::{Progress, Upkeep, upkeep};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -123,12 +121,12 @@ pub fn decide_alone(facts: &Facts) -> Step {
     if holds(MutationPoint::Suspended, facts.suspended) {
         return Step::Idle(Idle::Suspended);
     }
-    if let Some(rest) = dependency_order::blocked_by_dependencies(facts) {
-        return Step::Idle(rest);
+    if let Some(idle) = dependency_order::blocked_by_dependencies(facts) {
+        return Step::Idle(idle);
     }
     match resolved_inputs(facts) {
         Ok(inputs) => dependency_order::wait_for_dependencies(facts, next_run(facts, inputs)),
-        Err(rest) => Step::Idle(rest),
+        Err(idle) => Step::Idle(idle),
     }
 }
 
@@ -138,7 +136,7 @@ pub(crate) fn decide(facts: &Facts, dependents: &[String]) -> Step {
     wait_for_dependents(facts, decide_alone(facts), dependents.to_vec())
 }
 
-/// The digest of the inputs, unless something prevents a run.
+/// Returns the digest of the inputs, unless something prevents a run.
 fn resolved_inputs(facts: &Facts) -> Result<&str, Idle> {
     if holds(MutationPoint::UnsupportedField, facts.unsupported_field.is_some()) {
         return Err(Idle::UnsupportedField);
@@ -158,7 +156,7 @@ fn resolved_inputs(facts: &Facts) -> Result<&str, Idle> {
     }
 }
 
-/// The next step of a stack that is not deleted, with a known source and inputs, and without an active run.
+/// Returns the next step of a stack that is not deleted, with a known source and inputs, and without an active run.
 fn next_run(facts: &Facts, inputs: &str) -> Step {
     if let Some(first) = maintenance::maintenance_step(facts) {
         return first;
@@ -209,7 +207,7 @@ fn next_run(facts: &Facts, inputs: &str) -> Step {
     start(facts, RunAction::Plan, Trigger::Interval, 1)
 }
 
-/// The end of the pause before a run whose only cause is changed inputs.
+/// Returns the end of the pause before a run whose only cause is changed inputs.
 fn input_pause_until(facts: &Facts, last: &RunFact, inputs: &str) -> Option<Timestamp> {
     let SourceFact::Found { digest, .. } = &facts.source else {
         return None;
@@ -220,7 +218,7 @@ fn input_pause_until(facts: &Facts, last: &RunFact, inputs: &str) -> Option<Time
     holds(MutationPoint::InputPause, facts.now < until).then_some(until)
 }
 
-/// The next step of a stack with a stored plan that has changes.
+/// Returns the next step of a stack with a pending plan.
 fn pending_plan_step(facts: &Facts, pending: &Pending) -> Step {
     let due = facts.due(pending.planned);
     let disabled = holds(
@@ -235,10 +233,10 @@ fn pending_plan_step(facts: &Facts, pending: &Pending) -> Step {
             None => Step::Idle(Idle::ShowPlan { again }),
         };
     }
-    // Guard rails hold plans of `auto`, never a plan that is approved by its id.
+    // `autoApply` holds plans of `auto`, never a plan that is approved by its id.
     let held = facts.approval == Approval::Auto && holds(MutationPoint::AutoApplyHold, pending.held);
-    let look = replan_trigger(facts, pending.drift.then_some(due));
-    match (&facts.approval, look) {
+    let replan = replan_trigger(facts, pending.drift.then_some(due));
+    match (&facts.approval, replan) {
         (Approval::Auto | Approval::Given { .. }, _) if !held => apply(facts, pending),
         (Approval::Auto | Approval::None | Approval::Replan, Some(trigger)) => {
             start(facts, RunAction::Plan, trigger, 1)
@@ -249,7 +247,7 @@ fn pending_plan_step(facts: &Facts, pending: &Pending) -> Step {
     }
 }
 
-/// Why a new plan replaces the waiting one: a reconcile request, or drift that may have disappeared by the time `due`.
+/// Returns why a new plan replaces the pending one: a reconcile request, or drift that may have disappeared by the time `due`.
 fn replan_trigger(facts: &Facts, due: Option<Timestamp>) -> Option<Trigger> {
     if facts.request.is_some() {
         return Some(Trigger::Request);
@@ -257,7 +255,7 @@ fn replan_trigger(facts: &Facts, due: Option<Timestamp>) -> Option<Trigger> {
     due.filter(|due| facts.now >= *due).map(|_| Trigger::Interval)
 }
 
-/// Applies the waiting plan.
+/// Applies the pending plan.
 fn apply(facts: &Facts, pending: &Pending) -> Step {
     let (trigger, approved_by) = match &facts.approval {
         Approval::Given { by } => (Trigger::Approval, Some(by.clone())),
@@ -274,7 +272,7 @@ fn apply(facts: &Facts, pending: &Pending) -> Step {
     })
 }
 
-/// Whether the newest run was made for an older spec.
+/// Returns whether the newest run was created for an older spec.
 fn is_spec_newer(facts: &Facts) -> bool {
     facts
         .history
@@ -283,7 +281,7 @@ fn is_spec_newer(facts: &Facts) -> bool {
         .is_some_and(|last| last.generation != facts.generation)
 }
 
-/// The next step after a failed or lost run: retry it, now or later, or give up.
+/// Returns the next step after a failed or lost run: retry it, now or later, or give up.
 fn after_failure(facts: &Facts, last: &RunFact) -> Step {
     if last.generation != facts.generation {
         return repeat_last(facts, Trigger::Spec, 1);
@@ -315,7 +313,7 @@ fn repeat_last(facts: &Facts, trigger: Trigger, attempt: u32) -> Step {
     start(facts, action, trigger, attempt)
 }
 
-/// The next step of an object that is being deleted.
+/// Returns the next step of an object that is being deleted.
 fn deletion(facts: &Facts) -> Step {
     if holds(MutationPoint::Active, facts.history.active.is_some()) {
         return Step::Follow;
@@ -353,8 +351,8 @@ fn deletion(facts: &Facts) -> Step {
             return Step::Idle(Idle::RetryAt(at));
         }
     }
-    if let Err(rest) = resolved_inputs(facts) {
-        return Step::Idle(rest);
+    if let Err(idle) = resolved_inputs(facts) {
+        return Step::Idle(idle);
     }
     let attempt = last.map_or(1, |run| run.attempt.saturating_add(1));
     Step::Start(NewRun {
@@ -367,16 +365,15 @@ fn deletion(facts: &Facts) -> Step {
     })
 }
 
-/// The approver's name of runs that need no approval: `force` or `auto`.
+/// Returns the approver's name of runs that need no approval: `force` or `auto`.
 fn automatic_approver(facts: &Facts) -> String {
-    let word = if facts.policy.forced { "force" } else { "auto" };
-    word.to_owned()
+    if facts.policy.forced { "force" } else { "auto" }.to_owned()
 }
 
-/// A plan; with its apply in the same run where no approval is needed.
+/// Returns the action of a new plan: with its apply in the same run if no approval is needed.
 fn plan_action(facts: &Facts) -> RunAction {
-    let asks = holds(MutationPoint::NotAuto, facts.approval != Approval::Auto);
-    if asks || holds(MutationPoint::PlanOnlyPlans, facts.policy.plan_only) {
+    let needs_approval = holds(MutationPoint::NotAuto, facts.approval != Approval::Auto);
+    if needs_approval || holds(MutationPoint::PlanOnlyPlans, facts.policy.plan_only) {
         RunAction::Plan
     } else {
         RunAction::PlanAndApply

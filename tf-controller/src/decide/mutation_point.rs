@@ -1,5 +1,5 @@
-//! Names of the conditions that keep the decision correct. Mutation tests disable one at a time and show which property fails. In
-//! a production build [`holds`] returns its second argument.
+//! Names of the conditions of the decision. Mutation tests disable one at a time and show which property fails. In a production build
+//! [`holds`] returns its second argument.
 
 macro_rules! mutation_points {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -11,7 +11,7 @@ macro_rules! mutation_points {
 
         #[cfg(test)]
         impl MutationPoint {
-            /// Each of them.
+            /// All points.
             pub(crate) const ALL: [Self; [$(Self::$name),*].len()] = [$(Self::$name),*];
         }
     };
@@ -34,9 +34,9 @@ mutation_points! {
     DestroySwitched,
     /// A stored plan waits for its approval.
     PlanWaits,
-    /// `planOnly` withholds the waiting plan.
+    /// `planOnly` withholds the pending plan.
     PlanOnlyWithholds,
-    /// `approvePlan: disable` withholds the waiting plan.
+    /// `approvePlan: disable` withholds the pending plan.
     DisabledWithholds,
     /// A plan that `autoApply` holds waits.
     AutoApplyHold,
@@ -46,7 +46,7 @@ mutation_points! {
     NotAuto,
     /// A new run of a `planOnly` stack does not apply.
     PlanOnlyPlans,
-    /// Runs whose only cause is changed inputs keep a pause.
+    /// Runs whose only cause is changed inputs wait for a pause.
     InputPause,
     /// A failed run is retried.
     Failure,
@@ -74,7 +74,7 @@ mutation_points! {
     DestroyDelay,
     /// An applied plan no longer waits.
     PlanApplied,
-    /// A run that never began does not count.
+    /// A superseded run does not count.
     Superseded,
     /// A sequence number is used once.
     UniqueSequence,
@@ -84,7 +84,7 @@ mutation_points! {
     Claimed,
     /// A run is lost only when its process is gone.
     ProcessAlive,
-    /// A run whose inputs changed before it began does not begin.
+    /// A run whose inputs changed before it started does not start.
     InputsOutdated,
     /// Fields that contradict each other stop a stack, and its deletion.
     ContradictingFields,
@@ -94,14 +94,14 @@ mutation_points! {
     DependentsFirst,
 }
 
-/// Whether the condition holds.
+/// Returns whether the condition holds.
 #[cfg(not(test))]
 #[inline]
 pub(crate) const fn holds(_: MutationPoint, condition: bool) -> bool {
     condition
 }
 
-/// Whether the condition holds and no test disables it on this thread.
+/// Returns whether the condition holds and no test disables it on this thread.
 #[cfg(test)]
 pub(crate) fn holds(point: MutationPoint, condition: bool) -> bool {
     condition && DISABLED.get() != Some(point)

@@ -389,17 +389,17 @@ proptest! {
             prop_assert!(f.history.active.is_none(), "two runs at once");
             prop_assert!(!f.suspended, "a suspended stack runs nothing");
             prop_assert!(f.unsupported_field.is_none(), "an unsupported field runs nothing");
-            let given = matches!(f.approval, Approval::Auto | Approval::Given { .. });
+            let approved = matches!(f.approval, Approval::Auto | Approval::Given { .. });
             let deletion = f.deleting && f.policy.destroy_on_deletion;
             if run.action != RunAction::Plan {
-                prop_assert!(given && !f.policy.plan_only || deletion, "an apply needs an approval");
+                prop_assert!(approved && !f.policy.plan_only || deletion, "an apply needs an approval");
             }
             if run.action == RunAction::PlanAndApply && !deletion {
-                prop_assert_eq!(&f.approval, &Approval::Auto, "only auto applies what nobody saw");
+                prop_assert_eq!(&f.approval, &Approval::Auto, "only auto applies a plan that no user has seen");
             }
             if run.action == RunAction::Apply {
                 let held = f.history.pending.as_ref().is_some_and(|pending| pending.held);
-                prop_assert!(!held || matches!(f.approval, Approval::Given { .. }), "what is held waits for a person");
+                prop_assert!(!held || matches!(f.approval, Approval::Given { .. }), "a held plan needs an approval");
                 prop_assert_eq!(run.plan.map(|(_, r)| r), f.history.pending.map(|p| p.run), "exactly the stored plan");
                 prop_assert!(matches!(&f.inputs, Inputs::Known(i) if Some(i) == f.history.last.as_ref().map(|l| &l.inputs)));
             }

@@ -6,7 +6,7 @@ use super::{
     resolve::Resolved,
 };
 use crate::{
-    decide::{Facts, Inputs, Progress, Upkeep, upkeep},
+    decide::{Facts, Inputs, MutationPoint, holds},
     executor::Liveness,
 };
 use jiff::Timestamp;
@@ -19,6 +19,53 @@ use tokio::time::Instant;
 
 /// The time that a runner has after its deadline to interrupt the CLI and to report.
 const REPORT_GRACE: Duration = Duration::from_secs(60);
+
+/// An active run as read last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunState<'a> {
+    /// Whether its process is alive.
+    pub(super) alive: bool,
+    /// Whether it has ended since the facts were read.
+    pub(super) ended: bool,
+    /// Whether a runner has claimed it.
+    pub(super) claimed: bool,
+    /// Digest of the inputs that it was created for.
+    pub(super) created_for: &'a str,
+    /// Digest of the current inputs; `None`: they are not available.
+    pub(super) current: Option<&'a str>,
+}
+
+/// What to do with an active run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Supervision {
+    /// Wait for it.
+    Wait,
+    /// Mark it as lost: its process is gone.
+    MarkLost,
+    /// Start its runner: no runner has claimed it.
+    Launch,
+    /// End it: no runner has claimed it, and its inputs have changed.
+    EndOutdated,
+    /// End it: no runner has claimed it, and its inputs are not available.
+    EndWithoutInputs,
+}
+
+/// Decides what to do with an active run. Pure.
+pub(super) fn decide_supervision(run: RunState<'_>) -> Supervision {
+    if holds(MutationPoint::ProcessAlive, run.alive) || run.ended {
+        return Supervision::Wait;
+    }
+    if holds(MutationPoint::Claimed, run.claimed) {
+        return Supervision::MarkLost;
+    }
+    match run.current {
+        Some(current) if !holds(MutationPoint::InputsOutdated, current != run.created_for) => {
+            Supervision::Launch
+        }
+        Some(_) => Supervision::EndOutdated,
+        None => Supervision::EndWithoutInputs,
+    }
+}
 
 /// Starts the active run if it was not started, and ends it as lost if its process is gone or sent no heartbeat for too long.
 pub(super) async fn supervise(
@@ -42,27 +89,29 @@ pub(super) async fn supervise(
         return Ok(());
     };
     let status = live.status.clone().unwrap_or_default();
-    let step = upkeep(Progress {
+    let step = decide_supervision(RunState {
         alive: is_alive(&live, context).await?,
         ended: status.phase.is_final(),
         claimed: status.claim.is_some(),
-        made_of: &live.spec.inputs_digest,
-        now: resolved.map(|resolved| resolved.inputs.as_str()),
+        created_for: &live.spec.inputs_digest,
+        current: resolved.map(|resolved| resolved.inputs.as_str()),
     });
     let (phase, reason, message) = match (step, resolved) {
-        (Upkeep::Launch, Some(resolved)) => return restart(&live, resolved, &facts.history, context).await,
-        (Upkeep::Leave | Upkeep::Launch, _) => return Ok(()),
-        (Upkeep::MarkLost, _) => (
+        (Supervision::Launch, Some(resolved)) => {
+            return restart(&live, resolved, &facts.history, context).await;
+        }
+        (Supervision::Wait | Supervision::Launch, _) => return Ok(()),
+        (Supervision::MarkLost, _) => (
             Phase::Lost,
             Reason::RunLost.as_str(),
             "the process of the run ended without a report, or sent no heartbeat for too long".to_owned(),
         ),
-        (Upkeep::EndOutdated, _) => (
+        (Supervision::EndOutdated, _) => (
             Phase::Superseded,
             Reason::InputsChanged.as_str(),
             "its inputs changed before it started".to_owned(),
         ),
-        (Upkeep::EndWithoutInputs, _) => {
+        (Supervision::EndWithoutInputs, _) => {
             let why = not_started_reason(facts);
             (Phase::Superseded, why.reason, why.message)
         }
@@ -85,12 +134,12 @@ fn not_started_reason(facts: &Facts) -> NotStarted {
     if facts.suspended {
         return because("Suspended", "the object was suspended before the run started");
     }
-    if let Some(refused) = &facts.unsupported_field {
+    if let Some(field) = &facts.unsupported_field {
         let text = format!(
             "the spec was changed to an unsupported value before the run started: {}",
-            refused.text
+            field.text
         );
-        return because(refused.reason, &text);
+        return because(field.reason, &text);
     }
     match &facts.inputs {
         Inputs::Failed { message, .. } => {

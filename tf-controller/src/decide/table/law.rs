@@ -1,4 +1,4 @@
-//! Laws that every decision must keep, written independently of its implementation.
+//! The laws of every decision, written independently of its implementation.
 
 use super::super::{
     Approval, BreakGlass, Dependencies, Facts, ForceUnlock, Idle, Inputs, NewRun, Outcome, RunAction,
@@ -16,9 +16,9 @@ pub(crate) fn broken(facts: &Facts, dependents: &[String], step: &Step) -> Optio
             .is_none()
             .then_some("only a run in progress is followed"),
         Step::Release => released(facts, dependents),
-        Step::Idle(_) => rested(facts, dependents, step),
-        Step::WaitForSlot => Some("the decision knows nothing of slots"),
-        Step::CreateFailed(_) => Some("the decision knows nothing of the API"),
+        Step::Idle(_) => idle(facts, dependents, step),
+        Step::WaitForSlot => Some("the decision does not know slots"),
+        Step::CreateFailed(_) => Some("the decision does not know the API"),
     }
 }
 
@@ -70,7 +70,7 @@ fn started(facts: &Facts, dependents: &[String], run: &NewRun) -> Option<&'stati
     ])
 }
 
-/// Whether an apply is allowed: by an approval of this plan, by `auto`, or by the deletion.
+/// Returns whether an apply is allowed: by an approval of this plan, by `auto`, or by the deletion.
 fn may_change(facts: &Facts, run: &NewRun) -> bool {
     let destroys = facts.deleting && facts.policy.destroy_on_deletion;
     let policy = &facts.policy;
@@ -82,23 +82,23 @@ fn may_change(facts: &Facts, run: &NewRun) -> bool {
         }
         RunAction::PlanAndApply => facts.approval == Approval::Auto && !policy.plan_only,
         RunAction::Apply => {
-            let named = run.plan.as_ref();
-            let waits = facts.history.pending.as_ref();
+            let planned = run.plan.as_ref();
+            let pending = facts.history.pending.as_ref();
             let inputs = match &facts.inputs {
                 Inputs::Known(inputs) => Some(inputs),
                 Inputs::Failed { .. } | Inputs::Unresolved => None,
             };
-            let held = waits.is_some_and(|plan| plan.held);
-            let leave = match facts.approval {
+            let held = pending.is_some_and(|plan| plan.held);
+            let is_approved = match facts.approval {
                 Approval::Auto => !held,
                 Approval::Given { .. } => true,
                 Approval::None | Approval::Replan | Approval::Disabled => false,
             };
-            leave
+            is_approved
                 && !policy.plan_only
                 && !facts.deleting
-                && named
-                    .zip(waits)
+                && planned
+                    .zip(pending)
                     .is_some_and(|((id, from), plan)| *id == plan.plan_id && *from == plan.run)
                 && last.map(|run| &run.inputs) == inputs
                 && last.map(|run| run.destroy) == Some(policy.destroy)
@@ -108,7 +108,7 @@ fn may_change(facts: &Facts, run: &NewRun) -> bool {
     }
 }
 
-/// Whether the trigger that the run names is true.
+/// Returns whether the run's trigger is true.
 fn has_cause(facts: &Facts, run: &NewRun) -> bool {
     let Some(last) = &facts.history.last else {
         return matches!(run.trigger, Trigger::Revision | Trigger::Deletion) && run.attempt == 1;
@@ -116,36 +116,36 @@ fn has_cause(facts: &Facts, run: &NewRun) -> bool {
     let edited = last.generation != facts.generation;
     let failed = matches!(last.outcome, Outcome::Failed | Outcome::Lost);
     let inputs = Inputs::Known(last.inputs.clone());
-    let others = facts.inputs != inputs || last.destroy != facts.policy.destroy;
+    let changed = facts.inputs != inputs || last.destroy != facts.policy.destroy;
     let pending = facts.history.pending.as_ref();
     let waited = |since: Timestamp, wait: SignedDuration| since.saturating_add(wait).unwrap() <= facts.now;
     let retry_due =
         waited(last.finished, facts.retry.delay(last.attempt)) && !facts.retry.is_exhausted(last.attempt);
     match run.trigger {
-        Trigger::Revision => others && !edited && (facts.request.is_some() || is_rested(facts, last)),
-        Trigger::Spec => edited && (others || failed || facts.approval == Approval::Replan),
+        Trigger::Revision => changed && !edited && (facts.request.is_some() || is_pause_over(facts, last)),
+        Trigger::Spec => edited && (changed || failed || facts.approval == Approval::Replan),
         Trigger::Retry => {
             let stale = last.stale && last.attempt < 4;
-            failed && !others && run.attempt == last.attempt + 1 && (retry_due || stale)
+            failed && !changed && run.attempt == last.attempt + 1 && (retry_due || stale)
         }
         Trigger::Request => facts.request.is_some(),
         Trigger::Interval => {
             let since = pending.map_or(facts.history.last_success, |plan| Some(plan.planned));
-            !failed && !others && since.is_some_and(|since| waited(since, facts.interval))
+            !failed && !changed && since.is_some_and(|since| waited(since, facts.interval))
         }
         Trigger::Approval => pending.is_some(),
-        Trigger::Repair => facts.history.outputs_gone && !failed && !others,
+        Trigger::Repair => facts.history.outputs_gone && !failed && !changed,
         Trigger::Drift => pending.is_some_and(|plan| plan.drift) && facts.approval == Approval::Auto,
         Trigger::Deletion => {
-            let tried = last.trigger == Trigger::Deletion;
+            let is_retry = last.trigger == Trigger::Deletion;
             let due = waited(last.finished, facts.retry.delay(last.attempt)) || facts.request.is_some();
-            facts.deleting && (!tried || (failed || pending.is_some()) && due)
+            facts.deleting && (!is_retry || (failed || pending.is_some()) && due)
         }
     }
 }
 
-/// Whether the pause between runs of changed inputs is over.
-fn is_rested(facts: &Facts, last: &RunFact) -> bool {
+/// Returns whether the pause between runs of changed inputs is over.
+fn is_pause_over(facts: &Facts, last: &RunFact) -> bool {
     let over = facts
         .history
         .input_runs
@@ -165,7 +165,7 @@ fn released(facts: &Facts, dependents: &[String]) -> Option<&'static str> {
         (!facts.suspended, "a suspended stack is not released"),
         (
             facts.history.active.is_none(),
-            "a stack is not released beside an active run",
+            "a stack is not released during a run",
         ),
         (
             destroyed || !facts.policy.destroy_on_deletion,
@@ -183,7 +183,7 @@ fn released(facts: &Facts, dependents: &[String]) -> Option<&'static str> {
 }
 
 /// An idle stack waits for a time in the future or for a named event, and continues when it has come.
-fn rested(facts: &Facts, dependents: &[String], step: &Step) -> Option<&'static str> {
+fn idle(facts: &Facts, dependents: &[String], step: &Step) -> Option<&'static str> {
     if facts.history.active.is_some() {
         return Some("a run in progress is followed");
     }
@@ -192,9 +192,9 @@ fn rested(facts: &Facts, dependents: &[String], step: &Step) -> Option<&'static 
         && !held
         && !matches!(facts.approval, Approval::None | Approval::Replan)
     {
-        return Some("only a plan that somebody may approve waits for an approval");
+        return Some("only a plan that can be approved waits for an approval");
     }
-    let patient = matches!(
+    let waits_for_user_or_time = matches!(
         step,
         Step::Idle(
             Idle::RetryAt(_)
@@ -205,19 +205,19 @@ fn rested(facts: &Facts, dependents: &[String], step: &Step) -> Option<&'static 
                 | Idle::AwaitApproval
         )
     );
-    if patient && facts.request.is_some() {
-        return Some("a request is taken up");
+    if waits_for_user_or_time && facts.request.is_some() {
+        return Some("a request is handled");
     }
     let (mut facts, mut dependents) = (facts.clone(), dependents);
     let mut step = step.clone();
     for _ in 0..10 {
-        let Step::Idle(rest) = &step else { return None };
+        let Step::Idle(idle) = &step else { return None };
         let before = facts.now;
-        if matches!(rest, Idle::Dependents(_)) {
+        if matches!(idle, Idle::Dependents(_)) {
             dependents = &[];
         }
-        happen(&mut facts, rest);
-        if !holds_back(rest) && facts.now <= before {
+        end_wait(&mut facts, idle);
+        if !is_ended_by_event(idle) && facts.now <= before {
             return Some("a stack waits for a time in the future");
         }
         let next = decide(&facts, dependents);
@@ -229,9 +229,9 @@ fn rested(facts: &Facts, dependents: &[String], step: &Step) -> Option<&'static 
     Some("never stuck: waiting ends")
 }
 
-/// Whether an event ends the idle state, and not the time.
-fn holds_back(rest: &Idle) -> bool {
-    match rest {
+/// Returns whether an event, not the time, ends the idle state.
+fn is_ended_by_event(idle: &Idle) -> bool {
+    match idle {
         Idle::RetryAt(_) | Idle::InputPause(_) | Idle::InSync(_) | Idle::ShowPlan { again: Some(_) } => false,
         Idle::Suspended
         | Idle::DeletionSuspended
@@ -249,9 +249,9 @@ fn holds_back(rest: &Idle) -> bool {
     }
 }
 
-/// Makes the event or time happen that the idle state waits for.
-fn happen(facts: &mut Facts, rest: &Idle) {
-    match rest {
+/// Sets the event or the time that the idle state waits for.
+fn end_wait(facts: &mut Facts, idle: &Idle) {
+    match idle {
         Idle::Suspended | Idle::DeletionSuspended => facts.suspended = false,
         Idle::UnsupportedField => facts.unsupported_field = None,
         Idle::ContradictingFields => facts.contradiction = None,

@@ -1,12 +1,11 @@
-//! The decision over all combinations of spec, status, revision, inputs and run results: every [`Facts`] that the bounds
-//! below allow is decided on, and the answer is held against the laws.
+//! The decision over all combinations of spec, status, revision, inputs and run results: all [`Facts`] within the bounds below are
+//! decided, and each step is checked obstacle the laws.
 //!
-//! Each struct is built member by member, so that a new member does not compile until somebody has said which values of it
-//! are told apart here.
+//! Each struct is built field by field, so that a new field does not compile until its values are enumerated here.
 
 mod law;
 
-pub(crate) use law::broken;
+use law::broken;
 
 use super::{
     Approval, Dependencies, Facts, History, InputRunStreak, Inputs, MutationPoint, Outcome, Pending, Policy,
@@ -47,7 +46,7 @@ fn run(outcome: Outcome, age: i64) -> RunFact {
     }
 }
 
-/// Every last run that is told apart.
+/// All distinguishable last runs.
 fn last_runs() -> Vec<RunFact> {
     let mut runs = Vec::new();
     for (outcome, stale, attempt, age) in [
@@ -79,13 +78,13 @@ fn last_runs() -> Vec<RunFact> {
     runs
 }
 
-/// Every history that is told apart.
+/// All distinguishable histories.
 fn histories() -> Vec<History> {
     let mut histories = Vec::new();
     let lasts = last_runs().into_iter().map(Some).chain([None]);
     for (last, active) in lasts.flat_map(|last| BOTH.map(|active| (last.clone(), active))) {
         let succeeded = last.as_ref().is_some_and(|run| run.outcome == Outcome::Succeeded);
-        // Drift or not, held by the guard rails or not.
+        // Whether it is drift, and whether it is held.
         let plans: &[Option<[bool; 2]>] = if succeeded {
             &[
                 None,
@@ -109,17 +108,17 @@ fn histories() -> Vec<History> {
                 }),
                 checked: plan.is_some_and(|[drift, _]| drift),
                 last_success: last.as_ref().filter(|_| succeeded).map(|run| run.finished),
-                last_started_apply: None, // goes into bundles, not into the decision
-                tool: None,               // likewise
+                last_started_apply: None, // not part of the decision
+                tool: None,               // not part of the decision
                 next_sequence: 2,
                 last: last.clone(),
                 input_runs: None,      // below
-                reads_artifact: false, // is part of the inputs
-                ..History::default()   // locks, sessions and lost outputs have a table of their own (`aside`)
+                reads_artifact: false, // part of the inputs
+                ..History::default()   // locks, sessions and lost outputs have their own tests
             });
         }
         if let Some(run) = last.filter(|_| succeeded && !active) {
-            // A pause that is under way for one of the ages, and over for the other.
+            // For one of the ages the pause is over.
             let ended = run.finished;
             histories.push(History {
                 input_runs: Some(InputRunStreak { count: 4, ended }),
@@ -133,7 +132,7 @@ fn histories() -> Vec<History> {
     histories
 }
 
-/// What stands in the spec and can be switched without a new allocation.
+/// The switches of the spec.
 struct Switches {
     deleting: bool,
     suspended: bool,
@@ -151,7 +150,7 @@ fn switches() -> Vec<Switches> {
                 suspended: bit(1),
                 policy: Policy {
                     plan_only: bit(2),
-                    forced: false, // only a word in the record
+                    forced: false, // only recorded
                     destroy: bit(3),
                     destroy_on_deletion: bit(4),
                     ..Policy::default()
@@ -188,14 +187,14 @@ fn inputs() -> [Inputs; 4] {
     ]
 }
 
-/// Every source with every kind of inputs; without an artifact those that a destroy can have, and none.
+/// Every source with all inputs; without an artifact only those that a destroy can have.
 fn sources_and_inputs() -> Vec<(SourceFact, Inputs)> {
     let mut pairs = Vec::new();
     for source in sources() {
         let found = matches!(source, SourceFact::Found { .. });
-        let told_apart =
+        let is_possible =
             |inputs: &Inputs| found || *inputs == Inputs::Known(SAME.into()) || *inputs == Inputs::Unresolved;
-        let inputs = inputs().into_iter().filter(told_apart);
+        let inputs = inputs().into_iter().filter(is_possible);
         pairs.extend(inputs.map(|inputs| (source.clone(), inputs)));
     }
     pairs
@@ -213,7 +212,7 @@ fn approvals() -> [Approval; 5] {
 }
 
 /// Visits every combination with its dependents until `visit` breaks.
-pub(crate) fn every(mut visit: impl FnMut(&Facts, &[String]) -> ControlFlow<()>) -> ControlFlow<()> {
+fn every(mut visit: impl FnMut(&Facts, &[String]) -> ControlFlow<()>) -> ControlFlow<()> {
     let switches = switches();
     for history in histories() {
         for (source, inputs) in sources_and_inputs() {
@@ -241,16 +240,16 @@ pub(crate) fn every(mut visit: impl FnMut(&Facts, &[String]) -> ControlFlow<()>)
                     },
                     now: ago(0),
                 };
-                switched(&mut facts, &switches, &mut visit)?;
+                visit_switches(&mut facts, &switches, &mut visit)?;
             }
         }
     }
     ControlFlow::Continue(())
 }
 
-/// What may stand against a run beside source and inputs, one at a time.
+/// What else can prevent a run, one at a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Against {
+enum Obstacle {
     Nothing,
     UnsupportedField,
     Contradiction,
@@ -259,7 +258,7 @@ enum Against {
     Dependents,
 }
 
-impl Against {
+impl Obstacle {
     const ALL: [Self; 6] = [
         Self::Nothing,
         Self::UnsupportedField,
@@ -271,30 +270,33 @@ impl Against {
 
     /// Sets it in the facts and returns the dependents.
     fn set(self, facts: &mut Facts) -> Vec<String> {
-        let said = |which: Self| (self == which).then(|| "x".to_owned());
-        facts.unsupported_field = said(Self::UnsupportedField).map(|text| crate::decide::UnsupportedField {
+        let text = |which: Self| (self == which).then(|| "x".to_owned());
+        facts.unsupported_field = text(Self::UnsupportedField).map(|text| crate::decide::UnsupportedField {
             reason: "InvalidToolVersion",
             text,
         });
-        facts.contradiction = said(Self::Contradiction);
+        facts.contradiction = text(Self::Contradiction);
         facts.dependencies = match self {
             Self::Waiting => Dependencies::Waiting(String::new()),
             Self::Cycle => Dependencies::Cycle(String::new()),
             _ => Dependencies::Ready,
         };
-        said(Self::Dependents).into_iter().collect()
+        text(Self::Dependents).into_iter().collect()
     }
 }
 
-fn switched(
+fn visit_switches(
     facts: &mut Facts,
     switches: &[Switches],
     visit: &mut impl FnMut(&Facts, &[String]) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    let free = BOTH.map(|requested| (Against::Nothing, requested));
-    let stopped = Against::ALL.map(|against| (against, false)).into_iter().skip(1);
-    for (against, requested) in free.into_iter().chain(stopped) {
-        let dependents = against.set(facts);
+    let without = BOTH.map(|requested| (Obstacle::Nothing, requested));
+    let with = Obstacle::ALL
+        .map(|obstacle| (obstacle, false))
+        .into_iter()
+        .skip(1);
+    for (obstacle, requested) in without.into_iter().chain(with) {
+        let dependents = obstacle.set(facts);
         facts.request = requested.then(|| "token".to_owned());
         for switch in switches {
             facts.deleting = switch.deleting;
@@ -307,7 +309,7 @@ fn switched(
     ControlFlow::Continue(())
 }
 
-/// The first law that is broken, with the facts that show it, when this guard is left out.
+/// Returns the first broken law with this point disabled, and the facts that break it.
 pub(crate) fn first_broken(point: Option<MutationPoint>) -> Option<(&'static str, Facts)> {
     let mut found = None;
     let _ = with_disabled(point, || {
@@ -326,7 +328,7 @@ pub(crate) fn first_broken(point: Option<MutationPoint>) -> Option<(&'static str
 
 #[test]
 fn every_combination_keeps_every_law() {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut combinations = 0_u64;
     let _ = every(|_, _| {
         combinations += 1;
@@ -336,7 +338,7 @@ fn every_combination_keeps_every_law() {
     assert!(broken.is_none(), "{broken:#?}");
     println!(
         "decision table: {combinations} combinations in {:?}",
-        begun.elapsed()
+        started.elapsed()
     );
     assert!(combinations > 1_000_000);
 }

@@ -6,8 +6,9 @@ use super::{
     objects::{digest, facts},
     state::{Effect, Inputs, Intent, Process, ProcessStage, Run, Stack, Stage, SystemState},
 };
-use crate::decide::{
-    Facts, Idle, MutationPoint, NewRun, Progress, Step, Upkeep, decide, disabled_point, holds, upkeep,
+use crate::{
+    decide::{Facts, Idle, MutationPoint, NewRun, Step, decide, disabled_point, holds},
+    reconcile::supervise::{RunState, Supervision, decide_supervision},
 };
 use sluice_runtime::watch::Requeue;
 use std::{cell::RefCell, collections::HashMap};
@@ -37,16 +38,16 @@ pub(super) enum Wait {
     Other,
 }
 
-type Seen = (Stack, Vec<Run>, u8, u8, bool, Option<MutationPoint>);
+type DecisionKey = (Stack, Vec<Run>, u8, u8, bool, Option<MutationPoint>);
 
 thread_local! {
     /// Cached, since most states differ elsewhere.
-    static DECISIONS: RefCell<HashMap<Seen, Decision>> = RefCell::default();
+    static DECISIONS: RefCell<HashMap<DecisionKey, Decision>> = RefCell::default();
 }
 
 /// Returns the decision of a reconciliation with this cached stack.
 pub(super) fn decision(state: &SystemState, stack: &Stack) -> Decision {
-    let seen = (
+    let key = (
         *stack,
         state.runs.clone(),
         state.code,
@@ -54,10 +55,10 @@ pub(super) fn decision(state: &SystemState, stack: &Stack) -> Decision {
         state.timers_expired,
         disabled_point(),
     );
-    let known = DECISIONS.with_borrow(|known| known.get(&seen).copied());
+    let known = DECISIONS.with_borrow(|known| known.get(&key).copied());
     known.unwrap_or_else(|| {
         let decision = decide_now(state, stack);
-        DECISIONS.with_borrow_mut(|known| known.insert(seen, decision));
+        DECISIONS.with_borrow_mut(|known| known.insert(key, decision));
         decision
     })
 }
@@ -82,9 +83,9 @@ fn decide_now(state: &SystemState, stack: &Stack) -> Decision {
             decision.intent = inspect_active(state, stack, &facts, last_apply);
         }
         Step::Release => decision.intent = Intent::Release,
-        Step::Idle(rest) => {
-            decision.never_requeued = is_never_requeued(rest, &facts);
-            decision.wait = match rest {
+        Step::Idle(idle) => {
+            decision.never_requeued = is_never_requeued(idle, &facts);
+            decision.wait = match idle {
                 Idle::RetryAt(_) => Wait::Retry,
                 Idle::RetryLimit => Wait::Limit,
                 Idle::InSync(_) => Wait::Check,
@@ -103,15 +104,15 @@ fn decide_now(state: &SystemState, stack: &Stack) -> Decision {
 pub(super) fn reconcile(model: &Sluice, state: &SystemState, controller: usize) -> Option<SystemState> {
     let decision = decision(state, &state.controllers[controller].cache?);
     let mut intent = decision.intent;
-    if let Intent::Inspect { seen, .. } = intent
+    if let Intent::Inspect { observed, .. } = intent
         && decision.follows
-        && holds(MutationPoint::ProcessAlive, state.is_alive(seen.number))
+        && holds(MutationPoint::ProcessAlive, state.is_alive(observed.number))
         && model.flaw != Some(Flaw::LivenessBeforeRead)
     {
         intent = Intent::Nothing; // a run with a live runner needs nothing
     }
     if model.flaw == Some(Flaw::LivenessBeforeRead)
-        && matches!(intent, Intent::Inspect { seen, .. } if state.is_alive(seen.number))
+        && matches!(intent, Intent::Inspect { observed, .. } if state.is_alive(observed.number))
     {
         intent = Intent::Nothing;
     }
@@ -130,23 +131,23 @@ pub(super) fn reconcile(model: &Sluice, state: &SystemState, controller: usize) 
 }
 
 /// Returns whether the passing of time would start something, but no requeue is set.
-fn is_never_requeued(rest: &Idle, facts: &Facts) -> bool {
+fn is_never_requeued(idle: &Idle, facts: &Facts) -> bool {
     let later = Facts {
         now: jiff::Timestamp::MAX,
         ..facts.clone()
     };
     let starts = matches!(decide(&later, &[]), Step::Start(_) | Step::Release);
-    let sleeps = matches!(
-        crate::reconcile::execute::next_after(rest, facts),
+    let is_unscheduled = matches!(
+        crate::reconcile::execute::next_after(idle, facts),
         Requeue::OnChange
     );
-    starts && sleeps
+    starts && is_unscheduled
 }
 
 fn new_run(state: &SystemState, stack: &Stack, facts: &Facts, new: &NewRun) -> Run {
-    let small = |n: u64| u8::try_from(n).unwrap_or(u8::MAX);
+    let to_u8 = |n: u64| u8::try_from(n).unwrap_or(u8::MAX);
     Run {
-        number: small(facts.history.next_sequence),
+        number: to_u8(facts.history.next_sequence),
         action: new.action,
         trigger: new.trigger,
         destroy: new.destroy,
@@ -156,7 +157,7 @@ fn new_run(state: &SystemState, stack: &Stack, facts: &Facts, new: &NewRun) -> R
             let effect = state.run(number(from))?.stored?.effect;
             Some((effect, number(from)))
         }),
-        attempt: small(new.attempt.into()),
+        attempt: to_u8(new.attempt.into()),
         request: if facts.request.is_some() { stack.request } else { 0 },
         stage: Stage::Pending,
         has_changes: None,
@@ -172,8 +173,8 @@ fn inspect_active(state: &SystemState, stack: &Stack, facts: &Facts, last_apply:
     let known = matches!(facts.inputs, crate::decide::Inputs::Known(_));
     match state.run(active) {
         None => Intent::Nothing,
-        Some(seen) => Intent::Inspect {
-            seen: *seen,
+        Some(observed) => Intent::Inspect {
+            observed: *observed,
             now: known.then(|| state.inputs(stack)),
             last_apply,
         },
@@ -192,24 +193,24 @@ pub(super) fn write(model: &Sluice, state: &SystemState, controller: usize) -> O
             Intent::Nothing
         }
         Intent::Inspect {
-            seen,
+            observed,
             now,
             last_apply,
         } => {
-            let intent = inspect(model, state, seen, now, last_apply);
+            let intent = inspect(model, state, observed, now, last_apply);
             let launches = matches!(intent, Intent::Launch { .. });
-            if launches && seen.stage != Stage::Pending {
-                next.violation("a run that somebody has claimed is not started again");
+            if launches && observed.stage != Stage::Pending {
+                next.violation("a claimed run is not started again");
             }
-            if launches && now != Some(seen.inputs) {
+            if launches && now != Some(observed.inputs) {
                 next.violation("a run whose inputs changed before it began does not begin");
             }
             intent
         }
-        Intent::End { seen, stage } => {
+        Intent::End { observed, stage } => {
             // Compare-and-swap on the resource version.
-            if next.run(seen.number) == Some(&seen) {
-                next.end(seen.number, stage);
+            if next.run(observed.number) == Some(&observed) {
+                next.end(observed.number, stage);
             }
             Intent::Nothing
         }
@@ -230,12 +231,12 @@ pub(super) fn write(model: &Sluice, state: &SystemState, controller: usize) -> O
 /// Creates the run, or adopts the one of that name.
 fn create(state: &mut SystemState, run: Run, last_apply: u8) -> Intent {
     if state.stack.is_none() {
-        return Intent::Nothing; // the API refuses, or the garbage collector takes it
+        return Intent::Nothing; // the API rejects it, or the garbage collector deletes it
     }
     match state.run(run.number) {
         None => state.runs.push(run),
-        Some(there) if there.stage.is_final() => return Intent::Nothing,
-        Some(there) if there.inputs != run.inputs => return Intent::Nothing,
+        Some(existing) if existing.stage.is_final() => return Intent::Nothing,
+        Some(existing) if existing.inputs != run.inputs => return Intent::Nothing,
         Some(_) => {}
     }
     Intent::Launch {
@@ -260,58 +261,67 @@ fn launch(state: &mut SystemState, run: u8, last_apply: u8) {
     }
 }
 
-fn inspect(model: &Sluice, state: &SystemState, seen: Run, now: Option<Inputs>, last_apply: u8) -> Intent {
-    let early = model.flaw == Some(Flaw::LivenessBeforeRead);
-    let fresh = if early {
-        state.run(seen.number).copied()
+fn inspect(
+    model: &Sluice,
+    state: &SystemState,
+    observed: Run,
+    now: Option<Inputs>,
+    last_apply: u8,
+) -> Intent {
+    let is_stale = model.flaw == Some(Flaw::LivenessBeforeRead);
+    let fresh = if is_stale {
+        state.run(observed.number).copied()
     } else {
-        Some(seen)
+        Some(observed)
     };
     let Some(fresh) = fresh else {
         return Intent::Nothing;
     };
-    let (made_of, now) = (digest(fresh.inputs), now.map(digest));
-    let step = upkeep(Progress {
-        alive: !early && state.is_alive(seen.number),
+    let (created_for, current) = (digest(fresh.inputs), now.map(digest));
+    let step = decide_supervision(RunState {
+        alive: !is_stale && state.is_alive(observed.number),
         ended: fresh.stage.is_final(),
         claimed: fresh.stage != Stage::Pending,
-        made_of: &made_of,
-        now: now.as_deref(),
+        created_for: &created_for,
+        current: current.as_deref(),
     });
-    let end = |stage| Intent::End { seen: fresh, stage };
+    let end = |stage| Intent::End {
+        observed: fresh,
+        stage,
+    };
     match step {
-        Upkeep::Leave => Intent::Nothing,
-        Upkeep::MarkLost => end(Stage::Lost),
-        Upkeep::Launch => Intent::Launch {
-            run: seen.number,
+        Supervision::Wait => Intent::Nothing,
+        Supervision::MarkLost => end(Stage::Lost),
+        Supervision::Launch => Intent::Launch {
+            run: observed.number,
             last_apply,
         },
-        Upkeep::EndOutdated | Upkeep::EndWithoutInputs => end(Stage::Superseded),
+        Supervision::EndOutdated | Supervision::EndWithoutInputs => end(Stage::Superseded),
     }
 }
 
 /// Removes the finalizer, and with it everything that the stack owns.
-fn release(state: &mut SystemState, seen: Option<Stack>) {
+fn release(state: &mut SystemState, observed: Option<Stack>) {
     let Some(stack) = state.stack else { return };
-    if seen.is_some_and(|seen| seen.deleting) && stack.deleting {
-        let applies = [ProcessStage::Admitted, ProcessStage::Recorded];
-        if state.processes.iter().any(|p| applies.contains(&p.stage)) {
-            state.violation("a stack is not let go beside an apply");
+    if observed.is_some_and(|observed| observed.deleting) && stack.deleting {
+        let applying = [ProcessStage::Admitted, ProcessStage::Recorded];
+        if state.processes.iter().any(|p| applying.contains(&p.stage)) {
+            state.violation("a stack is not released during an apply");
         }
         if stack.destroy_on_deletion
             && (state.infrastructure.applied_inputs.is_some() || state.infrastructure.drifted)
         {
-            state.violation("a stack that destroys on deletion is destroyed before it is let go");
+            state.violation("a stack that destroys on deletion is destroyed before its release");
         }
         state.stack = None;
         state.runs.clear();
     } else if !stack.deleting {
-        state.violation("only a deleted stack is let go");
+        state.violation("only a deleted stack is released");
     }
 }
 
 /// Returns the effects of all plans in the runs.
-pub(super) fn shown(state: &SystemState) -> Vec<Effect> {
+pub(super) fn stored_effects(state: &SystemState) -> Vec<Effect> {
     let mut effects: Vec<_> = state
         .runs
         .iter()

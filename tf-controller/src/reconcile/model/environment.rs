@@ -30,7 +30,7 @@ pub(super) enum UserAction {
 impl UserAction {
     /// Returns every possible action.
     pub(super) fn all(state: &SystemState) -> Vec<Self> {
-        let approvals = controller::shown(state).into_iter().map(Self::Approve);
+        let approvals = controller::stored_effects(state).into_iter().map(Self::Approve);
         approvals
             .chain([
                 Self::Auto,
@@ -112,20 +112,20 @@ pub(super) fn drift(state: &SystemState) -> Option<SystemState> {
     Some(next)
 }
 
-/// Every timer expires. That is free where something must follow from it.
+/// All timers expire. This costs no budget if something must follow.
 pub(super) fn tick(state: &SystemState) -> Option<SystemState> {
     let stack = state.stack.filter(|_| !state.timers_expired)?;
     let mut next = state.clone();
     next.timers_expired = true;
-    if !awaits(state, &stack) {
+    if !has_due_timer(state, &stack) {
         next.remaining.ticks = next.remaining.ticks.checked_sub(1)?;
         next.trace.reasons += 2;
     }
     Some(next)
 }
 
-/// Returns whether something must follow from the passing of time.
-fn awaits(state: &SystemState, stack: &super::state::Stack) -> bool {
+/// Returns whether something must follow when timers expire.
+fn has_due_timer(state: &SystemState, stack: &super::state::Stack) -> bool {
     // A watch catches up before a retry is due.
     let is_outdated = state.controllers[0].cache != state.stack;
     match controller::decision(state, stack).wait {

@@ -1,4 +1,4 @@
-//! Termination: left to itself, the system comes to rest. Together with the property of convergence this shows that
+//! Termination: without outside events, the system stops. Together with the property of convergence this shows that
 //! the desired state is reached once no more events happen.
 //!
 //! Weak fairness is assumed: a step that stays possible is taken in the end, since a watch may lag but not die. So a strongly
@@ -20,7 +20,7 @@ type Steps = Vec<Vec<(usize, Transition)>>;
 ///
 /// # Errors
 ///
-/// A state at rest that has not converged, or one beyond the boundary.
+/// A final state that has not converged, or one beyond the boundary.
 fn steps(model: &Sluice) -> Result<Steps, Arc<SystemState>> {
     let mut numbers: HashMap<Arc<SystemState>, usize> = HashMap::new();
     let mut states: Vec<Arc<SystemState>> = Vec::new();
@@ -49,8 +49,8 @@ fn steps(model: &Sluice) -> Result<Steps, Arc<SystemState>> {
                 internal.push((next, transition));
             }
         }
-        let rests = internal.is_empty() && state.trace.violation.is_none();
-        if rests && !property::is_converged(&state) || !model.within_boundary(&state) {
+        let is_final = internal.is_empty() && state.trace.violation.is_none();
+        if is_final && !property::is_converged(&state) || !model.within_boundary(&state) {
             return Err(state);
         }
         steps.push(internal);
@@ -113,17 +113,17 @@ fn endless(steps: &Steps) -> Option<HashSet<Transition>> {
         let mut stay = HashSet::new();
         let mut always: Option<HashSet<Transition>> = None;
         for state in &component {
-            let (mut stays, mut can) = (HashSet::new(), HashSet::new());
+            let (mut inner, mut possible) = (HashSet::new(), HashSet::new());
             for (next, transition) in &steps[*state] {
-                can.insert(*transition);
+                possible.insert(*transition);
                 if inside.contains(next) {
-                    stays.insert(*transition);
+                    inner.insert(*transition);
                 }
             }
-            stay.extend(stays);
+            stay.extend(inner);
             always = Some(match always {
-                Some(always) => always.intersection(&can).copied().collect(),
-                None => can,
+                Some(always) => always.intersection(&possible).copied().collect(),
+                None => possible,
             });
         }
         // A transition that is always possible and never stays inside leaves the component.
@@ -136,13 +136,13 @@ fn endless(steps: &Steps) -> Option<HashSet<Transition>> {
 #[test]
 fn left_to_itself_it_comes_to_rest() {
     for (name, model) in checks::small() {
-        let begun = Instant::now();
+        let started = Instant::now();
         let steps = steps(&model).unwrap();
         assert_eq!(endless(&steps), None, "{name}");
         let line = format!(
             "model, rest, {name}: {} states, {:.1?}\n",
             steps.len(),
-            begun.elapsed()
+            started.elapsed()
         );
         std::io::stderr().write_all(line.as_bytes()).unwrap();
     }

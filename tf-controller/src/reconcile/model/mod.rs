@@ -1,7 +1,7 @@
 //! The model: the controller's own decision, composed with an API server whose watch lags, two controllers, runners
 //! that die, users, commits and time, explored exhaustively within bounds (crate `stateright`).
 //!
-//! Real are `history`, `facts`, `decide`, `upkeep`, `next_after`, the approval and the runner's gate, all called with
+//! Real are `history`, `facts`, `decide`, `decide_supervision`, `next_after`, the approval and the runner's gate, all called with
 //! the objects that the API would hold. Modelled is the order of reads and writes around them.
 #![expect(clippy::similar_names, reason = "a stage is the state of one process")]
 
@@ -97,30 +97,30 @@ impl Sluice {
 
     fn apply(&self, state: &SystemState, transition: Transition) -> Option<SystemState> {
         match transition {
-            Transition::Deliver(who) => {
+            Transition::Deliver(index) => {
                 let mut next = state.clone();
-                next.controllers[who].cache = state.stack;
+                next.controllers[index].cache = state.stack;
                 (next != *state).then_some(next)
             }
             Transition::Reconcile(0) => controller::reconcile(self, state, 0),
-            Transition::Reconcile(who) => {
-                let mut next = controller::reconcile(self, state, who)?;
-                next.remaining.looks = next.remaining.looks.checked_sub(1)?;
+            Transition::Reconcile(index) => {
+                let mut next = controller::reconcile(self, state, index)?;
+                next.remaining.second_reconciles = next.remaining.second_reconciles.checked_sub(1)?;
                 Some(next)
             }
-            Transition::Write(who) => controller::write(self, state, who),
-            Transition::Crash(who) => {
+            Transition::Write(index) => controller::write(self, state, index),
+            Transition::Crash(index) => {
                 let mut next = state.clone();
                 next.remaining.faults = next.remaining.faults.checked_sub(1)?;
-                next.controllers[who] = Controller {
+                next.controllers[index] = Controller {
                     cache: state.stack,
                     intent: Intent::Nothing,
                 };
                 Some(next)
             }
-            Transition::Run(index, luck) => runner::step(self, state, index, luck),
+            Transition::Run(index, outcome) => runner::step(self, state, index, outcome),
             Transition::Kill(index) => runner::kill(state, index),
-            Transition::User(deed) => environment::user(state, deed),
+            Transition::User(action) => environment::user(state, action),
             Transition::Commit { relevant } => environment::commit(state, relevant),
             Transition::Drift => environment::drift(state),
             Transition::Tick => environment::tick(state),
@@ -153,7 +153,7 @@ impl Model for Sluice {
             remaining: self.budget,
             trace: Trace {
                 // A second controller with an older cache may create a run for a cause that no longer holds.
-                reasons: 2 + 2 * self.budget.looks,
+                reasons: 2 + 2 * self.budget.second_reconciles,
                 ..Trace::default()
             },
         };
@@ -163,28 +163,28 @@ impl Model for Sluice {
 
     fn actions(&self, state: &SystemState, transitions: &mut Vec<Transition>) {
         if state.trace.violation.is_some() {
-            return; // later states show nothing more
+            return; // later states are irrelevant
         }
-        for (who, controller) in state.controllers.iter().enumerate() {
-            let watches = who == 0 || state.remaining.looks > 0;
+        for (index, controller) in state.controllers.iter().enumerate() {
+            let watches = index == 0 || state.remaining.second_reconciles > 0;
             if watches && controller.cache != state.stack {
-                transitions.push(Transition::Deliver(who));
+                transitions.push(Transition::Deliver(index));
             }
             if controller.intent != Intent::Nothing {
-                transitions.push(Transition::Write(who));
+                transitions.push(Transition::Write(index));
             } else if watches {
-                transitions.push(Transition::Reconcile(who));
+                transitions.push(Transition::Reconcile(index));
             }
         }
         transitions
             .extend((0..state.processes.len()).map(|index| Transition::Run(index, StepOutcome::Success)));
         if state.remaining.faults > 0 {
-            let works = |who: &usize| state.controllers[*who].intent != Intent::Nothing;
-            transitions.extend((0..2).filter(works).map(Transition::Crash));
+            let has_intent = |index: &usize| state.controllers[*index].intent != Intent::Nothing;
+            transitions.extend((0..2).filter(has_intent).map(Transition::Crash));
             for index in 0..state.processes.len() {
-                let bad = [StepOutcome::Failure, StepOutcome::PartialFailure]
-                    .map(|luck| Transition::Run(index, luck));
-                transitions.extend(bad);
+                let failures = [StepOutcome::Failure, StepOutcome::PartialFailure]
+                    .map(|outcome| Transition::Run(index, outcome));
+                transitions.extend(failures);
                 transitions.push(Transition::Kill(index));
             }
         }

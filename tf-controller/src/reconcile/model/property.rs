@@ -10,12 +10,12 @@ use stateright::{Model as _, Property};
 
 pub(super) fn all() -> Vec<Property<Sluice>> {
     vec![
-        Property::always("nothing wrong is done", |_, state: &SystemState| {
+        Property::always("no violation", |_, state: &SystemState| {
             state.trace.violation.is_none()
         }),
         Property::always("never two runs at once", |_, state: &SystemState| {
-            let works = |stage: ProcessStage| stage > ProcessStage::Started;
-            state.processes.iter().filter(|p| works(p.stage)).count() <= 1
+            let has_claimed = |stage: ProcessStage| stage > ProcessStage::Started;
+            state.processes.iter().filter(|p| has_claimed(p.stage)).count() <= 1
                 && state.runs.iter().filter(|run| !run.stage.is_final()).count() <= 1
         }),
         Property::always("a name is one run", |_, state: &SystemState| {
@@ -23,13 +23,16 @@ pub(super) fn all() -> Vec<Property<Sluice>> {
             numbers.sort_unstable();
             numbers.windows(2).all(|pair| pair[0] != pair[1])
         }),
-        Property::always("a run that works has not ended", |_, state: &SystemState| {
-            state.processes.iter().all(|process| {
-                process.stage == ProcessStage::Started
-                    || state.run(process.run).is_none_or(|run| !run.stage.is_final())
-            })
-        }),
-        Property::always("a run has the cause that it says", |_, state: &SystemState| {
+        Property::always(
+            "a run with a live process has not ended",
+            |_, state: &SystemState| {
+                state.processes.iter().all(|process| {
+                    process.stage == ProcessStage::Started
+                        || state.run(process.run).is_none_or(|run| !run.stage.is_final())
+                })
+            },
+        ),
+        Property::always("a run has the cause that it states", |_, state: &SystemState| {
             let mut last: Option<&Run> = None;
             state.runs.iter().all(|run| {
                 let holds = last.is_none_or(|last| has_cause(run, last));
@@ -43,10 +46,10 @@ pub(super) fn all() -> Vec<Property<Sluice>> {
             state.runs.len() <= usize::from(state.trace.reasons)
         }),
         Property::always(
-            "once faults stop, it becomes stable at the wanted state",
+            "once faults stop, it reaches the desired state",
             |model, state: &SystemState| !is_quiet(model, state) || is_converged(state),
         ),
-        Property::always("all of it lies within the boundary", |_, state: &SystemState| {
+        Property::always("all states are within the boundary", |_, state: &SystemState| {
             state.runs.len() < super::MOST_RUNS
         }),
         Property::sometimes("something is applied", |_, state: &SystemState| {
@@ -58,15 +61,15 @@ pub(super) fn all() -> Vec<Property<Sluice>> {
 /// Returns whether this run follows from that one, which came before it and counts.
 fn has_cause(run: &Run, last: &Run) -> bool {
     let failed = matches!(last.stage, Stage::Failed | Stage::Stale | Stage::Lost);
-    let others = run.inputs != last.inputs || run.destroy != last.destroy;
+    let changed = run.inputs != last.inputs || run.destroy != last.destroy;
     match run.trigger {
-        Trigger::Retry => failed && !others,
-        Trigger::Revision | Trigger::Spec => failed || others,
+        Trigger::Retry => failed && !changed,
+        Trigger::Revision | Trigger::Spec => failed || changed,
         _ => true,
     }
 }
 
-/// Returns whether no internal step is left.
+/// Returns whether no internal step is possible.
 fn is_quiet(model: &Sluice, state: &SystemState) -> bool {
     let caught_up = state.controllers[0].cache == state.stack
         && state.controllers.iter().all(|c| c.intent == Intent::Nothing);
@@ -77,7 +80,7 @@ fn is_quiet(model: &Sluice, state: &SystemState) -> bool {
     model.actions(state, &mut transitions);
     !transitions
         .into_iter()
-        .any(|turn| turn.is_internal(state) && model.next_state(state, turn).is_some())
+        .any(|transition| transition.is_internal(state) && model.next_state(state, transition).is_some())
 }
 
 /// Returns whether the desired state is reached, or a plan waits for a user.
@@ -95,24 +98,26 @@ pub(super) fn is_converged(state: &SystemState) -> bool {
     if stack.deleting || stack.request > stack.handled {
         return false;
     }
-    let wanted = (!stack.destroy).then(|| state.inputs(&stack));
-    let in_place = state.infrastructure.applied_inputs == wanted && !state.infrastructure.drifted;
+    let desired = (!stack.destroy).then(|| state.inputs(&stack));
+    let is_applied = state.infrastructure.applied_inputs == desired && !state.infrastructure.drifted;
     let counts = |stage| !matches!(stage, Stage::Superseded);
     let Some(last) = state.runs.iter().rev().find(|run| counts(run.stage)) else {
         return false;
     };
-    let of_now = last.inputs == state.inputs(&stack) && last.destroy == stack.destroy;
+    let is_current = last.inputs == state.inputs(&stack) && last.destroy == stack.destroy;
     if controller::decision(state, &stack).wait == Wait::Limit {
         return last.stage != Stage::Succeeded && stack.retries.is_some();
     }
-    let waits = last
+    let waiting = last
         .stored
-        .filter(|_| of_now && last.stage == Stage::Succeeded && !last.attempted);
+        .filter(|_| is_current && last.stage == Stage::Succeeded && !last.attempted);
     match stack.approve {
-        _ if stack.plan_only => waits.is_some() || in_place && of_now,
-        Approve::Auto => in_place,
-        Approve::Nothing => waits.is_some() || in_place && of_now,
-        Approve::Plan(effect) => waits.is_some_and(|plan| plan.effect != effect) || in_place && of_now,
+        _ if stack.plan_only => waiting.is_some() || is_applied && is_current,
+        Approve::Auto => is_applied,
+        Approve::Nothing => waiting.is_some() || is_applied && is_current,
+        Approve::Plan(effect) => {
+            waiting.is_some_and(|plan| plan.effect != effect) || is_applied && is_current
+        }
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn step(
     let mut next = state.clone();
     let process = state.processes[index];
     let Some(run) = state.run(process.run).copied() else {
-        next.processes.remove(index); // its run was deleted: it ends
+        next.processes.remove(index); // the run was deleted
         return Some(next);
     };
     if outcome != StepOutcome::Success && next.remaining.faults == 0 {
@@ -100,11 +100,11 @@ fn plan(state: &mut SystemState, process: Process, run: &Run, outcome: StepOutco
         return Some(ProcessStage::Failed);
     }
     let (from, serial) = (state.infrastructure, state.serial);
-    let wanted = Infrastructure {
+    let desired = Infrastructure {
         applied_inputs: (!run.destroy).then_some(run.inputs),
         drifted: false,
     };
-    let changes = from != wanted;
+    let changes = from != desired;
     let effect = Effect {
         inputs: run.inputs,
         from,
@@ -121,11 +121,11 @@ fn plan(state: &mut SystemState, process: Process, run: &Run, outcome: StepOutco
 /// Checks the new plan against the current object.
 fn admit(model: &Sluice, state: &mut SystemState, run: &Run) -> ProcessStage {
     let Some(stored) = run.stored else {
-        return ProcessStage::Applied; // nothing to do
+        return ProcessStage::Applied; // no changes
     };
     let object = state.stack.as_ref().map(terraform);
     let planned = id(stored.effect);
-    let asked = check_new_plan(
+    let gate = check_new_plan(
         &terraform_run(run).spec,
         object.as_ref(),
         CandidatePlan {
@@ -134,8 +134,8 @@ fn admit(model: &Sluice, state: &mut SystemState, run: &Run) -> ProcessStage {
             entries: &[],
         },
     );
-    let opens = model.flaw == Some(Flaw::NoGate) || matches!(asked, Gate::Apply);
-    if !opens || run.action == Action::Plan {
+    let is_open = model.flaw == Some(Flaw::NoGate) || matches!(gate, Gate::Apply);
+    if !is_open || run.action == Action::Plan {
         return ProcessStage::Applied;
     }
     if !state.stack.as_ref().is_some_and(|stack| permits(stack, run)) {
@@ -149,8 +149,9 @@ fn check_approval(model: &Sluice, state: &mut SystemState, run: &Run) -> Process
     let object = state.stack.as_ref().map(terraform);
     let from = run.plan.as_ref().and_then(|(_, from)| state.run(*from));
     let from = from.map(terraform_run).and_then(|run| run.status);
-    let stands = gate::check_stored_plan(&terraform_run(run).spec, object.as_ref(), from.as_ref()).is_ok();
-    if !stands && model.flaw != Some(Flaw::NoApprovalCheck) {
+    let is_approved =
+        gate::check_stored_plan(&terraform_run(run).spec, object.as_ref(), from.as_ref()).is_ok();
+    if !is_approved && model.flaw != Some(Flaw::NoApprovalCheck) {
         return ProcessStage::Outdated;
     }
     if !state.stack.is_some_and(|stack| !stack.deleting && !stack.suspend) {
@@ -216,7 +217,7 @@ fn check_apply(state: &mut SystemState, run: &Run, effect: Effect) {
 
 fn finish(state: &mut SystemState, run: &Run, stage: Stage) -> Option<ProcessStage> {
     if state.run(run.number).is_some_and(|run| run.stage.is_final()) {
-        state.violation("a run that works is never declared ended");
+        state.violation("a run with a live process is never declared ended");
     }
     state.end(run.number, stage);
     None

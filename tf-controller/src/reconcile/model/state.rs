@@ -143,12 +143,12 @@ pub(super) enum Intent {
         last_apply: u8,
     },
     Inspect {
-        seen: Run,
+        observed: Run,
         now: Option<Inputs>,
         last_apply: u8,
     },
     End {
-        seen: Run,
+        observed: Run,
         stage: Stage,
     },
     Handle {
@@ -179,8 +179,8 @@ pub(super) struct Budget {
     pub(super) faults: u8,
     /// Intervals that elapse.
     pub(super) ticks: u8,
-    /// Reconciliations of a second controller, which believes that it leads.
-    pub(super) looks: u8,
+    /// Reconciliations of a second controller, which has lost its leadership.
+    pub(super) second_reconciles: u8,
 }
 
 /// The past, as far as the properties need it.
