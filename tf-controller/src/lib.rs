@@ -4,16 +4,16 @@
 //! (`sluice-tf-runner`) carries out.
 
 pub mod args;
-pub mod decide;
 pub mod definitions;
 pub mod executor;
 pub mod inputs;
-pub mod reconcile;
-pub mod schedule;
 
+mod decide;
 mod program;
+mod reconcile;
 mod run;
 mod runs;
+mod schedule;
 mod sources;
 
 pub use program::run_program;

@@ -17,15 +17,6 @@ use std::{
 
 type Run = PartialObjectMeta<TerraformRun>;
 
-impl IndexedRun {
-    fn of(run: &Run) -> Option<Self> {
-        Some(Self {
-            stack: stack_of(run)?,
-            version: run.resource_version(),
-        })
-    }
-}
-
 /// The stacks of runs by the runs' keys, and the observed version of each run.
 #[derive(Default)]
 pub(crate) struct RunOwners(Mutex<OwnerIndex>);
@@ -41,6 +32,15 @@ struct OwnerIndex {
 struct IndexedRun {
     stack: ObjectKey,
     version: Option<String>,
+}
+
+impl IndexedRun {
+    fn of(run: &Run) -> Option<Self> {
+        Some(Self {
+            stack: stack_of(run)?,
+            version: run.resource_version(),
+        })
+    }
 }
 
 impl RunOwners {

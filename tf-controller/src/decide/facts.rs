@@ -2,58 +2,58 @@
 
 use super::{InputRunStreak, IntervalOffset, RetryPolicy};
 use jiff::{SignedDuration, Timestamp};
-pub use sluice_api::run::{Action as RunAction, Health, Trigger};
+pub(crate) use sluice_api::run::{Action as RunAction, Health, Trigger};
 
 /// A field with a value that this version does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnsupportedField {
+pub(crate) struct UnsupportedField {
     /// The reason in `Ready`.
-    pub reason: &'static str,
+    pub(crate) reason: &'static str,
     /// Public message: the field and the reason.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// Everything that the decision uses of one stack except its dependents. Built once (`reconcile::facts`) and never changed.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// `metadata.deletionTimestamp` is set.
-    pub deleting: bool,
+    pub(crate) deleting: bool,
     /// `spec.suspend`.
-    pub suspended: bool,
+    pub(crate) suspended: bool,
     /// A field with an unsupported value.
-    pub unsupported_field: Option<UnsupportedField>,
+    pub(crate) unsupported_field: Option<UnsupportedField>,
     /// Public message about two fields that contradict each other: nothing is done, not even a deletion.
-    pub contradiction: Option<String>,
+    pub(crate) contradiction: Option<String>,
     /// `metadata.generation`.
-    pub generation: i64,
+    pub(crate) generation: i64,
     /// What the spec allows.
-    pub policy: Policy,
+    pub(crate) policy: Policy,
     /// What `approvePlan` means for the pending plan.
-    pub approval: Approval,
+    pub(crate) approval: Approval,
     /// The stacks that this one depends on.
-    pub dependencies: Dependencies,
+    pub(crate) dependencies: Dependencies,
     /// The source.
-    pub source: SourceFact,
+    pub(crate) source: SourceFact,
     /// The inputs.
-    pub inputs: Inputs,
+    pub(crate) inputs: Inputs,
     /// The runs so far.
-    pub history: History,
+    pub(crate) history: History,
     /// Token of a reconcile request that no run has handled yet.
-    pub request: Option<String>,
+    pub(crate) request: Option<String>,
     /// `spec.interval`.
-    pub interval: SignedDuration,
+    pub(crate) interval: SignedDuration,
     /// Offset of drift detections in the interval; `None`: one interval after the last one.
-    pub interval_offset: Option<IntervalOffset>,
+    pub(crate) interval_offset: Option<IntervalOffset>,
     /// When and how often a failure is retried.
-    pub retry: RetryPolicy,
+    pub(crate) retry: RetryPolicy,
     /// Now.
-    pub now: Timestamp,
+    pub(crate) now: Timestamp,
 }
 
 impl Facts {
     /// When the next drift detection is due after one that ended at `last`. Never with an interval of 0.
     #[must_use]
-    pub fn due(&self, last: Timestamp) -> Timestamp {
+    pub(crate) fn due(&self, last: Timestamp) -> Timestamp {
         if !self.interval.is_positive() {
             return Timestamp::MAX;
         }
@@ -70,24 +70,24 @@ impl Facts {
     reason = "each is a switch of the spec, and any may be on with any other"
 )]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
+pub(crate) struct Policy {
     /// `planOnly`, where `force` does not override it.
-    pub plan_only: bool,
+    pub(crate) plan_only: bool,
     /// `force`: plans are applied whatever `approvePlan` says.
-    pub forced: bool,
+    pub(crate) forced: bool,
     /// `destroy`: every plan is a destroy plan.
-    pub destroy: bool,
+    pub(crate) destroy: bool,
     /// `destroyResourcesOnDeletion`.
-    pub destroy_on_deletion: bool,
+    pub(crate) destroy_on_deletion: bool,
     /// Whether to release the state lock that the last run met.
-    pub force_unlock: ForceUnlock,
+    pub(crate) force_unlock: ForceUnlock,
     /// `breakTheGlass`, or the annotation that asks for one session.
-    pub break_glass: BreakGlass,
+    pub(crate) break_glass: BreakGlass,
 }
 
 /// Whether to release a state lock whose holder is not proved dead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ForceUnlock {
+pub(crate) enum ForceUnlock {
     /// The lock stays.
     #[default]
     No,
@@ -97,7 +97,7 @@ pub enum ForceUnlock {
 
 /// State of a break-glass session: a user works in the stack's directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BreakGlass {
+pub(crate) enum BreakGlass {
     /// No session is requested.
     #[default]
     NotRequested,
@@ -111,7 +111,7 @@ pub enum BreakGlass {
 
 /// State of the stacks in `dependsOn`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Dependencies {
+pub(crate) enum Dependencies {
     /// All are ready.
     #[default]
     Ready,
@@ -125,7 +125,7 @@ pub enum Dependencies {
 
 /// What `approvePlan` means for the pending plan, from `sluice_api::terraform::approval`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Approval {
+pub(crate) enum Approval {
     /// No approval.
     None,
     /// `auto`.
@@ -143,7 +143,7 @@ pub enum Approval {
 
 /// The state of `sourceRef`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SourceFact {
+pub(crate) enum SourceFact {
     /// It has an artifact.
     Found {
         /// The artifact's revision.
@@ -165,7 +165,7 @@ pub enum SourceFact {
 
 /// The digest of everything a plan depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Inputs {
+pub(crate) enum Inputs {
     /// Resolved.
     Known(String),
     /// Not available (missing Secret, artifact that cannot be fetched, …); the public message.
@@ -181,80 +181,80 @@ pub enum Inputs {
 
 /// Summary of a stack's runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History {
+pub(crate) struct History {
     /// The run that has not ended.
-    pub active: Option<RunFact>,
+    pub(crate) active: Option<RunFact>,
     /// The newest run that has ended and counts (a superseded one does not).
-    pub last: Option<RunFact>,
+    pub(crate) last: Option<RunFact>,
     /// The stored plan with changes that no apply has used.
-    pub pending: Option<Pending>,
+    pub(crate) pending: Option<Pending>,
     /// The newest ended run was a drift check of a stack in sync, with the same inputs.
-    pub checked: bool,
+    pub(crate) checked: bool,
     /// The end of the newest run that succeeded.
-    pub last_success: Option<Timestamp>,
+    pub(crate) last_success: Option<Timestamp>,
     /// The name of the newest run whose apply was started (part of the effect digest: makes ids single-use).
-    pub last_started_apply: Option<String>,
+    pub(crate) last_started_apply: Option<String>,
     /// The CLI of the last run (`terraform` or `tofu`): the other one never gets the state silently.
-    pub tool: Option<String>,
+    pub(crate) tool: Option<String>,
     /// The state lock that the newest ended run met.
-    pub lock: Option<String>,
+    pub(crate) lock: Option<String>,
     /// Result of the newest health checks.
-    pub health: Option<Health>,
+    pub(crate) health: Option<Health>,
     /// The streak of runs whose only cause was changed inputs.
-    pub input_runs: Option<InputRunStreak>,
+    pub(crate) input_runs: Option<InputRunStreak>,
     /// Whether modules that the newest run downloaded may read the whole artifact.
-    pub reads_artifact: bool,
+    pub(crate) reads_artifact: bool,
     /// Whether the Secret of the outputs has disappeared.
-    pub outputs_gone: bool,
+    pub(crate) outputs_gone: bool,
     /// One more than the highest sequence in any run's name.
-    pub next_sequence: u64,
+    pub(crate) next_sequence: u64,
 }
 
 /// A stored plan with changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub(crate) struct Pending {
     /// The plan id.
-    pub plan_id: String,
+    pub(crate) plan_id: String,
     /// The run that stored it.
-    pub run: String,
+    pub(crate) run: String,
     /// Whether a drift detection of a stack in sync found it.
-    pub drift: bool,
+    pub(crate) drift: bool,
     /// Whether `autoApply` holds it: `auto` and `force` do not apply it, an approval by its id does.
-    pub held: bool,
+    pub(crate) held: bool,
     /// When the run ended.
-    pub planned: Timestamp,
+    pub(crate) planned: Timestamp,
 }
 
 /// The facts of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunFact {
+pub(crate) struct RunFact {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// What it does.
-    pub action: RunAction,
+    pub(crate) action: RunAction,
     /// Its trigger.
-    pub trigger: Trigger,
+    pub(crate) trigger: Trigger,
     /// Whether its plan is a destroy plan.
-    pub destroy: bool,
+    pub(crate) destroy: bool,
     /// The generation of the stack that it was created for.
-    pub generation: i64,
+    pub(crate) generation: i64,
     /// Its inputs digest.
-    pub inputs: String,
+    pub(crate) inputs: String,
     /// The digest of its artifact.
-    pub source: String,
+    pub(crate) source: String,
     /// Number of this attempt, from 1.
-    pub attempt: u32,
+    pub(crate) attempt: u32,
     /// Its outcome.
-    pub outcome: Outcome,
+    pub(crate) outcome: Outcome,
     /// Whether the CLI refused its plan as stale: nothing was applied.
-    pub stale: bool,
+    pub(crate) stale: bool,
     /// When it ended; while it is active, when it was created.
-    pub finished: Timestamp,
+    pub(crate) finished: Timestamp,
 }
 
 /// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Not ended.
     Active,
     /// Ended without an error.
@@ -267,17 +267,17 @@ pub enum Outcome {
 
 /// A run to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewRun {
+pub(crate) struct NewRun {
     /// What it does.
-    pub action: RunAction,
+    pub(crate) action: RunAction,
     /// Its trigger.
-    pub trigger: Trigger,
+    pub(crate) trigger: Trigger,
     /// Whether its plan is a destroy plan.
-    pub destroy: bool,
+    pub(crate) destroy: bool,
     /// The plan to apply: its id and the run that stored it.
-    pub plan: Option<(String, String)>,
+    pub(crate) plan: Option<(String, String)>,
     /// Who approved it.
-    pub approved_by: Option<String>,
+    pub(crate) approved_by: Option<String>,
     /// 1, or one more than the failed attempt that it follows.
-    pub attempt: u32,
+    pub(crate) attempt: u32,
 }

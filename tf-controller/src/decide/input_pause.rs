@@ -13,17 +13,17 @@ const QUIET_PERIOD: SignedDuration = SignedDuration::from_mins(10);
 
 /// A streak of runs whose only cause was changed inputs: no commit, no edit, no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InputRunStreak {
+pub(crate) struct InputRunStreak {
     /// Number of runs.
-    pub count: u32,
+    pub(crate) count: u32,
     /// When the last of them ended.
-    pub ended: Timestamp,
+    pub(crate) ended: Timestamp,
 }
 
 impl InputRunStreak {
     /// Adds a run that was created and ended at these times to the streak, or begins a new streak.
     #[must_use]
-    pub fn with(before: Option<Self>, made: Timestamp, ended: Timestamp) -> Self {
+    pub(crate) fn with(before: Option<Self>, made: Timestamp, ended: Timestamp) -> Self {
         let soon = before.filter(|before| made <= before.quiet_until());
         Self {
             count: soon.map_or(0, |before| before.count).saturating_add(1),
@@ -33,7 +33,7 @@ impl InputRunStreak {
 
     /// When the next run may start.
     #[must_use]
-    pub fn until(&self) -> Timestamp {
+    pub(crate) fn until(&self) -> Timestamp {
         after(self.ended, self.pause())
     }
 

@@ -9,7 +9,7 @@ const PAUSE: i128 = 20;
 
 /// The offset of one stack in every interval. It depends on the object's uid alone, so it survives a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IntervalOffset {
+pub(crate) struct IntervalOffset {
     /// The offset, in 2⁻³² of an interval.
     share: u32,
     /// Start of this controller: a detection that was due before waits for its next time.
@@ -19,7 +19,7 @@ pub struct IntervalOffset {
 impl IntervalOffset {
     /// The offset of the object with this uid, for a controller that started at `since`.
     #[must_use]
-    pub fn from_uid(uid: &str, since: Timestamp) -> Self {
+    pub(crate) fn from_uid(uid: &str, since: Timestamp) -> Self {
         let digest = Sha256::digest(uid.as_bytes());
         let share = digest
             .iter()
@@ -31,7 +31,7 @@ impl IntervalOffset {
     /// The first time at the stack's offset that is at least a twentieth of the interval after the last success, and not before this
     /// controller started: at most 1.05 intervals after the success, then once per interval. Never with an interval of 0.
     #[must_use]
-    pub fn due(&self, last: Timestamp, interval: SignedDuration) -> Timestamp {
+    pub(crate) fn due(&self, last: Timestamp, interval: SignedDuration) -> Timestamp {
         let every = interval.as_millis();
         if every <= 0 {
             return Timestamp::MAX;

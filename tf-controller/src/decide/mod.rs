@@ -33,17 +33,17 @@ pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 
-pub use dependency_order::{needs_dependents, wait_for_dependents};
-pub use facts::{
+pub(crate) use dependency_order::{needs_dependents, wait_for_dependents};
+pub(crate) use facts::{
     Approval, BreakGlass, Dependencies, Facts, ForceUnlock, Health, History, Inputs, NewRun, Outcome,
     Pending, Policy, RunAction, RunFact, SourceFact, Trigger, UnsupportedField,
 };
-pub use input_pause::InputRunStreak;
-pub use interval_offset::IntervalOffset;
+pub(crate) use input_pause::InputRunStreak;
+pub(crate) use interval_offset::IntervalOffset;
 pub(crate) use mutation_point::{MutationPoint, holds};
 #[cfg(test)]
 pub(crate) use mutation_point::{disabled_point, with_disabled};
-pub use retry::{RetryPolicy, Strategy};
+pub(crate) use retry::{RetryPolicy, Strategy};
 #[cfg(test)]
 pub(crate) use tests::facts as facts_of_a_new_stack;
 
@@ -54,7 +54,7 @@ const STALE_AT_ONCE: u32 = 3;
 
 /// The next step of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Start this run.
     Start(NewRun),
     /// A run is due and there is no free slot. Never decided here: the decision knows only this stack.
@@ -71,7 +71,7 @@ pub enum Step {
 
 /// Why no run starts now, and when to reconcile again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Idle {
+pub(crate) enum Idle {
     /// `spec.suspend` is set.
     Suspended,
     /// Suspended and deleted: the deletion waits for the resume, as upstream does, and the status says so.
@@ -111,7 +111,7 @@ pub enum Idle {
 
 /// Decides the next step of one stack without regard to its dependents.
 #[must_use]
-pub fn decide_alone(facts: &Facts) -> Step {
+pub(crate) fn decide_alone(facts: &Facts) -> Step {
     if facts.deleting {
         return deletion(facts);
     }

@@ -7,7 +7,7 @@ const SHORTEST: SignedDuration = SignedDuration::from_secs(1);
 
 /// How the delay grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
+pub(crate) enum Strategy {
     /// `StaticInterval`: the same delay each time.
     Static,
     /// `ExponentialBackoff`: doubled with each failure, the current one counted.
@@ -16,21 +16,21 @@ pub enum Strategy {
 
 /// The retry fields of a stack, with their defaults filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RetryPolicy {
+pub(crate) struct RetryPolicy {
     /// `retryInterval`; 15 s when absent.
-    pub interval: SignedDuration,
+    pub(crate) interval: SignedDuration,
     /// `retryStrategy`.
-    pub strategy: Strategy,
+    pub(crate) strategy: Strategy,
     /// `maxRetryInterval`; 24 h when absent.
-    pub longest: SignedDuration,
+    pub(crate) longest: SignedDuration,
     /// `remediation.retries`: the number of failures that ends the attempts, as upstream counts; `None`: no limit. 0 means one attempt.
-    pub retries: Option<u32>,
+    pub(crate) retries: Option<u32>,
 }
 
 impl RetryPolicy {
     /// The wait after a failure of attempt number `attempt` (from 1): between 1 s and `longest`.
     #[must_use]
-    pub fn delay(&self, attempt: u32) -> SignedDuration {
+    pub(crate) fn delay(&self, attempt: u32) -> SignedDuration {
         let exponent = match self.strategy {
             Strategy::Static => 0,
             Strategy::Exponential => attempt.min(30),
@@ -46,7 +46,7 @@ impl RetryPolicy {
 
     /// Whether attempt number `attempt` is the last one.
     #[must_use]
-    pub fn is_exhausted(&self, attempt: u32) -> bool {
+    pub(crate) fn is_exhausted(&self, attempt: u32) -> bool {
         self.retries.is_some_and(|retries| attempt >= retries.max(1))
     }
 }

@@ -37,7 +37,7 @@ use active_runs::{ActiveRun, Lookup};
 pub(crate) use cleanup::{DeletedBundles, forget_stack};
 pub(crate) use dependencies::{dependency_order, related_stacks, relevant_version};
 pub(crate) use heartbeat::HeartbeatTracker;
-pub use resolve::Artifacts;
+pub(crate) use resolve::Artifacts;
 use sluice_runtime::sync::lock;
 
 use crate::{
@@ -78,17 +78,17 @@ use std::{
 };
 
 /// Everything that reconciliations share.
-pub struct Context {
+pub(crate) struct Context {
     /// Client of the Kubernetes API.
-    pub client: Client,
+    pub(crate) client: Client,
     /// The clock.
-    pub clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     /// Starts runners and reports their liveness.
-    pub executor: Arc<dyn Executor>,
+    pub(crate) executor: Arc<dyn Executor>,
     /// Records events.
-    pub recorder: Recorder,
+    pub(crate) recorder: Recorder,
     /// Directory of the installed versions of the CLI.
-    pub tools_dir: Option<PathBuf>,
+    pub(crate) tools_dir: Option<PathBuf>,
     /// The stacks whose newest bundle is deleted.
     pub(crate) deleted_bundles: cleanup::DeletedBundles,
     /// Heartbeats of runs whose process locks are not visible here.
@@ -98,35 +98,35 @@ pub struct Context {
     /// The index from runs to their stacks, kept by the watch.
     pub(crate) run_owners: Arc<RunOwners>,
     /// Unpacked artifacts.
-    pub artifacts: Artifacts,
+    pub(crate) artifacts: Artifacts,
     /// The run queue and its slots.
-    pub run_slots: RunSlots,
+    pub(crate) run_slots: RunSlots,
     /// When this controller started to decide.
-    pub started_at: Timestamp,
+    pub(crate) started_at: Timestamp,
     /// Whether cross-namespace references are allowed.
-    pub cross_namespace: CrossNamespace,
+    pub(crate) cross_namespace: CrossNamespace,
     /// Longest break-glass session; `None`: sessions are not allowed.
-    pub break_glass_limit: Option<Interval>,
+    pub(crate) break_glass_limit: Option<Interval>,
     /// Maximum size in bytes of the files that are stored with the last applied record.
-    pub destroy_files_limit: u64,
+    pub(crate) destroy_files_limit: u64,
     /// Whether stacks with `spec.serviceAccountName` run without that ServiceAccount.
-    pub ignore_account: bool,
+    pub(crate) ignore_account: bool,
     /// Deadline of runs whose stack sets none.
-    pub run_deadline: Interval,
+    pub(crate) run_deadline: Interval,
     /// The Secret with the keys that seal stored plans.
-    pub plan_encryption: Option<ObjectName>,
+    pub(crate) plan_encryption: Option<ObjectName>,
     /// Where the CLI runs, for the generated backend.
-    pub cli_location: inputs::CliLocation,
+    pub(crate) cli_location: inputs::CliLocation,
     /// The cache of all stacks, for `dependsOn`.
-    pub stacks: ObjectCache<Terraform>,
+    pub(crate) stacks: ObjectCache<Terraform>,
     /// The only namespace that is watched; `None`: all of them.
-    pub watched_namespace: Option<String>,
+    pub(crate) watched_namespace: Option<String>,
     /// The backend of stacks that configure none.
-    pub default_backend: inputs::DefaultBackend,
+    pub(crate) default_backend: inputs::DefaultBackend,
 }
 
 /// Reconciles Terraform objects.
-pub struct TerraformReconciler {
+pub(crate) struct TerraformReconciler {
     context: Arc<Context>,
     /// The stacks that this controller has reconciled. Files of other stacks are never removed.
     reconciled: Mutex<HashSet<ObjectKey>>,
@@ -134,7 +134,7 @@ pub struct TerraformReconciler {
 
 /// Why a reconciliation could not report. Faults of the stack itself are written to its status.
 #[derive(Debug, thiserror::Error)]
-pub enum ReconcileError {
+pub(crate) enum ReconcileError {
     /// Reading the stack, its runs or its source failed, or deleting the last bundle.
     #[error("cannot read {stack}, its runs or its source, or delete its last bundle: {source}")]
     Observe {
@@ -159,7 +159,7 @@ pub enum ReconcileError {
 impl TerraformReconciler {
     /// Returns a reconciler in this context.
     #[must_use]
-    pub fn new(context: Arc<Context>) -> Self {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
         let reconciled = Mutex::default();
         Self { context, reconciled }
     }
@@ -349,7 +349,7 @@ pub(crate) fn owner(stack: &Terraform) -> Option<OwnerReference> {
 
 /// Returns the key of the stack that a run belongs to.
 #[must_use]
-pub fn stack_of(run: &TerraformRun) -> ObjectKey {
+pub(crate) fn stack_of(run: &TerraformRun) -> ObjectKey {
     ObjectKey {
         namespace: run.namespace().unwrap_or_default(),
         name: run.spec.terraform.name.clone(),

@@ -3,7 +3,7 @@
 
 mod queue;
 
-pub use queue::{Limits, Priority};
+pub(crate) use queue::{Limits, Priority};
 
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use queue::RunQueue;
@@ -16,7 +16,7 @@ use std::{
 
 /// Slots for runs; a stack occupies at most one.
 #[derive(Debug)]
-pub struct RunSlots {
+pub(crate) struct RunSlots {
     queue: Mutex<RunQueue>,
     granted: UnboundedSender<ObjectKey>,
 }
@@ -24,7 +24,7 @@ pub struct RunSlots {
 impl RunSlots {
     /// Returns free slots within `limits`, and a stream of the stacks that are granted one: reconcile each.
     #[must_use]
-    pub fn new(limits: Limits) -> (Self, UnboundedReceiver<ObjectKey>) {
+    pub(crate) fn new(limits: Limits) -> (Self, UnboundedReceiver<ObjectKey>) {
         let (granted, grants) = mpsc::unbounded();
         let queue = Mutex::new(RunQueue::new(limits));
         (Self { queue, granted }, grants)
@@ -33,38 +33,38 @@ impl RunSlots {
     /// Requests a slot for a stack's run; true also when it occupies one already. Otherwise the stack waits in the queue until it is
     /// granted one.
     #[must_use]
-    pub fn request(&self, stack: &ObjectKey, priority: Priority) -> bool {
+    pub(crate) fn request(&self, stack: &ObjectKey, priority: Priority) -> bool {
         let (occupied, granted) = self.queue().request(stack, priority, Instant::now());
         self.grant(granted);
         occupied
     }
 
     /// Counts an active run that an earlier controller started, beyond the limits if need be.
-    pub fn occupy(&self, stack: &ObjectKey) {
+    pub(crate) fn occupy(&self, stack: &ObjectKey) {
         self.queue().occupy(stack);
     }
 
     /// Releases a stack's slot, or removes it from the queue.
-    pub fn release(&self, stack: &ObjectKey) {
+    pub(crate) fn release(&self, stack: &ObjectKey) {
         let granted = self.queue().release(stack, Instant::now());
         self.grant(granted);
     }
 
     /// Releases a stack's slot; a stack in the queue keeps its position.
-    pub fn release_held(&self, stack: &ObjectKey) {
+    pub(crate) fn release_held(&self, stack: &ObjectKey) {
         let granted = self.queue().release_held(stack, Instant::now());
         self.grant(granted);
     }
 
     /// Expires the grants of stacks that did not request their slot: their objects are gone, or broken.
-    pub fn expire_grants(&self) {
+    pub(crate) fn expire_grants(&self) {
         let granted = self.queue().expire_grants(Instant::now());
         self.grant(granted);
     }
 
     /// Releases the slots of stacks that no longer exist: they disappeared without a last reconciliation, or belong to another
     /// controller.
-    pub fn reclaim(&self, is_there: impl Fn(&ObjectKey) -> bool) {
+    pub(crate) fn reclaim(&self, is_there: impl Fn(&ObjectKey) -> bool) {
         let granted = self.queue().reclaim(is_there, Instant::now());
         self.grant(granted);
     }

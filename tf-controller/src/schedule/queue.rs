@@ -14,16 +14,16 @@ const GRANT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Limits of runs at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Runs at once; at least one.
-    pub runs: u16,
+    pub(crate) runs: u16,
     /// Runs of one namespace at once; 0: no limit.
-    pub per_namespace: u16,
+    pub(crate) per_namespace: u16,
 }
 
 /// Priority of a run. The order of the variants is the order of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
+pub(crate) enum Priority {
     /// A user waits for it: an approval, a request, a deletion.
     Manual,
     /// A change: a revision, a spec, inputs.
@@ -35,7 +35,7 @@ pub enum Priority {
 impl Priority {
     /// The priority of a run with this trigger.
     #[must_use]
-    pub const fn from_trigger(trigger: Trigger) -> Self {
+    pub(crate) const fn from_trigger(trigger: Trigger) -> Self {
         match trigger {
             Trigger::Approval | Trigger::Request | Trigger::Deletion => Self::Manual,
             Trigger::Revision | Trigger::Spec | Trigger::Repair => Self::Change,

@@ -10,7 +10,7 @@ mod last_applied;
 mod tool;
 mod variables;
 
-pub use artifacts::Artifacts;
+pub(crate) use artifacts::Artifacts;
 pub(super) use config_refs::api_message;
 pub(super) use last_applied::resolve as resolve_last_applied;
 

@@ -33,7 +33,7 @@ type Cell = Arc<OnceCell<Arc<UnpackedArtifact>>>;
 type ClosureKey = (String, String, Vec<String>);
 
 /// The artifacts that stacks read.
-pub struct Artifacts {
+pub(crate) struct Artifacts {
     fetcher: Fetcher,
     stop: Token,
     cache: Arc<ArtifactCache>,
@@ -47,7 +47,7 @@ impl Artifacts {
     ///
     /// # Errors
     /// When it cannot be created.
-    pub fn new(fetcher: Fetcher, scratch: PathBuf, stop: Token) -> std::io::Result<Self> {
+    pub(crate) fn new(fetcher: Fetcher, scratch: PathBuf, stop: Token) -> std::io::Result<Self> {
         Ok(Self {
             fetcher,
             stop,
