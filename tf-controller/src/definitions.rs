@@ -47,7 +47,7 @@ pub enum DefinitionError {
     Unreadable {
         /// Name of the definition.
         name: String,
-        /// What the API said.
+        /// The error of the API.
         source: Box<kube::Error>,
     },
 }

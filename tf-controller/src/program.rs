@@ -101,14 +101,14 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
 fn check_flags(args: &Args) -> Result<(), ProgramError> {
     if args.executor == ExecutorKind::Job {
         return Err(
-            "--executor=job is not part of this version; leave the flag out, or say --executor=process, to run as child processes"
+            "--executor=job is not part of this version; omit the flag, or set --executor=process, to run as child processes"
                 .into(),
         );
     }
     if args.run_silence < MIN_RUN_SILENCE {
         let least = MIN_RUN_SILENCE.as_secs();
         return Err(
-            format!("--run-silence must be at least {least}s: a run says every 10s that it lives").into(),
+            format!("--run-silence must be at least {least}s: runs send a heartbeat every 10s").into(),
         );
     }
     Ok(())
@@ -211,7 +211,7 @@ fn plan_encryption(args: &Args) -> Result<Option<ObjectName>, ProgramError> {
     match key_secret(text, own) {
         Some(secret) => Ok(Some(secret)),
         None => Err(
-            "--plan-encryption-secret names no Secret: say namespace/name, or set RUNTIME_NAMESPACE".into(),
+            "--plan-encryption-secret names no Secret: set namespace/name, or set RUNTIME_NAMESPACE".into(),
         ),
     }
 }

@@ -353,7 +353,7 @@ async fn an_invalid_input_secret_is_reported_by_key_without_its_value() {
     let failed = env.wait_ready("net", "False VarsGenerationFailed").await;
     let text = condition(&failed, "Ready");
     assert!(
-        text.contains("the value of key \"n\" is no JSON of the type") && !text.contains("hunter2"),
+        text.contains("the value of key \"n\" is not JSON of the type") && !text.contains("hunter2"),
         "{text}"
     );
     let good = json!({ "stringData": { "n": "7" } });

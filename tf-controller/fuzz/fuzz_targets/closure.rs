@@ -1,4 +1,4 @@
-//! Any bytes are a file of a module, in either syntax: what the module reads lies in the artifact, and is the same each time.
+//! The closure of a module with any bytes as a file, in either syntax: it stays in the artifact and is deterministic.
 #![no_main]
 
 use std::fs::{create_dir_all, write};
@@ -6,14 +6,14 @@ use std::fs::{create_dir_all, write};
 use libfuzzer_sys::fuzz_target;
 use sluice_tf_controller::inputs::closure::{Tree, read};
 
-/// Longest reason why the whole artifact counts.
-const REASON: usize = 1000;
+/// Maximum length of the reason why the whole artifact counts.
+const MAX_REASON: usize = 1000;
 
 fuzz_target!(|data: (bool, &[u8])| {
     let (json, bytes) = data;
     let folder = tempfile::tempdir().expect("a folder");
     let name = if json { "a/main.tf.json" } else { "a/main.tf" };
-    // Something for it to name: a module of its own, one beside it, templates.
+    // Files that it can name: a nested module, a sibling module, templates.
     let files: [(&str, &[u8]); 5] = [
         (name, bytes),
         ("a/m/main.tf", b"locals { a = file(\"../b/x\") }"),
@@ -31,7 +31,7 @@ fuzz_target!(|data: (bool, &[u8])| {
     assert_eq!(read(&tree, "a", &[]).expect("as before"), closure);
     match &closure.wide {
         Some(why) => {
-            assert!(why.len() <= REASON, "{why}");
+            assert!(why.len() <= MAX_REASON, "{why}");
             assert!(closure.reads.is_empty() && closure.files == tree.len());
             assert_eq!(closure.digest, tree.digest());
         }

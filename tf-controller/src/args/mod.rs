@@ -27,16 +27,16 @@ pub struct Args {
     /// The flags of all controllers.
     #[command(flatten)]
     pub common: Common<CONCURRENT>,
-    /// Let references lead to other namespaces.
+    /// Allow references to other namespaces.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = args::boolean, action = ArgAction::Set)]
     pub allow_cross_namespace_refs: Option<bool>,
-    /// Keep references in their namespace; counts only if given alone.
+    /// Deny references to other namespaces; without effect beside --allow-cross-namespace-refs.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = args::boolean, action = ArgAction::Set)]
     pub no_cross_namespace_refs: Option<bool>,
     /// Retries of a run's artifact download, 5 to 30 s apart.
     #[arg(long, default_value_t = 9)]
     pub http_retry: u32,
-    /// Where runs are carried out.
+    /// The executor of runs.
     #[arg(long, value_enum, default_value_t = ExecutorKind::Process)]
     pub executor: ExecutorKind,
     /// The runner program of the process executor. Default: this program, as `tf-runner`.
@@ -48,53 +48,53 @@ pub struct Args {
     /// Directory of the installed versions of the CLI, for stacks with spec.tool: DIR/NAME/VERSION/NAME.
     #[arg(long, value_name = "DIR")]
     pub tools_dir: Option<PathBuf>,
-    /// Directory of the packages of providers that runs share. Default: providers below --work-root.
+    /// Directory of the provider packages that runs share. Default: providers below --work-root.
     #[arg(long, value_name = "DIR")]
     pub provider_cache_dir: Option<PathBuf>,
-    /// Most bytes of these packages, unpacked; beyond them the least recently used go. 0: each run downloads its own.
+    /// Maximum size of these packages, unpacked; beyond it the least recently used are deleted. 0: each run downloads its own.
     #[arg(long, default_value_t = PROVIDER_CACHE_MAX_BYTES, value_name = "BYTES")]
     pub provider_cache_max_bytes: u64,
-    /// Kubeconfig; default: KUBECONFIG, then the pod's own.
+    /// Kubeconfig; default: KUBECONFIG, then the pod's ServiceAccount.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// Bound on a run whose stack sets no runDeadline.
+    /// Deadline of a run whose stack sets no runDeadline.
     #[arg(long, default_value = "2h", value_parser = args::duration)]
     pub run_deadline: Duration,
-    /// How long a run of another pod may give no sign of life before it counts as lost.
+    /// How long a run of another pod may send no heartbeat before it counts as lost.
     #[arg(long, default_value = "1m", value_parser = args::duration)]
     pub run_silence: Duration,
-    /// Most bytes of files, compressed, that are kept of what a stack with destroyResourcesOnDeletion applied, so that its deletion can
-    /// destroy without the source. Stacks of a namespace share them. A stack that reads more needs its source to be destroyed.
+    /// Maximum size of the compressed files that are stored when a stack with destroyResourcesOnDeletion is applied, so that its
+    /// deletion can destroy without the source. Stacks of a namespace share them. A stack that reads more needs its source for that.
     #[arg(long, default_value_t = DESTROY_FILES_LIMIT, value_name = "BYTES")]
     pub destroy_files_limit: u64,
-    /// Runs of one namespace at once; 0: as many as --concurrent allows.
+    /// Maximum number of concurrent runs per namespace; 0: no limit but --concurrent.
     #[arg(long, default_value_t = 0)]
     pub concurrent_per_namespace: u16,
     /// Host that replaces the one of artifact URLs.
     #[arg(long, env = "SOURCE_CONTROLLER_LOCALHOST", hide_env_values = true)]
     pub source_controller_localhost: Option<String>,
-    /// Give stacks without backendConfig the local backend in place of the kubernetes one.
+    /// Use the local backend instead of the kubernetes backend for stacks without backendConfig.
     #[arg(long, env = "DISABLE_TF_K8S_BACKEND", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = args::boolean, action = ArgAction::Set)]
     pub disable_tf_k8s_backend: bool,
-    /// In a pod: how long runs may go on after the signal to stop, before the CLI is interrupted.
+    /// In a pod: how long runs may continue after the signal to stop before the CLI is interrupted.
     #[arg(long, default_value = "4m", value_parser = args::duration)]
     pub graceful_shutdown_timeout: Duration,
     /// Seal stored plans with the keys in this Secret: its name, in the controller's namespace, or `namespace/name`.
     #[arg(long, default_value = "")]
     pub plan_encryption_secret: String,
-    /// Let objects ask for a session in which a person works in the stack's directory (`breakTheGlass`).
+    /// Allow break-glass sessions, in which a user works in the stack's working directory (`breakTheGlass`).
     #[arg(long, default_value = "false", value_parser = args::boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub allow_break_the_glass: bool,
-    /// Carry out stacks whose serviceAccountName is not tf-runner with the rights of this controller's own ServiceAccount; without
-    /// it they are stalled in a pod.
+    /// Run stacks whose serviceAccountName is not tf-runner with the rights of this controller's ServiceAccount; otherwise they are
+    /// stalled in a pod.
     #[arg(long, default_value = "false", value_parser = args::boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub ignore_service_account_name: bool,
-    /// Longest such session.
+    /// Maximum duration of a break-glass session.
     #[arg(long, default_value = "1h", value_parser = args::duration)]
     pub break_the_glass_deadline: Duration,
-    /// Flags of tofu-controller's runner transport: accepted, without effect.
+    /// Flags of tofu-controller's runner transport, without effect.
     #[command(flatten)]
     pub transport: Transport,
 }

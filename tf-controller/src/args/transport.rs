@@ -17,16 +17,16 @@ pub struct Transport {
     /// How long a call of a runner may take.
     #[arg(long, default_value = "30m", value_parser = duration)]
     pub runner_rpc_timeout: String,
-    /// Bytes of a message to a runner, in MiB.
+    /// Maximum size of a message to a runner, in MiB.
     #[arg(long, default_value = "4", value_parser = integer)]
     pub runner_grpc_max_message_size: String,
     /// How long the certificates of runners are valid.
     #[arg(long, default_value = "168h", value_parser = duration)]
     pub ca_cert_validity_duration: String,
-    /// How long the certificate of one runner is valid; given up by tofu-controller, but its chart still says it.
+    /// How long the certificate of one runner is valid; removed from tofu-controller, but its chart still sets it.
     #[arg(long, default_value = "6h", value_parser = duration)]
     pub cert_validity_duration: String,
-    /// How often the certificates of runners are looked at.
+    /// How often the certificates of runners are checked.
     #[arg(long, default_value = "30m", value_parser = duration)]
     pub cert_rotation_check_frequency: String,
     /// Domain of the cluster.
@@ -36,15 +36,15 @@ pub struct Transport {
     #[arg(long, default_value = "false", value_parser = boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub use_pod_subdomain_resolution: String,
-    /// Order of the queue of passes.
+    /// Whether the work queue has priorities.
     #[arg(long, default_value = "true", value_parser = boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub use_priority_queue: String,
-    /// Whether a quota that stops a runner's pod is waited for.
+    /// Whether to wait for a quota that prevents a runner's pod.
     #[arg(long, default_value = "false", value_parser = boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub quota_retry_enabled: String,
-    /// How long such a quota is waited for.
+    /// How long to wait for such a quota.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub quota_retry_delay: String,
     /// Jitter of that wait.
@@ -118,5 +118,5 @@ fn fraction(text: &str) -> Result<String, String> {
 
 fn parse<T: std::str::FromStr>(text: &str) -> Result<String, String> {
     let parsed = text.parse::<T>().map(|_| text.to_owned());
-    parsed.map_err(|_| format!("{text:?} is no such number"))
+    parsed.map_err(|_| format!("{text:?} is not a valid number"))
 }

@@ -73,7 +73,7 @@ impl Facts {
 pub(crate) struct Policy {
     /// `planOnly`, where `force` does not override it.
     pub(crate) plan_only: bool,
-    /// `force`: plans are applied whatever `approvePlan` says.
+    /// `force`: plans are applied without regard to `approvePlan`.
     pub(crate) forced: bool,
     /// `destroy`: every plan is a destroy plan.
     pub(crate) destroy: bool,
@@ -81,7 +81,7 @@ pub(crate) struct Policy {
     pub(crate) destroy_on_deletion: bool,
     /// Whether to release the state lock that the last run met.
     pub(crate) force_unlock: ForceUnlock,
-    /// `breakTheGlass`, or the annotation that asks for one session.
+    /// `breakTheGlass`, or the annotation that requests one session.
     pub(crate) break_glass: BreakGlass,
 }
 

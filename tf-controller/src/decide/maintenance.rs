@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(
             of(failed.clone(), limit),
             "Unlock because Retry, attempt 3",
-            "the user asks for it"
+            "the spec requests it"
         );
         let released = locked(RunAction::Unlock, Outcome::Succeeded);
         assert_eq!(of(released.clone(), |_| ()), "Plan because Retry, attempt 3");

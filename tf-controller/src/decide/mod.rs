@@ -74,7 +74,7 @@ pub(crate) enum Step {
 pub(crate) enum Idle {
     /// `spec.suspend` is set.
     Suspended,
-    /// Suspended and deleted: the deletion waits for the resume, as upstream does, and the status says so.
+    /// Suspended and deleted: the deletion waits for the resume, as upstream, and the status reports it.
     DeletionSuspended,
     /// A field is set that this version does not support.
     UnsupportedField,

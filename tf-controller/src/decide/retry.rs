@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-/// Shortest wait before a retry, also where the spec asks for less.
+/// Minimum delay before a retry, also if the spec sets less.
 const SHORTEST: SignedDuration = SignedDuration::from_secs(1);
 
 /// How the delay grows.
@@ -96,10 +96,10 @@ mod tests {
             retries: None,
         };
         let day = 24 * 3600;
-        for (strategy, seconds, longest, attempt, wanted) in [
+        for (strategy, seconds, longest, attempt, expected) in [
             (Strategy::Static, 15, day, 1, 15),
             (Strategy::Static, 42, day, 9, 42),
-            // The limit is that of the doubling: a static interval is as it is said.
+            // The limit applies to doubled intervals only, not to a static one.
             (Strategy::Static, 42, 10, 9, 42),
             (Strategy::Exponential, 15, day, 1, 30),
             (Strategy::Exponential, 15, day, 2, 60),
@@ -110,7 +110,7 @@ mod tests {
             let delay = policy(strategy, seconds, longest).delay(attempt);
             assert_eq!(
                 delay.as_secs(),
-                wanted,
+                expected,
                 "{strategy:?} {seconds} {longest} {attempt}"
             );
         }

@@ -24,17 +24,17 @@ const MAX_KEYS: usize = 16;
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum PlanKeyError {
     /// The Secret is empty.
-    #[error("it holds no key: add one, 32 random bytes as they are, in hex or in base64")]
+    #[error("it has no key: add one, 32 random bytes as they are, in hex or in base64")]
     None,
     /// It has too many keys.
-    #[error("it holds {found} keys, more than {MAX_KEYS}: remove those that no waiting plan is sealed with")]
+    #[error("it has {found} keys, more than {MAX_KEYS}: remove those that no waiting plan is sealed with")]
     TooMany {
         /// Keys found.
         found: usize,
     },
     /// An entry is not a key.
     #[error(
-        "its entry {entry:?} is no key: 32 random bytes as they are, in hex (64 digits) or in base64 (44 letters)"
+        "its entry {entry:?} is not a key: 32 random bytes as they are, in hex (64 digits) or in base64 (44 letters)"
     )]
     InvalidKey {
         /// Its name.

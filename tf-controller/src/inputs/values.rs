@@ -7,12 +7,12 @@ use sluice_tf_core::template::{Delimiters, Functions, TemplateError, render};
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ValuesError {
     /// A template is invalid.
-    #[error("spec.values: {0}; texts inside of a template stand in backquotes")]
+    #[error("spec.values: {0}; write texts in a template in backquotes")]
     Template(#[from] TemplateError),
     /// A result makes the JSON invalid.
     #[error(
-        "spec.values is no JSON once its templates are rendered (column {column}): a result with quotes, backslashes or \
-         line breaks does not fit into a text"
+        "spec.values is not valid JSON after its templates are rendered (column {column}): a result in a text must not \
+         contain quotes, backslashes or line breaks"
     )]
     NotJson {
         /// The column of the error.

@@ -1,6 +1,6 @@
 //! Continues objects of tofu-controller. Pure.
 //!
-//! Such an object has a status but no runs, so there is no digest of its inputs. Its status tells whether anything
+//! Such an object has a status but no runs, so there is no digest of its inputs. Its status shows whether anything
 //! changed: the same revision and generation as at the last success, and no pending plan. Then the stack is in sync,
 //! and its first run is the drift check at its interval. The same holds for an object of ours whose runs were
 //! deleted. A pending plan is never applied: its id names a commit and no effect.

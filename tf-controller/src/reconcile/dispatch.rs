@@ -286,7 +286,7 @@ async fn stored_bundle(run: &TerraformRun, context: &Context) -> Result<Option<V
     Ok(Some(found))
 }
 
-/// Starts the runner with the bundle, which is stored first if the run says so. Both are idempotent. A run that
+/// Starts the runner with the bundle, which is stored first if the run requires it. Both are idempotent. A run that
 /// cannot be started is ended, so that it is reported, counted and retried like any failure.
 async fn deliver(
     run: &TerraformRun,

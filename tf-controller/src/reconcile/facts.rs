@@ -46,8 +46,8 @@ impl Settings {
     }
 }
 
-/// The stack and its runs as read, with what follows from them alone. It tells whether the inputs and the dependencies
-/// matter; together with them it becomes the [`Facts`].
+/// The stack and its runs as read, with what follows from them alone: whether the inputs and the dependencies matter. With
+/// both it becomes the [`Facts`].
 pub(super) struct Outline<'a> {
     pub(super) stack: &'a Terraform,
     pub(super) observed: &'a Observed,
@@ -92,7 +92,7 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// Builds the facts. `adopted` stands for the newest run of an object without runs.
+/// Builds the facts. `adopted` is the newest run of an object without runs.
 pub(super) fn build_facts(
     outline: Outline<'_>,
     resolution: &Resolution,

@@ -320,7 +320,7 @@ mod tests {
             inputs(std::slice::from_ref(&first)),
             effective_inputs("i1", "a", true)
         );
-        // A run that failed before init finished does not tell.
+        // A run that failed before the end of init does not know it.
         assert_eq!(
             inputs(&[first.clone(), failed.clone()]),
             effective_inputs("i1", "b", true)

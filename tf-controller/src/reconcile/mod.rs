@@ -6,7 +6,7 @@
 //! 4. `facts::Outline`: what follows from these objects alone.
 //! 5. `resolution`: the inputs, for a destroy without its source from the last applied record.
 //! 6. `dependencies`: the state of the stacks that this one depends on.
-//! 7. `adopt`: a run that stands for the status of an object without runs.
+//! 7. `adopt`: the newest run of an object that has a status but no runs.
 //! 8. `facts::build_facts`: everything that the decision uses.
 //! 9. `decide`: the next step, which may wait for the dependents.
 //! 10. `cleanup::delete_bundle`: the bundle of an ended run.

@@ -121,9 +121,9 @@ async fn has_lost_outputs(
     runs: &[TerraformRun],
     context: &Context,
 ) -> Result<bool, kube::Error> {
-    let wanted = stack.spec.write_outputs_to_secret.as_ref();
+    let target = stack.spec.write_outputs_to_secret.as_ref();
     let idle = stack.spec.destroy || stack.spec.suspend || stack.metadata.deletion_timestamp.is_some();
-    let Some(target) = wanted.filter(|_| !idle && has_outputs(runs)) else {
+    let Some(target) = target.filter(|_| !idle && has_outputs(runs)) else {
         return Ok(false);
     };
     let namespace = stack.namespace().unwrap_or_default();
@@ -184,12 +184,17 @@ fn unreadable_message(invalid: &InvalidObject) -> String {
 }
 
 async fn source(stack: &Terraform, context: &Context) -> Result<Artifact, SourceFact> {
-    let wanted = &stack.spec.source_ref;
+    let source_ref = &stack.spec.source_ref;
     let own = stack.namespace().unwrap_or_default();
-    let target = reference::resolve(&own, &wanted.namespace, &wanted.name, context.cross_namespace)
-        .map_err(|denied| SourceFact::Denied(denied.to_string()))?;
-    if wanted.kind != SourceKind::GitRepository {
-        return other_source(wanted.kind, &target, context).await;
+    let target = reference::resolve(
+        &own,
+        &source_ref.namespace,
+        &source_ref.name,
+        context.cross_namespace,
+    )
+    .map_err(|denied| SourceFact::Denied(denied.to_string()))?;
+    if source_ref.kind != SourceKind::GitRepository {
+        return other_source(source_ref.kind, &target, context).await;
     }
     let api: Api<GitRepository> = Api::namespaced(context.client.clone(), &target.namespace);
     let found = api

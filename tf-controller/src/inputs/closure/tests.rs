@@ -18,7 +18,7 @@ fn closure(files: &[(&str, &str)], module: &str) -> Closure {
     read(&Tree::read(folder.path()).unwrap(), module, &[]).unwrap()
 }
 
-/// Whether a change of `path` counts for the stack at `a`.
+/// Returns whether a change of `path` counts for the stack at `a`.
 fn counts(files: &[(&str, &str)], path: &str) -> bool {
     let mut changed = files.to_vec();
     changed.push((path, "changed"));
@@ -81,15 +81,12 @@ fn what_may_read_elsewhere_widens_and_says_why() {
         "resource \"null_resource\" \"r\" {\n  provisioner \"local-exec\" {\n    command = \"cd .. && make\"\n  }\n}",
         "resource \"null_resource\" \"r\" {\n  provisioner \"local-exec\" {\n    command = \"make -C ..\"\n  }\n}",
     ];
-    let told = |text: &&str| {
+    let reason = |text: &&str| {
         closure(&[("a/main.tf", text)], "a")
             .wide
             .unwrap_or_else(|| format!("NOT WIDE: {text}"))
     };
-    let table = wide.iter().map(told).collect::<Vec<_>>().join(
-        "
-",
-    );
+    let table = wide.iter().map(reason).collect::<Vec<_>>().join("\n");
     insta::assert_snapshot!(table, @r#"
     a/main.tf: file() is called with a path that cannot be read off
     a/main.tf: the path "../../x" leads out of the artifact
@@ -140,7 +137,7 @@ fn files_that_expressions_name_count_wherever_they_lie() {
         assert!(counts(&files, read), "{read}");
     }
     assert!(!counts(&files, "b/three.txt") && !counts(&files, "d/y.tpl"));
-    // A template that reads files itself may read any.
+    // A template that reads files may read any file.
     let reading = [files[0], ("d/x.tpl", "${file(a)}")];
     assert!(closure(&reading, "a").wide.is_some());
     let namespaced = text.replace("templatefile", "core::templatefile");
@@ -220,7 +217,7 @@ fn a_path_that_goes_by_a_name_is_followed_to_where_it_is_taken_apart() {
         ("a/x.tf.json", "{ \"locals\": { \"x\": \"${local.w}\" } }"),
     ];
     assert!(wide(&json).is_some(), "names are not followed through JSON");
-    // What is taken apart holds none: another attribute, another name, what only a provisioner is given.
+    // No path is taken apart: another attribute, another name, a value only for a provisioner.
     for text in [
         format!(
             "resource \"x\" \"y\" {{\n  file = {path}\n  name = replace(var.name, \"_\", \"-\")\n}}\n{cut}"
@@ -320,7 +317,7 @@ fn computed_paths_that_may_lead_up_widen() {
         "locals { a = [for f in fileset(\"x\", \"../*\") : file(\"x/${f}\")] }"
     ));
     assert!(wide("locals { a = [for f in local.x : file(\"x/${f}\")] }"));
-    // The inner of two names hides the outer.
+    // The inner of two equal names hides the outer.
     assert!(wide(
         "locals { a = [for f in fileset(\"x\", \"*\") : [for f in local.x : file(\"x/${f}\")]] }"
     ));
@@ -337,7 +334,7 @@ fn computed_paths_that_may_lead_up_widen() {
     ];
     assert!(
         closure(&called, "a").wide.is_some(),
-        "what a module is given may be anything"
+        "the values of a module's variables are unknown"
     );
 }
 
@@ -364,7 +361,7 @@ fn values_of_variables_in_files_count_where_a_path_is_made_of_them() {
     assert_eq!(
         with("a/deep/terraform.tfvars", "x = \"../b\"").wide,
         None,
-        "nobody reads it"
+        "not loaded automatically"
     );
     let tree = artifact(&[module, ("env/x.tfvars", "x = \"../b\"")]);
     let tree = Tree::read(tree.path()).unwrap();
@@ -399,7 +396,7 @@ fn modules_that_json_calls_are_read_like_any_other() {
     assert!(wide(r#"{ "locals": { "a": "\u002e\u002e/b/x" } }"#));
     assert!(wide(r#"{ "locals": { "a": "${file (\"/b/x\")}" } }"#));
     assert!(wide(r#"{ "locals": { "a": "${dirname (\"x\")}" } }"#));
-    // The CLI takes both members.
+    // The CLI reads both members.
     assert!(wide(
         r#"{ "module": { "x": { "source": "../b" } }, "module": {} }"#
     ));

@@ -189,7 +189,7 @@ fn may_hold_resources(stack: &Terraform) -> bool {
     let released = stack.meta().deletion_timestamp.is_some() && !finalizer::is_present(stack, FINALIZER);
     let ready = find(&status.conditions, Kind::Ready).map(|ready| ready.status.as_str());
     let seen = status.observed_generation == stack.meta().generation;
-    // A suspended stack is unchanged, whatever its spec says now.
+    // A suspended stack is not destroyed, even if its spec sets `destroy`.
     let destroyed = stack.spec.destroy && !stack.spec.suspend && seen && ready == Some("True");
     let applied = !status.last_applied_revision.is_empty() || find(&status.conditions, Kind::Apply).is_some();
     !released && !destroyed && (applied || ready == Some("Unknown"))

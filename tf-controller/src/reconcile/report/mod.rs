@@ -186,8 +186,8 @@ fn health(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
     ))
 }
 
-/// Keeps the existing condition if it says the same, so that its generation stays that of the reconciliation that
-/// first reported it.
+/// Returns the existing condition if it is the same, so that its generation stays that of the reconciliation that first
+/// reported it.
 fn unless_unchanged(
     report: &Report<'_>,
     kind: Kind,

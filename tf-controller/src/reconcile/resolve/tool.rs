@@ -15,16 +15,16 @@ pub(in crate::reconcile) enum ToolError {
     /// The text is not a version.
     #[error("spec.tool.version: {0}")]
     NoVersion(#[from] NoVersion),
-    /// A version is asked for where there is no directory of them.
+    /// A version is requested, but there is no directory of versions.
     #[error(
-        "spec.tool requests {name} {wanted}, but the controller has no directory of installed versions: start it with \
+        "spec.tool requests {name} {version}, but the controller has no directory of installed versions: start it with \
          --tools-dir, or remove spec.tool.version to run the {name} on its PATH"
     )]
     NoDirectory {
         /// The CLI.
         name: &'static str,
         /// The requested version.
-        wanted: String,
+        version: String,
     },
     /// It is not installed.
     #[error("spec.tool: {0}")]
@@ -42,23 +42,23 @@ pub(in crate::reconcile) async fn selected(
     let Some(selection) = &stack.spec.tool else {
         return Ok(None);
     };
-    let (name, wanted): (_, Wanted) = (selection.name.as_str(), selection.version.parse()?);
+    let (name, version): (_, Wanted) = (selection.name.as_str(), selection.version.parse()?);
     let Some(tools) = context.tools_dir.clone() else {
-        return without_directory(name, &wanted).map(Some);
+        return without_directory(name, &version).map(Some);
     };
-    let selected = tokio::task::spawn_blocking(move || in_directory(&tools, name, &wanted)).await;
+    let selected = tokio::task::spawn_blocking(move || in_directory(&tools, name, &version)).await;
     Ok(Some(selected.map_err(|_| ToolError::Interrupted)??))
 }
 
-fn in_directory(tools: &Path, name: &str, wanted: &Wanted) -> Result<SelectedTool, InstalledError> {
+fn in_directory(tools: &Path, name: &str, version: &Wanted) -> Result<SelectedTool, InstalledError> {
     Ok(SelectedTool {
         name: name.to_owned(),
-        version: Installed::read(tools, name)?.choose(wanted)?.to_string(),
+        version: Installed::read(tools, name)?.choose(version)?.to_string(),
     })
 }
 
-fn without_directory(name: &'static str, wanted: &Wanted) -> Result<SelectedTool, ToolError> {
-    if wanted.is_any() {
+fn without_directory(name: &'static str, version: &Wanted) -> Result<SelectedTool, ToolError> {
+    if version.is_any() {
         return Ok(SelectedTool {
             name: name.to_owned(),
             version: String::new(),
@@ -66,7 +66,7 @@ fn without_directory(name: &'static str, wanted: &Wanted) -> Result<SelectedTool
     }
     Err(ToolError::NoDirectory {
         name,
-        wanted: wanted.to_string(),
+        version: version.to_string(),
     })
 }
 

@@ -1,14 +1,13 @@
-//! Whenever a plan would differ, the digest differs: 500 random trees of modules and files, each with a random edit. What a
-//! plan of a tree yields is told by a reference evaluator, which knows what it wrote; the real CLI is asked for
-//! 100 of the trees and their edits, and for all of them with `SLUICE_TREES=500` (`make nightly`), so that the evaluator is no
-//! invention.
+//! If the plan differs, the digest differs: 500 random trees of modules and files, each with a random edit. A reference evaluator
+//! computes the result of a plan; the real CLI confirms it for 100 of the trees and their edits, with `SLUICE_TREES=500` (`make
+//! nightly`) for all of them.
 
 mod reference;
-mod written;
+mod writer;
 
 use super::*;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
-use reference::Yield;
+use reference::PlanResult;
 use serde_json::{Map, Value};
 
 const FOLDERS: [&str; 9] = [
@@ -31,10 +30,9 @@ const MODULES: [&str; 6] = [
     "modules/m1/deep",
     "modules/far",
 ];
-/// The module that is called by its address on the machine, and calls none. What it names by `path.module` would be sought
-/// beside the copy that `init` makes.
+/// The module that is called by an absolute path, and calls none. In it, `path.module` is the copy that `init` makes.
 const FAR: usize = MODULES.len() - 1;
-/// Files with values of the stack's variable: what stands behind wins, and the last is not read by itself.
+/// Files with values of the stack's variable: later ones have precedence, and the last is not loaded automatically.
 const VARIABLE_FILES: [&str; 5] = [
     "terraform.tfvars",
     "terraform.tfvars.json",
@@ -50,19 +48,19 @@ enum Base {
     Root,
 }
 
-/// How a command is given the file that it prints.
+/// How a command refers to the file that it prints.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
-    /// By a path in its text.
-    Plain(Base),
-    /// By a path behind `path.*`, without a slash.
-    Glued,
-    /// The same, put together by a function.
+enum PathForm {
+    /// A path in its text.
+    Literal(Base),
+    /// A path appended to `path.*` without a slash.
+    Concatenated,
+    /// The same, joined by a function.
     Joined,
-    /// By a path that is made of another one, which goes by a name.
-    CutUp,
-    /// By a step up in its text.
-    StepsUp,
+    /// A path computed from a named one.
+    Replaced,
+    /// `..` in its text.
+    Parent,
 }
 
 /// The syntax of a file.
@@ -85,13 +83,13 @@ enum Statement {
     Own(u32),
 }
 
-/// What an override file says.
+/// An override file.
 #[derive(Clone, Debug, PartialEq)]
 struct Override {
     form: Form,
-    /// The first output is another.
+    /// Replaces the first output.
     statement: Statement,
-    /// The first call is of another module.
+    /// Replaces the module of the first call.
     call: Option<usize>,
 }
 
@@ -101,18 +99,18 @@ struct Module {
     statements: Vec<Statement>,
     calls: Vec<usize>,
     /// Files that the commands of provisioners print.
-    commands: Vec<(Way, String)>,
+    commands: Vec<(PathForm, String)>,
     overridden: Option<Override>,
 }
 
-/// A repository: what modules say, and what else lies in it.
+/// A repository of modules and other files.
 #[derive(Clone, Debug, PartialEq)]
 struct Repository {
     modules: Vec<Module>,
     files: BTreeMap<String, String>,
     /// Values of the stack's variable, by file.
     variables: BTreeMap<usize, u32>,
-    /// The stack's other variable, a pattern of files, leads out of the directory.
+    /// The stack's other variable, a pattern of files, contains `..`.
     pattern: bool,
 }
 
@@ -138,19 +136,19 @@ fn base(random: &mut StdRng, number: usize) -> Base {
     }
 }
 
-/// What a command prints, and how.
-fn command(random: &mut StdRng, number: usize) -> (Way, String) {
+/// Returns the file that a command prints, and how it refers to it.
+fn command(random: &mut StdRng, number: usize) -> (PathForm, String) {
     let beside = if MODULES[number] == "modules/m0" {
         "modules/m0-files"
     } else {
         "stacks/s-files"
     };
     match random.random_range(0..8) {
-        0 => (Way::Glued, format!("{beside}/a.txt")),
-        1 => (Way::Joined, format!("{beside}/a.txt")),
-        2 => (Way::CutUp, path(random)),
-        3 => (Way::StepsUp, "stacks/t/b.txt".to_owned()),
-        _ => (Way::Plain(base(random, number)), path(random)),
+        0 => (PathForm::Concatenated, format!("{beside}/a.txt")),
+        1 => (PathForm::Joined, format!("{beside}/a.txt")),
+        2 => (PathForm::Replaced, path(random)),
+        3 => (PathForm::Parent, "stacks/t/b.txt".to_owned()),
+        _ => (PathForm::Literal(base(random, number)), path(random)),
     }
 }
 
@@ -176,7 +174,7 @@ fn form(random: &mut StdRng, json: f64) -> Form {
     }
 }
 
-fn overriding(random: &mut StdRng, number: usize) -> Override {
+fn override_file(random: &mut StdRng, number: usize) -> Override {
     let targets: Vec<_> = (number + 1..FAR).collect();
     Override {
         form: form(random, 0.3),
@@ -197,9 +195,9 @@ fn module(random: &mut StdRng, number: usize) -> Module {
         .filter(|target| call(random, *target))
         .collect();
     if form == Form::Json && random.random_bool(0.6) {
-        // Without a path, so that its syntax alone does not make everything count.
+        // Without a path, since a path in JSON widens the closure.
         statements = vec![Statement::Own(random.random_range(0..1000))];
-        calls.retain(|target| written::is_below(MODULES[number], MODULES[*target]));
+        calls.retain(|target| writer::is_below(MODULES[number], MODULES[*target]));
     }
     let commands = (0..2).filter(|_| random.random_bool(0.08)).collect::<Vec<_>>();
     Module {
@@ -207,7 +205,7 @@ fn module(random: &mut StdRng, number: usize) -> Module {
         statements,
         calls,
         commands: commands.iter().map(|_| command(random, number)).collect(),
-        overridden: random.random_bool(0.15).then(|| overriding(random, number)),
+        overridden: random.random_bool(0.15).then(|| override_file(random, number)),
     }
 }
 
@@ -250,7 +248,7 @@ fn edit(random: &mut StdRng, repository: &Repository) -> Repository {
             edited.files.insert(path, text);
         }
         5 => edited.modules[number].statements[0] = statement(random, number),
-        6 => edited.modules[number].overridden = Some(overriding(random, number)),
+        6 => edited.modules[number].overridden = Some(override_file(random, number)),
         7 => edited.modules[number].commands = vec![command(random, number)],
         8 => edited.pattern = !edited.pattern,
         _ => {
@@ -268,16 +266,16 @@ fn closure(repository: &Repository, root: &Path) -> Closure {
 
 #[test]
 fn whenever_a_plan_would_differ_the_digest_differs() {
-    let (mut differ, mut narrow, mut quiet) = (0, 0, 0);
+    let (mut differ, mut narrow, mut unchanged) = (0, 0, 0);
     for seed in 0..500 {
         let mut random = StdRng::seed_from_u64(seed);
         let before = repository(&mut random);
         let after = edit(&mut random, &before);
-        // One place for both: the address of the far module is a part of what is written.
+        // One directory for both: the configuration contains the absolute path of the far module.
         let root = tempfile::tempdir().unwrap();
         let (old, new) = (closure(&before, root.path()), closure(&after, root.path()));
         let same = old.digest == new.digest;
-        if before.yields() != after.yields() {
+        if before.plan_result() != after.plan_result() {
             differ += 1;
             assert!(
                 !same,
@@ -285,19 +283,19 @@ fn whenever_a_plan_would_differ_the_digest_differs() {
             );
         }
         narrow += usize::from(old.wide.is_none());
-        quiet += usize::from(same && before != after);
+        unchanged += usize::from(same && before != after);
     }
-    // The test would pass as well if everything counted always, or nothing ever differed.
+    // The assertions above also hold if everything always counts, or nothing ever differs.
     assert!(
-        differ > 75 && narrow > 100 && quiet > 30,
-        "{differ} differ, {narrow} narrow, {quiet} quiet"
+        differ > 75 && narrow > 100 && unchanged > 30,
+        "{differ} differ, {narrow} narrow, {unchanged} unchanged"
     );
 }
 
 #[test]
 fn whenever_the_real_cli_yields_something_else_the_digest_differs() {
     let cli = sluice_harness::cli::terraform().unwrap();
-    let seeds = seen_by_the_cli();
+    let seeds = cli_trees();
     let part_of = |part: u64| {
         (part..seeds)
             .step_by(4)
@@ -312,32 +310,32 @@ fn whenever_the_real_cli_yields_something_else_the_digest_differs() {
     assert!(differ * 10 > usize::try_from(seeds).unwrap(), "{differ} differ");
 }
 
-/// Trees that the real CLI is asked about, each before and after its edit: `SLUICE_TREES=500` asks it about all of them.
-fn seen_by_the_cli() -> u64 {
-    let wanted = std::env::var("SLUICE_TREES").ok();
-    wanted.map_or(100, |number| number.parse().unwrap())
+/// Returns the number of trees that the real CLI applies, each before and after its edit; `SLUICE_TREES=500` selects all.
+fn cli_trees() -> u64 {
+    let trees = std::env::var("SLUICE_TREES").ok();
+    trees.map_or(100, |number| number.parse().unwrap())
 }
 
-/// Applies the tree of a seed, and the same after its edit: the reference knows what comes of both, and if that is not the
-/// same, neither are the digests. Tells whether it was another.
+/// Applies the tree of a seed before and after its edit, compares both with the reference, and the digests if the results differ.
+/// Returns whether they differ.
 fn compare(cli: &Path, seed: u64) -> bool {
     let mut random = StdRng::seed_from_u64(seed);
     let before = repository(&mut random);
     let after = edit(&mut random, &before);
     let root = tempfile::tempdir().unwrap();
     let stack = root.path().join(MODULES[0]);
-    let [(old, was), (new, is)] = [before, after].map(|repository| {
+    let [(old, before), (new, after)] = [before, after].map(|repository| {
         let closure = closure(&repository, root.path());
         apply(cli, &stack, &format!("seed {seed}: {repository:#?}"));
-        let yields = applied(&stack);
-        assert_eq!(yields, repository.yields(), "seed {seed}: {repository:#?}");
-        (closure.digest, yields)
+        let result = applied(&stack);
+        assert_eq!(result, repository.plan_result(), "seed {seed}: {repository:#?}");
+        (closure.digest, result)
     });
     assert!(
-        was == is || old != new,
+        before == after || old != new,
         "seed {seed}: the plan differs and the digest does not"
     );
-    was != is
+    before != after
 }
 
 fn apply(cli: &Path, stack: &Path, what: &str) {
@@ -347,14 +345,14 @@ fn apply(cli: &Path, stack: &Path, what: &str) {
     ] {
         let mut command = std::process::Command::new(cli);
         command.args(arguments).current_dir(stack);
-        let done = command.env("CHECKPOINT_DISABLE", "1").output().unwrap();
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "{what}: {said}");
+        let output = command.env("CHECKPOINT_DISABLE", "1").output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{what}: {errors}");
     }
 }
 
-/// What the CLI left behind: outputs in its state, and the files that commands wrote.
-fn applied(stack: &Path) -> Yield {
+/// Returns the result of the CLI: the outputs in its state, and the files that commands wrote.
+fn applied(stack: &Path) -> PlanResult {
     let state: Value = serde_json::from_slice(&fs::read(stack.join("terraform.tfstate")).unwrap()).unwrap();
     let outputs = state["outputs"].as_object().unwrap().iter();
     let outputs: Map<_, _> = outputs
@@ -363,10 +361,10 @@ fn applied(stack: &Path) -> Yield {
     let names = fs::read_dir(stack)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let made = names.filter(|name| name.starts_with("made-"));
-    Yield {
+    let written = names.filter(|name| name.starts_with("made-"));
+    PlanResult {
         outputs: outputs.into(),
-        commands: made
+        commands: written
             .map(|name| (name.clone(), fs::read_to_string(stack.join(name)).unwrap()))
             .collect(),
     }

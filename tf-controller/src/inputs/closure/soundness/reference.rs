@@ -1,19 +1,19 @@
-//! What a plan of a repository yields, told by who wrote it.
+//! The reference evaluator: the result of a plan of a repository.
 
 use super::{MODULES, Module, Repository, Statement};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// What a plan comes to.
+/// The result of a plan.
 #[derive(Debug, PartialEq)]
-pub(super) struct Yield {
+pub(super) struct PlanResult {
     pub(super) outputs: Value,
-    /// What commands print, by the file that they print to.
+    /// The output of commands by the file that they write.
     pub(super) commands: BTreeMap<String, String>,
 }
 
 impl Module {
-    /// The outputs and the modules that are called, by their names: an override file has the last word.
+    /// Returns the outputs and the called modules by name; an override file has precedence.
     fn effective(&self) -> (Vec<&Statement>, Vec<(usize, usize)>) {
         let mut statements: Vec<_> = self.statements.iter().collect();
         let mut calls: Vec<_> = self.calls.iter().map(|call| (*call, *call)).collect();
@@ -28,9 +28,9 @@ impl Module {
 }
 
 impl Repository {
-    pub(super) fn yields(&self) -> Yield {
+    pub(super) fn plan_result(&self) -> PlanResult {
         let mut outputs = self.outputs(0);
-        // The last of those that are read by themselves.
+        // The last automatically loaded file has precedence.
         let value = self
             .variables
             .range(..4)
@@ -43,7 +43,7 @@ impl Repository {
         outputs.insert("p".to_owned(), names.join(",").into());
         let mut commands = BTreeMap::new();
         self.commands(0, &mut commands);
-        Yield {
+        PlanResult {
             outputs: outputs.into(),
             commands,
         }
@@ -64,7 +64,7 @@ impl Repository {
     fn commands(&self, module: usize, commands: &mut BTreeMap<String, String>) {
         for (number, (_, path)) in self.modules[module].commands.iter().enumerate() {
             let printed = self.files.get(path).map_or("missing", String::as_str);
-            commands.insert(super::written::made(module, number), printed.to_owned());
+            commands.insert(super::writer::output_file(module, number), printed.to_owned());
         }
         for (_, target) in self.modules[module].effective().1 {
             self.commands(target, commands);

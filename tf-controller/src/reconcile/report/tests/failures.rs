@@ -165,8 +165,8 @@ fn an_apply_without_recorded_end_is_complete_after_a_plan_without_changes() {
         run
     };
     let text = |runs: Vec<Value>| {
-        let pass = case("a pass", json!({ "approvePlan": "auto" }), runs);
-        let (after, _) = reconcile(&pass, &pass.object());
+        let case = case("it", json!({ "approvePlan": "auto" }), runs);
+        let (after, _) = reconcile(&case, &case.object());
         let apply = after.conditions.iter().find(|c| c.type_ == "Apply");
         let apply = apply.map_or(String::new(), |c| c.reason.clone());
         let applied = !after.last_applied_revision.is_empty();

@@ -70,7 +70,7 @@ fn histories() {
     ");
 }
 
-/// A look that failed, or that a stale plan or a lock kept from its end, and what follows it.
+/// A drift check that failed, met a stale plan or a lock, and the run after it.
 #[test]
 fn a_failed_drift_check_is_repeated_as_a_drift_check() {
     let check = |number, status| run(number, json!({ "action": "Plan", "trigger": "Interval" }), status);
@@ -112,7 +112,7 @@ fn the_cli_of_a_stack_is_that_of_its_last_plan() {
         runs(vec![plan(1, tool("tofu", Some(false)))]).as_deref(),
         Some("tofu")
     );
-    // One that got no further than to find a program says nothing about the state.
+    // A run that failed before init shows nothing about the state.
     let failed = plan(
         2,
         json!({ "tool": { "name": "terraform", "version": "1" }, "phase": "Failed" }),

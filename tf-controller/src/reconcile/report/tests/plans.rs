@@ -126,7 +126,7 @@ fn selected_outputs_are_listed_by_their_keys() {
 /// A stack in sync with a reconcile request, and with this additional run.
 fn requested(more: Option<Value>) -> Case {
     let runs = [Some(clean(1, "Revision")), more].into_iter().flatten().collect();
-    case("it", json!({}), runs).with(json!({ "metadata": { "annotations": { REQUESTED_AT: "look" } } }))
+    case("it", json!({}), runs).with(json!({ "metadata": { "annotations": { REQUESTED_AT: "token" } } }))
 }
 
 /// Returns the status after a reconciliation with this stored status.
@@ -147,7 +147,7 @@ fn echoed() -> TerraformStatus {
             stored.last_handled_reconcile_at.as_str(),
             stored.pending_reconcile_request.as_str()
         ),
-        ("look", "look")
+        ("token", "token")
     );
     let queued = Case {
         has_slot: false,
@@ -169,12 +169,12 @@ fn a_request_that_was_echoed_while_nothing_could_run_stays_pending_until_a_run_h
     let pending = |phase: &str| {
         let spec = json!({ "action": "Plan", "trigger": "Request" });
         let mut run = run(2, spec, json!({ "phase": phase, "hasChanges": false }));
-        run["metadata"]["annotations"] = json!({ REQUESTED_AT: "look" });
+        run["metadata"]["annotations"] = json!({ REQUESTED_AT: "token" });
         after(&requested(Some(run)), &stored).pending_reconcile_request
     };
     assert_eq!(
         pending("Superseded"),
-        "look",
+        "token",
         "a superseded run has not handled it"
     );
     assert_eq!(pending("Succeeded"), "");
@@ -183,7 +183,7 @@ fn a_request_that_was_echoed_while_nothing_could_run_stays_pending_until_a_run_h
 #[test]
 fn an_old_request_does_not_become_pending_again() {
     let past = TerraformStatus {
-        last_handled_reconcile_at: "look".into(),
+        last_handled_reconcile_at: "token".into(),
         ..TerraformStatus::default()
     };
     let away = after(&requested(None).source(SourceFact::NoArtifact), &past);

@@ -158,14 +158,14 @@ fn a_session_is_reported_at_its_start_and_end() {
         run["spec"]["trigger"] = json!("Request");
         run
     };
-    let look = |status: Value| run(2, json!({ "action": "Plan", "trigger": "Interval" }), status);
+    let check = |status: Value| run(2, json!({ "action": "Plan", "trigger": "Interval" }), status);
     let failed =
         json!({ "phase": "Failed", "reason": "TFExecPlanFailed", "message": "error running Plan: boom" });
     insta::assert_snapshot!(table(&[
         case("session open", auto(), vec![applied(1, &[]), session(2, "BreakingTheGlass")]),
-        case("session over, still asked for", json!({ "breakTheGlass": true }), vec![applied(1, &[]), action(2, "BreakTheGlass", over.clone())]),
+        case("session over, still requested", json!({ "breakTheGlass": true }), vec![applied(1, &[]), action(2, "BreakTheGlass", over.clone())]),
         case("session over", auto(), vec![applied(1, &[]), action(2, "BreakTheGlass", over)]),
-        case("look failed", auto(), vec![applied(1, &[]), look(failed)]),
+        case("check failed", auto(), vec![applied(1, &[]), check(failed)]),
     ]), @r"
     session open:
       Reconciling True Progressing: Fulfilling prerequisites
@@ -173,7 +173,7 @@ fn a_session_is_reported_at_its_start_and_end() {
       Apply True TerraformAppliedSucceed: Applied successfully
       Plan True TerraformPlannedWithChanges: Plan generated
       event Warning BreakTheGlass: Breaking the glass ... In a shell
-    session over, still asked for:
+    session over, still requested:
       Reconciling True Progressing: Fulfilling prerequisites
       Ready Unknown Progressing: break the glass session has ended at t: its file was removed; set breakTheGlass: false to go on
       Apply True TerraformAppliedSucceed: Applied successfully
@@ -185,7 +185,7 @@ fn a_session_is_reported_at_its_start_and_end() {
       Apply True TerraformAppliedSucceed: Applied successfully
       Plan True TerraformPlannedWithChanges: Plan generated
       event Normal BreakTheGlass: break the glass session has ended at t: its file was removed
-    look failed:
+    check failed:
       Reconciling True ProgressingWithRetry: error running Plan: boom
       Ready False DriftDetectionFailed: error running Plan: boom
       Apply True TerraformAppliedSucceed: Applied successfully

@@ -111,12 +111,12 @@ impl Artifacts {
     async fn fetch(&self, artifact: &Artifact) -> Result<Arc<UnpackedArtifact>, ResolveError> {
         let folder = self.cache.new_directory()?;
         let archive = folder.path().join("archive");
-        let wanted = ArtifactRef {
+        let reference = ArtifactRef {
             url: &artifact.url,
             digest: &artifact.digest,
             size: artifact.size.and_then(|size| u64::try_from(size).ok()),
         };
-        self.fetcher.fetch(wanted, &archive, &self.stop).await?;
+        self.fetcher.fetch(reference, &archive, &self.stop).await?;
         let (cache, stop, digest) = (
             Arc::clone(&self.cache),
             self.stop.clone(),

@@ -1,24 +1,24 @@
-//! A repository as files.
+//! Writes a repository to files.
 
-use super::{Base, FAR, FOLDERS, Form, MODULES, Module, Repository, Statement, VARIABLE_FILES, Way};
+use super::{Base, FAR, FOLDERS, Form, MODULES, Module, PathForm, Repository, Statement, VARIABLE_FILES};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// Whether a module lies in another's directory.
+/// Returns whether a module is below another's directory.
 pub(super) fn is_below(module: &str, target: &str) -> bool {
     target
         .strip_prefix(module)
         .is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// The file that a command prints to, in the stack's directory.
-pub(super) fn made(module: usize, number: usize) -> String {
+/// Returns the file that a command writes, in the stack's directory.
+pub(super) fn output_file(module: usize, number: usize) -> String {
     format!("made-{module}-{number}")
 }
 
-/// `target` as seen from `base`: up to the top and down again.
+/// Returns the path of `target` relative to `base`, through the root.
 fn relative(base: &str, target: &str) -> String {
     format!("{}{target}", "../".repeat(base.split('/').count()))
 }
@@ -32,7 +32,7 @@ fn source(root: &Path, module: &str, target: usize) -> String {
     }
 }
 
-fn place(base: Base, module: &str, target: &str) -> String {
+fn path_from(base: Base, module: &str, target: &str) -> String {
     match base {
         Base::Here => relative(MODULES[0], target),
         Base::Module => format!("${{path.module}}/{}", relative(module, target)),
@@ -41,7 +41,7 @@ fn place(base: Base, module: &str, target: &str) -> String {
 }
 
 fn expression(statement: &Statement, module: &str) -> String {
-    let at = |base: &Base, target: &str| place(*base, module, target);
+    let at = |base: &Base, target: &str| path_from(*base, module, target);
     match statement {
         Statement::File(base, target) => format!("try(file(\"{}\"), \"missing\")", at(base, target)),
         Statement::Exists(base, target) => format!("fileexists(\"{}\")", at(base, target)),
@@ -91,7 +91,7 @@ impl File {
         self.json["module"][format!("m{name}")]["source"] = source.into();
     }
 
-    /// A command, and the expression of what it finds in `FILE`.
+    /// Adds a command with the expression of its variable `FILE`.
     fn command(&mut self, name: &str, command: &str, file: &str) {
         let environment = format!("environment = {{ FILE = {file} }}");
         writeln!(
@@ -115,7 +115,7 @@ impl File {
         self.json["variable"]["p"]["default"] = "*.none".into();
     }
 
-    /// The JSON, in which the modules are called by two members of one name: the syntax allows that, and a map cannot hold it.
+    /// Returns JSON with two members `module`: the syntax allows them, but a map cannot contain them.
     fn json(mut self) -> String {
         let calls = self.json.get_mut("module").and_then(Value::as_object_mut);
         let Some((calls, first)) = calls.filter(|calls| calls.len() > 1).and_then(|calls| {
@@ -142,7 +142,7 @@ impl File {
 }
 
 impl Repository {
-    /// Writes it anew: what lay there goes.
+    /// Replaces the directory's content.
     pub(super) fn write(&self, root: &Path) {
         for entry in fs::read_dir(root).unwrap() {
             fs::remove_dir_all(entry.unwrap().path()).unwrap();
@@ -172,37 +172,43 @@ impl Repository {
     }
 }
 
-/// The command that prints a file, and the expression of what it is given for it.
-fn printing(main: &mut File, way: Way, number: usize, index: usize, path: &str) -> (String, String) {
+/// Returns the command that prints a file, and the expression of its variable `FILE`.
+fn print_command(
+    main: &mut File,
+    way: PathForm,
+    number: usize,
+    index: usize,
+    path: &str,
+) -> (String, String) {
     let name = MODULES[number];
     let print = |what: &str| {
         format!(
             "(cat {what} 2>/dev/null || printf missing) > {}",
-            made(number, index)
+            output_file(number, index)
         )
     };
-    // The place of the module, as far as it is beside the files that are meant.
+    // The module's path if the printed files are beside it.
     let (start, beside) = match name {
         "modules/m0" => ("path.module", name),
         _ => ("path.cwd", MODULES[0]),
     };
     let rest = path.strip_prefix(beside).unwrap_or(path);
     match way {
-        Way::Plain(base) => (print(&self::place(base, name, path)), "\"\"".to_owned()),
-        Way::Glued => (print("$FILE"), format!("\"${{{start}}}{rest}\"")),
-        Way::Joined => (
+        PathForm::Literal(base) => (print(&self::path_from(base, name, path)), "\"\"".to_owned()),
+        PathForm::Concatenated => (print("$FILE"), format!("\"${{{start}}}{rest}\"")),
+        PathForm::Joined => (
             print("$FILE"),
             format!("join(\"\", [\"${{{start}}}\", \"{rest}\"])"),
         ),
-        Way::CutUp => {
+        PathForm::Replaced => {
             let local = format!("here{index}");
             main.local(&local, "\"${path.cwd}/x\"");
-            let made = format!("replace(local.{local}, \"/{}/x\", \"/{path}\")", MODULES[0]);
-            (print("$FILE"), made)
+            let path = format!("replace(local.{local}, \"/{}/x\", \"/{path}\")", MODULES[0]);
+            (print("$FILE"), path)
         }
-        Way::StepsUp => {
+        PathForm::Parent => {
             let below = path.strip_prefix("stacks/").unwrap_or(path);
-            let to = made(number, index);
+            let to = output_file(number, index);
             let text = format!("cd .. && (cat {below} 2>/dev/null || printf missing) > s/{to}");
             (text, "\"\"".to_owned())
         }
@@ -220,7 +226,7 @@ fn write_module(root: &Path, number: usize, module: &Module) {
         main.output(&format!("m{call}"), &format!("module.m{call}"));
     }
     for (index, (way, path)) in module.commands.iter().enumerate() {
-        let (command, file) = printing(&mut main, *way, number, index, path);
+        let (command, file) = print_command(&mut main, *way, number, index, path);
         main.command(&format!("c{index}"), &command, &file);
     }
     if number == 0 {
