@@ -13,8 +13,11 @@ use crate::{
     sources::{self, ArtifactDigests},
 };
 use futures::{Stream, StreamExt, channel::mpsc::UnboundedReceiver as Grants, future, stream};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{ConfigMap, Secret},
+};
+use kube::{Api, Client, Resource, ResourceExt, core::DeserializeGuard};
 use sluice_api::{
     interval::Interval,
     reference::{CrossNamespace, ObjectName},
@@ -118,11 +121,8 @@ pub async fn run<E: Executor + 'static>(
     let (context, grants) = context(&options, client.clone(), executor, &stacks, &stop)?;
     restore_active_runs(&context, &scope, &client, &stop).await;
     // Runs lack the labels that select stacks.
-    let changed_runs = runs::changed_stacks(
-        client.clone(),
-        scope.namespace.as_ref(),
-        Arc::clone(&context.run_owners),
-    );
+    let changed_runs =
+        runs::changed_stacks(&client, scope.namespace.as_ref(), Arc::clone(&context.run_owners));
     let other_sources = sources::changes_of_other_kinds(&client, reference_scope.namespace.as_ref(), &stacks);
     let (git, listed_sources) = source_consumers(&client, &reference_scope, stacks.clone());
     let (secrets, listed_secrets) =
@@ -249,11 +249,8 @@ fn context(
 /// Takes a slot for each active run before the first reconciliation may start another; nothing starts while the API
 /// is away. Also removes what the executor stores for deleted runs.
 async fn restore_active_runs(context: &Arc<Context>, scope: &Scope, client: &Client, stop: &Token) {
-    let api: Api<DeserializeGuard<TerraformRun>> = match &scope.namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    let is_watched = |run: &RunRef| scope.namespace.as_ref().is_none_or(|only| *only == run.namespace);
+    let api = api_in::<DeserializeGuard<TerraformRun>>(client, scope.namespace.as_deref());
+    let is_watched = |run: &RunRef| is_watched(scope, &run.namespace);
     loop {
         // Before the list: a run has its object before anything is stored for it.
         let stored = context.executor.list_runs().await.unwrap_or_else(|error| {
@@ -317,20 +314,12 @@ async fn forget_stacks(context: &Arc<Context>, scope: &Scope, client: &Client) {
         );
         Vec::new()
     });
-    let is_watched = |stack: &ObjectKey| {
-        scope
-            .namespace
-            .as_ref()
-            .is_none_or(|only| *only == stack.namespace)
-    };
+    let is_watched = |stack: &ObjectKey| is_watched(scope, &stack.namespace);
     let mut gone: HashSet<ObjectKey> = stored.into_iter().filter(is_watched).collect();
     if gone.is_empty() {
         return;
     }
-    let api: Api<DeserializeGuard<Terraform>> = match &scope.namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
+    let api = api_in::<DeserializeGuard<Terraform>>(client, scope.namespace.as_deref());
     let listed = paging::for_each(&api, |stack: DeserializeGuard<Terraform>| {
         gone.remove(&ObjectKey::of(&stack));
     });
@@ -341,6 +330,22 @@ async fn forget_stacks(context: &Arc<Context>, scope: &Scope, client: &Client) {
     for stack in gone {
         tracing::info!(%stack, "removing the files of a deleted stack");
         forget_stack(context, stack);
+    }
+}
+
+fn is_watched(scope: &Scope, namespace: &str) -> bool {
+    scope.namespace.as_ref().is_none_or(|only| only == namespace)
+}
+
+/// Returns the API of a kind in one namespace; `None`: in all of them.
+pub(crate) fn api_in<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<Scope = NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
     }
 }
 

@@ -1,9 +1,10 @@
 //! The watch of runs: an index of which stack each belongs to. Nothing else is stored, since their status holds plans
 //! and lists of resources, and a stack has some twenty of them.
 
+use crate::run::api_in;
 use futures::{Stream, StreamExt as _};
 use kube::{
-    Api, Client, ResourceExt as _,
+    Client, ResourceExt as _,
     core::PartialObjectMeta,
     runtime::{WatchStreamExt as _, watcher, watcher::Event},
 };
@@ -96,19 +97,18 @@ fn stack_of(run: &Run) -> Option<ObjectKey> {
 
 /// Returns the stacks of runs that appear, change or are deleted; updates the index in `owners`.
 pub(crate) fn changed_stacks(
-    client: Client,
+    client: &Client,
     namespace: Option<&String>,
     owners: Arc<RunOwners>,
 ) -> impl Stream<Item = ObjectKey> + Send + 'static {
-    let api: Api<Run> = match namespace {
-        Some(namespace) => Api::namespaced(client, namespace),
-        None => Api::all(client),
-    };
-    watcher(api, watcher::Config::default())
-        .default_backoff()
-        .filter_map(move |event| {
-            std::future::ready(event.map_or_else(log_watch_error, |event| owners.apply(event)))
-        })
+    watcher(
+        api_in::<Run>(client, namespace.map(String::as_str)),
+        watcher::Config::default(),
+    )
+    .default_backoff()
+    .filter_map(move |event| {
+        std::future::ready(event.map_or_else(log_watch_error, |event| owners.apply(event)))
+    })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as the stream gives it")]

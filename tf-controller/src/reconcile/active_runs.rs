@@ -3,11 +3,7 @@
 //! together with the rest of the last full reconciliation. Everything is read again once the run ends or the stack changes.
 
 use super::{
-    Context,
-    dispatch::{DispatchError, reference},
-    observe::claimed_runs,
-    report::phase,
-    supervise,
+    Context, dispatch::DispatchError, history::find_run, observe::claimed_runs, report::phase, supervise,
 };
 use kube::{Api, ResourceExt};
 use sluice_api::{
@@ -36,8 +32,7 @@ pub(super) struct ActiveRun {
 
 impl ActiveRun {
     fn run(&self) -> Option<&TerraformRun> {
-        let named = |run: &&TerraformRun| run.metadata.name.as_deref() == Some(&self.run);
-        self.runs.iter().find(named)
+        find_run(&self.runs, &self.run)
     }
 }
 
@@ -89,14 +84,13 @@ pub(super) async fn check(stack: &Terraform, context: &Context) -> Result<Lookup
     let Some(known) = followed.run() else {
         return Ok(Lookup::Unknown);
     };
-    let reference = reference(known);
     let cached_version = context.run_owners.version(&ObjectKey::of(known));
     if cached_version.is_some() && cached_version == known.resource_version() {
         let lives = supervise::is_alive(known, context).await?;
         return Ok(if lives { Lookup::Unchanged } else { Lookup::Unknown });
     }
-    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &reference.namespace);
-    let Some(run) = api.get_opt(&reference.name).await? else {
+    let api: Api<TerraformRun> = context.api_of(known);
+    let Some(run) = api.get_opt(&known.name_any()).await? else {
         return Ok(Lookup::Unknown);
     };
     if phase(&run).is_final() || !supervise::is_alive(&run, context).await? {

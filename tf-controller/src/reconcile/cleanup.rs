@@ -77,7 +77,7 @@ pub(super) async fn delete_bundle(
     if context.deleted_bundles.contains(&key, &name) {
         return Ok(());
     }
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &key.namespace);
+    let api: Api<Secret> = context.api_of(stack);
     for secret in bundle::secret_names(run) {
         match remove(&api, &secret).await {
             Ok(()) => {}
@@ -99,8 +99,7 @@ pub(super) async fn delete_bundle(
 /// Deletes the oldest ended runs beyond [`RETAINED_RUNS`], except the last plan and the last apply. The next
 /// reconciliation retries failures.
 pub(super) async fn prune(stack: &Terraform, runs: &[TerraformRun], context: &Context) {
-    let api: Api<TerraformRun> =
-        Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let api: Api<TerraformRun> = context.api_of(stack);
     for name in prunable(stack, runs) {
         match remove(&api, &name).await {
             Ok(()) => forget_run(stack, name, context).await,

@@ -2,7 +2,7 @@
 
 use super::{
     Context,
-    history::{is_drift_check, run_fact, sequence},
+    history::{find_run, is_drift_check, run_fact, sequence},
     resolve::{self, Resolved},
 };
 use crate::{
@@ -65,15 +65,19 @@ pub(super) struct RunRequest<'a> {
     pub(super) history: &'a History,
     pub(super) resolved: &'a Resolved,
     pub(super) runs: &'a [TerraformRun],
-    pub(super) request: Option<&'a str>,
+    /// The reconcile request that the run handles.
+    pub(super) reconcile_request: Option<&'a str>,
 }
 
-/// Creates the run, stores its bundle if the executor does not hand it over, and starts the runner. A run of that
+/// Creates the run, stores its bundle if the executor does not pass it, and starts the runner. A run of that
 /// name that already exists was created by another controller a moment ago: it is adopted, and started from here only
 /// if its bundle is the same. Returns the run.
-pub(super) async fn start(order: &RunRequest<'_>, context: &Context) -> Result<TerraformRun, DispatchError> {
-    let mut desired = run_object(order, context);
-    let bundle = bundle_of(&desired, order.resolved, order.history, context).await?;
+pub(super) async fn start(
+    request: &RunRequest<'_>,
+    context: &Context,
+) -> Result<TerraformRun, DispatchError> {
+    let mut desired = run_object(request, context);
+    let bundle = bundle_of(&desired, request.resolved, request.history, context).await?;
     let packed = bundle.pack();
     // A bundle that is too large has no digest: the run is created anyway and ends with that error.
     if let Ok(packed) = &packed {
@@ -83,7 +87,7 @@ pub(super) async fn start(order: &RunRequest<'_>, context: &Context) -> Result<T
         }
     }
     let run = create(&desired, context).await?;
-    let foreign = run.spec.terraform.uid != order.stack.uid().unwrap_or_default();
+    let foreign = run.spec.terraform.uid != request.stack.uid().unwrap_or_default();
     let ended = run.status.as_ref().is_some_and(|status| status.phase.is_final());
     if foreign || ended {
         return Err(DispatchError::NameTaken(run.name_any()));
@@ -95,8 +99,7 @@ pub(super) async fn start(order: &RunRequest<'_>, context: &Context) -> Result<T
 }
 
 async fn create(run: &TerraformRun, context: &Context) -> Result<TerraformRun, DispatchError> {
-    let namespace = run.namespace().unwrap_or_default();
-    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &namespace);
+    let api: Api<TerraformRun> = context.api_of(run);
     let name = run.name_any();
     match api.create(&PostParams::default(), run).await {
         Ok(created) => {
@@ -113,13 +116,13 @@ async fn create(run: &TerraformRun, context: &Context) -> Result<TerraformRun, D
     }
 }
 
-fn run_object(order: &RunRequest<'_>, context: &Context) -> TerraformRun {
-    let (stack, new) = (order.stack, order.new);
+fn run_object(request: &RunRequest<'_>, context: &Context) -> TerraformRun {
+    let (stack, new) = (request.stack, request.new);
     let uid = stack.uid().unwrap_or_default();
-    let name = run_name(&stack.name_any(), &uid, order.history.next_sequence);
+    let name = run_name(&stack.name_any(), &uid, request.history.next_sequence);
     let source = &stack.spec.source_ref;
     let namespace = stack.namespace().unwrap_or_default();
-    let artifact = &order.resolved.artifact;
+    let artifact = &request.resolved.artifact;
     let spec = TerraformRunSpec {
         terraform: TerraformIdentity {
             name: stack.name_any(),
@@ -142,16 +145,16 @@ fn run_object(order: &RunRequest<'_>, context: &Context) -> TerraformRun {
             url: artifact.url.clone(),
             size: artifact.size,
         },
-        inputs_digest: order.resolved.inputs.clone(),
+        inputs_digest: request.resolved.inputs.clone(),
         plan: new.plan.as_ref().map(|(id, run)| PlanSource {
-            digest: plan_digest(order.runs, run),
+            digest: plan_digest(request.runs, run),
             id: id.clone(),
             run: run.clone(),
         }),
         bundle_digest: String::new(),
         bundle_secrets: 0,
         lock_identifier: match new.action {
-            RunAction::Unlock => order.history.lock.clone().unwrap_or_default(),
+            RunAction::Unlock => request.history.lock.clone().unwrap_or_default(),
             _ => String::new(),
         },
         approved_by: new.approved_by.clone().unwrap_or_default(),
@@ -169,7 +172,7 @@ fn run_object(order: &RunRequest<'_>, context: &Context) -> TerraformRun {
         name: Some(name),
         namespace: Some(namespace),
         labels: Some([(TERRAFORM_LABEL.to_owned(), label_value(&stack.name_any()))].into()),
-        annotations: annotations(order),
+        annotations: annotations(request),
         owner_references: super::owner(stack).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     };
@@ -178,21 +181,22 @@ fn run_object(order: &RunRequest<'_>, context: &Context) -> TerraformRun {
 
 /// Returns the digest of a stored plan as its run recorded it; empty for a run of an older version.
 fn plan_digest(runs: &[TerraformRun], name: &str) -> String {
-    let run = runs.iter().find(|run| run.metadata.name.as_deref() == Some(name));
-    let status = run.and_then(|run| run.status.as_ref());
+    let status = find_run(runs, name).and_then(|run| run.status.as_ref());
     status
         .map(|status| status.plan_digest.clone())
         .unwrap_or_default()
 }
 
 /// Returns the annotations of the requests that the run handles.
-fn annotations(order: &RunRequest<'_>) -> Option<BTreeMap<String, String>> {
-    let request = order.request.map(|token| (REQUESTED_AT, token.to_owned()));
-    let token = order.stack.annotations().get(BREAK_THE_GLASS);
+fn annotations(request: &RunRequest<'_>) -> Option<BTreeMap<String, String>> {
+    let reconcile = request
+        .reconcile_request
+        .map(|token| (REQUESTED_AT, token.to_owned()));
+    let token = request.stack.annotations().get(BREAK_THE_GLASS);
     let session = token
-        .filter(|_| order.new.action == RunAction::BreakTheGlass)
+        .filter(|_| request.new.action == RunAction::BreakTheGlass)
         .map(|token| (BREAK_THE_GLASS, token.clone()));
-    let all: BTreeMap<_, _> = request
+    let all: BTreeMap<_, _> = reconcile
         .into_iter()
         .chain(session)
         .map(|(key, value)| (key.to_owned(), value))
@@ -254,29 +258,16 @@ pub(super) async fn restart(
     {
         return start_with_stored(run, &found, context).await;
     }
-    let text = "its inputs changed before it started";
-    end(
-        &runs_api(run, context),
-        run,
-        Phase::Superseded,
+    let (reason, text) = (
         Reason::InputsChanged.as_str(),
-        text,
-        context,
-    )
-    .await
-}
-
-fn runs_api(run: &TerraformRun, context: &Context) -> Api<TerraformRun> {
-    Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default())
-}
-
-fn secrets_api(run: &TerraformRun, context: &Context) -> Api<Secret> {
-    Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default())
+        "its inputs changed before it started",
+    );
+    end(run, Phase::Superseded, reason, text, context).await
 }
 
 /// Returns the Secrets of the bundle in order; `None` if one of them is missing.
 async fn stored_bundle(run: &TerraformRun, context: &Context) -> Result<Option<Vec<Secret>>, kube::Error> {
-    let (api, mut found) = (secrets_api(run, context), Vec::new());
+    let (api, mut found): (Api<Secret>, _) = (context.api_of(run), Vec::new());
     for name in bundle::secret_names(run) {
         let Some(secret) = api.get_opt(&name).await? else {
             return Ok(None);
@@ -296,26 +287,20 @@ async fn deliver(
     let packed = match packed {
         Ok(packed) => packed,
         Err(error) => {
-            return fail(
-                run,
-                Reason::VarsGenerationFailed.as_str(),
-                &error.to_string(),
-                context,
-            )
-            .await;
+            return fail(run, Reason::VarsGenerationFailed, &error.to_string(), context).await;
         }
     };
     if run.spec.bundle_secrets == 0 {
         return start_runner(run, Some(packed), context).await;
     }
-    let (secrets, mut already_exists) = (secrets_api(run, context), false);
+    let (secrets, mut already_exists): (Api<Secret>, _) = (context.api_of(run), false);
     for secret in packed.secrets(&run.name_any(), &run.uid().unwrap_or_default()) {
         match secrets.create(&PostParams::default(), &secret).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_already_exists() => already_exists = true,
             Err(kube::Error::Api(status)) if is_refused(&status) => {
                 let text = format!("cannot store the bundle of the run: {}", status.message);
-                return fail(run, Reason::TfExecNewFailed.as_str(), &text, context).await;
+                return fail(run, Reason::TfExecNewFailed, &text, context).await;
             }
             Err(error) => return Err(error.into()),
         }
@@ -323,7 +308,7 @@ async fn deliver(
     if !already_exists {
         return start_runner(run, None, context).await;
     }
-    // Stored by us before, or by someone who knew the name.
+    // Stored by an earlier reconciliation, or by another client that knew the name.
     match stored_bundle(run, context).await? {
         Some(found) => start_with_stored(run, &found, context).await,
         None => Ok(()), // deleted in between: the next reconciliation creates it
@@ -340,7 +325,7 @@ async fn start_with_stored(
         Ok(()) => start_runner(run, None, context).await,
         Err(error) => {
             let text = format!("{error}; delete the Secret");
-            fail(run, Reason::TfExecNewFailed.as_str(), &text, context).await
+            fail(run, Reason::TfExecNewFailed, &text, context).await
         }
     }
 }
@@ -352,24 +337,22 @@ async fn start_runner(
 ) -> Result<(), DispatchError> {
     match context.executor.start(reference(run), bundle).await {
         Ok(()) => Ok(()),
-        Err(error) => fail(run, Reason::TfExecNewFailed.as_str(), &error.to_string(), context).await,
+        Err(error) => fail(run, Reason::TfExecNewFailed, &error.to_string(), context).await,
     }
 }
 
 /// Ends a run that cannot start.
 async fn fail(
     run: &TerraformRun,
-    reason: &str,
+    reason: Reason,
     message: &str,
     context: &Context,
 ) -> Result<(), DispatchError> {
-    let api = runs_api(run, context);
-    end(&api, run, Phase::Failed, reason, message, context).await
+    end(run, Phase::Failed, reason.as_str(), message, context).await
 }
 
 /// Ends a run in place of its missing runner. If the runner reports meanwhile, its report wins.
 pub(super) async fn end(
-    api: &Api<TerraformRun>,
     run: &TerraformRun,
     phase: Phase,
     reason: &str,
@@ -380,8 +363,9 @@ pub(super) async fn end(
         "metadata": { "resourceVersion": run.resource_version() },
         "status": { "phase": phase.as_str(), "reason": reason, "message": message, "finishedAt": context.clock.now() },
     });
+    let (api, patch): (Api<TerraformRun>, _) = (context.api_of(run), Patch::Merge(body));
     match api
-        .patch_status(&run.name_any(), &PatchParams::default(), &Patch::Merge(body))
+        .patch_status(&run.name_any(), &PatchParams::default(), &patch)
         .await
     {
         Ok(_) => {

@@ -3,6 +3,7 @@
 use super::{
     Context, ReconcileError,
     dispatch::{self, DispatchError, RunRequest},
+    history::find_run,
     observe::Observed,
     resolve::Resolved,
     supervise,
@@ -66,7 +67,7 @@ pub(super) async fn execute(
                 history: &facts.history,
                 resolved,
                 runs: &observed.runs,
-                request: facts.request.as_deref(),
+                reconcile_request: facts.request.as_deref(),
             };
             match dispatch::start(&run_request, context).await {
                 Ok(run) => started = Some(run),
@@ -114,12 +115,7 @@ async fn follow(
     } else {
         context.run_slots.occupy(key);
     }
-    let name = active.map(|run| run.name.as_str());
-    let run = observed
-        .runs
-        .iter()
-        .find(|run| run.metadata.name.as_deref() == name);
-    match run {
+    match active.and_then(|run| find_run(&observed.runs, &run.name)) {
         Some(run) => supervise::supervise(run, resolved, facts, context).await,
         None => Ok(()),
     }

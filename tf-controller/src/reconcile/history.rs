@@ -47,10 +47,7 @@ pub(crate) fn summarize(ordered: &[&TerraformRun]) -> History {
 
 /// Returns the pending plan as the approval rules see it.
 pub(crate) fn candidate_plan<'a>(pending: &'a Pending, runs: &'a [TerraformRun]) -> CandidatePlan<'a> {
-    let run = runs
-        .iter()
-        .find(|run| run.metadata.name.as_deref() == Some(&pending.run));
-    let status = run.and_then(|run| run.status.as_ref());
+    let status = find_run(runs, &pending.run).and_then(|run| run.status.as_ref());
     CandidatePlan {
         id: &pending.plan_id,
         effects: status.and_then(|status| status.effects.as_ref()),
@@ -58,6 +55,11 @@ pub(crate) fn candidate_plan<'a>(pending: &'a Pending, runs: &'a [TerraformRun])
             .map(|status| status.change_entries.as_slice())
             .unwrap_or_default(),
     }
+}
+
+/// Returns the run of this name.
+pub(crate) fn find_run<'a>(runs: &'a [TerraformRun], name: &str) -> Option<&'a TerraformRun> {
+    runs.iter().find(|run| run.metadata.name.as_deref() == Some(name))
 }
 
 /// Returns the runs by their sequence, oldest first.

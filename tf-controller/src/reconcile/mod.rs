@@ -51,7 +51,7 @@ use adopt::adopted_run;
 use execute::execute;
 use facts::{Outline, Settings, build_facts};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{Api, Client, Resource, ResourceExt};
 use observe::{Observed, observe};
 use report::{Report, events, status};
@@ -125,6 +125,17 @@ pub(crate) struct Context {
     pub(crate) default_backend: inputs::DefaultBackend,
 }
 
+impl Context {
+    /// Returns the API of a kind in the namespace of this object.
+    fn api_of<K>(&self, object: &impl ResourceExt) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &object.namespace().unwrap_or_default())
+    }
+}
+
 /// Reconciles Terraform objects.
 pub(crate) struct TerraformReconciler {
     context: Arc<Context>,
@@ -185,7 +196,7 @@ impl Reconciler<Terraform> for TerraformReconciler {
 }
 
 async fn reconcile_stack(stack: &Terraform, context: &Context) -> Result<Requeue, ReconcileError> {
-    let api: Api<Terraform> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let api: Api<Terraform> = context.api_of(stack);
     match active_runs::check(stack, context).await {
         Ok(Lookup::Unchanged) => return Ok(Requeue::After(execute::POLL_INTERVAL)),
         Ok(Lookup::Changed(updated)) => {

@@ -126,8 +126,7 @@ async fn has_lost_outputs(
     let Some(target) = target.filter(|_| !idle && has_outputs(runs)) else {
         return Ok(false);
     };
-    let namespace = stack.namespace().unwrap_or_default();
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    let api: Api<Secret> = context.api_of(stack);
     Ok(api.get_metadata_opt(&target.name).await?.is_none())
 }
 
@@ -150,8 +149,7 @@ async fn runs(
     stack: &Terraform,
     context: &Context,
 ) -> Result<(Vec<TerraformRun>, Option<String>), kube::Error> {
-    let api: Api<DeserializeGuard<TerraformRun>> =
-        Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let api: Api<DeserializeGuard<TerraformRun>> = context.api_of(stack);
     let selector = format!("{TERRAFORM_LABEL}={}", label_value(&stack.name_any()));
     let list = api.list(&ListParams::default().labels(&selector)).await?;
     let uid = stack.uid().unwrap_or_default();

@@ -81,7 +81,7 @@ where
         + Debug
         + serde::de::DeserializeOwned,
 {
-    let api: Api<K> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let api: Api<K> = context.api_of(stack);
     let uid = stack.uid().unwrap_or_default();
     for object in api.list(&ListParams::default().labels(selector)).await? {
         if object.owner_references().iter().any(|owner| owner.uid == uid) {
@@ -96,7 +96,7 @@ async fn delete_outputs(stack: &Terraform, context: &Context) -> Result<(), kube
     let Some(target) = &stack.spec.write_outputs_to_secret else {
         return Ok(());
     };
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let api: Api<Secret> = context.api_of(stack);
     let uid = stack.uid().unwrap_or_default();
     match api.get_opt(&target.name).await? {
         Some(found) if found.owner_references().iter().any(|owner| owner.uid == uid) => {
@@ -124,15 +124,14 @@ pub(super) fn state_selector(stack: &Terraform) -> Option<String> {
 
 /// Deletes the state and its lock, as named by the CLI's kubernetes backend.
 async fn delete_state(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
-    let namespace = stack.namespace().unwrap_or_default();
     let Some(selector) = state_selector(stack) else {
         return Ok(());
     };
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    let secrets: Api<Secret> = context.api_of(stack);
     for part in secrets.list(&ListParams::default().labels(&selector)).await? {
         remove(&secrets, &part.name_any()).await?;
     }
-    let leases: Api<Lease> = Api::namespaced(context.client.clone(), &namespace);
+    let leases: Api<Lease> = context.api_of(stack);
     let lock = format!(
         "lock-tfstate-{}-{}",
         stack.spec.workspace_name(),
@@ -150,7 +149,7 @@ async fn orphan_errored_state(
     runs: &[TerraformRun],
     context: &Context,
 ) -> Result<(), kube::Error> {
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let api: Api<Secret> = context.api_of(stack);
     let uid = stack.uid().unwrap_or_default();
     let params = ListParams::default().labels(&errored_state::selector(&stack.name_any()));
     let mut secrets = Vec::new();
@@ -167,8 +166,7 @@ async fn orphan_errored_state(
     if secrets.is_empty() {
         return Ok(());
     }
-    let api: Api<TerraformRun> =
-        Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let api: Api<TerraformRun> = context.api_of(stack);
     for run in errored_state::recorders(runs) {
         set_owners(&api, &run.name_any(), Some(&secrets)).await?;
     }

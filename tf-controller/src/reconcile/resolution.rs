@@ -10,7 +10,7 @@ use super::{
 };
 use crate::decide::{Inputs, Outcome, SourceFact, Trigger};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{Api, api::ListParams};
 use sluice_api::terraform::{Reason, Terraform};
 
 /// What to do if the resources cannot be destroyed.
@@ -145,7 +145,7 @@ fn is_never_applied(outline: &Outline<'_>) -> bool {
 
 /// Returns whether the generated backend has a state.
 async fn has_state(stack: &Terraform, context: &Context) -> Result<bool, kube::Error> {
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let api: Api<Secret> = context.api_of(stack);
     let Some(selector) = state_selector(stack) else {
         return Ok(false);
     };

@@ -84,7 +84,7 @@ pub(super) async fn supervise(
     }
     // Read the run, then check its liveness again: its last report may be newer than the first read, and another
     // controller may have started it meanwhile.
-    let api: Api<TerraformRun> = Api::namespaced(context.client.clone(), &reference.namespace);
+    let api: Api<TerraformRun> = context.api_of(run);
     let Some(live) = api.get_opt(&reference.name).await? else {
         return Ok(());
     };
@@ -116,7 +116,7 @@ pub(super) async fn supervise(
             (Phase::Superseded, why.reason, why.message)
         }
     };
-    end(&api, &live, phase, reason, &message, context).await
+    end(&live, phase, reason, &message, context).await
 }
 
 /// Why a run ends before it was started, without its inputs.

@@ -1,7 +1,8 @@
 //! The dependents of a stack, which are to be removed before it, and its stale dependency finalizers.
 
-use super::super::{Context, ReconcileError};
+use super::super::{Context, ReconcileError, read_error};
 use super::{cycle, depends_on, finalizer_of};
+use crate::run::api_in;
 use kube::{Api, Resource, ResourceExt, core::DeserializeGuard};
 use sluice_api::{
     condition::{TerraformCondition as Kind, find},
@@ -22,11 +23,8 @@ pub(in crate::reconcile) async fn dependents(
     context: &Context,
 ) -> Result<Vec<String>, ReconcileError> {
     let own = stack.namespace().unwrap_or_default();
-    let failed = |source: kube::Error| ReconcileError::Observe {
-        stack: stack.name_any(),
-        source: Box::new(source),
-    };
-    let api: Api<Terraform> = Api::namespaced(context.client.clone(), &own);
+    let failed = |source| read_error(stack, source);
+    let api: Api<Terraform> = context.api_of(stack);
     let Some(live) = api.get_opt(&stack.name_any()).await.map_err(failed)? else {
         return Ok(Vec::new());
     };
@@ -71,8 +69,7 @@ async fn cached_dependents(
     let Some(first) = known.first() else {
         return Ok(Vec::new());
     };
-    let namespace = first.namespace().unwrap_or_default();
-    let api: Api<Guarded> = Api::namespaced(context.client.clone(), &namespace);
+    let api: Api<Guarded> = context.api_of(&**first);
     let newest = api.get_opt(&first.name_any()).await?;
     let newest = newest.and_then(|newest| newest.0.ok());
     if newest.is_none_or(|newest| !search.is_blocked_by(&newest)) {
@@ -89,10 +86,7 @@ fn search_scope(own: &str, context: &Context) -> Api<Guarded> {
         CrossNamespace::Denied => Some(own),
         CrossNamespace::Allowed => context.watched_namespace.as_deref(),
     };
-    match namespace {
-        Some(namespace) => Api::namespaced(context.client.clone(), namespace),
-        None => Api::all(context.client.clone()),
-    }
+    api_in(&context.client, namespace)
 }
 
 /// A search for the dependents of one stack.

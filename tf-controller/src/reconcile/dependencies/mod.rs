@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, Resource, ResourceExt};
 use sluice_api::{
     condition::{TerraformCondition as Kind, find},
-    reference::{self, CrossNamespace, ObjectName},
+    reference::{self, AccessDenied, CrossNamespace, ObjectName},
     terraform::{DEPENDENT_FINALIZER_PREFIX, Dependency, Terraform},
 };
 use sluice_runtime::{
@@ -57,14 +57,8 @@ pub(super) async fn check(
     if cycle != Dependencies::Ready {
         return Ok(cycle);
     }
-    let own = stack.namespace().unwrap_or_default();
     for dependency in &stack.spec.depends_on {
-        let name = match reference::resolve(
-            &own,
-            &dependency.namespace,
-            &dependency.name,
-            context.cross_namespace,
-        ) {
+        let name = match resolve(stack, dependency, context.cross_namespace) {
             Ok(name) => name,
             Err(denied) => return Ok(Dependencies::Denied(denied.to_string())),
         };
@@ -169,27 +163,30 @@ fn share_source(one: &Terraform, other: &Terraform) -> bool {
 
 /// Returns whether `other` names the stack in its `dependsOn`.
 fn depends_on(other: &Terraform, namespace: &str, name: &str, policy: CrossNamespace) -> bool {
-    let own = other.namespace().unwrap_or_default();
-    let names_it = |to: &Dependency| {
-        reference::resolve(&own, &to.namespace, &to.name, policy)
+    let is_named = |dependency: &Dependency| {
+        resolve(other, dependency, policy)
             .is_ok_and(|target| target.namespace == namespace && target.name == name)
     };
-    other.spec.depends_on.iter().any(names_it)
+    other.spec.depends_on.iter().any(is_named)
+}
+
+/// Returns the stack that an entry of `dependsOn` names.
+fn resolve(
+    stack: &Terraform,
+    dependency: &Dependency,
+    policy: CrossNamespace,
+) -> Result<ObjectName, AccessDenied> {
+    let own = stack.namespace().unwrap_or_default();
+    reference::resolve(&own, &dependency.namespace, &dependency.name, policy)
 }
 
 /// Removes the stack's finalizer from all its dependencies.
 pub(super) async fn remove_finalizers(stack: &Terraform, context: &Context) -> Result<(), ReconcileError> {
-    let own = stack.namespace().unwrap_or_default();
     let Some(finalizer) = finalizer_of(&stack.name_any()) else {
         return Ok(());
     };
     for dependency in &stack.spec.depends_on {
-        let Ok(name) = reference::resolve(
-            &own,
-            &dependency.namespace,
-            &dependency.name,
-            context.cross_namespace,
-        ) else {
+        let Ok(name) = resolve(stack, dependency, context.cross_namespace) else {
             continue;
         };
         let api: Api<Terraform> = Api::namespaced(context.client.clone(), &name.namespace);

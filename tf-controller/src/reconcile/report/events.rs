@@ -2,7 +2,7 @@
 
 use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, ready::effect_summary, succeeded};
 use crate::decide::{Idle, Step};
-use crate::reconcile::adopt::foreign_plan;
+use crate::reconcile::{adopt::foreign_plan, history::find_run};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use sluice_api::terraform::Reason;
 use sluice_api::{
@@ -228,10 +228,7 @@ fn no_relevant_change(
         .map(|s| s.last_attempted_revision.as_str())
         .filter(|revision| !revision.is_empty())?;
     let last = report.facts.history.last.as_ref()?;
-    let ran = report
-        .runs
-        .iter()
-        .find(|run| run.metadata.name.as_deref() == Some(&last.name))?;
+    let ran = find_run(report.runs, &last.name)?;
     let moved =
         before != after.last_attempted_revision && after.last_attempted_revision != ran.spec.source.revision;
     (moved && report.is_unchanged()).then(|| {

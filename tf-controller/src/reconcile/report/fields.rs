@@ -3,7 +3,7 @@
 use super::{Report, phase, succeeded};
 use crate::{
     decide::{Idle, Outcome, Step},
-    reconcile::facts::is_taken_up,
+    reconcile::{facts::is_taken_up, history::find_run},
 };
 use kube::ResourceExt as _;
 use sluice_api::{
@@ -119,16 +119,11 @@ pub(super) fn apply(report: &Report<'_>, status: &mut TerraformStatus) {
 /// Sets counters, generations and times of the reconciliation.
 pub(super) fn counters(report: &Report<'_>, status: &mut TerraformStatus) {
     let history = &report.facts.history;
-    if let Some(run) = history.active.as_ref().or(history.last.as_ref()) {
-        let revision = report
-            .runs
-            .iter()
-            .find(|r| r.metadata.name.as_deref() == Some(&run.name));
-        if let Some(run) = revision {
-            status
-                .last_attempted_revision
-                .clone_from(&run.spec.source.revision);
-        }
+    let newest = history.active.as_ref().or(history.last.as_ref());
+    if let Some(run) = newest.and_then(|run| find_run(report.runs, &run.name)) {
+        status
+            .last_attempted_revision
+            .clone_from(&run.spec.source.revision);
     }
     // A new run uses the current revision of the source.
     let is_attempted = report.is_unchanged() || matches!(report.step, Step::Start(_));

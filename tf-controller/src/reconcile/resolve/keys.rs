@@ -27,7 +27,7 @@ fn secret_name(stack: &str) -> String {
 /// Reads or creates the key: random, in an immutable Secret that the object owns.
 pub(super) async fn object_key(stack: &Terraform, context: &Context) -> Result<Vec<u8>, ResolveError> {
     let name = secret_name(&stack.name_any());
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let api: Api<Secret> = context.api_of(stack);
     let failed = |error: kube::Error| ResolveError::Key {
         name: name.clone(),
         text: config_refs::api_message(&error),

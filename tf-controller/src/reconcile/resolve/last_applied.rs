@@ -1,6 +1,7 @@
 //! Replaces missing inputs by the last applied record, so that a deletion can still destroy. The runner stores the
 //! record (`sluice_tf_core::applied`); here it becomes the inputs of a run.
 
+use super::super::history::find_run;
 use super::{
     Context, ResolveError, Resolved,
     bundle::{artifact_of, identity},
@@ -21,10 +22,7 @@ use std::collections::BTreeSet;
 
 /// Returns the digest that this run recorded of its last applied record, if any.
 fn recorded<'r>(runs: &'r [TerraformRun], name: &str) -> Option<&'r str> {
-    let run = runs
-        .iter()
-        .find(|run| run.metadata.name.as_deref() == Some(name))?;
-    let digest = run.status.as_ref()?.applied_digest.as_str();
+    let digest = find_run(runs, name)?.status.as_ref()?.applied_digest.as_str();
     Some(digest).filter(|digest| !digest.is_empty())
 }
 
@@ -39,7 +37,7 @@ pub(in crate::reconcile) async fn resolve(
     context: &Context,
 ) -> Result<Option<Resolved>, ResolveError> {
     let failed = |text: String| ResolveError::LastApplied { text };
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace().unwrap_or_default());
+    let api: Api<Secret> = context.api_of(stack);
     let params = ListParams::default().labels(&applied::selector_of(&stack.name_any()));
     let listed = api.list_metadata(&params).await;
     let listed = listed
