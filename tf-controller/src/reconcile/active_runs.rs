@@ -3,7 +3,12 @@
 //! together with the rest of the last full reconciliation. Everything is read again once the run ends or the stack changes.
 
 use super::{
-    Context, dispatch::DispatchError, history::find_run, observe::claimed_runs, report::phase, supervise,
+    Context,
+    dispatch::DispatchError,
+    history::find_run,
+    observe::{LiveStack, claimed_runs},
+    report::phase,
+    supervise,
 };
 use kube::{Api, ResourceExt};
 use sluice_api::{
@@ -20,10 +25,8 @@ use std::{
 
 /// The result of the last full reconciliation, with the newest known state of the run.
 pub(super) struct ActiveRun {
-    /// The versions of the stack that it covers: as cached, as read live, and as written.
-    pub(super) versions: Vec<Option<String>>,
     /// The stack as last written.
-    pub(super) stack: Terraform,
+    pub(super) live: LiveStack,
     /// The stack's runs.
     pub(super) runs: Vec<TerraformRun>,
     /// The name of the active run.
@@ -42,9 +45,9 @@ pub(crate) struct ActiveRuns(Mutex<HashMap<ObjectKey, Arc<ActiveRun>>>);
 
 impl ActiveRuns {
     /// Stores a run that was started, or that a runner has claimed.
-    pub(super) fn insert(&self, followed: ActiveRun) {
-        let key = ObjectKey::of(&followed.stack);
-        self.all().insert(key, Arc::new(followed));
+    pub(super) fn insert(&self, active: ActiveRun) {
+        let key = ObjectKey::of(&active.live.stack);
+        self.all().insert(key, Arc::new(active));
     }
 
     /// Removes the stack's active run.
@@ -54,11 +57,9 @@ impl ActiveRuns {
 
     /// Returns the stored state if it covers this version of the stack.
     fn get(&self, stack: &Terraform) -> Option<Arc<ActiveRun>> {
-        let (followed, version) = (
-            self.all().get(&ObjectKey::of(stack)).cloned(),
-            stack.resource_version(),
-        );
-        followed.filter(|followed| version.is_some() && followed.versions.contains(&version))
+        let active = self.all().get(&ObjectKey::of(stack)).cloned();
+        let version = stack.resource_version();
+        active.filter(|active| version.is_some() && active.live.versions.contains(&version))
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<ObjectKey, Arc<ActiveRun>>> {
@@ -78,10 +79,10 @@ pub(super) enum Lookup {
 
 /// Looks up the stack's active run.
 pub(super) async fn check(stack: &Terraform, context: &Context) -> Result<Lookup, DispatchError> {
-    let Some(followed) = context.active_runs.get(stack) else {
+    let Some(active) = context.active_runs.get(stack) else {
         return Ok(Lookup::Unknown);
     };
-    let Some(known) = followed.run() else {
+    let Some(known) = active.run() else {
         return Ok(Lookup::Unknown);
     };
     let cached_version = context.run_owners.version(&ObjectKey::of(known));
@@ -101,10 +102,9 @@ pub(super) async fn check(stack: &Terraform, context: &Context) -> Result<Lookup
         return Ok(Lookup::Unknown);
     }
     let name = run.name_any();
-    let others = followed.runs.iter().filter(|other| other.name_any() != name);
+    let others = active.runs.iter().filter(|other| other.name_any() != name);
     let updated = ActiveRun {
-        versions: followed.versions.clone(),
-        stack: followed.stack.clone(),
+        live: active.live.clone(),
         runs: others.cloned().chain([run]).collect(),
         run: name,
     };

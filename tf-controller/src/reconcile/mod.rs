@@ -53,7 +53,7 @@ use facts::{Outline, Settings, build_facts};
 use jiff::Timestamp;
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{Api, Client, Resource, ResourceExt};
-use observe::{Observed, observe};
+use observe::{LiveStack, Observed, observe};
 use report::{Report, events, status};
 use resolution::{Resolution, resolve_inputs};
 use sluice_api::{
@@ -200,35 +200,28 @@ async fn reconcile_stack(stack: &Terraform, context: &Context) -> Result<Requeue
     match active_runs::check(stack, context).await {
         Ok(Lookup::Unchanged) => return Ok(Requeue::After(execute::POLL_INTERVAL)),
         Ok(Lookup::Changed(updated)) => {
-            let ActiveRun {
-                versions,
-                stack,
-                runs,
-                ..
-            } = *updated;
-            let observed = Observed::with_active_run(runs);
-            return Box::pin(decide_and_report(&api, (&stack, versions), observed, context)).await;
+            let observed = Observed::with_active_run(updated.runs);
+            return Box::pin(decide_and_report(&api, updated.live, observed, context)).await;
         }
         // Also after an error: then everything is read.
         Ok(Lookup::Unknown) | Err(_) => {}
     }
-    let mut versions = vec![stack.resource_version()];
-    let Some(stack) = observe::read_live(&api, stack, &mut versions).await? else {
+    let Some(live) = observe::read_live(&api, stack).await? else {
         return Ok(Requeue::OnChange);
     };
-    let observed = observe(&stack, context)
-        .await
-        .map_err(|source| read_error(&stack, source))?;
-    Box::pin(decide_and_report(&api, (&stack, versions), observed, context)).await
+    let observed = observe(&live.stack, context).await;
+    let observed = observed.map_err(|source| read_error(stack, source))?;
+    Box::pin(decide_and_report(&api, live, observed, context)).await
 }
 
 /// Decides on the observed state, executes the step and reports it.
 async fn decide_and_report(
     api: &Api<Terraform>,
-    (stack, mut versions): (&Terraform, Vec<Option<String>>),
+    live: LiveStack,
     observed: Observed,
     context: &Context,
 ) -> Result<Requeue, ReconcileError> {
+    let (stack, mut versions) = (&live.stack, live.versions);
     let outline = Outline::new(stack, &observed, Settings::new(stack, context));
     let (is_active, claimed) = (outline.history.active.is_some(), outline.claimed_run());
     let resolution = resolve_inputs(&outline, context).await;
@@ -254,12 +247,8 @@ async fn decide_and_report(
             versions.push(stack.resource_version());
             let mut runs = observed.runs;
             runs.extend(executed.started);
-            context.active_runs.insert(ActiveRun {
-                versions,
-                stack,
-                runs,
-                run,
-            });
+            let live = LiveStack { stack, versions };
+            context.active_runs.insert(ActiveRun { live, runs, run });
         }
         _ => context.active_runs.remove(stack),
     }

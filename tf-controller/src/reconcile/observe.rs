@@ -57,13 +57,20 @@ impl Observed {
     }
 }
 
+/// A stack as read last.
+#[derive(Clone)]
+pub(super) struct LiveStack {
+    pub(super) stack: Terraform,
+    /// The versions that this reconciliation covers: as cached, as read live, and as written.
+    pub(super) versions: Vec<Option<String>>,
+}
+
 /// Returns the stack with our finalizer; `None` if it is gone. Read live: the cache may lag behind our own write. A stack without
 /// the finalizer has no such write yet, so the cached one is used; the write of the finalizer carries its version.
 pub(super) async fn read_live(
     api: &Api<Terraform>,
     stack: &Terraform,
-    versions: &mut Vec<Option<String>>,
-) -> Result<Option<Terraform>, ReconcileError> {
+) -> Result<Option<LiveStack>, ReconcileError> {
     let is_new = stack.metadata.deletion_timestamp.is_none() && !finalizer::is_present(stack, FINALIZER);
     let live = if is_new {
         stack.clone()
@@ -74,10 +81,11 @@ pub(super) async fn read_live(
         };
         live
     };
-    versions.push(live.resource_version());
     let stored = finalizer::ensure(api, &live, FINALIZER).await?.object();
-    versions.extend(stored.as_ref().map(ResourceExt::resource_version));
-    Ok(stored)
+    Ok(stored.map(|stored| LiveStack {
+        versions: [stack, &live, &stored].map(ResourceExt::resource_version).into(),
+        stack: stored,
+    }))
 }
 
 /// Returns the active runs that a runner has claimed.
