@@ -173,13 +173,13 @@ fn source_consumers(
     impl Future<Output = ()> + Send + 'static,
 ) {
     let sources = SecondaryWatch::<GitRepository>::new(client.clone(), scope.clone());
-    let (seen, known) = (sources.objects(), ArtifactDigests::default());
-    let readers = sources.keys(move |source| outdated_consumers(&stacks, &known, &source));
+    let (objects, digests) = (sources.objects(), ArtifactDigests::default());
+    let consumers = sources.keys(move |source| outdated_consumers(&stacks, &digests, &source));
     let listed = async move {
         // After the timeout reconciliations start, and the list triggers them again.
-        drop(tokio::time::timeout(SOURCE_LIST_TIMEOUT, seen.ready()).await);
+        drop(tokio::time::timeout(SOURCE_LIST_TIMEOUT, objects.ready()).await);
     };
-    (readers, listed)
+    (consumers, listed)
 }
 
 /// Returns the stacks that read a Secret or ConfigMap that changes, appears or is deleted; and the end of the first
@@ -260,15 +260,15 @@ async fn restore_active_runs(context: &Arc<Context>, scope: &Scope, client: &Cli
             );
             Vec::new()
         });
-        let mut gone: HashSet<RunRef> = stored.into_iter().filter(is_watched).collect();
+        let mut deleted: HashSet<RunRef> = stored.into_iter().filter(is_watched).collect();
         let mut active = Vec::new();
         let listed = paging::for_each(&api, |run: DeserializeGuard<TerraformRun>| {
-            gone.remove(&run_ref(&run));
+            deleted.remove(&run_ref(&run));
             active.extend(run.0.ok().filter(is_in_progress).map(|run| stack_of(&run)));
         });
         match listed.await {
             Ok(()) => {
-                forget_runs(context, gone).await;
+                forget_runs(context, deleted).await;
                 forget_stacks(context, scope, client).await;
                 for stack in &active {
                     context.run_slots.occupy(stack);
@@ -292,8 +292,8 @@ fn run_ref(run: &DeserializeGuard<TerraformRun>) -> RunRef {
 }
 
 /// Removes what is stored for watched runs that do not exist.
-async fn forget_runs(context: &Context, gone: HashSet<RunRef>) {
-    for run in gone {
+async fn forget_runs(context: &Context, deleted: HashSet<RunRef>) {
+    for run in deleted {
         tracing::info!(run = run.name, "removing the files of a deleted run");
         if let Err(error) = context.executor.forget(run).await {
             tracing::warn!(
@@ -315,19 +315,19 @@ async fn forget_stacks(context: &Arc<Context>, scope: &Scope, client: &Client) {
         Vec::new()
     });
     let is_watched = |stack: &ObjectKey| is_watched(scope, &stack.namespace);
-    let mut gone: HashSet<ObjectKey> = stored.into_iter().filter(is_watched).collect();
-    if gone.is_empty() {
+    let mut deleted: HashSet<ObjectKey> = stored.into_iter().filter(is_watched).collect();
+    if deleted.is_empty() {
         return;
     }
     let api = api_in::<DeserializeGuard<Terraform>>(client, scope.namespace.as_deref());
     let listed = paging::for_each(&api, |stack: DeserializeGuard<Terraform>| {
-        gone.remove(&ObjectKey::of(&stack));
+        deleted.remove(&ObjectKey::of(&stack));
     });
     if let Err(error) = listed.await {
         tracing::warn!(%error, "cannot list the stacks to find deleted ones");
         return;
     }
-    for stack in gone {
+    for stack in deleted {
         tracing::info!(%stack, "removing the files of a deleted stack");
         forget_stack(context, stack);
     }
@@ -359,14 +359,14 @@ fn is_in_progress(run: &TerraformRun) -> bool {
 /// Returns the stacks that are outdated by this source, each after its dependencies.
 fn outdated_consumers(
     stacks: &ObjectCache<Terraform>,
-    known: &ArtifactDigests,
+    digests: &ArtifactDigests,
     source: &GitRepository,
 ) -> Vec<ObjectKey> {
     let artifact = source.status.as_ref().and_then(|status| status.artifact.as_ref());
     let Some(artifact) = artifact else {
         return Vec::new();
     };
-    let keys = known.outdated_consumers(
+    let keys = digests.outdated_consumers(
         stacks,
         SourceKind::GitRepository,
         &ObjectKey::of(source),

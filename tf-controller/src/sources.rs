@@ -102,10 +102,10 @@ pub(crate) fn changes_of_other_kinds(
     namespace: Option<&String>,
     stacks: &ObjectCache<Terraform>,
 ) -> impl Stream<Item = ObjectKey> + Send + 'static {
-    let of = |kind| changes_of_kind(client.clone(), namespace.cloned(), kind, stacks.clone());
+    let watch = |kind| changes_of_kind(client.clone(), namespace.cloned(), kind, stacks.clone());
     stream::select_all([
-        of(SourceKind::Bucket).boxed(),
-        of(SourceKind::OCIRepository).boxed(),
+        watch(SourceKind::Bucket).boxed(),
+        watch(SourceKind::OCIRepository).boxed(),
     ])
 }
 

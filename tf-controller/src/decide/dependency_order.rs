@@ -7,11 +7,15 @@ pub(super) fn blocked_by_dependencies(facts: &Facts) -> Option<Idle> {
     if holds(MutationPoint::ContradictingFields, facts.contradiction.is_some()) {
         return Some(Idle::ContradictingFields);
     }
-    let never = matches!(
+    let is_blocked = matches!(
         facts.dependencies,
         Dependencies::Denied(_) | Dependencies::Cycle(_)
     );
-    holds(MutationPoint::DependenciesFirst, never && !facts.policy.destroy).then_some(Idle::Dependencies)
+    holds(
+        MutationPoint::DependenciesFirst,
+        is_blocked && !facts.policy.destroy,
+    )
+    .then_some(Idle::Dependencies)
 }
 
 /// Returns why inputs are missing: mostly because a dependency has not written them yet.
@@ -23,21 +27,21 @@ pub(super) fn missing_inputs(facts: &Facts) -> Idle {
     }
 }
 
-/// Returns the step, or the wait for the stacks that this one depends on. A destroy does not need them, and neither a release of the
-/// state lock nor a break-glass session changes resources.
+/// Returns the step, or the wait for the stacks that this one depends on. A destroy does not need them, and neither a release
+/// of the state lock nor a break-glass session changes resources.
 pub(super) fn wait_for_dependencies(facts: &Facts, step: Step) -> Step {
     let needs_dependencies =
         |run: &NewRun| !run.destroy && !matches!(run.action, RunAction::Unlock | RunAction::BreakTheGlass);
-    let early = facts.dependencies != Dependencies::Ready
+    let is_early = facts.dependencies != Dependencies::Ready
         && matches!(&step, Step::Start(run) if needs_dependencies(run));
-    if holds(MutationPoint::DependenciesFirst, early) {
+    if holds(MutationPoint::DependenciesFirst, is_early) {
         return Step::Idle(Idle::Dependencies);
     }
     step
 }
 
-/// Returns whether this step of [`decide_alone`](super::decide_alone) can depend on the dependents of the stack: any step of a deletion that
-/// is not suspended, and the apply of a destroy plan. The plan itself may be made and read before.
+/// Returns whether this step of [`decide_alone`](super::decide_alone) can depend on the dependents of the stack: any step of a
+/// deletion that is not suspended, and the apply of a destroy plan. The plan itself may be made and read before.
 #[must_use]
 pub(crate) fn needs_dependents(facts: &Facts, step: &Step) -> bool {
     match step {
@@ -98,8 +102,8 @@ mod tests {
             ("plan waits for approval", drifted(Approval::None)),
             ("plan approved", drifted(Approval::Given { by: "ada".into() })),
             ("denied, steady", change(with_last(ended(Outcome::Succeeded, 60)), |f| f.dependencies = Dependencies::Denied(String::new()))),
-            ("in a circle, steady", change(with_last(ended(Outcome::Succeeded, 60)), |f| f.dependencies = Dependencies::Cycle(String::new()))),
-            ("suspended in a circle", depends_on(Dependencies::Cycle(String::new()), |f| f.suspended = true)),
+            ("in a cycle, steady", change(with_last(ended(Outcome::Succeeded, 60)), |f| f.dependencies = Dependencies::Cycle(String::new()))),
+            ("suspended in a cycle", depends_on(Dependencies::Cycle(String::new()), |f| f.suspended = true)),
         ]), @r#"
         new: Dependencies
         new, no artifact: Source
@@ -111,8 +115,8 @@ mod tests {
         plan waits for approval: AwaitApproval
         plan approved: Dependencies
         denied, steady: Dependencies
-        in a circle, steady: Dependencies
-        suspended in a circle: Suspended
+        in a cycle, steady: Dependencies
+        suspended in a cycle: Suspended
         "#);
     }
 
@@ -151,7 +155,7 @@ mod tests {
         "#);
         insta::assert_snapshot!(table(vec![
             ("destroy, auto, free, dependency not ready", destroying(Approval::Auto, &|f| f.dependencies = waiting())),
-            ("destroy, auto, free, in a circle", destroying(Approval::Auto, &|f| f.dependencies = Dependencies::Cycle(String::new()))),
+            ("destroy, auto, free, in a cycle", destroying(Approval::Auto, &|f| f.dependencies = Dependencies::Cycle(String::new()))),
             ("deleted, free", deleting(free)),
             ("deleted, free, to be destroyed", deleting(&|f| f.policy.destroy_on_deletion = true)),
             ("deleted, to be destroyed from what was applied last", deleting(&|f| { f.policy.destroy_on_deletion = true; f.source = SourceFact::NotFound(String::new()); })),
@@ -159,7 +163,7 @@ mod tests {
             ("deleted, contradicting fields", deleting(&|f| f.contradiction = Some("both".into()))),
         ]), @r#"
         destroy, auto, free, dependency not ready: PlanAndApply (destroy) because Revision, attempt 1, approved by auto
-        destroy, auto, free, in a circle: PlanAndApply (destroy) because Revision, attempt 1, approved by auto
+        destroy, auto, free, in a cycle: PlanAndApply (destroy) because Revision, attempt 1, approved by auto
         deleted, free: Release
         deleted, free, to be destroyed: PlanAndApply (destroy) because Deletion, attempt 1, approved by deletion
         deleted, to be destroyed from what was applied last: PlanAndApply (destroy) because Deletion, attempt 1, approved by deletion

@@ -121,7 +121,7 @@ pub(super) fn table_with(dependents: &[String], rows: Vec<(&str, Facts)>) -> Str
 
 #[test]
 fn runs_that_nothing_but_inputs_cause_keep_a_pause() {
-    let fed = |edit: &dyn Fn(&mut Facts)| {
+    let after_input_runs = |edit: &dyn Fn(&mut Facts)| {
         let mut facts = with_last(ended(Outcome::Succeeded, 5));
         facts.history.input_runs = Some(InputRunStreak {
             count: 3,
@@ -136,13 +136,13 @@ fn runs_that_nothing_but_inputs_cause_keep_a_pause() {
         digest: digest.into(),
     };
     insta::assert_snapshot!(table(vec![
-        ("inputs changed again", fed(&|_| ())),
-        ("the pause is over", fed(&|f| f.now = at(NOW + 35))),
-        ("the first time", fed(&|f| f.history.input_runs = None)),
-        ("a commit", fed(&|f| f.source = source("sha256:cc"))),
-        ("an edit", fed(&|f| f.generation = 2)),
-        ("a request", fed(&|f| f.request = Some("now".into()))),
-        ("inputs as they were", fed(&|f| f.inputs = Inputs::Known("i1".into()))),
+        ("inputs changed again", after_input_runs(&|_| ())),
+        ("the pause is over", after_input_runs(&|f| f.now = at(NOW + 35))),
+        ("the first time", after_input_runs(&|f| f.history.input_runs = None)),
+        ("a commit", after_input_runs(&|f| f.source = source("sha256:cc"))),
+        ("an edit", after_input_runs(&|f| f.generation = 2)),
+        ("a request", after_input_runs(&|f| f.request = Some("now".into()))),
+        ("inputs as they were", after_input_runs(&|f| f.inputs = Inputs::Known("i1".into()))),
     ]), @"
     inputs changed again: InputPause +35s
     the pause is over: Plan because Revision, attempt 1

@@ -47,13 +47,13 @@ pub(crate) fn digest(key: &[u8], closure: &Closure, bundle: &Bundle) -> String {
 
 /// Returns the members of the bundle that count.
 fn inputs(bundle: &Bundle) -> Value {
-    let mut whole =
+    let mut value =
         serde_json::to_value(bundle).unwrap_or_else(|_| unreachable!("a bundle can be written as JSON"));
-    if let Value::Object(members) = &mut whole {
+    if let Value::Object(members) = &mut value {
         members.retain(|name, _| !NOT_INPUTS.contains(&name.as_str()));
     }
-    remove_empty(&mut whole);
-    whole
+    remove_empty(&mut value);
+    value
 }
 
 /// Removes empty members. Elements of lists stay: their positions count.

@@ -56,7 +56,7 @@ fn names(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str> {
         .backend_configs_from
         .iter()
         .map(|from| (from.kind, &from.name));
-    let picked = vars.chain(backend).filter(move |(other, _)| *other == kind);
+    let selected = vars.chain(backend).filter(move |(other, _)| *other == kind);
     let files = spec
         .file_mappings
         .iter()
@@ -66,7 +66,7 @@ fn names(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str> {
         .iter()
         .map(|input| input.name.as_str());
     let secrets = files.chain(inputs).filter(move |_| kind == KeySource::Secret);
-    picked
+    selected
         .map(|(_, name)| name.as_str())
         .chain(variables(stack, kind))
         .chain(environment(stack, kind))
@@ -111,12 +111,12 @@ fn environment(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str>
         .runner_pod_template
         .as_ref()
         .and_then(|template| template.spec.as_ref());
-    let single = pod
+    let values = pod
         .into_iter()
         .flat_map(|pod| &pod.env)
         .filter_map(|variable| variable.value_from.as_ref());
-    let single = single.filter_map(move |from| value_of(from, kind));
-    let whole = pod
+    let values = values.filter_map(move |from| value_of(from, kind));
+    let objects = pod
         .into_iter()
         .flat_map(|pod| &pod.env_from)
         .filter_map(move |from| match kind {
@@ -126,7 +126,7 @@ fn environment(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str>
                 .as_ref()
                 .map(|reference| reference.name.as_str()),
         });
-    single.chain(whole)
+    values.chain(objects)
 }
 
 #[cfg(test)]

@@ -87,8 +87,12 @@ pub(super) async fn check(stack: &Terraform, context: &Context) -> Result<Lookup
     };
     let cached_version = context.run_owners.version(&ObjectKey::of(known));
     if cached_version.is_some() && cached_version == known.resource_version() {
-        let lives = supervise::is_alive(known, context).await?;
-        return Ok(if lives { Lookup::Unchanged } else { Lookup::Unknown });
+        let is_alive = supervise::is_alive(known, context).await?;
+        return Ok(if is_alive {
+            Lookup::Unchanged
+        } else {
+            Lookup::Unknown
+        });
     }
     let api: Api<TerraformRun> = context.api_of(known);
     let Some(run) = api.get_opt(&known.name_any()).await? else {

@@ -146,7 +146,7 @@ fn prunable(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
         return Vec::new();
     }
     let retained = retained(stack, &ended);
-    let whole = summarize(&ordered);
+    let summary = summarize(&ordered);
     let (mut rest, mut names) = (ordered, Vec::new());
     for name in ended.iter().take(old).map(|run| run.name_any()) {
         let others: Vec<_> = rest
@@ -154,7 +154,7 @@ fn prunable(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
             .copied()
             .filter(|run| run.name_any() != name)
             .collect();
-        if !retained.contains(&name) && summarize(&others) == whole {
+        if !retained.contains(&name) && summarize(&others) == summary {
             rest = others;
             names.push(name);
         }

@@ -169,8 +169,8 @@ fn is_caused_by_inputs(history: &History, fact: &RunFact) -> bool {
 
 /// Returns when the run was created.
 fn created_at(run: &TerraformRun) -> Timestamp {
-    let made = run.metadata.creation_timestamp.as_ref();
-    made.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+    let created = run.metadata.creation_timestamp.as_ref();
+    created.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
 /// Returns the digest of the inputs for the decision: with the whole artifact if downloaded modules may read it.
@@ -185,7 +185,7 @@ pub(crate) fn effective_inputs(inputs: &str, artifact: &str, reads_artifact: boo
 /// Returns the facts of one run; its downloaded modules may read the whole artifact, or not.
 pub(crate) fn run_fact(run: &TerraformRun, reads_artifact: bool) -> RunFact {
     let (spec, status) = (&run.spec, run.status.as_ref());
-    let made = created_at(run);
+    let created = created_at(run);
     RunFact {
         name: run.metadata.name.clone().unwrap_or_default(),
         action: spec.action,
@@ -199,7 +199,7 @@ pub(crate) fn run_fact(run: &TerraformRun, reads_artifact: bool) -> RunFact {
         stale: status.is_some_and(|s| s.reason == Reason::PlanStale),
         finished: status
             .and_then(|s| s.finished_at.as_ref())
-            .map_or(made, |time| time.0),
+            .map_or(created, |time| time.0),
     }
 }
 

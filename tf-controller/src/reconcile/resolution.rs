@@ -51,8 +51,8 @@ pub(super) async fn resolve_inputs(outline: &Outline<'_>, context: &Context) -> 
         None => Inputs::Unresolved,
         Some(artifact) => match resolve::resolve(outline.stack, artifact, context).await {
             Ok(resolved) => {
-                let whole = outline.history.reads_artifact;
-                let inputs = history::effective_inputs(&resolved.inputs, &artifact.digest, whole);
+                let reads_artifact = outline.history.reads_artifact;
+                let inputs = history::effective_inputs(&resolved.inputs, &artifact.digest, reads_artifact);
                 return resolution_of(inputs, resolved);
             }
             Err(error) => failed(error.public_reason(), error.to_string()),

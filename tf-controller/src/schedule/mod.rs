@@ -64,8 +64,8 @@ impl RunSlots {
 
     /// Releases the slots of stacks that no longer exist: they disappeared without a last reconciliation, or belong to another
     /// controller.
-    pub(crate) fn reclaim(&self, is_there: impl Fn(&ObjectKey) -> bool) {
-        let granted = self.queue().reclaim(is_there, Instant::now());
+    pub(crate) fn reclaim(&self, exists: impl Fn(&ObjectKey) -> bool) {
+        let granted = self.queue().reclaim(exists, Instant::now());
         self.grant(granted);
     }
 

@@ -65,8 +65,8 @@ struct Waiter {
 impl Waiter {
     /// The priority, raised by one for each aging interval.
     fn urgency(&self, now: Instant) -> u64 {
-        let spans = now.saturating_duration_since(self.since).as_secs() / AGING_INTERVAL.as_secs();
-        (self.priority as u64).saturating_sub(spans)
+        let intervals = now.saturating_duration_since(self.since).as_secs() / AGING_INTERVAL.as_secs();
+        (self.priority as u64).saturating_sub(intervals)
     }
 }
 
@@ -118,9 +118,9 @@ impl RunQueue {
 
     /// Releases the stack's slot or its position in the queue; returns the stacks that are granted a slot.
     pub(super) fn release(&mut self, stack: &ObjectKey, now: Instant) -> Vec<ObjectKey> {
-        let waited = self.waiting.remove(stack).is_some();
+        let was_waiting = self.waiting.remove(stack).is_some();
         let granted = self.release_held(stack, now);
-        if waited && granted.is_empty() {
+        if was_waiting && granted.is_empty() {
             self.grant(now)
         } else {
             granted
@@ -129,31 +129,35 @@ impl RunQueue {
 
     /// Releases the stack's slot; returns the stacks that are granted one.
     pub(super) fn release_held(&mut self, stack: &ObjectKey, now: Instant) -> Vec<ObjectKey> {
-        let held = self.occupied.remove(stack);
-        if held && let Some(count) = self.of_namespace.get_mut(&stack.namespace) {
+        let was_occupied = self.occupied.remove(stack);
+        if was_occupied && let Some(count) = self.of_namespace.get_mut(&stack.namespace) {
             *count -= 1;
             if *count == 0 {
                 self.of_namespace.remove(&stack.namespace);
             }
         }
-        if held { self.grant(now) } else { Vec::new() }
+        if was_occupied { self.grant(now) } else { Vec::new() }
     }
 
     pub(super) fn expire_grants(&mut self, now: Instant) -> Vec<ObjectKey> {
-        let late = |granted: Instant| now.saturating_duration_since(granted) > GRANT_TIMEOUT;
-        self.waiting.retain(|_, waiter| !waiter.granted.is_some_and(late));
+        let is_expired = |granted: Instant| now.saturating_duration_since(granted) > GRANT_TIMEOUT;
+        self.waiting
+            .retain(|_, waiter| !waiter.granted.is_some_and(is_expired));
         self.grant(now)
     }
 
     /// Releases the slots of stacks that no longer exist; returns the stacks that are granted one.
-    pub(super) fn reclaim(&mut self, is_there: impl Fn(&ObjectKey) -> bool, now: Instant) -> Vec<ObjectKey> {
-        let gone: Vec<_> = self
+    pub(super) fn reclaim(&mut self, exists: impl Fn(&ObjectKey) -> bool, now: Instant) -> Vec<ObjectKey> {
+        let deleted: Vec<_> = self
             .occupied
             .iter()
-            .filter(|stack| !is_there(stack))
+            .filter(|stack| !exists(stack))
             .cloned()
             .collect();
-        gone.iter().flat_map(|stack| self.release(stack, now)).collect()
+        deleted
+            .iter()
+            .flat_map(|stack| self.release(stack, now))
+            .collect()
     }
 
     fn grant(&mut self, now: Instant) -> Vec<ObjectKey> {

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 type Guarded = DeserializeGuard<Terraform>;
 
 /// Returns the dependents that block the destruction of this stack: those that may hold resources, and with a
-/// deletion those whose finalizer it has. That there are none is read live, since the cache may lack the newest. Then
+/// deletion those whose finalizer it has. An empty result is read live, since the cache may lack the newest. Then
 /// also removes the finalizers of stacks that do not depend on it any more.
 pub(in crate::reconcile) async fn dependents(
     stack: &Terraform,
@@ -30,9 +30,9 @@ pub(in crate::reconcile) async fn dependents(
     };
     let mut search = DependentSearch::new(&live, context.cross_namespace);
     search.waiting = waiting_cycle_members(&live, context);
-    let known = cached_dependents(&search, context).await.map_err(failed)?;
-    if !known.is_empty() {
-        return Ok(known);
+    let cached = cached_dependents(&search, context).await.map_err(failed)?;
+    if !cached.is_empty() {
+        return Ok(cached);
     }
     let all = search_scope(&own, context);
     paging::for_each(&all, |other: Guarded| search.add(&other))
@@ -65,8 +65,8 @@ async fn cached_dependents(
     search: &DependentSearch<'_>,
     context: &Context,
 ) -> Result<Vec<String>, kube::Error> {
-    let known = context.stacks.filter(|other| search.is_blocked_by(other));
-    let Some(first) = known.first() else {
+    let cached = context.stacks.filter(|other| search.is_blocked_by(other));
+    let Some(first) = cached.first() else {
         return Ok(Vec::new());
     };
     let api: Api<Guarded> = context.api_of(&**first);
@@ -75,7 +75,7 @@ async fn cached_dependents(
     if newest.is_none_or(|newest| !search.is_blocked_by(&newest)) {
         return Ok(Vec::new());
     }
-    let mut names: Vec<_> = known.iter().map(|other| search.display_name(&**other)).collect();
+    let mut names: Vec<_> = cached.iter().map(|other| search.display_name(&**other)).collect();
     names.sort();
     Ok(names)
 }
@@ -182,9 +182,9 @@ fn may_hold_resources(stack: &Terraform) -> bool {
     };
     let released = stack.meta().deletion_timestamp.is_some() && !finalizer::is_present(stack, FINALIZER);
     let ready = find(&status.conditions, Kind::Ready).map(|ready| ready.status.as_str());
-    let seen = status.observed_generation == stack.meta().generation;
+    let is_observed = status.observed_generation == stack.meta().generation;
     // A suspended stack is not destroyed, even if its spec sets `destroy`.
-    let destroyed = stack.spec.destroy && !stack.spec.suspend && seen && ready == Some("True");
+    let destroyed = stack.spec.destroy && !stack.spec.suspend && is_observed && ready == Some("True");
     let applied = !status.last_applied_revision.is_empty() || find(&status.conditions, Kind::Apply).is_some();
     !released && !destroyed && (applied || ready == Some("Unknown"))
 }

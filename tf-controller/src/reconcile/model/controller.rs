@@ -55,10 +55,10 @@ pub(super) fn decision(state: &SystemState, stack: &Stack) -> Decision {
         state.timers_expired,
         disabled_point(),
     );
-    let known = DECISIONS.with_borrow(|known| known.get(&key).copied());
-    known.unwrap_or_else(|| {
+    let cached = DECISIONS.with_borrow(|cached| cached.get(&key).copied());
+    cached.unwrap_or_else(|| {
         let decision = decide_now(state, stack);
-        DECISIONS.with_borrow_mut(|known| known.insert(key, decision));
+        DECISIONS.with_borrow_mut(|cached| cached.insert(key, decision));
         decision
     })
 }
@@ -170,12 +170,12 @@ fn new_run(state: &SystemState, stack: &Stack, facts: &Facts, new: &NewRun) -> R
 /// Returns the active run as it is now.
 fn inspect_active(state: &SystemState, stack: &Stack, facts: &Facts, last_apply: u8) -> Intent {
     let active = facts.history.active.as_ref().map_or(0, |run| number(&run.name));
-    let known = matches!(facts.inputs, crate::decide::Inputs::Known(_));
+    let has_inputs = matches!(facts.inputs, crate::decide::Inputs::Known(_));
     match state.run(active) {
         None => Intent::Nothing,
         Some(observed) => Intent::Inspect {
             observed: *observed,
-            now: known.then(|| state.inputs(stack)),
+            now: has_inputs.then(|| state.inputs(stack)),
             last_apply,
         },
     }

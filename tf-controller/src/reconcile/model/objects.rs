@@ -48,15 +48,15 @@ pub(super) fn digest(inputs: Inputs) -> String {
 
 pub(super) fn id(effect: Effect) -> String {
     let mut bytes = [0_u8; 20];
-    let made = effect
+    let applied = effect
         .from
         .applied_inputs
-        .map_or((255, 255), |made| (made.code, made.vars));
+        .map_or((255, 255), |applied| (applied.code, applied.vars));
     bytes[..7].copy_from_slice(&[
         effect.inputs.code,
         effect.inputs.vars,
-        made.0,
-        made.1,
+        applied.0,
+        applied.1,
         u8::from(effect.from.drifted),
         u8::from(effect.destroy),
         effect.last_apply,

@@ -203,16 +203,16 @@ fn completed_apply(report: &Report<'_>, run: &TerraformRun) -> Vec<Event> {
 fn outputs_written(report: &Report<'_>, run: &TerraformRun) -> Option<Event> {
     let end = run.status.as_ref().filter(|s| s.outputs_written)?;
     let target = report.stack.spec.write_outputs_to_secret.as_ref();
-    let chosen = target.map(|target| target.outputs.as_slice()).unwrap_or_default();
+    let selected = target.map(|target| target.outputs.as_slice()).unwrap_or_default();
     let key = |item: &String| {
         item.split_once(':')
             .map_or(item.as_str(), |(_, key)| key)
             .to_owned()
     };
-    let keys: Vec<_> = if chosen.is_empty() {
+    let keys: Vec<_> = if selected.is_empty() {
         end.outputs.clone()
     } else {
-        chosen.iter().map(key).collect()
+        selected.iter().map(key).collect()
     };
     let text = format!("Outputs written.\n{} output(s): {}", keys.len(), keys.join(", "));
     Some(Event::normal(Reason::TerraformOutputsWritten, text))
@@ -229,9 +229,9 @@ fn no_relevant_change(
         .filter(|revision| !revision.is_empty())?;
     let last = report.facts.history.last.as_ref()?;
     let ran = find_run(report.runs, &last.name)?;
-    let moved =
+    let is_new =
         before != after.last_attempted_revision && after.last_attempted_revision != ran.spec.source.revision;
-    (moved && report.is_unchanged()).then(|| {
+    (is_new && report.is_unchanged()).then(|| {
         let name = report.stack.metadata.name.as_deref().unwrap_or_default();
         let text = format!(
             "{}: no input of {name} has changed; no run",

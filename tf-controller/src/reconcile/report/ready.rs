@@ -121,12 +121,12 @@ fn during_drift_check(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
         }
         Step::WaitForSlot | Step::CreateFailed(_) | Step::Release | Step::Idle(_) => false,
     };
-    let held = report
+    let status = report
         .stack
         .status
         .as_ref()
         .filter(|_| checks && !report.facts.deleting)?;
-    ConditionUpdate::retained(Kind::Ready, &held.conditions)
+    ConditionUpdate::retained(Kind::Ready, &status.conditions)
         .filter(|ready| ready.status == ConditionStatus::True)
 }
 
@@ -372,13 +372,13 @@ fn failed(report: &Report<'_>) -> ConditionUpdate<Kind> {
 
 /// Keeps the condition of another program if nothing has changed since.
 fn retained_ready(report: &Report<'_>) -> ConditionUpdate<Kind> {
-    let held = report
+    let existing = report
         .stack
         .status
         .as_ref()
         .map(|status| status.conditions.as_slice());
-    ConditionUpdate::retained(Kind::Ready, held.unwrap_or_default())
-        .filter(|held| held.status == ConditionStatus::True)
+    ConditionUpdate::retained(Kind::Ready, existing.unwrap_or_default())
+        .filter(|existing| existing.status == ConditionStatus::True)
         .unwrap_or_else(|| in_progress(RECONCILING))
 }
 

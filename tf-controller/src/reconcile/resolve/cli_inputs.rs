@@ -1,6 +1,9 @@
 //! Reads the CLI inputs besides the module: `backendConfigsFrom`, `cliConfigSecretRef`, `fileMappings`.
 
-use super::{Context, config_refs};
+use super::{
+    Context,
+    config_refs::{self, ReadError},
+};
 use crate::inputs::Pairs;
 use kube::ResourceExt;
 use sluice_api::terraform::Reason;
@@ -18,17 +21,8 @@ const CLI_CONFIG_ENDING: &str = ".tfrc";
 #[derive(Debug, thiserror::Error)]
 pub(in crate::reconcile) enum CliInputError {
     /// A Secret or ConfigMap cannot be read.
-    #[error("cannot read {kind} {name} of {field}: {text}")]
-    Missing {
-        /// `Secret` or `ConfigMap`.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-        /// The field that names it.
-        field: &'static str,
-        /// The message of the API.
-        text: String,
-    },
+    #[error(transparent)]
+    Read(#[from] ReadError),
     /// A value is not text.
     #[error("the value of key {key:?} in {name} of {field} is not text")]
     NotText {
@@ -51,7 +45,7 @@ impl CliInputError {
     /// The reason in `Ready`.
     pub(super) const fn public_reason(&self) -> &'static str {
         match self {
-            Self::Missing { .. } | Self::NotText { .. } => Reason::TfExecInitFailed.as_str(),
+            Self::Read(_) | Self::NotText { .. } => Reason::TfExecInitFailed.as_str(),
             Self::Denied(_) => Reason::AccessDenied.as_str(),
             Self::CliConfig(_) => Reason::TfExecNewFailed.as_str(),
         }
@@ -71,7 +65,7 @@ pub(super) async fn backend_arguments(
         let pairs = match config_refs::pairs(from.kind, &from.name, &namespace, &context.client).await {
             Ok(pairs) => pairs,
             Err(error) if from.optional && config_refs::is_absent(&error) => continue,
-            Err(error) => return Err(missing(from.kind, &from.name, FIELD, &error)),
+            Err(error) => return Err(ReadError::new(from.kind, &from.name, FIELD, &error).into()),
         };
         for (key, value) in select_keys(pairs, &from.keys, from.kind == KeySource::Secret) {
             let value = String::from_utf8(value).map_err(|_| CliInputError::NotText {
@@ -138,7 +132,8 @@ pub(super) async fn files(stack: &Terraform, context: &Context) -> Result<Vec<Ma
         let name = mapping.secret_ref.name.as_str();
         if !read.contains_key(name) {
             let pairs = config_refs::secret(name, &namespace, &context.client).await;
-            let pairs = pairs.map_err(|error| missing(KeySource::Secret, name, "fileMappings", &error))?;
+            let pairs =
+                pairs.map_err(|error| ReadError::new(KeySource::Secret, name, "fileMappings", &error))?;
             read.insert(name, pairs);
         }
         let bytes = read
@@ -157,20 +152,6 @@ fn mapped(mapping: &FileMapping, bytes: Vec<u8>) -> MappedFile {
         },
         path: mapping.path.clone(),
         content: Content(bytes),
-    }
-}
-
-pub(super) fn missing(
-    kind: KeySource,
-    name: &str,
-    field: &'static str,
-    error: &kube::Error,
-) -> CliInputError {
-    CliInputError::Missing {
-        kind: config_refs::kind_name(kind),
-        name: name.to_owned(),
-        field,
-        text: config_refs::api_message(error),
     }
 }
 

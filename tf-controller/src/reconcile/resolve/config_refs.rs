@@ -5,11 +5,24 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use sluice_api::terraform::KeySource;
 
-/// Returns the name of the kind, for errors.
-pub(super) const fn kind_name(kind: KeySource) -> &'static str {
-    match kind {
-        KeySource::Secret => "Secret",
-        KeySource::ConfigMap => "ConfigMap",
+/// A Secret or ConfigMap that a field of the spec names cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {kind:?} {name} of {field}: {text}")]
+pub(in crate::reconcile) struct ReadError {
+    kind: KeySource,
+    name: String,
+    field: &'static str,
+    text: String,
+}
+
+impl ReadError {
+    pub(super) fn new(kind: KeySource, name: &str, field: &'static str, error: &kube::Error) -> Self {
+        Self {
+            kind,
+            name: name.to_owned(),
+            field,
+            text: api_message(error),
+        }
     }
 }
 

@@ -2,7 +2,10 @@
 //!
 //! The controller does this and not a pod, since the inputs digest covers it, and runs may be processes.
 
-use super::{Context, cli_inputs::CliInputError, cli_inputs::missing, config_refs};
+use super::{
+    Context,
+    config_refs::{self, ReadError},
+};
 use crate::inputs::Pairs;
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource};
 use kube::ResourceExt;
@@ -15,9 +18,9 @@ const ENV_FROM: &str = "runnerPodTemplate.spec.envFrom";
 /// Why the environment cannot be resolved. Never contains a value.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::reconcile) enum EnvironmentError {
-    /// A Secret or ConfigMap cannot be read, or is not text.
+    /// A Secret or ConfigMap cannot be read.
     #[error(transparent)]
-    CliInputs(#[from] CliInputError),
+    Read(#[from] ReadError),
     /// A variable takes its value from a source that only a pod has.
     #[error(
         "{ENV}: {name} takes its value from {from}, which only a pod has; name a value, a Secret or a ConfigMap"
@@ -145,7 +148,7 @@ async fn read(
     match config_refs::pairs(kind, object, &namespace, &context.client).await {
         Ok(pairs) => Ok(Some(pairs)),
         Err(kube::Error::Api(status)) if status.is_not_found() && optional == Some(true) => Ok(None),
-        Err(error) => Err(missing(kind, object, field, &error).into()),
+        Err(error) => Err(ReadError::new(kind, object, field, &error).into()),
     }
 }
 

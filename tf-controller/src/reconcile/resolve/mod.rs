@@ -61,15 +61,8 @@ pub(super) enum ResolveError {
     #[error("cannot use the scratch directory: {0}")]
     Scratch(#[from] std::io::Error),
     /// A Secret or ConfigMap of `varsFrom` cannot be read.
-    #[error("cannot read {kind} {name} of varsFrom: {text}")]
-    Missing {
-        /// `Secret` or `ConfigMap`.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-        /// The message of the API.
-        text: String,
-    },
+    #[error(transparent)]
+    Read(#[from] config_refs::ReadError),
     /// A `varsFrom` entry cannot be used.
     #[error("varsFrom {name}: {source}")]
     Pairs {
@@ -125,7 +118,7 @@ impl ResolveError {
             | Self::LastApplied { .. } => "ArtifactFailed",
             Self::CliInputs(error) => error.public_reason(),
             Self::Environment(_) => Reason::TfExecInitFailed.as_str(),
-            Self::Missing { .. } | Self::Pairs { .. } | Self::Variable(_) | Self::Key { .. } => {
+            Self::Read(_) | Self::Pairs { .. } | Self::Variable(_) | Self::Key { .. } => {
                 Reason::VarsGenerationFailed.as_str()
             }
             Self::PlanKeys { .. } => Reason::PlanEncryptionFailed.as_str(),

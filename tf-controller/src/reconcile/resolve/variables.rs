@@ -1,6 +1,9 @@
 //! The variables of a stack: `values`, then `vars` in order, then `varsFrom` in order; the last of a name wins.
 
-use super::{Context, ResolveError, config_refs};
+use super::{
+    Context, ResolveError,
+    config_refs::{self, ReadError},
+};
 use crate::inputs::{InputsError, ValuesError, Variables, decode_inputs, render_values, select_variables};
 use kube::{Client, ResourceExt};
 use serde_json::{Map, Value};
@@ -10,17 +13,8 @@ use sluice_api::terraform::{KeySource, Terraform, Variable, VariablesSource};
 #[derive(Debug, thiserror::Error)]
 pub(in crate::reconcile) enum VariableError {
     /// A Secret or ConfigMap cannot be read.
-    #[error("cannot read {kind:?} {name} of {field}: {text}")]
-    Missing {
-        /// Its kind.
-        kind: KeySource,
-        /// Its name.
-        name: String,
-        /// The field that names it.
-        field: &'static str,
-        /// The message of the API.
-        text: String,
-    },
+    #[error(transparent)]
+    Read(#[from] ReadError),
     /// `valueFrom` names a missing key.
     #[error(
         "{kind:?} {name} of vars[{variable}].valueFrom has no key {key:?}; add it, or set optional: true"
@@ -96,13 +90,7 @@ async fn variables_from(
     let pairs = match config_refs::pairs(from.kind, &from.name, namespace, client).await {
         Ok(pairs) => pairs,
         Err(error) if from.optional && config_refs::is_absent(&error) => return Ok(Variables::new()),
-        Err(error) => {
-            return Err(ResolveError::Missing {
-                kind: config_refs::kind_name(from.kind),
-                name: from.name.clone(),
-                text: config_refs::api_message(&error),
-            });
-        }
+        Err(error) => return Err(ReadError::new(from.kind, &from.name, "varsFrom", &error).into()),
     };
     select_variables(&pairs, &from.vars_keys, from.kind == KeySource::Secret).map_err(|source| {
         ResolveError::Pairs {
@@ -121,11 +109,8 @@ async fn inputs(
     let mut all = Map::new();
     for input in &stack.spec.read_inputs_from_secrets {
         let read = config_refs::pairs(KeySource::Secret, &input.name, namespace, &context.client).await;
-        let pairs = read.map_err(|error| VariableError::Missing {
-            kind: KeySource::Secret,
-            name: input.name.clone(),
-            field: "readInputsFromSecrets",
-            text: config_refs::api_message(&error),
+        let pairs = read.map_err(|error| {
+            ReadError::new(KeySource::Secret, &input.name, "readInputsFromSecrets", &error)
         })?;
         let inputs = decode_inputs(&pairs).map_err(|source| VariableError::Inputs {
             name: input.name.clone(),
@@ -167,11 +152,6 @@ async fn from(
             }),
         },
         Err(kube::Error::Api(status)) if status.is_not_found() && optional => Ok(None),
-        Err(error) => Err(VariableError::Missing {
-            kind,
-            name,
-            field: "vars[].valueFrom",
-            text: config_refs::api_message(&error),
-        }),
+        Err(error) => Err(ReadError::new(kind, &name, "vars[].valueFrom", &error).into()),
     }
 }
