@@ -54,7 +54,6 @@ pub struct Transport {
 
 impl Transport {
     /// Returns the flags whose value is not the default, for the log.
-    #[must_use]
     pub(crate) fn non_default(&self) -> Vec<&'static str> {
         let all = [
             ("--runner-grpc-port", &self.runner_grpc_port, "30000"),

@@ -42,7 +42,6 @@ pub(super) fn wait_for_dependencies(facts: &Facts, step: Step) -> Step {
 
 /// Returns whether this step of [`decide_alone`](super::decide_alone) can depend on the dependents of the stack: any step of a
 /// deletion that is not suspended, and the apply of a destroy plan. The plan itself may be made and read before.
-#[must_use]
 pub(crate) fn needs_dependents(facts: &Facts, step: &Step) -> bool {
     match step {
         Step::Follow | Step::Idle(Idle::DeletionSuspended) => false,
@@ -52,7 +51,6 @@ pub(crate) fn needs_dependents(facts: &Facts, step: &Step) -> bool {
 }
 
 /// Returns the step, or the wait for these dependents of the stack, which still have resources.
-#[must_use]
 pub(crate) fn wait_for_dependents(facts: &Facts, step: Step, dependents: Vec<String>) -> Step {
     let waits = needs_dependents(facts, &step) && step != Step::Idle(Idle::ContradictingFields);
     if holds(MutationPoint::DependentsFirst, waits && !dependents.is_empty()) {

@@ -52,7 +52,6 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// When the next drift detection is due after one that ended at `last`. Never with an interval of 0.
-    #[must_use]
     pub(crate) fn due(&self, last: Timestamp) -> Timestamp {
         if !self.interval.is_positive() {
             return Timestamp::MAX;

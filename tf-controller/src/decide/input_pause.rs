@@ -22,7 +22,6 @@ pub(crate) struct InputRunStreak {
 
 impl InputRunStreak {
     /// Adds a run that was created and ended at these times to the streak, or begins a new streak.
-    #[must_use]
     pub(crate) fn with(before: Option<Self>, made: Timestamp, ended: Timestamp) -> Self {
         let soon = before.filter(|before| made <= before.quiet_until());
         Self {
@@ -32,7 +31,6 @@ impl InputRunStreak {
     }
 
     /// When the next run may start.
-    #[must_use]
     pub(crate) fn until(&self) -> Timestamp {
         after(self.ended, self.pause())
     }

@@ -18,7 +18,6 @@ pub(crate) struct IntervalOffset {
 
 impl IntervalOffset {
     /// The offset of the object with this uid, for a controller that started at `since`.
-    #[must_use]
     pub(crate) fn from_uid(uid: &str, since: Timestamp) -> Self {
         let digest = Sha256::digest(uid.as_bytes());
         let share = digest
@@ -30,7 +29,6 @@ impl IntervalOffset {
 
     /// The first time at the stack's offset that is at least a twentieth of the interval after the last success, and not before this
     /// controller started: at most 1.05 intervals after the success, then once per interval. Never with an interval of 0.
-    #[must_use]
     pub(crate) fn due(&self, last: Timestamp, interval: SignedDuration) -> Timestamp {
         let every = interval.as_millis();
         if every <= 0 {

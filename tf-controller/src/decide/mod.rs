@@ -110,7 +110,6 @@ pub(crate) enum Idle {
 }
 
 /// Decides the next step of one stack without regard to its dependents.
-#[must_use]
 pub(crate) fn decide_alone(facts: &Facts) -> Step {
     if facts.deleting {
         return deletion(facts);

@@ -29,7 +29,6 @@ pub(crate) struct RetryPolicy {
 
 impl RetryPolicy {
     /// The wait after a failure of attempt number `attempt` (from 1): between 1 s and `longest`.
-    #[must_use]
     pub(crate) fn delay(&self, attempt: u32) -> SignedDuration {
         let exponent = match self.strategy {
             Strategy::Static => 0,
@@ -45,7 +44,6 @@ impl RetryPolicy {
     }
 
     /// Whether attempt number `attempt` is the last one.
-    #[must_use]
     pub(crate) fn is_exhausted(&self, attempt: u32) -> bool {
         self.retries.is_some_and(|retries| attempt >= retries.max(1))
     }

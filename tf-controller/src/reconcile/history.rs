@@ -11,7 +11,6 @@ use sluice_api::{
 };
 
 /// Summarizes the runs in any order.
-#[must_use]
 pub(crate) fn history(runs: &[TerraformRun]) -> History {
     summarize(&by_sequence(runs))
 }

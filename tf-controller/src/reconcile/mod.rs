@@ -169,7 +169,6 @@ pub(crate) enum ReconcileError {
 
 impl TerraformReconciler {
     /// Returns a reconciler in this context.
-    #[must_use]
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let reconciled = Mutex::default();
         Self { context, reconciled }
@@ -348,7 +347,6 @@ pub(crate) fn owner(stack: &Terraform) -> Option<OwnerReference> {
 }
 
 /// Returns the key of the stack that a run belongs to.
-#[must_use]
 pub(crate) fn stack_of(run: &TerraformRun) -> ObjectKey {
     ObjectKey {
         namespace: run.namespace().unwrap_or_default(),

@@ -16,7 +16,7 @@ use sluice_runtime::event::Event;
 pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus) -> Vec<Event> {
     let mut events = Vec::new();
     let existing = report.stack.status.as_ref();
-    let before = existing.map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let before = report.conditions();
     let state = |conditions, kind| {
         find(conditions, kind).map(|c| (c.status.clone(), c.reason.clone(), c.message.clone()))
     };

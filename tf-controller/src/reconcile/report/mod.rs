@@ -13,6 +13,7 @@ pub(super) use events::events;
 
 use super::history::by_sequence;
 use crate::decide::{Facts, Idle, Inputs, SourceFact, Step};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use ready::{ReadyConditions, ready_conditions};
 use sluice_api::terraform::Reason;
 use sluice_api::{
@@ -52,6 +53,14 @@ impl<'a> Report<'a> {
         self.ended().find(|run| {
             run.status.as_ref().is_some_and(|s| s.has_changes.is_some()) && run.spec.action != Action::Apply
         })
+    }
+
+    /// Returns the stored conditions.
+    fn conditions(&self) -> &'a [Condition] {
+        let status = self.stack.status.as_ref();
+        status
+            .map(|status| status.conditions.as_slice())
+            .unwrap_or_default()
     }
 
     /// Returns the revision of the source, if it has one.
@@ -196,13 +205,7 @@ fn unless_unchanged(
     message: &str,
 ) -> ConditionUpdate<Kind> {
     let update = ConditionUpdate::new(kind, status, reason, message);
-    let existing = report
-        .stack
-        .status
-        .as_ref()
-        .map(|s| s.conditions.as_slice())
-        .unwrap_or_default();
-    match ConditionUpdate::retained(update.kind, existing) {
+    match ConditionUpdate::retained(update.kind, report.conditions()) {
         Some(old)
             if (old.status, &old.reason, &old.message)
                 == (update.status, &update.reason, &update.message) =>

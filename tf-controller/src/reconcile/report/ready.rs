@@ -121,13 +121,8 @@ fn during_drift_check(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
         }
         Step::WaitForSlot | Step::CreateFailed(_) | Step::Release | Step::Idle(_) => false,
     };
-    let status = report
-        .stack
-        .status
-        .as_ref()
-        .filter(|_| checks && !report.facts.deleting)?;
-    ConditionUpdate::retained(Kind::Ready, &status.conditions)
-        .filter(|ready| ready.status == ConditionStatus::True)
+    ConditionUpdate::retained(Kind::Ready, report.conditions())
+        .filter(|ready| checks && !report.facts.deleting && ready.status == ConditionStatus::True)
 }
 
 /// Returns the phase of the active run in upstream's words.
@@ -372,12 +367,7 @@ fn failed(report: &Report<'_>) -> ConditionUpdate<Kind> {
 
 /// Keeps the condition of another program if nothing has changed since.
 fn retained_ready(report: &Report<'_>) -> ConditionUpdate<Kind> {
-    let existing = report
-        .stack
-        .status
-        .as_ref()
-        .map(|status| status.conditions.as_slice());
-    ConditionUpdate::retained(Kind::Ready, existing.unwrap_or_default())
+    ConditionUpdate::retained(Kind::Ready, report.conditions())
         .filter(|existing| existing.status == ConditionStatus::True)
         .unwrap_or_else(|| in_progress(RECONCILING))
 }
