@@ -14,7 +14,9 @@ const MAX_DEPTH: usize = 64;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InputsError {
     /// Not a type of Terraform.
-    #[error("the key \"{0}__type\" is not a type of Terraform, such as \"number\" or [\"list\",\"string\"]")]
+    #[error(
+        "the value of key \"{0}__type\" is not a type of Terraform, such as \"number\" or [\"list\",\"string\"]"
+    )]
     InvalidType(String),
     /// A value does not have its type.
     #[error("the value of key {0:?} is not JSON of the type in \"{0}__type\"")]
