@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     admission, meta,
-    resource::{Family, Resource},
+    resource::{Resource, Strategy},
     service::Api,
     status_error::StatusError,
     store::{Key, Write},
@@ -21,12 +21,12 @@ pub(crate) fn create_initial_objects(
     api: &Api,
     crds: &[CustomResourceDefinition],
 ) -> Result<(), StatusError> {
-    if let Some(resource) = api.registry.by_family(Family::Namespace) {
+    if let Some(resource) = api.registry.by_strategy(Strategy::Namespace) {
         for name in NAMESPACES {
             create_namespace(api, resource, name)?;
         }
     }
-    let Some(resource) = api.registry.by_family(Family::Definition) else {
+    let Some(resource) = api.registry.by_strategy(Strategy::Definition) else {
         return Ok(());
     };
     let existing: Vec<String> = api

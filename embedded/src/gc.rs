@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     meta,
-    resource::{Family, Registry},
+    resource::{Registry, Strategy},
     service::{Api, FOREGROUND, ORPHAN, PropagationPolicy, decide_deletion, decide_write},
     store::{Change, ChangeType, Key, State, Write},
 };
@@ -91,7 +91,7 @@ fn due_steps(api: &Api, observed: u64) -> (Vec<Step>, u64) {
 /// Returns the group resource of namespaces.
 fn namespace_resource(registry: &Registry) -> String {
     registry
-        .by_family(Family::Namespace)
+        .by_strategy(Strategy::Namespace)
         .map(|resource| resource.group_resource())
         .unwrap_or_default()
 }

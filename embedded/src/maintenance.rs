@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     meta,
-    resource::Family,
+    resource::Strategy,
     service::Api,
     store::{Key, Write},
 };
@@ -41,7 +41,7 @@ pub(crate) async fn run(api: Weak<Api>, event_ttl: Duration) {
 }
 
 async fn expire_events(api: &Api, ttl: Duration) {
-    let Some(resource) = api.registry.by_family(Family::Event) else {
+    let Some(resource) = api.registry.by_strategy(Strategy::Event) else {
         return;
     };
     let now = Timestamp::now();

@@ -18,7 +18,7 @@ enum State {
     #[default]
     Starting,
     Ready,
-    Hindered(String),
+    NotReady(String),
 }
 
 impl Readiness {
@@ -28,8 +28,8 @@ impl Readiness {
     }
 
     /// Marks the program as not ready. The probe shows the reason, which must not contain secrets.
-    pub fn hinder(&self, why: &str) {
-        self.put(State::Hindered(why.to_owned()));
+    pub fn set_not_ready(&self, why: &str) {
+        self.put(State::NotReady(why.to_owned()));
     }
 
     /// Returns whether the program is ready.
@@ -52,7 +52,7 @@ impl Readiness {
             "/readyz" | "/readyz/ping" => Some(match self.state() {
                 State::Ready => Page::text(StatusCode::OK, "ok"),
                 State::Starting => Page::text(StatusCode::SERVICE_UNAVAILABLE, "not ready"),
-                State::Hindered(why) => {
+                State::NotReady(why) => {
                     Page::text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n"))
                 }
             }),
@@ -78,7 +78,7 @@ mod tests {
             [status("/healthz"), status("/readyz"), status("/")],
             [Some(200), Some(503), None]
         );
-        ready.hinder("no definition");
+        ready.set_not_ready("no definition");
         let page = ready.page("/readyz").unwrap();
         assert_eq!(
             (page.status.as_u16(), page.body.as_str()),

@@ -1,8 +1,6 @@
-//! Start and end of the controller. What it tells about itself is served from the start; the rest begins when it leads,
-//! which without leader election is at once: the file server's listener first, so that a taken port is an error, then the
-//! watch. Only who leads listens for consumers, so that a Service in front of several replicas reaches that one.
-
-mod listeners;
+//! Start and end of the controller. Metrics and probes are served from the start. The file server and the watch start with the
+//! leadership, which without leader election is immediate. Only the leader listens for consumers, so a Service with several
+//! replicas routes to the leader.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,12 +15,14 @@ use sluice_runtime::client;
 use sluice_runtime::event::{PosterError, Recorder};
 use sluice_runtime::http::{EnvironmentError, Route};
 use sluice_runtime::leader::{self, ElectionTimingError, Leadership};
-use sluice_runtime::manager::{self, Endpoints, Instance, ListenError, ProgramError};
+use sluice_runtime::manager::{self, Endpoints, Instance, ListenError, ProgramError, bind};
 use sluice_runtime::metrics::Metrics;
 use sluice_runtime::probes::Readiness;
 use sluice_runtime::schedule::Schedule;
+use sluice_runtime::serve::ListenAddress;
 use sluice_runtime::shutdown::{self, Token};
 use sluice_runtime::watch::ObjectCache;
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::garbage::GarbageCollector;
@@ -30,52 +30,52 @@ use crate::git::{DiskBudget, Mirrors, Transport, TransportError};
 use crate::identity::{Environment, TokenSettings, Tokens};
 use crate::options::{CONCURRENT, Gate, Options, StorageOptions};
 use crate::reconcile::{Context, GitRepositories, Network, ObjectTracker, SlotLimits, Slots, watch};
-use crate::server;
-use crate::storage::{AddressError, AdvertisedAddress, LocalDirectory, Retention, StorageError, is_full};
-
-use listeners::Artifacts;
+use crate::server::{self, Admission};
+use crate::storage::{
+    AddressError, AdvertisedAddress, LocalDirectory, Retention, StorageError, advertised_address, is_full,
+};
 
 /// The Lease of an instance that watches all objects.
 const LEASE: &str = "source-controller-leader-election";
 
-/// Directory of mirrors below the storage path. The file server shows nothing whose name begins with a dot.
+/// Directory of mirrors below the storage path. The file server does not serve names that begin with a dot.
 const MIRRORS: &str = ".mirrors";
-/// Passes at once for each of `--concurrent`: most of them wait for a remote, and only packing needs the machine.
-const PASSES_PER_WORKER: u16 = 8;
-/// How long the last events may take to be delivered once the program stops.
-const LAST_EVENTS: Duration = Duration::from_secs(5);
+/// Concurrent reconciliations for each of `--concurrent`: most wait for a remote, and only packing needs CPU time.
+const RECONCILIATIONS_PER_WORKER: u16 = 8;
+/// Time limit for the delivery of queued events on shutdown.
+const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the controller could not be started.
+/// The controller cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Flags that do not go together.
+    /// The flags conflict.
     #[error("{0}")]
     Flags(String),
-    /// Times of leader election that do not go together.
+    /// The durations of leader election conflict.
     #[error(transparent)]
     Times(#[from] ElectionTimingError),
-    /// Stopped while another instance led: no fault.
+    /// The program was stopped while another instance led, which is not a failure.
     #[error("stopped before it led")]
     Stopped,
-    /// A port is taken, or an address not this machine's.
+    /// An address cannot be bound.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The advertised address cannot be derived.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The storage directory is not usable.
+    /// The storage directory cannot be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The mirrors' directory is not usable.
+    /// The directory of mirrors cannot be used.
     #[error("cannot use the mirrors below --storage-path")]
     Mirrors(#[source] io::Error),
     /// Events cannot be posted.
     #[error(transparent)]
     Events(#[from] PosterError),
-    /// The environment names a proxy that is none.
+    /// The environment has an invalid proxy.
     #[error(transparent)]
     Proxies(#[from] EnvironmentError),
-    /// No TLS client can be made.
+    /// The client for remotes cannot be created.
     #[error("cannot make a client for remotes")]
     Transport(#[from] TransportError),
 }
@@ -83,11 +83,11 @@ pub enum StartError {
 /// A controller that runs until its stop token is cancelled.
 #[derive(Debug)]
 pub struct Running {
-    /// Where artifacts are served.
+    /// Address of the file server.
     pub artifacts: SocketAddr,
-    /// Where metrics are served.
+    /// Address of the metrics.
     pub metrics: Option<SocketAddr>,
-    /// Where probes are answered.
+    /// Address of the probes.
     pub health: Option<SocketAddr>,
     tasks: JoinSet<()>,
     stop: Token,
@@ -95,19 +95,19 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits for the end of all parts. A part that ends on its own stops the others.
-    pub async fn ended(mut self) -> leader::LeadershipEnd {
+    /// Waits for all tasks. A task that ends on its own stops the others.
+    pub async fn wait(mut self) -> leader::LeadershipEnd {
         loop {
-            let ended = tokio::select! {
-                // The part that keeps the Lease says so before it ends.
+            let result = tokio::select! {
+                // The task of the Lease reports its loss before it ends.
                 biased;
                 () = self.lost.cancelled() => {
                     self.tasks.abort_all();
                     return leader::LeadershipEnd::Lost;
                 }
-                ended = self.tasks.join_next() => ended,
+                result = self.tasks.join_next() => result,
             };
-            match ended {
+            match result {
                 None => return leader::LeadershipEnd::Released,
                 Some(Ok(())) => {}
                 Some(Err(error)) => tracing::error!(
@@ -120,7 +120,7 @@ impl Running {
     }
 }
 
-/// The program `source-controller`: runs until a signal, with the API of the usual configuration.
+/// Runs the program `source-controller` until a signal, with the default client configuration.
 ///
 /// # Errors
 /// The API cannot be reached, or as [`run_with`].
@@ -137,10 +137,10 @@ pub async fn run_program(options: Options) -> Result<leader::LeadershipEnd, Prog
         running => running?,
     };
     tracing::info!(artifacts = %running.artifacts, "source-controller started");
-    Ok(running.ended().await)
+    Ok(running.wait().await)
 }
 
-/// Starts the controller with a client that exists already. It runs in the background until `stop`.
+/// Starts the controller with an existing client. It runs in the background until `stop`.
 ///
 /// # Errors
 /// As [`run_with`].
@@ -148,17 +148,17 @@ pub async fn run(options: Options, client: Client, stop: Token) -> Result<Runnin
     run_with(options, client, Metrics::new(), stop).await
 }
 
-/// As [`run()`], counted in these metrics. With leader election it waits until it leads.
+/// As [`run()`], with these metrics. With leader election, it waits for the leadership.
 ///
 /// # Errors
-/// Flags do not go together, a port cannot be bound, the storage directory cannot be used, or `stop` came before it led.
+/// The flags conflict, a port cannot be bound, the storage directory cannot be used, or `stop` came before the leadership.
 pub async fn run_with(
     options: Options,
     client: Client,
     metrics: Metrics,
     stop: Token,
 ) -> Result<Running, StartError> {
-    say_what_has_no_effect(&options);
+    log_ineffective_flags(&options);
     let names = ("source-controller", LEASE);
     let host = hostname(&options.storage);
     let instance = Instance::new(names, &options.common, host, client.clone(), metrics);
@@ -167,14 +167,14 @@ pub async fn run_with(
     let endpoints = Endpoints::open(&options.common.addresses).await?;
     let (metrics_address, health) = endpoints.addresses();
     let readiness = Readiness::default();
-    // As Flux: who may have traffic is told by the file server, which only the leader opens.
+    // As in Flux, every replica is ready. Only the leader opens the file server.
     readiness.set();
     let mut tasks = endpoints.serve(&instance.metrics, &readiness, &stop);
-    let turn = match instance.acquire_leadership(&stop).await? {
+    let leadership = match instance.acquire_leadership(&stop).await? {
         Leadership::Stopped => return Err(StartError::Stopped),
-        turn => turn,
+        leadership => leadership,
     };
-    let listener = Artifacts::open(&options.storage).await?;
+    let listener = ArtifactListener::open(&options.storage).await?;
     let artifacts = listener.address()?;
     let advertised = listener.advertised(&options.storage)?;
     let admission = listener.admission(&options.storage, &advertised)?;
@@ -182,17 +182,25 @@ pub async fn run_with(
     let storage = LocalDirectory::open(&options.storage.storage_path, advertised)?;
     let disk = Disk {
         storage,
-        mirrors: Arc::new(mirrors(&options.storage, options.git.room())?),
+        mirrors: Arc::new(mirrors(&options.storage, options.git.disk_budget())?),
     };
-    let passes = options
+    let concurrency = options
         .common
         .concurrency
         .concurrent
-        .saturating_mul(PASSES_PER_WORKER);
-    let settings = instance.watch_settings("gitrepository", passes, recorder.clone());
+        .saturating_mul(RECONCILIATIONS_PER_WORKER);
+    let settings = instance.watch_settings("gitrepository", concurrency, recorder.clone());
     let watch = watch(client.clone(), settings);
-    let seen = watch.objects();
-    let context = context(&options, &instance, recorder.clone(), tokens, &disk, seen, &stop)?;
+    let repositories = watch.objects();
+    let context = context(
+        &options,
+        &instance,
+        recorder.clone(),
+        tokens,
+        &disk,
+        repositories,
+        &stop,
+    )?;
     let garbage_collector = GarbageCollector {
         client: client.clone(),
         storage: disk.storage.clone(),
@@ -200,14 +208,14 @@ pub async fn run_with(
     };
     tasks.spawn(server::serve(listener.0, disk.storage, admission, stop.clone()));
     tasks.spawn(garbage_collector.run(stop.clone()));
-    let (done, lost) = (Token::new(), Token::new());
-    tasks.spawn(keep(turn, done.clone(), lost.clone()));
+    let (completed, lost) = (Token::new(), Token::new());
+    tasks.spawn(hold_leadership(leadership, completed.clone(), lost.clone()));
     let watch = watch.resume(context.slots.granted());
-    let passes = watch.run(GitRepositories::new(Arc::new(context)), stop.clone());
+    let reconciliations = watch.run(GitRepositories::new(Arc::new(context)), stop.clone());
     tasks.spawn(async move {
-        passes.await;
-        done.cancel();
-        recorder.close(LAST_EVENTS).await;
+        reconciliations.await;
+        completed.cancel();
+        recorder.close(EVENT_FLUSH_TIMEOUT).await;
     });
     Ok(Running {
         artifacts,
@@ -219,14 +227,14 @@ pub async fn run_with(
     })
 }
 
-/// Keeps the turn until the work is done, or says that it is lost.
-async fn keep(turn: Leadership, done: Token, lost: Token) {
-    if turn.hold(&done).await == leader::LeadershipEnd::Lost {
+/// Holds the leadership until the work is completed, or reports its loss.
+async fn hold_leadership(leadership: Leadership, completed: Token, lost: Token) {
+    if leadership.hold(&completed).await == leader::LeadershipEnd::Lost {
         lost.cancel();
     }
 }
 
-/// What is kept on disk.
+/// The data on disk.
 struct Disk {
     storage: LocalDirectory,
     mirrors: Arc<Mirrors>,
@@ -238,15 +246,15 @@ fn context(
     recorder: Recorder,
     tokens: Arc<Tokens>,
     disk: &Disk,
-    seen: ObjectCache<GitRepository>,
+    repositories: ObjectCache<GitRepository>,
     stop: &Token,
 ) -> Result<Context, StartError> {
     let concurrent = options.common.concurrency.concurrent;
-    let workers = usize::from(concurrent.saturating_mul(PASSES_PER_WORKER));
+    let workers = usize::from(concurrent.saturating_mul(RECONCILIATIONS_PER_WORKER));
     Ok(Context {
         client: instance.client.clone(),
         clock: Arc::clone(&instance.clock),
-        repositories: Arc::new(seen),
+        repositories: Arc::new(repositories),
         dependency_wait: options.common.retry.requeue_dependency,
         origin: Arc::new(Network::new(
             Arc::clone(&disk.mirrors),
@@ -271,7 +279,7 @@ fn context(
         },
         algorithm: options.storage.artifact_digest_algo,
         blocking_pool: Pool::new(workers),
-        // As many again for namespaces that would wait for another one.
+        // Twice as many, for namespaces that would otherwise wait for another one.
         packing: Pool::new(usize::from(concurrent).saturating_mul(2)),
         slots: Slots::new(SlotLimits::of(workers, usize::from(concurrent))),
         tracker: ObjectTracker::default(),
@@ -279,13 +287,13 @@ fn context(
     })
 }
 
-/// Opens the mirrors beside the artifacts; where that cannot be written (a volume that is read-only, or full), in the
-/// system's directory for temporary files: what is stored can then be served on, and remotes be watched.
-fn mirrors(options: &StorageOptions, room: DiskBudget) -> Result<Mirrors, StartError> {
-    let beside = options.storage_path.join(MIRRORS);
-    match Mirrors::with_budget(&beside, room) {
+/// Opens the mirrors in the storage directory or, if that is read-only or full, in a temporary directory: stored artifacts are still
+/// served then, and remotes are still polled.
+fn mirrors(options: &StorageOptions, budget: DiskBudget) -> Result<Mirrors, StartError> {
+    let directory = options.storage_path.join(MIRRORS);
+    match Mirrors::with_budget(&directory, budget) {
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem || is_full(&error) => {
-            // A directory of its own, which nobody else can have prepared.
+            // A new directory, so that no other process has prepared its contents.
             let temporary = tempfile::Builder::new()
                 .prefix("source-controller-mirrors-")
                 .tempdir();
@@ -295,13 +303,13 @@ fn mirrors(options: &StorageOptions, room: DiskBudget) -> Result<Mirrors, StartE
                 directory = %temporary.display(),
                 "--storage-path cannot be written: mirrors are kept elsewhere, new artifacts cannot be stored"
             );
-            Mirrors::with_budget(&temporary, room).map_err(StartError::Mirrors)
+            Mirrors::with_budget(&temporary, budget).map_err(StartError::Mirrors)
         }
         opened => opened.map_err(StartError::Mirrors),
     }
 }
 
-/// Who lends credentials.
+/// Creates the token exchange for workload identity.
 fn tokens(options: &Options, instance: &Instance<'_, CONCURRENT>) -> Result<Arc<Tokens>, StartError> {
     let settings = TokenSettings {
         client: instance.client.clone(),
@@ -317,8 +325,8 @@ fn tokens(options: &Options, instance: &Instance<'_, CONCURRENT>) -> Result<Arc<
     Ok(Arc::new(tokens))
 }
 
-/// Accepted is not silent: what somebody asked for and does not get is named once.
-fn say_what_has_no_effect(options: &Options) {
+/// Logs flags without effect.
+fn log_ineffective_flags(options: &Options) {
     if options.gates.is_open(Gate::CacheSecretsAndConfigMaps) {
         tracing::info!(
             "the feature gate CacheSecretsAndConfigMaps has no effect: each pass reads its Secret afresh"
@@ -331,5 +339,52 @@ fn hostname(options: &StorageOptions) -> String {
         manager::hostname()
     } else {
         options.hostname.clone()
+    }
+}
+
+/// The listener of the file server.
+struct ArtifactListener(TcpListener);
+
+impl ArtifactListener {
+    async fn open(options: &StorageOptions) -> Result<Self, StartError> {
+        let text = &options.storage_addr;
+        let missing = || StartError::Address(AddressError(text.clone()));
+        let address = text.parse::<ListenAddress>().map_err(|_| missing())?;
+        let listener = bind("--storage-addr", &address).await?;
+        listener.map(Self).ok_or_else(missing)
+    }
+
+    fn address(&self) -> Result<SocketAddr, StartError> {
+        self.0.local_addr().map_err(|source| {
+            StartError::Listen(ListenError {
+                flag: "--storage-addr",
+                address: String::new(),
+                source,
+            })
+        })
+    }
+
+    /// Returns the address for consumers, with the bound port.
+    fn advertised(&self, options: &StorageOptions) -> Result<String, StartError> {
+        let bound = self.address()?.port();
+        let bind = match options.storage_addr.rsplit_once(':') {
+            Some((host, _)) => format!("{host}:{bound}"),
+            None => options.storage_addr.clone(),
+        };
+        Ok(advertised_address(
+            &options.storage_adv_addr,
+            &bind,
+            &hostname(options),
+        )?)
+    }
+
+    /// Returns the rules for the requests that the file server answers.
+    fn admission(&self, options: &StorageOptions, advertised: &str) -> Result<Admission, StartError> {
+        Ok(Admission::new(
+            self.address()?,
+            advertised,
+            &options.storage_allowed_hosts,
+            options.artifact_token.clone(),
+        ))
     }
 }

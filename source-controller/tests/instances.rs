@@ -153,12 +153,12 @@ async fn only_the_leader_serves_artifacts_until_its_successor_takes_over() {
     assert!(!second.started.is_finished());
 
     first.stop.cancel();
-    assert_eq!(soon(running.ended()).await, LeadershipEnd::Released);
+    assert_eq!(soon(running.wait()).await, LeadershipEnd::Released);
     let running = second.running().await;
     assert_eq!(running.artifacts.to_string(), storage);
     assert_eq!(status(&storage, "").await, Some(200));
     second.stop.cancel();
-    assert_eq!(soon(running.ended()).await, LeadershipEnd::Released);
+    assert_eq!(soon(running.wait()).await, LeadershipEnd::Released);
     let leases: Api<Lease> = Api::namespaced(client, "default");
     let spec = leases.get(LEASE).await.unwrap().spec.unwrap();
     assert_eq!(
@@ -219,7 +219,7 @@ async fn metrics_cover_queue_reconciliations_and_leadership() {
             .starts_with("HTTP/1.1 404")
     );
     instance.stop.cancel();
-    assert_eq!(soon(running.ended()).await, LeadershipEnd::Released);
+    assert_eq!(soon(running.wait()).await, LeadershipEnd::Released);
 }
 
 #[tokio::test]
@@ -234,7 +234,7 @@ async fn a_lost_lease_ends_the_controller_at_once() {
         .patch(LEASE, &PatchParams::default(), &patch)
         .await
         .unwrap();
-    assert_eq!(soon(running.ended()).await, LeadershipEnd::Lost);
+    assert_eq!(soon(running.wait()).await, LeadershipEnd::Lost);
     assert!(!instance.stop.is_cancelled());
 }
 
@@ -299,7 +299,7 @@ async fn each_shard_handles_its_own_objects_with_its_own_lease() {
     assert!(names.contains(&format!("{LEASE}-73fdc1be")), "{names:?}");
     for (instance, running) in instances {
         instance.stop.cancel();
-        assert_eq!(soon(running.ended()).await, LeadershipEnd::Released);
+        assert_eq!(soon(running.wait()).await, LeadershipEnd::Released);
     }
 }
 
@@ -328,6 +328,6 @@ async fn an_instance_of_one_namespace_ignores_others() {
     assert_eq!(served_at(&client, "app").await, everywhere.artifacts.to_string());
     for (instance, running) in [(team, running), (all, everywhere)] {
         instance.stop.cancel();
-        assert_eq!(soon(running.ended()).await, LeadershipEnd::Released);
+        assert_eq!(soon(running.wait()).await, LeadershipEnd::Released);
     }
 }

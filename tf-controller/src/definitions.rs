@@ -74,7 +74,7 @@ pub async fn wait(client: &Client, ready: &Readiness, stop: &Token) {
             }
             Err(error) => {
                 let text = error.to_string();
-                ready.hinder(&text);
+                ready.set_not_ready(&text);
                 if text != logged {
                     tracing::error!(error = text, "not ready");
                     logged = text;

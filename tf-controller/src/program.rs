@@ -21,7 +21,7 @@ use sluice_runtime::{
     probes::Readiness,
     shutdown::{self, Token},
 };
-use sluice_tf_core::pod::Pod;
+use sluice_tf_core::run_input::PodRef;
 use std::{
     path::PathBuf,
     sync::{Arc, OnceLock},
@@ -180,13 +180,13 @@ fn process_options(args: &Args) -> Result<ProcessOptions, ProgramError> {
 }
 
 /// Returns the pod of this process, from the downward API. Without a uid, the deletion of the pod proves nothing about its runs.
-fn pod(args: &Args) -> Option<Pod> {
+fn pod(args: &Args) -> Option<PodRef> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (name, uid) = (variable("POD_NAME"), variable("POD_UID"));
     if !is_in_pod(args) && uid.is_none() {
         return None;
     }
-    Some(Pod {
+    Some(PodRef {
         namespace: args.common.scope.runtime_namespace.clone(),
         name: name.or_else(|| variable("HOSTNAME")).unwrap_or_default(),
         uid: uid.unwrap_or_default(),

@@ -1,12 +1,12 @@
-//! The one text of a JSON value (pure): what digests are made of, so that they depend on nothing but the value.
+//! The canonical text of a JSON value. Digests use it, so that they depend on the value only.
 //!
-//! Members are sorted by the bytes of their names, there is no white space, and text is escaped only where JSON demands it:
-//! `"` and `\` by a backslash, control characters as `\b`, `\t`, `\n`, `\f`, `\r` or `\u00xx` in lower case. Strings stand in
-//! UTF-8. `docs/reference/plan-id.md` says the same for other implementations.
+//! Members are sorted by the bytes of their names. There is no white space. Strings are UTF-8, and only the mandatory characters
+//! are escaped: `"` and `\` by a backslash, control characters as `\b`, `\t`, `\n`, `\f`, `\r` or lower-case `\u00xx`.
+//! `docs/reference/plan-id.md` has the same definition for other implementations.
 
 use serde_json::Value;
 
-/// The canonical text.
+/// Returns the canonical text.
 #[must_use]
 pub fn json(value: &Value) -> String {
     let mut text = String::new();

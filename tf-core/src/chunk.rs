@@ -1,4 +1,4 @@
-//! Bytes too large for one Secret: packed into several, and put together again with nothing missing (pure).
+//! Chunks: data that is too large for one Secret, split over several.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -9,69 +9,69 @@ use flate2::write::GzEncoder;
 use k8s_openapi::ByteString;
 use sha2::{Digest as _, Sha256};
 
-/// Payload of one Secret. Its limit is 1 MiB, keys included.
-pub const CHUNK: usize = 900_000;
+/// Data bytes of one Secret. The limit of a Secret is 1 MiB, including keys.
+pub const CHUNK_SIZE: usize = 900_000;
 
-/// Why chunks cannot be put together.
+/// Chunks cannot be joined.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ChunkError {
-    /// Some are missing.
-    #[error("{found} of {wanted} chunks are there")]
+    /// Chunks are missing.
+    #[error("found {found} of {expected} chunks")]
     Incomplete {
         /// Chunks found.
         found: usize,
-        /// Chunks that were written.
-        wanted: usize,
+        /// Chunks written.
+        expected: usize,
     },
-    /// Their digest is not the one that was written.
-    #[error("the chunks do not have the digest that was recorded")]
+    /// The digest is not the recorded one.
+    #[error("the chunks do not have the recorded digest")]
     Altered,
-    /// They hold no gzip stream, or one that grows beyond the limit.
+    /// The data is not gzip, or exceeds the limit once decompressed.
     #[error("the chunks do not decompress")]
     Corrupt,
 }
 
-/// Streams by key, cut into pieces that each fit into a Secret. Small streams share one.
+/// Splits streams, by data key, into the data of Secrets. Small streams share a Secret.
 #[must_use]
 pub fn pack(streams: &[(&str, &[u8])]) -> Vec<BTreeMap<String, ByteString>> {
-    let mut packed = vec![BTreeMap::new()];
-    let mut room = CHUNK;
+    let mut chunks = vec![BTreeMap::new()];
+    let mut remaining = CHUNK_SIZE;
     for (key, bytes) in streams {
         let mut rest = *bytes;
         while !rest.is_empty() {
-            if room == 0 {
-                packed.push(BTreeMap::new());
-                room = CHUNK;
+            if remaining == 0 {
+                chunks.push(BTreeMap::new());
+                remaining = CHUNK_SIZE;
             }
-            let (piece, more) = rest.split_at(room.min(rest.len()));
-            if let Some(last) = packed.last_mut() {
+            let (piece, more) = rest.split_at(remaining.min(rest.len()));
+            if let Some(last) = chunks.last_mut() {
                 last.insert((*key).to_owned(), ByteString(piece.to_vec()));
             }
-            room -= piece.len();
+            remaining -= piece.len();
             rest = more;
         }
     }
-    packed
+    chunks
 }
 
-/// The bytes of one key, over all pieces in their order.
+/// Joins the bytes of one data key over all chunks, in order.
 #[must_use]
-pub fn joined<'a>(pieces: impl IntoIterator<Item = &'a BTreeMap<String, ByteString>>, key: &str) -> Vec<u8> {
-    pieces
+pub fn join<'a>(chunks: impl IntoIterator<Item = &'a BTreeMap<String, ByteString>>, key: &str) -> Vec<u8> {
+    chunks
         .into_iter()
-        .filter_map(|piece| piece.get(key))
+        .filter_map(|chunk| chunk.get(key))
         .flat_map(|bytes| bytes.0.iter().copied())
         .collect()
 }
 
-/// Digest of all that the pieces hold, with the names that it lies under: `sha256:` and its hex digits. What is sealed has
-/// another name than what is not, so one never passes for the other.
+/// Returns the digest of all chunks with their data keys: `sha256:` and hex digits. Sealed chunks have another data key, so a
+/// sealed chunk and a plain one never have the same digest.
 #[must_use]
-pub fn digest<'a>(pieces: impl IntoIterator<Item = &'a BTreeMap<String, ByteString>>) -> String {
+pub fn digest<'a>(chunks: impl IntoIterator<Item = &'a BTreeMap<String, ByteString>>) -> String {
     let mut hash = Sha256::new();
-    for piece in pieces {
-        hash.update((piece.len() as u64).to_be_bytes());
-        for (name, bytes) in piece {
+    for chunk in chunks {
+        hash.update((chunk.len() as u64).to_be_bytes());
+        for (name, bytes) in chunk {
             for part in [name.as_bytes(), bytes.0.as_slice()] {
                 hash.update((part.len() as u64).to_be_bytes());
                 hash.update(part);
@@ -81,10 +81,21 @@ pub fn digest<'a>(pieces: impl IntoIterator<Item = &'a BTreeMap<String, ByteStri
     format!("sha256:{}", hex::encode(hash.finalize()))
 }
 
-/// Compresses.
+/// Returns the SHA-256 over byte strings with their lengths, in hex.
+#[must_use]
+pub(crate) fn digest_of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hex::encode(hash.finalize())
+}
+
+/// Compresses with gzip.
 ///
 /// # Errors
-/// Never in practice: it writes to memory.
+/// None in practice: it writes to memory.
 pub fn compress(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;
@@ -94,7 +105,7 @@ pub fn compress(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
 /// Decompresses at most `limit` bytes.
 ///
 /// # Errors
-/// [`ChunkError::Corrupt`] when the stream is broken or longer.
+/// [`ChunkError::Corrupt`] if the stream is not gzip, or longer.
 pub fn decompress(bytes: &[u8], limit: u64) -> Result<Vec<u8>, ChunkError> {
     let mut plain = Vec::new();
     GzDecoder::new(bytes)
@@ -114,16 +125,16 @@ mod tests {
 
     #[test]
     fn small_streams_share_a_chunk_and_large_ones_span_several() {
-        let large = vec![7; 2 * CHUNK + 5];
+        let large = vec![7; 2 * CHUNK_SIZE + 5];
         let packed = pack(&[("a", &large), ("b", b"small")]);
         assert_eq!(packed.len(), 3);
         assert!(
             packed
                 .iter()
-                .all(|piece| piece.values().map(|bytes| bytes.0.len()).sum::<usize>() <= CHUNK)
+                .all(|piece| piece.values().map(|bytes| bytes.0.len()).sum::<usize>() <= CHUNK_SIZE)
         );
-        assert_eq!(joined(&packed, "a"), large);
-        assert_eq!(joined(&packed, "b"), b"small");
+        assert_eq!(join(&packed, "a"), large);
+        assert_eq!(join(&packed, "b"), b"small");
         assert_eq!(pack(&[("a", b"x"), ("b", b"y")]).len(), 1);
     }
 

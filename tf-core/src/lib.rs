@@ -1,20 +1,18 @@
-//! What controller and runner of the Terraform side share: the formats that pass between them or are stored (bundle, plan, last
-//! apply, errored state), the scanner of modules, templates, the Terraform CLI as a program, and the layout of working directories.
+//! Code that the Terraform controller and its runner share: the formats that pass between them or are stored (bundle, plan, last
+//! applied record, errored state), the scanner of modules, templates, the Terraform CLI, and the layout of working directories.
 
-pub mod applied;
+pub mod artifact_path;
 pub mod bundle;
 pub mod canonical;
 pub mod chunk;
 pub mod cli;
 pub mod errored_state;
-pub mod place;
+pub mod last_applied;
 pub mod plan;
-pub mod pod;
 pub mod process_lock;
-pub mod removal;
+pub mod redaction;
 pub mod run_input;
 pub mod scan;
 pub mod seal;
-pub mod secrets;
 pub mod template;
 pub mod workdir;

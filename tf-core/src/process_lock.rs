@@ -1,9 +1,9 @@
-//! A file lock that tells whether a runner, or the CLI that it left behind, still works.
+//! The process lock: a file lock that shows whether a runner, or a CLI that outlived its runner, is alive.
 //!
-//! Two files, each with an advisory lock. That of the path itself belongs to the runner alone and is free once the runner has
-//! ended. That of the file beside it (`.cli`) is inherited by the CLI, which holds it even when the runner has been killed. What
-//! a provisioner starts inherits it too and may live for ever, so the file also names the processes of the CLI, each by its id
-//! and its start: where none of them lives, whatever else holds the file does not count.
+//! It has two files with an advisory lock each. The runner holds the lock of the first and releases it when it ends. The CLI
+//! inherits the lock of the second (`.cli`) and holds it even after the runner was killed. Processes of provisioners inherit it as
+//! well and may never end. So the second file lists the processes of the CLI by id and start time, and its lock counts only while
+//! one of them is alive.
 
 use sluice_runtime::sync::lock;
 use std::fmt::Write as _;
@@ -16,63 +16,63 @@ use std::sync::Mutex;
 use rustix::fs::FlockOperation;
 use rustix::io::{Errno, FdFlags};
 
-/// What the name of the second file ends in, in place of the first one's ending.
+/// Extension of the second file, in place of that of the first.
 pub const CLI_SUFFIX: &str = "cli";
-/// Largest record of processes that is read, in bytes.
+/// Size limit of the list of processes, in bytes.
 const RECORD_LIMIT: u64 = 64 * 1024;
-/// A command that is about to be started.
+/// The line of a command that is about to start.
 const STARTING: &str = "starting";
 
-/// The lock, held until it is dropped.
+/// A process lock. It is released on drop.
 #[derive(Debug)]
 pub struct ProcessLock {
     runner: File,
     cli: File,
     cli_path: PathBuf,
     commands: Mutex<Commands>,
-    /// Its files are no longer there.
+    /// Its files are removed.
     is_removed: bool,
 }
 
 /// The processes of the CLI.
 #[derive(Debug, Default)]
 struct Commands {
-    /// Commands that are about to be started.
+    /// Number of commands that are about to start.
     starting: usize,
     started: Vec<Process>,
 }
 
-/// One process of one machine: an id may be used again, together with the start it is not.
+/// A process. Ids are reused, but not with the same start time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Process {
     id: u32,
-    /// Clock ticks from the start of the machine to that of the process.
+    /// Start time in clock ticks since boot.
     start: u64,
-    /// The namespace in which the id is known, as `/proc/self/ns/pid` names it.
+    /// The pid namespace of the id, as `/proc/self/ns/pid` names it.
     namespace: String,
 }
 
 impl ProcessLock {
-    /// Takes the lock; `None` while a runner holds it, or a CLI that outlived its runner.
+    /// Acquires the lock. Returns `None` while a runner, or a CLI that outlived its runner, holds it.
     ///
     /// # Errors
-    /// When the files cannot be made or locked.
-    pub fn take(path: &Path) -> io::Result<Option<Self>> {
+    /// The files cannot be created or locked.
+    pub fn acquire(path: &Path) -> io::Result<Option<Self>> {
         let runner = loop {
             let file = open(OpenOptions::new().create(true).truncate(false), path)?;
             if !try_lock(&file)? {
                 return Ok(None);
             }
-            // The holder before may have removed the file between the two steps: then the lock is that of no path.
-            if is_at(&file, path)? {
+            // The previous holder may have removed the file after it was opened.
+            if is_file_of_path(&file, path)? {
                 break file;
             }
         };
         let cli_path = path.with_extension(CLI_SUFFIX);
-        if cli_lives(&cli_path)? {
+        if is_cli_alive(&cli_path)? {
             return Ok(None);
         }
-        // A fresh file: what an earlier run left running may still hold the old one.
+        // A new file: processes of an earlier run may hold the lock of the old one.
         remove(&cli_path)?;
         let cli = open(OpenOptions::new().create_new(true), &cli_path)?;
         rustix::fs::flock(&cli, FlockOperation::NonBlockingLockExclusive)?;
@@ -87,44 +87,44 @@ impl ProcessLock {
         }))
     }
 
-    /// Removes the files and opens the lock. Who waits for it makes them again.
+    /// Removes the files and releases the lock. `path` is that of [`Self::acquire`].
     ///
     /// # Errors
-    /// When the file of the path cannot be removed. `path` is the one that was taken.
+    /// The first file cannot be removed.
     pub fn remove(mut self, path: &Path) -> io::Result<()> {
         remove(&self.cli_path)?;
-        // From here on the next holder makes both again: the end of this one must leave them alone.
+        // The next holder creates both files, so `drop` must not remove them.
         self.is_removed = true;
         remove(path)
     }
 
-    /// A command is about to be started.
+    /// Records that a command is about to start.
     ///
     /// # Errors
-    /// When that cannot be put on record: the command must not be started then.
-    pub fn starting(&self) -> io::Result<()> {
+    /// The record cannot be written. The command must not start then.
+    pub(crate) fn before_start(&self) -> io::Result<()> {
         let mut commands = lock(&self.commands);
         commands.starting += 1;
-        // An empty record means that anything may live: it counts until the whole one stands.
+        // While the file is empty, the lock counts as held.
         self.cli.set_len(0)?;
         self.write(&commands)
     }
 
-    /// The command was started as this process, or not at all.
-    pub fn started(&self, id: Option<u32>) {
+    /// Records the process of a started command, or `None` if the start failed.
+    pub(crate) fn after_start(&self, id: Option<u32>) {
         let mut commands = lock(&self.commands);
-        let Some(process) = id.map(Process::of) else {
+        let Some(process) = id.map(Process::find) else {
             commands.starting = commands.starting.saturating_sub(1);
             return;
         };
         let Some(process) = process else {
-            return; // it stays on record as one that is about to be started
+            return; // unknown process: the command stays recorded as about to start
         };
         commands.starting = commands.starting.saturating_sub(1);
-        commands.started.retain(Process::lives);
+        commands.started.retain(Process::may_be_alive);
         commands.started.push(process);
         if let Err(error) = self.cli.set_len(0).and_then(|()| self.write(&commands)) {
-            tracing::warn!(%error, "the processes of the CLI are not on record");
+            tracing::warn!(%error, "cannot record the processes of the CLI");
         }
     }
 
@@ -135,7 +135,7 @@ impl ProcessLock {
 
 impl Drop for ProcessLock {
     fn drop(&mut self) {
-        // The end of a run opens the lock for all, so that what a provisioner left running holds nothing.
+        // Unlocks for all inheritors, so that processes of provisioners do not hold the lock.
         if !self.is_removed {
             let _ = remove(&self.cli_path);
         }
@@ -155,16 +155,16 @@ impl Commands {
 }
 
 impl Process {
-    /// The process of this id, as far as it can be seen.
-    fn of(id: u32) -> Option<Self> {
+    /// Returns the process with this id, if it is visible.
+    fn find(id: u32) -> Option<Self> {
         Some(Self {
             id,
-            start: start_of(id)?,
-            namespace: namespace()?,
+            start: start_time(id)?,
+            namespace: pid_namespace()?,
         })
     }
 
-    fn read(line: &str) -> Option<Self> {
+    fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let process = Self {
             id: words.next()?.parse().ok()?,
@@ -174,27 +174,27 @@ impl Process {
         words.next().is_none().then_some(process)
     }
 
-    /// Whether it lives, or may live where it cannot be seen.
-    fn lives(&self) -> bool {
-        namespace().is_none_or(|own| own != self.namespace) || start_of(self.id) == Some(self.start)
+    /// Whether the process is alive, or may be alive in another pid namespace.
+    fn may_be_alive(&self) -> bool {
+        pid_namespace().is_none_or(|own| own != self.namespace) || start_time(self.id) == Some(self.start)
     }
 }
 
-/// Whether a living runner holds the lock of this path, or a CLI that outlived its runner.
+/// Whether a runner, or a CLI that outlived its runner, holds the lock.
 ///
 /// # Errors
-/// When the files are there and cannot be opened.
+/// A file exists but cannot be opened.
 pub fn is_locked(path: &Path) -> io::Result<bool> {
     let runner = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         opened => opened?,
     };
-    // Nobody takes the lock while the second file is looked at.
-    Ok(!try_lock(&runner)? || cli_lives(&path.with_extension(CLI_SUFFIX))?)
+    // The first lock stays held while the second file is read.
+    Ok(!try_lock(&runner)? || is_cli_alive(&path.with_extension(CLI_SUFFIX))?)
 }
 
-/// Whether a process of the CLI holds this file.
-fn cli_lives(path: &Path) -> io::Result<bool> {
+/// Whether a process of the CLI holds the lock of this file.
+fn is_cli_alive(path: &Path) -> io::Result<bool> {
     let cli = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         opened => opened?,
@@ -204,41 +204,41 @@ fn cli_lives(path: &Path) -> io::Result<bool> {
     }
     let mut record = String::new();
     let is_text = cli.take(RECORD_LIMIT).read_to_string(&mut record).is_ok();
-    Ok(!is_text || may_live(&record))
+    Ok(!is_text || may_be_alive(&record))
 }
 
-/// Whether a process of this record may live (pure, but for the look at the processes): so it is where the record is not whole.
-fn may_live(record: &str) -> bool {
+/// Whether a process of this record may be alive; true for an incomplete record.
+fn may_be_alive(record: &str) -> bool {
     let Some(lines) = record.strip_suffix('\n') else {
         return true;
     };
     lines
         .split('\n')
-        .any(|line| Process::read(line).is_none_or(|process| process.lives()))
+        .any(|line| Process::parse(line).is_none_or(|process| process.may_be_alive()))
 }
 
-/// When the process began; `None` where it is not there any more, or waits to be buried.
-fn start_of(id: u32) -> Option<u64> {
+/// Returns the start time of a process; `None` if it does not exist or is a zombie.
+fn start_time(id: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name of the program, in parentheses, may hold anything.
+    // The program name is in parentheses and may contain any character.
     let mut fields = text.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?;
     let start = fields.nth(18)?.parse().ok()?;
     (!matches!(state, "Z" | "X")).then_some(start)
 }
 
-/// The namespace of process ids that this process lives in.
-fn namespace() -> Option<String> {
+/// Returns the pid namespace of this process.
+fn pid_namespace() -> Option<String> {
     let name = std::fs::read_link("/proc/self/ns/pid").ok()?;
     name.into_os_string().into_string().ok()
 }
 
-fn open(how: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    how.write(true).mode(0o600).open(path)
+fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    options.write(true).mode(0o600).open(path)
 }
 
-/// Whether the path still leads to this file.
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+/// Whether the path is still that of this file.
+fn is_file_of_path(file: &File, path: &Path) -> io::Result<bool> {
     let opened = file.metadata()?;
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -267,18 +267,18 @@ mod tests {
 
     use super::*;
 
-    struct Ended(Child);
+    struct KillOnDrop(Child);
 
-    impl Drop for Ended {
+    impl Drop for KillOnDrop {
         fn drop(&mut self) {
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
     }
 
-    /// A process that lives until its input ends.
-    fn sleeper() -> Ended {
-        Ended(
+    /// Starts a process that ends with its input.
+    fn sleeper() -> KillOnDrop {
+        KillOnDrop(
             Command::new("cat")
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())
@@ -287,8 +287,8 @@ mod tests {
         )
     }
 
-    /// The runner is killed: nothing is opened for what inherited the lock.
-    fn killed(lock: ProcessLock) {
+    /// Releases what the kernel releases when the runner is killed: inherited locks stay.
+    fn kill_runner(lock: ProcessLock) {
         let ProcessLock { runner, cli, .. } = &lock;
         rustix::fs::flock(runner, FlockOperation::Unlock).unwrap();
         let _ = cli;
@@ -299,21 +299,24 @@ mod tests {
     fn the_cli_of_a_killed_runner_holds_the_lock_and_what_it_leaves_behind_does_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("net.lock");
-        let lock = ProcessLock::take(&path).unwrap().unwrap();
-        assert!(is_locked(&path).unwrap() && ProcessLock::take(&path).unwrap().is_none());
-        lock.starting().unwrap();
+        let lock = ProcessLock::acquire(&path).unwrap().unwrap();
+        assert!(is_locked(&path).unwrap() && ProcessLock::acquire(&path).unwrap().is_none());
+        lock.before_start().unwrap();
         let cli = sleeper();
-        lock.started(Some(cli.0.id()));
-        let left_over = sleeper();
-        killed(lock);
-        assert!(is_locked(&path).unwrap() && ProcessLock::take(&path).unwrap().is_none());
+        lock.after_start(Some(cli.0.id()));
+        let provisioner = sleeper();
+        kill_runner(lock);
+        assert!(is_locked(&path).unwrap() && ProcessLock::acquire(&path).unwrap().is_none());
         drop(cli);
-        assert!(!is_locked(&path).unwrap(), "what is left over holds nothing");
-        let next = ProcessLock::take(&path).unwrap().unwrap();
+        assert!(
+            !is_locked(&path).unwrap(),
+            "the process of a provisioner does not hold the lock"
+        );
+        let next = ProcessLock::acquire(&path).unwrap().unwrap();
         assert!(is_locked(&path).unwrap());
         drop(next);
         assert!(!is_locked(&path).unwrap());
-        drop(left_over);
+        drop(provisioner);
     }
 
     #[test]
@@ -325,7 +328,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..2_000 {
-                        let Some(lock) = ProcessLock::take(&path).unwrap() else {
+                        let Some(lock) = ProcessLock::acquire(&path).unwrap() else {
                             continue;
                         };
                         assert_eq!(holders.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
@@ -343,14 +346,14 @@ mod tests {
     fn a_command_that_is_not_on_record_yet_holds_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("net.lock");
-        let lock = ProcessLock::take(&path).unwrap().unwrap();
+        let lock = ProcessLock::acquire(&path).unwrap().unwrap();
         let first = sleeper();
-        lock.starting().unwrap();
-        lock.started(Some(first.0.id()));
+        lock.before_start().unwrap();
+        lock.after_start(Some(first.0.id()));
         drop(first);
-        lock.starting().unwrap();
+        lock.before_start().unwrap();
         let second = sleeper();
-        killed(lock);
+        kill_runner(lock);
         assert!(is_locked(&path).unwrap(), "the second command may live");
         drop(second);
     }
@@ -359,25 +362,25 @@ mod tests {
     fn of_two_commands_at_once_each_holds_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("net.lock");
-        let lock = ProcessLock::take(&path).unwrap().unwrap();
+        let lock = ProcessLock::acquire(&path).unwrap().unwrap();
         let commands = [sleeper(), sleeper()];
         for command in &commands {
-            lock.starting().unwrap();
-            lock.started(Some(command.0.id()));
+            lock.before_start().unwrap();
+            lock.after_start(Some(command.0.id()));
         }
-        let left_over = sleeper();
-        killed(lock);
+        let provisioner = sleeper();
+        kill_runner(lock);
         let [first, second] = commands;
         drop(second);
         assert!(is_locked(&path).unwrap());
         drop(first);
         assert!(!is_locked(&path).unwrap());
-        drop(left_over);
+        drop(provisioner);
     }
 
     #[test]
     fn a_record_that_is_not_whole_counts_as_a_process() {
-        let own = Process::of(std::process::id()).unwrap();
+        let own = Process::find(std::process::id()).unwrap();
         let other = Process {
             start: own.start + 1,
             ..own.clone()
@@ -386,15 +389,21 @@ mod tests {
             namespace: "pid:[1]".into(),
             ..other.clone()
         };
-        let record = |started: &[&Process]| {
-            let started = started.iter().map(|process| (*process).clone()).collect();
+        let record = |processes: &[&Process]| {
+            let started = processes.iter().map(|process| (*process).clone()).collect();
             Commands { starting: 0, started }.record()
         };
-        assert!(may_live(&record(&[&own])) && may_live(&record(&[&other, &own])));
-        assert!(!may_live(&record(&[&other])), "the id is that of another process");
-        assert!(may_live(&record(&[&elsewhere])), "it cannot be seen from here");
-        let whole = record(&[&other]);
-        assert!(may_live("") && may_live("\n") && may_live(&whole[..whole.len() - 1]));
-        assert!(may_live(&format!("{STARTING}\n{whole}")));
+        assert!(may_be_alive(&record(&[&own])) && may_be_alive(&record(&[&other, &own])));
+        assert!(
+            !may_be_alive(&record(&[&other])),
+            "the id is that of another process"
+        );
+        assert!(
+            may_be_alive(&record(&[&elsewhere])),
+            "it is in another pid namespace"
+        );
+        let complete = record(&[&other]);
+        assert!(may_be_alive("") && may_be_alive("\n") && may_be_alive(&complete[..complete.len() - 1]));
+        assert!(may_be_alive(&format!("{STARTING}\n{complete}")));
     }
 }

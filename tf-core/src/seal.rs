@@ -1,10 +1,9 @@
-//! Sealed chunks: AES-256-GCM under a key of the stack or its namespace, each chunk bound to where it belongs.
+//! Sealed chunks: AES-256-GCM under a key of the stack or its namespace.
 //!
-//! The key of what is sealed is derived (HKDF-SHA-256) from that key and 32 bytes that stand in an annotation, so
-//! that it encrypts this and nothing else; the nonce is then the chunk's index. The 32 bytes are random, or, for what stacks share, a
-//! MAC of the content: equal content gives equal chunks, so whoever seals it second finds them there, and whoever has no key learns
-//! that it is equal and nothing more. The associated data names the form, what the chunks
-//! belong to, index and count: a chunk in another place, or chunks of which one is missing, do not open. Pure but for the salt.
+//! HKDF-SHA-256 derives the encryption key from that key and a salt of 32 bytes, which is stored in an annotation. An encryption key
+//! is used for one content only, so the nonce is the index of the chunk. The salt is random or, for content that stacks share, a MAC
+//! of the content: equal content yields equal chunks, which reveals its equality and nothing else. The associated data has the
+//! format, the subject, the index and the count, so chunks of another subject, or an incomplete set, do not open.
 
 use std::collections::BTreeMap;
 
@@ -16,30 +15,30 @@ use ring::hmac;
 use sha2::{Digest as _, Sha256};
 
 use crate::bundle::PlanKey;
-use crate::chunk::CHUNK;
+use crate::chunk::CHUNK_SIZE;
 
-/// Annotation: id of the key that a sealed Secret is opened with.
+/// Annotation: id of the key of a sealed Secret.
 pub const SEALED_WITH: &str = "infra.sluice.dev/plan-sealed-with";
-/// Annotation: what makes the key of what is sealed one of its own, in hex.
+/// Annotation: the salt in hex.
 pub const SALT: &str = "infra.sluice.dev/plan-salt";
-/// Names the derivation of the key of the MAC.
-const CONTENT: &[u8] = b"sluice.sealed-content/1";
-/// Key of a sealed chunk in its Secret.
-const SEALED: &str = "sealed";
+/// Salt for the derivation of the MAC key.
+const MAC_SALT: &[u8] = b"sluice.sealed-content/1";
+/// Data key of a sealed chunk in its Secret.
+const DATA_KEY: &str = "sealed";
 
-/// What is sealed: its form, which also separates the keys, and the words that name the one thing of that form.
+/// The object that sealed chunks belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// Name and version of the form.
-    pub form: &'static str,
-    /// What it belongs to.
-    pub words: Vec<String>,
+    /// Name and version of the format. Each format has its own keys.
+    pub format: &'static str,
+    /// Its identity within the format.
+    pub identity: Vec<String>,
 }
 
-/// Why nothing can be sealed or opened. No byte of a key or of what is sealed is part of it.
+/// An error of sealing or opening. It contains no bytes of keys or content.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SealError {
-    /// This run was not given the key.
+    /// The key is not configured.
     #[error(
         "is sealed with the key {key:?}, which the Secret of --plan-encryption-secret does not hold: put the key back"
     )]
@@ -47,7 +46,7 @@ pub enum SealError {
         /// Id of the key.
         key: String,
     },
-    /// The key does not open it, or it is not what was sealed.
+    /// The key is wrong, or the chunks were altered.
     #[error(
         "cannot be opened with the key {key:?}: it is another key than the one of that name it was sealed with, or the \
          Secrets were altered"
@@ -56,28 +55,28 @@ pub enum SealError {
         /// Id of the key.
         key: String,
     },
-    /// The chunks do not have the digest that was recorded.
-    #[error("does not have the digest that was recorded")]
+    /// The digest of the chunks is not the recorded one.
+    #[error("does not have the recorded digest")]
     Altered,
-    /// What is stored is not of the form.
-    #[error("is not understood")]
+    /// The chunks or annotations are malformed.
+    #[error("is invalid")]
     Malformed,
-    /// It cannot be sealed.
+    /// The encryption failed.
     #[error("cannot be sealed")]
     Sealing,
 }
 
-/// Two streams, sealed.
-pub struct Closed {
+/// Two sealed streams.
+pub struct SealedChunks {
     /// The data of one Secret each.
-    pub pieces: Vec<BTreeMap<String, ByteString>>,
-    /// The annotations that open them, the digest not among them.
-    pub marks: [(&'static str, String); 2],
-    /// SHA-256 over the sealed chunks, each but the last behind its length.
+    pub chunks: Vec<BTreeMap<String, ByteString>>,
+    /// Annotations with key id and salt.
+    pub annotations: [(&'static str, String); 2],
+    /// The [`digest`] of the sealed chunks.
     pub digest: String,
 }
 
-/// The seal of one subject.
+/// The cipher of one subject.
 pub struct Seal {
     subject: Subject,
     key_id: String,
@@ -86,41 +85,41 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// For what is about to be stored.
+    /// Creates a cipher with a random salt.
     ///
     /// # Errors
-    /// When the key is none.
-    pub fn fresh(subject: Subject, key: &PlanKey) -> Result<Self, SealError> {
+    /// The key is invalid.
+    pub(crate) fn with_random_salt(subject: Subject, key: &PlanKey) -> Result<Self, SealError> {
         let mut salt = [0; 32];
         rand::rng().fill_bytes(&mut salt);
-        Self::with(subject, key, salt)
+        Self::new(subject, key, salt)
     }
 
-    /// For content that is stored once however often it is sealed.
+    /// Creates a cipher whose salt depends on key and content, so that equal content is stored once.
     ///
     /// # Errors
-    /// When the key is none.
-    pub fn of_content(subject: Subject, key: &PlanKey, content: &[u8]) -> Result<Self, SealError> {
+    /// The key is invalid.
+    pub(crate) fn for_content(subject: Subject, key: &PlanKey, content: &[u8]) -> Result<Self, SealError> {
         let bytes = key.bytes().map_err(|_| SealError::Malformed)?;
-        let derived = Salt::new(HKDF_SHA256, CONTENT).extract(&bytes);
-        let info = [subject.form.as_bytes()];
+        let derived = Salt::new(HKDF_SHA256, MAC_SALT).extract(&bytes);
+        let info = [subject.format.as_bytes()];
         let mac = derived.expand(&info, hmac::HMAC_SHA256).map(hmac::Key::from);
         let mut mac = hmac::Context::with_key(&mac.map_err(|_| SealError::Sealing)?);
-        // Its name stands beside it: the same key under another name must not take it for its own.
+        // The key id is stored with the chunks, so another id must yield other chunks.
         for part in [key.id.as_bytes(), content] {
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part);
         }
         let mut salt = [0; 32];
         salt.copy_from_slice(mac.sign().as_ref());
-        Self::with(subject, key, salt)
+        Self::new(subject, key, salt)
     }
 
-    /// For what is stored, with the key that `sealed_with` names.
+    /// Creates a cipher for stored chunks, with the key that `sealed_with` names.
     ///
     /// # Errors
-    /// When that key is not among them.
-    pub fn of_stored(
+    /// `keys` do not contain that key.
+    pub(crate) fn for_stored(
         subject: Subject,
         sealed_with: &str,
         salt: &str,
@@ -132,13 +131,13 @@ impl Seal {
         })?;
         let mut bytes = [0; 32];
         hex::decode_to_slice(salt, &mut bytes).map_err(|_| SealError::Malformed)?;
-        Self::with(subject, key, bytes)
+        Self::new(subject, key, bytes)
     }
 
-    fn with(subject: Subject, key: &PlanKey, salt: [u8; 32]) -> Result<Self, SealError> {
+    fn new(subject: Subject, key: &PlanKey, salt: [u8; 32]) -> Result<Self, SealError> {
         let bytes = key.bytes().map_err(|_| SealError::Malformed)?;
         let derived = Salt::new(HKDF_SHA256, &salt).extract(&bytes);
-        let info = [subject.form.as_bytes()];
+        let info = [subject.format.as_bytes()];
         let unbound = derived.expand(&info, &AES_256_GCM).map(UnboundKey::from);
         let key_id = key.id.clone();
         let key = LessSafeKey::new(unbound.map_err(|_| SealError::Sealing)?);
@@ -150,58 +149,58 @@ impl Seal {
         })
     }
 
-    /// The sealed chunks of two streams, and the marks that open them.
+    /// Seals two streams.
     ///
     /// # Errors
-    /// When the cipher refuses.
-    pub fn close(&self, first: &[u8], second: &[u8]) -> Result<Closed, SealError> {
+    /// The encryption failed.
+    pub fn seal(&self, first: &[u8], second: &[u8]) -> Result<SealedChunks, SealError> {
         let mut stream = Vec::with_capacity(8 + first.len() + second.len());
         stream.extend_from_slice(&(first.len() as u64).to_be_bytes());
         stream.extend_from_slice(first);
         stream.extend_from_slice(second);
-        let pieces: Vec<_> = stream.chunks(CHUNK).collect();
-        let count = pieces.len();
+        let plain: Vec<_> = stream.chunks(CHUNK_SIZE).collect();
+        let count = plain.len();
         let mut sealed = Vec::with_capacity(count);
-        for (index, piece) in pieces.into_iter().enumerate() {
-            let mut bytes = piece.to_vec();
-            let aad = Aad::from(self.bound(index, count));
+        for (index, chunk) in plain.into_iter().enumerate() {
+            let mut bytes = chunk.to_vec();
+            let aad = Aad::from(self.associated_data(index, count));
             self.key
                 .seal_in_place_append_tag(nonce(index), aad, &mut bytes)
                 .map_err(|_| SealError::Sealing)?;
             sealed.push(bytes);
         }
         let digest = digest(&sealed.iter().map(Vec::as_slice).collect::<Vec<_>>());
-        let pieces = sealed
+        let chunks = sealed
             .into_iter()
-            .map(|bytes| BTreeMap::from([(SEALED.to_owned(), ByteString(bytes))]));
-        Ok(Closed {
-            pieces: pieces.collect(),
-            marks: [(SEALED_WITH, self.key_id.clone()), (SALT, hex::encode(self.salt))],
+            .map(|bytes| BTreeMap::from([(DATA_KEY.to_owned(), ByteString(bytes))]));
+        Ok(SealedChunks {
+            chunks: chunks.collect(),
+            annotations: [(SEALED_WITH, self.key_id.clone()), (SALT, hex::encode(self.salt))],
             digest,
         })
     }
 
-    /// The two streams.
+    /// Opens two streams.
     ///
     /// # Errors
-    /// When the chunks are not those that were sealed.
+    /// The chunks are not those that were sealed, or do not have this digest.
     pub fn open(
         &self,
         chunks: &[&BTreeMap<String, ByteString>],
-        wanted: &str,
+        expected_digest: &str,
     ) -> Result<(Vec<u8>, Vec<u8>), SealError> {
         let sealed: Option<Vec<&[u8]>> = chunks
             .iter()
-            .map(|chunk| chunk.get(SEALED).map(|bytes| bytes.0.as_slice()))
+            .map(|chunk| chunk.get(DATA_KEY).map(|bytes| bytes.0.as_slice()))
             .collect();
         let sealed = sealed.ok_or(SealError::Malformed)?;
-        if digest(&sealed) != wanted {
+        if digest(&sealed) != expected_digest {
             return Err(SealError::Altered);
         }
         let mut stream = Vec::new();
-        for (index, piece) in sealed.iter().enumerate() {
-            let mut bytes = piece.to_vec();
-            let aad = Aad::from(self.bound(index, sealed.len()));
+        for (index, chunk) in sealed.iter().enumerate() {
+            let mut bytes = chunk.to_vec();
+            let aad = Aad::from(self.associated_data(index, sealed.len()));
             let opened = self.key.open_in_place(nonce(index), aad, &mut bytes);
             let opened = opened.map_err(|_| SealError::NotOpened {
                 key: self.key_id.clone(),
@@ -214,23 +213,22 @@ impl Seal {
         Ok((first.to_vec(), second.to_vec()))
     }
 
-    /// What a chunk is bound to.
-    fn bound(&self, index: usize, count: usize) -> Vec<u8> {
-        let mut words = vec![serde_json::json!(self.subject.form)];
-        words.extend(self.subject.words.iter().map(|word| serde_json::json!(word)));
+    fn associated_data(&self, index: usize, count: usize) -> Vec<u8> {
+        let mut words = vec![serde_json::json!(self.subject.format)];
+        words.extend(self.subject.identity.iter().map(|word| serde_json::json!(word)));
         words.extend([serde_json::json!(index), serde_json::json!(count)]);
         serde_json::Value::Array(words).to_string().into_bytes()
     }
 }
 
-/// The index, which is used once under this key.
+/// Returns the index as nonce: each encryption key seals each index once.
 fn nonce(index: usize) -> Nonce {
     let mut bytes = [0; 12];
     bytes[4..].copy_from_slice(&(index as u64).to_be_bytes());
     Nonce::assume_unique_for_key(bytes)
 }
 
-/// SHA-256 over byte strings, each but the last behind its length.
+/// Returns the SHA-256 over byte strings, each but the last prefixed by its length.
 #[must_use]
 pub fn digest(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sluice_runtime::artifact::Fetcher;
 use sluice_runtime::{client, http, shutdown};
-use sluice_tf_core::pod::Pod;
+use sluice_tf_core::run_input::PodRef;
 use sluice_tf_core::run_input::RunInput;
 
 use crate::run::{ClaimError, Context, Ending, Identity, ProviderCacheSettings, Settings, execute};
@@ -41,7 +41,7 @@ pub struct RunnerArgs {
     pub process: bool,
     /// The pod that the run works in, as `namespace/name/uid`. Default: `POD_NAME` and `POD_UID`, in the run's namespace.
     #[arg(long)]
-    pub pod: Option<Pod>,
+    pub pod: Option<PodRef>,
     /// Read the run's bundle and its access to the API from standard input, as JSON.
     #[arg(long)]
     pub input_stdin: bool,
@@ -146,7 +146,7 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
         kubeconfig_text: access.as_ref().map(|access| access.run.clone()),
         ..client::Settings::default()
     };
-    let own_pod = given("POD_NAME").zip(given("POD_UID")).map(|(name, uid)| Pod {
+    let own_pod = given("POD_NAME").zip(given("POD_UID")).map(|(name, uid)| PodRef {
         namespace: args.namespace.clone(),
         name,
         uid,

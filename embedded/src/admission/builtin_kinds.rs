@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     cause::Cause,
     meta,
-    resource::{Family, Resource},
+    resource::{Resource, Strategy},
 };
 
 /// The limit for all values of a Secret or ConfigMap, in bytes.
@@ -20,12 +20,12 @@ const KEY: &str = "a valid config key must consist of alphanumeric characters, '
 
 /// Rejects what kube-apiserver's decoder of a built-in kind rejects: values of wrong types and data that is not base64.
 pub(super) fn check_types(resource: &Resource, object: &Value) -> Result<(), String> {
-    let field = if resource.family == Family::ConfigMap {
+    let field = if resource.strategy == Strategy::ConfigMap {
         "binaryData"
     } else {
         "data"
     };
-    if matches!(resource.family, Family::Secret | Family::ConfigMap) {
+    if matches!(resource.strategy, Strategy::Secret | Strategy::ConfigMap) {
         for text in object[field]
             .as_object()
             .into_iter()
@@ -39,14 +39,14 @@ pub(super) fn check_types(resource: &Resource, object: &Value) -> Result<(), Str
             }
         }
     }
-    let typed = match resource.family {
-        Family::Secret => typed::<Secret>(object),
-        Family::ConfigMap => typed::<ConfigMap>(object),
-        Family::Event => typed::<Event>(object),
-        Family::Namespace => typed::<Namespace>(object),
-        Family::ServiceAccount => typed::<ServiceAccount>(object),
-        Family::Lease => typed::<Lease>(object),
-        Family::Custom | Family::Definition | Family::Review => Ok(()),
+    let typed = match resource.strategy {
+        Strategy::Secret => typed::<Secret>(object),
+        Strategy::ConfigMap => typed::<ConfigMap>(object),
+        Strategy::Event => typed::<Event>(object),
+        Strategy::Namespace => typed::<Namespace>(object),
+        Strategy::ServiceAccount => typed::<ServiceAccount>(object),
+        Strategy::Lease => typed::<Lease>(object),
+        Strategy::Custom | Strategy::Definition | Strategy::Review => Ok(()),
     };
     typed.map_err(|error| error.to_string())
 }
@@ -60,8 +60,8 @@ pub(super) fn default(resource: &Resource, object: &mut Value) {
     let Some(fields) = object.as_object_mut() else {
         return;
     };
-    match resource.family {
-        Family::Secret => {
+    match resource.strategy {
+        Strategy::Secret => {
             if let Some(Value::Object(texts)) = fields.remove("stringData") {
                 let data = fields.entry("data").or_insert_with(|| json!({}));
                 for (key, text) in texts {
@@ -73,7 +73,7 @@ pub(super) fn default(resource: &Resource, object: &mut Value) {
                 *type_ = "Opaque".into();
             }
         }
-        Family::Event => {
+        Strategy::Event => {
             for (field, empty) in [
                 ("source", json!({})),
                 ("reportingComponent", json!("")),
@@ -85,7 +85,7 @@ pub(super) fn default(resource: &Resource, object: &mut Value) {
                 fields.entry(time).or_insert(Value::Null);
             }
         }
-        Family::Namespace => {
+        Strategy::Namespace => {
             let name = fields["metadata"]["name"].clone();
             if name.is_string() {
                 fields["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
@@ -94,7 +94,7 @@ pub(super) fn default(resource: &Resource, object: &mut Value) {
         _ => {}
     }
     // Go omits these fields if they are empty. Custom resources define their own fields.
-    if resource.family != Family::Custom {
+    if resource.strategy != Strategy::Custom {
         for field in ["data", "binaryData", "secrets", "imagePullSecrets"] {
             if fields.get(field).is_some_and(is_empty) {
                 fields.remove(field);
@@ -114,7 +114,7 @@ fn is_empty(value: &Value) -> bool {
 
 /// Sets the initial spec and status of a new object.
 pub(super) fn initialize(resource: &Resource, object: &mut Value) {
-    if resource.family == Family::Namespace {
+    if resource.strategy == Strategy::Namespace {
         object["spec"] = json!({"finalizers": ["kubernetes"]});
         object["status"] = json!({"phase": "Active"});
     }
@@ -122,8 +122,8 @@ pub(super) fn initialize(resource: &Resource, object: &mut Value) {
 
 /// Validates an object of a built-in kind.
 pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-    match resource.family {
-        Family::Secret => {
+    match resource.strategy {
+        Strategy::Secret => {
             let mut causes = validate_data(object, &["data"]);
             if let Some(old) = old {
                 causes.extend(validate_immutable(object, old, &["data"]));
@@ -133,7 +133,7 @@ pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>)
             }
             causes
         }
-        Family::ConfigMap => {
+        Strategy::ConfigMap => {
             let mut causes = validate_data(object, &["data", "binaryData"]);
             causes.extend(duplicate_keys(object));
             causes.extend(
@@ -142,7 +142,7 @@ pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>)
             );
             causes
         }
-        Family::Event => validate_event(object),
+        Strategy::Event => validate_event(object),
         _ => Vec::new(),
     }
 }

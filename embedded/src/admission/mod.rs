@@ -11,7 +11,7 @@ use crate::{
     builtin,
     cause::Cause,
     meta,
-    resource::{Family, Resource},
+    resource::{Resource, Strategy},
     status_error::StatusError,
 };
 
@@ -50,7 +50,7 @@ pub(crate) fn prepare_create(resource: &Resource, mut object: Value) -> Result<V
     }
     meta::set(&mut object, "uid", uuid::Uuid::new_v4().to_string().into());
     meta::set(&mut object, "creationTimestamp", meta::now().into());
-    if resource.family == Family::Custom {
+    if resource.strategy == Strategy::Custom {
         meta::set(&mut object, "generation", json!(1));
     }
     if resource.has_status
@@ -92,16 +92,16 @@ pub(crate) fn prepare_update(
     if endpoint == Endpoint::Main && resource.has_status {
         new = with_field(&new, old, "status");
     }
-    if endpoint == Endpoint::Main && resource.family == Family::Namespace {
+    if endpoint == Endpoint::Main && resource.strategy == Strategy::Namespace {
         new = with_field(&new, old, "spec");
     }
-    if resource.family == Family::Custom && is_new_generation(resource, &new, old) {
+    if resource.strategy == Strategy::Custom && is_new_generation(resource, &new, old) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
         meta::set(&mut new, "generation", json!(generation + 1));
     }
     let name = meta::name(old);
     let mut causes = metadata::validate_update(&new, old);
-    if resource.family == Family::Custom {
+    if resource.strategy == Strategy::Custom {
         // kube-apiserver validates these once for each object and again for custom resources, and reports both.
         causes.extend_from_within(..);
     }
@@ -153,7 +153,7 @@ fn validate(resource: &Resource, object: &Value, old: Option<(&Value, Endpoint)>
         };
         causes.extend(errors.into_iter().map(Cause::from));
     }
-    if resource.family != Family::Custom {
+    if resource.strategy != Strategy::Custom {
         causes.extend(
             builtin::validate(&resource.kind, object)
                 .into_iter()

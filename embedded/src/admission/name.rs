@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     cause::Cause,
     meta, names,
-    resource::{Family, Resource},
+    resource::{Resource, Strategy},
 };
 
 /// Letters without vowels and digits without 0, 1 and 3, so that suffixes form no words: the alphabet of apimachinery's `rand.String`.
@@ -29,8 +29,8 @@ pub(super) fn validate(resource: &Resource, object: &Value) -> Vec<Cause> {
         )];
     }
     let mut causes = Vec::new();
-    let (limit, well_formed, text) = match resource.family {
-        Family::Namespace => (63, names::is_label(name), names::LABEL),
+    let (limit, well_formed, text) = match resource.strategy {
+        Strategy::Namespace => (63, names::is_label(name), names::LABEL),
         _ => (253, names::is_subdomain(name), names::SUBDOMAIN),
     };
     if name.len() > limit {
@@ -41,7 +41,7 @@ pub(super) fn validate(resource: &Resource, object: &Value) -> Vec<Cause> {
         ));
     }
     if !well_formed {
-        let dotted = resource.family == Family::Namespace && names::is_subdomain(name);
+        let dotted = resource.strategy == Strategy::Namespace && names::is_subdomain(name);
         let text = if dotted { "must not contain dots" } else { text };
         causes.push(Cause::invalid("metadata.name", name, text));
     }

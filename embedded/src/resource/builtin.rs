@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 
 use super::object_schema::ObjectSchema;
-use super::{CREATION_DESCRIPTION, CellSource, Column, Family, NAME_DESCRIPTION, Resource};
+use super::{CREATION_DESCRIPTION, CellSource, Column, NAME_DESCRIPTION, Resource, Strategy};
 use crate::{builtin, meta};
 
 /// Returns all built-in kinds.
@@ -22,13 +22,13 @@ fn core_kinds() -> Vec<Resource> {
             "ConfigMap",
             "configmaps",
             "cm",
-            Family::ConfigMap,
+            Strategy::ConfigMap,
             vec![
                 string_column("Data", data_count).described_as("core.v1.ConfigMap", "data"),
                 age_column(),
             ],
         ),
-        core_kind("Event", "events", "ev", Family::Event, event_columns()),
+        core_kind("Event", "events", "ev", Strategy::Event, event_columns()),
         Resource {
             namespaced: false,
             has_status: true,
@@ -36,7 +36,7 @@ fn core_kinds() -> Vec<Resource> {
                 "Namespace",
                 "namespaces",
                 "ns",
-                Family::Namespace,
+                Strategy::Namespace,
                 vec![
                     Column {
                         description: "The status of the namespace".into(),
@@ -50,7 +50,7 @@ fn core_kinds() -> Vec<Resource> {
             "Secret",
             "secrets",
             "",
-            Family::Secret,
+            Strategy::Secret,
             vec![
                 string_column("Type", secret_type).described_as("core.v1.Secret", "type"),
                 string_column("Data", data_count).described_as("core.v1.Secret", "data"),
@@ -61,7 +61,7 @@ fn core_kinds() -> Vec<Resource> {
             "ServiceAccount",
             "serviceaccounts",
             "sa",
-            Family::ServiceAccount,
+            Strategy::ServiceAccount,
             vec![
                 string_column("Secrets", secrets).described_as("core.v1.ServiceAccount", "secrets"),
                 age_column(),
@@ -75,7 +75,7 @@ fn other_kinds() -> Vec<Resource> {
     vec![
         Resource {
             group: "events.k8s.io".into(),
-            ..core_kind("Event", "events", "ev", Family::Event, event_columns())
+            ..core_kind("Event", "events", "ev", Strategy::Event, event_columns())
         },
         review_kind("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews"),
         review_kind(
@@ -94,7 +94,7 @@ fn other_kinds() -> Vec<Resource> {
                 "Lease",
                 "leases",
                 "",
-                Family::Lease,
+                Strategy::Lease,
                 vec![
                     string_column("Holder", holder)
                         .described_as("coordination.v1.LeaseSpec", "holderIdentity"),
@@ -110,7 +110,7 @@ fn other_kinds() -> Vec<Resource> {
                 "CustomResourceDefinition",
                 "customresourcedefinitions",
                 "crd",
-                Family::Definition,
+                Strategy::Definition,
                 vec![Column {
                     description: CREATION_DESCRIPTION.into(),
                     ..column("Created At", "date", creation_timestamp)
@@ -124,13 +124,13 @@ fn review_kind(group: &str, kind: &str, plural: &str) -> Resource {
     Resource {
         group: group.into(),
         namespaced: false,
-        ..core_kind(kind, plural, "", Family::Review, Vec::new())
+        ..core_kind(kind, plural, "", Strategy::Review, Vec::new())
     }
 }
 
-fn core_kind(kind: &str, plural: &str, short: &str, family: Family, columns: Vec<Column>) -> Resource {
-    let short_names = match (family, short) {
-        (Family::Definition, _) => vec!["crd".into(), "crds".into()],
+fn core_kind(kind: &str, plural: &str, short: &str, strategy: Strategy, columns: Vec<Column>) -> Resource {
+    let short_names = match (strategy, short) {
+        (Strategy::Definition, _) => vec!["crd".into(), "crds".into()],
         (_, "") => Vec::new(),
         (_, short) => vec![short.into()],
     };
@@ -145,7 +145,7 @@ fn core_kind(kind: &str, plural: &str, short: &str, family: Family, columns: Vec
         categories: Vec::new(),
         namespaced: true,
         has_status: false,
-        family,
+        strategy,
         columns,
         selectable_fields: Vec::new(),
         deprecation_warning: None,

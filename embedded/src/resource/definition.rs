@@ -7,7 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::core::Version;
 
 use super::{
-    CellSource, Column, Family, Resource,
+    CellSource, Column, Resource, Strategy,
     object_schema::{ObjectSchema, SchemaError},
 };
 use crate::jsonpath::{Path, PathError};
@@ -85,7 +85,7 @@ fn resource(
         categories: names.categories.clone().unwrap_or_default(),
         namespaced: spec.scope == "Namespaced",
         has_status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
-        family: Family::Custom,
+        strategy: Strategy::Custom,
         columns: match columns
             .map(|c| column(c, &version.name))
             .collect::<Result<Vec<_>, _>>()?

@@ -20,9 +20,9 @@ pub(crate) const NAME_DESCRIPTION: &str = "Name must be unique within a namespac
 /// Description of a creation timestamp column.
 const CREATION_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// Selects the rules that a kind has beyond its schema.
+/// The rules of a kind beyond its schema, as the registry strategies of kube-apiserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
+pub(crate) enum Strategy {
     /// Defined by a CustomResourceDefinition.
     Custom,
     /// CustomResourceDefinition of apiextensions.k8s.io, read-only here.
@@ -67,7 +67,7 @@ pub(crate) struct Resource {
     /// Whether `/status` is a subresource.
     pub(crate) has_status: bool,
     /// Rules beyond the schema.
-    pub(crate) family: Family,
+    pub(crate) strategy: Strategy,
     /// Table columns after the name.
     pub(crate) columns: Vec<Column>,
     /// Fields that field selectors support besides name and namespace.
@@ -145,16 +145,16 @@ impl Resource {
 
     /// Whether objects can be written.
     pub(crate) fn is_writable(&self) -> bool {
-        self.family != Family::Definition
+        self.strategy != Strategy::Definition
     }
 
     /// Returns the verbs for discovery.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
-        match self.family {
-            Family::Definition => &["get", "list", "watch"],
-            Family::Review => &["create"],
+        match self.strategy {
+            Strategy::Definition => &["get", "list", "watch"],
+            Strategy::Review => &["create"],
             // As in kube-apiserver, namespaces have no deletecollection.
-            Family::Namespace => &["create", "delete", "get", "list", "patch", "update", "watch"],
+            Strategy::Namespace => &["create", "delete", "get", "list", "patch", "update", "watch"],
             _ => &[
                 "create",
                 "delete",

@@ -10,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::core::Version;
 use serde_json::Value;
 
-use super::{DefinitionError, Family, Resource, builtin, definition};
+use super::{DefinitionError, Resource, Strategy, builtin, definition};
 use crate::schema::openapi::{self, PublishedKind};
 
 /// The kinds of one server.
@@ -54,9 +54,9 @@ impl Registry {
         self.resources.iter().find(|r| r.group == group && r.kind == kind)
     }
 
-    /// Returns the first kind of a family.
-    pub(crate) fn by_family(&self, family: Family) -> Option<&Arc<Resource>> {
-        self.resources.iter().find(|r| r.family == family)
+    /// Returns the first kind with a strategy.
+    pub(crate) fn by_strategy(&self, strategy: Strategy) -> Option<&Arc<Resource>> {
+        self.resources.iter().find(|r| r.strategy == strategy)
     }
 
     /// Returns the kind of a group resource, in its storage version.

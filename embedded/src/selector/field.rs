@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::resource::{Family, Resource};
+use crate::resource::{Resource, Strategy};
 
 /// One comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,30 +52,30 @@ pub(super) fn parse(resource: &Resource, text: &str) -> Result<Vec<Requirement>,
     for term in split(text) {
         let requirement = parse_term(&term)?;
         let path = &requirement.path;
-        if !supported_fields(resource.family, resource.namespaced).contains(&path.as_str())
+        if !supported_fields(resource.strategy, resource.namespaced).contains(&path.as_str())
             && !resource.selectable_fields.contains(path)
         {
-            return Err(unsupported(resource.family, &requirement.path));
+            return Err(unsupported(resource.strategy, &requirement.path));
         }
         requirements.push(requirement);
     }
     Ok(requirements)
 }
 
-fn unsupported(family: Family, path: &str) -> String {
-    match family {
-        Family::ConfigMap | Family::Lease | Family::ServiceAccount => {
+fn unsupported(strategy: Strategy, path: &str) -> String {
+    match strategy {
+        Strategy::ConfigMap | Strategy::Lease | Strategy::ServiceAccount => {
             format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         }
         _ => format!("field label not supported: {path}"),
     }
 }
 
-fn supported_fields(family: Family, namespaced: bool) -> &'static [&'static str] {
-    match family {
-        Family::Secret => &["metadata.name", "metadata.namespace", "type"],
-        Family::Namespace => &["metadata.name", "status.phase", "name"],
-        Family::Event => &[
+fn supported_fields(strategy: Strategy, namespaced: bool) -> &'static [&'static str] {
+    match strategy {
+        Strategy::Secret => &["metadata.name", "metadata.namespace", "type"],
+        Strategy::Namespace => &["metadata.name", "status.phase", "name"],
+        Strategy::Event => &[
             "metadata.name",
             "metadata.namespace",
             "involvedObject.kind",

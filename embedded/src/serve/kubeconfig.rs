@@ -10,8 +10,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{
+    ServeError,
     credentials::{Credentials, write_private},
-    error::ServeError,
 };
 
 const FILE: &str = "kubeconfig";

@@ -1,15 +1,14 @@
 //! The API over TLS: bearer token authentication, HTTP/1.1 and HTTP/2.
 
 mod credentials;
-mod error;
 mod kubeconfig;
 mod limited_token;
 mod pending;
 mod stream;
-mod tls;
 
 use std::{
     convert::Infallible,
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     pin::pin,
@@ -30,7 +29,6 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::error::ServeError;
 use self::{
     credentials::{Credentials, Token},
     pending::{PendingConnection, PendingConnections},
@@ -54,6 +52,30 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for running requests after the stop.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
+
+/// The error of a server that cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be bound.
+    #[error("cannot listen on {addr}: {source}")]
+    Bind {
+        /// The address.
+        addr: SocketAddr,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// A file of the directory cannot be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// Keys or certificates cannot be created, or those of an earlier run cannot be read.
+    #[error("TLS credentials: {0}")]
+    Tls(String),
+}
 
 /// A server on a TLS socket. Dropping it stops the server.
 #[derive(Debug)]
@@ -123,7 +145,7 @@ pub(crate) async fn serve(api: Arc<Api>, addr: SocketAddr, dir: &Path) -> Result
     let addr = socket
         .local_addr()
         .map_err(|source| ServeError::Bind { addr, source })?;
-    let config = tls::server_config(&credentials, addr.ip())?;
+    let config = credentials::server_config(&credentials, addr.ip())?;
     let kubeconfig_path = kubeconfig::write(dir, addr, &credentials)?;
     let stop = CancellationToken::new();
     let token = Arc::new(credentials.token);

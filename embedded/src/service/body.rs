@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     admission, meta,
-    resource::{Family, Resource},
+    resource::{Resource, Strategy},
     status_error::StatusError,
 };
 
@@ -191,7 +191,7 @@ fn check_kind(resource: &Resource, object: &mut Value, excerpt: &str) -> Result<
         return Err(unrecognized(resource, reason, excerpt));
     };
     let expected = resource.api_version();
-    if resource.family != Family::Custom {
+    if resource.strategy != Strategy::Custom {
         // Go's typed decoder takes absent fields from the path.
         fields
             .entry("apiVersion")
@@ -211,7 +211,7 @@ fn check_kind(resource: &Resource, object: &mut Value, excerpt: &str) -> Result<
             "the API version in the data ({version}) does not match the expected API version ({expected})"
         )));
     }
-    if kind != resource.kind && resource.family == Family::Custom {
+    if kind != resource.kind && resource.strategy == Strategy::Custom {
         let name = meta::name(object);
         return Err(StatusError::wrong_kind(resource, name, &kind));
     }

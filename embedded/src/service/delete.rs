@@ -10,7 +10,7 @@ use super::{body, query, read, request::ObjectRequest, response::Reply};
 use crate::{
     cause::Cause,
     meta,
-    resource::{Family, Resource},
+    resource::{Resource, Strategy},
     status_error::StatusError,
     store::{Key, Write},
 };
@@ -57,7 +57,7 @@ pub(super) async fn delete_object(
     // collector may have removed it.
     let is_terminating =
         meta::is_deleting(&last) && (request.query.dry_run || !meta::finalizers(&last).is_empty());
-    if is_terminating || request.resource.family == Family::Namespace {
+    if is_terminating || request.resource.strategy == Strategy::Namespace {
         return Ok(Reply::Object(StatusCode::OK, last));
     }
     let mut details =
@@ -117,7 +117,7 @@ async fn remove(
                 .get(&at)
                 .ok_or_else(|| StatusError::not_found(&resource, &at.name))?;
             check_preconditions(&resource, object, &delete_options)?;
-            if resource.family == Family::Namespace && IMMORTAL_NAMESPACES.contains(&at.name.as_str()) {
+            if resource.strategy == Strategy::Namespace && IMMORTAL_NAMESPACES.contains(&at.name.as_str()) {
                 return Err(StatusError::immortal_namespace(&resource, &at.name));
             }
             Ok(decide_deletion(&resource, object, delete_options.propagation))
@@ -166,7 +166,7 @@ pub(crate) fn decide_deletion(
     };
     meta::set(&mut terminating, "finalizers", list);
     let has_spec_finalizers =
-        resource.family == Family::Namespace && object["spec"]["finalizers"][0].is_string();
+        resource.strategy == Strategy::Namespace && object["spec"]["finalizers"][0].is_string();
     if finalizers.is_empty() && !has_spec_finalizers {
         return Write::Remove(terminating);
     }
@@ -178,7 +178,7 @@ pub(crate) fn decide_deletion(
         };
     }
     meta::set(&mut terminating, "deletionTimestamp", meta::now().into());
-    if resource.family == Family::Namespace {
+    if resource.strategy == Strategy::Namespace {
         terminating["status"]["phase"] = "Terminating".into();
     } else {
         meta::set(&mut terminating, "deletionGracePeriodSeconds", json!(0));
@@ -201,7 +201,7 @@ fn finalizers(resource: &Resource, object: &Value, propagation: Option<Propagati
     match propagation {
         Some(PropagationPolicy::Orphan) => finalizers.push(ORPHAN.into()),
         // The content of a namespace is always deleted first.
-        Some(PropagationPolicy::Foreground) if resource.family != Family::Namespace => {
+        Some(PropagationPolicy::Foreground) if resource.strategy != Strategy::Namespace => {
             finalizers.push(FOREGROUND.into());
         }
         _ => {}

@@ -4,7 +4,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::{
-    api::Api,
+    Api,
     response::{self, ResponseBody},
     route::Target,
 };

@@ -1,6 +1,5 @@
 //! Request handling: routing, content negotiation, execution and response.
 
-mod api;
 mod body;
 mod delete;
 mod discovery;
@@ -24,9 +23,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, request::Parts};
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
-    api::Api,
     delete::{FOREGROUND, ORPHAN, PropagationPolicy, decide_deletion},
     request::decide_write,
     response::{ResponseBody, end_on_stop, error_response},
@@ -40,9 +39,21 @@ use self::{
 };
 use crate::{
     grant::Grant,
-    resource::{Family, Registry, Resource},
+    resource::{Registry, Resource, Strategy},
     status_error::StatusError,
+    store::Store,
 };
+
+/// The shared state of all requests.
+#[derive(Debug)]
+pub(crate) struct Api {
+    /// The objects.
+    pub(crate) store: Arc<Store>,
+    /// The kinds.
+    pub(crate) registry: Registry,
+    /// Ends watches and background tasks.
+    pub(crate) stop: CancellationToken,
+}
 
 impl Api {
     /// Handles one request. Errors become a `Status`.
@@ -103,13 +114,13 @@ impl Api {
             .by_path(&at.group, &at.version, &at.plural)
             .ok_or_else(|| path_not_found(&self.registry, &at.group, &at.version))?
             .clone();
-        let resource = match self.registry.by_family(requested_resource.family) {
+        let resource = match self.registry.by_strategy(requested_resource.strategy) {
             Some(stored) if requested_resource.group == event::GROUP => stored.clone(),
             _ => requested_resource.clone(),
         };
         // Paths of namespaced objects need a namespace, those of cluster-scoped objects must not have one.
         let is_read = parts.method == Method::GET || parts.method == Method::HEAD;
-        let is_custom = resource.family == Family::Custom;
+        let is_custom = resource.strategy == Strategy::Custom;
         let misplaced = resource.namespaced
             && at.namespace.is_empty()
             && (!at.name.is_empty() || (is_custom && !is_read));
@@ -135,7 +146,7 @@ async fn execute(request: &ObjectRequest, parts: &Parts, body: Bytes) -> Result<
     let content_type = header(parts, http::header::CONTENT_TYPE.as_str());
     let (is_item, sub) = (!request.at.name.is_empty(), request.at.subresource.as_str());
     let endpoint = request.endpoint()?;
-    if request.resource.family == Family::Review {
+    if request.resource.strategy == Strategy::Review {
         return if parts.method == Method::POST && !is_item {
             review::create(request, &body, content_type)
         } else {
@@ -151,11 +162,11 @@ async fn execute(request: &ObjectRequest, parts: &Parts, body: Bytes) -> Result<
             write::create(request, &body, content_type).await
         }
         // Custom resources can also be created at their own path.
-        (&Method::POST, true) if sub.is_empty() && request.resource.family == Family::Custom => {
+        (&Method::POST, true) if sub.is_empty() && request.resource.strategy == Strategy::Custom => {
             write::create(request, &body, content_type).await
         }
         // kube-apiserver checks the name before the verb.
-        (&Method::PUT | &Method::PATCH, false) if request.resource.family == Family::Custom => {
+        (&Method::PUT | &Method::PATCH, false) if request.resource.strategy == Strategy::Custom => {
             Err(StatusError::bad_request("name must be provided"))
         }
         (&Method::PUT, true) => write::update(request, endpoint, &body, content_type).await,
@@ -176,7 +187,7 @@ async fn execute(request: &ObjectRequest, parts: &Parts, body: Bytes) -> Result<
 /// Returns 404 for a path below a group version: a `Status` if the group version has built-in kinds, otherwise plain text.
 fn path_not_found(registry: &Registry, group: &str, version: &str) -> StatusError {
     let is_builtin =
-        |r: &Arc<Resource>| r.family != Family::Custom && r.group == group && r.version == version;
+        |r: &Arc<Resource>| r.strategy != Strategy::Custom && r.group == group && r.version == version;
     if registry.all().iter().any(is_builtin) {
         StatusError::resource_not_found()
     } else {

@@ -14,7 +14,7 @@ use super::{
     strategic_merge,
     write::decide_update,
 };
-use crate::{admission::Endpoint, meta, resource::Family, status_error::StatusError};
+use crate::{admission::Endpoint, meta, resource::Strategy, status_error::StatusError};
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
@@ -28,7 +28,7 @@ const MAX_OPERATIONS: usize = 10_000;
 enum PatchBody {
     Json(Patch),
     Merge(Value),
-    Strategic(Family, Value),
+    Strategic(Strategy, Value),
 }
 
 /// PATCH on an object or a subresource.
@@ -38,7 +38,7 @@ pub(super) async fn apply(
     bytes: Bytes,
     content_type: &str,
 ) -> Result<Reply, StatusError> {
-    let patch = decode(request.resource.family, &bytes, content_type)?;
+    let patch = decode(request.resource.strategy, &bytes, content_type)?;
     let key = request.key(&request.at.name);
     let (resource, at, warnings) = (request.resource.clone(), key.clone(), request.warnings.clone());
     let validation = request.query.field_validation;
@@ -85,7 +85,7 @@ fn check_identity(new: &Value, old: &Value) -> Result<(), StatusError> {
     Ok(())
 }
 
-fn decode(family: Family, bytes: &Bytes, content_type: &str) -> Result<PatchBody, StatusError> {
+fn decode(strategy: Strategy, bytes: &Bytes, content_type: &str) -> Result<PatchBody, StatusError> {
     let object = || match serde_json::from_slice(bytes).map_err(|error| decode_error(&error))? {
         patch @ Value::Object(_) => Ok(patch),
         _ => Err(StatusError::bad_request(
@@ -93,7 +93,7 @@ fn decode(family: Family, bytes: &Bytes, content_type: &str) -> Result<PatchBody
         )),
     };
     // kube-apiserver's merge metadata (struct tags of Go types) exists for built-in kinds only.
-    let accepted: &[&str] = if family == Family::Custom {
+    let accepted: &[&str] = if strategy == Strategy::Custom {
         &[JSON, MERGE]
     } else {
         &[JSON, MERGE, STRATEGIC]
@@ -107,7 +107,7 @@ fn decode(family: Family, bytes: &Bytes, content_type: &str) -> Result<PatchBody
             Ok(PatchBody::Json(patch))
         }
         MERGE => object().map(PatchBody::Merge),
-        STRATEGIC if family != Family::Custom => Ok(PatchBody::Strategic(family, object()?)),
+        STRATEGIC if strategy != Strategy::Custom => Ok(PatchBody::Strategic(strategy, object()?)),
         APPLY => Err(StatusError::unsupported_media_type(
             "server-side apply is not supported by this server: ",
             accepted,
@@ -143,7 +143,7 @@ impl PatchBody {
         let mut patched = object.clone();
         match self {
             Self::Merge(patch) => json_patch::merge(&mut patched, &patch),
-            Self::Strategic(family, patch) => strategic_merge::apply(family, &mut patched, &patch)
+            Self::Strategic(strategy, patch) => strategic_merge::apply(strategy, &mut patched, &patch)
                 .map_err(|error| StatusError::bad_request(error.to_string()))?,
             Self::Json(patch) => apply_operations(&mut patched, patch)?,
         }

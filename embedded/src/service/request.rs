@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::{api::Api, event, negotiation::ResponseFormat, query::Query, route::ObjectPath};
+use super::{Api, event, negotiation::ResponseFormat, query::Query, route::ObjectPath};
 use crate::{
     admission::Endpoint,
     grant::{Grant, ResourceAttributes},
     meta,
-    resource::{Family, Resource},
+    resource::{Resource, Strategy},
     status_error::StatusError,
     store::{Key, TransactionView, Write},
 };
@@ -97,8 +97,8 @@ impl ObjectRequest {
         match self.at.subresource.as_str() {
             "" => Ok(Endpoint::Main),
             "status" if self.resource.has_status => Ok(Endpoint::Status),
-            "finalize" if self.resource.family == Family::Namespace => Ok(Endpoint::Finalize),
-            _ if self.resource.family == Family::Custom => {
+            "finalize" if self.resource.strategy == Strategy::Namespace => Ok(Endpoint::Finalize),
+            _ if self.resource.strategy == Strategy::Custom => {
                 Err(StatusError::not_found(&self.resource, &self.at.name))
             }
             _ => Err(StatusError::resource_not_found()),
@@ -110,9 +110,9 @@ impl ObjectRequest {
         Key::new(self.resource.group_resource(), &self.at.namespace, name)
     }
 
-    /// Returns 405 with the message for this family of kinds.
+    /// Returns 405 with the message for this kind.
     pub(crate) fn method_not_allowed(&self, verb: &str) -> StatusError {
-        let is_custom = self.resource.family == Family::Custom;
+        let is_custom = self.resource.strategy == Strategy::Custom;
         StatusError::method_not_allowed(is_custom.then_some((&*self.resource, verb)))
     }
 
@@ -165,7 +165,7 @@ pub(crate) fn to_version(resource: &Resource, object: &Arc<Value>) -> Arc<Value>
 pub(crate) fn decide_write(resource: &Resource, new: Value, old: &Arc<Value>) -> Write {
     let mut new = new;
     new["apiVersion"] = resource.storage_api_version().into();
-    let has_spec_finalizers = resource.family == Family::Namespace
+    let has_spec_finalizers = resource.strategy == Strategy::Namespace
         && new["spec"]["finalizers"]
             .as_array()
             .is_some_and(|list| !list.is_empty());

@@ -16,7 +16,7 @@ use super::{
     request::ObjectRequest,
     table,
 };
-use crate::{resource::Family, status_error::StatusError};
+use crate::{resource::Strategy, status_error::StatusError};
 
 /// The body of every response.
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -111,7 +111,7 @@ impl Serialize for Item<'_> {
 fn encode_list(request: &ObjectRequest, objects: &[Arc<Value>], revision: u64) -> Encoded {
     let version = Value::from(revision.to_string());
     let mut metadata = json!({ "resourceVersion": version });
-    if request.format.shape == Shape::Full && request.resource.family == Family::Custom {
+    if request.format.shape == Shape::Full && request.resource.strategy == Strategy::Custom {
         // Lists of custom resources always have this field.
         metadata["continue"] = "".into();
     }
@@ -142,7 +142,7 @@ fn encode_list(request: &ObjectRequest, objects: &[Arc<Value>], revision: u64) -
                 .iter()
                 .map(|object| request.to_requested(object))
                 .collect();
-            let has_type = request.resource.family == Family::Custom;
+            let has_type = request.resource.strategy == Strategy::Custom;
             let list = List {
                 kind: &request.requested_resource.list_kind,
                 api_version: &request.requested_resource.api_version(),

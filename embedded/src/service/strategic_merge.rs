@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::resource::Family;
+use crate::resource::Strategy;
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -33,22 +33,27 @@ pub(super) enum StrategicError {
 }
 
 /// Returns the merge of a list, from `patchStrategy` and `patchMergeKey` of the Go types.
-fn list_merge(family: Family, path: &str) -> Option<ListMerge> {
-    match (family, path) {
+fn list_merge(strategy: Strategy, path: &str) -> Option<ListMerge> {
+    match (strategy, path) {
         (_, "metadata.ownerReferences") => Some(ListMerge::ByKey("uid")),
         (_, "metadata.finalizers") => Some(ListMerge::Set),
-        (Family::ServiceAccount, "secrets") => Some(ListMerge::ByKey("name")),
-        (Family::Namespace, "status.conditions") => Some(ListMerge::ByKey("type")),
+        (Strategy::ServiceAccount, "secrets") => Some(ListMerge::ByKey("name")),
+        (Strategy::Namespace, "status.conditions") => Some(ListMerge::ByKey("type")),
         _ => None,
     }
 }
 
 /// Applies a patch to an object of a built-in kind.
-pub(super) fn apply(family: Family, object: &mut Value, patch: &Value) -> Result<(), StrategicError> {
-    merge_value(family, "", object, patch)
+pub(super) fn apply(strategy: Strategy, object: &mut Value, patch: &Value) -> Result<(), StrategicError> {
+    merge_value(strategy, "", object, patch)
 }
 
-fn merge_value(family: Family, at: &str, target: &mut Value, patch: &Value) -> Result<(), StrategicError> {
+fn merge_value(
+    strategy: Strategy,
+    at: &str,
+    target: &mut Value,
+    patch: &Value,
+) -> Result<(), StrategicError> {
     let Value::Object(fields) = patch else {
         *target = patch.clone();
         return Ok(());
@@ -80,7 +85,7 @@ fn merge_value(family: Family, at: &str, target: &mut Value, patch: &Value) -> R
         } else {
             format!("{at}.{field}")
         };
-        merge_field(family, &inner, existing, field, value)?;
+        merge_field(strategy, &inner, existing, field, value)?;
     }
     for (field, value) in fields {
         if let Some(field) = field.strip_prefix(DELETE_FROM_LIST) {
@@ -91,32 +96,37 @@ fn merge_value(family: Family, at: &str, target: &mut Value, patch: &Value) -> R
             } else {
                 format!("{at}.{field}")
             };
-            sort_list(existing, field, value, list_merge(family, &inner));
+            sort_list(existing, field, value, list_merge(strategy, &inner));
         }
     }
     Ok(())
 }
 
 fn merge_field(
-    family: Family,
+    strategy: Strategy,
     path: &str,
     existing: &mut Map<String, Value>,
     field: &str,
     value: &Value,
 ) -> Result<(), StrategicError> {
-    match (value, list_merge(family, path)) {
+    match (value, list_merge(strategy, path)) {
         (Value::Null, _) => {
             existing.remove(field);
         }
         (Value::Array(entries), Some(merge)) => {
             let target = existing.entry(field).or_insert_with(|| Value::Array(Vec::new()));
             if let Value::Array(list) = target {
-                merge_list(family, path, list, entries, merge)?;
+                merge_list(strategy, path, list, entries, merge)?;
             }
         }
         (Value::Object(_), _) => {
             let is_deleted = value[PATCH] == "delete";
-            merge_value(family, path, existing.entry(field).or_insert(Value::Null), value)?;
+            merge_value(
+                strategy,
+                path,
+                existing.entry(field).or_insert(Value::Null),
+                value,
+            )?;
             if is_deleted {
                 existing.remove(field);
             }
@@ -129,7 +139,7 @@ fn merge_field(
 }
 
 fn merge_list(
-    family: Family,
+    strategy: Strategy,
     path: &str,
     list: &mut Vec<Value>,
     entries: &[Value],
@@ -151,10 +161,10 @@ fn merge_list(
         let at = list.iter().position(|existing| existing[key] == entry[key]);
         match at {
             _ if entry[PATCH] == "delete" => list.retain(|existing| existing[key] != entry[key]),
-            Some(at) => merge_value(family, &format!("{path}[]"), &mut list[at], entry)?,
+            Some(at) => merge_value(strategy, &format!("{path}[]"), &mut list[at], entry)?,
             None => {
                 let mut added = Value::Null;
-                merge_value(family, &format!("{path}[]"), &mut added, entry)?;
+                merge_value(strategy, &format!("{path}[]"), &mut added, entry)?;
                 list.push(added);
             }
         }
@@ -221,7 +231,7 @@ mod tests {
 
     fn patched(object: Value, patch: &Value) -> Value {
         let mut object = object;
-        apply(Family::ServiceAccount, &mut object, patch).unwrap();
+        apply(Strategy::ServiceAccount, &mut object, patch).unwrap();
         object
     }
 
@@ -287,7 +297,7 @@ mod tests {
     fn invalid_patches_are_rejected() {
         for patch in [json!({"$patch": "destroy"}), json!({"secrets": [{"x": 1}]})] {
             assert!(
-                apply(Family::ServiceAccount, &mut json!({}), &patch).is_err(),
+                apply(Strategy::ServiceAccount, &mut json!({}), &patch).is_err(),
                 "{patch}"
             );
         }

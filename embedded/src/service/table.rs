@@ -9,7 +9,7 @@ use crate::{
     age,
     jsonpath::Path,
     meta,
-    resource::{CellSource, Column, Family, NAME_DESCRIPTION},
+    resource::{CellSource, Column, NAME_DESCRIPTION, Strategy},
 };
 
 /// Returns a table of stored objects. Watches send the column definitions only in their first table.
@@ -21,7 +21,7 @@ pub(super) fn render(
 ) -> Value {
     let columns = &request.resource.columns;
     // Events have their name in the last column, shown only with `-o wide`.
-    let has_name_column = request.resource.family != Family::Event;
+    let has_name_column = request.resource.strategy != Strategy::Event;
     let definitions: Vec<Value> = if with_columns {
         has_name_column
             .then(name_column)

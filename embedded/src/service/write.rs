@@ -14,7 +14,7 @@ use super::{
 use crate::{
     admission::{self, Endpoint},
     meta,
-    resource::{Family, Resource},
+    resource::{Resource, Strategy},
     status_error::StatusError,
     store::{Key, TransactionView, Write},
 };
@@ -82,7 +82,7 @@ async fn create_object(request: &ObjectRequest, object: Value) -> Result<Arc<Val
     let namespace_key = request
         .api
         .registry
-        .by_family(Family::Namespace)
+        .by_strategy(Strategy::Namespace)
         .map(|r| Key::new(r.group_resource(), "", &key.namespace));
     let (at, name) = (key.clone(), key.name.clone());
     request
@@ -135,7 +135,7 @@ pub(super) async fn update(
     set_namespace(request, &mut object)?;
     let key = request.key(&request.at.name);
     if endpoint == Endpoint::Main
-        && matches!(request.resource.family, Family::Lease | Family::Event)
+        && matches!(request.resource.strategy, Strategy::Lease | Strategy::Event)
         && request.api.store.read().get(&key).is_none()
     {
         // As in kube-apiserver, an update creates objects of these kinds.
@@ -183,7 +183,7 @@ pub(super) fn decide_update(
         ));
     }
     match meta::resource_version(&new) {
-        "" if matches!(resource.family, Family::Custom | Family::Lease) => {
+        "" if matches!(resource.strategy, Strategy::Custom | Strategy::Lease) => {
             return Err(StatusError::resource_version_required(resource, name));
         }
         "" => {}

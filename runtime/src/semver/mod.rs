@@ -5,9 +5,9 @@
 //! results of the original, and the Go program that generates them.
 
 mod comparator;
-mod selection;
 mod version;
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -17,7 +17,6 @@ use regex::Regex;
 use comparator::{Comparator, Open, Operator};
 use version::IDENTIFIERS;
 
-pub use selection::Selection;
 pub use version::Version;
 
 /// Maximum length of a constraint in bytes.
@@ -181,6 +180,46 @@ fn comparator(parts: &regex::Captures<'_>) -> Result<Comparator, ConstraintError
 
 fn is_wildcard(number: &str) -> bool {
     matches!(number, "x" | "X" | "*")
+}
+
+/// The tags with the highest version that the constraint admits. There are several if they differ in build metadata or in the
+/// spelling of the same numbers.
+#[derive(Debug)]
+pub struct Selection<'a, T> {
+    constraint: &'a Constraint,
+    best: Option<(Version, Vec<T>)>,
+}
+
+impl<'a, T> Selection<'a, T> {
+    /// Creates an empty selection.
+    #[must_use]
+    pub const fn new(constraint: &'a Constraint) -> Self {
+        Self {
+            constraint,
+            best: None,
+        }
+    }
+
+    /// Considers a tag with this short name.
+    pub fn consider(&mut self, name: &str, tag: T) {
+        let Some(version) = Version::from_tag(name).filter(|version| self.constraint.admits(version)) else {
+            return;
+        };
+        match &mut self.best {
+            Some((best, tied)) => match version.cmp(best) {
+                Ordering::Less => {}
+                Ordering::Equal => tied.push(tag),
+                Ordering::Greater => self.best = Some((version, vec![tag])),
+            },
+            None => self.best = Some((version, vec![tag])),
+        }
+    }
+
+    /// Returns the best tags in the order in which they were considered; empty if no tag satisfies the constraint.
+    #[must_use]
+    pub fn best(self) -> Vec<T> {
+        self.best.map(|(_, tied)| tied).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use sluice_tf_controller::{
     inputs::default_suffix,
 };
 use sluice_tf_core::{
-    applied, errored_state,
-    plan::store::{object_name, selector_of_all},
-    run_input::Access,
+    errored_state, last_applied,
+    plan::store::{object_name, selector_of_all_workspaces},
+    run_input::Kubeconfigs,
 };
 
 const WRITE: [&str; 5] = ["get", "create", "update", "patch", "delete"];
@@ -51,7 +51,7 @@ impl RunAccess {
         }
     }
 
-    async fn create(&self, run: &RunRef) -> Result<Access, String> {
+    async fn create(&self, run: &RunRef) -> Result<Kubeconfigs, String> {
         let message = |error: kube::Error| error.to_string();
         let runs: Api<TerraformRun> = Api::namespaced(self.client.0.clone(), &run.namespace);
         let stack = runs.get(&run.name).await.map_err(message)?.spec.terraform.name;
@@ -64,7 +64,7 @@ impl RunAccess {
                 .kubeconfig(&grant)
                 .map_err(|error| error.to_string())
         };
-        Ok(Access {
+        Ok(Kubeconfigs {
             run: kubeconfig(runner_rules(&stack, &run.name))?,
             backend: kubeconfig(backend_rules(&stack))?,
         })
@@ -72,7 +72,7 @@ impl RunAccess {
 }
 
 impl Credentials for RunAccess {
-    fn access(&self, run: RunRef) -> BoxFuture<'_, Result<Access, String>> {
+    fn access(&self, run: RunRef) -> BoxFuture<'_, Result<Kubeconfigs, String>> {
         async move { self.create(&run).await }.boxed()
     }
 }
@@ -176,7 +176,7 @@ fn runner_rules(stack: &Terraform, run: &str) -> Vec<GrantRule> {
         rule("", "secrets", &WRITE, stored_names(stack, &STORED_KINDS)),
         rule("", "secrets", &WRITE, vec![FILES.to_owned()]),
         rule("", "configmaps", &WRITE, stored_names(stack, &["tfplan"])),
-        list_rule("", "configmaps", selector_of_all(&name)),
+        list_rule("", "configmaps", selector_of_all_workspaces(&name)),
         rule(
             "coordination.k8s.io",
             "leases",
@@ -186,11 +186,11 @@ fn runner_rules(stack: &Terraform, run: &str) -> Vec<GrantRule> {
         list_rule("coordination.k8s.io", "leases", state_label(stack)),
     ];
     let selectors = [
-        selector_of_all(&name),
-        selector_of_all(&format!("{name}.json")),
-        applied::selector_of(&name),
+        selector_of_all_workspaces(&name),
+        selector_of_all_workspaces(&format!("{name}.json")),
+        last_applied::selector(&name),
         errored_state::selector(&name),
-        applied::shared::FILES_LABEL.to_owned(),
+        last_applied::shared::FILES_LABEL.to_owned(),
     ];
     rules.extend(selectors.map(|selector| list_rule("", "secrets", selector)));
     rules.extend(outputs.map(|target| {

@@ -182,7 +182,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     );
     stacks.await?;
     drain::wait_for_runs(&client, &executor, &signals, &screen).await;
-    sources.ended().await;
+    sources.wait().await;
     view_stop.cancel();
     if let Some(view) = view {
         drop(view.await); // an error of the view must not fail the shutdown

@@ -21,13 +21,13 @@ impl Artifacts {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let files = Files::default();
         let served = Arc::<Mutex<Vec<String>>>::default();
-        let (held, record) = (Arc::clone(&files), Arc::clone(&served));
+        let (shared, record) = (Arc::clone(&files), Arc::clone(&served));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 // Errors of clients that disconnect are ignored.
                 let find = |name: &str| {
                     record.lock().unwrap().push(name.to_owned());
-                    held.lock().unwrap().get(name).cloned()
+                    shared.lock().unwrap().get(name).cloned()
                 };
                 let _ = respond(stream.unwrap(), find);
             }

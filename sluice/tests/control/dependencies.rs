@@ -217,10 +217,10 @@ async fn destroy_runs_in_reverse_order() {
     env.edit("b", json!({ "approvePlan": id })).await;
     env.wait_ready("b", "True TerraformAppliedSucceed Destroy applied successfully")
         .await;
-    let gone = env
+    let destroyed = env
         .wait_ready("a", "True TerraformAppliedSucceed Destroy applied successfully")
         .await;
-    assert!(gone.status.unwrap().plan.unwrap().is_destroy_plan);
+    assert!(destroyed.status.unwrap().plan.unwrap().is_destroy_plan);
     let end = |run: &sluice_api::run::TerraformRun| run.status.clone().unwrap().finished_at.unwrap();
     let (above, dependency) = (env.runs("b").await, env.runs("a").await);
     assert!(

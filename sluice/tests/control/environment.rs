@@ -35,7 +35,7 @@ use sluice_tf_controller::{
     inputs::{CliLocation, DefaultBackend},
     run,
 };
-use sluice_tf_core::pod::Pod;
+use sluice_tf_core::run_input::PodRef;
 use std::{collections::BTreeMap, io::Write, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 
@@ -49,7 +49,7 @@ pub(crate) struct ExecutorSettings {
     /// Directory of its runs.
     pub(crate) root: String,
     /// Its pod.
-    pub(crate) pod: Option<Pod>,
+    pub(crate) pod: Option<PodRef>,
     /// How long a run of another lock domain may be silent.
     pub(crate) run_silence: Duration,
 }
@@ -297,13 +297,13 @@ impl TestEnvironment {
 
     /// Creates a stack on the source; members of `spec` override the defaults.
     pub(crate) async fn stack(&self, name: &str, spec: Value) {
-        let mut whole = json!({ "interval": "1h", "retryInterval": "1s", "approvePlan": "auto",
+        let mut full_spec = json!({ "interval": "1h", "retryInterval": "1s", "approvePlan": "auto",
             "sourceRef": { "kind": "GitRepository", "name": SOURCE } });
         for (key, value) in spec.as_object().unwrap() {
-            whole[key] = value.clone();
+            full_spec[key] = value.clone();
         }
         let stack = json!({ "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": { "name": name }, "spec": whole });
+            "metadata": { "name": name }, "spec": full_spec });
         // Untyped: some tests need values that our types refuse.
         let resource = kube::api::ApiResource::erase::<Terraform>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), NAMESPACE, &resource);

@@ -11,7 +11,7 @@ use serde_json::json;
 use sluice_api::run::TerraformRun;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_controller::executor::{Executor, ExecutorError, IsGone, Liveness, ProcessExecutor, RunRef};
-use sluice_tf_core::bundle::Packed;
+use sluice_tf_core::bundle::BundlePayload;
 use std::{
     collections::BTreeSet,
     sync::{
@@ -51,7 +51,7 @@ impl FakeExecutor {
     }
 
     /// Returns the runs started since the last call, sorted; panics if a run was started twice.
-    pub(crate) fn started(&self) -> Vec<String> {
+    pub(crate) fn started_runs(&self) -> Vec<String> {
         let started = std::mem::take(&mut *self.0.started.lock().unwrap());
         let unique: BTreeSet<_> = started.iter().cloned().collect();
         assert_eq!(
@@ -73,7 +73,7 @@ impl FakeExecutor {
     }
 
     /// Returns the forgotten runs in the order of the calls.
-    pub(crate) fn forgotten(&self) -> Vec<String> {
+    pub(crate) fn removed_runs(&self) -> Vec<String> {
         self.0.forgotten.lock().unwrap().clone()
     }
 
@@ -109,7 +109,7 @@ impl Executor for FakeExecutor {
         false
     }
 
-    fn start(&self, run: RunRef, _: Option<Packed>) -> BoxFuture<'_, Result<(), ExecutorError>> {
+    fn start(&self, run: RunRef, _: Option<BundlePayload>) -> BoxFuture<'_, Result<(), ExecutorError>> {
         self.0.started.lock().unwrap().push(run.name.clone());
         let this = self.clone();
         Box::pin(async move {
@@ -145,7 +145,7 @@ impl Executor for StoredBundles {
         false
     }
 
-    fn start(&self, run: RunRef, bundle: Option<Packed>) -> BoxFuture<'_, Result<(), ExecutorError>> {
+    fn start(&self, run: RunRef, bundle: Option<BundlePayload>) -> BoxFuture<'_, Result<(), ExecutorError>> {
         assert!(bundle.is_none(), "the bundle of {} is stored", run.name);
         self.0.start(run, bundle)
     }

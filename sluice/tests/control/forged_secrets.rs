@@ -14,8 +14,8 @@ use sluice_api::{
     terraform::{Terraform, run_name},
 };
 use sluice_tf_core::{
-    applied,
     bundle::{Stack, secret_name},
+    last_applied,
 };
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
@@ -74,10 +74,7 @@ async fn a_bundle_that_exists_before_its_run_is_reported_and_not_used() {
     ");
     let first = &env.runs("net").await[0];
     let message = &first.status.as_ref().unwrap().message;
-    assert!(
-        message.contains("is not the bundle that the controller made for this run"),
-        "{message}"
-    );
+    assert!(message.contains("is not the bundle of this run"), "{message}");
     assert!(message.ends_with("delete the Secret"), "{message}");
 }
 
@@ -107,7 +104,7 @@ async fn a_replaced_plan_is_created_again() {
     let refused = env.wait_run("net", "a refused apply", failed).await;
     let status = refused.status.unwrap();
     assert!(
-        status.message.contains("do not hold what the run net-"),
+        status.message.contains("do not have the digest that run net-"),
         "{}",
         status.message
     );
@@ -138,16 +135,16 @@ async fn a_replaced_configuration_is_not_used_for_a_destroy() {
             name: "net".to_owned(),
             uid: env.uid("net").await,
         },
-        applied::run_of(&own).to_owned(),
+        last_applied::run_of(&own).to_owned(),
     );
-    let mut stored = applied::decode(std::slice::from_ref(&own), &stack, &run, &[]).unwrap();
+    let mut stored = last_applied::decode(std::slice::from_ref(&own), &stack, &run, &[]).unwrap();
     let command = format!("touch {}", evil.display());
     let module = format!("data \"external\" \"evil\" {{ program = [\"sh\", \"-c\", \"{command}\"] }}");
     stored.files = Some(crate::artifacts::pack(&[("main.tf", &module)]));
     // In place of the original, and in addition to it as if from a later run.
     let later = run_name("net", &stack.uid, 99);
     for of in [run.as_str(), later.as_str()] {
-        for secret in applied::encode(&stored, of, None).unwrap() {
+        for secret in last_applied::encode(&stored, of, None).unwrap() {
             env.replace_secret(secret).await;
         }
     }
@@ -161,7 +158,7 @@ async fn a_replaced_configuration_is_not_used_for_a_destroy() {
         .await;
     let message = condition(&refused, "Ready");
     assert!(
-        message.contains("do not hold what it recorded: they were replaced"),
+        message.contains("do not have the recorded digest: they were replaced"),
         "{message}"
     );
     // The original is restored.

@@ -41,10 +41,10 @@ async fn auto_applies_what_the_policy_allows_and_holds_the_rest() {
     let (id, message) = (pending(&waiting), condition(&waiting, "Ready"));
     let why = "1 delete (autoApply.hold): terraform_data.more[0]";
     assert!(message.contains(&id) && message.contains(why), "{message}");
-    let held = env.wait_run("net", "held", |run| {
+    let run = env.wait_run("net", "held", |run| {
         run.status.as_ref().is_some_and(|s| !s.auto_apply_hold.is_empty())
     });
-    let status = held.await.status.unwrap();
+    let status = run.await.status.unwrap();
     assert_eq!(
         (status.auto_apply_hold.as_str(), status.plan_id.as_str()),
         (why, id.as_str())

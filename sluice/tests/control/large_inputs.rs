@@ -105,9 +105,7 @@ async fn inputs_that_are_too_large_are_reported_with_the_limit() {
     let message = env.wait_ready("net", "False VarsGenerationFailed").await;
     let message = crate::observe::condition(&message, "Ready");
     assert!(
-        message.contains(
-            "more than the 16777216 that are stored; values that come from Secrets may count twice"
-        ),
+        message.contains("more than the limit of 16777216; values from Secrets may count twice"),
         "{message}"
     );
     assert_eq!(env.bundles().await, Vec::<String>::new());

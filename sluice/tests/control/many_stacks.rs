@@ -160,7 +160,11 @@ async fn only_those_of_two_hundred_stacks_run_whose_inputs_changed() {
     let (executor, ended) = FakeExecutor::new(&env.client);
     env.start_with(Arc::new(executor.clone()), ended, 4).await;
     wait_until_settled(&env, &first).await;
-    assert_eq!(numbers(&executor.started()).len(), STACKS, "each stack runs once");
+    assert_eq!(
+        numbers(&executor.started_runs()).len(),
+        STACKS,
+        "each stack runs once"
+    );
     assert!(
         executor.max_concurrent() <= 4,
         "{} runs at once",
@@ -176,25 +180,25 @@ async fn only_those_of_two_hundred_stacks_run_whose_inputs_changed() {
     change_source_conditions(&env).await;
     repository.readme.push('x');
     wait_until_settled(&env, &repository.publish(&env, "b").await).await;
-    assert_eq!(executor.started(), Vec::<String>::new());
+    assert_eq!(executor.started_runs(), Vec::<String>::new());
     repository.stacks[7].push_str("# changed\n");
     wait_until_settled(&env, &repository.publish(&env, "c").await).await;
-    assert_eq!(numbers(&executor.started()), BTreeSet::from([7]));
+    assert_eq!(numbers(&executor.started_runs()), BTreeSet::from([7]));
     repository.modules[3].push_str("# changed\n");
     wait_until_settled(&env, &repository.publish(&env, "d").await).await;
-    assert_eq!(numbers(&executor.started()), stacks_ending_with(3));
+    assert_eq!(numbers(&executor.started_runs()), stacks_ending_with(3));
 
     // Other bytes at the same revision, as after a force push: detected by the watch.
     repository.stacks[9].push_str("# changed\n");
     repository.publish(&env, "d").await;
     wait_for_runs(&env, STACKS + 22).await;
-    assert_eq!(numbers(&executor.started()), BTreeSet::from([9]));
+    assert_eq!(numbers(&executor.started_runs()), BTreeSet::from([9]));
 
     // A Secret with changed metadata, and one with changed content.
     env.change_secret("login5", &[], "now").await;
     env.change_secret("login4", &[("token", "two")], "now").await;
     wait_for_runs(&env, STACKS + 42).await;
-    assert_eq!(numbers(&executor.started()), stacks_ending_with(4));
+    assert_eq!(numbers(&executor.started_runs()), stacks_ending_with(4));
 
     // A restart.
     env.stop().await;
@@ -203,7 +207,7 @@ async fn only_those_of_two_hundred_stacks_run_whose_inputs_changed() {
     repository.readme.push('x');
     wait_until_settled(&env, &repository.publish(&env, "e").await).await;
     assert_eq!(
-        executor.started(),
+        executor.started_runs(),
         Vec::<String>::new(),
         "a new controller reconciles all stacks and runs none"
     );

@@ -200,8 +200,12 @@ impl TestEnvironment {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        let gone = tokio::time::timeout(TIMEOUT, search).await.is_ok();
-        assert!(gone, "bundles of ended runs remain: {:?}", bundles(&api).await);
+        let are_removed = tokio::time::timeout(TIMEOUT, search).await.is_ok();
+        assert!(
+            are_removed,
+            "bundles of ended runs remain: {:?}",
+            bundles(&api).await
+        );
     }
 
     /// Returns the Terraform state of a stack.

@@ -244,8 +244,8 @@ async fn the_inventory_lists_the_state_and_is_removed_when_disabled() {
         .await;
     assert_eq!(listed.status.unwrap().inventory.unwrap().entries, entries);
     env.edit("net", json!({ "destroy": true })).await;
-    let gone = env
+    let destroyed = env
         .wait_ready("net", "True TerraformAppliedSucceed Destroy")
         .await;
-    assert_eq!(gone.status.unwrap().inventory.unwrap().entries, []);
+    assert_eq!(destroyed.status.unwrap().inventory.unwrap().entries, []);
 }

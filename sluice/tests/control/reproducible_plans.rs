@@ -84,7 +84,7 @@ resource "terraform_data" "changed" { input = fileexists("${var.outside}/changed
 resource "terraform_data" "replaced" { triggers_replace = fileexists("${var.outside}/replaced") }
 resource "terraform_data" "deleted" { count = fileexists("${var.outside}/deleted") ? 0 : 1 }
 resource "terraform_data" "created" { count = fileexists("${var.outside}/created") ? 1 : 0 }
-output "told" { value = fileexists("${var.outside}/told") }
+output "expected" { value = fileexists("${var.outside}/expected") }
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,8 +98,8 @@ async fn drift_is_reported_by_the_classes_of_the_real_plan() {
     env.wait_ready("net", "True TerraformAppliedSucceed").await;
     env.edit("net", json!({ "approvePlan": "" })).await;
     env.wait_ready("net", "True").await;
-    for (files, told) in [
-        (&["told"][..], "(1 output-only)"),
+    for (files, expected) in [
+        (&["expected"][..], "(1 output-only)"),
         (&["changed"], "(1 in-place)"),
         (&["created"], "(1 in-place, 1 create)"),
         (&["replaced"], "(1 replace, 1 in-place, 1 create)"),
@@ -108,19 +108,19 @@ async fn drift_is_reported_by_the_classes_of_the_real_plan() {
         for file in files {
             std::fs::write(outside.join(file), "").unwrap();
         }
-        env.request("net", told).await;
+        env.request("net", expected).await;
         let drifted = env
-            .wait_for("net", told, |stack| {
+            .wait_for("net", expected, |stack| {
                 let handled = stack
                     .status
                     .as_ref()
                     .map(|status| &status.last_handled_reconcile_at);
-                handled.is_some_and(|handled| handled == told)
+                handled.is_some_and(|handled| handled == expected)
                     && condition(stack, "Ready").starts_with("False DriftDetected")
-                    && condition(stack, "Ready").contains(told)
+                    && condition(stack, "Ready").contains(expected)
             })
             .await;
-        assert!(!pending(&drifted).is_empty(), "{told}");
+        assert!(!pending(&drifted).is_empty(), "{expected}");
         env.wait_event("net", "Warning DriftDetected").await;
     }
 }

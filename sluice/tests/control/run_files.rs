@@ -153,7 +153,7 @@ async fn pruned_runs_are_forgotten_by_their_executor() {
     }
     env.stop().await; // nothing is removed between the two checks
     let existing: Vec<_> = env.runs("net").await.iter().map(ResourceExt::name_any).collect();
-    let forgotten = double.forgotten();
+    let forgotten = double.removed_runs();
     assert!(!forgotten.is_empty(), "{existing:?}");
     assert_eq!(existing.len() + forgotten.len(), 26, "{existing:?} {forgotten:?}");
     assert!(

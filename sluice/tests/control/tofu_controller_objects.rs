@@ -284,13 +284,13 @@ async fn assert_rollback_possible(env: &TestEnvironment) {
         }
         assert_eq!(back["spec"], spec, "{name}");
         if APPLIED.contains(&name) {
-            for kept in [
+            for field in [
                 "lastAppliedRevision",
                 "lastPlannedRevision",
                 "availableOutputs",
                 "inventory",
             ] {
-                assert_eq!(back["status"][kept], source["status"][kept], "{name}: {kept}");
+                assert_eq!(back["status"][field], source["status"][field], "{name}: {field}");
             }
             assert_eq!(
                 back["status"]["plan"]["lastApplied"],

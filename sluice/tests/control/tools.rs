@@ -4,7 +4,7 @@ use crate::environment::TestEnvironment;
 use crate::observe::{condition, pending};
 use serde_json::{Value, json};
 use sluice_harness::cli;
-use sluice_tf_core::cli::installed::Wanted;
+use sluice_tf_core::cli::installed::VersionConstraint;
 use std::{
     collections::BTreeMap,
     io::Write,
@@ -207,7 +207,7 @@ async fn a_cli_whose_version_differs_from_its_folder_is_not_run() {
     let refused = env.wait_ready("net", "False TFExecNewFailed").await;
     let text = condition(&refused, "Ready");
     assert!(
-        text.contains("tofu/9.9.9/tofu says that it is tofu 9.8.1: a folder is named after"),
+        text.contains("tofu/9.9.9/tofu is tofu 9.8.1: its directory must be named after"),
         "{text}"
     );
     assert!(!commands(&tools, "9.9.9").exists());
@@ -229,7 +229,7 @@ async fn an_invalid_version_stalls_the_object_until_it_is_edited() {
     let stalled = env
         .wait_ready(
             "net",
-            "False InvalidToolVersion spec.tool.version: \"../latest\" is no version",
+            "False InvalidToolVersion spec.tool.version: \"../latest\" is not a version",
         )
         .await;
     assert!(condition(&stalled, "Stalled").starts_with("True InvalidToolVersion"));
@@ -340,7 +340,7 @@ fn the_definition_accepts_the_versions_that_the_controller_accepts() {
         ">= 1.9.0-beta2",
     ] {
         assert!(
-            text.parse::<Wanted>().is_ok() && pattern.is_match(text),
+            text.parse::<VersionConstraint>().is_ok() && pattern.is_match(text),
             "{text:?}"
         );
     }
@@ -359,7 +359,7 @@ fn the_definition_accepts_the_versions_that_the_controller_accepts() {
         "==1",
     ] {
         assert!(
-            text.parse::<Wanted>().is_err() && !pattern.is_match(text),
+            text.parse::<VersionConstraint>().is_err() && !pattern.is_match(text),
             "{text:?}"
         );
     }
@@ -386,7 +386,7 @@ async fn the_example_of_the_docs_selects_as_described() {
     let texts: Vec<&str> = texts.collect();
     assert_eq!(texts.len(), 7, "{texts:?}");
     for text in texts {
-        assert!(text.parse::<Wanted>().is_ok(), "{text:?}");
+        assert!(text.parse::<VersionConstraint>().is_ok(), "{text:?}");
     }
     let (env, tools) = env().await;
     for version in ["1.7.9", "1.8.3", "1.99.0", "2.0.0"] {

@@ -34,11 +34,13 @@ async fn a_changed_created_or_deleted_secret_triggers_its_readers() {
     env.change_secret("login", &[], "equal content").await;
     env.change_secret("login", &[("token", "t3")], "other content")
         .await;
-    env.wait_run("net", "a second run", |run| finished(run, 2)).await;
+    env.wait_run("net", "a second run", |run| is_finished(run, 2))
+        .await;
     assert_eq!(env.value("out", "token").await.as_deref(), Some("<t3>"));
     let secrets: Api<Secret> = env.api();
     secrets.delete("login", &DeleteParams::default()).await.unwrap();
-    env.wait_run("net", "a third run", |run| finished(run, 3)).await;
+    env.wait_run("net", "a third run", |run| is_finished(run, 3))
+        .await;
     assert_eq!(env.value("out", "token").await.as_deref(), Some("<none>"));
     assert_eq!(env.runs("net").await.len(), 3, "{}", env.history("net").await);
     assert_eq!(env.runs("other").await.len(), 1, "{}", env.history("other").await);
@@ -68,18 +70,20 @@ async fn a_config_map_and_the_bytes_of_an_artifact_trigger_runs_too() {
         .patch("settings", &PatchParams::default(), &Patch::Merge(config("t2")))
         .await
         .unwrap();
-    env.wait_run("net", "a second run", |run| finished(run, 2)).await;
+    env.wait_run("net", "a second run", |run| is_finished(run, 2))
+        .await;
     assert_eq!(env.value("out", "token").await.as_deref(), Some("<t2>"));
     let again = env.commit("a", &[("main.tf", &READER.replace('<', "["))]).await;
     assert_eq!(again, revision);
-    env.wait_run("net", "a third run", |run| finished(run, 3)).await;
+    env.wait_run("net", "a third run", |run| is_finished(run, 3))
+        .await;
     assert_eq!(env.value("out", "token").await.as_deref(), Some("[t2>"));
     let ready = env.wait_ready("net", "True TerraformOutputsWritten").await;
     assert!(condition(&ready, "Ready").contains(&revision));
 }
 
 /// Whether the run with this number has succeeded.
-fn finished(run: &sluice_api::run::TerraformRun, number: u64) -> bool {
+fn is_finished(run: &sluice_api::run::TerraformRun, number: u64) -> bool {
     crate::observe::number(run) == number
         && run
             .status

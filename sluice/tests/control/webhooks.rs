@@ -27,7 +27,7 @@ impl Service {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let (passes, sent) = (Arc::new(Mutex::new(true)), Arc::new(Mutex::new(Vec::new())));
-        let (answers, kept) = (Arc::clone(&passes), Arc::clone(&sent));
+        let (answers, recorded) = (Arc::clone(&passes), Arc::clone(&sent));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
@@ -44,7 +44,7 @@ impl Service {
                     }
                     assert!(count > 0, "{text}");
                 };
-                kept.lock().unwrap().push(body);
+                recorded.lock().unwrap().push(body);
                 let answer = json!({ "passed": *answers.lock().unwrap(), "why": "open to all" }).to_string();
                 let head = format!(
                     "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

@@ -1,11 +1,11 @@
-//! A run whose ways to the API are not in the environment: the CLI's backend has a credential that is good for the stack's state and
-//! lock alone, and what the module starts has the user's environment.
+//! Kubeconfigs outside of the environment: the backend of the CLI has a credential for state and lock of the stack only, and processes
+//! of the module have the environment of the user.
 
 use serde_json::json;
 use sluice_embedded::{Grant, GrantRule};
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{NAMESPACE, STACK, Wish, World, ending};
+use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending};
 
 fn rule(group: &str, resource: &str, verbs: &[&str], names: &[String], selector: &str) -> GrantRule {
     GrantRule {
@@ -17,7 +17,7 @@ fn rule(group: &str, resource: &str, verbs: &[&str], names: &[String], selector:
     }
 }
 
-/// What the CLI's kubernetes backend needs for one state.
+/// Returns the rights that the `kubernetes` backend requires for one state.
 fn state_only() -> Grant {
     let all = ["get", "create", "update", "patch", "delete"];
     let state = [format!("tfstate-default-{STACK}")];
@@ -40,25 +40,19 @@ fn state_only() -> Grant {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_credential_for_state_and_lock_is_enough_and_is_not_in_the_environment() {
-    let world = World::new("").await;
-    let told = world.dir.path().join("environment");
-    world.commit(&[(
+    let env = TestEnvironment::new("").await;
+    let output = env.dir.path().join("environment");
+    env.commit(&[(
         "main.tf",
         &format!(
             "resource \"terraform_data\" \"it\" {{\n  provisioner \"local-exec\" {{ command = \"env > {}\" }}\n}}\n",
-            told.display()
+            output.display()
         ),
     )]);
-    let credential_issuer = world
-        .serving
-        .lock()
-        .unwrap()
-        .as_ref()
-        .unwrap()
-        .credential_issuer();
-    let run = async |wish: Wish| {
-        let name = world.prepare(wish).await;
-        let mut context = world.context(&name);
+    let credential_issuer = env.serving.lock().unwrap().as_ref().unwrap().credential_issuer();
+    let run = async |setup: RunSetup| {
+        let name = env.prepare(setup).await;
+        let mut context = env.context(&name);
         context.kubeconfig = None;
         context.backend_kubeconfig = Some(credential_issuer.kubeconfig(&state_only()).unwrap());
         for (variable, value) in [
@@ -68,25 +62,25 @@ async fn a_credential_for_state_and_lock_is_enough_and_is_not_in_the_environment
         ] {
             context.environment.insert(variable.to_owned(), value.to_owned());
         }
-        world.carry_out(&name, context, CancellationToken::new()).await;
-        world.get(&name).await
+        env.execute_run(&name, context, CancellationToken::new()).await;
+        env.get(&name).await
     };
-    let planned = run(Wish::plan()).await;
+    let planned = run(RunSetup::plan()).await;
     assert_eq!(
         ending(&planned),
         "Succeeded TerraformPlannedWithChanges",
         "{:?}",
         planned.status
     );
-    let applied = run(Wish::apply(&planned)).await;
+    let applied = run(RunSetup::apply(&planned)).await;
     assert_eq!(
         ending(&applied),
         "Succeeded TerraformAppliedSucceed",
         "{:?}",
         applied.status
     );
-    assert!(world.secret(&format!("tfstate-default-{STACK}")).await.is_some());
-    let environment = std::fs::read_to_string(&told).unwrap();
+    assert!(env.secret(&format!("tfstate-default-{STACK}")).await.is_some());
+    let environment = std::fs::read_to_string(&output).unwrap();
     let kube: Vec<_> = environment
         .lines()
         .filter(|line| line.starts_with("KUBE"))
@@ -102,11 +96,11 @@ async fn a_credential_for_state_and_lock_is_enough_and_is_not_in_the_environment
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_input_is_cut_off_is_not_claimed() {
-    let world = World::new("").await;
-    world.commit(&[("main.tf", "")]);
-    let name = world.prepare(Wish::plan()).await;
+    let env = TestEnvironment::new("").await;
+    env.commit(&[("main.tf", "")]);
+    let name = env.prepare(RunSetup::plan()).await;
     let input = serde_json::to_vec(&json!({ "bundle": "canary".repeat(10_000) })).unwrap();
-    let output = world.output_with_input(&name, &input[..input.len() / 2]).await;
+    let output = env.output_with_input(&name, &input[..input.len() / 2]).await;
     let log = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert_eq!(output.status.code(), Some(3), "{log}");
     assert!(
@@ -114,6 +108,6 @@ async fn a_run_whose_input_is_cut_off_is_not_claimed() {
         "{log}"
     );
     assert!(!log.contains("canary"), "{log}");
-    let status = world.get(&name).await.status.unwrap_or_default();
+    let status = env.get(&name).await.status.unwrap_or_default();
     assert!(status.claim.is_none(), "{status:?}");
 }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-/// Serves one artifact, whatever the path.
+/// Serves one artifact at every path.
 pub(crate) struct Artifacts {
     pub(crate) url: String,
     pub(crate) current: Arc<Mutex<Vec<u8>>>,
@@ -15,13 +15,13 @@ impl Artifacts {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/source/latest.tar.gz", listener.local_addr().unwrap());
         let current = Arc::new(Mutex::new(Vec::new()));
-        let held = Arc::clone(&current);
+        let shared = Arc::clone(&current);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut open = stream.unwrap();
-                let mut asked = [0; 4096];
-                let _ = open.read(&mut asked).unwrap();
-                let bytes: Vec<u8> = held.lock().unwrap().clone();
+                let mut request = [0; 4096];
+                let _ = open.read(&mut request).unwrap();
+                let bytes: Vec<u8> = shared.lock().unwrap().clone();
                 let answer = format!(
                     "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                     bytes.len()

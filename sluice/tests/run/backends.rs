@@ -1,4 +1,4 @@
-//! Backends as the CLI sees them: where its arguments stand, plans that it cannot save, states that belong elsewhere.
+//! Backends: arguments, plans that cannot be saved, and states of other locations.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{Wish, World, appears, ending, status};
+use crate::environment::{RunSetup, TestEnvironment, ending, status, wait_for_file};
 
 const MODULE: &str = "variable \"size\" { default = \"one\" }\nresource \"terraform_data\" \"it\" { input = var.size }\n\
     output \"size\" { value = terraform_data.it.output }\n";
 
-/// A directory with a program of the real CLI's name: `before` runs first, then the real one.
-pub(crate) fn wrapped(world: &World, before: &str) -> PathBuf {
+/// Returns a directory with a wrapper of the CLI that runs `before` first.
+pub(crate) fn wrap_cli(env: &TestEnvironment, before: &str) -> PathBuf {
     let real = sluice_harness::cli::terraform().unwrap();
-    let folder = world.dir.path().join("wrapped");
+    let folder = env.dir.path().join("wrapped");
     std::fs::create_dir_all(&folder).unwrap();
     let program = folder.join(real.file_name().unwrap());
     let text = format!("#!/bin/sh\n{before}\nexec {} \"$@\"\n", real.display());
@@ -23,22 +23,22 @@ pub(crate) fn wrapped(world: &World, before: &str) -> PathBuf {
     folder
 }
 
-/// A CLI that, like those that ask a service, saves no plans.
-fn saves_nothing(world: &World) -> PathBuf {
+/// Returns a CLI that cannot save plans, as with a remote service.
+fn without_saved_plans(env: &TestEnvironment) -> PathBuf {
     let refusal = "for word in \"$@\"; do case \"$word\" in -out=*|tfplan)\n  \
         printf '\\nError: Saving a generated plan is currently not supported\\n' >&2; exit 1;;\nesac; done";
-    wrapped(world, refusal)
+    wrap_cli(env, refusal)
 }
 
-/// A module with a backend of its own, in a directory of the test.
-fn own_backend(world: &World, module: &str) -> (String, PathBuf) {
-    let state = world.dir.path().join("own.tfstate");
+/// Returns a module with its own backend in a directory of the test.
+fn own_backend(env: &TestEnvironment, module: &str) -> (String, PathBuf) {
+    let state = env.dir.path().join("own.tfstate");
     let path = state.display();
     let text = format!("terraform {{\n  backend \"local\" {{ path = \"{path}\" }}\n}}\n{module}");
     (text, state)
 }
 
-fn off(more: &Value) -> Value {
+fn without_backend(more: &Value) -> Value {
     let mut bundle = json!({ "backend": null, "surroundings": { "backendOff": true } });
     bundle
         .as_object_mut()
@@ -54,17 +54,19 @@ fn resources(state: &Path) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_backend_of_ours_an_approved_plan_is_still_a_file_and_a_destroy_destroys() {
-    let world = World::new("auto").await;
-    let (module, state) = own_backend(&world, MODULE);
-    world.commit(&[("main.tf", &module)]);
-    let planned = world.run(Wish::plan().with(off(&json!({})))).await;
+    let env = TestEnvironment::new("auto").await;
+    let (module, state) = own_backend(&env, MODULE);
+    env.commit(&[("main.tf", &module)]);
+    let planned = env.run(RunSetup::plan().with(without_backend(&json!({})))).await;
     assert_eq!(
         ending(&planned),
         "Succeeded TerraformPlannedWithChanges",
         "{:?}",
         planned.status
     );
-    let applied = world.run(Wish::apply(&planned).with(off(&json!({})))).await;
+    let applied = env
+        .run(RunSetup::apply(&planned).with(without_backend(&json!({}))))
+        .await;
     assert_eq!(
         ending(&applied),
         "Succeeded TerraformAppliedSucceed",
@@ -72,18 +74,20 @@ async fn without_a_backend_of_ours_an_approved_plan_is_still_a_file_and_a_destro
         applied.status
     );
     assert_eq!(resources(&state), 1);
-    let again = world.run(Wish::apply(&planned).with(off(&json!({})))).await;
+    let again = env
+        .run(RunSetup::apply(&planned).with(without_backend(&json!({}))))
+        .await;
     assert_eq!(
         ending(&again),
         "Failed PlanStale",
         "the file is what is applied: {:?}",
         again.status
     );
-    let wish = Wish {
+    let setup = RunSetup {
         destroy: true,
-        ..Wish::plan_and_apply().with(off(&json!({})))
+        ..RunSetup::plan_and_apply().with(without_backend(&json!({})))
     };
-    let destroyed = world.run(wish).await;
+    let destroyed = env.run(setup).await;
     assert_eq!(
         status(&destroyed).message,
         "Destroy applied successfully",
@@ -91,17 +95,17 @@ async fn without_a_backend_of_ours_an_approved_plan_is_still_a_file_and_a_destro
         destroyed.status
     );
     assert_eq!(resources(&state), 0);
-    assert!(world.secret("tfstate-default-net").await.is_none());
+    assert!(env.secret("tfstate-default-net").await.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_cannot_be_saved_is_applied_only_if_it_still_shows_the_same() {
-    let world = World::new("auto").await;
-    let cli = saves_nothing(&world);
-    let (module, state) = own_backend(&world, MODULE);
-    world.commit(&[("main.tf", &module)]);
-    let planned = world
-        .run_with_path(Wish::plan().with(off(&json!({}))), &cli)
+    let env = TestEnvironment::new("auto").await;
+    let cli = without_saved_plans(&env);
+    let (module, state) = own_backend(&env, MODULE);
+    env.commit(&[("main.tf", &module)]);
+    let planned = env
+        .run_with_path(RunSetup::plan().with(without_backend(&json!({}))), &cli)
         .await;
     assert_eq!(
         ending(&planned),
@@ -109,24 +113,24 @@ async fn a_plan_that_cannot_be_saved_is_applied_only_if_it_still_shows_the_same(
         "{:?}",
         planned.status
     );
-    let said = status(&planned);
-    assert_eq!(said.changes, "+1 ~0 -0", "read from its headings");
+    let result = status(&planned);
+    assert_eq!(result.changes, "+1 ~0 -0", "read from its headings");
     assert!(
-        said.human_plan.starts_with("Note: this plan cannot be saved"),
+        result.human_plan.starts_with("Note: this plan cannot be saved"),
         "{}",
-        said.human_plan
+        result.human_plan
     );
-    let twice = world
-        .run_with_path(Wish::plan().with(off(&json!({}))), &cli)
+    let twice = env
+        .run_with_path(RunSetup::plan().with(without_backend(&json!({}))), &cli)
         .await;
     assert_eq!(
         status(&twice).effect_digest,
-        said.effect_digest,
+        result.effect_digest,
         "the same plan has the same id"
     );
 
-    let applied = world
-        .run_with_path(Wish::apply(&twice).with(off(&json!({}))), &cli)
+    let applied = env
+        .run_with_path(RunSetup::apply(&twice).with(without_backend(&json!({}))), &cli)
         .await;
     assert_eq!(
         ending(&applied),
@@ -135,13 +139,13 @@ async fn a_plan_that_cannot_be_saved_is_applied_only_if_it_still_shows_the_same(
         applied.status
     );
     assert_eq!(resources(&state), 1);
-    let changed = off(&json!({ "variables": "{\"size\":\"two\"}" }));
-    let planned = world
-        .run_with_path(Wish::plan().with(changed.clone()), &cli)
+    let changed = without_backend(&json!({ "variables": "{\"size\":\"two\"}" }));
+    let planned = env
+        .run_with_path(RunSetup::plan().with(changed.clone()), &cli)
         .await;
     std::fs::remove_file(&state).unwrap();
-    let other = world
-        .run_with_path(Wish::apply(&planned).with(changed), &cli)
+    let other = env
+        .run_with_path(RunSetup::apply(&planned).with(changed), &cli)
         .await;
     assert_eq!(ending(&other), "Failed TFExecApplyFailed", "{:?}", other.status);
     assert!(
@@ -157,13 +161,13 @@ async fn a_plan_that_cannot_be_saved_is_applied_only_if_it_still_shows_the_same(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_saved_is_applied_and_destroyed_in_auto_all_the_same() {
-    let world = World::new("auto").await;
-    let cli = saves_nothing(&world);
-    let (module, state) = own_backend(&world, MODULE);
-    world.commit(&[("main.tf", &module)]);
-    let bundle = off(&json!({ "outputs": { "name": "net-outputs" } }));
-    let applied = world
-        .run_with_path(Wish::plan_and_apply().with(bundle.clone()), &cli)
+    let env = TestEnvironment::new("auto").await;
+    let cli = without_saved_plans(&env);
+    let (module, state) = own_backend(&env, MODULE);
+    env.commit(&[("main.tf", &module)]);
+    let bundle = without_backend(&json!({ "outputs": { "name": "net-outputs" } }));
+    let applied = env
+        .run_with_path(RunSetup::plan_and_apply().with(bundle.clone()), &cli)
         .await;
     assert_eq!(
         ending(&applied),
@@ -171,12 +175,12 @@ async fn what_cannot_be_saved_is_applied_and_destroyed_in_auto_all_the_same() {
         "{:?}",
         applied.status
     );
-    assert_eq!(world.secret("net-outputs").await.unwrap()["size"], "one");
-    let wish = Wish {
+    assert_eq!(env.secret("net-outputs").await.unwrap()["size"], "one");
+    let setup = RunSetup {
         destroy: true,
-        ..Wish::plan_and_apply().with(bundle)
+        ..RunSetup::plan_and_apply().with(bundle)
     };
-    let destroyed = world.run_with_path(wish, &cli).await;
+    let destroyed = env.run_with_path(setup, &cli).await;
     assert_eq!(
         status(&destroyed).message,
         "Destroy applied successfully",
@@ -191,15 +195,17 @@ async fn what_cannot_be_saved_is_applied_and_destroyed_in_auto_all_the_same() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_that_does_not_last_is_told_before_and_after() {
-    let world = World::new("auto").await;
-    world.commit(&[("main.tf", MODULE)]);
-    let planned = world.run(Wish::plan().with(off(&json!({})))).await;
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[("main.tf", MODULE)]);
+    let planned = env.run(RunSetup::plan().with(without_backend(&json!({})))).await;
     let text = status(&planned).human_plan;
     assert!(
         text.starts_with("Note: the state of this stack lies in its working directory"),
         "{text}"
     );
-    let applied = world.run(Wish::apply(&planned).with(off(&json!({})))).await;
+    let applied = env
+        .run(RunSetup::apply(&planned).with(without_backend(&json!({}))))
+        .await;
     assert_eq!(
         ending(&applied),
         "Succeeded TerraformAppliedSucceed",
@@ -208,18 +214,18 @@ async fn a_state_that_does_not_last_is_told_before_and_after() {
     );
     let message = status(&applied).message;
     assert!(message.starts_with("Applied successfully. Note: "), "{message}");
-    let kept = world.run(Wish::plan_and_apply()).await;
-    assert_eq!(status(&kept).message, "Applied successfully");
-    assert!(!status(&kept).human_plan.contains("Note: "));
+    let next = env.run(RunSetup::plan_and_apply()).await;
+    assert_eq!(status(&next).message, "Applied successfully");
+    assert!(!status(&next).human_plan.contains("Note: "));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn proxies_of_the_runner_reach_the_cli_and_a_stack_may_set_its_own() {
-    let world = World::new("auto").await;
+    let env = TestEnvironment::new("auto").await;
     let module = "resource \"terraform_data\" \"it\" {\n  provisioner \"local-exec\" {\n    \
         command = \"printenv HTTPS_PROXY NO_PROXY > $TOLD\"\n  }\n}\n";
-    world.commit(&[("main.tf", module)]);
-    let told = world.dir.path().join("told");
+    env.commit(&[("main.tf", module)]);
+    let output = env.dir.path().join("output");
     for (given, expected) in [
         (json!({}), "http://proxy.invalid\nlocalhost,127.0.0.1\n"),
         (
@@ -227,15 +233,15 @@ async fn proxies_of_the_runner_reach_the_cli_and_a_stack_may_set_its_own() {
             "http://own.invalid\nlocalhost,127.0.0.1\n",
         ),
     ] {
-        let mut environment = json!({ "TOLD": told });
+        let mut environment = json!({ "TOLD": output });
         environment
             .as_object_mut()
             .unwrap()
             .extend(given.as_object().unwrap().clone());
-        // Each time a state of its own, so that there is something to apply.
-        let off = off(&json!({ "environment": environment }));
-        let name = world.prepare(Wish::plan_and_apply().with(off)).await;
-        let mut context = world.context(&name);
+        // A separate state each time, so that there are changes.
+        let off = without_backend(&json!({ "environment": environment }));
+        let name = env.prepare(RunSetup::plan_and_apply().with(off)).await;
+        let mut context = env.context(&name);
         let proxies = [
             ("HTTPS_PROXY", "http://proxy.invalid"),
             ("NO_PROXY", "localhost,127.0.0.1"),
@@ -243,39 +249,39 @@ async fn proxies_of_the_runner_reach_the_cli_and_a_stack_may_set_its_own() {
         context
             .environment
             .extend(proxies.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        world.carry_out(&name, context, CancellationToken::new()).await;
-        let run = world.get(&name).await;
+        env.execute_run(&name, context, CancellationToken::new()).await;
+        let run = env.get(&name).await;
         assert_eq!(
             ending(&run),
             "Succeeded TerraformAppliedSucceed",
             "{:?}",
             run.status
         );
-        assert_eq!(std::fs::read_to_string(&told).unwrap(), expected);
+        assert_eq!(std::fs::read_to_string(&output).unwrap(), expected);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_backend_of_ours_a_plan_that_cannot_be_saved_is_a_failure() {
-    let world = World::new("auto").await;
-    let cli = saves_nothing(&world);
-    world.commit(&[("main.tf", MODULE)]);
-    let failed = world.run_with_path(Wish::plan_and_apply(), &cli).await;
+    let env = TestEnvironment::new("auto").await;
+    let cli = without_saved_plans(&env);
+    env.commit(&[("main.tf", MODULE)]);
+    let failed = env.run_with_path(RunSetup::plan_and_apply(), &cli).await;
     assert_eq!(ending(&failed), "Failed TFExecPlanFailed", "{:?}", failed.status);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_of_the_backend_reach_init_and_stand_in_no_command_line() {
-    let world = World::new("auto").await;
-    let log = world.dir.path().join("words");
-    let cli = wrapped(&world, &format!("echo \"$@\" >> {}", log.display()));
-    let state = world.dir.path().join("it's a state.tfstate");
-    world.commit(&[("main.tf", MODULE)]);
+    let env = TestEnvironment::new("auto").await;
+    let log = env.dir.path().join("words");
+    let cli = wrap_cli(&env, &format!("echo \"$@\" >> {}", log.display()));
+    let state = env.dir.path().join("it's a state.tfstate");
+    env.commit(&[("main.tf", MODULE)]);
     let bundle = json!({ "backend": "terraform {\n  backend \"local\" {}\n}\n",
         "surroundings": { "backendArguments": { "path": state.display().to_string() } },
         "options": { "planLock": true, "upgradeOnInit": false } });
-    let applied = world
-        .run_with_path(Wish::plan_and_apply().with(bundle), &cli)
+    let applied = env
+        .run_with_path(RunSetup::plan_and_apply().with(bundle), &cli)
         .await;
     assert_eq!(
         ending(&applied),
@@ -293,8 +299,8 @@ async fn arguments_of_the_backend_reach_init_and_stand_in_no_command_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_that_could_not_be_written_is_pushed_to_its_own_backend_only() {
-    let world = World::new("auto").await;
-    let marker = world.dir.path().join("marker");
+    let env = TestEnvironment::new("auto").await;
+    let marker = env.dir.path().join("marker");
     let go = marker.with_extension("go");
     let wait = format!(
         "touch {}; while ! test -e {}; do sleep 0.05; done",
@@ -304,21 +310,21 @@ async fn a_state_that_could_not_be_written_is_pushed_to_its_own_backend_only() {
     let module = format!(
         "resource \"terraform_data\" \"it\" {{\n  provisioner \"local-exec\" {{ command = \"{wait}\" }}\n}}\n"
     );
-    world.commit(&[("main.tf", &module)]);
+    env.commit(&[("main.tf", &module)]);
     let here = json!({ "surroundings": { "statePlace": "here" } });
-    let name = world.prepare(Wish::plan_and_apply().with(here.clone())).await;
-    let context = world.context(&name);
+    let name = env.prepare(RunSetup::plan_and_apply().with(here.clone())).await;
+    let context = env.context(&name);
     let meddler = async {
-        appears(&marker).await;
-        let address = world.go_away().await;
+        wait_for_file(&marker).await;
+        let address = env.stop_api().await;
         std::fs::write(&go, "").unwrap();
         address
     };
-    let (_, address) = tokio::join!(world.carry_out(&name, context, CancellationToken::new()), meddler);
-    world.come_back(address).await;
+    let (_, address) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), meddler);
+    env.restart_api(address).await;
     let backend = "terraform {\n  backend \"kubernetes\" {\n    secret_suffix = \"other\"\n    namespace = \"team\"\n  }\n}\n";
     let there = json!({ "backend": backend, "surroundings": { "statePlace": "there" } });
-    let refused = world.run(Wish::plan_and_apply().with(there)).await;
+    let refused = env.run(RunSetup::plan_and_apply().with(there)).await;
     assert_eq!(
         ending(&refused),
         "Failed TFExecInitFailed",
@@ -330,7 +336,7 @@ async fn a_state_that_could_not_be_written_is_pushed_to_its_own_backend_only() {
         "{}",
         status(&refused).message
     );
-    let pushed = world.run(Wish::plan_and_apply().with(here)).await;
+    let pushed = env.run(RunSetup::plan_and_apply().with(here)).await;
     assert_eq!(
         ending(&pushed),
         "Succeeded TerraformPlannedNoChanges",

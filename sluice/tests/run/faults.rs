@@ -1,4 +1,4 @@
-//! What goes wrong: each ending has its reason, and the next run goes on from there.
+//! Failures: each has a reason, and the next run recovers.
 
 use std::process::Command;
 
@@ -8,13 +8,13 @@ use serde_json::json;
 use sluice_tf_runner::run::{ClaimError, execute};
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{NAMESPACE, Wish, World, ending, status};
+use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_sources_name_what_is_wrong() {
-    let world = World::new("auto").await;
-    world.commit(&[("main.tf", "resource \"terraform_data\" \"x\" {")]);
-    let run = world.run(Wish::plan()).await;
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[("main.tf", "resource \"terraform_data\" \"x\" {")]);
+    let run = env.run(RunSetup::plan()).await;
     assert_eq!(ending(&run), "Failed TFExecInitFailed");
     assert!(
         status(&run)
@@ -25,27 +25,26 @@ async fn bad_sources_name_what_is_wrong() {
     );
     assert!(status(&run).message.contains("main.tf line 1"));
 
-    world.commit(&[("main.tf", "")]);
-    let run = world.run(Wish::plan().with(json!({ "path": "absent" }))).await;
+    env.commit(&[("main.tf", "")]);
+    let run = env.run(RunSetup::plan().with(json!({ "path": "absent" }))).await;
     assert_eq!(ending(&run), "Failed ArtifactFailed");
     assert!(status(&run).message.contains("terraform path not found"));
 
-    world.serve_bytes(b"no archive".to_vec());
-    assert_eq!(ending(&world.run(Wish::plan()).await), "Failed ArtifactFailed");
-    let name = world.prepare(Wish::plan()).await;
-    world.serve_bytes(b"other bytes".to_vec());
-    world
-        .carry_out(&name, world.context(&name), CancellationToken::new())
+    env.serve_bytes(b"no archive".to_vec());
+    assert_eq!(ending(&env.run(RunSetup::plan()).await), "Failed ArtifactFailed");
+    let name = env.prepare(RunSetup::plan()).await;
+    env.serve_bytes(b"other bytes".to_vec());
+    env.execute_run(&name, env.context(&name), CancellationToken::new())
         .await;
     assert!(
-        status(&world.get(&name).await).message.contains("digest"),
+        status(&env.get(&name).await).message.contains("digest"),
         "altered in storage"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_that_leads_outside_is_refused() {
-    let world = World::new("auto").await;
+    let env = TestEnvironment::new("auto").await;
     let source = tempfile::tempdir().unwrap();
     std::fs::write(source.path().join("evil.tf"), "").unwrap();
     let words = ["-P", "--transform", "s,^evil,../../evil,", "-czf", "-", "-C"];
@@ -56,26 +55,26 @@ async fn an_archive_that_leads_outside_is_refused() {
         .output()
         .unwrap();
     assert!(out.status.success(), "{out:?}");
-    world.serve_bytes(out.stdout);
-    let run = world.run(Wish::plan()).await;
+    env.serve_bytes(out.stdout);
+    let run = env.run(RunSetup::plan()).await;
     assert_eq!(ending(&run), "Failed ArtifactFailed", "{:?}", run.status);
-    assert!(!world.dir.path().join("evil.tf").exists());
+    assert!(!env.dir.path().join("evil.tf").exists());
 }
 
-/// What a run came to is told even where its directory cannot be emptied, and the next run finds its way.
+/// A run reports its result even if its directory cannot be emptied, and the next run recovers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_that_is_none_any_more_hides_no_error_and_stops_no_run() {
-    let world = World::new("auto").await;
-    world.commit(&[("main.tf", "resource \"terraform_data\" \"x\" {}")]);
-    let work = world.work().display().to_string();
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[("main.tf", "resource \"terraform_data\" \"x\" {}")]);
+    let work = env.work().display().to_string();
     let breaking = format!(
         "case \"$1\" in plan) cd /; rm -rf {work}; touch {work}; echo 'Error: the true reason' >&2; exit 1;; esac"
     );
-    let cli = crate::backends::wrapped(&world, &breaking);
-    let run = world.run_with_path(Wish::plan(), &cli).await;
+    let cli = crate::backends::wrap_cli(&env, &breaking);
+    let run = env.run_with_path(RunSetup::plan(), &cli).await;
     let message = status(&run).message;
     assert!(message.contains("the true reason"), "{message}");
-    let next = world.run(Wish::plan()).await;
+    let next = env.run(RunSetup::plan()).await;
     assert_eq!(
         ending(&next),
         "Succeeded TerraformPlannedWithChanges",
@@ -86,10 +85,10 @@ async fn a_directory_that_is_none_any_more_hides_no_error_and_stops_no_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_of_variables_stay_out_of_errors() {
-    let world = World::new("auto").await;
-    world.commit(&[("main.tf", "variable \"count_of\" { type = number }")]);
-    let run = world
-        .run(Wish::plan().with(json!({ "variables": "{\"count_of\":\"hunter2\"}" })))
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[("main.tf", "variable \"count_of\" { type = number }")]);
+    let run = env
+        .run(RunSetup::plan().with(json!({ "variables": "{\"count_of\":\"hunter2\"}" })))
         .await;
     assert_eq!(ending(&run), "Failed TFExecPlanFailed");
     let message = status(&run).message;
@@ -97,8 +96,8 @@ async fn values_of_variables_stay_out_of_errors() {
         message.contains("Invalid value for input variable") && !message.contains("hunter2"),
         "{message}"
     );
-    let run = world
-        .run(Wish::plan().with(json!({ "environment": { "TF_VAR_x": "hunter2" } })))
+    let run = env
+        .run(RunSetup::plan().with(json!({ "environment": { "TF_VAR_x": "hunter2" } })))
         .await;
     assert_eq!(ending(&run), "Failed TFExecInitFailed");
     assert!(!status(&run).message.contains("hunter2"));
@@ -106,19 +105,19 @@ async fn values_of_variables_stay_out_of_errors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_apply_that_fails_half_way_keeps_what_was_done() {
-    let world = World::new("auto").await;
+    let env = TestEnvironment::new("auto").await;
     let module = |command: &str| {
         format!(
             "resource \"terraform_data\" \"good\" {{ input = 1 }}\nresource \"terraform_data\" \"bad\" {{\n  \
              depends_on = [terraform_data.good]\n  provisioner \"local-exec\" {{ command = \"{command}\" }}\n}}\n"
         )
     };
-    world.commit(&[("main.tf", &module("exit 3"))]);
-    let failed = world.run(Wish::plan_and_apply()).await;
+    env.commit(&[("main.tf", &module("exit 3"))]);
+    let failed = env.run(RunSetup::plan_and_apply()).await;
     assert_eq!(ending(&failed), "Failed TFExecApplyFailed");
     assert!(status(&failed).attempted_apply && status(&failed).message.contains("exit status 3"));
-    world.commit(&[("main.tf", &module("true"))]);
-    let mended = world.run(Wish::plan_and_apply()).await;
+    env.commit(&[("main.tf", &module("true"))]);
+    let mended = env.run(RunSetup::plan_and_apply()).await;
     assert_eq!(
         ending(&mended),
         "Succeeded TerraformAppliedSucceed",
@@ -134,38 +133,38 @@ async fn an_apply_that_fails_half_way_keeps_what_was_done() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_two_runners_gets_the_run() {
-    let world = World::new("").await;
-    world.commit(&[("main.tf", "")]);
-    let name = world.prepare(Wish::plan()).await;
-    let (one, two) = (world.context(&name), world.context(&name));
+    let env = TestEnvironment::new("").await;
+    env.commit(&[("main.tf", "")]);
+    let name = env.prepare(RunSetup::plan()).await;
+    let (one, two) = (env.context(&name), env.context(&name));
     let stop = CancellationToken::new();
     let (first, second) = tokio::join!(execute(&one, stop.clone()), execute(&two, stop));
-    let taken = [first.is_ok(), second.is_ok()].iter().filter(|won| **won).count();
-    assert_eq!(taken, 1);
-    let late = Box::pin(execute(&world.context(&name), CancellationToken::new())).await;
+    let claimed = [first.is_ok(), second.is_ok()].iter().filter(|won| **won).count();
+    assert_eq!(claimed, 1);
+    let late = Box::pin(execute(&env.context(&name), CancellationToken::new())).await;
     assert!(matches!(late, Err(ClaimError::Taken { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_about_other_inputs_supersedes_the_run() {
-    let world = World::new("").await;
-    world.commit(&[("main.tf", "output \"x\" { value = 1 }")]);
-    let planned = world.run(Wish::plan()).await;
-    let apply = Wish::apply(&planned).with(json!({ "inputsDigest": "sha256:moved" }));
-    let run = world.run(apply).await;
+    let env = TestEnvironment::new("").await;
+    env.commit(&[("main.tf", "output \"x\" { value = 1 }")]);
+    let planned = env.run(RunSetup::plan()).await;
+    let apply = RunSetup::apply(&planned).with(json!({ "inputsDigest": "sha256:moved" }));
+    let run = env.run(apply).await;
     assert_eq!(ending(&run), "Superseded Superseded");
-    let mut unknown = Wish::apply(&planned);
+    let mut unknown = RunSetup::apply(&planned);
     unknown.plan = Some((status(&planned).plan_id, "another-run".into(), String::new()));
-    let run = world.run(unknown).await;
+    let run = env.run(unknown).await;
     assert_eq!(ending(&run), "Failed TFExecApplyFailed");
     assert!(status(&run).message.contains("no plan secrets found"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outputs_do_not_overwrite_a_foreign_secret() {
-    let world = World::new("auto").await;
-    world.commit(&[("main.tf", "output \"x\" { value = \"mine\" }")]);
-    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[("main.tf", "output \"x\" { value = \"mine\" }")]);
+    let secrets: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
     let somebody: Secret = serde_json::from_value(json!({ "metadata": { "name": "somebody" } })).unwrap();
     let uid = secrets
         .create(&PostParams::default(), &somebody)
@@ -178,20 +177,20 @@ async fn outputs_do_not_overwrite_a_foreign_secret() {
     let foreign: Secret = serde_json::from_value(foreign).unwrap();
     secrets.create(&PostParams::default(), &foreign).await.unwrap();
     let bundle = json!({ "outputs": { "name": "theirs" } });
-    let run = world.run(Wish::plan_and_apply().with(bundle)).await;
+    let run = env.run(RunSetup::plan_and_apply().with(bundle)).await;
     assert_eq!(ending(&run), "Failed OutputsWritingFailed", "{:?}", run.status);
     assert!(status(&run).message.contains("infra.contrib.fluxcd.io/adopt"));
     assert_ne!(
-        world.secret("theirs").await.unwrap().get("x").map(String::as_str),
+        env.secret("theirs").await.unwrap().get("x").map(String::as_str),
         Some("mine")
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outputs_are_not_written_over_states_nor_over_what_is_stored() {
-    let world = World::new("auto").await;
-    world.commit(&[("main.tf", "output \"x\" { value = \"mine\" }")]);
-    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[("main.tf", "output \"x\" { value = \"mine\" }")]);
+    let secrets: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
     let adopt = "infra.contrib.fluxcd.io/adopt";
     for (name, labels) in [
         (
@@ -208,8 +207,8 @@ async fn outputs_are_not_written_over_states_nor_over_what_is_stored() {
             json!({ "metadata": { "name": name, "labels": labels }, "stringData": { "x": "theirs" } });
         let secret: Secret = serde_json::from_value(secret).unwrap();
         secrets.create(&PostParams::default(), &secret).await.unwrap();
-        let run = world
-            .run(Wish::plan_and_apply().with(json!({ "outputs": { "name": name } })))
+        let run = env
+            .run(RunSetup::plan_and_apply().with(json!({ "outputs": { "name": name } })))
             .await;
         assert_eq!(
             ending(&run),
@@ -217,7 +216,7 @@ async fn outputs_are_not_written_over_states_nor_over_what_is_stored() {
             "{name}: {:?}",
             run.status
         );
-        assert_eq!(world.secret(name).await.unwrap()["x"], "theirs");
+        assert_eq!(env.secret(name).await.unwrap()["x"], "theirs");
     }
     for name in [
         "tfstate-default-other",
@@ -226,9 +225,9 @@ async fn outputs_are_not_written_over_states_nor_over_what_is_stored() {
         "other-sluice-key",
         "tfstate-default-net",
     ] {
-        let before = world.secret(name).await;
-        let run = world
-            .run(Wish::plan_and_apply().with(json!({ "outputs": { "name": name } })))
+        let before = env.secret(name).await;
+        let run = env
+            .run(RunSetup::plan_and_apply().with(json!({ "outputs": { "name": name } })))
             .await;
         assert_eq!(
             ending(&run),
@@ -241,20 +240,20 @@ async fn outputs_are_not_written_over_states_nor_over_what_is_stored() {
                 .message
                 .contains("give writeOutputsToSecret another name")
         );
-        assert_eq!(world.secret(name).await, before, "{name}");
+        assert_eq!(env.secret(name).await, before, "{name}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_file_that_came_with_the_source_is_never_pushed() {
-    let world = World::new("auto").await;
+    let env = TestEnvironment::new("auto").await;
     let theirs =
         r#"{"version":4,"terraform_version":"1.11.4","serial":9,"lineage":"x","outputs":{},"resources":[]}"#;
-    world.commit(&[
+    env.commit(&[
         ("main.tf", "output \"x\" { value = 1 }"),
         ("errored.tfstate", theirs),
     ]);
-    let run = world.run(Wish::plan_and_apply()).await;
+    let run = env.run(RunSetup::plan_and_apply()).await;
     assert_eq!(
         ending(&run),
         "Succeeded TerraformAppliedSucceed",
@@ -262,8 +261,7 @@ async fn a_state_file_that_came_with_the_source_is_never_pushed() {
         run.status
     );
     assert!(
-        !world
-            .stored()
+        !env.stored()
             .await
             .iter()
             .any(|name| name.starts_with("tferrored-"))

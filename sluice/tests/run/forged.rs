@@ -1,5 +1,5 @@
-//! Somebody who may read, create and delete the Secrets of the namespace, and nothing else. Whatever they put in the place of what
-//! is stored, and whenever: nothing of it is used, and the run says which Secret it was.
+//! An attacker who may read, create and delete Secrets of the namespace, and nothing else. Replaced Secrets are never used, and the
+//! run names them.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,57 +10,57 @@ use kube::client::Body;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use sluice_api::run::{Phase, TerraformRun};
-use sluice_tf_core::applied;
 use sluice_tf_core::bundle::{PlanKey, Stack, secret_name};
 use sluice_tf_core::chunk;
+use sluice_tf_core::last_applied;
 use sluice_tf_core::plan::store::{self, PlanName};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use crate::brought::state;
-use crate::glass::session;
-use crate::world::{NAMESPACE, STACK, Wish, World, ending, status};
+use crate::break_glass::session;
+use crate::committed_files::state;
+use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending, status};
 
 const HONEST: &str = "resource \"terraform_data\" \"it\" { input = \"honest\" }\n";
 
 /// The step before which the Secrets are replaced.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
-    /// After the plan, before somebody approves it.
+    /// After the plan, before its approval.
     Approval,
-    /// The run is made, and no runner has it.
+    /// The run exists, and no runner has claimed it.
     Claim,
-    /// The runner has the run, and has loaded nothing.
+    /// The runner has claimed the run, and has not loaded the bundle.
     Load,
 }
 
-/// Secrets that go, and Secrets that come in their place.
+/// A replacement of Secrets.
 #[derive(Clone)]
 struct Change {
     what: &'static str,
-    gone: Vec<Secret>,
-    put: Vec<Secret>,
+    removed: Vec<Secret>,
+    added: Vec<Secret>,
 }
 
 impl Change {
-    fn new(what: &'static str, gone: &[Secret], put: Vec<Secret>) -> Self {
-        let gone = gone.to_vec();
-        Self { what, gone, put }
+    fn new(what: &'static str, removed: &[Secret], added: Vec<Secret>) -> Self {
+        let removed = removed.to_vec();
+        Self { what, removed, added }
     }
 
-    /// The way back.
-    fn undone(&self) -> Self {
-        Self::new(self.what, &self.put, self.gone.clone())
+    /// Returns the reverse replacement.
+    fn reversed(&self) -> Self {
+        Self::new(self.what, &self.added, self.removed.clone())
     }
 
     async fn make(self, client: Client) {
         let api: Api<Secret> = Api::namespaced(client, NAMESPACE);
-        for secret in &self.gone {
+        for secret in &self.removed {
             api.delete(&secret.name_any(), &DeleteParams::default())
                 .await
                 .unwrap();
         }
-        for mut secret in self.put {
+        for mut secret in self.added {
             secret.metadata.resource_version = None;
             secret.metadata.uid = None;
             api.create(&PostParams::default(), &secret).await.unwrap();
@@ -68,9 +68,9 @@ impl Change {
     }
 }
 
-/// A way to the API on which the change is made right before the bundle is read.
-fn changing(world: &World, change: Change) -> Client {
-    let (embedded, due) = (world.embedded.clone(), Arc::new(Mutex::new(Some(change))));
+/// Returns a client that makes the change immediately before the bundle is read.
+fn client_with_change(env: &TestEnvironment, change: Change) -> Client {
+    let (embedded, due) = (env.embedded.clone(), Arc::new(Mutex::new(Some(change))));
     let service = tower::service_fn(move |request: Request<Body>| {
         let reads = request.uri().path().ends_with(&secret_name(""));
         let change = due.lock().unwrap().take_if(|_| reads);
@@ -85,24 +85,24 @@ fn changing(world: &World, change: Change) -> Client {
     Client::new(service, NAMESPACE)
 }
 
-/// Carries a run out; the change is made at that moment.
-async fn run_with(world: &World, wish: Wish, moment: Moment, change: Change) -> TerraformRun {
+/// Executes a run and makes the change at that moment.
+async fn run_with(env: &TestEnvironment, setup: RunSetup, moment: Moment, change: Change) -> TerraformRun {
     if matches!(moment, Moment::Approval) {
-        change.clone().make(world.client()).await;
+        change.clone().make(env.client()).await;
     }
-    let name = world.prepare(wish).await;
-    let mut context = world.context(&name);
+    let name = env.prepare(setup).await;
+    let mut context = env.context(&name);
     match moment {
         Moment::Approval => {}
-        Moment::Claim => change.make(world.client()).await,
-        Moment::Load => context.client = changing(world, change),
+        Moment::Claim => change.make(env.client()).await,
+        Moment::Load => context.client = client_with_change(env, change),
     }
-    world.carry_out(&name, context, CancellationToken::new()).await;
-    world.get(&name).await
+    env.execute_run(&name, context, CancellationToken::new()).await;
+    env.get(&name).await
 }
 
-/// The run ended before its CLI was looked for, and says why in these words.
-fn refused(run: &TerraformRun, case: &str, words: &[&str]) {
+/// Asserts that the run failed with these words before it selected a CLI.
+fn assert_refused(run: &TerraformRun, case: &str, words: &[&str]) {
     let status = status(run);
     assert!(
         matches!(status.phase, Phase::Failed | Phase::Superseded),
@@ -119,16 +119,16 @@ fn refused(run: &TerraformRun, case: &str, words: &[&str]) {
     );
 }
 
-async fn listed(world: &World, label: &str) -> Vec<Secret> {
-    let api: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+async fn list_secrets(env: &TestEnvironment, label: &str) -> Vec<Secret> {
+    let api: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
     api.list(&ListParams::default().labels(label))
         .await
         .unwrap()
         .items
 }
 
-/// The same Secret with another content.
-fn holding(secret: &Secret, key: &str, bytes: Vec<u8>) -> Secret {
+/// Returns the Secret with another content.
+fn with_content(secret: &Secret, key: &str, bytes: Vec<u8>) -> Secret {
     let mut other = secret.clone();
     other.data.as_mut().unwrap().get_mut(key).unwrap().0 = bytes;
     other
@@ -140,11 +140,13 @@ fn inputs() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_that_is_not_the_runs_own_is_never_used() {
-    let world = World::new("auto").await;
-    world.commit(&[("main.tf", HONEST)]);
-    let api: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
-    // The bundle of an earlier run that was to do something else.
-    let older = world.prepare(Wish::plan().with(json!({ "path": "older" }))).await;
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[("main.tf", HONEST)]);
+    let api: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
+    // The bundle of an earlier run with another action.
+    let older = env
+        .prepare(RunSetup::plan().with(json!({ "path": "older" })))
+        .await;
     let older = api.get(&secret_name(&older)).await.unwrap().data.unwrap()["bundle"]
         .0
         .clone();
@@ -157,13 +159,13 @@ async fn a_bundle_that_is_not_the_runs_own_is_never_used() {
             "of another owner",
             "garbage",
         ] {
-            let name = world.prepare(Wish::plan_and_apply().with(inputs())).await;
+            let name = env.prepare(RunSetup::plan_and_apply().with(inputs())).await;
             let own = api.get(&secret_name(&name)).await.unwrap();
             let mut bundle: Value = serde_json::from_slice(&own.data.as_ref().unwrap()["bundle"].0).unwrap();
-            let put = match what {
+            let added = match what {
                 "deleted" => vec![],
-                "replayed" => vec![holding(&own, "bundle", older.clone())],
-                "garbage" => vec![holding(&own, "bundle", b"{".to_vec())],
+                "replayed" => vec![with_content(&own, "bundle", older.clone())],
+                "garbage" => vec![with_content(&own, "bundle", b"{".to_vec())],
                 "of another owner" => {
                     let mut other = own.clone();
                     other.owner_references_mut()[0].uid = "another".to_owned();
@@ -176,25 +178,25 @@ async fn a_bundle_that_is_not_the_runs_own_is_never_used() {
                     } else {
                         json!({ "namespace": NAMESPACE, "name": "other", "uid": "other" })
                     };
-                    vec![holding(&own, "bundle", bundle.to_string().into_bytes())]
+                    vec![with_content(&own, "bundle", bundle.to_string().into_bytes())]
                 }
             };
-            let change = Change::new(what, &[own], put);
-            let mut context = world.context(&name);
+            let change = Change::new(what, &[own], added);
+            let mut context = env.context(&name);
             match moment {
-                Moment::Load => context.client = changing(&world, change),
-                _ => change.make(world.client()).await,
+                Moment::Load => context.client = client_with_change(&env, change),
+                _ => change.make(env.client()).await,
             }
-            world.carry_out(&name, context, CancellationToken::new()).await;
+            env.execute_run(&name, context, CancellationToken::new()).await;
             let words = [
                 format!("{name}-bundle is not the bundle"),
                 format!("\"{name}-bundle\" not found"),
             ];
-            let run = world.get(&name).await;
-            refused(&run, &format!("{moment:?} {what}"), &[&words[0], &words[1]]);
+            let run = env.get(&name).await;
+            assert_refused(&run, &format!("{moment:?} {what}"), &[&words[0], &words[1]]);
         }
     }
-    let own = world.run(Wish::plan_and_apply().with(inputs())).await;
+    let own = env.run(RunSetup::plan_and_apply().with(inputs())).await;
     assert_eq!(
         ending(&own),
         "Succeeded TerraformAppliedSucceed",
@@ -202,7 +204,7 @@ async fn a_bundle_that_is_not_the_runs_own_is_never_used() {
     );
 }
 
-/// What is put in the place of the Secrets of a plan, each by somebody who knows the keys too.
+/// Returns replacements of the Secrets of a plan by an attacker who knows the keys.
 fn forgeries(
     plan: &[Secret],
     name: &PlanName,
@@ -216,8 +218,8 @@ fn forgeries(
         .unwrap()
         .clone_into(&mut forged.context.effect);
     let encoded = |key| store::encode(&forged, name, key).unwrap();
-    let swapped = holding_all(&plan[0], &evil.0[0]);
-    // Once more, as an earlier run may have stored it: the time in a plan file differs.
+    let swapped = with_content_of(&plan[0], &evil.0[0]);
+    // An equal plan of an earlier run, whose plan file differs in its time.
     let mut replayed = store::decode(plan, name, keys).unwrap();
     replayed.plan.push(0);
     let stolen = keys.first().cloned().unwrap_or_else(|| PlanKey {
@@ -237,8 +239,8 @@ fn forgeries(
     ]
 }
 
-/// The content of another Secret, with its marks, under the name and the words of this one.
-fn holding_all(secret: &Secret, other: &Secret) -> Secret {
+/// Returns this Secret with content and annotations of another one.
+fn with_content_of(secret: &Secret, other: &Secret) -> Secret {
     let mut swapped = secret.clone();
     swapped.data.clone_from(&other.data);
     for mark in [store::DIGEST, "infra.sluice.dev/plan-salt"] {
@@ -252,21 +254,21 @@ fn holding_all(secret: &Secret, other: &Secret) -> Secret {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_is_not_the_recorded_one_is_never_applied() {
     for keys in [json!([]), json!([{ "id": "a", "key": "01".repeat(32) }])] {
-        let world = World::new("").await;
-        let evil = world.dir.path().join("evil");
+        let env = TestEnvironment::new("").await;
+        let evil = env.dir.path().join("evil");
         let bundle = json!({ "inputsDigest": "hmac-sha256:11", "planKeys": keys });
         let keys: Vec<PlanKey> = serde_json::from_value(keys).unwrap();
         let label = format!("infra.contrib.fluxcd.io/plan-name={STACK}");
         let plan = async |module: &str| {
-            world.commit(&[("main.tf", module)]);
-            let run = world.run(Wish::plan().with(bundle.clone())).await;
+            env.commit(&[("main.tf", module)]);
+            let run = env.run(RunSetup::plan().with(bundle.clone())).await;
             let name = PlanName {
                 stack: stack(&run),
                 workspace: "default".to_owned(),
                 id: status(&run).plan_id,
                 run: run.name_any(),
             };
-            (run, name, listed(&world, &label).await)
+            (run, name, list_secrets(&env, &label).await)
         };
         let command = format!(
             "resource \"terraform_data\" \"it\" {{\n  provisioner \"local-exec\" {{ command = \"touch {}\" }}\n}}\n",
@@ -277,23 +279,23 @@ async fn a_plan_that_is_not_the_recorded_one_is_never_applied() {
         let changes = forgeries(&stored, &name, (&evil_plan, &evil_name), &keys);
         for change in &changes {
             for moment in [Moment::Approval, Moment::Claim, Moment::Load] {
-                let apply = Wish::apply(&run).with(bundle.clone());
-                let ended = run_with(&world, apply, moment, change.clone()).await;
+                let apply = RunSetup::apply(&run).with(bundle.clone());
+                let ended = run_with(&env, apply, moment, change.clone()).await;
                 let case = format!("{moment:?} {} {}", change.what, keys.len());
-                refused(
+                assert_refused(
                     &ended,
                     &case,
-                    &["do not hold what the run", "no plan secrets found"],
+                    &["do not have the digest that run", "no plan secrets found"],
                 );
-                change.undone().make(world.client()).await;
+                change.reversed().make(env.client()).await;
             }
         }
-        // The forgery is one: were it on record, it would be applied.
-        let mut apply = Wish::apply(&run).with(bundle.clone());
+        // The forged plan would be applied if its digest were recorded.
+        let mut apply = RunSetup::apply(&run).with(bundle.clone());
         let forged = &changes[usize::from(!keys.is_empty())];
-        apply.plan.as_mut().unwrap().2 = store::digest_of(&forged.put);
+        apply.plan.as_mut().unwrap().2 = store::digest_of(&forged.added);
         assert!(!evil.exists());
-        let fooled = run_with(&world, apply, Moment::Claim, forged.clone()).await;
+        let fooled = run_with(&env, apply, Moment::Claim, forged.clone()).await;
         assert_eq!(
             ending(&fooled),
             "Succeeded TerraformAppliedSucceed",
@@ -319,9 +321,9 @@ async fn what_is_not_what_was_applied_destroys_nothing() {
         key: "01".repeat(32),
     };
     let sealed = json!({ "inputsDigest": "hmac-sha256:11", "planKeys": [key], "keepFiles": 1_000_000 });
-    let world = World::new("auto").await;
-    world.commit(&[("main.tf", HONEST)]);
-    let run = world.run(Wish::plan_and_apply().with(sealed.clone())).await;
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[("main.tf", HONEST)]);
+    let run = env.run(RunSetup::plan_and_apply().with(sealed.clone())).await;
     assert_eq!(
         ending(&run),
         "Succeeded TerraformAppliedSucceed",
@@ -329,36 +331,36 @@ async fn what_is_not_what_was_applied_destroys_nothing() {
         run.status
     );
     let (name, digest) = (run.name_any(), status(&run).applied_digest);
-    let kept = listed(&world, &applied::selector_of(STACK)).await;
+    let stored = list_secrets(&env, &last_applied::selector(STACK)).await;
     let of = stack(&run);
-    let mut forged = applied::decode(&kept, &of, &name, std::slice::from_ref(&key)).unwrap();
+    let mut forged = last_applied::decode(&stored, &of, &name, std::slice::from_ref(&key)).unwrap();
     forged.inputs.provider_lock = None;
-    let encoded = |key| applied::encode(&forged, &name, key).unwrap();
+    let encoded = |key| last_applied::encode(&forged, &name, key).unwrap();
     let destroy = || {
         let mut bundle = sealed.clone();
         bundle["kept"] = json!({ "run": name, "digest": digest });
-        Wish {
+        RunSetup {
             destroy: true,
-            ..Wish::plan().with(bundle)
+            ..RunSetup::plan().with(bundle)
         }
     };
     for change in [
-        Change::new("forged, and downgraded", &kept, encoded(None)),
-        Change::new("forged with the key", &kept, encoded(Some(&key))),
-        Change::new("deleted", &kept, vec![]),
+        Change::new("forged, and downgraded", &stored, encoded(None)),
+        Change::new("forged with the key", &stored, encoded(Some(&key))),
+        Change::new("deleted", &stored, vec![]),
     ] {
         for moment in [Moment::Claim, Moment::Load] {
-            let ended = run_with(&world, destroy(), moment, change.clone()).await;
+            let ended = run_with(&env, destroy(), moment, change.clone()).await;
             let case = format!("{moment:?} {}", change.what);
-            refused(
+            assert_refused(
                 &ended,
                 &case,
-                &["do not hold what it recorded", "nothing is kept of"],
+                &["do not have the recorded digest", "has no last applied record"],
             );
-            change.undone().make(world.client()).await;
+            change.reversed().make(env.client()).await;
         }
     }
-    let planned = world.run(destroy()).await;
+    let planned = env.run(destroy()).await;
     assert_eq!(
         ending(&planned),
         "Succeeded TerraformPlannedWithChanges",
@@ -369,32 +371,32 @@ async fn what_is_not_what_was_applied_destroys_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_that_no_run_recorded_is_never_pushed() {
-    let world = World::new("auto").await;
-    world.commit(&[(
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[(
         "main.tf",
         "resource \"terraform_data\" \"it\" { input = \"old\" }\n",
     )]);
     let script = format!("printf '%s' '{}' > errored.tfstate", state());
-    session(&world, json!({}), &script).await;
-    let kept = listed(&world, "infra.sluice.dev/errored-state=net").await;
+    session(&env, json!({}), &script).await;
+    let stored = list_secrets(&env, "infra.sluice.dev/errored-state=net").await;
     let forged = chunk::compress(state().replace("old", "evil").as_bytes()).unwrap();
-    let mut other = holding(&kept[0], "state", forged.clone());
+    let mut other = with_content(&stored[0], "state", forged.clone());
     let digest = hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&forged));
     other
         .annotations_mut()
         .insert("infra.sluice.dev/digest".to_owned(), digest);
-    let mut beside = other.clone();
-    beside.metadata.name = Some("tferrored-default-net-beside".to_owned());
-    let mut moved = kept[0].clone();
+    let mut copy = other.clone();
+    copy.metadata.name = Some("tferrored-default-net-beside".to_owned());
+    let mut moved = stored[0].clone();
     let place = "infra.sluice.dev/errored-state-place".to_owned();
     moved.annotations_mut().insert(place, "elsewhere".to_owned());
     for change in [
-        Change::new("forged", &kept, vec![other]),
-        Change::new("of another place", &kept, vec![moved]),
-        Change::new("beside the right one", &[], vec![beside]),
+        Change::new("forged", &stored, vec![other]),
+        Change::new("of another place", &stored, vec![moved]),
+        Change::new("beside the right one", &[], vec![copy]),
     ] {
-        change.clone().make(world.client()).await;
-        let ended = world.run(Wish::plan()).await;
+        change.clone().make(env.client()).await;
+        let ended = env.run(RunSetup::plan()).await;
         let message = status(&ended).message;
         assert_eq!(
             ending(&ended),
@@ -406,9 +408,9 @@ async fn a_state_that_no_run_recorded_is_never_pushed() {
             message.contains("that no run of this stack has on record"),
             "{message}"
         );
-        change.undone().make(world.client()).await;
+        change.reversed().make(env.client()).await;
     }
-    let next = world.run(Wish::plan()).await;
+    let next = env.run(RunSetup::plan()).await;
     assert_eq!(
         ending(&next),
         "Succeeded TerraformPlannedNoChanges",

@@ -1,4 +1,4 @@
-//! Whole runs: the embedded Kubernetes API (over TLS for the CLI's own backend), a real CLI, artifacts over HTTP.
+//! Runs with the embedded API (over TLS for the backend of the CLI), a real CLI, and artifacts over HTTP.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,18 +9,18 @@
 mod access;
 mod artifacts;
 mod backends;
-mod brought;
+mod break_glass;
+mod committed_files;
+mod environment;
 mod faults;
 mod forged;
-mod glass;
+mod heartbeats;
 mod interruptions;
+mod lifecycle;
 mod locks;
 mod plans;
 mod providers;
-mod quotes;
-mod silence;
+mod quoted_values;
 mod sizes;
-mod story;
 mod users;
 mod versions;
-mod world;

@@ -1,4 +1,4 @@
-//! Ids of real plans, what is stored of them, and applies that have nothing else.
+//! Ids of real plans, stored plans, and applies of stored plans.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -7,7 +7,7 @@ use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
 
-use crate::world::{NAMESPACE, Wish, World, ending, status};
+use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status};
 
 const VOLATILE: &str = r#"
 variable "secret" {
@@ -21,14 +21,14 @@ resource "terraform_data" "two" { input = "behind ${terraform_data.one.id}" }
 output "when" { value = timestamp() }
 "#;
 
-/// What the digest of real inputs would be; the harness's own is the artifact's, which has times in it.
+/// A fixed inputs digest. By default it is that of the artifact, which contains times.
 fn inputs() -> Value {
     json!({ "inputsDigest": "hmac-sha256:11" })
 }
 
-/// The id of a plan that is made now, with changes.
-async fn planned(world: &World) -> String {
-    let planned = world.run(Wish::plan().with(inputs())).await;
+/// Plans with changes and returns the plan id.
+async fn plan_and_get_id(env: &TestEnvironment) -> String {
+    let planned = env.run(RunSetup::plan().with(inputs())).await;
     assert_eq!(
         ending(&planned),
         "Succeeded TerraformPlannedWithChanges",
@@ -42,10 +42,10 @@ async fn planned(world: &World) -> String {
 async fn ten_plans_of_the_same_inputs_in_two_directories_have_one_id() {
     let mut ids = Vec::new();
     for _ in 0..2 {
-        let world = World::new("").await;
-        world.commit(&[("main.tf", VOLATILE)]);
+        let env = TestEnvironment::new("").await;
+        env.commit(&[("main.tf", VOLATILE)]);
         for _ in 0..5 {
-            ids.push(planned(&world).await);
+            ids.push(plan_and_get_id(&env).await);
         }
     }
     assert_eq!(ids.len(), 10);
@@ -53,9 +53,9 @@ async fn ten_plans_of_the_same_inputs_in_two_directories_have_one_id() {
     assert_eq!(ids.len(), 1, "{ids:?}");
 }
 
-/// A state of another stack with one output, for a module to read.
-fn other_state(world: &World, command: &str) -> String {
-    let file = world.dir.path().join("other.tfstate");
+/// Writes the state of another stack with one output for `terraform_remote_state`.
+fn other_state(env: &TestEnvironment, command: &str) -> String {
+    let file = env.dir.path().join("other.tfstate");
     let state = json!({ "version": 4, "terraform_version": "1.0.0", "serial": 1, "lineage": "a",
         "outputs": { "command": { "value": command, "type": "string" } }, "resources": [] });
     std::fs::write(&file, state.to_string()).unwrap();
@@ -65,16 +65,16 @@ fn other_state(world: &World, command: &str) -> String {
     )
 }
 
-/// What a command takes from data stands in no change, and is no input.
+/// The values of a command from data sources are neither inputs nor in a change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_comes_from_data_counts_in_the_id() {
-    let world = World::new("").await;
+    let env = TestEnvironment::new("").await;
     for (for_each, command) in [
         (
             "toset([\"k\"])",
             "data.terraform_remote_state.other.outputs.command",
         ),
-        // The key stays what it is.
+        // The key does not change.
         (
             "{ k = data.terraform_remote_state.other.outputs.command }",
             "each.value",
@@ -85,20 +85,20 @@ async fn a_command_that_comes_from_data_counts_in_the_id() {
         );
         let mut ids = Vec::new();
         for said in ["echo kind", "echo kind", "echo evil"] {
-            let data = other_state(&world, said);
-            world.commit(&[("main.tf", &format!("{data}{module}"))]);
-            ids.push(planned(&world).await);
+            let data = other_state(&env, said);
+            env.commit(&[("main.tf", &format!("{data}{module}"))]);
+            ids.push(plan_and_get_id(&env).await);
         }
         assert_eq!(ids[0], ids[1], "{command}");
         assert_ne!(ids[1], ids[2], "another command: {command}");
     }
 }
 
-/// What is packed into an archive is told by data alone; what only differs in its time is told by nothing.
+/// Only a data source shows the contents of an archive, and nothing shows a difference in times.
 #[tokio::test(flavor = "multi_thread")]
 async fn data_counts_in_the_id_of_a_plan_that_made_files() {
-    let world = World::new("").await;
-    let cli = world.dir.path().join("cli");
+    let env = TestEnvironment::new("").await;
+    let cli = env.dir.path().join("cli");
     std::fs::create_dir(&cli).unwrap();
     let real = sluice_harness::cli::terraform().unwrap();
     let text = format!(
@@ -110,12 +110,12 @@ async fn data_counts_in_the_id_of_a_plan_that_made_files() {
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let mut ids = Vec::new();
     for hash in ["one", "one", "two"] {
-        let data = other_state(&world, hash);
-        world.commit(&[(
+        let data = other_state(&env, hash);
+        env.commit(&[(
             "main.tf",
             &format!("{data}resource \"terraform_data\" \"it\" {{}}\n"),
         )]);
-        let planned = world.run_with_path(Wish::plan().with(inputs()), &cli).await;
+        let planned = env.run_with_path(RunSetup::plan().with(inputs()), &cli).await;
         assert_eq!(ending(&planned), "Succeeded TerraformPlannedWithChanges");
         ids.push(status(&planned).plan_id);
     }
@@ -125,11 +125,11 @@ async fn data_counts_in_the_id_of_a_plan_that_made_files() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_readable_plan_shows_what_the_id_covers_and_goes_when_it_is_turned_off() {
-    let world = World::new("").await;
-    world.commit(&[("main.tf", VOLATILE)]);
+    let env = TestEnvironment::new("").await;
+    env.commit(&[("main.tf", VOLATILE)]);
     let form = |form: &str| json!({ "inputsDigest": "hmac-sha256:11", "readablePlan": form });
-    let planned = world.run(Wish::plan().with(form("human"))).await;
-    let maps: Api<ConfigMap> = Api::namespaced(world.client(), NAMESPACE);
+    let planned = env.run(RunSetup::plan().with(form("human"))).await;
+    let maps: Api<ConfigMap> = Api::namespaced(env.client(), NAMESPACE);
     let text = maps.get("tfplan-default-net").await.unwrap().data.unwrap()["tfplan"].clone();
     assert!(
         text.contains("Terraform will perform") || text.contains("OpenTofu will perform"),
@@ -156,36 +156,36 @@ async fn the_readable_plan_shows_what_the_id_covers_and_goes_when_it_is_turned_o
     assert!(!text.contains("hunter2"));
     assert_eq!(status(&planned).plan_id.len(), "plan-main-0123456789-".len() + 40);
 
-    world.run(Wish::plan().with(form("json"))).await;
-    let names = world.stored().await;
+    env.run(RunSetup::plan().with(form("json"))).await;
+    let names = env.stored().await;
     assert!(names.contains(&"tfplan-default-net.json".to_owned()), "{names:?}");
     assert!(
         !names.contains(&"tfplan-default-net".to_owned()),
         "the text went: {names:?}"
     );
-    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
-    let held = secrets
+    let secrets: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
+    let data = secrets
         .get("tfplan-default-net.json")
         .await
         .unwrap()
         .data
         .unwrap();
-    let effect = sluice_tf_core::chunk::decompress(&held["effect"].0, 1_000_000).unwrap();
+    let effect = sluice_tf_core::chunk::decompress(&data["effect"].0, 1_000_000).unwrap();
     let effect: Value = serde_json::from_slice(&effect).unwrap();
     assert_eq!(effect["form"], "sluice.effect/2");
-    let json = sluice_tf_core::chunk::decompress(&held["tfplan"].0, 1_000_000).unwrap();
+    let json = sluice_tf_core::chunk::decompress(&data["tfplan"].0, 1_000_000).unwrap();
     assert!(serde_json::from_slice::<Value>(&json).unwrap()["resource_changes"].is_array());
 
-    world.run(Wish::plan().with(form("none"))).await;
-    let names = world.stored().await;
+    env.run(RunSetup::plan().with(form("none"))).await;
+    let names = env.stored().await;
     assert!(!names.iter().any(|name| name.contains("net.json")), "{names:?}");
 }
 
-/// The state holds more than the plan changes: what is not among the targets, for one.
+/// The state contains resources that the plan does not change, for example those that are not targets.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_readable_json_shows_nothing_sensitive_of_the_state_either_and_no_short_value() {
     const CANARY: &str = "canary-of-the-state";
-    let world = World::new("auto").await;
+    let env = TestEnvironment::new("auto").await;
     let module = |word: &str| {
         format!(
             "variable \"pin\" {{\n  default   = \"4711\"\n  sensitive = true\n}}\n\
@@ -193,27 +193,27 @@ async fn the_readable_json_shows_nothing_sensitive_of_the_state_either_and_no_sh
              resource \"terraform_data\" \"it\" {{ input = {{ word = \"{word}\", pin = var.pin }} }}\n"
         )
     };
-    world.commit(&[("main.tf", &module("one"))]);
-    let applied = world.run(Wish::plan_and_apply().with(inputs())).await;
+    env.commit(&[("main.tf", &module("one"))]);
+    let applied = env.run(RunSetup::plan_and_apply().with(inputs())).await;
     assert_eq!(
         ending(&applied),
         "Succeeded TerraformAppliedSucceed",
         "{:?}",
         applied.status
     );
-    world.commit(&[("main.tf", &module("two").replace(CANARY, "something-else"))]);
+    env.commit(&[("main.tf", &module("two").replace(CANARY, "something-else"))]);
     let options = json!({ "targets": ["terraform_data.it"], "planLock": true, "upgradeOnInit": true });
-    let wish = Wish::plan().with(json!({ "options": options, "readablePlan": "json" }));
-    let planned = world.run(wish).await;
+    let setup = RunSetup::plan().with(json!({ "options": options, "readablePlan": "json" }));
+    let planned = env.run(setup).await;
     assert_eq!(status(&planned).changes, "+0 ~1 -0", "{:?}", planned.status);
-    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
-    let held = secrets
+    let secrets: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
+    let data = secrets
         .get("tfplan-default-net.json")
         .await
         .unwrap()
         .data
         .unwrap();
-    let json = sluice_tf_core::chunk::decompress(&held["tfplan"].0, 1_000_000).unwrap();
+    let json = sluice_tf_core::chunk::decompress(&data["tfplan"].0, 1_000_000).unwrap();
     let text = String::from_utf8(json).unwrap();
     assert!(
         text.contains("terraform_data.secret") && !text.contains(CANARY),
@@ -228,16 +228,16 @@ async fn the_readable_json_shows_nothing_sensitive_of_the_state_either_and_no_sh
 /// The JSON of the plans of `net` and the plans of a stack `net.json` have the same labels.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stored_plan_of_another_stack_stays_whatever_that_is_called() {
-    let world = World::new("").await;
-    world.commit(&[("main.tf", VOLATILE)]);
-    let stacks: Api<Terraform> = Api::namespaced(world.client(), NAMESPACE);
+    let env = TestEnvironment::new("").await;
+    env.commit(&[("main.tf", VOLATILE)]);
+    let stacks: Api<Terraform> = Api::namespaced(env.client(), NAMESPACE);
     let mut other = stacks.get("net").await.unwrap();
     other.metadata = ObjectMeta {
         name: Some("net.json".to_owned()),
         ..ObjectMeta::default()
     };
     let other = stacks.create(&PostParams::default(), &other).await.unwrap();
-    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
     let foreign: Secret = serde_json::from_value(json!({ "metadata": { "name": "tfplan-default-net.json-0123456789-0",
         "labels": { "infra.contrib.fluxcd.io/plan-name": "net.json", "infra.contrib.fluxcd.io/plan-workspace": "default" },
         "ownerReferences": [{ "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform", "name": "net.json",
@@ -245,34 +245,36 @@ async fn the_stored_plan_of_another_stack_stays_whatever_that_is_called() {
     .unwrap();
     secrets.create(&PostParams::default(), &foreign).await.unwrap();
     for form in ["json", "none", "human"] {
-        let wish = Wish::plan().with(json!({ "inputsDigest": "hmac-sha256:11", "readablePlan": form }));
+        let setup = RunSetup::plan().with(json!({ "inputsDigest": "hmac-sha256:11", "readablePlan": form }));
         assert_eq!(
-            ending(&world.run(wish).await),
+            ending(&env.run(setup).await),
             "Succeeded TerraformPlannedWithChanges"
         );
-        let names = world.stored().await;
+        let names = env.stored().await;
         assert!(names.contains(&foreign.name_any()), "{form}: {names:?}");
     }
 }
 
-fn sealed_with(keys: &Value) -> Value {
+fn bundle_with_keys(keys: &Value) -> Value {
     json!({ "inputsDigest": "hmac-sha256:11", "planKeys": keys })
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sealed_plan_is_applied_by_a_fresh_process_that_has_only_what_was_stored() {
-    let world = World::new("").await;
-    world.commit(&[("main.tf", VOLATILE)]);
+    let env = TestEnvironment::new("").await;
+    env.commit(&[("main.tf", VOLATILE)]);
     let old = json!({ "id": "2026-01", "key": "01".repeat(32) });
     let new = json!({ "id": "2026-02", "key": "02".repeat(32) });
-    let planned = world.run(Wish::plan().with(sealed_with(&json!([old])))).await;
+    let planned = env
+        .run(RunSetup::plan().with(bundle_with_keys(&json!([old]))))
+        .await;
     assert_eq!(
         ending(&planned),
         "Succeeded TerraformPlannedWithChanges",
         "{:?}",
         planned.status
     );
-    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
     let stored = secrets
         .list(&ListParams::default().labels("infra.contrib.fluxcd.io/plan-name=net"))
         .await
@@ -288,8 +290,8 @@ async fn a_sealed_plan_is_applied_by_a_fresh_process_that_has_only_what_was_stor
         "2026-01"
     );
 
-    let without = world
-        .run(Wish::apply(&planned).with(sealed_with(&json!([new]))))
+    let without = env
+        .run(RunSetup::apply(&planned).with(bundle_with_keys(&json!([new]))))
         .await;
     assert_eq!(ending(&without), "Failed TFExecApplyFailed");
     assert!(
@@ -301,50 +303,50 @@ async fn a_sealed_plan_is_applied_by_a_fresh_process_that_has_only_what_was_stor
     );
     assert!(!status(&without).attempted_apply);
 
-    std::fs::remove_dir_all(world.dir.path().join("work")).unwrap();
-    let name = world
-        .prepare(Wish::apply(&planned).with(sealed_with(&json!([new, old]))))
+    std::fs::remove_dir_all(env.dir.path().join("work")).unwrap();
+    let name = env
+        .prepare(RunSetup::apply(&planned).with(bundle_with_keys(&json!([new, old]))))
         .await;
-    let (mut process, _) = world.spawn(&name);
+    let (mut process, _) = env.spawn(&name);
     let waited = tokio::task::spawn_blocking(move || process.wait().unwrap())
         .await
         .unwrap();
-    let applied = world.get(&name).await;
+    let applied = env.get(&name).await;
     assert!(waited.success(), "{:?}", applied.status);
     assert_eq!(ending(&applied), "Succeeded TerraformAppliedSucceed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_of_many_mebibytes_is_stored_and_applied() {
-    let world = World::new("").await;
+    let env = TestEnvironment::new("").await;
     let module = "resource \"terraform_data\" \"big\" {\n  count = 6\n  input = file(\"${path.module}/data-${count.index}\")\n}\n";
     let files: Vec<(String, String)> = (0..6)
         .map(|index| (format!("data-{index}"), noise(index, 3_600_000)))
         .collect();
     let mut all: Vec<(&str, &str)> = vec![("main.tf", module)];
     all.extend(files.iter().map(|(name, text)| (name.as_str(), text.as_str())));
-    world.commit(&all);
-    let mut bundle = sealed_with(&json!([{ "id": "a", "key": "01".repeat(32) }]));
-    // The state is more than a Secret of the kubernetes backend holds.
-    let state = world.dir.path().join("large.tfstate");
+    env.commit(&all);
+    let mut bundle = bundle_with_keys(&json!([{ "id": "a", "key": "01".repeat(32) }]));
+    // The state exceeds the size of a Secret of the `kubernetes` backend.
+    let state = env.dir.path().join("large.tfstate");
     bundle["backend"] = json!(format!(
         "terraform {{\n  backend \"local\" {{ path = \"{}\" }}\n}}\n",
         state.display()
     ));
-    let planned = world.run(Wish::plan().with(bundle.clone())).await;
+    let planned = env.run(RunSetup::plan().with(bundle.clone())).await;
     assert_eq!(
         ending(&planned),
         "Succeeded TerraformPlannedWithChanges",
         "{:?}",
         planned.status
     );
-    let stored = world.stored().await;
+    let stored = env.stored().await;
     let chunks = stored
         .iter()
         .filter(|name| name.starts_with("tfplan-default-net-"))
         .count();
     assert!(chunks > 15, "{chunks} chunks hold more than 13 MB");
-    let applied = world.run(Wish::apply(&planned).with(bundle)).await;
+    let applied = env.run(RunSetup::apply(&planned).with(bundle)).await;
     assert_eq!(
         ending(&applied),
         "Succeeded TerraformAppliedSucceed",
@@ -355,15 +357,15 @@ async fn a_plan_of_many_mebibytes_is_stored_and_applied() {
     assert!(files.iter().all(|(_, text)| state.contains(text.as_str())));
 }
 
-/// An approval that was used up is good for no other apply.
+/// An approval is valid for one apply.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_apply_whose_step_says_that_a_plan_is_stale_has_begun() {
-    let world = World::new("").await;
+    let env = TestEnvironment::new("").await;
     let module = "resource \"terraform_data\" \"it\" {\n  provisioner \"local-exec\" {\n    \
         command = \"echo 'Error: Saved plan is stale' >&2; exit 1\"\n  }\n}\n";
-    world.commit(&[("main.tf", module)]);
-    let planned = world.run(Wish::plan()).await;
-    let applied = world.run(Wish::apply(&planned)).await;
+    env.commit(&[("main.tf", module)]);
+    let planned = env.run(RunSetup::plan()).await;
+    let applied = env.run(RunSetup::apply(&planned)).await;
     assert_eq!(
         ending(&applied),
         "Failed TFExecApplyFailed",
@@ -374,7 +376,7 @@ async fn an_apply_whose_step_says_that_a_plan_is_stale_has_begun() {
     assert!(message.contains("Saved plan is stale"), "{message}");
 }
 
-/// Text that does not compress well: letters by chance.
+/// Returns random letters, which do not compress well.
 pub(crate) fn noise(seed: u64, length: usize) -> String {
     const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -390,27 +392,27 @@ pub(crate) fn noise(seed: u64, length: usize) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_plan_stands_in_the_log_of_its_apply_where_that_is_asked_for() {
     const CANARY: &str = "canary-of-the-plan";
-    let world = World::new("auto").await;
-    world.commit(&[(
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[(
         "main.tf",
         "variable \"word\" {}\nresource \"terraform_data\" \"it\" { input = var.word }\n",
     )]);
     let variables = json!({ "word": CANARY }).to_string();
-    let wish = Wish::plan_and_apply().with(json!({ "variables": variables, "secrets": [CANARY] }));
+    let setup = RunSetup::plan_and_apply().with(json!({ "variables": variables, "secrets": [CANARY] }));
     for (value, shown) in [("1", true), ("0", false)] {
-        let name = world.prepare(wish.clone()).await;
-        let log = world.log_with(&name, ("LOG_HUMAN_READABLE_PLAN", value)).await;
+        let name = env.prepare(setup.clone()).await;
+        let log = env.log_with(&name, ("LOG_HUMAN_READABLE_PLAN", value)).await;
         assert_eq!(
-            ending(&world.get(&name).await),
+            ending(&env.get(&name).await),
             "Succeeded TerraformAppliedSucceed",
             "{log}"
         );
         assert_eq!(log.contains("terraform_data.it will be created"), shown, "{log}");
         assert!(!log.contains(CANARY), "{log}");
-        let destroy = Wish {
+        let destroy = RunSetup {
             destroy: true,
-            ..wish.clone()
+            ..setup.clone()
         };
-        world.run(destroy).await;
+        env.run(destroy).await;
     }
 }

@@ -7,10 +7,10 @@ use sluice_harness::trial::{Mirror, TrialProvider};
 use sluice_tf_runner::run::ProviderCacheSettings;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{Wish, World, ending, status};
+use crate::environment::{RunSetup, TestEnvironment, ending, status};
 
 struct Shared {
-    world: World,
+    env: TestEnvironment,
     trial: TrialProvider,
     mirror: Mirror,
 }
@@ -19,8 +19,8 @@ impl Shared {
     async fn new() -> Self {
         let trial = TrialProvider::create().unwrap();
         let mirror = trial.mirror().await.unwrap();
-        let world = World::new("auto").await;
-        Self { world, trial, mirror }
+        let env = TestEnvironment::new("auto").await;
+        Self { env, trial, mirror }
     }
 
     fn commit(&self, lock: Option<&str>) {
@@ -30,16 +30,16 @@ impl Shared {
         );
         let lock = lock.map(|lock| (".terraform.lock.hcl", lock));
         let files: Vec<_> = [("main.tf", module.as_str())].into_iter().chain(lock).collect();
-        self.world.commit(&files);
+        self.env.commit(&files);
     }
 
     fn cache(&self) -> PathBuf {
-        self.world.dir.path().join("providers")
+        self.env.dir.path().join("providers")
     }
 
-    async fn run(&self, wish: Wish, cached: bool) -> TerraformRun {
-        let name = Box::pin(self.world.prepare(wish)).await;
-        let mut context = self.world.context(&name);
+    async fn run(&self, setup: RunSetup, cached: bool) -> TerraformRun {
+        let name = Box::pin(self.env.prepare(setup)).await;
+        let mut context = self.env.context(&name);
         for (variable, file) in [
             ("TF_CLI_CONFIG_FILE", self.mirror.cli_config()),
             ("SSL_CERT_FILE", self.mirror.authority()),
@@ -51,13 +51,13 @@ impl Shared {
             directory: self.cache(),
             max_bytes: 1 << 30,
         });
-        let run = self.world.carry_out(&name, context, CancellationToken::new());
+        let run = self.env.execute_run(&name, context, CancellationToken::new());
         Box::pin(run).await;
-        Box::pin(self.world.get(&name)).await
+        Box::pin(self.env.get(&name)).await
     }
 
     async fn plan(&self) -> TerraformRun {
-        let run = self.run(Wish::plan(), true).await;
+        let run = self.run(RunSetup::plan(), true).await;
         assert_eq!(
             ending(&run),
             "Succeeded TerraformPlannedWithChanges",
@@ -67,7 +67,7 @@ impl Shared {
         run
     }
 
-    /// How many downloads a step takes.
+    /// Returns the number of downloads of a step.
     async fn downloads<T>(&self, step: impl Future<Output = T>) -> (T, usize) {
         let before = self.mirror.downloads();
         let done = step.await;
@@ -75,7 +75,7 @@ impl Shared {
     }
 }
 
-/// The only program in the cache.
+/// Returns the only program in the cache.
 fn program(cache: &Path) -> PathBuf {
     let packages: Vec<_> = std::fs::read_dir(cache)
         .unwrap()
@@ -96,14 +96,14 @@ async fn a_provider_is_downloaded_once_and_plans_stay_the_same() {
     assert!(once > 0);
     let (second, none) = shared.downloads(shared.plan()).await;
     assert_eq!(none, 0, "a plan of the same stack");
-    let (alone, again) = shared.downloads(shared.run(Wish::plan(), false)).await;
+    let (alone, again) = shared.downloads(shared.run(RunSetup::plan(), false)).await;
     assert_eq!(again, once, "a plan without a cache");
     let effects = [&first, &second, &alone].map(|run| status(run).effect_digest);
     assert!(
         !effects[0].is_empty() && effects.iter().all(|effect| *effect == effects[0]),
         "{effects:?}"
     );
-    let (applied, none) = shared.downloads(shared.run(Wish::apply(&alone), true)).await;
+    let (applied, none) = shared.downloads(shared.run(RunSetup::apply(&alone), true)).await;
     assert_eq!(
         (ending(&applied).as_str(), none),
         ("Succeeded TerraformAppliedSucceed", 0)
@@ -135,7 +135,7 @@ async fn a_new_version_is_chosen_and_digests_of_the_module_are_held() {
     let shared = Shared::new().await;
     let (lock, digest) = (shared.mirror.lock_file(), shared.mirror.lock_file());
     let digest = digest.split("h1:").nth(1).unwrap().split('"').next().unwrap();
-    // The module's own lock file names another package of the first version than the one that is offered.
+    // The dependency lock file of the module has another package digest than the registry.
     let other = format!("{}=", "A".repeat(43));
     shared.commit(Some(&lock.replace(digest, &other)));
     shared.mirror.set_versions(&["1.0.0", "1.1.0"]);
@@ -146,7 +146,7 @@ async fn a_new_version_is_chosen_and_digests_of_the_module_are_held() {
     let (_, newer) = shared.downloads(shared.plan()).await;
     assert_eq!(newer, once, "a newer version is downloaded, once");
     shared.mirror.set_versions(&["1.0.0"]);
-    let failed = shared.run(Wish::plan(), true).await;
+    let failed = shared.run(RunSetup::plan(), true).await;
     assert_eq!(ending(&failed), "Failed TFExecInitFailed");
     assert!(
         status(&failed).message.contains("checksums"),

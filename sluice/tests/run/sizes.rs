@@ -1,4 +1,4 @@
-//! Sizes: plans up to their limit and beyond it, and files of the working directory that are more than is read.
+//! Size limits of plans and of files in the working directory.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
@@ -6,38 +6,38 @@ use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use sluice_tf_core::plan::store::PLAN_LIMIT;
 
-use crate::backends::wrapped;
+use crate::backends::wrap_cli;
+use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, archive, ending, status};
 use crate::plans::noise;
-use crate::world::{NAMESPACE, Wish, World, archive, ending, status};
 
-/// A bundle whose inputs do not count, so that a plan may be applied after another commit came and went.
-fn sealed() -> Value {
+/// A bundle with a fixed inputs digest, so that other commits do not supersede the plan.
+fn sealed_bundle() -> Value {
     json!({ "inputsDigest": "hmac-sha256:11", "planKeys": [{ "id": "a", "key": "01".repeat(32) }] })
 }
 
-/// A file of a module that says nothing: a comment by chance, of which compression leaves three quarters.
+/// A module file with a random comment, of which compression leaves three quarters.
 fn comment(seed: u64, length: usize) -> String {
     format!("{{\"//\": \"{}\"}}\n", noise(seed, length))
 }
 
-/// The names of a plan's Secrets, and the bytes in them.
-async fn kept(world: &World) -> (Vec<String>, usize) {
-    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+/// Returns the names of the Secrets of a plan and their total size.
+async fn stored_plan(env: &TestEnvironment) -> (Vec<String>, usize) {
+    let secrets: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
     let of_plans = ListParams::default().labels("infra.contrib.fluxcd.io/plan-name=net");
     let found = secrets.list(&of_plans).await.unwrap().items;
-    let held = |secret: &Secret| {
+    let size = |secret: &Secret| {
         assert_eq!(secret.immutable, Some(true), "{:?}", secret.metadata.name);
         let data = secret.data.iter().flatten();
         data.map(|(_, bytes)| bytes.0.len()).sum::<usize>()
     };
     let names = found.iter().map(ResourceExt::name_any).collect();
-    (names, found.iter().map(held).sum())
+    (names, found.iter().map(size).sum())
 }
 
-/// The plan file holds the module's text: a large comment makes a large plan, and neither state nor JSON of it.
+/// The plan file contains the module, so a large comment yields a large plan with a small state and JSON.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_just_below_the_limit_is_applied_and_one_above_it_is_refused_and_takes_nothing_away() {
-    let world = World::new("").await;
+    let env = TestEnvironment::new("").await;
     let module = "resource \"terraform_data\" \"it\" { input = \"one\" }\n";
     let (most, more) = (comment(1, 54_000_000), comment(2, 3_500_000));
     let fits = archive(&[("main.tf", module), ("most.tf.json", &most)]);
@@ -47,15 +47,15 @@ async fn a_plan_just_below_the_limit_is_applied_and_one_above_it_is_refused_and_
         ("more.tf.json", &more),
     ]);
 
-    world.serve_bytes(fits.clone());
-    let planned = world.run(Wish::plan().with(sealed())).await;
+    env.serve_bytes(fits.clone());
+    let planned = env.run(RunSetup::plan().with(sealed_bundle())).await;
     assert_eq!(
         ending(&planned),
         "Succeeded TerraformPlannedWithChanges",
         "{:?}",
         planned.status
     );
-    let (chunks, bytes) = kept(&world).await;
+    let (chunks, bytes) = stored_plan(&env).await;
     assert!(
         (PLAN_LIMIT - PLAN_LIMIT / 20..=PLAN_LIMIT).contains(&bytes),
         "{bytes} bytes in {} chunks",
@@ -63,64 +63,64 @@ async fn a_plan_just_below_the_limit_is_applied_and_one_above_it_is_refused_and_
     );
     assert!(chunks.len() > 40, "{chunks:?}");
 
-    world.serve_bytes(too_much);
-    let refused = world.run(Wish::plan().with(sealed())).await;
-    let said = status(&refused);
-    assert_eq!(ending(&refused), "Failed TFExecPlanFailed", "{said:?}");
+    env.serve_bytes(too_much);
+    let refused = env.run(RunSetup::plan().with(sealed_bundle())).await;
+    let result = status(&refused);
+    assert_eq!(ending(&refused), "Failed TFExecPlanFailed", "{result:?}");
     assert!(
-        said.message.starts_with("error saving plan secret: the plan has 4")
-            && said.message.ends_with(
+        result.message.starts_with("error saving plan secret: the plan has 4")
+            && result.message.ends_with(
                 " bytes, more than the 41943040 that are stored: split the stack into smaller ones, or plan it in parts with targets"
             ),
         "{}",
-        said.message
+        result.message
     );
-    assert_eq!((said.plan_id.as_str(), said.has_changes), ("", None));
+    assert_eq!((result.plan_id.as_str(), result.has_changes), ("", None));
     assert_eq!(
-        kept(&world).await,
+        stored_plan(&env).await,
         (chunks, bytes),
         "what was stored before stays"
     );
 
-    // Nothing is there but what was stored.
-    std::fs::remove_dir_all(world.dir.path().join("work")).unwrap();
-    world.serve_bytes(fits);
-    let applied = world.run(Wish::apply(&planned).with(sealed())).await;
+    // Only the stored objects exist.
+    std::fs::remove_dir_all(env.dir.path().join("work")).unwrap();
+    env.serve_bytes(fits);
+    let applied = env.run(RunSetup::apply(&planned).with(sealed_bundle())).await;
     assert_eq!(
         ending(&applied),
         "Succeeded TerraformAppliedSucceed",
         "{:?}",
         applied.status
     );
-    assert!(world.secret("tfstate-default-net").await.is_some());
+    assert!(env.secret("tfstate-default-net").await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_that_is_too_large_to_be_kept_stays_until_somebody_took_it() {
-    let world = World::new("auto").await;
-    world.commit(&[("main.tf", "resource \"terraform_data\" \"it\" {}\n")]);
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[("main.tf", "resource \"terraform_data\" \"it\" {}\n")]);
     let size = 256 * 1024 * 1024 + 1;
     let script = format!("if [ \"$1\" = apply ]; then truncate -s {size} errored.tfstate; exit 1; fi");
-    let cli = wrapped(&world, &script);
-    let left = world.work().join("errored.tfstate");
-    let told = format!(
+    let cli = wrap_cli(&env, &script);
+    let left = env.work().join("errored.tfstate");
+    let message = format!(
         "cannot use the working directory: keep the state: errored.tfstate has {size} bytes, more than the 268435456 that are \
          read; it is the newest state and stays in {}: push it by hand (state push), then remove the file",
-        world.work().display()
+        env.work().display()
     );
-    let failed = world.run_with_path(Wish::plan_and_apply(), &cli).await;
+    let failed = env.run_with_path(RunSetup::plan_and_apply(), &cli).await;
     assert_eq!(ending(&failed), "Failed TFExecNewFailed", "{:?}", failed.status);
-    assert_eq!(status(&failed).message, told);
-    let later = world.run(Wish::plan_and_apply()).await;
-    assert_eq!(status(&later).message, told, "nothing is done beside it");
+    assert_eq!(status(&failed).message, message);
+    let later = env.run(RunSetup::plan_and_apply()).await;
+    assert_eq!(status(&later).message, message, "nothing is done beside it");
     assert_eq!(std::fs::metadata(&left).unwrap().len(), size);
-    let names = world.stored().await;
+    let names = env.stored().await;
     assert!(
         !names.iter().any(|name| name.starts_with("tferrored-")),
         "{names:?}"
     );
     std::fs::remove_file(&left).unwrap();
-    let next = world.run(Wish::plan_and_apply()).await;
+    let next = env.run(RunSetup::plan_and_apply()).await;
     assert_eq!(
         ending(&next),
         "Succeeded TerraformAppliedSucceed",
@@ -131,16 +131,16 @@ async fn a_state_that_is_too_large_to_be_kept_stays_until_somebody_took_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_file_that_is_too_large_ends_the_plan_and_nothing_is_stored() {
-    let world = World::new("auto").await;
-    world.commit(&[("main.tf", "resource \"terraform_data\" \"it\" {}\n")]);
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[("main.tf", "resource \"terraform_data\" \"it\" {}\n")]);
     let real = sluice_harness::cli::terraform().unwrap();
-    // Once the CLI needs it no more.
+    // After the CLI has read it.
     let script = format!(
         "if [ \"$1\" = show ]; then {} \"$@\"; code=$?; truncate -s 2097153 .terraform.lock.hcl; exit $code; fi",
         real.display()
     );
-    let run = world
-        .run_with_path(Wish::plan_and_apply(), &wrapped(&world, &script))
+    let run = env
+        .run_with_path(RunSetup::plan_and_apply(), &wrap_cli(&env, &script))
         .await;
     assert_eq!(ending(&run), "Failed TFExecNewFailed", "{:?}", run.status);
     assert_eq!(
@@ -148,5 +148,5 @@ async fn a_lock_file_that_is_too_large_ends_the_plan_and_nothing_is_stored() {
         "cannot use the working directory: read .terraform.lock.hcl: .terraform.lock.hcl has 2097153 bytes, more than the \
          2097152 that are read"
     );
-    assert_eq!(kept(&world).await, (Vec::new(), 0));
+    assert_eq!(stored_plan(&env).await, (Vec::new(), 0));
 }

@@ -1,4 +1,4 @@
-//! Runs of a user that has no account on the machine, as those in a pod have none, and that is not root.
+//! Runs of an unprivileged user without an account, as in a pod.
 
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
@@ -10,36 +10,36 @@ use kube::Api;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::{Value, json};
 
-use crate::world::{NAMESPACE, Wish, World, appears, ending};
+use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, wait_for_file};
 
 /// The user of the documented image.
 const USER: u32 = 65532;
 
-/// The runner program of that user.
+/// Runs the runner program as that user.
 struct Nobody<'a> {
-    world: &'a World,
+    env: &'a TestEnvironment,
     folder: PathBuf,
 }
 
 impl<'a> Nobody<'a> {
-    /// All that it needs lies in a folder of its own: whether others may read what was built here is not known.
-    fn new(world: &'a World) -> Self {
-        let folder = world.dir.path().join("nobody");
+    /// The program and its files in a separate directory, since others may be unable to read the build directory.
+    fn new(env: &'a TestEnvironment) -> Self {
+        let folder = env.dir.path().join("nobody");
         std::fs::create_dir(&folder).unwrap();
-        std::fs::set_permissions(world.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(env.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let copies = [
             ("tf-runner", Path::new(env!("CARGO_BIN_EXE_sluice"))),
-            ("kubeconfig", &world.kubeconfig),
+            ("kubeconfig", &env.kubeconfig),
         ];
         for (name, original) in copies {
             std::fs::copy(original, folder.join(name)).unwrap();
             own(&folder.join(name));
         }
         own(&folder);
-        let work = world.dir.path().join("work");
+        let work = env.dir.path().join("work");
         std::fs::create_dir(&work).unwrap();
         own(&work);
-        Self { world, folder }
+        Self { env, folder }
     }
 
     fn start(&self, run: &str, environment: &[(&str, &str)]) -> Child {
@@ -55,8 +55,8 @@ impl<'a> Nobody<'a> {
                 .arg(runner);
             program
         };
-        self.world
-            .tell(&mut program, run, &self.folder.join(format!("{run}.lock")));
+        self.env
+            .configure(&mut program, run, &self.folder.join(format!("{run}.lock")));
         program
             .env("KUBECONFIG", self.folder.join("kubeconfig"))
             .envs(environment.iter().copied());
@@ -81,9 +81,9 @@ fn kill(id: &str) {
     kill_process(pid, Signal::KILL).unwrap();
 }
 
-/// The holder that the CLI wrote into the lock of the state.
-async fn holder(world: &World) -> String {
-    let api: Api<Lease> = Api::namespaced(world.client(), NAMESPACE);
+/// Returns the holder that the CLI wrote into the state lock.
+async fn holder(env: &TestEnvironment) -> String {
+    let api: Api<Lease> = Api::namespaced(env.client(), NAMESPACE);
     let lease = api.get("lock-tfstate-default-net").await.unwrap();
     let info = &lease.metadata.annotations.unwrap()["app.terraform.io/lock-info"];
     let info: Value = serde_json::from_str(info).unwrap();
@@ -92,7 +92,7 @@ async fn holder(world: &World) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_of_a_dead_run_is_released_whatever_its_user_is_called() {
-    // The runner's environment, that of the stack, and the name that the CLI writes.
+    // Environment of the runner, environment of the stack, and the user name that the CLI writes.
     type Given<'a> = &'a [(&'a str, &'a str)];
     let cases: [(Given<'_>, Value, &str); 4] = [
         (&[], json!({}), ""),
@@ -102,8 +102,8 @@ async fn a_lock_of_a_dead_run_is_released_whatever_its_user_is_called() {
     ];
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     for (given, environment, user) in cases {
-        let world = World::new("auto").await;
-        let nobody = Nobody::new(&world);
+        let env = TestEnvironment::new("auto").await;
+        let nobody = Nobody::new(&env);
         let marker = nobody.folder.join("marker");
         let go = marker.with_extension("go");
         let module = format!(
@@ -112,20 +112,20 @@ async fn a_lock_of_a_dead_run_is_released_whatever_its_user_is_called() {
             marker.display(),
             go.display()
         );
-        world.commit(&[("main.tf", &module)]);
-        let wish = Wish::plan_and_apply().with(json!({ "environment": environment }));
-        let name = world.prepare(wish.clone()).await;
+        env.commit(&[("main.tf", &module)]);
+        let setup = RunSetup::plan_and_apply().with(json!({ "environment": environment }));
+        let name = env.prepare(setup.clone()).await;
         let mut runner = nobody.start(&name, given);
-        appears(&marker).await;
+        wait_for_file(&marker).await;
         kill(&runner.id().to_string());
         kill(&std::fs::read_to_string(&marker).unwrap());
         runner.wait().unwrap();
         std::fs::write(&go, "").unwrap();
-        let who = holder(&world).await;
+        let who = holder(&env).await;
         assert_eq!(who, format!("{user}@{host}"));
-        let next = world.prepare(wish).await;
+        let next = env.prepare(setup).await;
         nobody.run(&next, given).await;
-        let next = world.get(&next).await;
+        let next = env.get(&next).await;
         assert_eq!(
             ending(&next),
             "Succeeded TerraformAppliedSucceed",
@@ -137,20 +137,20 @@ async fn a_lock_of_a_dead_run_is_released_whatever_its_user_is_called() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn directories_that_nobody_may_write_to_stand_in_no_runs_way() {
-    let world = World::new("auto").await;
-    let nobody = Nobody::new(&world);
+    let env = TestEnvironment::new("auto").await;
+    let nobody = Nobody::new(&env);
     let module = "resource \"terraform_data\" \"it\" {\n  provisioner \"local-exec\" {\n    \
         command = \"mkdir -p $HOME/go/mod cache/deep; touch $HOME/go/mod/file cache/deep/file; \
         chmod -R a-w $HOME/go cache; chmod 0 cache/deep\"\n  }\n}\n";
-    world.commit(&[("main.tf", module)]);
+    env.commit(&[("main.tf", module)]);
     let file = json!({ "location": "home", "path": "known", "content": "" });
-    let wish = Wish::plan_and_apply().with(json!({ "surroundings": { "files": [file] } }));
+    let setup = RunSetup::plan_and_apply().with(json!({ "surroundings": { "files": [file] } }));
     for _ in 0..2 {
-        let name = world.prepare(wish.clone()).await;
+        let name = env.prepare(setup.clone()).await;
         nobody.run(&name, &[]).await;
-        let run = world.get(&name).await;
+        let run = env.get(&name).await;
         assert!(ending(&run).starts_with("Succeeded"), "{:?}", run.status);
-        let left: Vec<_> = std::fs::read_dir(world.work()).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
+        let remaining: Vec<_> = std::fs::read_dir(env.work()).unwrap().collect();
+        assert!(remaining.is_empty(), "{remaining:?}");
     }
 }

@@ -10,7 +10,7 @@ use sluice_source_controller::archive::{Algorithm, Hasher};
 use crate::fixture::{Controller, LIMIT, start};
 
 /// Returns an artifact with its controller.
-async fn served() -> (Controller, Artifact) {
+async fn serve_artifact() -> (Controller, Artifact) {
     let (server, repository) = (GitServer::start().await.unwrap(), Repository::create().unwrap());
     // Incompressible, so that a truncated file is large.
     let noise: Vec<u8> = (0..25_000_u64)
@@ -64,7 +64,7 @@ fn halve(file: &Path) {
 
 #[tokio::test]
 async fn curl_downloads_and_resumes() {
-    let ((controller, artifact), directory) = (served().await, tempfile::tempdir().unwrap());
+    let ((controller, artifact), directory) = (serve_artifact().await, tempfile::tempdir().unwrap());
     let file = directory.path().join("artifact.tar.gz");
     let curl = |further: &[&str]| {
         let mut command = Command::new("curl");
@@ -91,7 +91,7 @@ async fn curl_downloads_and_resumes() {
 
 #[tokio::test]
 async fn wget_downloads_and_resumes() {
-    let ((controller, artifact), directory) = (served().await, tempfile::tempdir().unwrap());
+    let ((controller, artifact), directory) = (serve_artifact().await, tempfile::tempdir().unwrap());
     let file = directory.path().join("artifact.tar.gz");
     let wget = |further: &[&str]| {
         let mut command = Command::new("wget");
@@ -112,7 +112,7 @@ async fn wget_downloads_and_resumes() {
 /// As in tofu-controller: Go's client compares `ContentLength` with the size in the status.
 #[tokio::test]
 async fn a_go_client_sees_the_exact_length_and_no_content_coding() {
-    let (controller, artifact) = served().await;
+    let (controller, artifact) = serve_artifact().await;
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/served/consumer.go");
     let mut command = Command::new("go");
     command.arg("run").arg(program);

@@ -119,7 +119,7 @@ impl Controller {
 
     pub(crate) async fn end(self) {
         self.stop.cancel();
-        tokio::time::timeout(LIMIT, self.running.ended())
+        tokio::time::timeout(LIMIT, self.running.wait())
             .await
             .expect("an end in time");
     }

@@ -43,7 +43,7 @@ async fn artifacts_of_objects_deleted_meanwhile_are_removed() {
         storage,
     } = first;
     stop.cancel();
-    tokio::time::timeout(LIMIT, running.ended())
+    tokio::time::timeout(LIMIT, running.wait())
         .await
         .expect("an end in time");
     // Deleted without the controller: another client removed the finalizer.
@@ -88,7 +88,7 @@ async fn a_read_only_volume_still_serves_its_artifacts() {
         storage,
     } = first;
     stop.cancel();
-    tokio::time::timeout(LIMIT, running.ended())
+    tokio::time::timeout(LIMIT, running.wait())
         .await
         .expect("an end in time");
     let directory = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ async fn mirrors_are_removed_from_a_full_volume_before_a_failure() {
     let small = "mount -t tmpfs -o size=4300k tmpfs \"$1\"";
     let program = Program::start(&api, directory.path(), storage.path(), small).await;
     let objects: Api<GitRepository> = Api::namespaced(api.client(), "default");
-    let mut kept = Vec::new();
+    let mut repositories = Vec::new();
     for (seed, name) in [(1, "old"), (2, "new")] {
         let repository = Repository::create().unwrap();
         let text = noise(seed, 2_400_000);
@@ -184,7 +184,7 @@ async fn mirrors_are_removed_from_a_full_volume_before_a_failure() {
         program
             .wait_for(&objects, name, |ready| ready.status == "True")
             .await;
-        kept.push(repository);
+        repositories.push(repository);
     }
     let mirrors = std::fs::read_dir(program.path_of(&storage.path().join(".mirrors"))).unwrap();
     let mirrors = mirrors

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -12,7 +13,6 @@ use super::error::{FetchError, ReadError};
 use super::mirror::{Generation, Mirror, open_objects};
 use super::object::{Commit, Kind, TreeEntry, tag_target, tree_entries};
 use super::remote::{BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits};
-use super::selection::Selection;
 
 /// Bytes of a tree object for each entry that a commit may have. By default one directory has at most 16 MB, about
 /// 400,000 names. Listing it takes ten times as much memory.
@@ -37,6 +37,15 @@ pub(super) enum Extent {
     Full,
     /// All trees, and only the requested blobs.
     Partial,
+}
+
+/// A selection of files by their paths from the root of a commit, without a slash at either end.
+pub trait Selection: Debug + Send + Sync {
+    /// Whether the file or symlink is selected.
+    fn selects(&self, path: &[u8]) -> bool;
+
+    /// Whether anything in the directory may be selected.
+    fn may_contain(&self, directory: &[u8]) -> bool;
 }
 
 /// A commit and everything below it. Cheap to clone, readable from many threads at once. All methods block: they read

@@ -19,14 +19,13 @@ mod reference;
 mod refs;
 mod remote;
 mod resolve;
-mod selection;
 pub mod ssh;
 mod threads;
 mod tls;
 mod transport;
 
 pub use address::{Address, AddressError};
-pub use checkout::{Blob, Checkout, DirectoryEntry};
+pub use checkout::{Blob, Checkout, DirectoryEntry, Selection};
 pub(crate) use checkout::{MAX_PATH_BYTES, MAX_PENDING_PATH_BYTES};
 pub use credentials::{Credentials, CredentialsError};
 pub use error::{AuthMethodError, FetchError, HandshakeError, ReadError, ServerMessage};
@@ -43,7 +42,6 @@ pub use remote::{
     PACK_OBJECTS_FLAG, REFS_BYTES_FLAG, Remote, UNPACKED_BYTES_FLAG,
 };
 pub use resolve::{resolve, verify_access};
-pub use selection::Selection;
 pub use sluice_runtime::http::{Identity, Proxy, ProxyError, connect};
 pub use tls::Tls;
 pub(crate) use transport::Pool;

@@ -1,6 +1,6 @@
-// A Terraform provider for the suites. Its resources are files in a folder that the configuration names, so a test can
-// look at them, change them behind the state's back (drift) and count what was done to them. What a step does beside its
-// work stands in the folder's orders.json: it can be slow, fail, crash, hang, and not heed an interrupt.
+// A Terraform provider for tests. Its resources are files in a configured directory, so that a test can read them, change them
+// (drift) and count the calls. orders.json in that directory injects faults: a step can be slow, fail, crash, hang, or ignore
+// interrupts.
 package main
 
 import (
@@ -19,17 +19,17 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// order is what one step does beside its work.
+// order is the fault of one step.
 type order struct {
 	DelayMS int    `json:"delayMs"`
 	Fail    string `json:"fail"`
 	Crash   bool   `json:"crash"`
 	Hang    bool   `json:"hang"`
-	// FailAfter fails once the work is done: the resource is there, and the state does not know.
+	// FailAfter fails after the step: the resource exists, but the state does not contain it.
 	FailAfter string `json:"failAfter"`
 }
 
-// orders are read anew before each step.
+// orders is read before each step.
 type orders struct {
 	Steps            map[string]order `json:"steps"`
 	IgnoreInterrupts bool             `json:"ignoreInterrupts"`
@@ -37,7 +37,7 @@ type orders struct {
 	Value            string           `json:"value"`
 }
 
-// thing is a resource as it lies in the folder.
+// thing is the file of a resource.
 type thing struct {
 	Name    string  `json:"name"`
 	Content *string `json:"content"`
@@ -45,7 +45,7 @@ type thing struct {
 }
 
 type provider struct {
-	// Calls that no configuration of the suites leads to are not there; they would crash the provider.
+	// Unused calls are not implemented and crash the provider.
 	tfprotov6.ProviderServer
 	world string
 	token string
@@ -65,9 +65,9 @@ var (
 )
 
 func attribute(name string, mark func(*tfprotov6.SchemaAttribute)) *tfprotov6.SchemaAttribute {
-	found := &tfprotov6.SchemaAttribute{Name: name, Type: tftypes.String}
-	mark(found)
-	return found
+	result := &tfprotov6.SchemaAttribute{Name: name, Type: tftypes.String}
+	mark(result)
+	return result
 }
 
 func required(a *tfprotov6.SchemaAttribute) { a.Required = true }
@@ -150,15 +150,15 @@ func (p *provider) ReadResource(_ context.Context, r *tfprotov6.ReadResourceRequ
 	if _, err := p.obey("read", id, text(state["secret"])); err != nil {
 		return &tfprotov6.ReadResourceResponse{NewState: r.CurrentState, Diagnostics: failed(err)}, nil
 	}
-	found, err := p.load(id)
+	current, err := p.load(id)
 	if errors.Is(err, os.ErrNotExist) {
-		gone, err := tfprotov6.NewDynamicValue(thingType, tftypes.NewValue(thingType, nil))
-		return &tfprotov6.ReadResourceResponse{NewState: &gone}, err
+		removed, err := tfprotov6.NewDynamicValue(thingType, tftypes.NewValue(thingType, nil))
+		return &tfprotov6.ReadResourceResponse{NewState: &removed}, err
 	}
 	if err != nil {
 		return &tfprotov6.ReadResourceResponse{NewState: r.CurrentState, Diagnostics: failed(err)}, nil
 	}
-	value, err := found.value(text(state["secret"]))
+	value, err := current.value(text(state["secret"]))
 	return &tfprotov6.ReadResourceResponse{NewState: value}, err
 }
 
@@ -167,26 +167,26 @@ func (p *provider) PlanResourceChange(_ context.Context, r *tfprotov6.PlanResour
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := object(r.ProposedNewState, thingType)
-	if err != nil || wanted == nil {
+	proposed, err := object(r.ProposedNewState, thingType)
+	if err != nil || proposed == nil {
 		return &tfprotov6.PlanResourceChangeResponse{PlannedState: r.ProposedNewState}, err
 	}
-	if _, err := p.obey("plan", text(wanted["name"]), text(prior["secret"])); err != nil {
+	if _, err := p.obey("plan", text(proposed["name"]), text(prior["secret"])); err != nil {
 		return &tfprotov6.PlanResourceChangeResponse{PlannedState: r.ProposedNewState, Diagnostics: failed(err)}, nil
 	}
-	answer := &tfprotov6.PlanResourceChangeResponse{}
-	replaced := prior != nil && !prior["name"].Equal(wanted["name"])
-	if replaced {
-		answer.RequiresReplace = []*tftypes.AttributePath{tftypes.NewAttributePath().WithAttributeName("name")}
+	response := &tfprotov6.PlanResourceChangeResponse{}
+	replace := prior != nil && !prior["name"].Equal(proposed["name"])
+	if replace {
+		response.RequiresReplace = []*tftypes.AttributePath{tftypes.NewAttributePath().WithAttributeName("name")}
 	}
-	if prior == nil || replaced {
+	if prior == nil || replace {
 		for _, name := range []string{"id", "random", "secret"} {
-			wanted[name] = tftypes.NewValue(tftypes.String, tftypes.UnknownValue)
+			proposed[name] = tftypes.NewValue(tftypes.String, tftypes.UnknownValue)
 		}
 	}
-	planned, err := tfprotov6.NewDynamicValue(thingType, tftypes.NewValue(thingType, wanted))
-	answer.PlannedState = &planned
-	return answer, err
+	planned, err := tfprotov6.NewDynamicValue(thingType, tftypes.NewValue(thingType, proposed))
+	response.PlannedState = &planned
+	return response, err
 }
 
 func (p *provider) ApplyResourceChange(_ context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
@@ -198,56 +198,56 @@ func (p *provider) ApplyResourceChange(_ context.Context, r *tfprotov6.ApplyReso
 	if err != nil {
 		return nil, err
 	}
-	kept := func(err error) (*tfprotov6.ApplyResourceChangeResponse, error) {
+	unchanged := func(err error) (*tfprotov6.ApplyResourceChangeResponse, error) {
 		return &tfprotov6.ApplyResourceChangeResponse{NewState: r.PriorState, Diagnostics: failed(err)}, nil
 	}
 	if planned == nil {
 		id := text(prior["id"])
-		given, err := p.obey("delete", id, text(prior["secret"]))
+		order, err := p.obey("delete", id, text(prior["secret"]))
 		if err != nil {
-			return kept(err)
+			return unchanged(err)
 		}
 		if err := os.Remove(p.file(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return kept(err)
+			return unchanged(err)
 		}
-		if given.FailAfter != "" {
-			return kept(errors.New(given.FailAfter))
+		if order.FailAfter != "" {
+			return unchanged(errors.New(order.FailAfter))
 		}
 		return &tfprotov6.ApplyResourceChangeResponse{NewState: r.PlannedState}, nil
 	}
-	step, made := "update", thing{Name: text(planned["name"])}
+	step, resource := "update", thing{Name: text(planned["name"])}
 	if content := planned["content"]; !content.IsNull() {
-		told := text(content)
-		made.Content = &told
+		value := text(content)
+		resource.Content = &value
 	}
 	kindSecret := ""
 	if prior == nil {
 		step = "create"
 	} else {
-		made.Random, kindSecret = text(prior["random"]), text(prior["secret"])
+		resource.Random, kindSecret = text(prior["random"]), text(prior["secret"])
 	}
-	given, err := p.obey(step, made.Name, kindSecret)
+	order, err := p.obey(step, resource.Name, kindSecret)
 	if err != nil {
-		return kept(err)
+		return unchanged(err)
 	}
 	if prior == nil {
-		if _, err := os.Stat(p.file(made.Name)); err == nil {
-			return kept(fmt.Errorf("thing %q exists already", made.Name))
+		if _, err := os.Stat(p.file(resource.Name)); err == nil {
+			return unchanged(fmt.Errorf("thing %q exists already", resource.Name))
 		}
-		made.Random = fmt.Sprintf("%x", time.Now().UnixNano())
-		told, err := p.orders()
+		resource.Random = fmt.Sprintf("%x", time.Now().UnixNano())
+		orders, err := p.orders()
 		if err != nil {
-			return kept(err)
+			return unchanged(err)
 		}
-		kindSecret = told.Secret
+		kindSecret = orders.Secret
 	}
-	if err := p.store(made); err != nil {
-		return kept(err)
+	if err := p.store(resource); err != nil {
+		return unchanged(err)
 	}
-	if given.FailAfter != "" {
-		return kept(errors.New(given.FailAfter))
+	if order.FailAfter != "" {
+		return unchanged(errors.New(order.FailAfter))
 	}
-	value, err := made.value(kindSecret)
+	value, err := resource.value(kindSecret)
 	return &tfprotov6.ApplyResourceChangeResponse{NewState: value}, err
 }
 
@@ -255,17 +255,17 @@ func (p *provider) ReadDataSource(context.Context, *tfprotov6.ReadDataSourceRequ
 	if _, err := p.obey("value", "", ""); err != nil {
 		return &tfprotov6.ReadDataSourceResponse{Diagnostics: failed(err)}, nil
 	}
-	told, err := p.orders()
+	orders, err := p.orders()
 	if err != nil {
 		return &tfprotov6.ReadDataSourceResponse{Diagnostics: failed(err)}, nil
 	}
 	value, err := tfprotov6.NewDynamicValue(valueType, tftypes.NewValue(valueType, map[string]tftypes.Value{
-		"value": tftypes.NewValue(tftypes.String, told.Value),
+		"value": tftypes.NewValue(tftypes.String, orders.Value),
 	}))
 	return &tfprotov6.ReadDataSourceResponse{State: &value}, err
 }
 
-// obey writes the step down and does what the orders say of it; secret is what the state holds of the thing.
+// obey logs the step and executes its order. secret is the secret attribute in the state.
 func (p *provider) obey(step, name, secret string) (order, error) {
 	log, err := os.OpenFile(filepath.Join(p.world, "calls.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -275,50 +275,50 @@ func (p *provider) obey(step, name, secret string) (order, error) {
 	if err := errors.Join(err, log.Close()); err != nil {
 		return order{}, err
 	}
-	told, err := p.orders()
+	all, err := p.orders()
 	if err != nil {
 		return order{}, err
 	}
-	given, named := told.Steps[step+" "+name]
-	if !named {
-		given = told.Steps[step]
+	own, isNamed := all.Steps[step+" "+name]
+	if !isNamed {
+		own = all.Steps[step]
 	}
-	if given.Crash {
+	if own.Crash {
 		os.Exit(3)
 	}
 	stop := p.stop
-	if told.IgnoreInterrupts {
+	if all.IgnoreInterrupts {
 		stop = nil
 	}
-	wait := time.Duration(given.DelayMS) * time.Millisecond
-	if given.Hang {
+	wait := time.Duration(own.DelayMS) * time.Millisecond
+	if own.Hang {
 		wait = 24 * time.Hour
 	}
 	if wait > 0 {
 		select {
 		case <-time.After(wait):
 		case <-stop:
-			return given, fmt.Errorf("%s of %q was interrupted", step, name)
+			return own, fmt.Errorf("%s of %q was interrupted", step, name)
 		}
 	}
-	if given.Fail != "" {
-		// A careless provider tells what it was given.
-		told := strings.NewReplacer("{token}", p.token, "{environment}", os.Getenv("TRIAL_TOKEN"), "{secret}", secret)
-		return given, errors.New(told.Replace(given.Fail))
+	if own.Fail != "" {
+		// A careless provider quotes sensitive values.
+		quote := strings.NewReplacer("{token}", p.token, "{environment}", os.Getenv("TRIAL_TOKEN"), "{secret}", secret)
+		return own, errors.New(quote.Replace(own.Fail))
 	}
-	return given, nil
+	return own, nil
 }
 
 func (p *provider) orders() (orders, error) {
-	var told orders
+	var all orders
 	raw, err := os.ReadFile(filepath.Join(p.world, "orders.json"))
 	if errors.Is(err, os.ErrNotExist) {
-		return told, nil
+		return all, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(raw, &told)
+		err = json.Unmarshal(raw, &all)
 	}
-	return told, err
+	return all, err
 }
 
 func (p *provider) file(id string) string {
@@ -326,24 +326,24 @@ func (p *provider) file(id string) string {
 }
 
 func (p *provider) load(id string) (thing, error) {
-	var found thing
+	var resource thing
 	raw, err := os.ReadFile(p.file(id))
 	if err == nil {
-		err = json.Unmarshal(raw, &found)
+		err = json.Unmarshal(raw, &resource)
 	}
-	return found, err
+	return resource, err
 }
 
-func (p *provider) store(made thing) error {
-	raw, err := json.Marshal(made)
+func (p *provider) store(resource thing) error {
+	raw, err := json.Marshal(resource)
 	if err != nil {
 		return err
 	}
-	beside := p.file(made.Name) + ".new"
-	if err := os.WriteFile(beside, raw, 0o644); err != nil {
+	temporary := p.file(resource.Name) + ".new"
+	if err := os.WriteFile(temporary, raw, 0o644); err != nil {
 		return err
 	}
-	return os.Rename(beside, p.file(made.Name))
+	return os.Rename(temporary, p.file(resource.Name))
 }
 
 func (t thing) value(secret string) (*tfprotov6.DynamicValue, error) {
@@ -359,7 +359,7 @@ func (t thing) value(secret string) (*tfprotov6.DynamicValue, error) {
 	return &value, err
 }
 
-// object gives the attributes of a value; none of a null one.
+// object returns the attributes of a value, or nil for null.
 func object(value *tfprotov6.DynamicValue, kind tftypes.Type) (map[string]tftypes.Value, error) {
 	if value == nil {
 		return nil, nil
@@ -372,13 +372,13 @@ func object(value *tfprotov6.DynamicValue, kind tftypes.Type) (map[string]tftype
 	return attributes, decoded.As(&attributes)
 }
 
-// text gives a string; empty for null and for what is not known yet.
+// text returns a string, or an empty one for null and unknown values.
 func text(value tftypes.Value) string {
-	var found string
-	if !value.IsKnown() || value.IsNull() || value.As(&found) != nil {
+	var result string
+	if !value.IsKnown() || value.IsNull() || value.As(&result) != nil {
 		return ""
 	}
-	return found
+	return result
 }
 
 func failed(err error) []*tfprotov6.Diagnostic {

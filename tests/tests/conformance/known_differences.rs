@@ -31,10 +31,10 @@ impl KnownDifferences {
         let unlisted = found
             .iter()
             .filter(|found| !self.differences.iter().any(|listed| is_found(listed, found)));
-        let gone = listed.filter(|listed| !found.iter().any(|found| is_found(listed, found)));
+        let missing = listed.filter(|listed| !found.iter().any(|found| is_found(listed, found)));
         unlisted
             .map(Difference::to_string)
-            .chain(gone.map(|listed| format!("   listed and not found: {listed:?}")))
+            .chain(missing.map(|listed| format!("   listed and not found: {listed:?}")))
             .collect()
     }
 }

@@ -251,8 +251,8 @@ async fn check_deletion_order(test: &FeatureTest, env: &TestEnvironment) {
         .await;
     stacks.delete("app", &DeleteParams::default()).await.unwrap();
     for name in ["app", "net"] {
-        let gone = wait_until_gone(&stacks, name).await;
-        gone.unwrap_or_else(|error| panic!("{error}\n{}", env.logs()));
+        let result = wait_until_gone(&stacks, name).await;
+        result.unwrap_or_else(|error| panic!("{error}\n{}", env.logs()));
         let state = test
             .secrets()
             .get(&format!("tfstate-default-{name}"))

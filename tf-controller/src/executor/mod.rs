@@ -9,7 +9,7 @@ pub use process::{ProcessExecutor, ProcessOptions};
 
 use futures::future::BoxFuture;
 use sluice_runtime::schedule::ObjectKey;
-use sluice_tf_core::{bundle::Packed, run_input::Access};
+use sluice_tf_core::{bundle::BundlePayload, run_input::Kubeconfigs};
 use std::{path::Path, sync::Arc};
 
 /// Returns the arguments of a runner that shares a provider cache with other runners.
@@ -83,7 +83,7 @@ pub enum ExecutorError {
 /// Issues API credentials for runs whose environment has none.
 pub trait Credentials: Send + Sync + std::fmt::Debug {
     /// Returns the API access of the run and of the CLI's backend.
-    fn access(&self, run: RunRef) -> BoxFuture<'_, Result<Access, String>>;
+    fn access(&self, run: RunRef) -> BoxFuture<'_, Result<Kubeconfigs, String>>;
 }
 
 /// Returns whether this controller has no such stack now.
@@ -97,7 +97,7 @@ pub trait Executor: Send + Sync {
 
     /// Starts the runner of a run, with the run's bundle unless that is stored in Secrets. A second start is harmless: only one
     /// runner claims the run.
-    fn start(&self, run: RunRef, bundle: Option<Packed>) -> BoxFuture<'_, Result<(), ExecutorError>>;
+    fn start(&self, run: RunRef, bundle: Option<BundlePayload>) -> BoxFuture<'_, Result<(), ExecutorError>>;
 
     /// Returns whether the runner of a run is alive. `lock_domain` is that of its claim; empty before it is claimed.
     fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>>;

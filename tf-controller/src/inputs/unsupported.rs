@@ -2,7 +2,7 @@
 
 use crate::decide::UnsupportedField;
 use sluice_api::terraform::TerraformSpec;
-use sluice_tf_core::cli::installed::Wanted;
+use sluice_tf_core::cli::installed::VersionConstraint;
 
 /// The default of `serviceAccountName` in the definition.
 const DEFAULT_ACCOUNT: &str = "tf-runner";
@@ -10,7 +10,7 @@ const DEFAULT_ACCOUNT: &str = "tf-runner";
 /// Returns the first field with an unsupported value. The definition rejects such values; an older definition does not.
 pub(crate) fn unsupported_field(spec: &TerraformSpec) -> Option<UnsupportedField> {
     let tool = spec.tool.as_ref()?;
-    let error = tool.version.parse::<Wanted>().err()?;
+    let error = tool.version.parse::<VersionConstraint>().err()?;
     Some(UnsupportedField {
         reason: "InvalidToolVersion",
         text: format!("spec.tool.version: {error}"),
@@ -53,7 +53,7 @@ mod tests {
             .unwrap()
             .text;
         assert!(
-            text.starts_with("spec.tool.version: \"../../bin\" is no version"),
+            text.starts_with("spec.tool.version: \"../../bin\" is not a version"),
             "{text}"
         );
     }

@@ -4,13 +4,13 @@ use super::closure::{Closure, may_contain_parent};
 use sha2::{Digest, Sha256};
 use sluice_api::terraform::{FileLocation, TerraformSpec};
 use sluice_tf_core::{
-    bundle::{Bundle, surroundings::Location},
-    place::below,
+    artifact_path::normalize,
+    bundle::{Bundle, Location},
 };
 
 /// Widens the closure if a path is computed from variables and a value of them may contain `..`.
 pub(crate) fn widen_by_values(closure: &mut Closure, bundle: &Bundle) {
-    let files = bundle.surroundings.files.iter();
+    let files = bundle.run_environment.files.iter();
     let mut mapped = files.filter(|file| {
         file.location == Location::Workspace && has_ending(&file.path, &[".tfvars", ".tfvars.json"])
     });
@@ -60,7 +60,7 @@ fn reason(spec: &TerraformSpec) -> Option<&'static str> {
 
 /// Returns whether the file name of a mapped path has one of these endings.
 fn has_ending(path: &str, endings: &[&str]) -> bool {
-    let file = below(path);
+    let file = normalize(path);
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     endings.iter().any(|ending| name.ends_with(ending))
 }
@@ -127,7 +127,7 @@ mod tests {
             closure.wide.is_some()
         };
         let file = |location: &str, path: &str, text: &str| {
-            let content = String::from(sluice_tf_core::bundle::surroundings::Content(text.into()));
+            let content = String::from(sluice_tf_core::bundle::Content(text.into()));
             json!({ "surroundings": { "files": [{ "location": location, "path": path, "content": content }] } })
         };
         let up = json!({ "variables": "{ \"x\": \"../y\" }" });

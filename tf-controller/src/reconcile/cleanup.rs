@@ -186,7 +186,7 @@ fn retained(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
     let last = |test: &dyn Fn(&TerraformRun) -> bool| {
         ended.iter().rev().find(|run| test(run)).map(|run| run.name_any())
     };
-    let errored = errored_state::recorders(ended.iter().copied());
+    let errored = errored_state::recording_runs(ended.iter().copied());
     let errored = errored.into_iter().map(ResourceExt::name_any);
     [
         last(&planned),

@@ -23,7 +23,7 @@ use sluice_api::{
     run::{Phase, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec},
     terraform::{Terraform, label_value, run_name},
 };
-use sluice_tf_core::bundle::{self, Bundle, BundleError, Packed};
+use sluice_tf_core::bundle::{self, Bundle, BundleError, BundlePayload};
 use std::collections::BTreeMap;
 
 /// Why a run could not be started or supervised. All errors are retried.
@@ -230,9 +230,9 @@ async fn bundle_of(
         ..resolved.bundle.clone()
     };
     bundle.nothing_stored &= sequence(run) == 1;
-    let checks = bundle.aftermath.checks_digest();
+    let checks = bundle.post_apply.checks_digest();
     let healthy = |health: &Health| health.passed && health.checks == checks;
-    bundle.aftermath.health_due = !history.health.as_ref().is_some_and(healthy);
+    bundle.post_apply.health_due = !history.health.as_ref().is_some_and(healthy);
     if !is_drift_check(history, &run_fact(run, history.reads_artifact)) {
         // Ignored drift is only ignored in drift checks.
         bundle.ignored_drift.clear();
@@ -249,7 +249,7 @@ pub(super) async fn restart(
 ) -> Result<(), DispatchError> {
     let bundle = bundle_of(run, resolved, history, context).await?;
     let packed = bundle.pack();
-    let is_same = |packed: &Packed| packed.digest() == run.spec.bundle_digest;
+    let is_same = |packed: &BundlePayload| packed.digest() == run.spec.bundle_digest;
     if packed.as_ref().is_ok_and(is_same) {
         return deliver(run, packed, context).await;
     }
@@ -281,7 +281,7 @@ async fn stored_bundle(run: &TerraformRun, context: &Context) -> Result<Option<V
 /// cannot be started is ended, so that it is reported, counted and retried like any failure.
 async fn deliver(
     run: &TerraformRun,
-    packed: Result<Packed, BundleError>,
+    packed: Result<BundlePayload, BundleError>,
     context: &Context,
 ) -> Result<(), DispatchError> {
     let packed = match packed {
@@ -321,7 +321,7 @@ async fn start_with_stored(
     found: &[Secret],
     context: &Context,
 ) -> Result<(), DispatchError> {
-    match bundle::prove(found, run) {
+    match bundle::verify(found, run) {
         Ok(()) => start_runner(run, None, context).await,
         Err(error) => {
             let text = format!("{error}; delete the Secret");
@@ -332,7 +332,7 @@ async fn start_with_stored(
 
 async fn start_runner(
     run: &TerraformRun,
-    bundle: Option<Packed>,
+    bundle: Option<BundlePayload>,
     context: &Context,
 ) -> Result<(), DispatchError> {
     match context.executor.start(reference(run), bundle).await {

@@ -25,7 +25,7 @@ use sluice_api::{
     terraform::{FINALIZER, SourceKind, Terraform, label_value},
 };
 use sluice_runtime::finalizer;
-use sluice_tf_core::cli::text::bounded;
+use sluice_tf_core::cli::text::truncate;
 
 /// Longest quoted error of a run that does not decode: it may quote the run.
 const ERROR_LIMIT: usize = 500;
@@ -185,7 +185,7 @@ fn unreadable_message(invalid: &InvalidObject) -> String {
     format!(
         "TerraformRun {name} cannot be read: {}; no other run is started, because it may be active; delete it once no \
          runner of it is alive",
-        bounded(&invalid.error, ERROR_LIMIT)
+        truncate(&invalid.error, ERROR_LIMIT)
     )
 }
 

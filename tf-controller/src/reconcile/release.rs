@@ -26,7 +26,7 @@ use sluice_api::{
     terraform::{DeletionPolicy, FINALIZER, Terraform, is_label_value, label_value},
 };
 use sluice_runtime::{finalizer, schedule::ObjectKey, watch::Requeue};
-use sluice_tf_core::{applied, errored_state};
+use sluice_tf_core::{errored_state, last_applied};
 use std::fmt::Debug;
 
 /// Deletes all data of the stack, then its finalizers. Kubernetes deletes its runs and bundles.
@@ -65,7 +65,7 @@ async fn delete_stored(stack: &Terraform, context: &Context) -> Result<(), kube:
     for selector in [
         format!("{PLAN_NAME}={}", label_value(&name)),
         format!("{PLAN_NAME}={}", label_value(&format!("{name}.json"))),
-        applied::selector_of(&name),
+        last_applied::selector(&name),
     ] {
         remove_owned::<Secret>(stack, &selector, context).await?;
         remove_owned::<ConfigMap>(stack, &selector, context).await?;
@@ -167,7 +167,7 @@ async fn orphan_errored_state(
         return Ok(());
     }
     let api: Api<TerraformRun> = context.api_of(stack);
-    for run in errored_state::recorders(runs) {
+    for run in errored_state::recording_runs(runs) {
         set_owners(&api, &run.name_any(), Some(&secrets)).await?;
     }
     Ok(())

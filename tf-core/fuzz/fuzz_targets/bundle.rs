@@ -1,4 +1,4 @@
-//! Any bytes are a bundle or not; one that is read is written as it was.
+//! Decodes any bytes as a bundle; a decoded bundle survives encoding.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,25 +1,25 @@
-//! Any bytes are a plan's JSON or not; what is one has an effect, a summary and a text, the same each time.
+//! Parses any bytes as the JSON of a plan; effect, summary and text are deterministic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluice_tf_core::plan::{document, effect, ignored, summary};
-use sluice_tf_core::secrets::Secrets;
+use sluice_tf_core::plan::{document, effect, ignored_drift, summary};
+use sluice_tf_core::redaction::Redactor;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(plan) = document::parse(data) else { return };
-    let origin = effect::Origin {
+    let inputs = effect::PlanInputs {
         inputs: "inputs",
         modules: "",
         lock: b"",
         last_apply: "",
-        made: data.len() % 2 == 1,
+        has_generated_files: data.len() % 2 == 1,
         key: b"key",
     };
-    let effect = effect::Effect::new(&plan, &origin);
-    assert_eq!(effect.digest(), effect::Effect::new(&plan, &origin).digest());
+    let effect = effect::Effect::new(&plan, &inputs);
+    assert_eq!(effect.digest(), effect::Effect::new(&plan, &inputs).digest());
     let _ = (effect.text(), summary::summarize(&plan));
-    assert_eq!(ignored::ignored(&plan, &[]).ignored, 0);
-    let mut secrets = Secrets::default();
-    secrets.learn_plan(&plan);
-    let _ = secrets.hide(&effect.canonical());
+    assert_eq!(ignored_drift::count(&plan, &[]).ignored, 0);
+    let mut secrets = Redactor::default();
+    secrets.add_plan(&plan);
+    let _ = secrets.redact(&effect.canonical());
 });

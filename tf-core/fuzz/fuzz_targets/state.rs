@@ -1,18 +1,22 @@
-//! Any JSON is a state or not; what it marks as sensitive is in no text afterwards.
+//! Adds the sensitive values of any JSON; redacted texts do not contain them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluice_tf_core::secrets::{SHORTEST, Secrets};
+use sluice_tf_core::redaction::{MIN_LENGTH, Redactor};
 
 fuzz_target!(|data: (&[u8], String)| {
     let (state, text) = data;
-    let mut secrets = Secrets::default();
+    let mut secrets = Redactor::default();
     if let Ok(state) = serde_json::from_slice(state) {
-        secrets.learn_state(&state);
+        secrets.add_state(&state);
     }
-    secrets.learn(&text);
-    let shown = secrets.hide(&text).into_owned();
-    for line in text.lines().map(str::trim).filter(|line| line.len() >= SHORTEST) {
+    secrets.add_text(&text);
+    let shown = secrets.redact(&text).into_owned();
+    for line in text
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.len() >= MIN_LENGTH)
+    {
         assert!(!shown.contains(line) || "(sensitive)".contains(line), "{shown:?}");
     }
 });

@@ -1,4 +1,4 @@
-//! Any template is rendered or refused, with the functions of Go and with those of sprig.
+//! Renders any template, with the functions of Go and with those of sprig.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,23 +1,24 @@
-//! The run bundle: everything a run needs beside the artifact, resolved by the controller. The executor hands it to the runner,
-//! or the controller stores it in immutable Secrets that the run owns. Decoding is strict and bounded; nothing of it is printed.
+//! The run bundle: all inputs of a run except the artifact, resolved by the controller. The executor passes it to the runner, or
+//! the controller stores it in immutable Secrets that the run owns. `Debug` prints none of its values.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use sluice_api::terraform::IgnoredDrift;
 
-pub mod aftermath;
-mod secret;
-pub mod surroundings;
+use crate::canonical;
 
-pub use aftermath::Aftermath;
-pub use secret::{PIECE, Packed, prove, secret_name, secret_names};
-pub use surroundings::Surroundings;
+mod codec;
+mod run_environment;
 
-/// Largest bundle, in bytes: 16 MiB. Values that come from Secrets may count twice, since they are also told as what is not shown.
+pub use codec::{BundleError, BundlePayload, CHUNK_SIZE, secret_name, secret_names, verify};
+pub use run_environment::{CliConfig, Content, Location, MappedFile, RunEnvironment};
+
+/// Largest bundle, in bytes: 16 MiB. Values from Secrets may count twice, since they are also listed in [`Bundle::secrets`].
 pub const LIMIT: usize = 16 * 1024 * 1024;
-/// The only version of the form so far.
+/// The version of the format.
 pub const VERSION: u32 = 1;
 
 /// What the controller resolved for one run.
@@ -28,114 +29,118 @@ pub struct Bundle {
     pub version: u32,
     /// The stack.
     pub stack: Stack,
-    /// The source, as the run fetches it.
+    /// The artifact of the source.
     pub artifact: Artifact,
-    /// Module directory inside the artifact; empty for its root.
+    /// Module directory in the artifact; empty for its root.
     #[serde(default)]
     pub path: String,
-    /// Workspace; `default` is the CLI's own.
+    /// Workspace of the CLI.
     pub workspace: String,
-    /// The program this stack was last run with (`terraform` or `tofu`); it is never switched silently.
+    /// The CLI of the last run (`terraform` or `tofu`). It changes only with `spec.tool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// What `spec.tool` came to. Absent: the stack does not say.
+    /// The resolved `spec.tool`, if it is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selected_tool: Option<SelectedTool>,
-    /// Text of `backend_override.tf`; absent for the module's own backend.
+    /// Content of `backend_override.tf`; absent for the module's own backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// Text of `generated.auto.tfvars.json`.
+    /// Content of `generated.auto.tfvars.json`.
     pub variables: String,
     /// Variable files, relative to the artifact's root, in order.
     #[serde(default)]
     pub variable_files: Vec<String>,
-    /// Environment of the CLI beside what it inherits.
+    /// Environment variables of the CLI, in addition to the inherited ones.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Backend arguments, the CLI's configuration, mapped files.
-    #[serde(default)]
-    pub surroundings: Surroundings,
-    /// Options of the command lines.
+    /// Backend arguments, CLI configuration and mapped files.
+    #[serde(default, rename = "surroundings")]
+    pub run_environment: RunEnvironment,
+    /// Options of the CLI commands.
     pub options: Options,
-    /// Where outputs go; absent when they are not written.
+    /// The Secret for outputs, if they are written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs: Option<OutputsTarget>,
-    /// Whether a readable form of the plan is stored.
+    /// The form of the readable plan.
     #[serde(default)]
     pub readable_plan: ReadablePlan,
-    /// What follows an apply.
-    #[serde(default)]
-    pub aftermath: Aftermath,
+    /// The steps after an apply.
+    #[serde(default, rename = "aftermath")]
+    pub post_apply: PostApply,
     /// Digest of closure, variables, backend, workspace and targets.
     pub inputs_digest: String,
-    /// Seconds from the interrupt of the CLI to its kill, where the stack asks for more than the runner gives anyway.
+    /// Seconds from the interrupt of the CLI to its kill, if the stack requests more than the default of the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_seconds: Option<u32>,
-    /// Differences that are not called drift; empty for a run that is no check for drift.
+    /// Differences that do not count as drift; empty except for drift detection.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored_drift: Vec<IgnoredDrift>,
-    /// Name of the stack's last started apply run, which makes approvals single-use.
+    /// Name of the last started apply run of the stack, which makes approvals single-use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_apply: Option<String>,
-    /// The object's key for digests of sensitive values, in hex.
+    /// Key of the object for digests of sensitive values, in hex.
     pub key: String,
-    /// Keys that stored plans are sealed with: the first for new plans, each for those that it sealed. None: not sealed.
+    /// Keys that seal stored plans: the first seals new plans, all open stored ones. Empty: plans are not sealed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plan_keys: Vec<PlanKey>,
-    /// Keys that the files of an apply are sealed with, which all stacks of the namespace have: in the same order.
+    /// Keys that seal the files of an apply, shared by all stacks of the namespace; in the order of `plan_keys`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub file_keys: Vec<PlanKey>,
-    /// Services that are asked before a plan is stored.
+    /// Webhooks, called before a plan is stored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub webhooks: Vec<Webhook>,
-    /// Values that came out of Secrets: they are taken out of every text that the run shows.
+    /// Values from Secrets, redacted from every text that the run shows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
-    /// What of the artifact the stack reads: directories and files from its root. Empty: all of it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reads: Vec<String>,
-    /// Most bytes of files, compressed, that are kept of what is applied, for a destroy without the source. Absent: nothing is kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep_files: Option<u64>,
-    /// What an earlier run applied takes the place of the artifact.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept: Option<Kept>,
-    /// Nothing is stored of the stack yet: it has no earlier run, and no other program planned it. Then nothing old is looked for.
+    /// The closure: directories and files of the artifact that the stack reads. Empty: the whole artifact.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "reads")]
+    pub closure: Vec<String>,
+    /// Size limit of the files in the last applied record, in compressed bytes. Absent: no record is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "keepFiles")]
+    pub files_limit: Option<u64>,
+    /// The last applied record that replaces the artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "kept")]
+    pub last_applied: Option<LastAppliedRef>,
+    /// The stack has no earlier run, not even of another controller, so the run need not search for stored objects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nothing_stored: bool,
 }
 
-/// The program that `spec.tool` selects.
+/// The CLI that `spec.tool` selects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SelectedTool {
     /// `terraform` or `tofu`.
     pub name: String,
-    /// The version in the directory of installed programs; empty: whichever is on PATH.
+    /// A version below `--tools-dir`; empty: the CLI on `PATH`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
 }
 
-/// A key that something of this stack is sealed with.
+/// A key that seals Secrets of this stack.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PlanKey {
-    /// What that is called where it stands.
+    /// Its name in the Secret of `--plan-encryption-secret`.
     pub id: String,
-    /// 32 bytes in hex, derived for this stack or its namespace alone.
+    /// 32 bytes in hex, derived for this stack or its namespace.
     pub key: String,
 }
 
 impl PlanKey {
-    /// The key's bytes.
+    /// Decodes the key.
     ///
     /// # Errors
-    /// When it is not hex of 32 bytes.
+    /// The key is not hex of 32 bytes.
     pub fn bytes(&self) -> Result<[u8; 32], BundleError> {
-        let mut key = [0; 32];
-        hex::decode_to_slice(&self.key, &mut key).map_err(|_| BundleError::BadKey)?;
-        Ok(key)
+        decode_key(&self.key)
     }
+}
+
+fn decode_key(text: &str) -> Result<[u8; 32], BundleError> {
+    let mut key = [0; 32];
+    hex::decode_to_slice(text, &mut key).map_err(|_| BundleError::InvalidKey)?;
+    Ok(key)
 }
 
 impl fmt::Debug for PlanKey {
@@ -147,17 +152,17 @@ impl fmt::Debug for PlanKey {
     }
 }
 
-/// A service that is asked whether a plan may go on.
+/// A service that a run calls after a plan and that may reject it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Webhook {
-    /// Its address.
+    /// Its URL.
     pub url: String,
-    /// What is sent.
+    /// The body of the request.
     pub payload: String,
-    /// Template over the answer that must give true or yes.
+    /// Template over the response that must yield `true` or `yes`.
     pub test_expression: String,
-    /// Template of the message when the test fails.
+    /// Template of the message if the plan is rejected.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error_message_template: String,
 }
@@ -170,7 +175,7 @@ pub struct Stack {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its uid: what a run stores is owned by exactly this object.
+    /// Its uid, for owner references.
     pub uid: String,
 }
 
@@ -178,29 +183,29 @@ pub struct Stack {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Artifact {
-    /// Where it is fetched; the file server's host is already the one that this run reaches.
+    /// Its URL, with a host that the run can reach.
     pub url: String,
-    /// `sha256:` and its hex digits, over the compressed bytes.
+    /// `sha256:` and hex digits, over the compressed bytes.
     pub digest: String,
-    /// Its size in bytes, if the source tells it.
+    /// Its size in bytes, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// Revision of the source.
     pub revision: String,
 }
 
-/// What an earlier run applied, in the Secrets that it was kept in.
+/// A last applied record in its Secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Kept {
-    /// The run that applied it.
+pub struct LastAppliedRef {
+    /// The run that wrote it.
     pub run: String,
-    /// What that run recorded of the Secrets.
+    /// The digest of the Secrets in the status of that run.
     #[serde(default)]
     pub digest: String,
 }
 
-/// Options of the command lines.
+/// Options of the CLI commands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Options {
@@ -215,7 +220,7 @@ pub struct Options {
     pub parallelism: u32,
     /// Whether a plan takes the state lock.
     pub plan_lock: bool,
-    /// Whether `init` may move providers and modules before a plan.
+    /// Whether `init` may upgrade providers and modules before a plan.
     pub upgrade_on_init: bool,
 }
 
@@ -231,11 +236,11 @@ impl Default for Options {
     }
 }
 
-/// The Secret that outputs are written to.
+/// The outputs Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OutputsTarget {
-    /// Name of the Secret, in the stack's namespace.
+    /// Its name, in the namespace of the stack.
     pub name: String,
     /// `name` or `name:alias` of each output; empty for all.
     #[serde(default)]
@@ -252,7 +257,7 @@ pub struct OutputsTarget {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReadablePlan {
-    /// No readable form.
+    /// No readable plan.
     #[default]
     None,
     /// The plan's JSON, compressed, in Secrets.
@@ -261,107 +266,63 @@ pub enum ReadablePlan {
     Human,
 }
 
-/// Why a bundle cannot be stored or read. No text of the bundle is part of it.
-#[derive(Debug, thiserror::Error)]
-pub enum BundleError {
-    /// It is too large.
-    #[error(
-        "what the run is given (variables, environment, mapped files, configuration) has {size} bytes, more than the {LIMIT} \
-         that are stored; values that come from Secrets may count twice"
-    )]
-    TooLarge {
-        /// Its size.
-        size: usize,
-    },
-    /// The runner was handed none.
-    #[error("the runner was given no bundle, and the run names no Secrets that hold one")]
-    NotGiven,
-    /// The runner was handed that of another run.
-    #[error(
-        "the bundle that the runner was given is not the one that the controller made for this run; nothing of it was used"
-    )]
-    OfAnotherRun,
-    /// The Secret holds no bundle.
-    #[error("the Secret {name} holds no run bundle")]
-    Missing {
-        /// Name of the Secret.
-        name: String,
-    },
-    /// The Secret is not the one that the run was made with.
-    #[error(
-        "the Secret {name} is not the bundle that the controller made for this run: it was replaced, or an older version \
-         made the run; nothing of it was used"
-    )]
-    Foreign {
-        /// Name of the Secret.
-        name: String,
-    },
-    /// It is not the JSON of a bundle.
-    #[error("the run bundle is not understood (line {line}, column {column})")]
-    Malformed {
-        /// Line of the first surprise.
-        line: usize,
-        /// Column of the first surprise.
-        column: usize,
-    },
-    /// It was written by another version of the controller.
-    #[error("the run bundle has version {version}, this runner reads {VERSION}")]
-    Version {
-        /// The version found.
-        version: u64,
-    },
-    /// The key is not hex.
-    #[error("the key of the run bundle is no hex text of 32 bytes")]
-    BadKey,
+/// The steps after an apply. Plans do not depend on them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PostApply {
+    /// Whether to list the resources of the state after an apply.
+    #[serde(default)]
+    pub inventory: bool,
+    /// Whether to list them even without an apply, since the inventory is unknown.
+    #[serde(default)]
+    pub inventory_due: bool,
+    /// The health checks after an apply, in order.
+    #[serde(default)]
+    pub health_checks: Vec<HealthCheck>,
+    /// Whether to run them even without an apply, since they failed or never ran.
+    #[serde(default)]
+    pub health_due: bool,
+}
+
+/// One health check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HealthCheck {
+    /// Its name.
+    pub name: String,
+    /// Its protocol.
+    pub kind: HealthCheckKind,
+    /// Host and port, or a URL; a template over the outputs.
+    pub target: String,
+    /// Its timeout in milliseconds.
+    pub timeout_millis: u64,
+}
+
+/// The protocol of a health check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HealthCheckKind {
+    /// A TCP connection.
+    Tcp,
+    /// An HTTP GET.
+    Http,
+}
+
+impl PostApply {
+    /// Returns a digest of the list of checks; empty if there are none.
+    #[must_use]
+    pub fn checks_digest(&self) -> String {
+        if self.health_checks.is_empty() {
+            return String::new();
+        }
+        let checks = serde_json::to_value(&self.health_checks)
+            .unwrap_or_else(|_| unreachable!("health checks serialise to JSON"));
+        hex::encode(&Sha256::digest(canonical::json(&checks).as_bytes())[..8])
+    }
 }
 
 impl Bundle {
-    /// Its JSON.
-    ///
-    /// # Errors
-    /// When it is longer than [`LIMIT`].
-    pub fn encode(&self) -> Result<String, BundleError> {
-        let text = serde_json::to_string(self).map_err(|error| BundleError::Malformed {
-            line: error.line(),
-            column: error.column(),
-        })?;
-        if text.len() > LIMIT {
-            return Err(BundleError::TooLarge { size: text.len() });
-        }
-        Ok(text)
-    }
-
-    /// Reads stored bytes; unknown members and other versions are refused.
-    ///
-    /// # Errors
-    /// When the bytes are too many or are no bundle of this version.
-    pub fn decode(bytes: &[u8]) -> Result<Self, BundleError> {
-        #[derive(Deserialize)]
-        struct Versioned {
-            version: u64,
-        }
-        if bytes.len() > LIMIT {
-            return Err(BundleError::TooLarge { size: bytes.len() });
-        }
-        let malformed = |error: serde_json::Error| BundleError::Malformed {
-            line: error.line(),
-            column: error.column(),
-        };
-        let found: Versioned = serde_json::from_slice(bytes).map_err(malformed)?;
-        if found.version != u64::from(VERSION) {
-            return Err(BundleError::Version {
-                version: found.version,
-            });
-        }
-        let bundle: Self = serde_json::from_slice(bytes).map_err(malformed)?;
-        bundle.key_bytes()?;
-        for key in bundle.plan_keys.iter().chain(&bundle.file_keys) {
-            key.bytes()?;
-        }
-        Ok(bundle)
-    }
-
-    /// The same without the keys of seals: a key does not lie in what it seals. The run that opens it is given its own.
+    /// Returns the bundle without seal keys, for storage: a sealed Secret must not contain its key. Readers have their own keys.
     #[must_use]
     pub fn without_seal_keys(&self) -> Self {
         Self {
@@ -371,19 +332,17 @@ impl Bundle {
         }
     }
 
-    /// The key for digests of sensitive values.
+    /// Decodes the key for digests of sensitive values.
     ///
     /// # Errors
-    /// When it is not hex of 32 bytes.
+    /// The key is not hex of 32 bytes.
     pub fn key_bytes(&self) -> Result<[u8; 32], BundleError> {
-        let mut key = [0; 32];
-        hex::decode_to_slice(&self.key, &mut key).map_err(|_| BundleError::BadKey)?;
-        Ok(key)
+        decode_key(&self.key)
     }
 }
 
 impl fmt::Debug for Bundle {
-    /// Names the stack only: variables, environment and key are secrets.
+    /// Prints the stack only: variables, environment and keys are sensitive.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Bundle")

@@ -25,7 +25,7 @@ fn bundle() -> Bundle {
         variables: r#"{"password":"hunter2"}"#.into(),
         variable_files: vec![],
         environment: BTreeMap::from([("TOKEN".into(), "hunter2".into())]),
-        surroundings: Surroundings::default(),
+        run_environment: RunEnvironment::default(),
         options: Options::default(),
         outputs: Some(OutputsTarget {
             name: "out".into(),
@@ -34,7 +34,7 @@ fn bundle() -> Bundle {
             annotations: BTreeMap::new(),
         }),
         readable_plan: ReadablePlan::Human,
-        aftermath: Aftermath::default(),
+        post_apply: PostApply::default(),
         inputs_digest: "sha256:1".into(),
         grace_seconds: None,
         ignored_drift: Vec::new(),
@@ -44,10 +44,10 @@ fn bundle() -> Bundle {
         file_keys: vec![],
         webhooks: vec![],
         secrets: Vec::new(),
-        reads: vec!["infra".into()],
-        kept: None,
+        closure: vec!["infra".into()],
+        last_applied: None,
         nothing_stored: false,
-        keep_files: None,
+        files_limit: None,
     }
 }
 
@@ -68,7 +68,7 @@ fn one(bundle: &Bundle) -> Secret {
 }
 
 fn of_run(secret: &Secret, run: &TerraformRun) -> Result<Bundle, BundleError> {
-    Bundle::of_run(std::slice::from_ref(secret), run)
+    Bundle::from_secrets(std::slice::from_ref(secret), run)
 }
 
 /// The run that the bundle was made for.
@@ -89,21 +89,24 @@ fn a_bundle_that_is_handed_over_counts_only_for_its_run() {
     run.spec.bundle_secrets = 0;
     assert_eq!(secret_names(&run).count(), 0);
     let own = bundle().pack().unwrap().into_text();
-    assert_eq!(Bundle::of_input(Some(&own), &run).unwrap(), bundle());
+    assert_eq!(Bundle::from_input(Some(&own), &run).unwrap(), bundle());
     let mut other = bundle();
     other.variables = "{}".into();
     let other = other.pack().unwrap().into_text();
     for text in [other.as_str(), "no JSON", ""] {
-        let refused = Bundle::of_input(Some(text), &run);
+        let refused = Bundle::from_input(Some(text), &run);
         assert!(
-            matches!(refused, Err(BundleError::OfAnotherRun)),
+            matches!(refused, Err(BundleError::InputMismatch)),
             "not even decoded"
         );
     }
-    assert!(matches!(Bundle::of_input(None, &run), Err(BundleError::NotGiven)));
+    assert!(matches!(
+        Bundle::from_input(None, &run),
+        Err(BundleError::NoInput)
+    ));
     run.spec.bundle_digest.clear();
     assert!(
-        Bundle::of_input(Some(&own), &run).is_err(),
+        Bundle::from_input(Some(&own), &run).is_err(),
         "of a run that names no digest"
     );
 }
@@ -112,7 +115,7 @@ fn a_bundle_that_is_handed_over_counts_only_for_its_run() {
 fn another_secret_than_the_runs_own_is_refused_before_it_is_read() {
     let foreign = |secret: &Secret, run: &TerraformRun| {
         let refused = of_run(secret, run).unwrap_err();
-        matches!(refused, BundleError::Foreign { name } if name == "net-abcd-1-bundle")
+        matches!(refused, BundleError::SecretMismatch { name } if name == "net-abcd-1-bundle")
     };
     let secret = one(&bundle());
     assert!(foreign(&secret, &run("r-2")), "of another run of that name");
@@ -131,7 +134,7 @@ fn another_secret_than_the_runs_own_is_refused_before_it_is_read() {
 #[test]
 fn a_large_bundle_lies_in_several_secrets_none_of_which_can_be_replaced() {
     let mut large = bundle();
-    large.variables = "x".repeat(2 * PIECE);
+    large.variables = "x".repeat(2 * CHUNK_SIZE);
     let packed = large.pack().unwrap();
     let mut run = run("r-1");
     run.spec.bundle_digest = packed.digest();
@@ -146,17 +149,17 @@ fn a_large_bundle_lies_in_several_secrets_none_of_which_can_be_replaced() {
         ["net-abcd-1-bundle", "net-abcd-1-bundle-1", "net-abcd-1-bundle-2"]
     );
     assert_eq!(secret_names(&run).collect::<Vec<_>>(), names);
-    assert_eq!(Bundle::of_run(&secrets, &run).unwrap(), large);
+    assert_eq!(Bundle::from_secrets(&secrets, &run).unwrap(), large);
     assert_eq!(bundle().pack().unwrap().count(), 1);
     assert_eq!(secret_names(&self::run("r-1")).count(), 1);
 
     let refused =
-        |secrets: &[Secret], run: &TerraformRun| Bundle::of_run(secrets, run).unwrap_err().to_string();
-    assert!(refused(&secrets[..2], &run).contains("net-abcd-1-bundle-2 holds no run bundle"));
+        |secrets: &[Secret], run: &TerraformRun| Bundle::from_secrets(secrets, run).unwrap_err().to_string();
+    assert!(refused(&secrets[..2], &run).contains("net-abcd-1-bundle-2 has no run bundle"));
     for index in 0..3 {
         let mut forged = secrets.clone();
         forged[index].data.as_mut().unwrap().get_mut("bundle").unwrap().0[7] ^= 1;
-        assert!(refused(&forged, &run).contains("is not the bundle that the controller made"));
+        assert!(refused(&forged, &run).contains("is not the bundle of this run"));
         let mut foreign = secrets.clone();
         foreign[index].metadata.owner_references = None;
         assert!(refused(&foreign, &run).contains(&format!("{} is not the bundle", names[index])));
@@ -166,7 +169,7 @@ fn a_large_bundle_lies_in_several_secrets_none_of_which_can_be_replaced() {
     run.spec.bundle_secrets = i64::MAX;
     assert_eq!(
         secret_names(&run).count(),
-        LIMIT.div_ceil(PIECE),
+        LIMIT.div_ceil(CHUNK_SIZE),
         "and no more are read"
     );
 }
@@ -188,15 +191,12 @@ fn foreign_forms_are_refused() {
     short.key = "ab".into();
     assert!(matches!(
         Bundle::decode(short.encode().unwrap().as_bytes()),
-        Err(BundleError::BadKey)
+        Err(BundleError::InvalidKey)
     ));
     let mut large = bundle();
     large.variables = "x".repeat(LIMIT);
     let refused = large.encode().unwrap_err().to_string();
-    assert!(
-        refused.contains("more than the 16777216 that are stored"),
-        "{refused}"
-    );
+    assert!(refused.contains("more than the limit of 16777216"), "{refused}");
     assert!(matches!(
         of_run(&Secret::default(), &run("r-1")),
         Err(BundleError::Missing { .. })

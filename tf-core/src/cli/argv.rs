@@ -1,75 +1,75 @@
-//! The exact words of each CLI invocation (pure). They are upstream's, so that a plan made here can be applied by hand there.
+//! The arguments of each CLI command. They are those of tofu-controller, so that plans are compatible.
 
 use std::path::{Path, PathBuf};
 
-/// File name of the plan in the module directory, as upstream.
+/// File name of the plan in the module directory, as in tofu-controller.
 pub const PLAN_FILE: &str = "tfplan";
 
-/// Options that shape a plan or an apply.
+/// Options of a plan or an apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// `-target` addresses, in order.
     pub targets: Vec<String>,
-    /// `-lock-timeout`, in the CLI's own duration form; `0s` when empty.
+    /// `-lock-timeout` in the syntax of the CLI; empty: `0s`.
     pub lock_timeout: String,
     /// Whether a plan takes the state lock.
     pub plan_lock: bool,
-    /// `-parallelism` of an apply; 0 means the CLI's ten.
+    /// `-parallelism` of an apply; 0: 10, the default of the CLI.
     pub parallelism: u32,
 }
 
-/// `init` before a plan. `may_copy`: the backend is one of ours, to which a state may be moved.
+/// `init` before a plan. `may_copy`: Sluice configures the backend, so the state may be migrated to it.
 #[must_use]
 pub fn init(upgrade: bool, may_copy: bool) -> Vec<String> {
-    let mut words = words(&["init", "-no-color", "-input=false", "-backend=true", "-get=true"]);
-    words.push(format!("-upgrade={upgrade}"));
+    let mut arguments = arguments(&["init", "-no-color", "-input=false", "-backend=true", "-get=true"]);
+    arguments.push(format!("-upgrade={upgrade}"));
     if may_copy {
-        words.push("-force-copy".to_owned());
+        arguments.push("-force-copy".to_owned());
     }
-    words
+    arguments
 }
 
-/// `init` before an exact apply: nothing may move, neither providers nor the lock file.
+/// `init` before the apply of a stored plan: providers and the dependency lock file may not change.
 #[must_use]
-pub fn init_exact(may_copy: bool) -> Vec<String> {
-    let mut words = init(false, may_copy);
-    words.push("-lockfile=readonly".to_owned());
-    words
+pub fn init_readonly(may_copy: bool) -> Vec<String> {
+    let mut arguments = init(false, may_copy);
+    arguments.push("-lockfile=readonly".to_owned());
+    arguments
 }
 
-/// `plan` into `out`; exit code 0 is no change, 2 is changes.
+/// `plan` into `out`. The exit code is 0 without changes and 2 with changes.
 #[must_use]
 pub fn plan(out: &Path, destroy: bool, var_files: &[PathBuf], options: &Options) -> Vec<String> {
-    plan_words(Some(out), destroy, var_files, options)
+    plan_arguments(Some(out), destroy, var_files, options)
 }
 
-/// `plan` of a CLI that cannot save it.
+/// `plan` without a plan file, for backends that cannot save plans.
 #[must_use]
 pub fn plan_unsaved(destroy: bool, var_files: &[PathBuf], options: &Options) -> Vec<String> {
-    plan_words(None, destroy, var_files, options)
+    plan_arguments(None, destroy, var_files, options)
 }
 
-fn plan_words(out: Option<&Path>, destroy: bool, var_files: &[PathBuf], options: &Options) -> Vec<String> {
-    let mut words = words(&["plan", "-no-color", "-input=false", "-detailed-exitcode"]);
-    let timeout = if options.lock_timeout.is_empty() {
-        "0s"
-    } else {
-        &options.lock_timeout
-    };
-    words.push(format!("-lock-timeout={timeout}"));
-    words.extend(out.map(|out| format!("-out={}", out.display())));
-    words.extend(given(var_files));
-    words.push(format!("-lock={}", options.plan_lock));
-    words.push("-parallelism=10".to_owned());
-    words.push("-refresh=true".to_owned());
+fn plan_arguments(
+    out: Option<&Path>,
+    destroy: bool,
+    var_files: &[PathBuf],
+    options: &Options,
+) -> Vec<String> {
+    let mut arguments = arguments(&["plan", "-no-color", "-input=false", "-detailed-exitcode"]);
+    arguments.push(lock_timeout_argument(&options.lock_timeout));
+    arguments.extend(out.map(|out| format!("-out={}", out.display())));
+    arguments.extend(var_file_arguments(var_files));
+    arguments.push(format!("-lock={}", options.plan_lock));
+    arguments.push("-parallelism=10".to_owned());
+    arguments.push("-refresh=true".to_owned());
     if destroy {
-        words.push("-destroy".to_owned());
+        arguments.push("-destroy".to_owned());
     }
-    words.extend(targets(options));
-    words
+    arguments.extend(targets(options));
+    arguments
 }
 
-fn given(var_files: &[PathBuf]) -> impl Iterator<Item = String> {
+fn var_file_arguments(var_files: &[PathBuf]) -> impl Iterator<Item = String> {
     var_files
         .iter()
         .map(|file| format!("-var-file={}", file.display()))
@@ -79,26 +79,26 @@ fn targets(options: &Options) -> impl Iterator<Item = String> {
     options.targets.iter().map(|target| format!("-target={target}"))
 }
 
-/// `apply` of a stored plan. Targets are part of the plan file; OpenTofu wants the plan's variable files again.
+/// `apply` of a stored plan. The plan file has the targets, but OpenTofu requires the variable files again.
 #[must_use]
 pub fn apply(plan: &Path, var_files: &[PathBuf], options: &Options) -> Vec<String> {
-    let mut words = apply_words(var_files, options);
-    words.push(plan.display().to_string());
-    words
+    let mut arguments = apply_arguments(var_files, options);
+    arguments.push(plan.display().to_string());
+    arguments
 }
 
-/// `apply` of what is planned anew, where plans cannot be saved.
+/// `apply` without a plan file.
 #[must_use]
 pub fn apply_unsaved(var_files: &[PathBuf], options: &Options) -> Vec<String> {
-    let mut words = apply_words(var_files, options);
-    words.extend(targets(options));
-    words
+    let mut arguments = apply_arguments(var_files, options);
+    arguments.extend(targets(options));
+    arguments
 }
 
-/// `destroy`, where plans cannot be saved.
+/// `destroy` without a plan file.
 #[must_use]
 pub fn destroy(var_files: &[PathBuf], options: &Options) -> Vec<String> {
-    let mut words = words(&[
+    let mut arguments = arguments(&[
         "destroy",
         "-no-color",
         "-auto-approve",
@@ -108,13 +108,13 @@ pub fn destroy(var_files: &[PathBuf], options: &Options) -> Vec<String> {
         "-parallelism=10",
         "-refresh=true",
     ]);
-    words.extend(given(var_files));
-    words.extend(targets(options));
-    words
+    arguments.extend(var_file_arguments(var_files));
+    arguments.extend(targets(options));
+    arguments
 }
 
-fn apply_words(var_files: &[PathBuf], options: &Options) -> Vec<String> {
-    let mut words = words(&[
+fn apply_arguments(var_files: &[PathBuf], options: &Options) -> Vec<String> {
+    let mut arguments = arguments(&[
         "apply",
         "-no-color",
         "-auto-approve",
@@ -126,96 +126,86 @@ fn apply_words(var_files: &[PathBuf], options: &Options) -> Vec<String> {
     } else {
         options.parallelism
     };
-    words.push(format!("-parallelism={parallelism}"));
-    words.push("-refresh=true".to_owned());
-    words.extend(given(var_files));
-    words
+    arguments.push(format!("-parallelism={parallelism}"));
+    arguments.push("-refresh=true".to_owned());
+    arguments.extend(var_file_arguments(var_files));
+    arguments
 }
 
-/// `show` of a plan file, for people.
+/// `show` of a plan file as text.
 #[must_use]
 pub fn show(plan: &Path) -> Vec<String> {
-    vec![
-        "show".to_owned(),
-        "-no-color".to_owned(),
-        plan.display().to_string(),
-    ]
+    arguments(&["show", "-no-color", &plan.display().to_string()])
 }
 
 /// `show -json` of a plan file.
 #[must_use]
 pub fn show_json(plan: &Path) -> Vec<String> {
-    vec![
-        "show".to_owned(),
-        "-json".to_owned(),
-        "-no-color".to_owned(),
-        plan.display().to_string(),
-    ]
+    arguments(&["show", "-json", "-no-color", &plan.display().to_string()])
 }
 
 /// `show -json` of the state.
 #[must_use]
 pub fn show_state() -> Vec<String> {
-    words(&["show", "-json", "-no-color"])
+    arguments(&["show", "-json", "-no-color"])
 }
 
 /// `output -json`.
 #[must_use]
 pub fn output() -> Vec<String> {
-    words(&["output", "-no-color", "-json"])
+    arguments(&["output", "-no-color", "-json"])
 }
 
-/// `workspace new`; its failure means that the workspace is there.
+/// `workspace new`. It fails if the workspace exists.
 #[must_use]
 pub fn workspace_new(workspace: &str) -> Vec<String> {
-    words(&["workspace", "new", "-no-color", workspace])
+    arguments(&["workspace", "new", "-no-color", workspace])
 }
 
 /// `workspace select`.
 #[must_use]
 pub fn workspace_select(workspace: &str) -> Vec<String> {
-    words(&["workspace", "select", "-no-color", workspace])
+    arguments(&["workspace", "select", "-no-color", workspace])
 }
 
 /// `force-unlock` of one lock id.
 #[must_use]
 pub fn force_unlock(id: &str) -> Vec<String> {
-    words(&["force-unlock", "-no-color", "-force", id])
+    arguments(&["force-unlock", "-no-color", "-force", id])
 }
 
-/// `state pull`: the state as JSON, without what providers would have to tell of it.
+/// `state pull`: the state as JSON, without the use of providers.
 #[must_use]
 pub fn state_pull() -> Vec<String> {
-    words(&["state", "pull"])
+    arguments(&["state", "pull"])
 }
 
-/// `state push` of a file. Without `-force`: the CLI refuses a foreign lineage and an older serial.
+/// `state push` of a file. Without `-force`, the CLI rejects another lineage and an older serial.
 #[must_use]
 pub fn state_push(file: &Path, lock_timeout: &str) -> Vec<String> {
-    let timeout = if lock_timeout.is_empty() {
-        "0s"
-    } else {
-        lock_timeout
-    };
-    vec![
-        "state".to_owned(),
-        "push".to_owned(),
-        "-lock=true".to_owned(),
-        format!("-lock-timeout={timeout}"),
-        file.display().to_string(),
-    ]
+    let mut arguments = arguments(&["state", "push", "-lock=true"]);
+    arguments.push(lock_timeout_argument(lock_timeout));
+    arguments.push(file.display().to_string());
+    arguments
 }
 
-/// `state push` over a state that has nothing in it, of whatever lineage.
+fn lock_timeout_argument(timeout: &str) -> String {
+    format!(
+        "-lock-timeout={}",
+        if timeout.is_empty() { "0s" } else { timeout }
+    )
+}
+
+/// `state push -force`, to replace an empty state of any lineage.
 #[must_use]
-pub fn state_take_over(file: &Path, lock_timeout: &str) -> Vec<String> {
-    let mut words = state_push(file, lock_timeout);
-    words.insert(2, "-force".to_owned());
-    words
+pub fn state_push_force(file: &Path, lock_timeout: &str) -> Vec<String> {
+    let mut arguments = state_push(file, lock_timeout);
+    arguments.insert(2, "-force".to_owned());
+    arguments
 }
 
-fn words(list: &[&str]) -> Vec<String> {
-    list.iter().map(|word| (*word).to_owned()).collect()
+fn arguments(list: &[&str]) -> Vec<String> {
+    list.iter().map(|argument| (*argument).to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -231,13 +221,13 @@ mod tests {
 
     #[test]
     fn the_words_are_upstreams() {
-        let line = |words: Vec<String>| words.join(" ");
+        let line = |arguments: Vec<String>| arguments.join(" ");
         assert_eq!(
             line(init(true, true)),
             "init -no-color -input=false -backend=true -get=true -upgrade=true -force-copy"
         );
         assert_eq!(
-            line(init_exact(false)),
+            line(init_readonly(false)),
             "init -no-color -input=false -backend=true -get=true -upgrade=false -lockfile=readonly"
         );
         assert_eq!(

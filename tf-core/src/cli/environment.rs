@@ -1,8 +1,8 @@
-//! The environment of the CLI (pure): what is passed on, what is dropped, what is refused, what is forced.
+//! The environment variables of the CLI.
 
 use std::collections::BTreeMap;
 
-/// Variables that would change what the runner types or reads; upstream refuses them.
+/// Variables that would change commands or output. tofu-controller rejects them as well.
 const REJECTED: [&str; 12] = [
     "TF_INPUT",
     "TF_IN_AUTOMATION",
@@ -18,39 +18,41 @@ const REJECTED: [&str; 12] = [
     "TF_CLI_ARGS",
 ];
 
-/// Dropped from an inherited environment: it moves files that an exact apply depends on, or points the kubernetes backend at
-/// another API than the one the run belongs to.
-fn is_misleading(name: &str) -> bool {
+/// Whether an inherited variable is dropped: it moves files that an apply depends on, or selects another API server for the
+/// `kubernetes` backend.
+fn is_dropped(name: &str) -> bool {
     name == DATA_DIRECTORY || name.starts_with("KUBE_")
 }
 
-/// True for a variable that a stack may not set.
-#[must_use]
-pub fn is_rejected(name: &str) -> bool {
+/// Whether a stack may not set the variable.
+fn is_rejected(name: &str) -> bool {
     REJECTED.contains(&name) || name.starts_with("TF_VAR_") || name.starts_with("TF_CLI_ARGS_")
 }
 
-/// The first variable of `given` that is refused.
+/// Returns the first variable that is rejected.
 #[must_use]
-pub fn rejected(given: &BTreeMap<String, String>) -> Option<&str> {
-    given.keys().map(String::as_str).find(|name| is_rejected(name))
+pub fn find_rejected(variables: &BTreeMap<String, String>) -> Option<&str> {
+    variables
+        .keys()
+        .map(String::as_str)
+        .find(|name| is_rejected(name))
 }
 
-/// A stack's own setting of it counts for nothing: what `init` downloads lies beside the module, where an approval covers it.
+/// Ignored if a stack sets it: downloads must be in the module directory, where approvals cover them.
 const DATA_DIRECTORY: &str = "TF_DATA_DIR";
 
-/// What the CLI gets: the inherited environment less refused names, then the bundle's, then what is forced.
+/// Composes the variables: the permitted inherited ones, those of the stack, and the fixed ones, with increasing precedence.
 #[must_use]
 pub fn compose(
     inherited: impl IntoIterator<Item = (String, String)>,
-    given: &BTreeMap<String, String>,
+    own: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = inherited
         .into_iter()
-        .filter(|(name, _)| !is_rejected(name) && !is_misleading(name))
+        .filter(|(name, _)| !is_rejected(name) && !is_dropped(name))
         .collect();
-    let given = given.iter().filter(|(name, _)| *name != DATA_DIRECTORY);
-    all.extend(given.map(|(name, value)| (name.clone(), value.clone())));
+    let own = own.iter().filter(|(name, _)| *name != DATA_DIRECTORY);
+    all.extend(own.map(|(name, value)| (name.clone(), value.clone())));
     for (name, value) in [
         ("TF_IN_AUTOMATION", "1"),
         ("TF_INPUT", "0"),
@@ -110,7 +112,10 @@ mod tests {
 
     #[test]
     fn a_stack_may_not_set_them() {
-        assert_eq!(rejected(&map(&[("A", "1"), ("TF_VAR_a", "2")])), Some("TF_VAR_a"));
-        assert_eq!(rejected(&map(&[("TF_TOKEN_x", "1")])), None);
+        assert_eq!(
+            find_rejected(&map(&[("A", "1"), ("TF_VAR_a", "2")])),
+            Some("TF_VAR_a")
+        );
+        assert_eq!(find_rejected(&map(&[("TF_TOKEN_x", "1")])), None);
     }
 }

@@ -1,37 +1,37 @@
-//! Reads the state lock that the CLI found held from its error text (pure, bounded).
+//! Parses state locks in error texts of the CLI.
 
 use jiff::Timestamp;
 
-/// Longest field that is kept; real ones are far shorter.
+/// Length limit of a field.
 const FIELD_LIMIT: usize = 512;
 
 /// The `Lock Info:` block of a lock error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockInfo {
-    /// Identifier that `force-unlock` takes.
+    /// The id for `force-unlock`.
     pub id: String,
-    /// Where the state is, as the backend words it.
+    /// The path of the state in the format of the backend.
     pub path: String,
     /// For example `OperationTypeApply`.
     pub operation: String,
     /// `user@host` of the holder.
     pub who: String,
-    /// Version of the CLI that holds it.
+    /// Version of the CLI of the holder.
     pub version: String,
-    /// When it was taken, as Go prints a time.
+    /// The time of the lock in the format of Go.
     pub created: String,
 }
 
-/// What comes before the block: of a command that takes the lock, and of `init` (or a workspace) that makes a state.
-const BEGINNINGS: [&str; 3] = [
+/// Errors before the block: of commands that take the lock, and of `init` or `workspace new` when they create a state.
+const ERRORS: [&str; 3] = [
     "Error acquiring the state lock",
     "state is already locked",
     "Error locking state",
 ];
 
-/// Words of which an error about a lock has one: that it was not taken, or could not be released. `init` shows the bare request
-/// of the kubernetes backend, and the address of a new Lease has no other word of it: `Post ".../leases": EOF`.
-const WORDS: [&str; 7] = [
+/// Words of errors about a lock that was not acquired or not released. `init` prints requests of the `kubernetes` backend without
+/// explanation: `Post ".../leases": EOF`.
+const LOCK_WORDS: [&str; 7] = [
     "lock",
     "locked",
     "locking",
@@ -41,26 +41,26 @@ const WORDS: [&str; 7] = [
     "leases",
 ];
 
-/// Whether this error speaks of a lock at all. One that does not was met by a command that had none, or had released its own.
+/// Whether an error mentions a lock. Otherwise the command held no lock, or released it.
 #[must_use]
-pub fn is_mentioned(text: &str) -> bool {
-    super::text::plain(text)
+pub fn mentions_lock(text: &str) -> bool {
+    super::text::strip_formatting(text)
         .split(|c: char| !c.is_alphanumeric())
-        .any(|word| WORDS.iter().any(|known| word.eq_ignore_ascii_case(known)))
+        .any(|word| LOCK_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
-/// A time as Go prints it: `2026-11-21 11:37:28.445320369 +0000 UTC`.
+/// Parses a time in the format of Go: `2026-11-21 11:37:28.445320369 +0000 UTC`.
 #[must_use]
 pub fn parse_created(text: &str) -> Option<Timestamp> {
     let text = text.strip_suffix(" UTC").unwrap_or(text);
     Timestamp::strptime("%Y-%m-%d %H:%M:%S%.f %z", text).ok()
 }
 
-/// Finds the block of a lock error; `None` when the text is about something else.
+/// Parses the block of a lock error. Returns `None` for other texts.
 #[must_use]
 pub fn parse(text: &str) -> Option<LockInfo> {
-    let text = super::text::plain(text);
-    let at = BEGINNINGS.iter().filter_map(|words| text.find(words)).min()?;
+    let text = super::text::strip_formatting(text);
+    let at = ERRORS.iter().filter_map(|error| text.find(error)).min()?;
     let block = text[at..].split_once("Lock Info:")?.1;
     let mut info = LockInfo::default();
     for line in block.lines().skip(1) {
@@ -87,14 +87,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const HELD: &str = "\nError: Error acquiring the state lock\n\nError message: resource temporarily unavailable\n\
+    const LOCK_ERROR: &str = "\nError: Error acquiring the state lock\n\nError message: resource temporarily unavailable\n\
         Lock Info:\n  ID:        fd27f73e-a46b-ad86-1473-aab31b4da9b9\n  Path:      terraform.tfstate\n  \
         Operation: OperationTypeApply\n  Who:       root@vm\n  Version:   1.11.4\n  \
         Created:   2026-11-21 11:37:28.445320369 +0000 UTC\n  Info:      \n\n\nTerraform acquires a state lock\n";
 
     #[test]
     fn six_fields_are_read() {
-        let info = parse(HELD).unwrap();
+        let info = parse(LOCK_ERROR).unwrap();
         assert_eq!(info.id, "fd27f73e-a46b-ad86-1473-aab31b4da9b9");
         assert_eq!(info.path, "terraform.tfstate");
         assert_eq!(info.operation, "OperationTypeApply");
@@ -113,31 +113,31 @@ mod tests {
 
     #[test]
     fn boxed_text_reads_the_same() {
-        let boxed = HELD
+        let boxed = LOCK_ERROR
             .lines()
             .map(|line| format!("\u{2502} {line}"))
             .collect::<Vec<_>>()
             .join("\n");
-        assert_eq!(parse(&boxed), parse(HELD));
+        assert_eq!(parse(&boxed), parse(LOCK_ERROR));
     }
 
     #[test]
     fn only_an_error_about_a_lock_mentions_one() {
         for text in [
-            HELD,
+            LOCK_ERROR,
             "Error releasing the state lock",
             "Error: Failed to unlock state",
             "\u{2502} Error locking state: EOF",
             "Error: Post \"https://127.0.0.1:1/apis/coordination.k8s.io/v1/namespaces/team/leases\": EOF",
         ] {
-            assert!(is_mentioned(text), "{text}");
+            assert!(mentions_lock(text), "{text}");
         }
         for text in [
             "",
             "Workspace \"blue\" already exists",
             "Error: Unclosed configuration block",
         ] {
-            assert!(!is_mentioned(text), "{text}");
+            assert!(!mentions_lock(text), "{text}");
         }
     }
 
@@ -151,7 +151,7 @@ mod tests {
         #[test]
         fn no_text_breaks_it(text in ".{0,400}") {
             let _ = parse(&text);
-            let _ = (is_mentioned(&text), parse_created(&text));
+            let _ = (mentions_lock(&text), parse_created(&text));
             let wrapped = format!("Error acquiring the state lock\nLock Info:\n{text}");
             if let Some(info) = parse(&wrapped) {
                 prop_assert!(info.id.chars().count() <= FIELD_LIMIT);

@@ -1,15 +1,15 @@
-//! The Terraform or OpenTofu command line: where it is, what is typed, how it is run and what it says.
+//! The Terraform or OpenTofu CLI, without Kubernetes.
 //!
-//! `argv` is the words, `process` runs one command, `answer`, `lock`, `text` and `output` read its answers; `tool` finds the program,
-//! `installed` is what a machine keeps of them, `known_version` what they said before. Nothing here knows Kubernetes.
+//! `tool` finds the CLI, `installed` lists the installed versions, `version_cache` remembers their versions. `argv` builds the arguments,
+//! `environment` the variables, and `process` runs one command. `preamble`, `lock`, `text` and `output` parse its output.
 
-pub mod answer;
 pub mod argv;
 pub mod environment;
 pub mod installed;
-pub mod known_version;
 pub mod lock;
 pub mod output;
+pub mod preamble;
 pub mod process;
 pub mod text;
 pub mod tool;
+pub mod version_cache;

@@ -1,5 +1,4 @@
-//! The outputs of the root module: the answer of `output -json`, and their names out of what an apply said (pure, with
-//! limits).
+//! The outputs of the root module: values from `output -json`, and names from the text of an apply.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -7,16 +6,16 @@ use std::io::{BufRead, BufReader, Read};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Largest answer that is read.
+/// Size limit of the JSON, in bytes.
 pub const LIMIT: u64 = 16 * 1024 * 1024;
 
-/// One output of the root module. Value and type are as the CLI wrote them: a number may have more digits than any type of ours.
+/// An output of the root module. Type and value are raw JSON, which preserves long numbers.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub struct Output {
-    /// Whether the module marks it sensitive.
+    /// Whether the module marks it as sensitive.
     #[serde(default)]
     pub sensitive: bool,
-    /// Its type in the CLI's JSON form, such as `"string"` or `["list","string"]`.
+    /// Its type in the JSON syntax of the CLI, such as `"string"` or `["list","string"]`.
     #[serde(rename = "type")]
     pub type_: Box<RawValue>,
     /// Its value.
@@ -24,52 +23,52 @@ pub struct Output {
 }
 
 impl Output {
-    /// Its text, where it is one.
+    /// Returns the value of a string output.
     #[must_use]
     pub fn text(&self) -> Option<String> {
-        let is_text = self.type_.get() == "\"string\"";
-        is_text
+        let is_string = self.type_.get() == "\"string\"";
+        is_string
             .then(|| serde_json::from_str(self.value.get()).ok())
             .flatten()
     }
 
-    /// The numbers in it that [`Self::json`] may round, as they stand there.
+    /// Returns the numbers in the value that [`Self::json`] may round, as text.
     pub fn long_numbers(&self) -> impl Iterator<Item = &str> {
         let is_digit = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E');
         let words = self.value.get().split(move |c: char| !is_digit(c));
         words.filter(|word| word.chars().filter(char::is_ascii_digit).count() > 15)
     }
 
-    /// Its value, to look into: numbers of more than 15 digits may be rounded.
+    /// Parses the value. Numbers of more than 15 digits may be rounded.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_str(self.value.get()).unwrap_or_default()
     }
 }
 
-/// Why the answer cannot be read.
+/// The outputs cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// It is larger than [`LIMIT`].
+    /// The JSON exceeds [`LIMIT`].
     #[error("the outputs are larger than {LIMIT} bytes")]
     TooLarge,
-    /// It is not the JSON that the CLI promises. The parser's words are left out: they may quote a value.
-    #[error("the CLI's answer to `output -json` is not understood (line {line}, column {column})")]
+    /// The JSON is malformed. The error of the parser is omitted, since it may quote a value.
+    #[error("the output of `output -json` is invalid (line {line}, column {column})")]
     Malformed {
-        /// Line of the first surprise.
+        /// Line of the error.
         line: usize,
-        /// Column of the first surprise.
+        /// Column of the error.
         column: usize,
     },
-    /// The file with the answer cannot be read.
-    #[error("the CLI's answer to `output -json` cannot be read")]
+    /// The file cannot be read.
+    #[error("the output of `output -json` cannot be read")]
     Unreadable(#[from] std::io::Error),
 }
 
-/// Reads at most [`LIMIT`] bytes of JSON.
+/// Parses the JSON of `output -json`.
 ///
 /// # Errors
-/// When the answer is too large or malformed.
+/// The JSON exceeds [`LIMIT`], or is malformed.
 pub fn parse(source: impl Read) -> Result<BTreeMap<String, Output>, OutputError> {
     let mut bytes = Vec::new();
     source.take(LIMIT + 1).read_to_end(&mut bytes)?;
@@ -82,68 +81,69 @@ pub fn parse(source: impl Read) -> Result<BTreeMap<String, Output>, OutputError>
     })
 }
 
-/// Most bytes of an apply's words that are read.
-const WORDS_LIMIT: u64 = 64 * 1024 * 1024;
-/// What an apply that ended well says; lines of provisioners and of progress begin with an address.
+/// Size limit of the text of an apply, in bytes.
+const TEXT_LIMIT: u64 = 64 * 1024 * 1024;
+/// The message of a successful apply. Lines of provisioners and progress begin with an address.
 const COMPLETE: &str = "Apply complete!";
-/// The title of the outputs, which stand last: a line `name = value` for each, and more lines for a long value.
+/// The title of the outputs at the end: one line `name = value` each, and more lines for long values.
 const TITLE: &str = "Outputs:";
 
-/// The sorted names of the outputs after an apply, out of what it said; nothing where that is not as it is known to be.
-/// Sensitive outputs are named there too, and those that are null are no outputs any more.
+/// Returns the sorted names of all outputs, including sensitive ones, from the text of an apply. Returns `None` if the text has an
+/// unknown structure or is incomplete.
 ///
 /// # Errors
-/// When the words cannot be read.
-pub fn names_said(words: impl Read) -> std::io::Result<Option<Vec<String>>> {
-    let mut words = BufReader::new(words.take(WORDS_LIMIT));
-    let mut told = Told::Nothing;
+/// The text cannot be read.
+pub fn names_from_apply(text: impl Read) -> std::io::Result<Option<Vec<String>>> {
+    let mut text = BufReader::new(text.take(TEXT_LIMIT));
+    let mut section = Section::Progress;
     let mut names = Vec::new();
     let mut line = Vec::new();
-    while words.read_until(b'\n', &mut line)? > 0 {
-        let text = String::from_utf8_lossy(&line);
-        told = told.hear(text.trim_end(), &mut names);
+    while text.read_until(b'\n', &mut line)? > 0 {
+        section = section.next(String::from_utf8_lossy(&line).trim_end(), &mut names);
         line.clear();
     }
-    // What was cut off, or never completed, is not the whole.
-    let whole = words.into_inner().limit() > 0 && matches!(told, Told::Complete | Told::Outputs);
+    let is_complete =
+        text.into_inner().limit() > 0 && matches!(section, Section::Complete | Section::Outputs);
     names.sort_unstable();
-    Ok(whole.then_some(names))
+    Ok(is_complete.then_some(names))
 }
 
-/// How far the words have come.
-enum Told {
-    Nothing,
+/// The section of the text of an apply.
+enum Section {
+    Progress,
     Complete,
     Outputs,
-    /// Inside a text of several lines that ends with this word.
-    Text(String),
+    /// A heredoc that ends with this word.
+    Heredoc(String),
 }
 
-impl Told {
-    fn hear(self, line: &str, names: &mut Vec<String>) -> Self {
+impl Section {
+    /// Returns the section after this line.
+    fn next(self, line: &str, names: &mut Vec<String>) -> Self {
         match self {
-            Self::Nothing if line.starts_with(COMPLETE) => Self::Complete,
+            Self::Progress if line.starts_with(COMPLETE) => Self::Complete,
             Self::Complete if line == TITLE => Self::Outputs,
             Self::Outputs => {
-                let Some((name, value)) = line.split_once(" = ").filter(|(name, _)| is_name(name)) else {
+                let Some((name, value)) = line.split_once(" = ").filter(|(name, _)| is_identifier(name))
+                else {
                     return Self::Outputs;
                 };
                 names.push(name.to_owned());
                 match value.strip_prefix("<<") {
-                    Some(word) => Self::Text(word.trim_start_matches('-').to_owned()),
+                    Some(word) => Self::Heredoc(word.trim_start_matches('-').to_owned()),
                     None => Self::Outputs,
                 }
             }
-            Self::Text(word) if line.trim_start() == word => Self::Outputs,
+            Self::Heredoc(word) if line.trim_start() == word => Self::Outputs,
             other => other,
         }
     }
 }
 
-/// An identifier of the language.
-fn is_name(text: &str) -> bool {
-    let begins = text.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_');
-    begins && text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
+/// Whether a text is an identifier.
+fn is_identifier(text: &str) -> bool {
+    let starts = text.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_');
+    starts && text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
 }
 
 #[cfg(test)]
@@ -151,8 +151,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn names(words: &str) -> Option<Vec<String>> {
-        names_said(words.as_bytes()).unwrap()
+    fn names(text: &str) -> Option<Vec<String>> {
+        names_from_apply(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
         #[test]
         fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(bytes.as_slice());
-            let _ = names_said(bytes.as_slice());
+            let _ = names_from_apply(bytes.as_slice());
         }
     }
 }

@@ -1,7 +1,6 @@
-//! Runs one CLI command: own process group, output into files, an interrupt first and a kill only after the grace.
+//! Runs one CLI command in its own process group. To stop it, sends an interrupt, and kills it after the grace period.
 //!
-//! Output goes to files and not to pipes: should the runner be killed, the CLI must not die of a closed pipe half-way
-//! through an apply.
+//! The output goes to files instead of pipes, so that an apply continues if the runner is killed.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -20,67 +19,67 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process_lock::ProcessLock;
 
-/// Most of a command's error output that is kept in memory: its end, where the error stands.
+/// Limit of the bytes that [`tail`] returns.
 const TAIL_LIMIT: u64 = 256 * 1024;
-/// How often a running command's memory is looked at.
-const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+/// Interval of the memory samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// One command to run.
 #[derive(Debug)]
 pub struct Invocation<'a> {
     /// The program.
     pub program: &'a Path,
-    /// Its words.
-    pub words: &'a [String],
-    /// The directory it runs in.
+    /// Its arguments.
+    pub arguments: &'a [String],
+    /// Its working directory.
     pub directory: &'a Path,
-    /// Its whole environment.
+    /// Its environment variables; none are inherited.
     pub environment: &'a BTreeMap<String, String>,
-    /// File that gets its standard output.
+    /// File for its standard output.
     pub stdout: PathBuf,
-    /// File that gets its error output.
+    /// File for its standard error.
     pub stderr: PathBuf,
-    /// The locks that it holds when the runner is killed.
+    /// Process locks that the command inherits.
     pub locks: &'a [Arc<ProcessLock>],
 }
 
-/// When a command has to end early.
+/// Conditions that stop a command.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Somebody asked the run to stop.
+    /// Cancelled to stop the run.
     pub stop: CancellationToken,
     /// The run's deadline.
     pub deadline: Instant,
-    /// From the interrupt to the kill.
+    /// Grace period between interrupt and kill.
     pub grace: Duration,
 }
 
 /// Why a command was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// The runner was told to stop.
-    Asked,
+pub enum StopReason {
+    /// The run was requested to stop.
+    Requested,
     /// The run's deadline passed.
     Deadline,
 }
 
-/// How a command ended.
+/// The exit of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Its exit code; `None` when a signal ended it.
+pub struct CommandExit {
+    /// Its exit code; `None` after a signal.
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// Whether and why it was interrupted.
-    pub stopped: Option<Stopped>,
-    /// Largest resident memory seen, of the command and its direct children, in bytes.
+    /// Why it was interrupted, if it was.
+    pub stop_reason: Option<StopReason>,
+    /// Maximum resident memory of the command and its direct children, in bytes.
     pub peak_memory: u64,
     /// The file with its standard output.
     pub stdout: PathBuf,
 }
 
-impl Ended {
-    /// `exit status 1`, or the signal, as Go's exec package words it.
+impl CommandExit {
+    /// Returns `exit status 1`, or the signal, in the format of Go's `os/exec`.
     #[must_use]
     pub fn describe(&self) -> String {
         match (self.code, self.signal) {
@@ -91,49 +90,49 @@ impl Ended {
     }
 }
 
-/// Runs the command to its end.
+/// Runs a command until it ends.
 ///
 /// # Errors
-/// When it cannot be started or waited for.
-pub async fn run(invocation: &Invocation<'_>, limits: &Limits) -> std::io::Result<Ended> {
+/// The command cannot be started or waited for.
+pub async fn run(invocation: &Invocation<'_>, limits: &Limits) -> std::io::Result<CommandExit> {
     let mut child = spawn(invocation)?;
     let pid = child
         .id()
         .and_then(|id| i32::try_from(id).ok())
         .and_then(Pid::from_raw);
     let mut peak_memory = 0;
-    let ended = |status: ExitStatus, stopped, peak_memory| Ended {
+    let exit = |status: ExitStatus, stop_reason, peak_memory| CommandExit {
         code: status.code(),
         signal: status.signal(),
-        stopped,
+        stop_reason,
         peak_memory,
         stdout: invocation.stdout.clone(),
     };
-    let stopped = tokio::select! {
-        status = watched(&mut child, pid, &mut peak_memory) => return Ok(ended(status?, None, peak_memory)),
-        () = limits.stop.cancelled() => Stopped::Asked,
-        () = tokio::time::sleep_until(limits.deadline) => Stopped::Deadline,
+    let reason = tokio::select! {
+        status = wait_and_sample(&mut child, pid, &mut peak_memory) => return Ok(exit(status?, None, peak_memory)),
+        () = limits.stop.cancelled() => StopReason::Requested,
+        () = tokio::time::sleep_until(limits.deadline) => StopReason::Deadline,
     };
-    tracing::info!(?stopped, "interrupting the CLI");
+    tracing::info!(stopped = ?reason, "interrupting the CLI");
     if let Some(pid) = pid {
         let _ = rustix::process::kill_process(pid, Signal::INT);
     }
-    let waited = tokio::time::timeout(limits.grace, watched(&mut child, pid, &mut peak_memory)).await;
+    let waited = tokio::time::timeout(limits.grace, wait_and_sample(&mut child, pid, &mut peak_memory)).await;
     if let Ok(status) = waited {
-        return Ok(ended(status?, Some(stopped), peak_memory));
+        return Ok(exit(status?, Some(reason), peak_memory));
     }
     tracing::warn!("the CLI did not end within its grace, killing it");
     if let Some(pid) = pid {
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
     }
-    Ok(ended(child.wait().await?, Some(stopped), peak_memory))
+    Ok(exit(child.wait().await?, Some(reason), peak_memory))
 }
 
-/// Starts the command; the locks know of it from before it is there.
+/// Starts the command and records it in the process locks.
 fn spawn(invocation: &Invocation<'_>) -> std::io::Result<Child> {
     let mut command = Command::new(invocation.program);
     command
-        .args(invocation.words)
+        .args(invocation.arguments)
         .current_dir(invocation.directory)
         .env_clear()
         .envs(invocation.environment)
@@ -142,38 +141,38 @@ fn spawn(invocation: &Invocation<'_>) -> std::io::Result<Child> {
         .stderr(private_file(&invocation.stderr)?)
         .process_group(0);
     for lock in invocation.locks {
-        lock.starting()?;
+        lock.before_start()?;
     }
     let spawned = command.spawn();
     for lock in invocation.locks {
-        lock.started(spawned.as_ref().ok().and_then(Child::id));
+        lock.after_start(spawned.as_ref().ok().and_then(Child::id));
     }
     spawned
 }
 
-/// Waits for the child and samples its memory meanwhile.
-async fn watched(child: &mut Child, pid: Option<Pid>, peak: &mut u64) -> std::io::Result<ExitStatus> {
-    let mut ticks = tokio::time::interval(SAMPLE_EVERY);
+/// Waits for the child and samples its memory.
+async fn wait_and_sample(child: &mut Child, pid: Option<Pid>, peak: &mut u64) -> std::io::Result<ExitStatus> {
+    let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
     loop {
         tokio::select! {
             status = child.wait() => return status,
-            _ = ticks.tick() => if let Some(pid) = pid { *peak = (*peak).max(resident(pid)) },
+            _ = ticks.tick() => if let Some(pid) = pid { *peak = (*peak).max(peak_of_tree(pid)) },
         }
     }
 }
 
-/// High-water mark of a process plus those of its children (providers are children of the CLI), in bytes.
-fn resident(pid: Pid) -> u64 {
+/// Returns the peak memory of a process and its children (the providers), in bytes.
+fn peak_of_tree(pid: Pid) -> u64 {
     let pid = pid.as_raw_nonzero();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let own = high_water(&pid.to_string());
+    let own = peak_of_process(&pid.to_string());
     children
         .split_whitespace()
         .take(64)
-        .fold(own, |sum, child| sum.saturating_add(high_water(child)))
+        .fold(own, |sum, child| sum.saturating_add(peak_of_process(child)))
 }
 
-fn high_water(pid: &str) -> u64 {
+fn peak_of_process(pid: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = line
@@ -182,7 +181,7 @@ fn high_water(pid: &str) -> u64 {
     kilobytes.unwrap_or_default().saturating_mul(1024)
 }
 
-/// A new or emptied file that only its owner reads: output may hold secrets.
+/// Creates or truncates a file that only its owner can read: output may be sensitive.
 fn private_file(path: &Path) -> std::io::Result<File> {
     OpenOptions::new()
         .write(true)
@@ -192,11 +191,10 @@ fn private_file(path: &Path) -> std::io::Result<File> {
         .open(path)
 }
 
-/// The end of a file that a command wrote, at most 256 KiB, as text. It begins with a whole line: half a value is not known
-/// for one that nobody may read.
+/// Returns the last 256 KiB of a file, from the start of a line: a partial sensitive value could not be found for redaction.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// The file cannot be read.
 pub fn tail(path: &Path) -> std::io::Result<String> {
     use std::io::{Seek, SeekFrom};
     let mut file = File::open(path)?;
@@ -204,12 +202,12 @@ pub fn tail(path: &Path) -> std::io::Result<String> {
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
     file.take(TAIL_LIMIT).read_to_end(&mut bytes)?;
-    let whole = if start == 0 {
+    let lines = if start == 0 {
         &bytes[..]
     } else {
         bytes.splitn(2, |byte| *byte == b'\n').nth(1).unwrap_or_default()
     };
-    Ok(String::from_utf8_lossy(whole).into_owned())
+    Ok(String::from_utf8_lossy(lines).into_owned())
 }
 
 #[cfg(test)]
@@ -227,13 +225,13 @@ mod tests {
             }
         }
 
-        async fn run(&self, script: &str, limits: &Limits) -> Ended {
-            // Whoever starts the tests may ignore interrupts, which a shell cannot undo for itself.
-            let words = ["--default-signal=INT", "/bin/sh", "-c", script].map(str::to_owned);
+        async fn run(&self, script: &str, limits: &Limits) -> CommandExit {
+            // The parent of the tests may ignore interrupts, and a shell cannot restore them itself.
+            let arguments = ["--default-signal=INT", "/bin/sh", "-c", script].map(str::to_owned);
             let environment = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
             let invocation = Invocation {
                 program: Path::new("/usr/bin/env"),
-                words: &words,
+                arguments: &arguments,
                 directory: self.dir.path(),
                 environment: &environment,
                 stdout: self.dir.path().join("out"),
@@ -277,10 +275,10 @@ mod tests {
     #[tokio::test]
     async fn output_and_exit_code_are_kept() {
         let shell = Shell::new();
-        let ended = shell
+        let exit = shell
             .run("echo out; echo err >&2; env >&2; exit 2", &limits(LONG, LONG))
             .await;
-        assert_eq!((ended.code, ended.stopped), (Some(2), None));
+        assert_eq!((exit.code, exit.stop_reason), (Some(2), None));
         assert_eq!(
             std::fs::read_to_string(shell.dir.path().join("out")).unwrap(),
             "out\n"
@@ -298,16 +296,19 @@ mod tests {
         let limits = limits(LONG, LONG);
         let stop = limits.stop.clone();
         let started = shell.dir.path().join("started");
-        let asker = tokio::spawn(async move {
+        let requester = tokio::spawn(async move {
             while !started.exists() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             stop.cancel();
         });
         let script = "trap 'echo saved >&2; exit 7' INT; touch started; while :; do sleep 0.05; done";
-        let ended = shell.run(script, &limits).await;
-        asker.await.unwrap();
-        assert_eq!((ended.code, ended.stopped), (Some(7), Some(Stopped::Asked)));
+        let exit = shell.run(script, &limits).await;
+        requester.await.unwrap();
+        assert_eq!(
+            (exit.code, exit.stop_reason),
+            (Some(7), Some(StopReason::Requested))
+        );
         assert_eq!(tail(&shell.dir.path().join("err")).unwrap(), "saved\n");
     }
 
@@ -315,8 +316,11 @@ mod tests {
     async fn who_ignores_the_interrupt_is_killed_after_the_grace() {
         let shell = Shell::new();
         let short = Duration::from_millis(50);
-        let ended = shell.run("trap '' INT; sleep 60", &limits(short, short)).await;
-        assert_eq!((ended.signal, ended.stopped), (Some(9), Some(Stopped::Deadline)));
-        assert!(ended.peak_memory > 0);
+        let exit = shell.run("trap '' INT; sleep 60", &limits(short, short)).await;
+        assert_eq!(
+            (exit.signal, exit.stop_reason),
+            (Some(9), Some(StopReason::Deadline))
+        );
+        assert!(exit.peak_memory > 0);
     }
 }

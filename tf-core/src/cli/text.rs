@@ -1,20 +1,20 @@
-//! What the CLI prints, made fit for a status (pure): variable values masked; and texts of a bounded length.
+//! Formatting of the output of the CLI for a status.
 
-/// Longest text that a status carries, as upstream's conditions.
+/// Length limit of texts in a status, as in conditions of tofu-controller.
 pub const TEXT_LIMIT: usize = 20_000;
 
 const MARKER: &str = "on generated.auto.tfvars.json line";
 
-/// Without colours, and with the values of generated variables masked that an error quotes. It is bounded only when it is
-/// shown: of a value that was cut in two, nobody would know that it is sensitive.
+/// Strips the formatting and masks the values of variables. Truncation must come later: a truncated sensitive value could not be
+/// found for redaction.
 #[must_use]
-pub fn presentable(text: &str) -> String {
-    masked(&plain(text)).trim().to_owned()
+pub fn strip_and_mask(text: &str) -> String {
+    mask_variables(&strip_formatting(text)).trim().to_owned()
 }
 
-/// Without colours and boxes: `state push` and a crash know no `-no-color`.
+/// Strips colours and boxes: `state push` and crashes ignore `-no-color`.
 #[must_use]
-pub fn plain(text: &str) -> String {
+pub fn strip_formatting(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("\u{1b}[") {
@@ -25,30 +25,30 @@ pub fn plain(text: &str) -> String {
             .unwrap_or(rest);
     }
     out.push_str(rest);
-    let open = |line: &str| {
+    let without_border = |line: &str| {
         line.strip_prefix('\u{2502}')
             .map(|line| line.strip_prefix(' ').unwrap_or(line).to_owned())
     };
-    let edge = |line: &&str| !matches!(line.trim(), "\u{2577}" | "\u{2575}");
+    let is_content = |line: &&str| !matches!(line.trim(), "\u{2577}" | "\u{2575}");
     out.lines()
-        .filter(edge)
-        .map(|line| open(line).unwrap_or_else(|| line.to_owned()))
+        .filter(is_content)
+        .map(|line| without_border(line).unwrap_or_else(|| line.to_owned()))
         .collect::<Vec<_>>()
         .join("\n")
 }
 
-/// At most `limit` characters, with `...` where something was cut.
+/// Truncates a text to `limit` characters and appends `...`.
 #[must_use]
-pub fn bounded(text: &str, limit: usize) -> String {
+pub fn truncate(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         None => text.to_owned(),
         Some((at, _)) => format!("{}...", &text[..at]),
     }
 }
 
-/// The CLI quotes the offending line of `generated.auto.tfvars.json`, which may hold secrets: their values become `***`.
+/// Replaces values by `***` in quoted lines of `generated.auto.tfvars.json`, which may be sensitive.
 #[must_use]
-pub fn masked(text: &str) -> String {
+pub fn mask_variables(text: &str) -> String {
     let mut quoting = false;
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -56,7 +56,7 @@ pub fn masked(text: &str) -> String {
             quoting = true;
             lines.push(line.to_owned());
         } else if quoting && !line.trim_matches(['\u{2502}', ' ', '\t']).is_empty() {
-            lines.push(masked_line(line));
+            lines.push(mask_line(line));
         } else {
             quoting = false;
             lines.push(line.to_owned());
@@ -65,8 +65,8 @@ pub fn masked(text: &str) -> String {
     lines.join("\n")
 }
 
-/// One quoted line: `<number>: <source>`. Names stay, values go; what is not understood goes whole.
-fn masked_line(line: &str) -> String {
+/// Masks a quoted line `<number>: <source>` except for names of variables, or all of an unknown line.
+fn mask_line(line: &str) -> String {
     let Some((number, source)) = line.split_once(':') else {
         return "***".to_owned();
     };
@@ -102,7 +102,7 @@ mod tests {
         let text = "Error: Invalid value for input variable\n\n  on generated.auto.tfvars.json line 1:\n   \
                     1: {\"n\":\"secretvalue\",\"other\":{\"a\":\"zzz\"}}\n\nThe given value is not suitable";
         assert_eq!(
-            masked(text),
+            mask_variables(text),
             "Error: Invalid value for input variable\n\n  on generated.auto.tfvars.json line 1:\n   \
              1: {\"n\":\"***\",\"other\":\"***\"}\n\nThe given value is not suitable"
         );
@@ -111,23 +111,31 @@ mod tests {
     #[test]
     fn one_member_per_line_and_broken_lines_are_masked() {
         let text = "  on generated.auto.tfvars.json line 2:\n   2:   \"n\": \"secret: value\",\n\nrest";
-        assert!(masked(text).contains("2:   \"n\": \"***\""), "{}", masked(text));
+        assert!(
+            mask_variables(text).contains("2:   \"n\": \"***\""),
+            "{}",
+            mask_variables(text)
+        );
         let text =
             "on generated.auto.tfvars.json line 2:\n   2:   \"n\": [\"secretvalue\n   3: more secretvalue";
-        assert!(!masked(text).contains("secretvalue"), "{}", masked(text));
+        assert!(
+            !mask_variables(text).contains("secretvalue"),
+            "{}",
+            mask_variables(text)
+        );
     }
 
     #[test]
     fn colours_and_boxes_go() {
         let text = "\u{1b}[31m\u{2577}\u{1b}[0m\n\u{1b}[31m\u{2502}\u{1b}[0m \u{1b}[0m\u{1b}[1mError: \u{1b}[0mno\n\u{1b}[31m\u{2575}\u{1b}[0m";
-        assert_eq!(plain(text), "Error: no");
-        assert_eq!(plain("\u{1b}["), "");
+        assert_eq!(strip_formatting(text), "Error: no");
+        assert_eq!(strip_formatting("\u{1b}["), "");
     }
 
     #[test]
     fn long_text_is_cut_at_a_character() {
-        assert_eq!(bounded("äöü", 2), "äö...");
-        assert_eq!(bounded("äöü", 3), "äöü");
+        assert_eq!(truncate("äöü", 2), "äö...");
+        assert_eq!(truncate("äöü", 3), "äöü");
     }
 
     proptest! {
@@ -135,7 +143,7 @@ mod tests {
         fn a_quoted_value_never_survives(value in "[a-zA-Z0-9 \"\\\\{}:,]{12,40}") {
             let json = serde_json::json!({ "name": value }).to_string();
             let text = format!("  on generated.auto.tfvars.json line 1:\n   1: {json}\n\nrest");
-            prop_assert!(!masked(&text).contains(&value));
+            prop_assert!(!mask_variables(&text).contains(&value));
         }
     }
 }

@@ -1,75 +1,75 @@
-//! Which program runs: the one that `spec.tool` selects, or `terraform` first, then `tofu`; and which version it says it is.
+//! Selection of the CLI: the one of `spec.tool`, or `terraform`, or `tofu`.
 
-use super::installed::{Installed, InstalledError};
+use super::installed::{InstalledError, InstalledVersions};
 use crate::bundle::SelectedTool;
 use std::path::{Path, PathBuf};
 
-/// The two programs, in the order in which they are looked for.
+/// The names of the CLI, in the order of preference.
 pub const NAMES: [&str; 2] = ["terraform", "tofu"];
 
-/// A program that was found.
+/// An executable CLI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tool {
     /// `terraform` or `tofu`.
     pub name: String,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
 }
 
-/// Why no program can be run.
+/// No CLI can be selected.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// None of the names is on the path.
+    /// `PATH` has neither name.
     #[error("neither terraform nor tofu is on PATH")]
     NoneFound,
-    /// The stack was planned with a program that is not there any more; another one is never taken silently.
+    /// `PATH` does not have the CLI of the last run. It changes only with `spec.tool`.
     #[error("{name} is not on PATH, and this stack's state belongs to it")]
     RecordedMissing {
-        /// The recorded program.
+        /// Its name.
         name: String,
     },
-    /// `spec.tool` names a program that is not there, and no directory of installed ones was given.
+    /// `PATH` does not have the CLI of `spec.tool`.
     #[error("{name} is not on PATH, and spec.tool asks for it")]
     SelectedMissing {
-        /// The program.
+        /// Its name.
         name: String,
     },
-    /// `spec.tool` was resolved to an installed version by a controller that has a directory of them.
+    /// The controller selected an installed version, but the runner has no `--tools-dir`.
     #[error("{name} {version} was selected, and this runner was started without --tools-dir")]
     NoDirectory {
-        /// The program.
+        /// Its name.
         name: String,
         /// Its version.
         version: String,
     },
-    /// The selected version cannot be had.
+    /// The selected version is not installed.
     #[error(transparent)]
     Installed(#[from] InstalledError),
-    /// A program says that it is another version than its folder.
-    #[error("{path} says that it is {name} {said}: a folder is named after the version in it")]
-    OtherVersion {
-        /// Where the program is.
+    /// The version of the CLI is not that of its directory.
+    #[error("{path} is {name} {actual}: its directory must be named after its version")]
+    VersionMismatch {
+        /// Its path.
         path: String,
         /// Its name.
         name: String,
-        /// The version that it says.
-        said: String,
+        /// Its version.
+        actual: String,
     },
-    /// `version -json` says something else.
+    /// The output of `version -json` has no version.
     #[error("`{name} version -json` does not name a version")]
     NoVersion {
-        /// The program asked.
+        /// Its name.
         name: String,
     },
 }
 
-/// Looks through `search` (the text of `PATH`) for the recorded program, or for the first of [`NAMES`].
+/// Finds the CLI of the last run, or the first of [`NAMES`], on a `PATH`.
 ///
 /// # Errors
-/// When there is none.
-pub fn find(search: &str, recorded: Option<&str>) -> Result<Tool, ToolError> {
-    let candidates = |name: &str| {
-        std::env::split_paths(search)
+/// It does not exist.
+pub fn find(search_path: &str, recorded: Option<&str>) -> Result<Tool, ToolError> {
+    let on_path = |name: &str| {
+        std::env::split_paths(search_path)
             .filter(|directory| directory.is_absolute())
             .map(|directory| directory.join(name))
             .find(|path| is_executable(path))
@@ -79,7 +79,7 @@ pub fn find(search: &str, recorded: Option<&str>) -> Result<Tool, ToolError> {
             })
     };
     match recorded.filter(|name| !name.is_empty()) {
-        Some(name) if NAMES.contains(&name) => candidates(name).ok_or_else(|| ToolError::RecordedMissing {
+        Some(name) if NAMES.contains(&name) => on_path(name).ok_or_else(|| ToolError::RecordedMissing {
             name: name.to_owned(),
         }),
         Some(name) => Err(ToolError::RecordedMissing {
@@ -87,43 +87,47 @@ pub fn find(search: &str, recorded: Option<&str>) -> Result<Tool, ToolError> {
         }),
         None => NAMES
             .iter()
-            .find_map(|name| candidates(name))
+            .find_map(|name| on_path(name))
             .ok_or(ToolError::NoneFound),
     }
 }
 
-/// The program of a stack with `spec.tool`: of a version in the directory of installed programs, or from `search`.
+/// Finds the CLI of `spec.tool`: an installed version, or the CLI on a `PATH`.
 ///
 /// # Errors
-/// When it is not there.
-pub fn selected(search: &str, tools: Option<&Path>, wanted: &SelectedTool) -> Result<Tool, ToolError> {
-    let SelectedTool { name, version } = wanted;
+/// It does not exist.
+pub fn find_selected(
+    search_path: &str,
+    tools: Option<&Path>,
+    selection: &SelectedTool,
+) -> Result<Tool, ToolError> {
+    let SelectedTool { name, version } = selection;
     let missing = || ToolError::SelectedMissing { name: name.clone() };
     if !NAMES.contains(&name.as_str()) {
         return Err(missing());
     }
     if version.is_empty() {
-        return find(search, Some(name)).map_err(|_| missing());
+        return find(search_path, Some(name)).map_err(|_| missing());
     }
     let tools = tools.ok_or_else(|| ToolError::NoDirectory {
         name: name.clone(),
         version: version.clone(),
     })?;
-    Ok(Installed::read(tools, name)?.program(version)?)
+    Ok(InstalledVersions::read(tools, name)?.find(version)?)
 }
 
-/// Refuses a program that is not the version that its folder promises.
+/// Verifies that the version of a CLI is the selected one.
 ///
 /// # Errors
-/// When it says another one.
-pub fn prove(tool: &Tool, said: &str, wanted: &SelectedTool) -> Result<(), ToolError> {
-    if wanted.version.is_empty() || said == wanted.version {
+/// The version differs.
+pub fn verify_version(tool: &Tool, version: &str, selection: &SelectedTool) -> Result<(), ToolError> {
+    if selection.version.is_empty() || version == selection.version {
         return Ok(());
     }
-    Err(ToolError::OtherVersion {
+    Err(ToolError::VersionMismatch {
         path: tool.path.display().to_string(),
         name: tool.name.clone(),
-        said: said.to_owned(),
+        actual: version.to_owned(),
     })
 }
 
@@ -131,25 +135,25 @@ pub(super) fn is_executable(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// Reads the version out of the answer of `version -json`. Both programs use the same member name.
+/// Parses the output of `version -json`. Both CLIs use the same member.
 ///
 /// # Errors
-/// When the answer holds none.
-pub fn version(tool: &Tool, answer: &[u8]) -> Result<String, ToolError> {
+/// The output has no version.
+pub fn parse_version(tool: &Tool, output: &[u8]) -> Result<String, ToolError> {
     #[derive(serde::Deserialize)]
-    struct Answer {
+    struct VersionOutput {
         terraform_version: String,
     }
     let unknown = || ToolError::NoVersion {
         name: tool.name.clone(),
     };
-    let start = answer.iter().position(|byte| *byte == b'{').ok_or_else(unknown)?;
-    let answer: Answer = serde_json::Deserializer::from_slice(&answer[start..])
+    let start = output.iter().position(|byte| *byte == b'{').ok_or_else(unknown)?;
+    let parsed: VersionOutput = serde_json::Deserializer::from_slice(&output[start..])
         .into_iter()
         .next()
         .and_then(Result::ok)
         .ok_or_else(unknown)?;
-    Ok(answer.terraform_version.chars().take(64).collect())
+    Ok(parsed.terraform_version.chars().take(64).collect())
 }
 
 #[cfg(test)]
@@ -199,7 +203,8 @@ mod tests {
             name: name.into(),
             version: version.into(),
         };
-        let of = |name: &str, version: &str| selected(search, Some(tools.path()), &select(name, version));
+        let of =
+            |name: &str, version: &str| find_selected(search, Some(tools.path()), &select(name, version));
         assert_eq!(of("tofu", "").unwrap().path, dir.path().join("tofu"));
         assert_eq!(of("tofu", "1.8.3").unwrap().path, folder.join("tofu"));
         assert!(matches!(of("tofu", "1.8.4"), Err(ToolError::Installed(_))));
@@ -208,20 +213,18 @@ mod tests {
             of("../tofu", "1.8.3"),
             Err(ToolError::SelectedMissing { .. })
         ));
-        let without = selected(search, None, &select("tofu", "1.8.3"));
+        let without = find_selected(search, None, &select("tofu", "1.8.3"));
         assert!(matches!(without, Err(ToolError::NoDirectory { .. })));
-        let nowhere = selected("", None, &select("tofu", ""));
+        let nowhere = find_selected("", None, &select("tofu", ""));
         assert!(matches!(nowhere, Err(ToolError::SelectedMissing { .. })));
         let tool = of("tofu", "1.8.3").unwrap();
-        prove(&tool, "1.8.3", &select("tofu", "1.8.3")).unwrap();
-        prove(&tool, "1.9.0", &select("tofu", "")).unwrap();
-        let other = prove(&tool, "1.9.0", &select("tofu", "1.8.3"))
+        verify_version(&tool, "1.8.3", &select("tofu", "1.8.3")).unwrap();
+        verify_version(&tool, "1.9.0", &select("tofu", "")).unwrap();
+        let other = verify_version(&tool, "1.9.0", &select("tofu", "1.8.3"))
             .unwrap_err()
             .to_string();
         assert!(
-            other.ends_with(
-                "1.8.3/tofu says that it is tofu 1.9.0: a folder is named after the version in it"
-            ),
+            other.ends_with("1.8.3/tofu is tofu 1.9.0: its directory must be named after its version"),
             "{other}"
         );
     }
@@ -233,9 +236,9 @@ mod tests {
             path: "/x".into(),
         };
         assert_eq!(
-            version(&tool, br#"{"terraform_version":"1.11.4","platform":"x"}"#).unwrap(),
+            parse_version(&tool, br#"{"terraform_version":"1.11.4","platform":"x"}"#).unwrap(),
             "1.11.4"
         );
-        assert!(version(&tool, b"Terraform v1.11.4").is_err());
+        assert!(parse_version(&tool, b"Terraform v1.11.4").is_err());
     }
 }

@@ -1,6 +1,5 @@
-//! Which of the kept states is pushed (pure). Most often there is one. Where there are more, one is the stack's state only if it
-//! is the successor of all others: of their lineage, with a higher serial, and with every object that they hold. Else something
-//! would be forgotten, and a person has to look.
+//! Selects the errored state to push. Usually there is one. Of several, one is pushed only if it succeeds all others: same lineage,
+//! higher serial, and all their objects. Otherwise the push would lose objects, and a user has to decide.
 
 use std::collections::BTreeSet;
 
@@ -9,51 +8,51 @@ use k8s_openapi::api::core::v1::Secret;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{COUNT, DIGEST, INDEX, LIMIT, held};
+use super::{COUNT, DIGEST, INDEX, LIMIT, annotation};
 use crate::chunk;
 
-/// How long pieces may wait for the rest of their state.
-const UNFINISHED: SignedDuration = SignedDuration::from_hours(1);
+/// Age at which an incomplete state counts as abandoned.
+const INCOMPLETE_TIMEOUT: SignedDuration = SignedDuration::from_hours(1);
 
-/// What is done with the kept states of a stack.
+/// The selected state.
 #[derive(Debug, Default)]
 pub struct Choice {
-    /// The state to push, with the names of its Secrets; `None` where no whole state is kept.
+    /// The state to push, with the names of its Secrets; `None` if there is no complete state.
     pub push: Option<(Vec<u8>, Vec<String>)>,
-    /// Secrets with nothing that is still needed once the state is pushed, in the order in which they go.
-    pub done: Vec<String>,
+    /// Secrets to delete after the push, in order.
+    pub obsolete: Vec<String>,
 }
 
-/// Why none is pushed.
+/// No state can be selected.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChoiceError {
-    /// All pieces are there and make no state.
+    /// All chunks exist, but do not form a state.
     #[error(
-        "what the Secrets {} hold is damaged: look what the state lacks, mend it by hand, and delete them",
+        "the errored state in the Secrets {} is damaged: add the missing resources to the state by hand, and delete the Secrets",
         .0.join(", ")
     )]
     Damaged(Vec<String>),
-    /// None of several is the newest for certain.
+    /// No state succeeds all others.
     #[error(
-        "the Secrets {} hold states of which none is the successor of all others: push the right one by hand, with all \
-         objects of the others, and delete the Secrets",
+        "no errored state in the Secrets {} is the successor of all others: push the right one by hand, with all objects \
+         of the others, and delete the Secrets",
         .0.join(", ")
     )]
     NoSuccessor(Vec<String>),
 }
 
-/// One kept state.
-struct Kept {
+/// A complete state.
+struct Candidate {
     names: Vec<String>,
     bytes: Vec<u8>,
 }
 
-/// What is compared of a state.
+/// The compared part of a state.
 #[derive(Deserialize)]
-struct Heading {
+struct StateHeader {
     serial: u64,
     lineage: String,
-    // One that is encrypted has none to be seen: nothing is known of what it holds.
+    // Required: an encrypted state has no visible resources and cannot be compared.
     resources: Vec<Resource>,
 }
 
@@ -85,8 +84,8 @@ struct Identity {
     id: Value,
 }
 
-impl Heading {
-    /// The objects that it holds: those that two applies made of one resource are two.
+impl StateHeader {
+    /// Returns the keys of all objects. Two objects of one resource instance differ in their id.
     fn objects(&self) -> BTreeSet<String> {
         let managed = self.resources.iter().filter(|found| found.mode == "managed");
         let each = managed.flat_map(|found| found.instances.iter().map(move |instance| (found, instance)));
@@ -106,51 +105,51 @@ impl Heading {
     }
 }
 
-/// Chooses the state to push. The chunks of an unfinished write are not a state; recent ones are kept, since they may become one.
+/// Selects the state to push. Recent incomplete states are left alone, since a runner may still write them.
 ///
 /// # Errors
-/// The states cannot be ordered, or one cannot be read.
+/// No state succeeds all others, or one is damaged.
 pub fn choose(secrets: &[Secret], now: Timestamp) -> Result<Choice, ChoiceError> {
-    let (mut states, mut pieces) = (Vec::new(), Vec::new());
-    let digests: BTreeSet<_> = secrets.iter().map(|secret| held(secret, DIGEST)).collect();
+    let (mut states, mut abandoned) = (Vec::new(), Vec::new());
+    let digests: BTreeSet<_> = secrets.iter().map(|secret| annotation(secret, DIGEST)).collect();
     for digest in &digests {
-        let of_it = |secret: &&Secret| held(secret, DIGEST) == *digest;
-        let chunks: Vec<_> = secrets.iter().filter(of_it).collect();
+        let has_digest = |secret: &&Secret| annotation(secret, DIGEST) == *digest;
+        let chunks: Vec<_> = secrets.iter().filter(has_digest).collect();
         let names: Vec<_> = chunks.iter().map(|chunk| name(chunk)).collect();
-        match state(&chunks, digest) {
-            Some(bytes) => states.push(Kept { names, bytes }),
+        match decode(&chunks, digest) {
+            Some(bytes) => states.push(Candidate { names, bytes }),
             None if is_complete(&chunks) => return Err(ChoiceError::Damaged(names)),
-            None if is_abandoned(&chunks, now) => pieces.extend(names),
+            None if is_abandoned(&chunks, now) => abandoned.extend(names),
             None => {}
         }
     }
     let push = newest(&states)?.map(|at| states.swap_remove(at));
-    // The pushed one goes last: of the others alone nobody could tell that they are done with.
-    let others = states.into_iter().flat_map(|kept| kept.names);
-    let pushed = push.iter().flat_map(|kept| kept.names.clone());
+    // The pushed state is deleted last: without it, the others would look current.
+    let others = states.into_iter().flat_map(|state| state.names);
+    let pushed = push.iter().flat_map(|state| state.names.clone());
     Ok(Choice {
-        done: others.chain(pieces).chain(pushed).collect(),
-        push: push.map(|kept| (kept.bytes, kept.names)),
+        obsolete: others.chain(abandoned).chain(pushed).collect(),
+        push: push.map(|state| (state.bytes, state.names)),
     })
 }
 
-/// The successor of all others, if there is a state at all.
-fn newest(states: &[Kept]) -> Result<Option<usize>, ChoiceError> {
+/// Returns the index of the state that succeeds all others, if there is any state.
+fn newest(states: &[Candidate]) -> Result<Option<usize>, ChoiceError> {
     if states.len() < 2 {
-        return Ok((!states.is_empty()).then_some(0)); // whatever it is, the CLI knows whether it takes it
+        return Ok((!states.is_empty()).then_some(0)); // the CLI validates it
     }
     let successor = || {
-        let read = |kept: &Kept| serde_json::from_slice::<Heading>(&kept.bytes).ok();
-        let headings: Vec<_> = states.iter().map(read).collect::<Option<_>>()?;
-        let (at, newest) = headings
+        let read = |state: &Candidate| serde_json::from_slice::<StateHeader>(&state.bytes).ok();
+        let headers: Vec<_> = states.iter().map(read).collect::<Option<_>>()?;
+        let (at, newest) = headers
             .iter()
             .enumerate()
-            .max_by_key(|(_, heading)| heading.serial)?;
-        let mut others = headings.iter().enumerate().filter(|(other, _)| *other != at);
+            .max_by_key(|(_, header)| header.serial)?;
+        let mut others = headers.iter().enumerate().filter(|(other, _)| *other != at);
         others.all(|(_, other)| newest.succeeds(other)).then_some(at)
     };
     successor().map(Some).ok_or_else(|| {
-        let names = states.iter().flat_map(|kept| kept.names.clone());
+        let names = states.iter().flat_map(|state| state.names.clone());
         ChoiceError::NoSuccessor(names.collect())
     })
 }
@@ -160,29 +159,31 @@ fn name(secret: &Secret) -> String {
 }
 
 fn index(secret: &Secret) -> Option<usize> {
-    held(secret, INDEX).parse().ok()
+    annotation(secret, INDEX).parse().ok()
 }
 
-/// Whether no piece is missing, as far as is known.
+/// Whether no chunk is missing, as far as known.
 fn is_complete(chunks: &[&Secret]) -> bool {
-    let count = chunks.first().and_then(|chunk| held(chunk, COUNT).parse().ok());
+    let count = chunks
+        .first()
+        .and_then(|chunk| annotation(chunk, COUNT).parse().ok());
     let found: BTreeSet<_> = chunks.iter().filter_map(|chunk| index(chunk)).collect();
     count.is_none_or(|count: usize| found.len() >= count)
 }
 
-/// Whether whoever wrote these pieces writes no more of them: a runner that is thought to be gone may live.
+/// Whether the chunks are too old for a runner to still write the rest.
 fn is_abandoned(chunks: &[&Secret], now: Timestamp) -> bool {
-    let made = |chunk: &&Secret| chunk.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let created = |chunk: &&Secret| chunk.metadata.creation_timestamp.as_ref().map(|time| time.0);
     chunks
         .iter()
-        .all(|chunk| made(chunk).is_some_and(|made| now.duration_since(made) > UNFINISHED))
+        .all(|chunk| created(chunk).is_some_and(|created| now.duration_since(created) > INCOMPLETE_TIMEOUT))
 }
 
-/// The state out of its pieces, if it is whole.
-fn state(chunks: &[&Secret], digest: &str) -> Option<Vec<u8>> {
+/// Decodes a state from its chunks, if it is complete.
+fn decode(chunks: &[&Secret], digest: &str) -> Option<Vec<u8>> {
     let mut chunks = chunks.to_vec();
     chunks.sort_by_key(|chunk| index(chunk).unwrap_or(usize::MAX));
-    let packed = chunk::joined(chunks.iter().filter_map(|secret| secret.data.as_ref()), "state");
+    let packed = chunk::join(chunks.iter().filter_map(|secret| secret.data.as_ref()), "state");
     (super::digest(&packed) == digest)
         .then(|| chunk::decompress(&packed, LIMIT).ok())
         .flatten()
@@ -190,7 +191,7 @@ fn state(chunks: &[&Secret], digest: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::kept;
+    use super::super::tests::stored;
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
@@ -208,36 +209,37 @@ mod tests {
     }
 
     /// As [`state`], with a digest below or above that of another.
-    fn beside(other: &[Secret], below: bool, state: impl Fn(&str) -> Vec<u8>) -> Vec<u8> {
-        let made = (0..).map(|n| state(&format!("{n}")));
-        let mut of_order = made.filter(|state| {
-            let digest = held(&kept(state)[0], DIGEST);
-            (digest < held(&other[0], DIGEST)) == below
+    fn state_with_digest_order(other: &[Secret], below: bool, state: impl Fn(&str) -> Vec<u8>) -> Vec<u8> {
+        let states = (0..).map(|n| state(&format!("{n}")));
+        let mut matching = states.filter(|state| {
+            let secrets = stored(state);
+            let digest = annotation(&secrets[0], DIGEST);
+            (digest < annotation(&other[0], DIGEST)) == below
         });
-        of_order.next().unwrap()
+        matching.next().unwrap()
     }
 
     #[test]
     fn a_kept_state_is_read_only_when_it_is_whole() {
-        let secrets = kept(b"{\"serial\": 4}");
+        let secrets = stored(b"{\"serial\": 4}");
         let choice = choose(&secrets, now()).unwrap();
         assert_eq!(choice.push.unwrap().0, b"{\"serial\": 4}");
-        assert_eq!(choice.done, [name(&secrets[0])]);
+        assert_eq!(choice.obsolete, [name(&secrets[0])]);
         let mut broken = secrets.clone();
         broken[0].data.as_mut().unwrap().get_mut("state").unwrap().0.pop();
         assert_eq!(
             choose(&broken, now()).unwrap_err(),
             ChoiceError::Damaged(vec![name(&broken[0])])
         );
-        let mut part = broken;
-        let marks = part[0].metadata.annotations.as_mut().unwrap();
-        marks.insert(COUNT.to_owned(), "2".to_owned());
-        for (age, gone) in [(59, false), (61, true)] {
-            let made = now() - SignedDuration::from_mins(age);
-            part[0].metadata.creation_timestamp = Some(Time(made));
-            let choice = choose(&part, now()).unwrap();
+        let mut incomplete = broken;
+        let annotations = incomplete[0].metadata.annotations.as_mut().unwrap();
+        annotations.insert(COUNT.to_owned(), "2".to_owned());
+        for (age, is_removed) in [(59, false), (61, true)] {
+            let created = now() - SignedDuration::from_mins(age);
+            incomplete[0].metadata.creation_timestamp = Some(Time(created));
+            let choice = choose(&incomplete, now()).unwrap();
             assert!(
-                choice.push.is_none() && choice.done.is_empty() != gone,
+                choice.push.is_none() && choice.obsolete.is_empty() != is_removed,
                 "{age} min"
             );
         }
@@ -247,20 +249,20 @@ mod tests {
     #[test]
     fn of_two_states_the_successor_is_pushed_whatever_their_digests() {
         for below in [true, false] {
-            let older = kept(&state("l", 4, &["a"], ""));
-            let newer = beside(&older, below, |more| state("l", 5, &["a", "b"], more));
-            let all = [older.clone(), kept(&newer)].concat();
+            let older = stored(&state("l", 4, &["a"], ""));
+            let newer = state_with_digest_order(&older, below, |more| state("l", 5, &["a", "b"], more));
+            let all = [older.clone(), stored(&newer)].concat();
             let choice = choose(&all, now()).unwrap();
             let (pushed, names) = choice.push.unwrap();
-            assert_eq!((pushed, names), (newer.clone(), vec![name(&kept(&newer)[0])]));
-            assert_eq!(choice.done, [name(&older[0]), name(&kept(&newer)[0])]);
+            assert_eq!((pushed, names), (newer.clone(), vec![name(&stored(&newer)[0])]));
+            assert_eq!(choice.obsolete, [name(&older[0]), name(&stored(&newer)[0])]);
         }
     }
 
     #[test]
     fn a_state_whose_objects_are_not_to_be_seen_is_succeeded_by_none() {
         let encrypted = json!({ "serial": 4, "lineage": "l", "encrypted_data": "eA==" }).to_string();
-        let all = [kept(encrypted.as_bytes()), kept(&state("l", 5, &["a"], ""))].concat();
+        let all = [stored(encrypted.as_bytes()), stored(&state("l", 5, &["a"], ""))].concat();
         assert!(matches!(choose(&all, now()), Err(ChoiceError::NoSuccessor(_))));
     }
 
@@ -275,7 +277,7 @@ mod tests {
             ("no state at all", b"no json".to_vec()),
         ] {
             for below in [true, false] {
-                let (one, two) = (kept(&first), kept(&other));
+                let (one, two) = (stored(&first), stored(&other));
                 let all = if below {
                     [one, two].concat()
                 } else {

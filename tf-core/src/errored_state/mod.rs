@@ -1,4 +1,4 @@
-//! A state that the CLI could not write, as it is stored: in Secrets that the Terraform owns.
+//! Errored states: states that the CLI could not write to their backend, stored in Secrets that the Terraform object owns.
 
 mod choice;
 mod record;
@@ -15,77 +15,73 @@ use crate::chunk;
 use crate::plan::store::{self, short_label};
 
 pub use choice::{Choice, ChoiceError, choose};
-pub use record::{digest_of, recorders, stray};
+pub use record::{digest_of, find_unrecorded, recording_runs};
 
-/// The CLI's own file name.
+/// The file that the CLI writes.
 pub const FILE: &str = "errored.tfstate";
-/// Label: which stack's.
+/// Label: the stack.
 pub const LABEL: &str = "infra.sluice.dev/errored-state";
 /// Label: the workspace.
 pub const WORKSPACE: &str = "infra.sluice.dev/errored-state-workspace";
 const INDEX: &str = "infra.sluice.dev/chunk";
 const COUNT: &str = "infra.sluice.dev/chunks";
 const DIGEST: &str = "infra.sluice.dev/digest";
-/// Annotation: the place it belongs to, as the bundle tells it.
-const PLACE: &str = "infra.sluice.dev/errored-state-place";
-/// Largest state that is kept.
+/// Annotation: the location of the state, as in the bundle.
+const LOCATION: &str = "infra.sluice.dev/errored-state-place";
+/// Size limit of a stored state, in bytes.
 pub const LIMIT: u64 = 256 * 1024 * 1024;
 
-/// The label selector of a stack's states that could not be written.
+/// Returns the label selector of the errored states of a stack.
 #[must_use]
 pub fn selector(stack: &str) -> String {
     format!("{LABEL}={}", short_label(stack))
 }
 
-/// Where a state belongs.
+/// The location of a state.
 #[derive(Clone, Copy, Debug)]
-pub struct Belongs<'a> {
+pub struct StateLocation<'a> {
     /// The workspace.
     pub workspace: &'a str,
-    /// The place, as the bundle tells it.
-    pub place: &'a str,
+    /// The location, as in the bundle.
+    pub location: &'a str,
 }
 
-/// Packs a state into Secrets.
+/// Encodes a state into Secrets.
 ///
 /// # Errors
 /// The state cannot be compressed.
-pub fn encode(state: &[u8], stack: &Stack, belongs: Belongs<'_>) -> std::io::Result<Vec<Secret>> {
+pub fn encode(state: &[u8], stack: &Stack, target: StateLocation<'_>) -> std::io::Result<Vec<Secret>> {
     let packed = chunk::compress(state)?;
     let digest = digest(&packed);
-    let pieces = chunk::pack(&[("state", &packed)]);
-    let count = pieces.len().to_string();
-    let front = store::object_name("tferrored", belongs.workspace, &stack.name);
+    let chunks = chunk::pack(&[("state", &packed)]);
+    let count = chunks.len().to_string();
+    let prefix = store::object_name("tferrored", target.workspace, &stack.name);
     let secret = |(index, data): (usize, BTreeMap<String, ByteString>)| {
         let labels = BTreeMap::from([
             (LABEL.to_owned(), short_label(&stack.name)),
-            (WORKSPACE.to_owned(), workspace_label(belongs.workspace)),
+            (WORKSPACE.to_owned(), workspace_label(target.workspace)),
         ]);
         let annotations = BTreeMap::from([
-            (PLACE.to_owned(), belongs.place.to_owned()),
+            (LOCATION.to_owned(), target.location.to_owned()),
             (INDEX.to_owned(), index.to_string()),
             (COUNT.to_owned(), count.clone()),
             (DIGEST.to_owned(), digest.clone()),
         ]);
-        let name = format!("{front}-{}-{index}", &digest[..10]);
-        store::piece(stack, name, labels, annotations, data)
+        let name = format!("{prefix}-{}-{index}", &digest[..10]);
+        store::immutable_secret(stack, name, labels, annotations, data)
     };
-    Ok(pieces.into_iter().enumerate().map(secret).collect())
+    Ok(chunks.into_iter().enumerate().map(secret).collect())
 }
 
-fn held(secret: &Secret, key: &str) -> String {
-    let annotations = secret.metadata.annotations.as_ref();
-    annotations
-        .and_then(|all| all.get(key))
-        .cloned()
-        .unwrap_or_default()
+fn annotation<'s>(secret: &'s Secret, key: &str) -> &'s str {
+    store::annotation_of(&secret.metadata, key)
 }
 
-/// Whether a kept state belongs elsewhere than where this run writes its state, by either mark of that place.
+/// Whether an errored state belongs to none of these locations. States of earlier versions have none.
 #[must_use]
-pub fn is_of_another_place(secret: &Secret, places: [&str; 2]) -> bool {
-    let own = held(secret, PLACE);
-    !own.is_empty() && !places.contains(&own.as_str())
+pub fn is_of_another_location(secret: &Secret, locations: [&str; 2]) -> bool {
+    let own = annotation(secret, LOCATION);
+    !own.is_empty() && !locations.contains(&own)
 }
 
 fn digest(packed: &[u8]) -> String {
@@ -96,34 +92,34 @@ fn digest(packed: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// What is kept of a state that belongs `here`.
-    pub(super) fn kept(state: &[u8]) -> Vec<Secret> {
+    /// The Secrets of a state with the location `here`.
+    pub(super) fn stored(state: &[u8]) -> Vec<Secret> {
         let stack = Stack {
             namespace: "team".into(),
             name: "net".into(),
             uid: "u".into(),
         };
-        let belongs = Belongs {
+        let target = StateLocation {
             workspace: "default",
-            place: "here",
+            location: "here",
         };
-        encode(state, &stack, belongs).unwrap()
+        encode(state, &stack, target).unwrap()
     }
 
     #[test]
     fn a_kept_state_knows_its_place() {
-        let secrets = kept(b"{}");
+        let secrets = stored(b"{}");
         assert!(
-            !is_of_another_place(&secrets[0], ["here", ""])
-                && is_of_another_place(&secrets[0], ["there", ""])
+            !is_of_another_location(&secrets[0], ["here", ""])
+                && is_of_another_location(&secrets[0], ["there", ""])
         );
         assert!(
-            !is_of_another_place(&secrets[0], ["there", "here"]),
-            "by the mark of before"
+            !is_of_another_location(&secrets[0], ["there", "here"]),
+            "as an earlier version identified it"
         );
         assert!(
-            !is_of_another_place(&Secret::default(), ["there", ""]),
-            "of a version that kept no place"
+            !is_of_another_location(&Secret::default(), ["there", ""]),
+            "of a version without locations"
         );
     }
 }

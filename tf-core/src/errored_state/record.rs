@@ -1,36 +1,32 @@
-//! Which kept states are on record (pure). Who may write Secrets may write a state that looks kept, and what a state names is
-//! downloaded and run: only a state that a run of this stack has in its status is pushed.
+//! Errored states in the status of runs. A writer of Secrets could forge a state, and the CLI downloads and executes the providers
+//! that a state names. So only a state with a digest in the status of a run of this stack is pushed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Secret;
-use sha2::{Digest as _, Sha256};
 use sluice_api::run::{ErroredState, TerraformRun};
 use sluice_api::terraform::run_sequence;
 
-use super::{DIGEST, PLACE, WORKSPACE, held};
+use super::{DIGEST, LOCATION, WORKSPACE, annotation};
+use crate::chunk;
 
-/// Returns the digest that a run records of an errored state: `sha256:` and hex digits, over its content, its workspace and its
-/// location. It is the same for each of its Secrets.
+/// Returns the digest that a run records of an errored state: `sha256:` and hex digits, over content, workspace and location. It
+/// is the same for each Secret of the state.
 #[must_use]
 pub fn digest_of(secret: &Secret) -> String {
     let labels = secret.metadata.labels.as_ref();
-    let workspace = labels.and_then(|all| all.get(WORKSPACE)).cloned();
-    let mut hash = Sha256::new();
-    for part in [
-        held(secret, DIGEST),
-        workspace.unwrap_or_default(),
-        held(secret, PLACE),
-    ] {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
-    }
-    format!("sha256:{}", hex::encode(hash.finalize()))
+    let workspace = labels.and_then(|all| all.get(WORKSPACE));
+    let parts = [
+        annotation(secret, DIGEST),
+        workspace.map_or("", String::as_str),
+        annotation(secret, LOCATION),
+    ];
+    format!("sha256:{}", chunk::digest_of_parts(parts.map(str::as_bytes)))
 }
 
-/// The kept states that may still have to be pushed, with the runs that kept them: those after which no run of the object planned
-/// in the state's workspace. A run pushes what is kept of its workspace before it plans.
+/// Returns the errored states that may not be pushed yet, with the runs that recorded them: a run pushes the states of its workspace
+/// before it plans, so states from before the last plan in their workspace are pushed.
 fn unpushed<'r>(
     runs: impl IntoIterator<Item = &'r TerraformRun>,
 ) -> Vec<(&'r TerraformRun, &'r ErroredState)> {
@@ -45,8 +41,8 @@ fn unpushed<'r>(
         for run in history {
             let Some(status) = &run.status else { continue };
             let recorded = status.errored_states.iter();
-            let open = recorded.filter(|state| !planned.contains(state.workspace.as_str()));
-            found.extend(open.map(|state| (*run, state)));
+            let unpushed = recorded.filter(|state| !planned.contains(state.workspace.as_str()));
+            found.extend(unpushed.map(|state| (*run, state)));
             if status.has_changes.is_some() {
                 planned.insert(status.workspace.as_str());
             }
@@ -55,17 +51,21 @@ fn unpushed<'r>(
     found
 }
 
-/// The runs that kept a state which may still have to be pushed.
+/// Returns the runs with errored states that may not be pushed yet.
 #[must_use]
-pub fn recorders<'r>(runs: impl IntoIterator<Item = &'r TerraformRun>) -> Vec<&'r TerraformRun> {
+pub fn recording_runs<'r>(runs: impl IntoIterator<Item = &'r TerraformRun>) -> Vec<&'r TerraformRun> {
     let mut found: Vec<_> = unpushed(runs).into_iter().map(|(run, _)| run).collect();
     found.dedup_by_key(|run| run.metadata.name.as_deref());
     found
 }
 
-/// Returns the first Secret that neither one of the runs nor this run has recorded.
+/// Returns the first Secret that neither these runs nor this run (`own`) recorded.
 #[must_use]
-pub fn stray<'s>(secrets: &'s [Secret], runs: &[TerraformRun], own: &[ErroredState]) -> Option<&'s Secret> {
+pub fn find_unrecorded<'s>(
+    secrets: &'s [Secret],
+    runs: &[TerraformRun],
+    own: &[ErroredState],
+) -> Option<&'s Secret> {
     let states = unpushed(runs).into_iter().map(|(_, state)| state);
     let known: BTreeSet<_> = states.chain(own).map(|state| &state.digest).collect();
     secrets.iter().find(|secret| !known.contains(&digest_of(secret)))
@@ -73,18 +73,18 @@ pub fn stray<'s>(secrets: &'s [Secret], runs: &[TerraformRun], own: &[ErroredSta
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Belongs, encode};
+    use super::super::{StateLocation, encode};
     use super::*;
     use crate::bundle::Stack;
     use serde_json::{Value, json};
 
-    fn kept(state: &[u8], workspace: &str, place: &str) -> Vec<Secret> {
+    fn stored(state: &[u8], workspace: &str, location: &str) -> Vec<Secret> {
         let stack = Stack {
             namespace: "team".into(),
             name: "net".into(),
             uid: "u".into(),
         };
-        encode(state, &stack, Belongs { workspace, place }).unwrap()
+        encode(state, &stack, StateLocation { workspace, location }).unwrap()
     }
 
     fn run(number: u32, uid: &str, status: &Value) -> TerraformRun {
@@ -100,28 +100,34 @@ mod tests {
 
     #[test]
     fn only_a_state_that_a_run_recorded_is_known() {
-        let state = kept(b"state", "default", "here");
+        let state = stored(b"state", "default", "here");
         let digest = digest_of(&state[0]);
         let runs = [run(
             1,
             "u1",
             &json!({ "erroredStates": [{ "digest": &digest, "workspace": "default" }] }),
         )];
-        assert!(stray(&state, &runs, &[]).is_none());
+        assert!(find_unrecorded(&state, &runs, &[]).is_none());
         let own = ErroredState {
             digest,
             workspace: "default".into(),
         };
-        assert!(stray(&state, &[], &[own]).is_none(), "rescued by this run");
-        assert!(stray(&state, &[], &[]).is_some());
+        assert!(
+            find_unrecorded(&state, &[], &[own]).is_none(),
+            "rescued by this run"
+        );
+        assert!(find_unrecorded(&state, &[], &[]).is_some());
         for other in [
-            kept(b"forged", "default", "here"),
-            kept(b"state", "other", "here"),
-            kept(b"state", "default", "there"),
+            stored(b"forged", "default", "here"),
+            stored(b"state", "other", "here"),
+            stored(b"state", "default", "there"),
         ] {
-            assert!(stray(&other, &runs, &[]).is_some());
+            assert!(find_unrecorded(&other, &runs, &[]).is_some());
             let both = [state.clone(), other].concat();
-            assert!(stray(&both, &runs, &[]).is_some(), "beside the right one");
+            assert!(
+                find_unrecorded(&both, &runs, &[]).is_some(),
+                "beside the right one"
+            );
         }
     }
 
@@ -133,7 +139,7 @@ mod tests {
         let both = json!({ "hasChanges": true, "workspace": "blue", "erroredStates": states() });
         let names = |runs: &[TerraformRun]| -> Vec<String> {
             let name = |run: &&TerraformRun| run.metadata.name.clone().unwrap();
-            recorders(runs).iter().map(name).collect()
+            recording_runs(runs).iter().map(name).collect()
         };
         let runs = [
             run(1, "u1", &record()),
@@ -152,15 +158,15 @@ mod tests {
     #[test]
     fn a_plan_in_another_workspace_does_not_hide_a_kept_state() {
         let states = json!([{ "digest": "sha256:1", "workspace": "blue" }]);
-        let kept = json!({ "hasChanges": true, "workspace": "blue", "erroredStates": states });
+        let recorded = json!({ "hasChanges": true, "workspace": "blue", "erroredStates": states });
         let planned = |workspace: &str| json!({ "hasChanges": false, "workspace": workspace });
-        let green = [run(1, "u1", &kept), run(2, "u1", &planned("green"))];
-        assert_eq!(recorders(&green).len(), 1);
+        let green = [run(1, "u1", &recorded), run(2, "u1", &planned("green"))];
+        assert_eq!(recording_runs(&green).len(), 1);
         let blue = [green.as_slice(), &[run(3, "u1", &planned("blue"))]].concat();
-        assert!(recorders(&blue).is_empty());
+        assert!(recording_runs(&blue).is_empty());
         // A run of `green` found the state of `blue` in its working directory.
         let rescued = json!({ "hasChanges": true, "workspace": "green", "erroredStates": states });
         let later = [run(1, "u1", &rescued), run(2, "u1", &planned("green"))];
-        assert_eq!(recorders(&later).len(), 1);
+        assert_eq!(recording_runs(&later).len(), 1);
     }
 }

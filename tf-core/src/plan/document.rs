@@ -1,5 +1,5 @@
-//! The part of a plan's JSON that says what will happen. Everything else is skipped or digested while it is read, so that a
-//! large prior state costs no memory.
+//! The JSON of a plan, reduced to its changes. Other members are skipped or digested while they stream, so that a large prior state
+//! needs no memory.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -7,21 +7,21 @@ use std::io::Read;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::drawn::{self, State};
+use super::hidden_inputs::{PriorState, has_hidden_inputs};
 
-/// Largest plan JSON that is read.
+/// Size limit of the JSON of a plan, in bytes.
 pub const LIMIT: u64 = 256 * 1024 * 1024;
 
-/// A plan, as `show -json` prints it, less what is volatile or no effect.
+/// A plan as `show -json` prints it, without volatile members and members without effect.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 pub struct PlanDocument {
-    /// What happens to resources.
+    /// Changes of resources.
     #[serde(default)]
     pub resource_changes: Vec<ResourceChange>,
-    /// What happens to outputs.
+    /// Changes of outputs.
     #[serde(default)]
     pub output_changes: BTreeMap<String, Change>,
-    /// Members of formats to come: they count as effects until it is known what they are.
+    /// Unknown members of newer formats. They count as effects.
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,
     #[serde(default, rename = "timestamp")]
@@ -35,7 +35,7 @@ pub struct PlanDocument {
     #[serde(default, rename = "planned_values")]
     _planned_values: IgnoredAny,
     #[serde(default)]
-    prior_state: State,
+    prior_state: PriorState,
     #[serde(default)]
     configuration: Value,
     #[serde(default, rename = "relevant_attributes")]
@@ -52,13 +52,13 @@ pub struct PlanDocument {
     _errored: IgnoredAny,
 }
 
-/// One resource instance and what happens to it.
+/// The change of a resource instance.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 pub struct ResourceChange {
     /// Full address, with module and index.
     #[serde(default)]
     pub address: String,
-    /// Where it was before it moved.
+    /// The address before a move.
     #[serde(default)]
     pub previous_address: Option<String>,
     /// Key of a deposed object.
@@ -73,46 +73,46 @@ pub struct ResourceChange {
     /// Address of the provider.
     #[serde(default)]
     pub provider_name: String,
-    /// Why the CLI chose the action.
+    /// The reason of the action.
     #[serde(default)]
     pub action_reason: Option<String>,
-    /// The change itself.
+    /// The change.
     #[serde(default)]
     pub change: Change,
 }
 
-/// Before and after, with what is unknown and what is sensitive.
+/// The values before and after a change, with marks for unknown and sensitive values.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 pub struct Change {
     /// For example `["create"]` or `["delete", "create"]`.
     #[serde(default)]
     pub actions: Vec<String>,
-    /// Value before.
+    /// The value before.
     #[serde(default)]
     pub before: Value,
-    /// Value after, as far as it is known.
+    /// The value after, as far as known.
     #[serde(default)]
     pub after: Value,
-    /// `true` at the places that are known only after the apply.
+    /// `true` at values that are known only after the apply.
     #[serde(default)]
     pub after_unknown: Value,
-    /// `true` at the places of `before` that are sensitive.
+    /// `true` at sensitive values of `before`.
     #[serde(default)]
     pub before_sensitive: Value,
-    /// `true` at the places of `after` that are sensitive.
+    /// `true` at sensitive values of `after`.
     #[serde(default)]
     pub after_sensitive: Value,
-    /// Places that force a replacement.
+    /// Paths that force a replacement.
     #[serde(default)]
     pub replace_paths: Value,
-    /// Set when the resource is imported.
+    /// The import, if the resource is imported.
     #[serde(default)]
     pub importing: Option<Value>,
 }
 
 impl PlanDocument {
-    /// The values of variables that the module declares as sensitive.
-    pub fn sensitive_variables(&self) -> impl Iterator<Item = &Value> {
+    /// Returns the values of input variables that are declared as sensitive.
+    pub(crate) fn sensitive_variables(&self) -> impl Iterator<Item = &Value> {
         let declared = self.configuration["root_module"]["variables"].as_object();
         let sensitive = declared
             .into_iter()
@@ -121,65 +121,65 @@ impl PlanDocument {
         sensitive.filter_map(|(name, _)| self.variables.get(name)?.get("value"))
     }
 
-    /// Digests of the values in the state, by address, where what no change shows draws upon them: files that planning made
-    /// (`made`), or what the configuration tells of.
-    pub(super) fn drawn_upon(&self, made: bool) -> Option<BTreeMap<&str, &str>> {
-        let drawn = made || drawn::draws(&self.configuration, &self.resource_changes);
-        drawn.then(|| self.prior_state.digests())
+    /// Returns the digests of the values in the prior state, by address, if hidden inputs may depend on them: generated files, or
+    /// inputs in the configuration.
+    pub(super) fn state_digests(&self, has_generated_files: bool) -> Option<BTreeMap<&str, &str>> {
+        let is_needed = has_generated_files || has_hidden_inputs(&self.configuration, &self.resource_changes);
+        is_needed.then(|| self.prior_state.digests())
     }
 }
 
 impl Change {
-    /// The actions, without their order.
+    /// Whether the actions contain this one.
     #[must_use]
     pub fn acts(&self, action: &str) -> bool {
-        self.actions.iter().any(|held| held == action)
+        self.actions.iter().any(|each| each == action)
     }
 
-    /// True when nothing happens.
+    /// Whether nothing changes.
     #[must_use]
-    pub fn is_no_op(&self) -> bool {
+    pub(crate) fn is_no_op(&self) -> bool {
         self.actions.is_empty() || self.actions == ["no-op"]
     }
 }
 
 impl ResourceChange {
-    /// True when the entry is an effect: no data read, and no no-op that neither moves nor imports.
+    /// Whether the entry is an effect: anything except the read of a data source, and a no-op without move or import.
     #[must_use]
-    pub fn is_effect(&self) -> bool {
+    pub(crate) fn is_effect(&self) -> bool {
         let read = self.change.actions == ["read"];
         let moved = self.previous_address.is_some() || self.change.importing.is_some();
         !read && (moved || !self.change.is_no_op())
     }
 }
 
-/// Why a plan's JSON cannot be read. The parser's words are left out: they may quote a value.
+/// The JSON of a plan cannot be read. The error of the parser is omitted, since it may quote a value.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    /// It is larger than [`LIMIT`].
+    /// It exceeds [`LIMIT`].
     #[error("the plan's JSON is larger than {LIMIT} bytes")]
     TooLarge,
-    /// It is not the JSON that the CLI promises.
-    #[error("the plan's JSON is not understood (line {line}, column {column})")]
+    /// It is malformed.
+    #[error("the plan's JSON is invalid (line {line}, column {column})")]
     Malformed {
-        /// Line of the first surprise.
+        /// Line of the error.
         line: usize,
-        /// Column of the first surprise.
+        /// Column of the error.
         column: usize,
     },
 }
 
-/// Reads a plan's JSON while it streams, at most [`LIMIT`] bytes of it.
+/// Parses the JSON of a plan while it streams.
 ///
 /// # Errors
-/// When it is too large or malformed.
+/// It exceeds [`LIMIT`], or is malformed.
 pub fn parse(source: impl Read) -> Result<PlanDocument, DocumentError> {
     parse_within(source, LIMIT)
 }
 
 fn parse_within(source: impl Read, limit: u64) -> Result<PlanDocument, DocumentError> {
     let mut limited = source.take(limit);
-    let exact = super::exact::Exact::new(&mut limited);
+    let exact = super::exact_numbers::ExactNumberReader::new(&mut limited);
     let parsed = serde_json::from_reader(std::io::BufReader::new(exact));
     match parsed {
         Ok(document) => Ok(document),

@@ -1,12 +1,12 @@
-//! What a plan is once the CLI has made it: its effect digest, its summary, its readable forms, and how it is stored.
+//! Plans after the CLI has created them: effect digest, summary, readable forms and storage.
 
 pub mod document;
-mod drawn;
 pub mod effect;
-mod exact;
-pub mod ignored;
-pub mod masked;
+mod exact_numbers;
+mod hidden_inputs;
+pub mod ignored_drift;
 pub mod readable;
-pub mod shown;
+pub mod redact;
 pub mod store;
 pub mod summary;
+pub mod unsaved;

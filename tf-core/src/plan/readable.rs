@@ -1,5 +1,5 @@
-//! The readable forms of a plan under upstream's fixed names (pure): text in ConfigMaps, or JSON in Secrets, since the CLI's
-//! JSON shows sensitive values and its text does not.
+//! Readable plans under the object names of tofu-controller: text in ConfigMaps, or JSON in Secrets, since the JSON of the CLI has
+//! sensitive values.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::effect::Effect;
 use super::store::{PlanName, annotations, base_name, labels, owner};
-use crate::chunk::{self, CHUNK};
+use crate::chunk::{self, CHUNK_SIZE};
 
-/// Longest text of the CLI, and longest text of an effect, that is stored.
+/// Length limit of the text of the CLI, and of the text of an effect.
 pub const TEXT_LIMIT: usize = 8 * 1024 * 1024;
 
-/// The ConfigMaps of a plan's text, one unless it is long.
+/// Returns the ConfigMaps of the text of a plan.
 #[must_use]
 pub fn config_maps(text: &str, name: &PlanName) -> Vec<ConfigMap> {
-    let pieces = split_text(text);
-    let count = pieces.len();
-    let map = |(index, piece): (usize, &str)| ConfigMap {
+    let chunks = split_text(text);
+    let count = chunks.len();
+    let map = |(index, chunk): (usize, &str)| ConfigMap {
         metadata: metadata(&base_name(name), &name.stack.name, name, index, count),
-        data: Some(BTreeMap::from([("tfplan".to_owned(), piece.to_owned())])),
+        data: Some(BTreeMap::from([("tfplan".to_owned(), chunk.to_owned())])),
         ..ConfigMap::default()
     };
-    pieces.into_iter().enumerate().map(map).collect()
+    chunks.into_iter().enumerate().map(map).collect()
 }
 
-/// The CLI's text of a plan, followed by everything that its id covers.
+/// Returns the text of the CLI, followed by the text of the effect.
 #[must_use]
 pub fn with_effect(human: &str, effect: &Effect) -> String {
     format!(
@@ -37,16 +37,16 @@ pub fn with_effect(human: &str, effect: &Effect) -> String {
     )
 }
 
-/// The Secrets of a plan's JSON and of its effect, both given compressed.
+/// Returns the Secrets of the compressed JSON of a plan and of its effect.
 #[must_use]
 pub fn secrets(json: &[u8], effect: &[u8], name: &PlanName) -> Vec<Secret> {
-    let pieces = chunk::pack(&[("tfplan", json), ("effect", effect)]);
-    let count = pieces.len();
-    let secret = |(index, piece): (usize, BTreeMap<String, ByteString>)| {
-        let labelled = format!("{}.json", name.stack.name);
+    let chunks = chunk::pack(&[("tfplan", json), ("effect", effect)]);
+    let count = chunks.len();
+    let secret = |(index, chunk): (usize, BTreeMap<String, ByteString>)| {
+        let plan_name = format!("{}.json", name.stack.name);
         let mut metadata = metadata(
             &format!("{}.json", base_name(name)),
-            &labelled,
+            &plan_name,
             name,
             index,
             count,
@@ -58,14 +58,14 @@ pub fn secrets(json: &[u8], effect: &[u8], name: &PlanName) -> Vec<Secret> {
         Secret {
             metadata,
             type_: Some("Opaque".to_owned()),
-            data: Some(piece),
+            data: Some(chunk),
             ..Secret::default()
         }
     };
-    pieces.into_iter().enumerate().map(secret).collect()
+    chunks.into_iter().enumerate().map(secret).collect()
 }
 
-fn metadata(base: &str, labelled: &str, name: &PlanName, index: usize, count: usize) -> ObjectMeta {
+fn metadata(base: &str, plan_name: &str, name: &PlanName, index: usize, count: usize) -> ObjectMeta {
     let full = if count == 1 {
         base.to_owned()
     } else {
@@ -74,32 +74,33 @@ fn metadata(base: &str, labelled: &str, name: &PlanName, index: usize, count: us
     ObjectMeta {
         name: Some(full),
         namespace: Some(name.stack.namespace.clone()),
-        labels: Some(labels(labelled, &name.workspace)),
+        labels: Some(labels(plan_name, &name.workspace)),
         annotations: Some(annotations(name, index)),
         owner_references: Some(vec![owner(&name.stack)]),
         ..ObjectMeta::default()
     }
 }
 
-/// Pieces of at most [`CHUNK`] bytes, cut between characters; at least one.
+/// Splits a text between characters into at least one chunk of at most [`CHUNK_SIZE`] bytes.
 fn split_text(text: &str) -> Vec<&str> {
-    let mut pieces = Vec::new();
+    let mut chunks = Vec::new();
     let mut rest = text;
     loop {
-        let mut at = rest.len().min(CHUNK);
+        let mut at = rest.len().min(CHUNK_SIZE);
         while !rest.is_char_boundary(at) {
             at -= 1;
         }
-        let (piece, more) = rest.split_at(at);
-        pieces.push(piece);
+        let (chunk, more) = rest.split_at(at);
+        chunks.push(chunk);
         if more.is_empty() {
-            return pieces;
+            return chunks;
         }
         rest = more;
     }
 }
 
-/// The part of the CLI's text that a status and an event show: at most `limit` bytes, cut between lines, and said so.
+/// Returns the start of the text of the CLI for statuses and events: at most `limit` bytes, cut between lines, with the number of
+/// omitted lines.
 #[must_use]
 pub fn excerpt(text: &str, limit: usize) -> String {
     let text = text.trim();
@@ -110,10 +111,10 @@ pub fn excerpt(text: &str, limit: usize) -> String {
     while !text.is_char_boundary(at) {
         at -= 1;
     }
-    let front = text[..at].rfind('\n').map_or(&text[..at], |end| &text[..end]);
+    let start = text[..at].rfind('\n').map_or(&text[..at], |end| &text[..end]);
     format!(
-        "{front}\n... ({} more lines)",
-        text[front.len()..].lines().count().saturating_sub(1)
+        "{start}\n... ({} more lines)",
+        text[start.len()..].lines().count().saturating_sub(1)
     )
 }
 
@@ -154,7 +155,7 @@ mod tests {
 
     #[test]
     fn long_text_is_cut_between_characters() {
-        let text = format!("a{}", "€".repeat(CHUNK));
+        let text = format!("a{}", "€".repeat(CHUNK_SIZE));
         let maps = config_maps(&text, &name());
         assert_eq!(maps.len(), 4);
         assert_eq!(maps[1].metadata.name.as_deref(), Some("tfplan-default-net-1"));

@@ -1,4 +1,4 @@
-//! Counts and entries of a plan (pure): what a run's status shows of it. No values, sensitive or not.
+//! The summary of a plan in the status of a run: counts and changes, without values.
 
 use std::collections::BTreeSet;
 
@@ -6,23 +6,23 @@ use sluice_api::run::{Change, ChangeSummary, PlanEffects, RunStatusLimit};
 
 use super::document::{PlanDocument, ResourceChange};
 
-/// Longest type and longest word of an unknown action that is kept.
-const WORD: usize = 120;
+/// Length limit of a type and of an unknown action.
+const WORD_LIMIT: usize = 120;
 
-/// What a run's status says of a plan.
+/// The summary of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// How many resources it touches; a replacement counts as one added and one destroyed.
+    /// Numbers of resources; a replacement counts as one added and one destroyed.
     pub counts: ChangeSummary,
-    /// What it does, by class.
+    /// Numbers of effects by class.
     pub effects: PlanEffects,
-    /// The first entries, by address.
+    /// The most far-reaching changes, by address.
     pub entries: Vec<Change>,
-    /// Entries beyond those.
+    /// Number of other changes.
     pub omitted: i64,
 }
 
-/// Counts a plan.
+/// Summarizes a plan.
 #[must_use]
 pub fn summarize(plan: &PlanDocument) -> Summary {
     let mut counts = ChangeSummary::default();
@@ -37,7 +37,7 @@ pub fn summarize(plan: &PlanDocument) -> Summary {
         counts.moved += i64::from(change.previous_address.is_some());
         let class = class(change);
         *count(&mut effects, class) += 1;
-        types.insert(cut(&change.type_));
+        types.insert(truncate(&change.type_));
         entries.push((
             class,
             Change {
@@ -48,12 +48,11 @@ pub fn summarize(plan: &PlanDocument) -> Summary {
     }
     let outputs = plan.output_changes.values().filter(|change| !change.is_no_op());
     effects.outputs = length(outputs.count());
-    // Members of a format to come may be effects: they are counted as what nobody knows.
+    // Unknown members may be effects.
     effects.others += length(plan.other.len());
     effects.types_omitted = length(types.len().saturating_sub(PlanEffects::MAX_TYPES));
     effects.types = types.into_iter().take(PlanEffects::MAX_TYPES).collect();
     let omitted = length(entries.len().saturating_sub(RunStatusLimit::CHANGES));
-    // Of a long plan the most far-reaching changes are listed.
     entries.sort_by(|(one, a), (other, b)| (one, &a.address).cmp(&(other, &b.address)));
     entries.truncate(RunStatusLimit::CHANGES);
     let mut entries: Vec<_> = entries.into_iter().map(|(_, entry)| entry).collect();
@@ -70,11 +69,11 @@ fn length(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn cut(word: &str) -> String {
-    word.chars().take(WORD).collect()
+fn truncate(word: &str) -> String {
+    word.chars().take(WORD_LIMIT).collect()
 }
 
-/// What happens to one resource, the most far-reaching first.
+/// The class of a change, the most far-reaching first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Other,
@@ -87,8 +86,7 @@ enum Class {
     Move,
 }
 
-/// The class of an effect. Every action has to be known, and be one that this tool says together with the others: what is
-/// not, is of no class that a policy may let through.
+/// Returns the class of an effect. Unknown actions and combinations are `Other`, which no policy permits.
 fn class(entry: &ResourceChange) -> Class {
     let mut actions: Vec<_> = entry.change.actions.iter().map(String::as_str).collect();
     actions.sort_unstable();
@@ -126,7 +124,7 @@ fn address(change: &ResourceChange) -> String {
 
 fn word(entry: &ResourceChange, class: Class) -> String {
     let word = match class {
-        Class::Other => return cut(&entry.change.actions.join("+")),
+        Class::Other => return truncate(&entry.change.actions.join("+")),
         Class::Delete => "delete",
         Class::Replace => "replace",
         Class::Forget => "forget",
@@ -204,7 +202,7 @@ mod tests {
             (word, effects.to_string())
         };
         let moved = json!({ "previous_address": "a.old" });
-        for (actions, more, word, told) in [
+        for (actions, more, word, effects) in [
             (json!(["create"]), json!({}), "create", "1 create"),
             (json!(["create", "delete"]), json!({}), "replace", "1 replace"),
             (json!(["delete", "create"]), moved.clone(), "replace", "1 replace"),
@@ -231,7 +229,7 @@ mod tests {
         ] {
             assert_eq!(
                 of(actions.clone(), more),
-                (word.to_owned(), told.to_owned()),
+                (word.to_owned(), effects.to_owned()),
                 "{actions}"
             );
         }

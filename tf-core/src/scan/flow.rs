@@ -1,97 +1,97 @@
-//! Where a text with the path of a module goes by name, and which functions take it apart (pure). A path that is stored in a
-//! local, an argument, an output or an attribute is not seen where `replace()` or `split()` makes another one of it: so
-//! names are followed through all modules of a stack, without regard to which module a name belongs to.
+//! The flow of module paths through names. A path may be stored in a local value, an argument, an output or an attribute before
+//! `replace()` or `split()` changes it. So names are followed through all modules of a stack, without distinction of modules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that are never the iterator of a `dynamic` block.
+/// Names that are not iterators of `dynamic` blocks.
 const ROOTS: [&str; 5] = ["local", "var", "module", "data", "ephemeral"];
 
-/// What goes by which name in the files that were read.
+/// The names in the scanned files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Flow {
+pub struct PathFlow {
     definitions: BTreeMap<String, Definition>,
-    cuts: Vec<Cut>,
-    /// Some of it is written in JSON, whose names are not followed.
+    split_calls: Vec<SplitCall>,
+    /// A file has the JSON syntax, whose names are not followed.
     pub(super) is_opaque: bool,
 }
 
-/// What one name stands for.
+/// The definition of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Definition {
-    /// It holds a text with the path of a module.
-    holds_path: bool,
-    /// Names that it refers to.
+    /// Whether its value contains the path of a module.
+    has_path: bool,
+    /// Names in its expression.
     uses: BTreeSet<String>,
 }
 
-/// A call of a function that takes texts apart.
+/// A call of a splitting function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(super) struct SplitCall {
     /// The function.
     pub(super) function: String,
     /// Names in its arguments.
     pub(super) uses: BTreeSet<String>,
-    /// The name that it is part of.
+    /// The name whose definition contains the call.
     pub(super) definition: String,
     /// The file.
-    pub(super) place: String,
+    pub(super) file: String,
 }
 
-impl Flow {
-    /// Notes that this name holds a text with the path of a module.
-    pub(super) fn holds_path(&mut self, name: &str) {
-        self.definitions.entry(name.to_owned()).or_default().holds_path = true;
+impl PathFlow {
+    /// Records that the value of a name contains the path of a module.
+    pub(super) fn add_path(&mut self, name: &str) {
+        self.definitions.entry(name.to_owned()).or_default().has_path = true;
     }
 
-    /// Notes that what this name stands for refers to another.
-    pub(super) fn refers(&mut self, name: &str, used: &str) {
+    /// Records that the definition of a name uses another name.
+    pub(super) fn add_use(&mut self, name: &str, used: &str) {
         let definition = self.definitions.entry(name.to_owned()).or_default();
         definition.uses.insert(used.to_owned());
     }
 
-    /// Notes a call.
-    pub(super) fn cuts(&mut self, cut: Cut) {
-        if !cut.uses.is_empty() {
-            self.cuts.push(cut);
+    /// Records a call.
+    pub(super) fn add_split_call(&mut self, call: SplitCall) {
+        if !call.uses.is_empty() {
+            self.split_calls.push(call);
         }
     }
 
-    /// Adds what another file says; `place` is its name.
-    pub fn add(&mut self, other: Self, place: &str) {
+    /// Adds the flow of a file.
+    pub fn add(&mut self, other: Self, file: &str) {
         for (name, definition) in other.definitions {
-            let held = self.definitions.entry(name).or_default();
-            held.holds_path |= definition.holds_path;
-            held.uses.extend(definition.uses);
+            let merged = self.definitions.entry(name).or_default();
+            merged.has_path |= definition.has_path;
+            merged.uses.extend(definition.uses);
         }
-        self.cuts.extend(other.cuts.into_iter().map(|cut| Cut {
-            place: place.to_owned(),
-            ..cut
-        }));
+        self.split_calls
+            .extend(other.split_calls.into_iter().map(|call| SplitCall {
+                file: file.to_owned(),
+                ..call
+            }));
         self.is_opaque |= other.is_opaque;
     }
 
-    /// Where a path of a module may be taken apart: the file and what is wrong in it.
+    /// Returns the file and the function that may split the path of a module.
     #[must_use]
-    pub fn taken_apart(&self) -> Option<String> {
-        if self.cuts.is_empty() {
+    pub fn find_split_path(&self) -> Option<String> {
+        if self.split_calls.is_empty() {
             return None;
         }
         let paths = self.paths();
-        let may_hold = |cut: &&Cut| {
+        let may_split = |call: &&SplitCall| {
             let is_iterator = |name: &str| {
                 let root = name.split('.').next().unwrap_or_default();
                 !ROOTS.contains(&root) && !self.is_defined(name)
             };
-            let own = || is_path(&paths, &cut.definition);
-            let holds = |name: &String| is_path(&paths, name) || is_iterator(name) && own();
-            self.is_opaque && !paths.is_empty() || cut.uses.iter().any(holds)
+            let in_definition = || is_path(&paths, &call.definition);
+            let has_path = |name: &String| is_path(&paths, name) || is_iterator(name) && in_definition();
+            self.is_opaque && !paths.is_empty() || call.uses.iter().any(has_path)
         };
-        let cut = self.cuts.iter().find(may_hold)?;
-        let function = &cut.function;
+        let call = self.split_calls.iter().find(may_split)?;
+        let function = &call.function;
         Some(format!(
-            "{}: {function}() may take apart the path of a module",
-            cut.place
+            "{}: {function}() may split the path of a module",
+            call.file
         ))
     }
 
@@ -99,7 +99,7 @@ impl Flow {
         self.definitions.contains_key(name) || has_member(self.definitions.keys(), name)
     }
 
-    /// The names whose values may hold the path of a module.
+    /// Returns the names whose values may contain the path of a module.
     fn paths(&self) -> BTreeSet<&str> {
         let mut users: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (name, definition) in &self.definitions {
@@ -107,23 +107,26 @@ impl Flow {
                 users.entry(used).or_default().push(name);
             }
         }
-        let holders = self.definitions.iter().filter(|(_, held)| held.holds_path);
-        let mut open: Vec<&str> = holders.map(|(name, _)| name.as_str()).collect();
-        let mut paths: BTreeSet<&str> = open.iter().copied().collect();
-        while let Some(name) = open.pop() {
+        let sources = self
+            .definitions
+            .iter()
+            .filter(|(_, definition)| definition.has_path);
+        let mut pending: Vec<&str> = sources.map(|(name, _)| name.as_str()).collect();
+        let mut paths: BTreeSet<&str> = pending.iter().copied().collect();
+        while let Some(name) = pending.pop() {
             let members = format!("{name}.");
             let below = users.range(members.as_str()..);
             let below = below.take_while(|(used, _)| used.starts_with(&members));
             let above = prefixes(name).filter_map(|prefix| users.get_key_value(prefix));
             for (_, reached) in below.chain(above) {
-                open.extend(reached.iter().filter(|user| paths.insert(user)));
+                pending.extend(reached.iter().filter(|user| paths.insert(user)));
             }
         }
         paths
     }
 }
 
-/// Whether one of the names, its whole or a member of it holds a path.
+/// Whether a name, its parent or one of its members contains a path.
 fn is_path(paths: &BTreeSet<&str>, name: &str) -> bool {
     prefixes(name).any(|prefix| paths.contains(prefix)) || {
         let members = format!("{name}.");
@@ -137,7 +140,7 @@ fn has_member<'a>(mut names: impl Iterator<Item = &'a String>, name: &str) -> bo
     names.any(|other| other.starts_with(&members) || name.starts_with(&format!("{other}.")))
 }
 
-/// The name itself and what it is a member of: `a.b.c`, `a.b`, `a`.
+/// Returns the name and its parents: `a.b.c`, `a.b`, `a`.
 fn prefixes(name: &str) -> impl Iterator<Item = &str> {
     let ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]);
     ends.map(|end| &name[..end])

@@ -1,6 +1,6 @@
-//! The JSON syntax: looked at as text.
+//! Scan of the JSON syntax. Except for calls of modules, it is treated as text, since its strings are templates.
 
-use super::{CUTTERS, Findings, READERS};
+use super::{FILE_FUNCTIONS, Findings, SPLITTERS};
 use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, SeqAccess, Visitor},
@@ -8,7 +8,7 @@ use serde::{
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// A document in which no object has a member twice: the CLI takes both, and a map keeps one.
+/// A document without duplicate members: the CLI accepts both, but a map keeps one.
 struct Document(Value);
 
 impl<'de> Deserialize<'de> for Document {
@@ -64,43 +64,42 @@ impl<'de> Visitor<'de> for Reader {
         let mut all = Map::new();
         while let Some((name, Document(member))) = members.next_entry::<String, _>()? {
             if all.insert(name, member).is_some() {
-                return Err(A::Error::custom("a member stands twice"));
+                return Err(A::Error::custom("duplicate member"));
             }
         }
         Ok(Document(all.into()))
     }
 }
 
-/// The JSON syntax is looked at as text: its strings are templates of the same language. Only the modules that it calls are
-/// told apart.
+/// Scans a file.
 pub(super) fn scan(text: &str) -> Findings {
     let document = match serde_json::from_str(text) {
         Ok(Document(document)) => document,
         Err(error) if error.is_data() => {
-            return Findings::wide("has an object with a member that stands twice");
+            return Findings::wide("has an object with a duplicate member");
         }
-        Err(_) => return Findings::wide("is no JSON"),
+        Err(_) => return Findings::wide("is not JSON"),
     };
-    // As it is meant, not as it is spelled: without escapes, and without the space that may stand before a bracket.
-    let mut said = String::new();
-    strings(&document, &mut said);
-    said.retain(|c| !c.is_whitespace());
-    let calls = |name: &&&str| said.contains(&format!("{name}("));
-    if let Some(name) = READERS.iter().chain(&CUTTERS).find(calls) {
+    // Without escapes and white space, so that spelling does not matter.
+    let mut text = String::new();
+    strings(&document, &mut text);
+    text.retain(|c| !c.is_whitespace());
+    let calls = |name: &&&str| text.contains(&format!("{name}("));
+    if let Some(name) = FILE_FUNCTIONS.iter().chain(&SPLITTERS).find(calls) {
         return Findings::wide(format!("calls {name} in JSON syntax"));
     }
-    if said.contains("path.") || said.contains("..") {
-        return Findings::wide("names paths in JSON syntax");
+    if text.contains("path.") || text.contains("..") {
+        return Findings::wide("has paths in JSON syntax");
     }
     let mut findings = Findings::default();
-    findings.flow.is_opaque = said.contains("${") || said.contains("%{");
+    findings.flow.is_opaque = text.contains("${") || text.contains("%{");
     if let Some(called) = document.get("module") {
         sources(called, &mut findings);
     }
     findings
 }
 
-/// All texts of a document, names of members too.
+/// Collects all strings of a document, including names of members.
 fn strings(value: &Value, all: &mut String) {
     match value {
         Value::String(text) => {
@@ -119,7 +118,7 @@ fn strings(value: &Value, all: &mut String) {
     }
 }
 
-/// The sources of the modules that are called, in whichever of its forms the syntax has them.
+/// Adds the sources of the called modules, in any form of the syntax.
 fn sources(called: &Value, findings: &mut Findings) {
     match called {
         Value::Array(elements) => elements.iter().for_each(|element| sources(element, findings)),
@@ -130,7 +129,7 @@ fn sources(called: &Value, findings: &mut Findings) {
                         if source.contains("${") || source.contains("%{") {
                             *findings = Findings::wide("a module source is computed");
                         } else {
-                            findings.source(source);
+                            findings.add_source(source);
                         }
                     }
                     member => sources(member, findings),

@@ -1,29 +1,29 @@
-//! Reads one configuration file for the local modules that it calls, and for anything that could read a file
-//! elsewhere. It need not understand the language: whatever is not plainly harmless makes the closure wide.
+//! Scans a configuration file for calls of local modules and for reads of files. It does not evaluate the language: every expression
+//! that is not certainly harmless widens the closure to the whole artifact.
 //!
-//! Both sides use it: the controller for the modules of an artifact, the run for those that `init` downloaded.
+//! The controller scans the modules of an artifact, and the runner scans downloaded modules.
 
 mod flow;
 mod json;
 mod native;
 mod path;
 
-pub use flow::Flow;
-pub use path::Origin;
+pub use flow::PathFlow;
+pub use path::PathOrigin;
 
 use std::path::Path;
 
-/// Nested deeper than people write; the parser is recursive.
-const DEEPEST: usize = 200;
-/// Chained conditionals nest as well.
-const CONDITIONALS: usize = 2000;
-/// More signs that could stand behind a key are not parsed: the parser compares each key of an object with all before it.
-const KEYS: usize = 20_000;
-/// The parser's thread: enough for what the two bounds above let pass.
-const STACK: usize = 64 << 20;
+/// Depth limit, since the parser is recursive.
+const DEPTH_LIMIT: usize = 200;
+/// Limit of conditionals, which nest if they are chained.
+const CONDITIONAL_LIMIT: usize = 2000;
+/// Limit of `=` and `:`, since the parser compares each key of an object with all previous keys.
+const KEY_LIMIT: usize = 20_000;
+/// Stack of the parser thread, sufficient for the limits above.
+const STACK_SIZE: usize = 64 << 20;
 
-/// Functions that read the file system by their first argument.
-const READERS: [&str; 14] = [
+/// Functions with a path as first argument.
+const FILE_FUNCTIONS: [&str; 14] = [
     "abspath",
     "file",
     "filebase64",
@@ -40,8 +40,8 @@ const READERS: [&str; 14] = [
     "templatestring",
 ];
 
-/// Functions that make a part of a text of it: of a path, perhaps one that leads further up.
-const CUTTERS: [&str; 10] = [
+/// Functions that return a part of a text. A part of a path may leave the module directory.
+const SPLITTERS: [&str; 10] = [
     "dirname",
     "regex",
     "regexall",
@@ -54,32 +54,32 @@ const CUTTERS: [&str; 10] = [
     "trimsuffix",
 ];
 
-/// What a file says.
+/// The result of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Sources of local modules, as written.
+    /// Sources of local modules.
     pub modules: Vec<String>,
-    /// Files and directories that functions read, by paths that can be read off.
-    pub named: Vec<Named>,
-    /// Why more than the module directories may be read.
-    pub wide: Option<String>,
-    /// A pattern of files is computed: it holds only where no value leads up.
-    pub given: bool,
-    /// Where texts with paths go by name.
-    pub flow: Flow,
+    /// Files and directories that functions read, if their path is known.
+    pub references: Vec<PathReference>,
+    /// The reason to widen the closure, if there is one.
+    pub wide_reason: Option<String>,
+    /// A `fileset` pattern is computed, so variables must not contain `..`.
+    pub has_computed_pattern: bool,
+    /// The names of values with paths.
+    pub flow: PathFlow,
 }
 
 /// A path that a function reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
-    /// Relative to the directory of the module that names it; otherwise to the stack's.
+pub struct PathReference {
+    /// Whether it is relative to the directory of the module instead of the stack.
     pub of_module: bool,
     /// The path.
     pub path: String,
-    /// What is read is a template.
-    pub template: bool,
-    /// The path is a directory, and something below it is read; which, is computed of this.
-    pub computed: Option<Origin>,
+    /// Whether the file is a template.
+    pub is_template: bool,
+    /// If the rest of the path is computed, the origin of its parts. The path is a directory then.
+    pub computed: Option<PathOrigin>,
 }
 
 /// Whether a template could read files by itself.
@@ -87,59 +87,59 @@ pub struct Named {
 pub fn reads_files(template: &[u8]) -> bool {
     let text = String::from_utf8_lossy(template);
     let computes = text.contains("${") || text.contains("%{");
-    computes && (text.contains("provider::") || READERS.iter().any(|name| text.contains(name)))
+    computes && (text.contains("provider::") || FILE_FUNCTIONS.iter().any(|name| text.contains(name)))
 }
 
 impl Findings {
-    /// The source of a module. Only `./` and `../` are local; everything else is fetched by `init`, and what it fetches from
-    /// the machine's own files may be a part of the artifact.
-    fn source(&mut self, source: &str) {
-        let own = source.starts_with('/') || source.contains("file:");
+    /// Adds the source of a module. Only `./` and `../` are local. `init` downloads other sources, but a path of the machine may be
+    /// part of the artifact.
+    fn add_source(&mut self, source: &str) {
+        let is_local_path = source.starts_with('/') || source.contains("file:");
         if source.starts_with("./") || source.starts_with("../") {
             self.modules.push(source.to_owned());
-        } else if own && self.wide.is_none() {
+        } else if is_local_path && self.wide_reason.is_none() {
             let text = excerpt(source);
-            self.wide = Some(format!("the module source {text:?} is a path of the machine"));
+            self.wide_reason = Some(format!("the module source {text:?} is a path of the machine"));
         }
     }
 
-    /// Everything counts, for this reason.
+    /// Returns findings that widen the closure.
     #[must_use]
     pub fn wide(why: impl Into<String>) -> Self {
         Self {
-            wide: Some(why.into()),
+            wide_reason: Some(why.into()),
             ..Self::default()
         }
     }
 }
 
-/// Scans a file; `json` for the JSON syntax.
+/// Scans a file. `json` selects the JSON syntax.
 #[must_use]
 pub fn scan(bytes: &[u8], json: bool) -> Findings {
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Findings::wide("is no UTF-8 text");
+        return Findings::wide("is not UTF-8");
     };
     if json {
         return json::scan(text);
     }
     if is_too_nested(text) {
-        return Findings::wide("is nested too deeply to be read for what it names");
+        return Findings::wide("is nested too deeply to be scanned");
     }
-    if text.bytes().filter(|byte| matches!(byte, b'=' | b':')).count() > KEYS {
-        return Findings::wide("has too many keys to be read for what it names");
+    if text.bytes().filter(|byte| matches!(byte, b'=' | b':')).count() > KEY_LIMIT {
+        return Findings::wide("has too many keys to be scanned");
     }
     let owned = text.to_owned();
     let parser = std::thread::Builder::new()
-        .stack_size(STACK)
+        .stack_size(STACK_SIZE)
         .spawn(move || native::scan(&owned));
     let scanned = parser.map(std::thread::JoinHandle::join);
     match scanned {
         Ok(Ok(findings)) => findings,
-        Ok(Err(_)) | Err(_) => Findings::wide("could not be read for what it names"),
+        Ok(Err(_)) | Err(_) => Findings::wide("could not be scanned"),
     }
 }
 
-/// An upper bound of the nesting, by brackets, signs and question marks, wherever they stand.
+/// Whether the nesting may exceed a limit: counts brackets, signs and question marks, even in strings and comments.
 fn is_too_nested(text: &str) -> bool {
     let (mut depth, mut deepest, mut signs, mut longest) = (0_usize, 0, 0_usize, 0);
     for byte in text.bytes() {
@@ -153,10 +153,10 @@ fn is_too_nested(text: &str) -> bool {
         deepest = deepest.max(depth);
     }
     let questions = text.bytes().filter(|byte| *byte == b'?').count();
-    deepest > DEEPEST || longest > DEEPEST || questions > CONDITIONALS
+    deepest > DEPTH_LIMIT || longest > DEPTH_LIMIT || questions > CONDITIONAL_LIMIT
 }
 
-/// Whether the CLI reads the file as configuration, by the ending of its name.
+/// Whether the CLI reads the file as configuration, by its extension.
 #[must_use]
 pub fn is_configuration(file: &Path) -> bool {
     const ENDINGS: [&str; 4] = [".tf", ".tofu", ".tf.json", ".tofu.json"];
@@ -164,7 +164,7 @@ pub fn is_configuration(file: &Path) -> bool {
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// The beginning of what a file says, as a reason quotes it.
+/// Returns the start of a text for a reason.
 #[must_use]
 pub fn excerpt(text: &str) -> String {
     text.chars().take(60).collect()

@@ -1,11 +1,11 @@
-//! The native syntax.
+//! Scan of the native syntax.
 
 use super::{
-    CUTTERS, Findings, Named, READERS, excerpt,
-    flow::Cut,
-    path::{self, Origin, Scope, is_module_path, is_path},
+    FILE_FUNCTIONS, Findings, PathReference, SPLITTERS, excerpt,
+    flow::SplitCall,
+    path::{self, PathOrigin, Scope, is_module_path, is_path},
 };
-use crate::place;
+use crate::artifact_path;
 use hcl_edit::{
     Decorated,
     expr::{Expression, ForExpr, FuncCall, Traversal, TraversalOperator},
@@ -15,34 +15,34 @@ use hcl_edit::{
 };
 use std::path::Path;
 
-/// Reads a file in the native syntax.
+/// Scans a file.
 pub(super) fn scan(text: &str) -> Findings {
     let Ok(body) = text.parse::<Body>() else {
         return Findings::wide("does not parse");
     };
-    let mut reading = Reading::default();
-    reading.visit_body(&body);
-    reading.findings
+    let mut scanner = Scanner::default();
+    scanner.visit_body(&body);
+    scanner.findings
 }
 
 #[derive(Default)]
-struct Reading {
+struct Scanner {
     findings: Findings,
-    /// The calls of [`CUTTERS`] that stand around.
-    open: Vec<Cut>,
-    /// What stands for elements here.
+    /// The enclosing calls of [`SPLITTERS`].
+    enclosing: Vec<SplitCall>,
+    /// The iteration variables.
     scope: Scope,
-    /// What the names of the block at the top begin with, inside of one.
+    /// The prefix of the names in the top-level block, inside of one.
     prefix: Option<String>,
-    /// The name by which what is read here can be referred to; empty: by none.
+    /// The name of the current definition; empty: it has none.
     definition: String,
-    /// Provisioners and connections that stand around: nothing refers to what they hold.
+    /// Number of enclosing provisioners and connections, whose values have no name.
     unnamed: usize,
-    /// The call that comes next stands first in a text, with a slash behind it.
-    leads: bool,
+    /// The next call is first in a template, before a slash.
+    is_path_prefix: bool,
 }
 
-impl Reading {
+impl Scanner {
     fn block(&mut self, block: &Block) {
         if self.prefix.is_some() {
             let unnamed = usize::from(matches!(block.ident.as_str(), "provisioner" | "connection"));
@@ -72,27 +72,27 @@ impl Reading {
     }
 
     fn widen(&mut self, why: impl FnOnce() -> String) {
-        if self.findings.wide.is_none() {
-            self.findings.wide = Some(why());
+        if self.findings.wide_reason.is_none() {
+            self.findings.wide_reason = Some(why());
         }
     }
 
-    /// A literal part of any text: a step out of the directory may be read by whoever gets the text.
+    /// Visits a literal text: any function that receives it may read a path outside of the directory.
     fn literal(&mut self, text: &str) {
         if text.contains("../") || text.contains("/..") || steps_up(text) {
-            self.widen(|| format!("the text {:?} leads out of the module directory", excerpt(text)));
+            self.widen(|| format!("the text {:?} leaves the module directory", excerpt(text)));
         }
     }
 
-    /// `source` of a `module` block.
+    /// Visits `source` of a `module` block.
     fn module_source(&mut self, attribute: &Attribute) {
         match &attribute.value {
-            Expression::String(text) => self.findings.source(text),
+            Expression::String(text) => self.findings.add_source(text),
             _ => self.widen(|| "a module source is computed".to_owned()),
         }
     }
 
-    /// The elements of a template: `${path.module}` and `${path.root}` are plain when they stand first and a slash follows.
+    /// Visits a template. `${path.module}` and `${path.root}` are harmless at the start before a slash.
     fn elements<'a>(&mut self, elements: impl Iterator<Item = &'a Element>) {
         let (mut elements, mut first) = (elements.peekable(), true);
         while let Some(element) = elements.next() {
@@ -102,12 +102,12 @@ impl Reading {
             match element {
                 Element::Literal(text) => self.literal(text),
                 Element::Interpolation(part)
-                    if leads && self.open.is_empty() && is_module_path(&part.expr) =>
+                    if leads && self.enclosing.is_empty() && is_module_path(&part.expr) =>
                 {
-                    self.holds_path();
+                    self.add_path();
                 }
                 Element::Interpolation(part) => {
-                    self.leads = leads && matches!(part.expr, Expression::FuncCall(_));
+                    self.is_path_prefix = leads && matches!(part.expr, Expression::FuncCall(_));
                     self.visit_expr(&part.expr);
                 }
                 Element::Directive(directive) => self.visit_directive(directive),
@@ -115,15 +115,15 @@ impl Reading {
         }
     }
 
-    /// What is read here holds a text with the path of a module.
-    fn holds_path(&mut self) {
+    /// Records that the current definition contains the path of a module.
+    fn add_path(&mut self) {
         if self.unnamed == 0 && !self.definition.is_empty() {
-            self.findings.flow.holds_path(&self.definition);
+            self.findings.flow.add_path(&self.definition);
         }
     }
 
-    /// A name is referred to.
-    fn refers(&mut self, root: &str, operators: &[Decorated<TraversalOperator>]) {
+    /// Visits a reference to a name.
+    fn visit_reference(&mut self, root: &str, operators: &[Decorated<TraversalOperator>]) {
         let members = operators.iter().filter_map(|operator| match operator.value() {
             TraversalOperator::GetAttr(name) => Some(name.as_str()),
             _ => None,
@@ -135,10 +135,10 @@ impl Reading {
         };
         let prefix = self.prefix.clone().unwrap_or_default();
         let name = match (self.scope.named(root), root) {
-            (Some((_, Some(Origin::Written))), _) | (None, "path" | "count" | "terraform") => return,
+            (Some((_, Some(PathOrigin::Literal))), _) | (None, "path" | "count" | "terraform") => return,
             (Some(_), _) => self.definition.clone(),
             (None, "each") => match members.first().map(|member| self.scope.origin_of_each(member)) {
-                Some(Some(Origin::Written)) => return,
+                Some(Some(PathOrigin::Literal)) => return,
                 _ => format!("{prefix}.for_each"),
             },
             (None, "self") => prefix,
@@ -147,50 +147,50 @@ impl Reading {
             (None, "data" | "ephemeral") => first(3),
             (None, _) => first(2),
         };
-        for cut in &mut self.open {
-            cut.uses.insert(name.clone());
+        for call in &mut self.enclosing {
+            call.uses.insert(name.clone());
         }
         if !self.definition.is_empty() {
-            self.findings.flow.refers(&self.definition, &name);
+            self.findings.flow.add_use(&self.definition, &name);
         }
     }
 
-    /// A call that takes texts apart.
-    fn cut(&mut self, call: &FuncCall) {
-        self.open.push(Cut {
+    /// Visits the call of a splitting function.
+    fn visit_split(&mut self, call: &FuncCall) {
+        self.enclosing.push(SplitCall {
             function: call.name.name.as_str().to_owned(),
             definition: self.definition.clone(),
-            ..Cut::default()
+            ..SplitCall::default()
         });
         visit_func_call(self, call);
-        if let Some(cut) = self.open.pop() {
-            self.findings.flow.cuts(cut);
+        if let Some(call) = self.enclosing.pop() {
+            self.findings.flow.add_split_call(call);
         }
     }
 
-    /// A call of a function that reads a path that can be read off.
-    fn read(&mut self, call: &FuncCall, path: Named) {
+    /// Visits the call of a file function with a known path.
+    fn visit_read(&mut self, call: &FuncCall, path: PathReference) {
         let name = call.name.name.as_str();
         let computed = call.args.iter().next().filter(|_| path.computed.is_some());
         path::parts(computed).for_each(|part| self.visit_expr(part));
-        self.findings.named.push(Named {
-            template: name == "templatefile",
+        self.findings.references.push(PathReference {
+            is_template: name == "templatefile",
             ..path
         });
-        // The pattern of a fileset, the values of a template: looked at like any other text.
+        // The pattern of a `fileset`, or the values of a template.
         let others = || call.args.iter().skip(1);
-        self.findings.given |=
+        self.findings.has_computed_pattern |=
             name == "fileset" && others().any(|pattern| !matches!(pattern, Expression::String(_)));
         others().for_each(|argument| self.visit_expr(argument));
     }
 }
 
-/// What the names in a block at the top begin with; empty where nothing refers to them.
+/// Returns the prefix of the names in a top-level block; empty if they cannot be referenced.
 fn prefix(block: &Block) -> String {
     let labels = block.labels.iter().map(BlockLabel::as_str).collect::<Vec<_>>();
     match block.ident.as_str() {
         "locals" => "local".to_owned(),
-        // The arguments of a call are the variables of what is called.
+        // The arguments of a call are the variables of the called module.
         "module" => "var".to_owned(),
         "output" => "module".to_owned(),
         "resource" => labels.join("."),
@@ -199,13 +199,13 @@ fn prefix(block: &Block) -> String {
     }
 }
 
-/// The field that a block in a resource is a value of.
+/// Returns the field that a nested block defines.
 fn field(block: &Block) -> &str {
     let label = block.labels.first().filter(|_| block.ident.as_str() == "dynamic");
     label.map_or(block.ident.as_str(), BlockLabel::as_str)
 }
 
-/// Whether a part of a text is `..`: of a path, or a word of a command.
+/// Whether a text contains `..` as a part of a path or a word of a command.
 fn steps_up(text: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     text.match_indices("..").any(|(at, dots)| {
@@ -215,13 +215,13 @@ fn steps_up(text: &str) -> bool {
     })
 }
 
-/// Whether a path lies in a directory, so that a text that is put behind it does as well.
-fn is_inside(path: &Named) -> bool {
-    let lies = |path: std::path::PathBuf| !path.as_os_str().is_empty();
-    path.computed.is_some() || place::inside(Path::new(""), &path.path).is_some_and(lies)
+/// Whether a path is below a directory, so that an appended text cannot leave that directory.
+fn is_inside(path: &PathReference) -> bool {
+    let is_below = |path: std::path::PathBuf| !path.as_os_str().is_empty();
+    path.computed.is_some() || artifact_path::resolve_in(Path::new(""), &path.path).is_some_and(is_below)
 }
 
-impl Visit for Reading {
+impl Visit for Scanner {
     fn visit_block(&mut self, block: &Block) {
         let for_each = block
             .body
@@ -250,7 +250,7 @@ impl Visit for Reading {
     fn visit_expr(&mut self, expression: &Expression) {
         match expression {
             Expression::String(text) => self.literal(text),
-            Expression::Variable(name) => self.refers(name.as_str(), &[]),
+            Expression::Variable(name) => self.visit_reference(name.as_str(), &[]),
             _ => visit_expr(self, expression),
         }
     }
@@ -263,13 +263,13 @@ impl Visit for Reading {
         self.elements(heredoc.template.iter());
     }
 
-    /// `path.module` in any other place: what becomes of it cannot be told by reading.
+    /// Any other use of `path.module` has an unknown result.
     fn visit_traversal(&mut self, traversal: &Traversal) {
         if is_path(traversal) {
-            self.widen(|| "path.* is used in a way that cannot be resolved by reading".to_owned());
+            self.widen(|| "path.* is used in a way that cannot be resolved statically".to_owned());
         }
         if let Expression::Variable(root) = &traversal.expr {
-            self.refers(root.as_str(), &traversal.operators);
+            self.visit_reference(root.as_str(), &traversal.operators);
         } else {
             self.visit_expr(&traversal.expr);
         }
@@ -279,36 +279,36 @@ impl Visit for Reading {
     }
 
     fn visit_func_call(&mut self, call: &FuncCall) {
-        let leads = std::mem::take(&mut self.leads);
+        let leads = std::mem::take(&mut self.is_path_prefix);
         let name = call.name.name.as_str();
-        let own = path::is_builtin(call);
-        if own && name == "dirname" {
-            return self.widen(|| "dirname() may lead out of the module directory".to_owned());
+        let is_builtin = path::is_builtin(call);
+        if is_builtin && name == "dirname" {
+            return self.widen(|| "dirname() may leave the module directory".to_owned());
         }
-        if own && CUTTERS.contains(&name) {
-            return self.cut(call);
+        if is_builtin && SPLITTERS.contains(&name) {
+            return self.visit_split(call);
         }
-        if !own || !READERS.contains(&name) {
+        if !is_builtin || !FILE_FUNCTIONS.contains(&name) {
             return visit_func_call(self, call);
         }
         if name == "templatestring" {
             return self.widen(|| "templatestring() may read any file".to_owned());
         }
-        let gives_path = matches!(name, "abspath" | "pathexpand");
-        if gives_path && !self.open.is_empty() {
-            return self.widen(|| format!("what {name}() gives is cut up"));
+        let returns_path = matches!(name, "abspath" | "pathexpand");
+        if returns_path && !self.enclosing.is_empty() {
+            return self.widen(|| format!("the result of {name}() is split"));
         }
         match call.args.iter().next().and_then(|path| self.scope.path_of(path)) {
-            Some(path) if gives_path && !leads && !is_inside(&path) => {
-                self.widen(|| format!("what {name}() gives may be put together with anything"));
+            Some(path) if returns_path && !leads && !is_inside(&path) => {
+                self.widen(|| format!("the result of {name}() may be concatenated with any text"));
             }
             Some(path) => {
-                if gives_path {
-                    self.holds_path();
+                if returns_path {
+                    self.add_path();
                 }
-                self.read(call, path);
+                self.visit_read(call, path);
             }
-            None => self.widen(|| format!("{name}() is called with a path that cannot be read off")),
+            None => self.widen(|| format!("{name}() is called with a path that is not static")),
         }
     }
 }

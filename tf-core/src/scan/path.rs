@@ -1,18 +1,18 @@
-//! Which paths can be read off an expression: the whole of it, or the directory below which it must lie.
+//! Paths of expressions: the whole path, or a directory that contains it.
 //!
-//! What is computed leads nowhere up where all of it is written down, or is the name of a file that was found: then no part
-//! of it is `..`, and none becomes one by what stands around it. Values of variables are looked at elsewhere.
+//! A computed path stays in its directory if all its parts are literals or names of found files, none is `..`, and none becomes `..`
+//! by its neighbours. Values of variables are checked elsewhere.
 
-use super::Named;
+use super::PathReference;
 use hcl_edit::{
     Decorated,
     expr::{Expression, ForIntro, FuncCall, ObjectKey, Traversal, TraversalOperator},
     template::{Element, StringTemplate},
 };
 
-/// Functions whose results are made of their arguments' texts, or of parts of these, and of nothing else. A text without `..`
-/// has no part that is one; what puts texts together is not among them.
-const HARMLESS: [&str; 22] = [
+/// Functions that return texts of their arguments, or parts of them, but do not concatenate: without `..` in the arguments, there is
+/// none in the result.
+const TEXT_PRESERVING: [&str; 22] = [
     "basename",
     "coalesce",
     "compact",
@@ -37,37 +37,37 @@ const HARMLESS: [&str; 22] = [
     "values",
 ];
 
-/// Where a text comes from that leads nowhere up.
+/// The origin of a computed part of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
-    /// It is written in the configuration, or the name of a file that was found.
-    Written,
-    /// Variables of the module or the workspace are part of it: it leads nowhere up if they do not.
-    Given,
+pub enum PathOrigin {
+    /// A literal, or the name of a found file.
+    Literal,
+    /// Variables of the module, or the workspace: they must not contain `..`.
+    Variable,
 }
 
-/// The keys and values of what is gone through; none for what may be anything.
+/// The origins of the keys and values of a collection; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Members {
-    key: Option<Origin>,
-    value: Option<Origin>,
+    key: Option<PathOrigin>,
+    value: Option<PathOrigin>,
 }
 
-/// What stands for elements where an expression is: `each`, and the variables of `for`.
+/// The iteration variables of an expression: `each`, and those of `for`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
     each: Members,
-    names: Vec<(String, Option<Origin>)>,
+    names: Vec<(String, Option<PathOrigin>)>,
 }
 
 impl Scope {
-    /// Enters a block with this `for_each`; gives what has to be given back.
+    /// Enters a block with this `for_each`. Returns the outer `each`.
     pub(super) fn enter_each(&mut self, collection: &Expression) -> Members {
         let members = self.members(collection);
         std::mem::replace(&mut self.each, members)
     }
 
-    /// Leaves it.
+    /// Leaves a block.
     pub(super) const fn leave_each(&mut self, outer: Members) {
         self.each = outer;
     }
@@ -82,24 +82,24 @@ impl Scope {
             .push((intro.value_var.as_str().to_owned(), members.value));
     }
 
-    /// Leaves it.
+    /// Leaves the body of a `for`.
     pub(super) fn leave_for(&mut self, intro: &ForIntro) {
         let added = 1 + usize::from(intro.key_var.is_some());
         self.names.truncate(self.names.len().saturating_sub(added));
     }
 
-    /// The path that an expression is, where it can be read off: a text, or one behind `path.module`, `path.root` or
-    /// `path.cwd`, or one of these alone; or the directory below which a computed one lies.
-    pub(super) fn path_of(&self, expression: &Expression) -> Option<Named> {
+    /// Returns the path of an expression, if it is known: a text, `path.module`, `path.root` or `path.cwd`, or a text after one of
+    /// these. For a computed path, returns the directory that contains it.
+    pub(super) fn path_of(&self, expression: &Expression) -> Option<PathReference> {
         match expression {
-            Expression::String(text) => (!text.starts_with(['/', '~'])).then(|| named(false, text)),
+            Expression::String(text) => (!text.starts_with(['/', '~'])).then(|| reference(false, text)),
             Expression::StringTemplate(template) => self.path_of_template(template),
             Expression::Traversal(traversal) => directory(traversal),
             _ => None,
         }
     }
 
-    fn path_of_template(&self, template: &StringTemplate) -> Option<Named> {
+    fn path_of_template(&self, template: &StringTemplate) -> Option<PathReference> {
         let mut elements = template.iter().peekable();
         let base = match elements.peek()? {
             Element::Interpolation(part) => {
@@ -110,16 +110,16 @@ impl Scope {
             Element::Literal(text) if !text.starts_with(['/', '~']) => None,
             _ => return None,
         };
-        let behind = base.is_some();
-        let mut path = base.unwrap_or_else(|| named(false, ""));
-        let (mut computed, mut before): (Option<Origin>, &str) = (None, "");
+        let has_base = base.is_some();
+        let mut path = base.unwrap_or_else(|| reference(false, ""));
+        let (mut computed, mut before): (Option<PathOrigin>, &str) = (None, "");
         for element in elements {
             match element {
                 Element::Literal(text) if computed.is_none() => {
                     path.path.push_str(text);
                     before = text.as_str();
                 }
-                Element::Literal(text) if joins(text) => before = text.as_str(),
+                Element::Literal(text) if is_safe_suffix(text) => before = text.as_str(),
                 Element::Interpolation(part) if !before.is_empty() && !is_dots(before) => {
                     computed = computed.max(Some(self.origin(&part.expr)?));
                     before = "";
@@ -127,27 +127,27 @@ impl Scope {
                 _ => return None,
             }
         }
-        // Behind the directory's name itself only a slash begins a path in it.
-        if behind && !path.path.is_empty() && !path.path.starts_with('/') {
+        // A path in the base directory begins with a slash.
+        if has_base && !path.path.is_empty() && !path.path.starts_with('/') {
             return None;
         }
         if computed.is_some() {
             let end = path.path.rfind('/').unwrap_or(0);
             path.path.truncate(end);
         }
-        Some(Named { computed, ..path })
+        Some(PathReference { computed, ..path })
     }
 
-    /// Where the texts in a value come from, if no part of them is `..`.
-    fn origin(&self, expression: &Expression) -> Option<Origin> {
+    /// Returns the origin of the texts of a value, if none of their parts is `..`.
+    fn origin(&self, expression: &Expression) -> Option<PathOrigin> {
         match expression {
-            // Numbers and truths have no part that is a path.
+            // Numbers and booleans are not paths.
             Expression::Null(_)
             | Expression::Bool(_)
             | Expression::Number(_)
             | Expression::UnaryOp(_)
-            | Expression::BinaryOp(_) => Some(Origin::Written),
-            Expression::String(text) => (!text.contains("..")).then_some(Origin::Written),
+            | Expression::BinaryOp(_) => Some(PathOrigin::Literal),
+            Expression::String(text) => (!text.contains("..")).then_some(PathOrigin::Literal),
             Expression::Array(elements) => self.origins(elements.iter()),
             Expression::Object(members) => {
                 let keys = members.iter().filter_map(|(key, _)| match key {
@@ -161,8 +161,10 @@ impl Scope {
             Expression::Variable(name) => self.named(name.as_str())?.1,
             Expression::Traversal(traversal) => self.origin_of(traversal),
             Expression::FuncCall(call) if !is_builtin(call) => None,
-            Expression::FuncCall(call) if call.name.name.as_str() == "fileset" => self.found(call),
-            Expression::FuncCall(call) => HARMLESS
+            Expression::FuncCall(call) if call.name.name.as_str() == "fileset" => {
+                self.origin_of_fileset(call)
+            }
+            Expression::FuncCall(call) => TEXT_PRESERVING
                 .contains(&call.name.name.as_str())
                 .then(|| self.origins(call.args.iter()))?,
             Expression::ForExpr(each) => {
@@ -174,14 +176,15 @@ impl Scope {
         }
     }
 
-    fn origins<'a>(&self, all: impl IntoIterator<Item = &'a Expression>) -> Option<Origin> {
-        all.into_iter().try_fold(Origin::Written, |origin, expression| {
-            Some(origin.max(self.origin(expression)?))
-        })
+    fn origins<'a>(&self, all: impl IntoIterator<Item = &'a Expression>) -> Option<PathOrigin> {
+        all.into_iter()
+            .try_fold(PathOrigin::Literal, |origin, expression| {
+                Some(origin.max(self.origin(expression)?))
+            })
     }
 
-    /// Where the member of `each` comes from.
-    pub(super) fn origin_of_each(&self, member: &str) -> Option<Origin> {
+    /// Returns the origin of `each.key` or `each.value`.
+    pub(super) fn origin_of_each(&self, member: &str) -> Option<PathOrigin> {
         match member {
             "key" => self.each.key,
             "value" => self.each.value,
@@ -189,12 +192,12 @@ impl Scope {
         }
     }
 
-    /// The innermost variable of a `for` with this name, and what it stands for.
-    pub(super) fn named(&self, name: &str) -> Option<&(String, Option<Origin>)> {
-        self.names.iter().rev().find(|(held, _)| held == name)
+    /// Returns the innermost variable of a `for` with this name, and its origin.
+    pub(super) fn named(&self, name: &str) -> Option<&(String, Option<PathOrigin>)> {
+        self.names.iter().rev().find(|(variable, _)| variable == name)
     }
 
-    fn origin_of(&self, traversal: &Traversal) -> Option<Origin> {
+    fn origin_of(&self, traversal: &Traversal) -> Option<PathOrigin> {
         let Expression::Variable(name) = &traversal.expr else {
             return None;
         };
@@ -206,15 +209,15 @@ impl Scope {
             return None;
         };
         match (name.as_str(), first.as_str()) {
-            ("var", _) | ("terraform", "workspace") => Some(Origin::Given),
+            ("var", _) | ("terraform", "workspace") => Some(PathOrigin::Variable),
             ("each", member) => self.origin_of_each(member),
-            ("count", "index") => Some(Origin::Written),
+            ("count", "index") => Some(PathOrigin::Literal),
             _ => None,
         }
     }
 
-    /// The names of files that are found below a directory: none of them leads up, unless the pattern does.
-    fn found(&self, call: &FuncCall) -> Option<Origin> {
+    /// Returns the origin of found files, which is that of the pattern.
+    fn origin_of_fileset(&self, call: &FuncCall) -> Option<PathOrigin> {
         let mut arguments = call.args.iter();
         let (folder, pattern) = (arguments.next()?, arguments.next()?);
         self.path_of(folder)?;
@@ -227,8 +230,8 @@ impl Scope {
             inner.enter_for(&each.intro);
             let key = each.key_expr.as_ref();
             return Members {
-                // Without a key the elements are numbered.
-                key: key.map_or(Some(Origin::Written), |key| inner.origin(key)),
+                // Without a key, the result is a list.
+                key: key.map_or(Some(PathOrigin::Literal), |key| inner.origin(key)),
                 value: inner.origin(&each.value_expr),
             };
         }
@@ -237,7 +240,7 @@ impl Scope {
     }
 }
 
-/// The interpolations of a text, but for the directory that it begins with.
+/// Returns the interpolations of a text, except for its base directory.
 pub(super) fn parts(text: Option<&Expression>) -> impl Iterator<Item = &Expression> {
     let template = text.and_then(|text| match text {
         Expression::StringTemplate(template) => Some(template),
@@ -250,40 +253,42 @@ pub(super) fn parts(text: Option<&Expression>) -> impl Iterator<Item = &Expressi
     })
 }
 
-/// Whether a literal behind something computed keeps that from leading up: neither by itself, nor by what stands before it.
-fn joins(text: &str) -> bool {
+/// Whether a literal after a computed part cannot form `..` with it.
+fn is_safe_suffix(text: &str) -> bool {
     !text.contains("..") && text != "." && !text.starts_with("./")
 }
 
-/// Whether nothing but dots stands behind the last slash: what follows could make `..` of them.
+/// Whether only dots follow the last slash, so that the next part could complete `..`.
 fn is_dots(text: &str) -> bool {
     let last = text.rsplit('/').next().unwrap_or_default();
     !last.is_empty() && last.bytes().all(|byte| byte == b'.')
 }
 
-fn named(of_module: bool, path: &str) -> Named {
-    Named {
+fn reference(of_module: bool, path: &str) -> PathReference {
+    PathReference {
         of_module,
         path: path.to_owned(),
-        template: false,
+        is_template: false,
         computed: None,
     }
 }
 
-/// The directory that `path.module`, `path.root` or `path.cwd` names.
-fn directory(traversal: &Traversal) -> Option<Named> {
+/// Returns the directory of `path.module`, `path.root` or `path.cwd`.
+fn directory(traversal: &Traversal) -> Option<PathReference> {
     let [operator] = traversal.operators.as_slice() else {
         return None;
     };
     match operator.value() {
         _ if !is_path(traversal) => None,
-        TraversalOperator::GetAttr(name) if name.as_str() == "module" => Some(named(true, "")),
-        TraversalOperator::GetAttr(name) if matches!(name.as_str(), "root" | "cwd") => Some(named(false, "")),
+        TraversalOperator::GetAttr(name) if name.as_str() == "module" => Some(reference(true, "")),
+        TraversalOperator::GetAttr(name) if matches!(name.as_str(), "root" | "cwd") => {
+            Some(reference(false, ""))
+        }
         _ => None,
     }
 }
 
-/// Whether the function is the language's own: by its name alone, or in the namespace `core`.
+/// Whether a function is built in: without namespace, or in `core`.
 pub(super) fn is_builtin(call: &FuncCall) -> bool {
     let namespace = &call.name.namespace;
     namespace.iter().all(|part| part.as_str() == "core") && namespace.len() <= 1
@@ -293,7 +298,7 @@ pub(super) fn is_module_path(expression: &Expression) -> bool {
     matches!(expression, Expression::Traversal(traversal) if is_path(traversal))
 }
 
-/// `path.module`, `path.root` or `path.cwd`: for a stack, all of them lie in its closure.
+/// Whether a traversal is `path.module`, `path.root` or `path.cwd`, which are all in the closure of a stack.
 pub(super) fn is_path(traversal: &Traversal) -> bool {
     let Expression::Variable(name) = &traversal.expr else {
         return false;

@@ -1,26 +1,86 @@
-//! Go templates: of `values`, of health checks and webhooks (`${{ }}`, Go's own functions), and of `main.tf.tpl` (`{{ }}`, with
-//! the text functions of sprig).
+//! Go templates: `values`, health checks and webhooks (`${{ }}`, built-in functions), and `main.tf.tpl` (`{{ }}`, with the text functions
+//! of sprig).
 //!
-//! A template is foreign text that is given secrets. Rendering is a pure function of template and data (an approval
-//! covers both), it opens no file, no socket and no environment, it ends after a counted amount of work, and its errors hold
-//! no value. What differs from the original is told in `docs/reference/templates.md`.
+//! Templates are untrusted and read sensitive data. Rendering is a pure function of template and data, which an approval covers. It
+//! uses no files, sockets or environment variables, its work is limited, and its errors contain no values.
+//! `docs/reference/templates.md` lists the differences from Go.
 
-mod budget;
-mod error;
 mod functions;
+mod limits;
 mod tree;
 mod value;
 
-pub use budget::{OUTPUT_LIMIT, TEXT_LIMIT};
-pub use error::TemplateError;
 pub use functions::Functions;
+pub use limits::{OUTPUT_LIMIT, TEXT_LIMIT};
 
-use budget::{Budget, Output, RANGE_LIMIT};
 use gotmpl::parse::Parser;
 use gotmpl::{Template, TemplateError as Fault};
+use limits::{Output, RANGE_LIMIT, WorkMeter};
 use std::sync::Arc;
 
-/// What begins and ends an action.
+/// A template cannot be rendered. Errors contain no values of the data, except for the message of `fail`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// The template exceeds [`TEXT_LIMIT`].
+    #[error("the template has {size} bytes, more than the limit of {limit}")]
+    TooLong {
+        /// Its size.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The syntax is invalid.
+    #[error("the template cannot be parsed: line {line}, column {column}: {text}")]
+    Syntax {
+        /// Line of the error, from 1.
+        line: usize,
+        /// Column of the error, from 1.
+        column: usize,
+        /// The message.
+        text: String,
+    },
+    /// The function does not exist.
+    #[error(
+        "line {line}: function {name:?} is not defined{hint}; docs/reference/templates.md has the table of functions"
+    )]
+    UnknownFunction {
+        /// The function.
+        name: String,
+        /// Line of the template.
+        line: usize,
+        /// ` (did you mean ..?)`, or nothing.
+        hint: String,
+    },
+    /// The function exists in the original but is not supported.
+    #[error("line {line}: function {name:?} is refused: {why}")]
+    RefusedFunction {
+        /// The function.
+        name: String,
+        /// Line of the template.
+        line: usize,
+        /// The reason.
+        why: &'static str,
+    },
+    /// The result of `set` or another changing function would be lost.
+    #[error(
+        "line {line}: {name} changes the map in the variable that it is given; write {{{{ $m := .. }}}} and \
+             {{{{ $_ := {name} $m .. }}}}"
+    )]
+    LostChange {
+        /// The function.
+        name: String,
+        /// Line of the template.
+        line: usize,
+    },
+    /// The execution failed.
+    #[error("the template cannot be rendered: {0}")]
+    Execution(String),
+    /// The execution exceeded a limit.
+    #[error("the template exceeds a limit: {0}")]
+    LimitExceeded(&'static str),
+}
+
+/// The delimiters of actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delimiters {
     /// `{{` and `}}`.
@@ -38,13 +98,13 @@ impl Delimiters {
     }
 }
 
-/// Name of the template to the library. No `define` has it by chance.
-const NAME: &str = "\u{1}";
+/// Name of the main template. No `define` uses it by accident.
+const MAIN: &str = "\u{1}";
 
-/// Renders a template with data, which is read as Go decodes JSON: numbers are floats.
+/// Renders a template. Numbers in the data are floats, as in Go.
 ///
 /// # Errors
-/// [`TemplateError`]; never with a value of the data in it.
+/// The template is invalid, its execution failed, or it exceeded a limit.
 pub fn render(
     text: &str,
     delimiters: Delimiters,
@@ -58,31 +118,31 @@ pub fn render(
         });
     }
     let (left, right) = delimiters.texts();
-    let parsed = Template::new(NAME)
+    let parsed = Template::new(MAIN)
         .delims(left, right)
         .parse(text)
         .map_err(syntax)?;
     let (main, _) = Parser::new(text, left, right)
         .and_then(Parser::parse)
         .map_err(syntax)?;
-    let budget = Arc::new(Budget::default());
-    let mut prepared = Template::new(NAME)
+    let meter = Arc::new(WorkMeter::default());
+    let mut prepared = Template::new(MAIN)
         .max_range_iters(RANGE_LIMIT)
-        .funcs(functions::map(functions, &budget))
-        .add_parse_tree(NAME, tree::prepare(&main, functions)?);
+        .funcs(functions::map(functions, &meter))
+        .add_parse_tree(MAIN, tree::prepare(&main, functions)?);
     for (name, body) in parsed
         .templates()
         .into_iter()
-        .filter(|name| *name != NAME)
+        .filter(|name| *name != MAIN)
         .filter_map(|name| Some((name, parsed.lookup(name)?)))
     {
         prepared = prepared.add_parse_tree(name, tree::prepare(body, functions)?);
     }
-    let mut output = Output::new(&budget);
-    let rendered = prepared.execute_template_fmt(&mut output, NAME, &value::from_json(data));
+    let mut output = Output::new(&meter);
+    let rendered = prepared.execute_template_fmt(&mut output, MAIN, &value::from_json(data));
     let text = output.into_text();
-    match (budget.exceeded(), rendered) {
-        (Some(what), _) => Err(TemplateError::TooMuch(what)),
+    match (meter.exceeded(), rendered) {
+        (Some(limit), _) => Err(TemplateError::LimitExceeded(limit)),
         (None, Ok(())) => Ok(text),
         (None, Err(fault)) => Err(execution(&fault)),
     }
@@ -104,8 +164,8 @@ fn syntax(fault: Fault) -> TemplateError {
     }
 }
 
-/// Beginnings of the library's own texts that hold names of the template and of types, but no values.
-const PLAIN: [&str; 12] = [
+/// Prefixes of library errors that contain names and types, but no values.
+const SAFE_ERRORS: [&str; 12] = [
     "can't evaluate field",
     "can't give argument to non-function",
     "cannot assign",
@@ -122,12 +182,16 @@ const PLAIN: [&str; 12] = [
 
 fn execution(fault: &Fault) -> TemplateError {
     let text = match fault {
-        Fault::RangeIterLimit => return TemplateError::TooMuch("its loops run more than 1000000 times"),
-        Fault::RecursionLimit => return TemplateError::TooMuch("its templates call each other too deep"),
+        Fault::RangeIterLimit => {
+            return TemplateError::LimitExceeded("its loops run more than 1000000 times");
+        }
+        Fault::RecursionLimit => {
+            return TemplateError::LimitExceeded("its templates call each other too deep");
+        }
         Fault::Exec(text) => match text.strip_prefix(functions::OURS) {
             Some(ours) => ours.to_owned(),
-            None if PLAIN.iter().any(|plain| text.starts_with(plain)) => text.clone(),
-            None => "an expression has a value that is of no use there".to_owned(),
+            None if SAFE_ERRORS.iter().any(|prefix| text.starts_with(prefix)) => text.clone(),
+            None => "an expression has an unsuitable value".to_owned(),
         },
         Fault::IndexOutOfRange { .. } => "an index is out of range".to_owned(),
         Fault::FuncPanic { name, .. } => format!("function {name} failed"),
@@ -137,7 +201,7 @@ fn execution(fault: &Fault) -> TemplateError {
         | Fault::UndefinedVariable(_)
         | Fault::ArgCount { .. }
         | Fault::NotIterable(_) => fault.to_string(),
-        _ => "it cannot be carried out".to_owned(),
+        _ => "it cannot be executed".to_owned(),
     };
     TemplateError::Execution(text)
 }

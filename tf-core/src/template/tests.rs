@@ -1,4 +1,4 @@
-//! The engine: rules of Go, names of functions, limits. The functions one by one are compared with sprig's own answers.
+//! The engine: syntax, function names and limits. [`super::vectors`] tests the functions.
 
 use super::*;
 use serde_json::json;
@@ -154,7 +154,7 @@ fn what_asks_for_too_much_ends_soon() {
         "{{ $x := `$0$0$0$0` }}{{ range 60 }}{{ $x = regexReplaceAll `.+` $x $x }}{{ end }}".to_owned(),
     ] {
         let error = text(&template).unwrap_err();
-        assert!(matches!(error, TemplateError::TooMuch(_)), "{template}: {error}");
+        assert!(matches!(error, TemplateError::LimitExceeded(_)), "{template}: {error}");
     }
     for template in [
         "{{ repeat 1000000000 `x` }}",
@@ -189,9 +189,9 @@ fn a_template_without_text_gives_none_and_spaces_stay() {
     );
 }
 
-/// A panic inside of a function would be told as its failure.
-fn panicked(made: &Result<String, TemplateError>) -> bool {
-    matches!(made, Err(TemplateError::Execution(text)) if text.starts_with("function ") && text.ends_with(" failed"))
+/// A panic in a function would be reported as its failure.
+fn panicked(result: &Result<String, TemplateError>) -> bool {
+    matches!(result, Err(TemplateError::Execution(text)) if text.starts_with("function ") && text.ends_with(" failed"))
 }
 
 /// Arguments of every kind, and the edges of each.
@@ -242,20 +242,20 @@ proptest::proptest! {
 
     #[test]
     fn no_arguments_break_a_function(
-        name in proptest::sample::select(functions::carried_out().collect::<Vec<_>>()),
+        name in proptest::sample::select(functions::supported_names().collect::<Vec<_>>()),
         arguments in proptest::collection::vec(proptest::sample::select(ARGUMENTS.to_vec()), 0..5),
     ) {
-        let made = text(&format!("{{{{ {name} {} }}}}", arguments.join(" ")));
-        proptest::prop_assert!(!panicked(&made), "{name} {arguments:?}: {made:?}");
+        let result = text(&format!("{{{{ {name} {} }}}}", arguments.join(" ")));
+        proptest::prop_assert!(!panicked(&result), "{name} {arguments:?}: {result:?}");
     }
 
     #[test]
     fn no_texts_break_a_function(
-        name in proptest::sample::select(functions::carried_out().collect::<Vec<_>>()),
+        name in proptest::sample::select(functions::supported_names().collect::<Vec<_>>()),
         texts in proptest::collection::vec("(\\PC|[a-zA-Z0-9\\[\\](){}*+?.|^$\\\\ /:@%#-]){0,12}", 1..4),
     ) {
         let quoted: Vec<_> = texts.iter().map(|text| format!("{text:?}")).collect();
-        let made = text(&format!("{{{{ {name} {} }}}}", quoted.join(" ")));
-        proptest::prop_assert!(!panicked(&made), "{name} {texts:?}: {made:?}");
+        let result = text(&format!("{{{{ {name} {} }}}}", quoted.join(" ")));
+        proptest::prop_assert!(!panicked(&result), "{name} {texts:?}: {result:?}");
     }
 }

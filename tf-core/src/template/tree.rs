@@ -1,7 +1,7 @@
-//! The parsed template, looked through and rewritten before it is carried out: every function is known, every body counts as
-//! a step, what is printed is printed as Go prints it, and `set` and its like change the variable that they are given.
+//! Checks and rewrites a parsed template before its execution: all functions must be known, each body counts as a step, values are
+//! printed in the format of Go, and `set` and similar functions change their variable.
 
-use super::error::TemplateError;
+use super::TemplateError;
 use super::functions::{self, NOTHING, PRINT};
 use gotmpl::parse::{
     ActionNode, BranchNode, CommandNode, Expr, ListNode, Node, PipeNode, Pos, SmolStr, TextNode,
@@ -17,10 +17,10 @@ const CHANGING: [&str; 6] = [
     "mustMergeOverwrite",
 ];
 
-/// Looks through and rewrites one body of a template.
+/// Checks and rewrites one body of a template.
 ///
 /// # Errors
-/// When it calls what is not there.
+/// It calls an unknown function.
 pub(super) fn prepare(list: &ListNode, set: functions::Functions) -> Result<ListNode, TemplateError> {
     let mut nodes = vec![Node::Text(TextNode {
         pos: list.pos,
@@ -57,8 +57,8 @@ fn node_into(nodes: &mut Vec<Node>, node: &Node, set: functions::Functions) -> R
             let mut call = call.clone();
             match &call.pipe {
                 Some(pipe) => check_pipe(pipe, set)?,
-                // Without an argument the template's dot is nil, not that of the caller.
-                None => call.pipe = Some(calling(call.pos, NOTHING)),
+                // Without an argument, the dot of the called template is nil.
+                None => call.pipe = Some(call_of(call.pos, NOTHING)),
             }
             nodes.push(Node::Template(call));
         }
@@ -67,8 +67,8 @@ fn node_into(nodes: &mut Vec<Node>, node: &Node, set: functions::Functions) -> R
     Ok(())
 }
 
-/// A call of a function without arguments.
-fn calling(pos: Pos, name: &'static str) -> PipeNode {
+/// Returns the call of a function without arguments.
+fn call_of(pos: Pos, name: &'static str) -> PipeNode {
     PipeNode {
         pos,
         decl: Vec::new(),
@@ -102,7 +102,7 @@ fn change(pipe: &mut PipeNode) -> Result<Option<ActionNode>, TemplateError> {
     let (pos, name, variable) = match first.args.as_slice() {
         [Expr::Identifier(pos, name), target, ..] if CHANGING.contains(&name.as_str()) => match target {
             Expr::Variable(_, variable, fields) if fields.is_empty() => (*pos, name, variable.clone()),
-            // The change of a place inside a map would be lost without a word.
+            // The change of an inner map would be lost silently.
             Expr::Variable(..) | Expr::Field(..) | Expr::Dot(_) if name == "set" || name == "unset" => {
                 return Err(TemplateError::LostChange {
                     name: name.to_string(),

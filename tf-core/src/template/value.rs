@@ -1,10 +1,10 @@
-//! Values between JSON and templates, and the ways in which Go writes them.
+//! Conversion of values from JSON, and their text formats in Go.
 
 use gotmpl::Value;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// JSON as Go decodes it: every number is a `float64`.
+/// Converts JSON. As in Go, every number is a `float64`.
 pub(super) fn from_json(value: &serde_json::Value) -> Value {
     match value {
         serde_json::Value::Null => Value::Nil,
@@ -20,7 +20,7 @@ pub(super) fn from_json(value: &serde_json::Value) -> Value {
     }
 }
 
-/// A text as a value.
+/// Converts a text.
 pub(super) fn string(text: impl AsRef<str>) -> Value {
     Value::String(Arc::from(text.as_ref()))
 }
@@ -65,14 +65,14 @@ fn write_value(text: &mut String, value: &Value) {
     }
 }
 
-/// Shortest digits and decimal exponent of a finite number: `d.ddd * 10^exponent`.
+/// Returns the shortest digits and the decimal exponent of a finite number: `d.ddd * 10^exponent`.
 fn digits(number: f64) -> (String, i32) {
     let text = format!("{:e}", number.abs());
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     (mantissa.replace('.', ""), exponent.parse().unwrap_or(0))
 }
 
-/// Go's `%v` of a `float64`: exponents below -4 and from 6 on are written as such.
+/// Go's `%v` of a `float64`: exponents below -4 and from 6 use the exponent notation.
 pub(super) fn float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();
@@ -122,28 +122,28 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
-/// Whether Go prints a character as itself: of white space only the space.
+/// Whether Go does not escape a character. The only such white space is U+0020.
 fn is_printable(character: char) -> bool {
     if character.is_ascii() {
         return (' '..='~').contains(&character);
     }
-    // Behind another character: combining marks are printable to Go, and only at the start of a text not to Rust.
+    // Rust escapes combining marks at the start of a text, Go does not.
     let text: String = ['a', character].iter().collect();
     !text.escape_debug().skip(1).any(|c| c == '\\')
 }
 
-/// How JSON is written.
+/// The format of JSON.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Json {
     /// `<`, `>` and `&` are escaped.
     Safe,
-    /// They are not.
+    /// `<`, `>` and `&` are not escaped.
     Raw,
     /// As `Safe`, with two spaces of indentation.
     Pretty,
 }
 
-/// Go's `encoding/json`; nothing for what JSON cannot hold.
+/// Encodes JSON as Go's `encoding/json`. Returns `None` for values without a JSON form.
 pub(super) fn to_json(value: &Value, form: Json) -> Option<String> {
     let mut out = String::new();
     write_json(&mut out, value, form, 0)?;

@@ -1,5 +1,4 @@
-//! What Go's `text/template` with sprig makes of templates, against what is made here. `tests/assets/sprig` holds the
-//! templates, the answers, and the program that asked for them.
+//! Golden vectors of Go's `text/template` with sprig. `tests/assets/sprig` has the templates, the results and their generator.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -27,8 +26,8 @@ fn templates_become_what_the_original_makes_of_them_but_for_differences_that_are
     let data: serde_json::Value = serde_json::from_str(DATA).unwrap();
     let mut wrong = Vec::new();
     for vector in vectors() {
-        let made = render(&vector.template, Delimiters::Curly, Functions::Text, &data);
-        let same = made.as_ref().ok() == vector.output.as_ref();
+        let actual = render(&vector.template, Delimiters::Curly, Functions::Text, &data);
+        let same = actual.as_ref().ok() == vector.output.as_ref();
         if same != vector.differs.is_empty() {
             let Vector {
                 template,
@@ -36,13 +35,13 @@ fn templates_become_what_the_original_makes_of_them_but_for_differences_that_are
                 differs,
             } = vector;
             wrong.push(format!(
-                "{template} {differs}\n  original {output:?}\n  ours     {made:?}"
+                "{template} {differs}\n  original {output:?}\n  ours     {actual:?}"
             ));
         }
     }
     assert!(
         wrong.is_empty(),
-        "{} are not as told:\n{}",
+        "{} are not as section:\n{}",
         wrong.len(),
         wrong.join("\n")
     );
@@ -52,14 +51,14 @@ fn templates_become_what_the_original_makes_of_them_but_for_differences_that_are
 fn every_function_is_compared_with_the_original_and_has_been_given_what_it_refuses() {
     let vectors = vectors();
     let words = |only_failures: bool| -> BTreeSet<&str> {
-        let kept = vectors
+        let equal = vectors
             .iter()
             .filter(|vector| vector.differs.is_empty() && (!only_failures || vector.output.is_none()));
         let word = |c: char| !c.is_ascii_alphanumeric() && c != '_';
-        kept.flat_map(|vector| vector.template.split(word)).collect()
+        equal.flat_map(|vector| vector.template.split(word)).collect()
     };
     let compared = words(false);
-    let missing: Vec<_> = functions::carried_out()
+    let missing: Vec<_> = functions::supported_names()
         .filter(|name| !compared.contains(name))
         .collect();
     assert!(missing.is_empty(), "no vector has {missing:?}");
@@ -68,11 +67,11 @@ fn every_function_is_compared_with_the_original_and_has_been_given_what_it_refus
 
 #[test]
 fn every_difference_is_told_in_the_docs_under_its_name() {
-    let told = DOCS.split("## Differences from sprig").nth(1).unwrap();
+    let section = DOCS.split("## Differences from sprig").nth(1).unwrap();
     let names: BTreeSet<_> = vectors().into_iter().map(|vector| vector.differs).collect();
     for name in names.iter().filter(|name| !name.is_empty()) {
         assert!(
-            told.contains(&format!("| {name} |")),
+            section.contains(&format!("| {name} |")),
             "docs/reference/templates.md does not tell of {name:?}"
         );
     }

@@ -1,16 +1,16 @@
-//! The working directories of stacks on disk: where the files of one stack are, whose they are, and their removal.
+//! The working directories of stacks on disk: their layout, their owners and their removal.
 
+mod cleanup;
 mod quarantine;
-mod removal;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-pub use quarantine::{Quarantine, entries_with_prefix};
-pub use removal::{Removal, list, remove};
+pub use cleanup::{CleanupOutcome, list, remove};
+pub use quarantine::{Quarantine, entries_with_prefix, remove_tree};
 
-/// The home directory in a pod; upstream's.
+/// The home directory in a pod, as in tofu-controller.
 const POD_HOME: &str = "/home/runner";
 
 /// An operation on a working directory failed.
@@ -19,7 +19,7 @@ const POD_HOME: &str = "/home/runner";
 pub struct DirectoryError {
     /// What was attempted.
     pub doing: String,
-    /// What the system said.
+    /// The error of the system.
     #[source]
     pub source: std::io::Error,
 }
@@ -59,7 +59,7 @@ impl Home {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkdirOwner {
-    /// Module directory inside the artifact.
+    /// Module directory in the artifact.
     pub path: String,
     /// Workspace of the CLI.
     pub workspace: String,

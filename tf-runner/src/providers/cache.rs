@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::lock::{LockedProvider, platform};
 use super::package;
-use sluice_tf_core::removal::remove_tree;
+use sluice_tf_core::workdir::remove_tree;
 
 /// How the names begin of what is being filled or removed.
 const UNFINISHED: &str = ".unfinished-";

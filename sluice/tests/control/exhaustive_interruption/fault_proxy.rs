@@ -55,8 +55,8 @@ impl FaultProxy {
 
     async fn pass(&self, request: Request<Incoming>) -> Result<Answer, Failed> {
         let (mut head, body) = request.into_parts();
-        let whole = head.uri.to_string();
-        let (who, rest) = whole
+        let uri = head.uri.to_string();
+        let (who, rest) = uri
             .strip_prefix("/as/")
             .and_then(|rest| rest.split_once('/'))
             .ok_or_else(|| Failed::other("nobody calls"))?;
@@ -84,20 +84,20 @@ impl FaultProxy {
                 .into_iter()
                 .find(|kind| watches && path.ends_with(&format!("/{kind}")));
             return Ok(match kind {
-                Some(kind) => self.watched(answer, kind),
+                Some(kind) => self.watch_response(answer, kind),
                 None => answer.map(|body| body.map_err(Failed::other).boxed_unsync()),
             });
         }
         let fault = name(actor, &head.method, &path, &bytes).and_then(|name| self.fault_state.step(&name));
         if fault == Some(Fault::Refused) {
-            return Ok(refused());
+            return Ok(forbidden_response());
         }
         self.before(actor, fault)?;
         let answer = self.send(Request::from_parts(head, Body::from(bytes))).await?;
         let (head, body) = answer.into_parts();
-        let whole = body.collect().await.map_err(Failed::other)?.to_bytes();
+        let body = body.collect().await.map_err(Failed::other)?.to_bytes();
         self.after(actor, fault)?;
-        let body = Full::new(whole).map_err(|never| match never {}).boxed_unsync();
+        let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
         Ok(Response::from_parts(head, body))
     }
 
@@ -126,7 +126,7 @@ impl FaultProxy {
     }
 
     /// Returns a watch, in which one event may be delayed or lost.
-    fn watched(&self, answer: Response<Body>, kind: &'static str) -> Answer {
+    fn watch_response(&self, answer: Response<Body>, kind: &'static str) -> Answer {
         let fault_state = self.fault_state.clone();
         let events = stream::unfold(
             (lines(answer.into_body()).boxed(), false),
@@ -141,7 +141,7 @@ impl FaultProxy {
                         Some(Fault::Late) => tokio::time::sleep(LATE).await,
                         Some(Fault::Lost) => {
                             tokio::time::sleep(EXPIRES).await;
-                            return Some((expired(), (events, true)));
+                            return Some((expired_watch_event(), (events, true)));
                         }
                         _ => {}
                     }
@@ -168,7 +168,7 @@ fn lines(body: Body) -> impl Stream<Item = Bytes> + Send {
     })
 }
 
-fn refused() -> Answer {
+fn forbidden_response() -> Answer {
     let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "not allowed here", "reason": "Forbidden", "code": 403 });
     let body = Full::new(Bytes::from(status.to_string())).map_err(|never| match never {});
@@ -177,7 +177,7 @@ fn refused() -> Answer {
     answer
 }
 
-fn expired() -> Bytes {
+fn expired_watch_event() -> Bytes {
     let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "too old resource version", "reason": "Expired", "code": 410 });
     Bytes::from(format!("{}\n", json!({ "type": "ERROR", "object": status })))

@@ -51,9 +51,9 @@ impl Scenario {
             Self::FirstApply => first_apply(stage).await,
             Self::Approve => approve(stage).await,
             Self::Drift => drift(stage).await,
-            Self::DriftApproved => drift_approved(stage).await,
+            Self::DriftApproved => approve_drift(stage).await,
             Self::FailedApply => failed_apply(stage).await,
-            Self::LockHeld => lock_held(stage).await,
+            Self::LockHeld => state_lock_conflict(stage).await,
             Self::Destroy => destroy(stage).await,
             Self::DeleteWithDependants => delete_with_dependants(stage).await,
         }
@@ -130,7 +130,7 @@ async fn cause_drift(stage: &ScenarioEnvironment) {
     stage.env.request("net", "drifted").await;
 }
 
-fn corrected(stage: &ScenarioEnvironment, stack: &Terraform) -> bool {
+fn is_corrected(stage: &ScenarioEnvironment, stack: &Terraform) -> bool {
     let status = stack.status.as_ref();
     let handled = status.is_some_and(|status| status.last_handled_reconcile_at == "drifted");
     handled && ready_begins_with(stack, "True ") && stage.trial.content("first").as_deref() == Some("one")
@@ -139,17 +139,19 @@ fn corrected(stage: &ScenarioEnvironment, stack: &Terraform) -> bool {
 async fn drift(stage: &ScenarioEnvironment) {
     create_applied(stage, json!({})).await;
     cause_drift(stage).await;
-    let corrected = |stack: &Terraform| corrected(stage, stack);
+    let corrected = |stack: &Terraform| is_corrected(stage, stack);
     stage.env.wait_for("net", "corrected", corrected).await;
 }
 
-async fn drift_approved(stage: &ScenarioEnvironment) {
+async fn approve_drift(stage: &ScenarioEnvironment) {
     let revision = stage.commit("a", &two_resources("one")).await;
     stage.stack("net", json!({ "approvePlan": "" })).await;
     stage.approve_until("net", &revision).await;
     stage.fault_state.arm();
     cause_drift(stage).await;
-    stage.approve_while("net", |stack| corrected(stage, stack)).await;
+    stage
+        .approve_while("net", |stack| is_corrected(stage, stack))
+        .await;
 }
 
 async fn failed_apply(stage: &ScenarioEnvironment) {
@@ -163,7 +165,7 @@ async fn failed_apply(stage: &ScenarioEnvironment) {
     stage.wait_ready("net", "True ").await;
 }
 
-async fn lock_held(stage: &ScenarioEnvironment) {
+async fn state_lock_conflict(stage: &ScenarioEnvironment) {
     create_applied(stage, json!({})).await;
     locks::lock_state(&stage.env, "net").await;
     let revision = stage.commit("b", &two_resources("two")).await;
@@ -177,9 +179,9 @@ async fn destroy(stage: &ScenarioEnvironment) {
     create_applied(stage, json!({})).await;
     stage.fault_state.invariants.request_destroy();
     stage.env.edit("net", json!({ "destroy": true })).await;
-    let gone =
+    let is_destroyed =
         |stack: &Terraform| ready_begins_with(stack, "True ") && stage.trial.resources().unwrap().is_empty();
-    stage.env.wait_for("net", "destroyed", gone).await;
+    stage.env.wait_for("net", "destroyed", is_destroyed).await;
 }
 
 async fn delete_with_dependants(stage: &ScenarioEnvironment) {

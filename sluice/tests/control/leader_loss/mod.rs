@@ -14,7 +14,7 @@ use proxy::ApiProxy;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::json;
 use sluice_api::run::TerraformRun;
-use sluice_tf_core::pod::Pod;
+use sluice_tf_core::run_input::PodRef;
 use std::{
     fs::File,
     os::unix::fs::PermissionsExt as _,
@@ -291,8 +291,8 @@ fn kill_all(run: &TerraformRun) {
     }
 }
 
-fn pod(name: &str) -> Pod {
-    Pod {
+fn pod(name: &str) -> PodRef {
+    PodRef {
         namespace: NAMESPACE.to_owned(),
         name: name.to_owned(),
         uid: format!("uid-of-{name}"),

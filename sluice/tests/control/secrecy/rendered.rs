@@ -32,7 +32,7 @@ resource "terraform_data" "it" {{
 }
 
 /// Code that the CLI refuses and quotes, and a template that cannot be rendered.
-async fn refused(env: &TestEnvironment, programs: &Programs, spec: &Value) {
+async fn assert_rejected(env: &TestEnvironment, programs: &Programs, spec: &Value) {
     for (mark, last, reason) in [
         (
             "a",
@@ -82,7 +82,7 @@ async fn rendered_secrets_are_not_quoted() {
         "values": { "login": "me:${{ .net.password }}", "users": "${{ range .net.users }}${{ . }}${{ end }}" },
         "vars": [{ "name": "token", "valueFrom": key }], "varsFrom": [{ "kind": "Secret", "name": "names" }] });
 
-    Box::pin(refused(&env, &programs, &spec)).await;
+    Box::pin(assert_rejected(&env, &programs, &spec)).await;
     env.commit("d", &[("main.tf.tpl", &module("output \"none\" { value = 1 }"))])
         .await;
     let waiting = env.wait_ready(STACK, "Unknown TerraformPlannedWithChanges").await;

@@ -71,7 +71,7 @@ impl GateKeeper {
             "Unknown Progressing Initializing" => "init",
             "Unknown Progressing Terraform Planning" => "plan",
             "Unknown Progressing Applying" => "apply",
-            told if told.starts_with("Unknown TerraformAppliedSucceed ") => "output",
+            condition if condition.starts_with("Unknown TerraformAppliedSucceed ") => "output",
             _ => return,
         };
         std::fs::write(self.folder.join(gate), "").unwrap();

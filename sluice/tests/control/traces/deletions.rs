@@ -22,8 +22,8 @@ async fn only_the_state_is_left(traced: &Traced) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let gone = tokio::time::timeout(TIMEOUT, looking).await.is_ok();
-    assert!(gone, "more is left: {:?}", secrets(traced).await);
+    let is_removed = tokio::time::timeout(TIMEOUT, looking).await.is_ok();
+    assert!(is_removed, "more is left: {:?}", secrets(traced).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,22 +19,22 @@ const FIRST_APPLY: &str = r"
 ";
 
 /// Creates an applied stack in auto, whose next drift detection finds drift.
-async fn drifted(spec: serde_json::Value) -> Traced {
+async fn create_drift(spec: serde_json::Value) -> Traced {
     let traced = Traced::new().await;
     traced.env.commit("a", &[("main.tf", DRIFTING)]).await;
-    let mut whole = json!({ "vars": [{ "name": "marker", "value": traced.env.path("marker") }] });
-    whole
+    let mut full_spec = json!({ "vars": [{ "name": "marker", "value": traced.env.path("marker") }] });
+    full_spec
         .as_object_mut()
         .unwrap()
         .extend(spec.as_object().unwrap().clone());
-    traced.env.stack(STACK, whole).await;
+    traced.env.stack(STACK, full_spec).await;
     traced.env.wait_ready(STACK, "True TerraformAppliedSucceed").await;
     traced
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drift_in_auto() {
-    let traced = drifted(json!({})).await;
+    let traced = create_drift(json!({})).await;
     std::fs::write(traced.env.path("marker"), "").unwrap();
     let corrected = traced.request("look").await;
     let status = corrected.status.unwrap();
@@ -60,7 +60,7 @@ async fn drift_in_auto() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drift_in_manual_goes_by_itself_or_by_approval() {
-    let traced = drifted(json!({})).await;
+    let traced = create_drift(json!({})).await;
     let env = &traced.env;
     env.edit(STACK, json!({ "approvePlan": "" })).await;
     std::fs::write(env.path("marker"), "").unwrap();
@@ -109,7 +109,7 @@ async fn drift_in_manual_goes_by_itself_or_by_approval() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drift_that_is_only_reported() {
-    let traced = drifted(json!({})).await;
+    let traced = create_drift(json!({})).await;
     let env = &traced.env;
     env.edit(STACK, json!({ "approvePlan": "disable", "force": true }))
         .await;
@@ -139,7 +139,7 @@ async fn drift_that_is_only_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_drift_detection_nothing_is_called_drift() {
-    let traced = drifted(json!({ "disableDriftDetection": true })).await;
+    let traced = create_drift(json!({ "disableDriftDetection": true })).await;
     traced.request("look").await;
     std::fs::write(traced.env.path("marker"), "").unwrap();
     traced.request("again").await;

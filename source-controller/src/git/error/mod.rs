@@ -1,6 +1,5 @@
 //! Errors between an address and a commit on disk, with class and public reason.
 
-mod protocol;
 mod read;
 mod ssh;
 
@@ -13,9 +12,12 @@ use sluice_runtime::failure::{Class, Failure};
 use super::address::AddressError;
 use super::credentials::CredentialsError;
 use super::protocol::advertisement::AdvertisementError;
+use super::protocol::fetch::ResponseError;
+use super::protocol::ls_refs::LineError;
+use super::protocol::packet::PacketError;
+use super::protocol::v0::RefAdvertisementError;
 use sluice_runtime::semver::ConstraintError;
 
-pub(super) use protocol::ProtocolError;
 pub use read::ReadError;
 pub use ssh::{AuthMethodError, HandshakeError};
 
@@ -350,6 +352,33 @@ impl std::fmt::Display for ServerMessage {
             Ok(())
         } else {
             write!(f, ": {}", self.0)
+        }
+    }
+}
+
+/// Errors of the pure protocol parsers, which do not know the host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ProtocolError {
+    #[error(transparent)]
+    Packet(#[from] PacketError),
+    #[error(transparent)]
+    Line(#[from] LineError),
+    #[error(transparent)]
+    RefAdvertisement(#[from] RefAdvertisementError),
+    #[error(transparent)]
+    Response(#[from] ResponseError),
+    #[error("the response ended early")]
+    Truncated,
+    #[error("the response is longer than {0} bytes")]
+    TooLong(u64),
+}
+
+impl ProtocolError {
+    /// Adds the host.
+    pub(super) fn for_host(self, host: &str) -> FetchError {
+        FetchError::Protocol {
+            host: host.to_owned(),
+            why: self.to_string(),
         }
     }
 }

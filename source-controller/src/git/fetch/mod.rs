@@ -17,6 +17,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
+use super::checkout::Selection;
 use super::checkout::{Checkout, Extent};
 use super::error::{FetchError, ReadError};
 use super::head::Head;
@@ -24,7 +25,6 @@ use super::mirror::{Mirror, Mirrors, OpenGeneration, Writer};
 use super::protocol::fetch::PackMode;
 use super::reference::Reference;
 use super::remote::{DELTA_BYTES_FLAG, Remote};
-use super::selection::Selection;
 use job::{CommitRef, Outcome};
 use search::NOT_OUR_REF;
 use transfer::{Attempt, Haves, TransferRequest};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use git2::Oid;
 use tokio_util::sync::CancellationToken;
 
+use super::super::checkout::Selection;
 use super::super::checkout::{Checkout, Extent};
 use super::super::error::{FetchError, ReadError};
 use super::super::head::Head;
@@ -15,7 +16,6 @@ use super::super::mirror::{Mirrors, OpenGeneration};
 use super::super::protocol::advertisement::Capabilities;
 use super::super::protocol::fetch::PackMode;
 use super::super::remote::Remote;
-use super::super::selection::Selection;
 use super::job::Outcome;
 use super::transfer::{Haves, TransferRequest};
 use super::{Fetch, Guard};

@@ -72,7 +72,7 @@ async fn run_controller() {
     crate::run(options, client, Token::new())
         .await
         .unwrap()
-        .ended()
+        .wait()
         .await;
 }
 

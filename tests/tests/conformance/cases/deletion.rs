@@ -21,7 +21,7 @@ fn owned(name: &str) -> Value {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    let held = || {
+    let with_finalizer = || {
         post(
             WIDGETS,
             &with_metadata(red("a"), "finalizers", json!(["sluice.dev/held"])),
@@ -41,7 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
         case(
             "delete: held by a finalizer",
             [
-                held(),
+                with_finalizer(),
                 delete(&path_of("a")),
                 get(&path_of("a")),
                 delete(&path_of("a")),
@@ -52,7 +52,7 @@ pub(super) fn cases() -> Vec<Case> {
         case(
             "delete: no new finalizer once deleted",
             [
-                held(),
+                with_finalizer(),
                 delete(&path_of("a")),
                 merge(
                     &path_of("a"),
@@ -63,7 +63,7 @@ pub(super) fn cases() -> Vec<Case> {
         case(
             "delete: a deleted object can still change",
             [
-                held(),
+                with_finalizer(),
                 delete(&path_of("a")),
                 merge(&path_of("a"), &json!({ "spec": { "size": 5 } })),
                 merge(&path_of("a/status"), &json!({ "status": { "phase": "Going" } })),
@@ -209,7 +209,7 @@ fn owners() -> Vec<Case> {
             "owner: foreground deletion waits for a dependant that blocks",
             [
                 post(WIDGETS, &red("owner")),
-                post(WIDGETS, &blocking("child")),
+                post(WIDGETS, &blocking_owner("child")),
                 delete(&format!("{}?propagationPolicy=Foreground", path_of("owner"))),
                 // Whether the garbage collector has already run or not.
                 delete(&path_of("child")),
@@ -236,7 +236,7 @@ fn owners() -> Vec<Case> {
 }
 
 /// Returns a child with a finalizer, whose deletion its owner waits for.
-fn blocking(name: &str) -> Value {
+fn blocking_owner(name: &str) -> Value {
     let mut child = with_metadata(owned(name), "finalizers", json!(["sluice.dev/held"]));
     child["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = true.into();
     child

@@ -6,7 +6,7 @@ use super::{WIDGETS, path_of, red, widget, with_metadata};
 use crate::case::{Case, Step, case, get, merge, post, put, watch};
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut cases = replacing();
+    let mut cases = replacements();
     cases.extend(status());
     cases.extend(status_by_default());
     cases.extend(vec![
@@ -49,7 +49,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn replacing() -> Vec<Case> {
+fn replacements() -> Vec<Case> {
     let versioned = |color: &str| {
         with_metadata(
             widget("a", &json!({ "color": color })),

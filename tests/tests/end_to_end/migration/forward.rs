@@ -155,13 +155,13 @@ async fn check_unchanged_stack(migration: &Migration) {
     let names = migration.names().await;
     assert!(!names.contains(&"tfplan-default-net".to_owned()), "{names:?}");
     let get = "kubectl get configmap tfplan-default-net -o json";
-    let shown = shell(migration.folder.path(), get).await;
-    assert!(shown.contains("No changes"), "{shown}");
+    let output = shell(migration.folder.path(), get).await;
+    assert!(output.contains("No changes"), "{output}");
     let old = format!(
         "\"savedPlan\": {:?}",
         tofu_controller::plan_id(&migration.revision)
     );
-    assert!(!shown.contains(&old), "{shown}");
+    assert!(!output.contains(&old), "{output}");
 }
 
 /// The new plan is applied once its own id is approved.

@@ -4,7 +4,7 @@ use super::{IsGone, LOCK_POLL_INTERVAL, RunRef, directory_error};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_core::{
     process_lock::{CLI_SUFFIX, ProcessLock},
-    workdir::{self, Removal},
+    workdir::{self, CleanupOutcome},
 };
 use std::{
     collections::BTreeSet,
@@ -43,7 +43,7 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<RunRef>> {
 
 /// Removes the files of a run unless a process holds the lock. They may be gone already.
 pub(super) fn remove(log: &Path, lock: &Path) -> io::Result<()> {
-    let Some(process_lock) = ProcessLock::take(lock)? else {
+    let Some(process_lock) = ProcessLock::acquire(lock)? else {
         return Ok(());
     };
     match std::fs::remove_file(log) {
@@ -81,8 +81,8 @@ pub(super) async fn remove_stack(
             workdir::remove(&root, (&key.namespace, &key.name), || gone())
         });
         match removal.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
-            Ok(Removal::Busy) if is_gone() => tokio::time::sleep(LOCK_POLL_INTERVAL).await,
-            Ok(Removal::HoldsState(state)) => {
+            Ok(CleanupOutcome::Busy) if is_gone() => tokio::time::sleep(LOCK_POLL_INTERVAL).await,
+            Ok(CleanupOutcome::HoldsState(state)) => {
                 tracing::warn!(
                     %stack,
                     state = %state.display(),
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(list(dir.path()).unwrap(), [run("a.b-u1-2"), run("net-u1-1")]);
 
         let (log, lock) = (at("net-u1-1", "log"), at("net-u1-1", "lock"));
-        let process_lock = ProcessLock::take(&lock).unwrap();
+        let process_lock = ProcessLock::acquire(&lock).unwrap();
         assert!(process_lock.is_some());
         remove(&log, &lock).unwrap();
         assert!(log.exists() && lock.exists(), "a process holds the lock");

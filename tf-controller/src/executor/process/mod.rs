@@ -9,7 +9,11 @@ use super::{Credentials, Executor, ExecutorError, IsGone, Liveness, RunRef, lock
 use futures::future::{BoxFuture, FutureExt};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
-use sluice_tf_core::{bundle::Packed, pod::Pod, process_lock::is_locked, run_input::RunInput};
+use sluice_tf_core::{
+    bundle::BundlePayload,
+    process_lock::is_locked,
+    run_input::{PodRef, RunInput},
+};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     ffi::OsStr,
@@ -40,7 +44,7 @@ pub struct ProcessOptions {
     /// Issues the API credentials of runs; `None`: the environment has them.
     pub credentials: Option<Arc<dyn Credentials>>,
     /// The pod of this process and its runners.
-    pub pod: Option<Pod>,
+    pub pod: Option<PodRef>,
     /// `host[:port]` that replaces the one of artifact URLs.
     pub artifact_host: Option<String>,
 }
@@ -145,7 +149,7 @@ impl ProcessExecutor {
     }
 
     /// Returns the standard input of the runner.
-    async fn input(&self, run: &RunRef, bundle: Option<Packed>) -> Result<Vec<u8>, ExecutorError> {
+    async fn input(&self, run: &RunRef, bundle: Option<BundlePayload>) -> Result<Vec<u8>, ExecutorError> {
         let failed = |text| ExecutorError::Input {
             run: run.name.clone(),
             text,
@@ -154,7 +158,7 @@ impl ProcessExecutor {
             Some(credentials) => Some(credentials.access(run.clone()).await.map_err(failed)?),
             None => None,
         };
-        let bundle = bundle.map(Packed::into_text);
+        let bundle = bundle.map(BundlePayload::into_text);
         serde_json::to_vec(&RunInput { access, bundle }).map_err(|error| failed(error.to_string()))
     }
 
@@ -305,7 +309,7 @@ impl Executor for ProcessExecutor {
         true
     }
 
-    fn start(&self, run: RunRef, bundle: Option<Packed>) -> BoxFuture<'_, Result<(), ExecutorError>> {
+    fn start(&self, run: RunRef, bundle: Option<BundlePayload>) -> BoxFuture<'_, Result<(), ExecutorError>> {
         async move {
             if !self.is_child(&run) && self.may_start(&run)? {
                 let input = self.input(&run, bundle).await?;

@@ -14,8 +14,8 @@ mod tree;
 pub use tree::Tree;
 
 use sluice_tf_core::{
-    place::{below, inside},
-    scan::{Findings, Flow, Named, Origin, excerpt, is_configuration, reads_files, scan},
+    artifact_path::{normalize, resolve_in},
+    scan::{Findings, PathFlow, PathOrigin, PathReference, excerpt, is_configuration, reads_files, scan},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -71,7 +71,7 @@ const TEMPLATE: &str = "main.tf.tpl";
 /// # Errors
 /// [`ClosureError`].
 pub fn read(tree: &Tree, module: &str, variable_files: &[String]) -> Result<Closure, ClosureError> {
-    let start = below(module);
+    let start = normalize(module);
     if !tree.root().join(&start).is_dir() {
         return Err(ClosureError::NoModule(module.to_owned()));
     }
@@ -83,7 +83,9 @@ pub fn read(tree: &Tree, module: &str, variable_files: &[String]) -> Result<Clos
     if reach.wide.is_some() {
         files.extend(tree.below(Path::new("")));
     } else {
-        reach.paths.extend(variable_files.iter().map(|file| below(file)));
+        reach
+            .paths
+            .extend(variable_files.iter().map(|file| normalize(file)));
         for path in &reach.paths {
             files.extend(tree.below(path));
         }
@@ -105,7 +107,7 @@ pub fn read(tree: &Tree, module: &str, variable_files: &[String]) -> Result<Clos
 /// Returns why the whole artifact counts: a variable file with a value that may contain `..`.
 fn parent_values(tree: &Tree, start: &Path, more: &[String]) -> Result<Option<String>, ClosureError> {
     let own = tree.names(start).filter(|file| is_auto_loaded(file)).cloned();
-    for file in own.chain(more.iter().map(|file| below(file))) {
+    for file in own.chain(more.iter().map(|file| normalize(file))) {
         let path = tree.root().join(&file);
         if !path.is_file() {
             continue;
@@ -167,17 +169,17 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
         )));
     }
     let mut modules = BTreeSet::from([start.to_owned()]);
-    let (mut open, mut flow) = (vec![start.to_owned()], Flow::default());
+    let (mut open, mut flow) = (vec![start.to_owned()], PathFlow::default());
     while let Some(folder) = open.pop() {
         for file in configuration(tree, &folder) {
             let findings = findings(tree, &file)?;
-            if let Some(why) = findings.wide {
+            if let Some(why) = findings.wide_reason {
                 return Ok(reach.wide(format!("{}: {why}", file.display())));
             }
-            reach.from_variables |= findings.given;
+            reach.from_variables |= findings.has_computed_pattern;
             flow.add(findings.flow, &file.display().to_string());
             for source in findings.modules {
-                let target = inside(&folder, &source).filter(|target| tree.root().join(target).is_dir());
+                let target = resolve_in(&folder, &source).filter(|target| tree.root().join(target).is_dir());
                 let Some(target) = target else {
                     return Ok(reach.wide(format!(
                         "{}: module source {:?} is no directory of the artifact",
@@ -189,8 +191,8 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
                     open.push(target);
                 }
             }
-            for named in findings.named {
-                if named.computed == Some(Origin::Given) {
+            for named in findings.references {
+                if named.computed == Some(PathOrigin::Variable) {
                     if folder != start {
                         return Ok(reach.wide(format!(
                             "{}: a path is made of variables that another module gives",
@@ -212,7 +214,7 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
         }
     }
     reach.paths.extend(modules);
-    match flow.taken_apart() {
+    match flow.find_split_path() {
         Some(why) => Ok(reach.wide(why)),
         None => Ok(reach),
     }
@@ -222,18 +224,18 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
 /// module's directory unless they begin with `path.module`.
 fn resolve(
     tree: &Tree,
-    named: &Named,
+    named: &PathReference,
     folder: &Path,
     start: &Path,
 ) -> Result<Result<PathBuf, String>, ClosureError> {
     let base = if named.of_module { folder } else { start };
-    let Some(path) = inside(base, &named.path) else {
+    let Some(path) = resolve_in(base, &named.path) else {
         return Ok(Err(format!(
             "the path {:?} leads out of the artifact",
             excerpt(&named.path)
         )));
     };
-    if !named.template {
+    if !named.is_template {
         return Ok(Ok(path));
     }
     // It is not known which file of a directory is rendered: none of them may read files.

@@ -88,36 +88,36 @@ fn what_may_read_elsewhere_widens_and_says_why() {
     };
     let table = wide.iter().map(reason).collect::<Vec<_>>().join("\n");
     insta::assert_snapshot!(table, @r#"
-    a/main.tf: file() is called with a path that cannot be read off
+    a/main.tf: file() is called with a path that is not static
     a/main.tf: the path "../../x" leads out of the artifact
-    a/main.tf: file() is called with a path that cannot be read off
-    a/main.tf: the text "../*" leads out of the module directory
-    a/main.tf: file() is called with a path that cannot be read off
-    a/main.tf: file() is called with a path that cannot be read off
-    a/main.tf: dirname() may lead out of the module directory
-    a/main.tf: path.* is used in a way that cannot be resolved by reading
-    a/main.tf: path.* is used in a way that cannot be resolved by reading
+    a/main.tf: file() is called with a path that is not static
+    a/main.tf: the text "../*" leaves the module directory
+    a/main.tf: file() is called with a path that is not static
+    a/main.tf: file() is called with a path that is not static
+    a/main.tf: dirname() may leave the module directory
+    a/main.tf: path.* is used in a way that cannot be resolved statically
+    a/main.tf: path.* is used in a way that cannot be resolved statically
     a/main.tf: a module source is computed
     a/main.tf: module source "../missing" is no directory of the artifact
     a/main.tf: module source "../../../up" is no directory of the artifact
     a/main.tf: the module source "/b" is a path of the machine
     a/main.tf: the module source "git::file:///b" is a path of the machine
-    a/main.tf: the text "cd ../b && ./run" leads out of the module directory
+    a/main.tf: the text "cd ../b && ./run" leaves the module directory
     a/main.tf: does not parse
     a/main.tf: templatestring() may read any file
-    a/main.tf: dirname() may lead out of the module directory
-    a/main.tf: dirname() may lead out of the module directory
-    a/main.tf: dirname() may lead out of the module directory
-    a/main.tf: path.* is used in a way that cannot be resolved by reading
-    a/main.tf: what abspath() gives is cut up
-    a/main.tf: path.* is used in a way that cannot be resolved by reading
-    a/main.tf: path.* is used in a way that cannot be resolved by reading
-    a/main.tf: path.* is used in a way that cannot be resolved by reading
-    a/main.tf: what abspath() gives may be put together with anything
-    a/main.tf: what abspath() gives may be put together with anything
-    a/main.tf: replace() may take apart the path of a module
-    a/main.tf: the text "cd .. && make" leads out of the module directory
-    a/main.tf: the text "make -C .." leads out of the module directory
+    a/main.tf: dirname() may leave the module directory
+    a/main.tf: dirname() may leave the module directory
+    a/main.tf: dirname() may leave the module directory
+    a/main.tf: path.* is used in a way that cannot be resolved statically
+    a/main.tf: the result of abspath() is split
+    a/main.tf: path.* is used in a way that cannot be resolved statically
+    a/main.tf: path.* is used in a way that cannot be resolved statically
+    a/main.tf: path.* is used in a way that cannot be resolved statically
+    a/main.tf: the result of abspath() may be concatenated with any text
+    a/main.tf: the result of abspath() may be concatenated with any text
+    a/main.tf: replace() may split the path of a module
+    a/main.tf: the text "cd .. && make" leaves the module directory
+    a/main.tf: the text "make -C .." leaves the module directory
     "#);
 }
 
@@ -196,7 +196,7 @@ fn a_path_that_goes_by_a_name_is_followed_to_where_it_is_taken_apart() {
     let inner = "variable \"dir\" {}\nlocals { x = split(\"/\", var.dir) }";
     assert_eq!(
         wide(&[("a/main.tf", &call), ("a/m/main.tf", inner)]).unwrap(),
-        "a/m/main.tf: split() may take apart the path of a module"
+        "a/m/main.tf: split() may split the path of a module"
     );
     let output = format!("output \"o\" {{\n  value = {path}\n}}");
     let outer = "module \"m\" {\n  source = \"./m\"\n}\nlocals { x = substr(module.m.o, 0, 3) }";

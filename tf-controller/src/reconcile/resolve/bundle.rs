@@ -9,10 +9,7 @@ use sluice_api::{
         self, HealthCheckKind as Kind, IgnoredDrift, ReadablePlan, Terraform, TerraformSpec, WebhookStage,
     },
 };
-use sluice_tf_core::bundle::{
-    self, Aftermath, Bundle,
-    aftermath::{HealthCheck, HealthCheckKind},
-};
+use sluice_tf_core::bundle::{self, Bundle, HealthCheck, HealthCheckKind, PostApply};
 
 /// Returns the artifact as a run fetches it.
 pub(super) fn artifact_of(artifact: &Artifact) -> bundle::Artifact {
@@ -58,7 +55,7 @@ pub(super) fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: Strin
         variables,
         variable_files: spec.tf_vars_files.clone(),
         environment: std::collections::BTreeMap::new(),
-        surroundings: bundle::Surroundings::default(),
+        run_environment: bundle::RunEnvironment::default(),
         grace_seconds: u32::try_from(spec.runner_termination_grace_period_seconds).ok(),
         options: bundle::Options {
             targets: spec.targets.clone(),
@@ -77,7 +74,7 @@ pub(super) fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: Strin
                 labels: target.labels.clone(),
                 annotations: target.annotations.clone(),
             }),
-        aftermath: post_apply(stack),
+        post_apply: post_apply(stack),
         readable_plan: match spec.store_readable_plan {
             ReadablePlan::None => bundle::ReadablePlan::None,
             ReadablePlan::Json => bundle::ReadablePlan::Json,
@@ -91,9 +88,9 @@ pub(super) fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: Strin
         file_keys: Vec::new(),
         webhooks: webhooks(spec),
         secrets: Vec::new(),
-        reads: Vec::new(),
-        kept: None,
-        keep_files: None,
+        closure: Vec::new(),
+        last_applied: None,
+        files_limit: None,
         nothing_stored: is_unplanned(stack),
     }
 }
@@ -115,12 +112,12 @@ pub(super) fn reads(closure: &Closure, bundle: &Bundle) -> Vec<String> {
 }
 
 /// Returns what a run of this stack does after its apply.
-fn post_apply(stack: &Terraform) -> Aftermath {
+fn post_apply(stack: &Terraform) -> PostApply {
     let has_inventory = stack
         .status
         .as_ref()
         .is_some_and(|status| status.inventory.is_some());
-    Aftermath {
+    PostApply {
         inventory: stack.spec.enable_inventory,
         inventory_due: !has_inventory,
         health_checks: stack.spec.health_checks.iter().map(check).collect(),

@@ -11,7 +11,7 @@ use sluice_api::{
     reference::{self, AccessDenied},
     terraform::{FileLocation, FileMapping, KeySource, NamespacedReference, Terraform},
 };
-use sluice_tf_core::bundle::surroundings::{CliConfig, Content, Location, MappedFile};
+use sluice_tf_core::bundle::{CliConfig, Content, Location, MappedFile};
 use std::collections::BTreeMap;
 
 /// The ending of the only key of the Secret with the CLI configuration.

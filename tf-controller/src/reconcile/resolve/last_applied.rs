@@ -1,5 +1,5 @@
 //! Replaces missing inputs by the last applied record, so that a deletion can still destroy. The runner stores the
-//! record (`sluice_tf_core::applied`); here it becomes the inputs of a run.
+//! record (`sluice_tf_core::last_applied`); here it becomes the inputs of a run.
 
 use super::super::history::find_run;
 use super::{
@@ -15,8 +15,8 @@ use kube::{
 };
 use sluice_api::{run::TerraformRun, source::Artifact, terraform::Terraform};
 use sluice_tf_core::{
-    applied::{self, AppliedError},
-    bundle::{Kept, PlanKey, Stack},
+    bundle::{LastAppliedRef, PlanKey, Stack},
+    last_applied::{self, LastAppliedError},
 };
 use std::collections::BTreeSet;
 
@@ -38,12 +38,12 @@ pub(in crate::reconcile) async fn resolve(
 ) -> Result<Option<Resolved>, ResolveError> {
     let failed = |text: String| ResolveError::LastApplied { text };
     let api: Api<Secret> = context.api_of(stack);
-    let params = ListParams::default().labels(&applied::selector_of(&stack.name_any()));
+    let params = ListParams::default().labels(&last_applied::selector(&stack.name_any()));
     let listed = api.list_metadata(&params).await;
     let listed = listed
         .map_err(|error| failed(config_refs::api_message(&error)))?
         .items;
-    let mut runs = applied::runs(&listed, &stack.uid().unwrap_or_default());
+    let mut runs = last_applied::runs(&listed, &stack.uid().unwrap_or_default());
     if runs.is_empty() {
         return Ok(None);
     }
@@ -60,7 +60,7 @@ pub(in crate::reconcile) async fn resolve(
         let digest = recorded(ended, &run).unwrap_or_default();
         let secrets = read(&api, &listed, &run).await;
         let secrets = secrets.map_err(|error| failed(config_refs::api_message(&error)))?;
-        let proved = applied::prove(&secrets, &run, digest);
+        let proved = last_applied::verify(&secrets, &run, digest);
         let found =
             proved.and_then(|()| resolved(&secrets, (&identity, &run), (&keys.plans, digest), artifact));
         match found {
@@ -85,7 +85,7 @@ async fn read(
     run: &str,
 ) -> Result<Vec<Secret>, kube::Error> {
     let mut secrets = Vec::new();
-    for known in listed.iter().filter(|known| applied::run_of(*known) == run) {
+    for known in listed.iter().filter(|known| last_applied::run_of(*known) == run) {
         secrets.extend(api.get_opt(&known.name_any()).await?);
     }
     Ok(secrets)
@@ -96,18 +96,18 @@ fn resolved(
     (stack, run): (&Stack, &str),
     (keys, digest): (&[PlanKey], &str),
     artifact: Option<&Artifact>,
-) -> Result<Resolved, AppliedError> {
-    let applied = applied::decode(secrets, stack, run, keys)?;
+) -> Result<Resolved, LastAppliedError> {
+    let applied = last_applied::decode(secrets, stack, run, keys)?;
     let mut bundle = applied.inputs.bundle;
     // The stored dependency lock file selects the providers; newer ones may not know this state.
     bundle.options.upgrade_on_init = false;
     if applied.files.is_some() || applied.inputs.shared_files.is_some() {
-        bundle.kept = Some(Kept {
+        bundle.last_applied = Some(LastAppliedRef {
             run: run.to_owned(),
             digest: digest.to_owned(),
         });
     } else {
-        let omitted = || AppliedError::FilesOmitted { run: run.to_owned() };
+        let omitted = || LastAppliedError::FilesOmitted { run: run.to_owned() };
         bundle.artifact = artifact_of(artifact.ok_or_else(omitted)?);
     }
     let (source, inputs) = (&bundle.artifact, bundle.inputs_digest.clone());

@@ -27,8 +27,8 @@ use sluice_runtime::{
     schedule::ObjectKey,
 };
 use sluice_tf_core::{
-    bundle::{Bundle, Surroundings},
-    secrets::Secrets,
+    bundle::{Bundle, RunEnvironment},
+    redaction::Redactor,
 };
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ pub(super) struct Resolved {
     pub(super) bundle: Bundle,
     /// The digest of everything that a plan depends on.
     pub(super) inputs: String,
-    /// The Secrets that were read.
+    /// The Redactor that were read.
     pub(super) secrets: BTreeSet<ObjectKey>,
 }
 
@@ -127,13 +127,13 @@ impl ResolveError {
     }
 }
 
-/// Returns the values of these Secrets, which a run must not show. A Secret that is missing or forbidden was not part
+/// Returns the values of these Redactor, which a run must not show. A Secret that is missing or forbidden was not part
 /// of the inputs.
 pub(super) async fn sensitive_values(
     secrets: &BTreeSet<ObjectKey>,
     client: &Client,
 ) -> Result<Vec<String>, kube::Error> {
-    let mut known = Secrets::default();
+    let mut known = Redactor::default();
     for ObjectKey { namespace, name } in secrets {
         match config_refs::secret(name, namespace, client).await {
             Ok(pairs) => pairs
@@ -148,13 +148,13 @@ pub(super) async fn sensitive_values(
 
 /// Adds the value of one key as text and, if it is JSON, each value in it, since `values` and modules take it apart.
 /// The type of another key is not sensitive.
-fn add_values(known: &mut Secrets, key: &str, value: &[u8]) {
+fn add_values(known: &mut Redactor, key: &str, value: &[u8]) {
     let text = String::from_utf8_lossy(value);
-    known.learn(&text);
+    known.add_text(&text);
     let json = serde_json::from_str(&text).ok();
     let parts = json.filter(|json: &serde_json::Value| json.is_array() || json.is_object());
     if let Some(parts) = parts.filter(|_| !key.ends_with("__type")) {
-        known.learn_all(&parts);
+        known.add_json(&parts);
     }
 }
 
@@ -180,10 +180,10 @@ pub(super) async fn resolve(
         name: bundle.stack.name.clone(),
     };
     let backend = inputs::backend(&stack.spec, &name, context.cli_location, context.default_backend);
-    bundle.surroundings = execution_environment(stack, &name, &key, &backend, context).await?;
+    bundle.run_environment = execution_environment(stack, &name, &key, &backend, context).await?;
     bundle.backend = backend.file;
     keys::seal_keys(stack, context).await?.add_to(&mut bundle);
-    bundle.keep_files = stack
+    bundle.files_limit = stack
         .spec
         .destroys_on_deletion()
         .then_some(context.destroy_files_limit);
@@ -191,7 +191,7 @@ pub(super) async fn resolve(
     if let Some(why) = &closure.wide {
         tracing::debug!(why, "the inputs of this stack are the whole artifact");
     }
-    bundle.reads = bundle::reads(&closure, &bundle);
+    bundle.closure = bundle::reads(&closure, &bundle);
     let inputs = inputs::digest(&key, &closure, &bundle);
     bundle.inputs_digest.clone_from(&inputs);
     Ok(Resolved {
@@ -209,13 +209,13 @@ async fn execution_environment(
     key: &[u8],
     backend: &inputs::Backend,
     context: &Context,
-) -> Result<Surroundings, ResolveError> {
+) -> Result<RunEnvironment, ResolveError> {
     let arguments = cli_inputs::backend_arguments(stack, context).await?;
     let spec = &stack.spec;
-    Ok(Surroundings {
+    Ok(RunEnvironment {
         backend_off: backend.off,
-        state_place: inputs::state_location(spec, backend, &arguments, name),
-        former_state_place: inputs::former_state_location(key, spec, backend, &arguments, name),
+        state_location: inputs::state_location(spec, backend, &arguments, name),
+        former_state_location: inputs::former_state_location(key, spec, backend, &arguments, name),
         backend_arguments: arguments,
         cli_config: cli_inputs::cli_config(stack, context).await?,
         files: cli_inputs::files(stack, context).await?,

@@ -5,7 +5,7 @@ use super::Context;
 use sluice_api::terraform::Terraform;
 use sluice_tf_core::{
     bundle::SelectedTool,
-    cli::installed::{Installed, InstalledError, NoVersion, Wanted},
+    cli::installed::{InstalledError, InstalledVersions, InvalidConstraint, VersionConstraint},
 };
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use std::path::Path;
 pub(in crate::reconcile) enum ToolError {
     /// The text is not a version.
     #[error("spec.tool.version: {0}")]
-    NoVersion(#[from] NoVersion),
+    InvalidConstraint(#[from] InvalidConstraint),
     /// A version is requested, but there is no directory of versions.
     #[error(
         "spec.tool requests {name} {version}, but the controller has no directory of installed versions: start it with \
@@ -42,7 +42,7 @@ pub(in crate::reconcile) async fn selected(
     let Some(selection) = &stack.spec.tool else {
         return Ok(None);
     };
-    let (name, version): (_, Wanted) = (selection.name.as_str(), selection.version.parse()?);
+    let (name, version): (_, VersionConstraint) = (selection.name.as_str(), selection.version.parse()?);
     let Some(tools) = context.tools_dir.clone() else {
         return without_directory(name, &version).map(Some);
     };
@@ -50,14 +50,20 @@ pub(in crate::reconcile) async fn selected(
     Ok(Some(selected.map_err(|_| ToolError::Interrupted)??))
 }
 
-fn in_directory(tools: &Path, name: &str, version: &Wanted) -> Result<SelectedTool, InstalledError> {
+fn in_directory(
+    tools: &Path,
+    name: &str,
+    version: &VersionConstraint,
+) -> Result<SelectedTool, InstalledError> {
     Ok(SelectedTool {
         name: name.to_owned(),
-        version: Installed::read(tools, name)?.choose(version)?.to_string(),
+        version: InstalledVersions::read(tools, name)?
+            .newest_matching(version)?
+            .to_string(),
     })
 }
 
-fn without_directory(name: &'static str, version: &Wanted) -> Result<SelectedTool, ToolError> {
+fn without_directory(name: &'static str, version: &VersionConstraint) -> Result<SelectedTool, ToolError> {
     if version.is_any() {
         return Ok(SelectedTool {
             name: name.to_owned(),

@@ -1,9 +1,9 @@
-//! The programs below `--tools-dir`, each at `<directory>/<name>/<version>/<name>`. Controller and runner share this: the
-//! first chooses a version, the second runs just that one.
+//! The installed versions below `--tools-dir`, each at `<directory>/<name>/<version>/<name>`. The controller selects a version, and the
+//! runner runs it.
 
-mod wanted;
+mod constraint;
 
-pub use wanted::{NoVersion, Wanted};
+pub use constraint::{InvalidConstraint, VersionConstraint};
 
 use super::tool::{Tool, is_executable};
 use semver::Version;
@@ -12,24 +12,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Most entries of one directory that are looked at.
-const MOST_ENTRIES: usize = 1000;
-/// Most versions that an error lists.
-const MOST_LISTED: usize = 20;
+/// Limit of the entries of a directory.
+const ENTRY_LIMIT: usize = 1000;
+/// Limit of the versions in an error.
+const LIST_LIMIT: usize = 20;
 
-/// What is installed of one program.
+/// The installed versions of one CLI.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Installed {
+pub struct InstalledVersions {
     name: String,
     /// `<directory>/<name>`.
-    place: PathBuf,
+    directory: PathBuf,
     /// Oldest first.
     versions: Vec<Version>,
-    /// Folders of versions in which the program is not, or is none.
-    hollow: Vec<Version>,
+    /// Versions without an executable.
+    without_executable: Vec<Version>,
 }
 
-/// Why no installed program can be had.
+/// No installed version can be selected.
 #[derive(Debug, thiserror::Error)]
 pub enum InstalledError {
     /// The directory cannot be read.
@@ -37,146 +37,148 @@ pub enum InstalledError {
     Unreadable {
         /// The directory.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The directory holds more than is looked at.
-    #[error("{path} has more than {MOST_ENTRIES} entries; keep only folders of versions in it")]
+    /// The directory has too many entries.
+    #[error("{path} has more than {ENTRY_LIMIT} entries; keep only folders of versions in it")]
     TooMany {
         /// The directory.
         path: String,
     },
-    /// No version that is asked for is there.
-    #[error("{name}{wanted} is not installed: {found}; a version is installed as {place}/<version>/{name}")]
+    /// No installed version matches.
+    #[error(
+        "{name}{constraint} is not installed: {found}; a version is installed as {directory}/<version>/{name}"
+    )]
     Missing {
-        /// The program.
+        /// The CLI.
         name: String,
-        /// What is asked for, behind a space; empty: any version.
-        wanted: String,
-        /// What is there instead.
+        /// The constraint after a space; empty: any version.
+        constraint: String,
+        /// The installed versions.
         found: String,
         /// `<directory>/<name>`.
-        place: String,
+        directory: String,
     },
 }
 
-impl Installed {
-    /// Reads what is installed of a program. A folder whose name is no version is passed over, as are links that lead nowhere.
+impl InstalledVersions {
+    /// Lists the installed versions of a CLI. Ignores directories with other names, and broken links.
     ///
     /// # Errors
-    /// When the directory cannot be read, or holds too much.
+    /// The directory cannot be read, or has too many entries.
     pub fn read(tools: &Path, name: &str) -> Result<Self, InstalledError> {
-        let place = tools.join(name);
+        let directory = tools.join(name);
         let unreadable = |path: &Path, source| InstalledError::Unreadable {
             path: path.display().to_string(),
             source,
         };
-        let (mut versions, mut hollow) = (Vec::new(), Vec::new());
-        let entries = match std::fs::read_dir(&place) {
+        let (mut versions, mut without_executable) = (Vec::new(), Vec::new());
+        let entries = match std::fs::read_dir(&directory) {
             Ok(entries) => Some(entries),
-            // Nothing of this program is there; the directory itself has to be.
+            // No version of this CLI is installed, but the directory itself must exist.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 std::fs::read_dir(tools).map_err(|source| unreadable(tools, source))?;
                 None
             }
-            Err(source) => return Err(unreadable(&place, source)),
+            Err(source) => return Err(unreadable(&directory, source)),
         };
         for (index, entry) in entries.into_iter().flatten().enumerate() {
-            if index == MOST_ENTRIES {
+            if index == ENTRY_LIMIT {
                 return Err(InstalledError::TooMany {
-                    path: place.display().to_string(),
+                    path: directory.display().to_string(),
                 });
             }
-            let entry = entry.map_err(|source| unreadable(&place, source))?;
-            let Some(version) = entry.file_name().to_str().and_then(version_of_folder) else {
+            let entry = entry.map_err(|source| unreadable(&directory, source))?;
+            let Some(version) = entry.file_name().to_str().and_then(parse_directory_name) else {
                 continue;
             };
             if is_executable(&entry.path().join(name)) {
                 versions.push(version);
             } else {
-                hollow.push(version);
+                without_executable.push(version);
             }
         }
         versions.sort();
-        hollow.sort();
+        without_executable.sort();
         Ok(Self {
             name: name.to_owned(),
-            place,
+            directory,
             versions,
-            hollow,
+            without_executable,
         })
     }
 
-    /// The newest version that is asked for.
+    /// Returns the newest version that matches.
     ///
     /// # Errors
-    /// When there is none; says which are there.
-    pub fn choose(&self, wanted: &Wanted) -> Result<&Version, InstalledError> {
-        let text = if wanted.is_any() {
+    /// No version matches.
+    pub fn newest_matching(&self, constraint: &VersionConstraint) -> Result<&Version, InstalledError> {
+        let text = if constraint.is_any() {
             String::new()
         } else {
-            format!(" {wanted}")
+            format!(" {constraint}")
         };
-        wanted
+        constraint
             .newest(&self.versions)
-            .ok_or_else(|| self.missing(text, |version| wanted.takes(version)))
+            .ok_or_else(|| self.missing(text, |version| constraint.matches(version)))
     }
 
-    /// The program of exactly this version.
+    /// Returns the CLI of this version.
     ///
     /// # Errors
-    /// When it is not there; says which versions are.
-    pub fn program(&self, version: &str) -> Result<Tool, InstalledError> {
-        let found = self.versions.iter().find(|held| held.to_string() == version);
+    /// The version is not installed.
+    pub fn find(&self, version: &str) -> Result<Tool, InstalledError> {
+        let found = self.versions.iter().find(|each| each.to_string() == version);
         let found =
-            found.ok_or_else(|| self.missing(format!(" {version}"), |held| held.to_string() == version))?;
+            found.ok_or_else(|| self.missing(format!(" {version}"), |each| each.to_string() == version))?;
         Ok(Tool {
             name: self.name.clone(),
-            path: self.place.join(found.to_string()).join(&self.name),
+            path: self.directory.join(found.to_string()).join(&self.name),
         })
     }
 
-    fn missing(&self, wanted: String, is_wanted: impl Fn(&Version) -> bool) -> InstalledError {
-        let place = self.place.display().to_string();
+    fn missing(&self, constraint: String, matches: impl Fn(&Version) -> bool) -> InstalledError {
+        let directory = self.directory.display().to_string();
         let mut found = if self.versions.is_empty() {
-            format!("{place} has no version of it")
+            format!("{directory} has no version of it")
         } else {
-            format!("{place} has {}", listed(&self.versions))
+            format!("{directory} has {}", list_newest(&self.versions))
         };
-        let hollow: Vec<Version> = self
-            .hollow
+        let without_executable: Vec<Version> = self
+            .without_executable
             .iter()
-            .filter(|held| is_wanted(held))
+            .filter(|version| matches(version))
             .cloned()
             .collect();
-        if !hollow.is_empty() {
+        if !without_executable.is_empty() {
             let name = &self.name;
             found = format!(
                 "{found}, and {} without an executable file {name} in it",
-                listed(&hollow)
+                list_newest(&without_executable)
             );
         }
         InstalledError::Missing {
             name: self.name.clone(),
-            wanted,
+            constraint,
             found,
-            place,
+            directory,
         }
     }
 }
 
-/// The version that a folder is named after: just as versions are printed, so that one version has one folder.
-fn version_of_folder(name: &str) -> Option<Version> {
+/// Parses the name of a directory. Only the canonical form is accepted, so that each version has one directory.
+fn parse_directory_name(name: &str) -> Option<Version> {
     let version: Version = Some(name)
-        .filter(|name| name.len() <= wanted::LONGEST)?
+        .filter(|name| name.len() <= constraint::LENGTH_LIMIT)?
         .parse()
         .ok()?;
     (version.to_string() == name).then_some(version)
 }
 
-/// The newest ones, oldest of them first.
-fn listed(versions: &[Version]) -> String {
-    let more = versions.len().saturating_sub(MOST_LISTED);
+/// Lists the newest versions, the oldest of them first.
+fn list_newest(versions: &[Version]) -> String {
+    let more = versions.len().saturating_sub(LIST_LIMIT);
     let names: Vec<String> = versions.iter().skip(more).map(ToString::to_string).collect();
     let older = if more > 0 {
         format!("{more} older ones, ")

@@ -9,12 +9,16 @@ fn install(tools: &Path, name: &str, version: &str) {
     std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn chosen(tools: &Path, name: &str, wanted: &str) -> Result<String, String> {
-    let wanted = wanted.parse::<Wanted>().map_err(|error| error.to_string())?;
-    let installed = Installed::read(tools, name).map_err(|error| error.to_string())?;
-    let version = installed.choose(&wanted).map_err(|error| error.to_string())?;
+fn chosen(tools: &Path, name: &str, constraint: &str) -> Result<String, String> {
+    let constraint = constraint
+        .parse::<VersionConstraint>()
+        .map_err(|error| error.to_string())?;
+    let installed = InstalledVersions::read(tools, name).map_err(|error| error.to_string())?;
+    let version = installed
+        .newest_matching(&constraint)
+        .map_err(|error| error.to_string())?;
     let program = installed
-        .program(&version.to_string())
+        .find(&version.to_string())
         .map_err(|error| error.to_string())?;
     assert_eq!(
         program.path,
@@ -43,11 +47,11 @@ fn the_newest_installed_version_that_is_asked_for_is_chosen() {
 fn what_is_not_installed_is_told_with_what_is() {
     let dir = tempfile::tempdir().unwrap();
     let tools = dir.path();
-    let place = tools.join("tofu").display().to_string();
+    let directory = tools.join("tofu").display().to_string();
     assert_eq!(
         chosen(tools, "tofu", "~> 1.8"),
         Err(format!(
-            "tofu ~> 1.8 is not installed: {place} has no version of it; a version is installed as {place}/<version>/tofu"
+            "tofu ~> 1.8 is not installed: {directory} has no version of it; a version is installed as {directory}/<version>/tofu"
         ))
     );
     install(tools, "tofu", "1.9.0");
@@ -56,8 +60,8 @@ fn what_is_not_installed_is_told_with_what_is() {
     assert_eq!(
         chosen(tools, "tofu", "1.8.3"),
         Err(format!(
-            "tofu 1.8.3 is not installed: {place} has 1.9.0, 1.10.0, and 1.8.3 without an executable file tofu in it; \
-             a version is installed as {place}/<version>/tofu"
+            "tofu 1.8.3 is not installed: {directory} has 1.9.0, 1.10.0, and 1.8.3 without an executable file tofu in it; \
+             a version is installed as {directory}/<version>/tofu"
         ))
     );
     let terraform = chosen(tools, "terraform", "").unwrap_err();
@@ -84,7 +88,7 @@ fn folders_that_are_no_versions_are_passed_over() {
     }
     std::os::unix::fs::symlink("/nowhere", tools.join("tofu/1.7.0")).unwrap();
     assert!(chosen(tools, "tofu", "").is_err());
-    // A link to a folder elsewhere is a folder.
+    // A link to a directory is a directory.
     install(&tools.join("store"), "tofu", "abc");
     std::os::unix::fs::symlink(tools.join("store/tofu/abc"), tools.join("tofu/1.8.0")).unwrap();
     assert_eq!(chosen(tools, "tofu", ""), Ok("1.8.0".to_owned()));
@@ -93,12 +97,12 @@ fn folders_that_are_no_versions_are_passed_over() {
 #[test]
 fn a_directory_that_cannot_be_read_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let gone = dir.path().join("gone");
-    let text = chosen(&gone, "tofu", "").unwrap_err();
+    let missing = dir.path().join("gone");
+    let text = chosen(&missing, "tofu", "").unwrap_err();
     assert!(
         text.contains(&format!(
             "cannot read the directory of installed programs {}",
-            gone.display()
+            missing.display()
         )),
         "{text}"
     );
@@ -111,13 +115,13 @@ fn a_directory_that_cannot_be_read_is_named() {
 #[test]
 fn a_directory_with_too_much_in_it_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().join("tofu");
-    for index in 0..=MOST_ENTRIES {
-        std::fs::create_dir_all(place.join(format!("x{index}"))).unwrap();
+    let directory = dir.path().join("tofu");
+    for index in 0..=ENTRY_LIMIT {
+        std::fs::create_dir_all(directory.join(format!("x{index}"))).unwrap();
     }
     let text = chosen(dir.path(), "tofu", "").unwrap_err();
     assert!(
-        text.starts_with(&format!("{} has more than 1000 entries", place.display())),
+        text.starts_with(&format!("{} has more than 1000 entries", directory.display())),
         "{text}"
     );
 }
@@ -127,17 +131,17 @@ fn only_versions_name_programs() {
     let dir = tempfile::tempdir().unwrap();
     install(dir.path(), "tofu", "1.8.3");
     install(dir.path(), "tofu", "other");
-    let installed = Installed::read(dir.path(), "tofu").unwrap();
-    assert!(installed.program("1.8.3").is_ok());
+    let installed = InstalledVersions::read(dir.path(), "tofu").unwrap();
+    assert!(installed.find("1.8.3").is_ok());
     for text in ["other", "", ".", "../tofu/1.8.3", "v1.8.3"] {
-        assert!(installed.program(text).is_err(), "{text:?}");
+        assert!(installed.find(text).is_err(), "{text:?}");
     }
 }
 
 proptest! {
     #[test]
     fn any_folder_name_is_a_version_or_none(name in "(\\PC{0,70}|[0-9.v+a-z-]{0,70})") {
-        if let Some(version) = version_of_folder(&name) {
+        if let Some(version) = parse_directory_name(&name) {
             prop_assert_eq!(version.to_string(), name.clone());
             prop_assert!(!name.contains('/') && !name.starts_with('.'));
         }

@@ -1,15 +1,15 @@
-//! A value as the list of its leaves (pure): what changes is compared, written and shown leaf by leaf.
+//! Values as lists of leaves. Changes are compared and shown leaf by leaf.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::keyed_text;
+use super::keyed_digest;
 use crate::canonical;
 use crate::plan::document::Change;
-use crate::plan::exact::{Text, name, text};
+use crate::plan::exact_numbers::{Text, name, text};
 
-/// One step into a value. Members come before elements, members by the bytes of their names.
+/// A step of a path. Members sort before elements, and by the bytes of their names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Member(String),
@@ -19,14 +19,14 @@ enum Step {
 type Path = Vec<Step>;
 type Leaves = BTreeMap<Path, Value>;
 
-/// One side of a change, with what is said about its places.
+/// One side of a change with its marks.
 struct Side<'v> {
     value: Option<&'v Value>,
-    /// `true` at places that are known only after the apply.
+    /// `true` at values that are known only after the apply.
     unknown: Option<&'v Value>,
-    /// `true` at places that are sensitive on this side.
+    /// `true` at values that are sensitive on this side.
     own: Option<&'v Value>,
-    /// `true` at places that are sensitive on the other side: what is the same there must not be told by this one.
+    /// `true` at values that are sensitive on the other side. The values may be equal, so this side is sensitive as well.
     other: Option<&'v Value>,
 }
 
@@ -41,17 +41,17 @@ impl<'v> Side<'v> {
     }
 }
 
-/// The leaves that differ between before and after: `[{"path": [..], "before": leaf, "after": leaf}, ..]`.
+/// Returns the leaves that differ between before and after: `[{"path": [..], "before": leaf, "after": leaf}, ..]`.
 pub(super) fn difference(change: &Change, key: &[u8]) -> Value {
-    let whole = |value| Some(value).filter(|value: &&Value| !value.is_null());
+    let non_null = |value| Some(value).filter(|value: &&Value| !value.is_null());
     let before = Side {
-        value: whole(&change.before),
+        value: non_null(&change.before),
         unknown: None,
         own: Some(&change.before_sensitive),
         other: Some(&change.after_sensitive),
     };
     let after = Side {
-        value: whole(&change.after),
+        value: non_null(&change.after),
         unknown: Some(&change.after_unknown),
         own: Some(&change.after_sensitive),
         other: Some(&change.before_sensitive),
@@ -80,7 +80,7 @@ pub(super) fn difference(change: &Change, key: &[u8]) -> Value {
         .collect()
 }
 
-/// One value that stands for itself: a leaf if nothing in it is sensitive, else its digest.
+/// Returns the leaves of a value or, if a part is sensitive, its keyed digest.
 pub(super) fn single(value: &Value, marks: Option<&Value>, key: &[u8]) -> Value {
     if has_true(marks) {
         json!({ "sensitive": hashed(value, key) })
@@ -89,7 +89,7 @@ pub(super) fn single(value: &Value, marks: Option<&Value>, key: &[u8]) -> Value 
     }
 }
 
-/// A whole value in which nothing is known to be sensitive: its leaves.
+/// Returns the leaves of a value without marks.
 pub(super) fn list(value: &Value, key: &[u8]) -> Value {
     let side = Side {
         value: Some(value),
@@ -103,15 +103,15 @@ pub(super) fn list(value: &Value, key: &[u8]) -> Value {
         .collect()
 }
 
-/// The keyed digest of a value: of the canonical text of its leaves.
+/// Returns the keyed digest of the canonical leaves of a value.
 pub(super) fn hashed(value: &Value, key: &[u8]) -> String {
-    keyed_text(key, &canonical::json(&list(value, key)))
+    keyed_digest(key, &canonical::json(&list(value, key)))
 }
 
 fn words(path: &[Step]) -> Value {
     path.iter()
         .map(|step| match step {
-            Step::Member(held) => json!(name(held)),
+            Step::Member(member) => json!(name(member)),
             Step::Element(index) => json!(index),
         })
         .collect()
@@ -154,23 +154,23 @@ fn walk(path: &mut Path, side: &Side<'_>, key: &[u8], leaves: &mut Leaves) {
     }
 }
 
-/// The steps to what a value holds, and to what will be known in it.
+/// Returns the steps to the parts of a value, including unknown parts.
 fn below(side: &Side<'_>) -> BTreeSet<Step> {
     let mut steps = BTreeSet::new();
     for (value, all) in [(side.value, true), (side.unknown, false)] {
-        let counts = |inner: &Value| all || has_true(Some(inner));
+        let is_included = |inner: &Value| all || has_true(Some(inner));
         match value {
             Some(Value::Object(members)) => steps.extend(
                 members
                     .iter()
-                    .filter(|(_, inner)| counts(inner))
+                    .filter(|(_, inner)| is_included(inner))
                     .map(|(name, _)| Step::Member(name.clone())),
             ),
             Some(Value::Array(elements)) => steps.extend(
                 elements
                     .iter()
                     .enumerate()
-                    .filter(|(_, inner)| counts(inner))
+                    .filter(|(_, inner)| is_included(inner))
                     .map(|(index, _)| Step::Element(index)),
             ),
             _ => {}
@@ -179,19 +179,19 @@ fn below(side: &Side<'_>) -> BTreeSet<Step> {
     steps
 }
 
-/// A value without leaves below it.
+/// Returns the leaf of a value without parts.
 fn leaf(value: &Value) -> Value {
     match value {
-        Value::String(held) => match text(held) {
+        Value::String(marked) => match text(marked) {
             Text::Number(number) => json!({ "number": number }),
-            Text::String(held) => json!({ "value": held }),
+            Text::String(text) => json!({ "value": text }),
         },
         other => json!({ "value": other }),
     }
 }
 
-/// Whether a tree of marks has one that is set.
-pub(super) fn has_true(marks: Option<&Value>) -> bool {
+/// Whether a mark is set.
+pub(in crate::plan) fn has_true(marks: Option<&Value>) -> bool {
     match marks {
         Some(Value::Bool(truth)) => *truth,
         Some(Value::Array(elements)) => elements.iter().any(|element| has_true(Some(element))),

@@ -1,8 +1,8 @@
-//! The effect of a plan (pure): what an approval is bound to, as one document with one canonical text and one digest.
+//! The effect of a plan: the document that an approval covers, with one canonical text and one digest.
 //!
-//! It covers what the plan was made from (inputs, downloaded modules, provider lock), what it will do (changed leaves only,
-//! sensitive values as keyed digests), what unseen parts of it draw upon, and the stack's last started apply, which makes each
-//! digest single-use. The same document is what people read ([`Effect::text`]). `docs/reference/plan-id.md` defines it for other
+//! It covers the inputs of the plan (stack inputs, downloaded modules, dependency lock file), its changes (changed leaves only, with
+//! sensitive values as keyed digests), the values that its hidden inputs depend on, and the last started apply of the stack, which
+//! makes each digest single-use. [`Effect::text`] shows the document to users. `docs/reference/plan-id.md` defines it for other
 //! implementations.
 
 mod leaves;
@@ -15,24 +15,25 @@ use sluice_api::terraform::plan_id::EffectDigest;
 
 use super::document::{Change, PlanDocument, ResourceChange};
 use crate::canonical;
+pub(super) use leaves::has_true;
 
-/// Names the form. Another form gives every plan another digest: what waits for approval must be approved anew.
+/// Version of the document. A new version changes all digests, so pending plans need a new approval.
 const FORM: &str = "sluice.effect/2";
 
-/// What a plan was made from, beside its JSON.
+/// The inputs of a plan except for its JSON.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin<'a> {
+pub struct PlanInputs<'a> {
     /// Digest of closure, variables, backend, workspace and targets.
     pub inputs: &'a str,
-    /// Digest of the modules that `init` downloaded.
+    /// Digest of the downloaded modules.
     pub modules: &'a str,
-    /// Bytes of the provider lock file; empty when there is none.
+    /// Content of the dependency lock file; empty if there is none.
     pub lock: &'a [u8],
     /// Name of the stack's last started apply run; empty before the first.
     pub last_apply: &'a str,
-    /// Whether planning made files, which are made of data as often as not.
-    pub made: bool,
-    /// Key of the object's sensitive values.
+    /// Whether the plan generated files, which may depend on data sources.
+    pub has_generated_files: bool,
+    /// Key for digests of sensitive values.
     pub key: &'a [u8],
 }
 
@@ -41,9 +42,9 @@ pub struct Origin<'a> {
 pub struct Effect(Value);
 
 impl Effect {
-    /// Of a plan and what it was made from.
+    /// Creates the effect of a plan.
     #[must_use]
-    pub fn new(plan: &PlanDocument, origin: &Origin<'_>) -> Self {
+    pub fn new(plan: &PlanDocument, inputs: &PlanInputs<'_>) -> Self {
         let mut changes: Vec<_> = plan
             .resource_changes
             .iter()
@@ -52,13 +53,13 @@ impl Effect {
         changes.sort_by(|a, b| (&a.address, &a.deposed).cmp(&(&b.address, &b.deposed)));
         let resources: Value = changes
             .into_iter()
-            .map(|entry| resource(entry, origin.key))
+            .map(|entry| resource(entry, inputs.key))
             .collect();
         let outputs: Value = plan
             .output_changes
             .iter()
             .filter(|(_, change)| !change.is_no_op())
-            .map(|(name, change)| output(name, change, origin.key))
+            .map(|(name, change)| output(name, change, inputs.key))
             .collect();
         let other: Map<String, Value> = plan
             .other
@@ -66,56 +67,56 @@ impl Effect {
             .map(|(name, value)| {
                 (
                     name.clone(),
-                    json!({ "sensitive": leaves::hashed(value, origin.key) }),
+                    json!({ "sensitive": leaves::hashed(value, inputs.key) }),
                 )
             })
             .collect();
         let mut document = json!({
             "form": FORM,
-            "inputs": origin.inputs,
-            "modules": origin.modules,
-            "lock": lock(origin.lock),
-            "last_apply": origin.last_apply,
+            "inputs": inputs.inputs,
+            "modules": inputs.modules,
+            "lock": lock(inputs.lock),
+            "last_apply": inputs.last_apply,
             "resources": resources,
             "outputs": outputs,
             "other": other,
         });
-        if let Some(state) = plan.drawn_upon(origin.made) {
-            let digest = keyed_text(origin.key, &canonical::json(&json!(state)));
+        if let Some(state) = plan.state_digests(inputs.has_generated_files) {
+            let digest = keyed_digest(inputs.key, &canonical::json(&json!(state)));
             document["state"] = json!(format!("hmac-sha256:{digest}"));
         }
         Self(document)
     }
 
-    /// The document. Sensitive values stand in it as keyed digests.
+    /// Returns the document. It has keyed digests in place of sensitive values.
     #[must_use]
     pub const fn document(&self) -> &Value {
         &self.0
     }
 
-    /// The text that is digested.
+    /// Returns the canonical text.
     #[must_use]
     pub fn canonical(&self) -> String {
         canonical::json(&self.0)
     }
 
-    /// The first 160 bits of the SHA-256 of the canonical text.
+    /// Returns the first 160 bits of the SHA-256 of the canonical text.
     #[must_use]
     pub fn digest(&self) -> EffectDigest {
-        let whole: [u8; 32] = Sha256::digest(self.canonical().as_bytes()).into();
+        let hash: [u8; 32] = Sha256::digest(self.canonical().as_bytes()).into();
         let mut first = [0; 20];
-        first.copy_from_slice(&whole[..20]);
+        first.copy_from_slice(&hash[..20]);
         EffectDigest::of_bytes(first)
     }
 
-    /// The document for people: everything that the digest covers, sensitive values masked.
+    /// Returns the document for users, without sensitive values.
     #[must_use]
     pub fn text(&self) -> String {
         text::text(&self.0)
     }
 }
 
-/// The provider lock as its digest; empty when there is none.
+/// Returns the digest of the dependency lock file; empty if there is none.
 fn lock(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         String::new()
@@ -124,23 +125,23 @@ fn lock(bytes: &[u8]) -> String {
     }
 }
 
-/// One resource. Members that have nothing to say are left out.
+/// Returns the document of one resource, without empty members.
 fn resource(entry: &ResourceChange, key: &[u8]) -> Value {
     let change = &entry.change;
-    // In their order: create-before-destroy is another effect than destroy-before-create.
-    let mut told = json!({ "address": entry.address, "mode": entry.mode, "type": entry.type_,
+    // The order matters: create-before-destroy is another effect than destroy-before-create.
+    let mut document = json!({ "address": entry.address, "mode": entry.mode, "type": entry.type_,
         "provider": entry.provider_name, "actions": change.actions });
-    let mut tell = |name: &str, value: Option<Value>| {
+    let mut add = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
-            told[name] = value;
+            document[name] = value;
         }
     };
-    tell("deposed", entry.deposed.as_deref().map(Value::from));
-    tell(
+    add("deposed", entry.deposed.as_deref().map(Value::from));
+    add(
         "previous_address",
         entry.previous_address.as_deref().map(Value::from),
     );
-    tell("reason", entry.action_reason.as_deref().map(Value::from));
+    add("reason", entry.action_reason.as_deref().map(Value::from));
     let id = change.before.get("id").filter(|id| !id.is_null());
     let marks = [&change.before_sensitive, &change.after_sensitive];
     let marks = marks.map(|marks| {
@@ -150,9 +151,9 @@ fn resource(entry: &ResourceChange, key: &[u8]) -> Value {
             marks.get("id")
         }
     });
-    let hidden = marks.into_iter().find(|marks| leaves::has_true(*marks)).flatten();
-    tell("id", id.map(|id| leaves::single(id, hidden, key)));
-    tell(
+    let sensitive = marks.into_iter().find(|marks| has_true(*marks)).flatten();
+    add("id", id.map(|id| leaves::single(id, sensitive, key)));
+    add(
         "importing",
         change
             .importing
@@ -160,29 +161,32 @@ fn resource(entry: &ResourceChange, key: &[u8]) -> Value {
             .map(|from| leaves::single(from, None, key)),
     );
     let forced = Some(&change.replace_paths).filter(|paths| !paths.is_null());
-    tell(
+    add(
         "replace_paths",
         forced.map(|paths| leaves::single(paths, None, key)),
     );
-    // What goes is named by its id. Without one only what it holds tells it from another.
-    let gone = change.actions == ["delete"] || change.actions == ["forget"];
-    let named = gone && id.is_some();
-    tell("changes", (!named).then(|| leaves::difference(change, key)));
-    told
+    // The id identifies a removed object. Without an id, its values do.
+    let is_removed = change.actions == ["delete"] || change.actions == ["forget"];
+    let is_identified = is_removed && id.is_some();
+    add(
+        "changes",
+        (!is_identified).then(|| leaves::difference(change, key)),
+    );
+    document
 }
 
 fn output(name: &str, change: &Change, key: &[u8]) -> Value {
     json!({ "name": name, "actions": change.actions, "changes": leaves::difference(change, key) })
 }
 
-/// The canonical text of a value's leaves, nothing of it marked.
-pub(super) fn plain(value: &Value) -> String {
+/// Returns the canonical text of the leaves of an unmarked value.
+pub(super) fn canonical_leaves(value: &Value) -> String {
     canonical::json(&leaves::list(value, &[]))
 }
 
-/// HMAC-SHA-256 of a text under the object's key, in hex.
-fn keyed_text(key: &[u8], text: &str) -> String {
-    // RFC 2104 takes keys of any length: the error of this constructor cannot happen.
+/// Returns the HMAC-SHA-256 of a text, in hex.
+fn keyed_digest(key: &[u8], text: &str) -> String {
+    // HMAC accepts keys of any length, so this constructor does not fail.
     Hmac::<Sha256>::new_from_slice(key).map_or_else(
         |_| String::new(),
         |mut mac| {

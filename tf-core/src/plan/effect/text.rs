@@ -1,29 +1,29 @@
-//! The effect for people (pure): one line for each thing that the digest covers, sensitive values masked.
+//! The effect as text for users: one line for each part that the digest covers, without sensitive values.
 //!
-//! Lines that begin with `#` tell of the resource, the others of its places: `path: before -> after`. Texts are written as
-//! JSON strings, so that no value can pass for a line of its own.
+//! Lines that begin with `#` describe the resource, the others its changes: `path: before -> after`. Texts are JSON strings, so that
+//! no value can imitate a line.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Heads the text.
+/// Title of the text.
 pub(super) const TITLE: &str = "What this plan's id covers";
 
-/// The text, ended by a line feed.
+/// Returns the text with a final line feed.
 pub(super) fn text(document: &Value) -> String {
     let mut out = format!("{TITLE} ({}):\n", word(&document["form"]));
     for name in ["inputs", "modules", "lock", "last_apply"] {
-        let held = document[name].as_str().unwrap_or_default();
-        let held = if held.is_empty() { "none" } else { held };
-        line(&mut out, format_args!("  {name}: {held}"));
+        let value = document[name].as_str().unwrap_or_default();
+        let value = if value.is_empty() { "none" } else { value };
+        line(&mut out, format_args!("  {name}: {value}"));
     }
     if let Some(state) = document.get("state").and_then(Value::as_str) {
         line(&mut out, format_args!("  state: {state}"));
     }
     for resource in list(&document["resources"]) {
         head(&mut out, "", &resource["address"], resource);
-        tell_resource(&mut out, resource);
+        resource_details(&mut out, resource);
         changes(&mut out, resource);
     }
     for output in list(&document["outputs"]) {
@@ -52,7 +52,7 @@ fn word(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// `~ address: update`
+/// Writes `~ address: update`.
 fn head(out: &mut String, kind: &str, name: &Value, entry: &Value) {
     let actions: Vec<_> = list(&entry["actions"]).iter().map(word).collect();
     let sign = match actions.as_slice() {
@@ -65,11 +65,15 @@ fn head(out: &mut String, kind: &str, name: &Value, entry: &Value) {
     };
     line(
         out,
-        format_args!("{sign} {kind}{}: {}", shown(word(name)), actions.join(", ")),
+        format_args!(
+            "{sign} {kind}{}: {}",
+            address_text(word(name)),
+            actions.join(", ")
+        ),
     );
 }
 
-fn tell_resource(out: &mut String, resource: &Value) {
+fn resource_details(out: &mut String, resource: &Value) {
     for name in [
         "mode",
         "type",
@@ -85,12 +89,12 @@ fn tell_resource(out: &mut String, resource: &Value) {
     for name in ["id", "importing", "replace_paths"] {
         match resource.get(name) {
             Some(Value::Array(leaves)) => {
-                for held in leaves {
-                    let path = path(name, list(&held["path"]));
-                    line(out, format_args!("    # {path}: {}", leaf(held.get("at"))));
+                for part in leaves {
+                    let path = path(name, list(&part["path"]));
+                    line(out, format_args!("    # {path}: {}", leaf(part.get("at"))));
                 }
             }
-            Some(hidden) => line(out, format_args!("    # {name}: {}", leaf(Some(hidden)))),
+            Some(sensitive) => line(out, format_args!("    # {name}: {}", leaf(Some(sensitive)))),
             None => {}
         }
     }
@@ -107,7 +111,7 @@ fn changes(out: &mut String, entry: &Value) {
     }
 }
 
-/// `tags["a b"].list[0]`, behind a name; a whole value without one is `(value)`.
+/// Returns `tags["a b"].list[0]` after a name, or `(value)` for an empty path.
 fn path(name: &str, steps: &[Value]) -> String {
     let mut text = name.to_owned();
     for step in steps {
@@ -155,22 +159,22 @@ fn leaf(leaf: Option<&Value>) -> String {
     }
 }
 
-/// An address as it is, or quoted where it holds what is no part of a line.
-fn shown(text: &str) -> String {
-    let odd = |letter: char| letter.is_control() || is_turning(letter);
-    if text.starts_with('"') || text.chars().any(odd) {
+/// Returns an address, quoted if it has control characters.
+fn address_text(text: &str) -> String {
+    let is_control = |letter: char| letter.is_control() || is_direction_control(letter);
+    if text.starts_with('"') || text.chars().any(is_control) {
         quoted(text)
     } else {
         text.to_owned()
     }
 }
 
-/// A JSON string, in which letters that turn the direction of writing are escaped too: nothing looks like what it is not.
+/// Returns a JSON string that also escapes characters that change the direction of text.
 fn quoted(text: &str) -> String {
     let plain = Value::from(text).to_string();
     let mut out = String::with_capacity(plain.len());
     for letter in plain.chars() {
-        if letter.is_control() || is_turning(letter) {
+        if letter.is_control() || is_direction_control(letter) {
             let mut units = [0; 2];
             for unit in letter.encode_utf16(&mut units) {
                 let _ = write!(out, "\\u{unit:04x}");
@@ -182,7 +186,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Letters that change how others are shown (Unicode: bidirectional controls and line separators).
-const fn is_turning(letter: char) -> bool {
+/// Whether a character is a bidirectional control or a line separator of Unicode.
+const fn is_direction_control(letter: char) -> bool {
     matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

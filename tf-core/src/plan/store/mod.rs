@@ -1,8 +1,7 @@
-//! Stored plans: what an exact apply needs, in immutable Secrets `tfplan-<workspace>-<name>-<digest10>-<i>` that the Terraform
-//! owns. Count and digest are recorded in each and checked when they are read; where the controller has a key for it, the
-//! content is sealed. The codec is pure but for the salt of a seal; `super::super::run` writes.
+//! Stored plans: a plan with the inputs that its apply requires, in immutable Secrets `tfplan-<workspace>-<name>-<digest10>-<i>` that the
+//! Terraform object owns, sealed if the controller has a key.
 
-mod marks;
+mod metadata;
 
 use std::collections::BTreeMap;
 
@@ -18,47 +17,46 @@ use crate::bundle::{Bundle, PlanKey, Stack};
 use crate::chunk::{self, ChunkError};
 use crate::seal::{SALT, SEALED_WITH, Seal, SealError, Subject, digest};
 
-use marks::held;
-pub use marks::{CHUNKS, DIGEST, RUN};
-pub use marks::{
-    annotations, base_name, is_labelled, is_of, labels, object_name, owner, piece, selector, selector_of_all,
-    selector_of_any, short_label,
+pub use metadata::{
+    CHUNKS, DIGEST, RUN, annotations, base_name, has_plan_name, immutable_secret, is_of_plan, labels,
+    object_name, owner, selector, selector_of_all_workspaces, selector_of_names, short_label,
 };
+pub(crate) use metadata::{annotation_of, complete_chunks};
 
-/// Names the form of a sealed plan.
-const SEALED_FORM: &str = "sluice.plan/1";
-/// Largest plan file that is stored.
+/// Format of a sealed plan.
+const SEALED_FORMAT: &str = "sluice.plan/1";
+/// Size limit of a plan file, in bytes.
 pub const PLAN_LIMIT: usize = 40 * 1024 * 1024;
-/// Largest plan file, and largest context, once decompressed.
+/// Size limit of a decompressed plan file or context, in bytes.
 const LIMIT: u64 = 64 * 1024 * 1024;
-/// Most Secrets of one plan.
+/// Limit of the Secrets of one plan.
 const CHUNK_LIMIT: usize = 64;
 
-/// A plan with all that its exact apply needs.
+/// A plan with everything that its apply requires.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoredPlan {
-    /// The plan file; empty for a plan that its CLI could not save.
+    /// The plan file; empty if the CLI could not save the plan.
     pub plan: Vec<u8>,
-    /// What lay around it.
+    /// Everything else.
     pub context: PlanContext,
 }
 
-/// What an exact apply needs beside the plan file.
+/// The requirements of an apply except for the plan file.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PlanContext {
-    /// The bundle that the plan was made with.
+    /// The bundle of the plan run.
     pub bundle: Bundle,
-    /// `.terraform.lock.hcl`, when there is one.
+    /// `.terraform.lock.hcl`, if it exists.
     pub provider_lock: Option<String>,
-    /// Files that planning made.
-    pub files: Vec<MadeFile>,
-    /// They were too large to keep: they are made again before the apply.
+    /// Files that the plan generated.
+    pub files: Vec<GeneratedFile>,
+    /// Some were too large and are generated again before the apply.
     pub files_omitted: bool,
-    /// What they have to be then; empty in a plan that was stored without them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub omitted: Vec<OmittedFile>,
-    /// Digest of the modules that `init` downloaded.
+    /// The digests of these files; empty in plans of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "omitted")]
+    pub omitted_files: Vec<OmittedFile>,
+    /// Digest of the downloaded modules.
     pub modules: String,
     /// The effect digest.
     pub effect: String,
@@ -66,21 +64,21 @@ pub struct PlanContext {
     pub tool: String,
     /// Its version.
     pub tool_version: String,
-    /// Whether it is a plan to destroy.
+    /// Whether it is a destroy plan.
     pub destroy: bool,
-    /// Values that the plan marks as sensitive, for the texts of its apply.
+    /// Values that the plan marks as sensitive, to redact them in the output of its apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
-    /// There are more of them than are remembered: no text of the apply is shown.
+    /// There are more such values than the limit, so no output of the apply is shown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secrets_omitted: bool,
 }
 
-/// One file that planning made.
+/// A file that a plan generated.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct MadeFile {
-    /// Path below the artifact's root.
+pub struct GeneratedFile {
+    /// Path from the root of the artifact.
     pub path: String,
     /// Permission bits.
     pub mode: u32,
@@ -88,8 +86,8 @@ pub struct MadeFile {
     pub content: String,
 }
 
-impl MadeFile {
-    /// Of a file's bytes.
+impl GeneratedFile {
+    /// Encodes a file.
     #[must_use]
     pub fn new(path: String, mode: u32, bytes: &[u8]) -> Self {
         Self {
@@ -99,26 +97,26 @@ impl MadeFile {
         }
     }
 
-    /// The file's bytes.
+    /// Decodes the content.
     ///
     /// # Errors
-    /// When the text is no base64.
+    /// The content is not base64.
     pub fn bytes(&self) -> Result<Vec<u8>, StoreError> {
         STANDARD.decode(&self.content).map_err(|_| StoreError::Malformed)
     }
 }
 
-/// What is known of a file that planning made and that is too large to keep.
+/// The digest of a generated file that is too large to store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OmittedFile {
-    /// Path below the artifact's root; empty for all the files beyond those that are named.
+    /// Path from the root of the artifact; empty for all files beyond the limit of the list.
     pub path: String,
     /// SHA-256 of the content, in hex.
     pub sha256: String,
 }
 
-/// Which plan of which stack.
+/// Identifies a plan of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanName {
     /// The stack.
@@ -127,14 +125,14 @@ pub struct PlanName {
     pub workspace: String,
     /// The plan id.
     pub id: String,
-    /// The run that made it.
+    /// The run that created it.
     pub run: String,
 }
 
-/// Why a plan cannot be stored or loaded.
+/// A plan cannot be stored or read.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum StoreError {
-    /// It is larger than [`PLAN_LIMIT`].
+    /// It exceeds [`PLAN_LIMIT`].
     #[error(
         "the plan has {size} bytes, more than the {PLAN_LIMIT} that are stored: split the stack into smaller ones, \
          or plan it in parts with targets"
@@ -145,16 +143,16 @@ pub enum StoreError {
     },
     /// It needs too many Secrets.
     #[error(
-        "the plan and the files it made need {chunks} Secrets, more than {CHUNK_LIMIT}: split the stack into smaller ones"
+        "the plan and its generated files need {chunks} Secrets, more than {CHUNK_LIMIT}: split the stack into smaller ones"
     )]
     TooMany {
-        /// Secrets that it would need.
+        /// Number of Secrets.
         chunks: usize,
     },
-    /// It is sealed with a key that this run was not given.
+    /// It is sealed with an unknown key.
     #[error(
         "the stored plan {id} is sealed with the key {key:?}, which the Secret of --plan-encryption-secret does not \
-         hold: put the key back, or let the stack be planned again"
+         hold: put the key back, or create a new plan"
     )]
     KeyMissing {
         /// The plan id.
@@ -162,7 +160,7 @@ pub enum StoreError {
         /// Id of the key.
         key: String,
     },
-    /// The key does not open it, or it is not what was sealed.
+    /// The key is wrong, or the Secrets were altered.
     #[error(
         "the stored plan {id} cannot be opened with the key {key:?}: it is another key than the one of that name it was \
          sealed with, or the Secrets were altered"
@@ -173,43 +171,43 @@ pub enum StoreError {
         /// Id of the key.
         key: String,
     },
-    /// There is none.
+    /// It does not exist.
     #[error("no plan secrets found for plan {id}")]
     NotFound {
         /// The plan id.
         id: String,
     },
-    /// The chunks are not whole.
-    #[error("the stored plan {id} is not whole: {source}")]
+    /// Chunks are missing or altered.
+    #[error("the stored plan {id} is damaged: {source}")]
     Broken {
         /// The plan id.
         id: String,
-        /// What is wrong.
+        /// The error.
         source: ChunkError,
     },
-    /// They hold another plan than the run that made it recorded, or it recorded none.
+    /// The digest is not the one in the status of the run that created it.
     #[error(
-        "the Secrets of plan {id} do not hold what the run {run} recorded of it: they were replaced, or an older version \
-         made the plan; nothing was applied, a new plan is needed"
+        "the Secrets of plan {id} do not have the digest that run {run} recorded: they were replaced, or an older version \
+         created the plan; nothing was applied, a new plan is needed"
     )]
     NotRecorded {
         /// The plan id.
         id: String,
-        /// The run that made it.
+        /// The run that created it.
         run: String,
     },
-    /// What they hold is not what is written.
-    #[error("the stored plan is not understood")]
+    /// The content is malformed.
+    #[error("the stored plan is invalid")]
     Malformed,
-    /// It cannot be compressed.
-    #[error("the plan cannot be packed")]
+    /// It cannot be compressed or sealed.
+    #[error("the plan cannot be compressed or sealed")]
     Packing,
 }
 
-/// The Secrets of a plan; sealed when there is a key.
+/// Encodes a plan into Secrets, sealed if there is a key.
 ///
 /// # Errors
-/// When it is too large.
+/// The plan is too large.
 pub fn encode(
     stored: &StoredPlan,
     name: &PlanName,
@@ -223,78 +221,79 @@ pub fn encode(
     let context = serde_json::to_vec(&stored.context).map_err(|_| StoreError::Malformed)?;
     let plan = chunk::compress(&stored.plan).map_err(|_| StoreError::Packing)?;
     let context = chunk::compress(&context).map_err(|_| StoreError::Packing)?;
-    let (pieces, marks) = match key {
+    let (chunks, common) = match key {
         None => {
             let hash = hex::encode(Sha256::digest(&stored.plan));
-            let marks = [
+            let common = [
                 ("encoding", "gzip".to_owned()),
                 (annotation::PLAN_HASH, hash),
                 (DIGEST, digest(&[&plan, &context])),
             ];
             (
                 chunk::pack(&[("tfplan", &plan), ("context", &context)]),
-                marks.to_vec(),
+                common.to_vec(),
             )
         }
         Some(key) => {
-            let sealed = Seal::fresh(subject(name), key).and_then(|seal| seal.close(&plan, &context));
-            let sealed = sealed.map_err(|error| sealing(error, name))?;
-            let mut marks = vec![
+            let sealed =
+                Seal::with_random_salt(subject(name), key).and_then(|seal| seal.seal(&plan, &context));
+            let sealed = sealed.map_err(|error| seal_error(error, name))?;
+            let mut common = vec![
                 ("encoding", "gzip+aes-256-gcm".to_owned()),
                 (DIGEST, sealed.digest),
             ];
-            marks.extend(sealed.marks);
-            (sealed.pieces, marks)
+            common.extend(sealed.annotations);
+            (sealed.chunks, common)
         }
     };
-    if pieces.len() > CHUNK_LIMIT {
-        return Err(StoreError::TooMany { chunks: pieces.len() });
+    if chunks.len() > CHUNK_LIMIT {
+        return Err(StoreError::TooMany { chunks: chunks.len() });
     }
-    Ok(secrets(pieces, &marks, name))
+    Ok(secrets(chunks, &common, name))
 }
 
-/// One Secret for each piece.
+/// Returns one Secret for each chunk.
 fn secrets(
-    pieces: Vec<BTreeMap<String, ByteString>>,
-    marks: &[(&'static str, String)],
+    chunks: Vec<BTreeMap<String, ByteString>>,
+    common: &[(&'static str, String)],
     name: &PlanName,
 ) -> Vec<Secret> {
-    let count = pieces.len();
-    let mut shared: BTreeMap<String, String> = marks
+    let count = chunks.len();
+    let mut common: BTreeMap<String, String> = common
         .iter()
         .map(|(key, value)| ((*key).to_owned(), value.clone()))
         .collect();
-    shared.insert(CHUNKS.to_owned(), count.to_string());
-    let digest = shared.get(DIGEST).map_or("", String::as_str);
-    // Of the run as well: two runs may store the very same, and the older one's goes.
-    let mark = hex::encode(Sha256::digest(format!("{digest} {}", name.run)));
+    common.insert(CHUNKS.to_owned(), count.to_string());
+    let digest = common.get(DIGEST).map_or("", String::as_str);
+    // The name depends on the run as well: two runs may store equal plans, and cleanup deletes the older ones.
+    let name_digest = hex::encode(Sha256::digest(format!("{digest} {}", name.run)));
     let secret = |(index, data)| {
         let mut annotations = annotations(name, index);
-        annotations.extend(shared.clone());
-        piece(
+        annotations.extend(common.clone());
+        immutable_secret(
             &name.stack,
-            format!("{}-{}-{index}", base_name(name), &mark[..10]),
+            format!("{}-{}-{index}", base_name(name), &name_digest[..10]),
             labels(&name.stack.name, &name.workspace),
             annotations,
             data,
         )
     };
-    pieces.into_iter().enumerate().map(secret).collect()
+    chunks.into_iter().enumerate().map(secret).collect()
 }
 
-/// What a run records of the Secrets of its plan.
+/// Returns the digest of a plan, which the run writes into its status.
 #[must_use]
 pub fn digest_of(secrets: &[Secret]) -> String {
     chunk::digest(secrets.iter().filter_map(|secret| secret.data.as_ref()))
 }
 
-/// Proves that the Secrets hold the plan that is on record. What they say of themselves counts for nothing: who may write
-/// Secrets can write any of it.
+/// Verifies that the Secrets have the digest in the status of the run. Digests in their annotations prove nothing, since any
+/// writer of Secrets can set them.
 ///
 /// # Errors
-/// When chunks are missing, or hold another plan.
-pub fn prove(secrets: &[Secret], name: &PlanName, recorded: &str) -> Result<(), StoreError> {
-    let chunks = whole(secrets, name)?;
+/// Chunks are missing, or the digest differs.
+pub fn verify(secrets: &[Secret], name: &PlanName, recorded: &str) -> Result<(), StoreError> {
+    let chunks = chunks_of(secrets, name)?;
     if chunk::digest(chunks.iter().filter_map(|secret| secret.data.as_ref())) == recorded {
         return Ok(());
     }
@@ -304,30 +303,30 @@ pub fn prove(secrets: &[Secret], name: &PlanName, recorded: &str) -> Result<(), 
     })
 }
 
-/// Puts a plan together out of the stack's plan Secrets, whichever others are among them.
+/// Decodes a plan from its Secrets. Ignores other Secrets.
 ///
 /// # Errors
-/// When chunks are missing, altered, sealed with a key that is not there, or not understood.
+/// Chunks are missing, altered, malformed, or sealed with an unknown key.
 pub fn decode(secrets: &[Secret], name: &PlanName, keys: &[PlanKey]) -> Result<StoredPlan, StoreError> {
     let broken = |source| StoreError::Broken {
         id: name.id.clone(),
         source,
     };
-    let chunks = whole(secrets, name)?;
+    let chunks = chunks_of(secrets, name)?;
     let first = &chunks[0].metadata;
     let data: Vec<_> = chunks.iter().filter_map(|secret| secret.data.as_ref()).collect();
-    let (plan, context) = if held(first, SEALED_WITH).is_empty() {
-        let plan = chunk::joined(data.iter().copied(), "tfplan");
-        let context = chunk::joined(data.iter().copied(), "context");
-        if digest(&[&plan, &context]) != held(first, DIGEST) {
+    let (plan, context) = if annotation_of(first, SEALED_WITH).is_empty() {
+        let plan = chunk::join(data.iter().copied(), "tfplan");
+        let context = chunk::join(data.iter().copied(), "context");
+        if digest(&[&plan, &context]) != annotation_of(first, DIGEST) {
             return Err(broken(ChunkError::Altered));
         }
         (plan, context)
     } else {
-        let (with, salt) = (held(first, SEALED_WITH), held(first, SALT));
-        Seal::of_stored(subject(name), with, salt, keys)
-            .and_then(|seal| seal.open(&data, held(first, DIGEST)))
-            .map_err(|error| sealing(error, name))?
+        let (key_id, salt) = (annotation_of(first, SEALED_WITH), annotation_of(first, SALT));
+        Seal::for_stored(subject(name), key_id, salt, keys)
+            .and_then(|seal| seal.open(&data, annotation_of(first, DIGEST)))
+            .map_err(|error| seal_error(error, name))?
     };
     let plan = chunk::decompress(&plan, LIMIT).map_err(broken)?;
     let context = chunk::decompress(&context, LIMIT).map_err(broken)?;
@@ -335,41 +334,24 @@ pub fn decode(secrets: &[Secret], name: &PlanName, keys: &[PlanKey]) -> Result<S
     Ok(StoredPlan { plan, context })
 }
 
-/// The chunks of the plan in their order, none missing; at least one.
-fn whole<'s>(secrets: &'s [Secret], name: &PlanName) -> Result<Vec<&'s Secret>, StoreError> {
-    let mut chunks: Vec<(usize, &Secret)> = secrets
+/// Returns all chunks of a plan in order; at least one.
+fn chunks_of<'s>(secrets: &'s [Secret], name: &PlanName) -> Result<Vec<&'s Secret>, StoreError> {
+    let id = || name.id.clone();
+    let own = secrets
         .iter()
-        .filter(|secret| is_of(&secret.metadata, &name.id, &name.run))
-        .filter_map(|secret| {
-            Some((
-                held(&secret.metadata, annotation::PLAN_CHUNK).parse().ok()?,
-                secret,
-            ))
-        })
-        .collect();
-    chunks.sort_by_key(|(index, _)| *index);
-    let Some((_, first)) = chunks.first() else {
-        return Err(StoreError::NotFound { id: name.id.clone() });
-    };
-    let wanted = held(&first.metadata, CHUNKS).parse().unwrap_or(0);
-    let in_order = chunks
-        .iter()
-        .enumerate()
-        .all(|(place, (index, _))| place == *index);
-    if chunks.len() != wanted || !in_order {
-        let found = chunks.len();
-        return Err(StoreError::Broken {
-            id: name.id.clone(),
-            source: ChunkError::Incomplete { found, wanted },
-        });
+        .filter(|secret| is_of_plan(&secret.metadata, &name.id, &name.run));
+    let chunks = complete_chunks(own, annotation::PLAN_CHUNK, CHUNKS);
+    let chunks = chunks.map_err(|source| StoreError::Broken { id: id(), source })?;
+    if chunks.is_empty() {
+        return Err(StoreError::NotFound { id: id() });
     }
-    Ok(chunks.into_iter().map(|(_, secret)| secret).collect())
+    Ok(chunks)
 }
 
-/// What a sealed plan is bound to.
+/// Binds a sealed plan to the stack, the workspace, the plan id and the run.
 fn subject(name: &PlanName) -> Subject {
     let stack = &name.stack;
-    let words = [
+    let identity = [
         &stack.namespace,
         &stack.name,
         &stack.uid,
@@ -378,12 +360,12 @@ fn subject(name: &PlanName) -> Subject {
         &name.run,
     ];
     Subject {
-        form: SEALED_FORM,
-        words: words.map(Clone::clone).to_vec(),
+        format: SEALED_FORMAT,
+        identity: identity.map(Clone::clone).to_vec(),
     }
 }
 
-fn sealing(error: SealError, name: &PlanName) -> StoreError {
+fn seal_error(error: SealError, name: &PlanName) -> StoreError {
     let id = name.id.clone();
     match error {
         SealError::KeyMissing { key } => StoreError::KeyMissing { id, key },

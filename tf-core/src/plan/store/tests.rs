@@ -38,10 +38,10 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         environment: BTreeMap::new(),
         options: Options::default(),
         outputs: None,
-        aftermath: crate::bundle::Aftermath::default(),
+        post_apply: crate::bundle::PostApply::default(),
         readable_plan: ReadablePlan::None,
         inputs_digest: "sha256:1".into(),
-        surroundings: crate::bundle::Surroundings::default(),
+        run_environment: crate::bundle::RunEnvironment::default(),
         grace_seconds: None,
         ignored_drift: Vec::new(),
         last_apply: None,
@@ -50,18 +50,18 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         file_keys: vec![],
         webhooks: vec![],
         secrets: Vec::new(),
-        reads: vec![],
-        kept: None,
+        closure: vec![],
+        last_applied: None,
         nothing_stored: false,
-        keep_files: None,
+        files_limit: None,
     };
-    let files = vec![MadeFile::new("out/x.zip".into(), 0o644, b"zip")];
+    let files = vec![GeneratedFile::new("out/x.zip".into(), 0o644, b"zip")];
     let context = PlanContext {
         bundle,
         provider_lock: Some("lock".into()),
         files,
         files_omitted: false,
-        omitted: Vec::new(),
+        omitted_files: Vec::new(),
         modules: String::new(),
         effect: "2".into(),
         tool: "terraform".into(),
@@ -95,9 +95,12 @@ fn a_small_plan_is_one_immutable_secret_with_upstreams_marks() {
     );
     assert_eq!(full.len(), "tfplan-default-net-".len() + 10 + 2);
     assert_eq!(secret.immutable, Some(true));
-    assert_eq!(held(&secret.metadata, "savedPlan"), "plan-main-1-2");
-    assert_eq!(held(&secret.metadata, "encoding"), "gzip");
-    assert_eq!(held(&secret.metadata, "infra.contrib.fluxcd.io/plan-chunk"), "0");
+    assert_eq!(annotation_of(&secret.metadata, "savedPlan"), "plan-main-1-2");
+    assert_eq!(annotation_of(&secret.metadata, "encoding"), "gzip");
+    assert_eq!(
+        annotation_of(&secret.metadata, "infra.contrib.fluxcd.io/plan-chunk"),
+        "0"
+    );
     assert_eq!(
         secret.metadata.labels.as_ref().unwrap()["infra.contrib.fluxcd.io/plan-name"],
         "net"
@@ -124,7 +127,7 @@ fn a_large_plan_survives_in_any_order_and_among_others() {
 fn a_plan_of_before_the_digests_of_its_files_were_kept_is_read() {
     let mut context = stored(Vec::new()).context;
     context.files_omitted = true;
-    context.omitted = vec![OmittedFile {
+    context.omitted_files = vec![OmittedFile {
         path: "big".into(),
         sha256: "ab".into(),
     }];
@@ -136,7 +139,7 @@ fn a_plan_of_before_the_digests_of_its_files_were_kept_is_read() {
     assert!(serde_json::from_value::<PlanContext>(value.clone()).unwrap() == context);
     value.as_object_mut().unwrap().remove("omitted");
     let before: PlanContext = serde_json::from_value(value).unwrap();
-    assert!(before.files_omitted && before.omitted.is_empty());
+    assert!(before.files_omitted && before.omitted_files.is_empty());
 }
 
 #[test]
@@ -145,7 +148,7 @@ fn what_is_missing_or_altered_is_noticed() {
     let load = |secrets: &[Secret]| decode(secrets, &name("net-2"), &[]).err().unwrap();
     let incomplete = |found| StoreError::Broken {
         id: "plan-main-1-2".into(),
-        source: ChunkError::Incomplete { found, wanted: 3 },
+        source: ChunkError::Incomplete { found, expected: 3 },
     };
     assert_eq!(load(&secrets[..2]), incomplete(2));
     assert_eq!(load(&secrets[1..]), incomplete(2));
@@ -197,9 +200,9 @@ fn a_sealed_plan_is_opened_with_its_key_and_shows_nothing() {
     let large = stored([b"hunter2".to_vec(), noise(2_500_000)].concat());
     let sealed = encode(&large, &name("net-2"), Some(&key("2026-01", 1))).unwrap();
     assert_eq!(sealed.len(), 3);
-    assert_eq!(held(&sealed[0].metadata, "encoding"), "gzip+aes-256-gcm");
+    assert_eq!(annotation_of(&sealed[0].metadata, "encoding"), "gzip+aes-256-gcm");
     assert_eq!(
-        held(&sealed[0].metadata, annotation::PLAN_HASH),
+        annotation_of(&sealed[0].metadata, annotation::PLAN_HASH),
         "",
         "a hash tells which plan it is"
     );
@@ -230,7 +233,7 @@ fn a_missing_or_another_key_is_named() {
     assert!(load(&[key("a", 2)]).contains("cannot be opened with the key \"a\""));
 }
 
-/// Altered chunks under the digest and the count that anybody can make anew.
+/// Returns altered chunks with recomputed annotations, which any writer of Secrets can create.
 fn forged(sealed: &[Secret], edit: &dyn Fn(&mut Vec<Secret>)) -> Vec<Secret> {
     let mut forged = sealed.to_vec();
     edit(&mut forged);

@@ -1,38 +1,36 @@
 //! The arguments of a function, by type.
 
-use crate::template::budget::{Budget, VALUE_LIMIT};
+use crate::template::limits::{VALUE_LIMIT, WorkMeter};
 use gotmpl::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why a function gives no value. Names types and arguments, never values.
+/// A function failed. The text names types and arguments, not values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::template) struct Fault {
     text: String,
-    large: bool,
+    is_large: bool,
 }
 
 impl Fault {
-    /// A fault with a text.
     pub(in crate::template) fn new(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
-            large: false,
+            is_large: false,
         }
     }
 
-    /// The text.
     pub(in crate::template) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether it is the size of the result.
+    /// Whether the result would exceed the limit.
     pub(super) const fn is_large(&self) -> bool {
-        self.large
+        self.is_large
     }
 
-    /// The fault of a function: its text begins with the name.
-    pub(super) fn of(self, name: &str) -> Self {
+    /// Adds the name of the function to the text.
+    pub(super) fn in_function(self, name: &str) -> Self {
         if name == "fail" || name.starts_with('\u{1}') {
             return self;
         }
@@ -42,37 +40,37 @@ impl Fault {
         }
     }
 
-    /// The result would be larger than a value may be.
+    /// The result would exceed [`VALUE_LIMIT`].
     pub(super) fn too_large() -> Self {
         Self {
             text: format!("the result would be larger than {VALUE_LIMIT} bytes"),
-            large: true,
+            is_large: true,
         }
     }
 }
 
-/// What a function was given.
+/// The arguments of a call.
 pub(in crate::template) struct Args<'a> {
     values: &'a [Value],
-    budget: &'a Budget,
+    meter: &'a WorkMeter,
 }
 
 impl<'a> Args<'a> {
-    pub(super) const fn new(values: &'a [Value], budget: &'a Budget) -> Self {
-        Self { values, budget }
+    pub(super) const fn new(values: &'a [Value], meter: &'a WorkMeter) -> Self {
+        Self { values, meter }
     }
 
-    /// Counts work beyond that of reading arguments and making a value.
+    /// Charges work in addition to that of the arguments and the result.
     pub(super) fn charge(&self, work: usize) -> Result<(), Fault> {
-        self.budget.charge(work)
+        self.meter.charge(work)
     }
 
-    /// All of them, however many.
+    /// Returns all arguments.
     pub(super) const fn all(&self) -> &'a [Value] {
         self.values
     }
 
-    /// Exactly so many.
+    /// Checks for exactly this many arguments.
     pub(super) fn exactly(&self, count: usize) -> Result<(), Fault> {
         if self.values.len() == count {
             return Ok(());
@@ -83,7 +81,7 @@ impl<'a> Args<'a> {
         )))
     }
 
-    /// At least so many.
+    /// Checks for at least this many arguments.
     pub(super) fn at_least(&self, count: usize) -> Result<(), Fault> {
         if self.values.len() >= count {
             return Ok(());
@@ -94,7 +92,7 @@ impl<'a> Args<'a> {
         )))
     }
 
-    /// One of them.
+    /// Returns an argument.
     pub(super) fn value(&self, index: usize) -> Result<&'a Value, Fault> {
         self.values.get(index).ok_or_else(|| {
             Fault::new(format!(
@@ -104,7 +102,7 @@ impl<'a> Args<'a> {
         })
     }
 
-    /// A string.
+    /// Returns a string argument.
     pub(super) fn text(&self, index: usize) -> Result<&'a str, Fault> {
         match self.value(index)? {
             Value::String(text) => Ok(text),
@@ -112,7 +110,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A whole number.
+    /// Returns an integer argument.
     pub(super) fn int(&self, index: usize) -> Result<i64, Fault> {
         match self.value(index)? {
             Value::Int(number) => Ok(*number),
@@ -125,7 +123,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A list.
+    /// Returns a list argument.
     pub(super) fn list(&self, index: usize) -> Result<&'a [Value], Fault> {
         match self.value(index)? {
             Value::List(items) => Ok(items),
@@ -133,7 +131,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A map.
+    /// Returns a map argument.
     pub(super) fn map(&self, index: usize) -> Result<&'a Arc<BTreeMap<Arc<str>, Value>>, Fault> {
         match self.value(index)? {
             Value::Map(map) => Ok(map),
@@ -141,8 +139,8 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A truth.
-    pub(super) fn truth(&self, index: usize) -> Result<bool, Fault> {
+    /// Returns a boolean argument.
+    pub(super) fn bool(&self, index: usize) -> Result<bool, Fault> {
         match self.value(index)? {
             Value::Bool(truth) => Ok(*truth),
             other => Err(mismatch(index, "bool", other)),
@@ -150,21 +148,21 @@ impl<'a> Args<'a> {
     }
 }
 
-fn mismatch(index: usize, wanted: &str, found: &Value) -> Fault {
+fn mismatch(index: usize, expected: &str, found: &Value) -> Fault {
     Fault::new(format!(
-        "argument {} is a {}, not a {wanted}",
+        "argument {} is a {}, not a {expected}",
         index + 1,
         found.type_name()
     ))
 }
 
-/// A text that grows up to the limit of a value.
+/// Builds a text up to [`VALUE_LIMIT`].
 #[derive(Default)]
-pub(super) struct Grown(String);
+pub(super) struct TextBuilder(String);
 
-impl Grown {
-    /// Whether so many bytes more fit.
-    pub(super) fn fits(&self, more: usize) -> Result<(), Fault> {
+impl TextBuilder {
+    /// Checks that this many more bytes fit.
+    pub(super) fn check(&self, more: usize) -> Result<(), Fault> {
         if self.0.len().saturating_add(more) > VALUE_LIMIT {
             return Err(Fault::too_large());
         }
@@ -173,20 +171,20 @@ impl Grown {
 
     /// Adds a text.
     pub(super) fn push(&mut self, text: &str) -> Result<(), Fault> {
-        self.fits(text.len())?;
+        self.check(text.len())?;
         self.0.push_str(text);
         Ok(())
     }
 
-    /// Adds a text so many times.
+    /// Adds a text repeatedly.
     pub(super) fn push_times(&mut self, text: &str, times: usize) -> Result<(), Fault> {
-        self.fits(text.len().saturating_mul(times))?;
+        self.check(text.len().saturating_mul(times))?;
         self.0.extend(std::iter::repeat_n(text, times));
         Ok(())
     }
 
-    /// The whole.
-    pub(super) fn done(self) -> Value {
+    /// Returns the text.
+    pub(super) fn finish(self) -> Value {
         Value::String(self.0.into())
     }
 }

@@ -1,18 +1,18 @@
-//! Go's own functions that make texts: printing as Go prints, within limits.
+//! The built-in text functions of Go, within limits.
 
-use super::args::Grown;
+use super::args::TextBuilder;
 use super::{Args, Fault, NOTHING, PRINT, Table};
-use crate::template::budget::VALUE_LIMIT;
+use crate::template::limits::VALUE_LIMIT;
 use crate::template::value::{display, string};
 use gotmpl::{Template, Value, html_escape, js_escape, url_encode};
 use std::sync::Arc;
 
-/// Most arguments of `printf`.
+/// Limit of the arguments of `printf`.
 const PRINTF_ARGUMENTS: usize = 64;
-/// Largest width and precision of a verb. The library panics from 65,535 on, as the standard library counts digits in 16 bits.
+/// Limit of width and precision. The library panics from 65,535 on.
 const PADDING: usize = 65_000;
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[
     (PRINT, show),
     (NOTHING, |_| Ok(Value::Nil)),
@@ -24,7 +24,7 @@ pub(super) const TABLE: Table = &[
     ("urlquery", |args| Ok(escape(args, url_encode))),
 ];
 
-/// What an action prints.
+/// Prints the value of an action.
 fn show(args: &Args<'_>) -> Result<Value, Fault> {
     Ok(match args.value(0)? {
         Value::Nil => string("<no value>"),
@@ -34,7 +34,7 @@ fn show(args: &Args<'_>) -> Result<Value, Fault> {
 }
 
 fn print(args: &Args<'_>) -> Result<Value, Fault> {
-    let mut out = Grown::default();
+    let mut out = TextBuilder::default();
     let mut before: Option<&Value> = None;
     for value in args.all() {
         let texts = |value: &Value| matches!(value, Value::String(_));
@@ -44,17 +44,17 @@ fn print(args: &Args<'_>) -> Result<Value, Fault> {
         out.push(&display(value))?;
         before = Some(value);
     }
-    Ok(out.done())
+    Ok(out.finish())
 }
 
 fn println(args: &Args<'_>) -> Result<Value, Fault> {
-    let mut out = Grown::default();
+    let mut out = TextBuilder::default();
     for (index, value) in args.all().iter().enumerate() {
         out.push(if index > 0 { " " } else { "" })?;
         out.push(&display(value))?;
     }
     out.push("\n")?;
-    Ok(out.done())
+    Ok(out.finish())
 }
 
 fn escape(args: &Args<'_>, with: fn(&str) -> String) -> Value {
@@ -68,7 +68,7 @@ fn escape(args: &Args<'_>, with: fn(&str) -> String) -> Value {
     string(with(&text))
 }
 
-/// The library formats; what it may make is bounded first, and `%v` of floats is written as Go does.
+/// Formats with the library after a size check. `%v` of floats, lists and maps follows Go.
 fn printf(args: &Args<'_>) -> Result<Value, Fault> {
     let format = args.text(0)?;
     let mut values = args.all().to_vec();
@@ -87,7 +87,7 @@ fn printf(args: &Args<'_>) -> Result<Value, Fault> {
     if verbs.saturating_mul(each).saturating_add(format.len()) > 4 * VALUE_LIMIT {
         return Err(Fault::too_large());
     }
-    as_go_prints(format, &mut values);
+    format_values(format, &mut values);
     let words: Vec<String> = (0..values.len())
         .map(|index| format!("(index . {index})"))
         .collect();
@@ -100,7 +100,7 @@ fn printf(args: &Args<'_>) -> Result<Value, Fault> {
     Ok(string(text))
 }
 
-/// The largest width or precision that the verbs ask for, in the format or by an argument (`*`).
+/// Returns the largest width or precision in the format or its arguments (`*`).
 fn largest_number(format: &str, values: &[Value]) -> usize {
     let (mut largest, mut next) = (0, 1);
     let mut rest = format.as_bytes();
@@ -139,8 +139,8 @@ fn largest_number(format: &str, values: &[Value]) -> usize {
     largest
 }
 
-/// Replaces arguments of `%v` by their texts, where each verb takes the next argument.
-fn as_go_prints(format: &str, values: &mut [Value]) {
+/// Replaces arguments of `%v` by their texts. Formats with explicit argument indexes are left alone.
+fn format_values(format: &str, values: &mut [Value]) {
     if format.contains(['*', '[']) {
         return;
     }

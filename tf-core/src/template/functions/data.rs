@@ -1,15 +1,15 @@
-//! Defaults, JSON and kinds of values.
+//! Defaults, JSON and types.
 
 use super::{Args, Fault, Table};
 use crate::template::value::{Json, display, from_json, string, to_json};
 use gotmpl::Value;
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[
     ("default", |args| {
         args.at_least(1)?;
-        let given = args.all().get(1).filter(|value| value.is_truthy());
-        Ok(given.unwrap_or(args.value(0)?).clone())
+        let own = args.all().get(1).filter(|value| value.is_truthy());
+        Ok(own.unwrap_or(args.value(0)?).clone())
     }),
     ("empty", |args| {
         args.exactly(1)?;
@@ -27,11 +27,11 @@ pub(super) const TABLE: Table = &[
     }),
     ("ternary", |args| {
         args.exactly(3)?;
-        Ok(args.value(usize::from(!args.truth(2)?))?.clone())
+        Ok(args.value(usize::from(!args.bool(2)?))?.clone())
     }),
     ("fromJson", |args| Ok(parse(args)?.unwrap_or(Value::Nil))),
     ("mustFromJson", |args| {
-        parse(args)?.ok_or_else(|| Fault::new("the text is no JSON"))
+        parse(args)?.ok_or_else(|| Fault::new("the text is not JSON"))
     }),
     ("toJson", |args| write(args, Json::Safe, false)),
     ("toPrettyJson", |args| write(args, Json::Pretty, false)),
@@ -68,7 +68,7 @@ fn write(args: &Args<'_>, form: Json, must: bool) -> Result<Value, Fault> {
     args.exactly(1)?;
     match to_json(args.value(0)?, form) {
         Some(text) => Ok(string(text)),
-        None if must => Err(Fault::new("the value has no form in JSON")),
+        None if must => Err(Fault::new("the value has no JSON form")),
         None => Ok(string("")),
     }
 }
@@ -107,7 +107,7 @@ const fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// The strings of a list: nothing for nil, a list of one for anything else.
+/// Returns the strings of a list, none for nil, and one for other values.
 pub(super) fn strings(value: &Value) -> Vec<String> {
     match value {
         Value::Nil => Vec::new(),

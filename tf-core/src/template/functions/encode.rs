@@ -8,23 +8,23 @@ use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use gotmpl::Value;
 use ring::digest::{self, Algorithm};
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[
-    ("b64enc", |args| encoded(args, |bytes| BASE64.encode(bytes))),
-    ("b64dec", |args| decoded(args, |text| BASE64.decode(text).ok())),
-    ("b32enc", |args| encoded(args, base32)),
-    ("b32dec", |args| decoded(args, from_base32)),
+    ("b64enc", |args| encode(args, |bytes| BASE64.encode(bytes))),
+    ("b64dec", |args| decode(args, |text| BASE64.decode(text).ok())),
+    ("b32enc", |args| encode(args, base32)),
+    ("b32dec", |args| decode(args, from_base32)),
     ("sha1sum", |args| {
         digest_of(args, &digest::SHA1_FOR_LEGACY_USE_ONLY)
     }),
     ("sha256sum", |args| digest_of(args, &digest::SHA256)),
     ("sha512sum", |args| digest_of(args, &digest::SHA512)),
     ("adler32sum", |args| {
-        encoded(args, |bytes| adler32(bytes).to_string())
+        encode(args, |bytes| adler32(bytes).to_string())
     }),
 ];
 
-/// As Go reads it: with padding, and without a look at bits that say nothing.
+/// As in Go: padding is required, and unused trailing bits are ignored.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
@@ -32,18 +32,18 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
-fn encoded(args: &Args<'_>, with: fn(&[u8]) -> String) -> Result<Value, Fault> {
+fn encode(args: &Args<'_>, with: fn(&[u8]) -> String) -> Result<Value, Fault> {
     args.exactly(1)?;
     Ok(string(with(args.text(0)?.as_bytes())))
 }
 
-fn decoded(args: &Args<'_>, with: fn(&str) -> Option<Vec<u8>>) -> Result<Value, Fault> {
+fn decode(args: &Args<'_>, with: fn(&str) -> Option<Vec<u8>>) -> Result<Value, Fault> {
     args.exactly(1)?;
     let text = args.text(0)?.replace(['\r', '\n'], "");
-    let bytes = with(&text).ok_or_else(|| Fault::new("the text is not encoded so"))?;
+    let bytes = with(&text).ok_or_else(|| Fault::new("the text is not encoded in this way"))?;
     String::from_utf8(bytes)
         .map(string)
-        .map_err(|_| Fault::new("what is encoded is no text in UTF-8"))
+        .map_err(|_| Fault::new("the decoded bytes are not UTF-8"))
 }
 
 fn digest_of(args: &Args<'_>, algorithm: &'static Algorithm) -> Result<Value, Fault> {
@@ -64,7 +64,7 @@ fn adler32(bytes: &[u8]) -> u32 {
     high << 16 | low
 }
 
-/// RFC 4648 section 6: five bytes are eight letters, and `=` fills the last eight.
+/// RFC 4648 section 6: five bytes become eight letters, padded with `=`.
 fn base32(bytes: &[u8]) -> String {
     let mut text = String::new();
     for part in bytes.chunks(5) {
@@ -72,9 +72,9 @@ fn base32(bytes: &[u8]) -> String {
         bits[3..3 + part.len()].copy_from_slice(part);
         let bits = u64::from_be_bytes(bits);
         let letters = (part.len() * 8).div_ceil(5);
-        for place in 0..8 {
-            let index = usize::try_from(bits >> (35 - 5 * place) & 31).unwrap_or_default();
-            text.push(if place < letters {
+        for position in 0..8 {
+            let index = usize::try_from(bits >> (35 - 5 * position) & 31).unwrap_or_default();
+            text.push(if position < letters {
                 char::from(BASE32[index])
             } else {
                 '='

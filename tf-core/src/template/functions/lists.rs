@@ -1,13 +1,13 @@
 //! Lists.
 
-use super::args::Grown;
+use super::args::TextBuilder;
 use super::data::strings;
 use super::{Args, Fault, Table};
 use crate::template::value::{display, string};
 use gotmpl::Value;
 use std::sync::Arc;
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[
     ("list", |args| Ok(tuple(args))),
     ("tuple", |args| Ok(tuple(args))),
@@ -50,12 +50,12 @@ pub(super) const TABLE: Table = &[
     ("mustChunk", chunk),
     ("join", |args| {
         args.exactly(2)?;
-        let mut out = Grown::default();
+        let mut out = TextBuilder::default();
         for (index, item) in strings(args.value(1)?).iter().enumerate() {
             out.push(if index > 0 { args.text(0)? } else { "" })?;
             out.push(item)?;
         }
-        Ok(out.done())
+        Ok(out.finish())
     }),
     ("sortAlpha", |args| {
         args.exactly(1)?;
@@ -72,31 +72,31 @@ pub(super) const TABLE: Table = &[
     }),
 ];
 
-/// A list of texts.
+/// Returns a list of texts.
 pub(super) fn texts(items: impl IntoIterator<Item = impl AsRef<str>>) -> Value {
     Value::List(items.into_iter().map(string).collect())
 }
 
-fn made(items: Vec<Value>) -> Value {
+fn list_value(items: Vec<Value>) -> Value {
     Value::List(items.into())
 }
 
 fn tuple(args: &Args<'_>) -> Value {
-    made(args.all().to_vec())
+    list_value(args.all().to_vec())
 }
 
 fn push(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(2)?;
     let mut items = args.list(0)?.to_vec();
     items.push(args.value(1)?.clone());
-    Ok(made(items))
+    Ok(list_value(items))
 }
 
 fn prepend(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(2)?;
     let mut items = vec![args.value(1)?.clone()];
     items.extend_from_slice(args.list(0)?);
-    Ok(made(items))
+    Ok(list_value(items))
 }
 
 fn end(args: &Args<'_>, of: fn(&[Value]) -> Option<&Value>) -> Result<Value, Fault> {
@@ -106,33 +106,33 @@ fn end(args: &Args<'_>, of: fn(&[Value]) -> Option<&Value>) -> Result<Value, Fau
 
 fn part(args: &Args<'_>, of: fn(&[Value]) -> Option<&[Value]>) -> Result<Value, Fault> {
     args.exactly(1)?;
-    Ok(made(of(args.list(0)?).unwrap_or_default().to_vec()))
+    Ok(list_value(of(args.list(0)?).unwrap_or_default().to_vec()))
 }
 
 fn reverse(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(1)?;
-    Ok(made(args.list(0)?.iter().rev().cloned().collect()))
+    Ok(list_value(args.list(0)?.iter().rev().cloned().collect()))
 }
 
-/// The square of a list's length is bounded as its size is: comparing all with all must end soon.
+/// Compares all pairs, so the number of pairs is limited.
 fn uniq(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(1)?;
     let items = args.list(0)?;
-    bounded_pairs(items.len(), items.len())?;
-    let mut kept: Vec<Value> = Vec::new();
+    check_pairs(items.len(), items.len())?;
+    let mut unique: Vec<Value> = Vec::new();
     for item in items {
-        if !kept.contains(item) {
-            kept.push(item.clone());
+        if !unique.contains(item) {
+            unique.push(item.clone());
         }
     }
-    Ok(made(kept))
+    Ok(list_value(unique))
 }
 
 fn without(args: &Args<'_>) -> Result<Value, Fault> {
     args.at_least(1)?;
     let (items, omitted) = (args.list(0)?, args.all().get(1..).unwrap_or_default());
-    bounded_pairs(items.len(), omitted.len())?;
-    Ok(made(
+    check_pairs(items.len(), omitted.len())?;
+    Ok(list_value(
         items
             .iter()
             .filter(|item| !omitted.contains(item))
@@ -141,7 +141,7 @@ fn without(args: &Args<'_>) -> Result<Value, Fault> {
     ))
 }
 
-fn bounded_pairs(one: usize, other: usize) -> Result<(), Fault> {
+fn check_pairs(one: usize, other: usize) -> Result<(), Fault> {
     if one.saturating_mul(other) > 25_000_000 {
         return Err(Fault::new("the list is too long"));
     }
@@ -158,7 +158,7 @@ fn has(args: &Args<'_>) -> Result<Value, Fault> {
 
 fn compact(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(1)?;
-    Ok(made(
+    Ok(list_value(
         args.list(0)?
             .iter()
             .filter(|item| item.is_truthy())
@@ -183,7 +183,7 @@ fn slice(args: &Args<'_>) -> Result<Value, Fault> {
     let part = items
         .get(range)
         .ok_or_else(|| Fault::new("the bounds are outside of the list"))?;
-    Ok(made(part.to_vec()))
+    Ok(list_value(part.to_vec()))
 }
 
 fn concat(args: &Args<'_>) -> Result<Value, Fault> {
@@ -191,14 +191,14 @@ fn concat(args: &Args<'_>) -> Result<Value, Fault> {
     for index in 0..args.all().len() {
         items.extend_from_slice(args.list(index)?);
     }
-    Ok(made(items))
+    Ok(list_value(items))
 }
 
 fn chunk(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(2)?;
     let size = usize::try_from(args.int(0)?).ok().filter(|size| *size > 0);
     let size = size.ok_or_else(|| Fault::new("the size of a chunk is not above zero"))?;
-    Ok(made(
+    Ok(list_value(
         args.list(1)?
             .chunks(size)
             .map(|part| Value::List(Arc::from(part)))

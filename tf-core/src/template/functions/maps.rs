@@ -1,4 +1,4 @@
-//! Maps. They are values here: what changes one gives the changed one, and a template's `set $m ..` assigns it to `$m`.
+//! Maps. They are immutable: changing functions return a new map, and `set $m ..` assigns it to `$m`.
 
 use super::lists::texts;
 use super::{Args, Fault, Table};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A map of a template.
 type Map = BTreeMap<Arc<str>, Value>;
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[
     ("dict", |args| Ok(dict(args))),
     ("get", |args| {
@@ -22,13 +22,13 @@ pub(super) const TABLE: Table = &[
         args.exactly(3)?;
         let mut map = Map::clone(args.map(0)?);
         map.insert(Arc::from(args.text(1)?), args.value(2)?.clone());
-        Ok(made(map))
+        Ok(map_value(map))
     }),
     ("unset", |args| {
         args.exactly(2)?;
         let mut map = read(args, 0)?.clone();
         map.remove(args.text(1)?);
-        Ok(made(map))
+        Ok(map_value(map))
     }),
     ("hasKey", |args| {
         args.exactly(2)?;
@@ -53,8 +53,8 @@ pub(super) const TABLE: Table = &[
         args.exactly(1)?;
         Ok(Value::List(read(args, 0)?.values().cloned().collect()))
     }),
-    ("pick", |args| keep(args, true)),
-    ("omit", |args| keep(args, false)),
+    ("pick", |args| filter(args, true)),
+    ("omit", |args| filter(args, false)),
     ("merge", |args| merge(args, false)),
     ("mustMerge", |args| merge(args, false)),
     ("mergeOverwrite", |args| merge(args, true)),
@@ -62,7 +62,7 @@ pub(super) const TABLE: Table = &[
     ("dig", dig),
 ];
 
-/// A map to be read: nil is one without keys.
+/// Returns a map argument; nil is an empty map.
 fn read<'a>(args: &Args<'a>, index: usize) -> Result<&'a Map, Fault> {
     static EMPTY: Map = Map::new();
     match args.value(index)? {
@@ -71,36 +71,37 @@ fn read<'a>(args: &Args<'a>, index: usize) -> Result<&'a Map, Fault> {
     }
 }
 
-fn made(map: Map) -> Value {
+fn map_value(map: Map) -> Value {
     Value::Map(Arc::new(map))
 }
 
 fn dict(args: &Args<'_>) -> Value {
     let pairs = args.all().chunks(2);
-    made(
+    map_value(
         pairs
             .filter_map(|pair| {
-                let (key, given) = (pair.first()?, pair.get(1));
+                let (key, value) = (pair.first()?, pair.get(1));
                 Some((
                     Arc::from(display(key)),
-                    given.cloned().unwrap_or_else(|| string("")),
+                    value.cloned().unwrap_or_else(|| string("")),
                 ))
             })
             .collect(),
     )
 }
 
-fn keep(args: &Args<'_>, listed: bool) -> Result<Value, Fault> {
-    let held = read(args, 0)?;
+fn filter(args: &Args<'_>, listed: bool) -> Result<Value, Fault> {
+    let map = read(args, 0)?;
     let mut names = std::collections::BTreeSet::new();
     for index in 1..args.all().len() {
         names.insert(args.text(index)?);
     }
-    let kept = held
+    let filtered = map
         .iter()
         .filter(|(key, _)| names.contains(key.as_ref()) == listed);
-    Ok(made(
-        kept.map(|(key, value)| (Arc::clone(key), value.clone()))
+    Ok(map_value(
+        filtered
+            .map(|(key, value)| (Arc::clone(key), value.clone()))
             .collect(),
     ))
 }
@@ -110,18 +111,18 @@ fn merge(args: &Args<'_>, overwrite: bool) -> Result<Value, Fault> {
     for index in 1..args.all().len() {
         merge_into(&mut target, read(args, index)?, overwrite);
     }
-    Ok(made(target))
+    Ok(map_value(target))
 }
 
-/// As mergo: maps are merged, and what is empty is filled.
+/// Merges as mergo: maps recursively, and empty values are replaced.
 fn merge_into(target: &mut Map, source: &Map, overwrite: bool) {
     for (key, value) in source {
         match (target.get_mut(key), value) {
             (Some(Value::Map(inner)), Value::Map(other)) => {
                 merge_into(Arc::make_mut(inner), other, overwrite);
             }
-            (Some(held), value) if overwrite || !held.is_truthy() => {
-                *held = value.clone();
+            (Some(current), value) if overwrite || !current.is_truthy() => {
+                *current = value.clone();
             }
             (Some(_), _) => {}
             (None, Value::Nil) if !overwrite => {}

@@ -1,11 +1,11 @@
 //! Numbers.
 
-use super::args::Grown;
+use super::args::TextBuilder;
 use super::{Args, Fault, Table};
 use crate::template::value::display;
 use gotmpl::Value;
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[
     ("atoi", |args| {
         args.exactly(1)?;
@@ -80,15 +80,15 @@ pub(super) const TABLE: Table = &[
     ("seq", seq),
 ];
 
-/// Most numbers that `until`, `untilStep` and `seq` count.
-const MOST: i64 = 100_000;
+/// Limit of the numbers of `until`, `untilStep` and `seq`.
+const COUNT_LIMIT: i64 = 100_000;
 
 fn int(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(1)?;
     Ok(Value::Int(to_int(args.value(0)?)))
 }
 
-/// `cast.ToInt64`: what is no number is 0.
+/// `cast.ToInt64`: other values yield 0.
 pub(super) fn to_int(value: &Value) -> i64 {
     match value {
         Value::Int(number) => *number,
@@ -101,7 +101,7 @@ pub(super) fn to_int(value: &Value) -> i64 {
     }
 }
 
-/// Whole numbers as in Go's source, with prefixes and underscores; zeros behind a point are cut.
+/// Parses an integer of Go source, with prefix and underscores. Zeros after a decimal point are ignored.
 fn text_to_int(text: &str) -> i64 {
     let whole = match text.rsplit_once('.') {
         Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0') => whole,
@@ -117,7 +117,7 @@ fn text_to_int(text: &str) -> i64 {
     let found = prefixes
         .into_iter()
         .find_map(|(prefix, base)| Some((lower.strip_prefix(prefix)?, base)));
-    // A zero alone is a number and no prefix.
+    // A single zero is not a prefix.
     let (digits, base) = found
         .filter(|(digits, _)| !digits.is_empty())
         .unwrap_or((&lower, 10));
@@ -129,25 +129,25 @@ fn text_to_int(text: &str) -> i64 {
     }
 }
 
-/// The digits without the underscores, which stand between two of them, or behind a prefix.
+/// Removes underscores between digits or after a prefix.
 fn without_underscores(digits: &str, prefixed: bool) -> Option<String> {
     let outside = digits.starts_with('_') && !prefixed || digits.ends_with('_') || digits.contains("__");
     (!outside).then(|| digits.replace('_', ""))
 }
 
-/// Floats as in Go's source.
+/// Parses a float of Go source.
 fn text_to_float(text: &str) -> f64 {
     if let Some(number) = hexadecimal(text) {
         return number;
     }
     let plain = without_underscores(text, false).unwrap_or_default();
     let number: f64 = plain.parse().unwrap_or(0.0);
-    // What is out of range is no number; what says so is.
+    // Overflowing digits yield 0; a literal `inf` is kept.
     let beyond = number.is_infinite() && plain.contains(|c: char| c.is_ascii_digit());
     if beyond { 0.0 } else { number }
 }
 
-/// `0x1.8p3`, of at most 13 digits: more are not exact.
+/// Parses `0x1.8p3` with at most 13 digits; more are not exact.
 fn hexadecimal(text: &str) -> Option<f64> {
     let lower = text.to_ascii_lowercase();
     let (sign, unsigned) = match lower.strip_prefix('-') {
@@ -170,7 +170,7 @@ fn hexadecimal(text: &str) -> Option<f64> {
     Some(sign * value * 2_f64.powi(shift))
 }
 
-/// `cast.ToFloat64`: what is no number is 0.
+/// `cast.ToFloat64`: other values yield 0.
 #[expect(clippy::cast_precision_loss, reason = "as in Go")]
 fn to_float(value: &Value) -> f64 {
     match value {
@@ -208,7 +208,7 @@ fn one_float(args: &Args<'_>, with: fn(f64) -> f64) -> Result<Value, Fault> {
     Ok(Value::Float(with(to_float(args.value(0)?))))
 }
 
-/// Sprig adds and multiplies decimal numbers: noise behind the 15th digit goes.
+/// Sprig uses decimal numbers: rounds to 15 digits.
 fn decimal(number: f64) -> f64 {
     format!("{number:.14e}").parse().unwrap_or(number)
 }
@@ -227,14 +227,14 @@ fn round(args: &Args<'_>) -> Result<Value, Fault> {
     Ok(Value::Float(rounded / power))
 }
 
-fn counted(start: i64, end: i64, step: i64) -> Result<Vec<i64>, Fault> {
+fn count(start: i64, end: i64, step: i64) -> Result<Vec<i64>, Fault> {
     let distance = i128::from(end) - i128::from(start);
     if step == 0 || distance == 0 || (distance < 0) != (step < 0) {
         return Ok(Vec::new());
     }
     let count = (distance.abs() + i128::from(step).abs() - 1) / i128::from(step).abs();
-    if count > i128::from(MOST) {
-        return Err(Fault::new(format!("more than {MOST} numbers")));
+    if count > i128::from(COUNT_LIMIT) {
+        return Err(Fault::new(format!("more than {COUNT_LIMIT} numbers")));
     }
     let mut numbers = Vec::new();
     let mut next = Some(start);
@@ -247,7 +247,7 @@ fn counted(start: i64, end: i64, step: i64) -> Result<Vec<i64>, Fault> {
 
 fn list(start: i64, end: i64, step: i64) -> Result<Value, Fault> {
     Ok(Value::List(
-        counted(start, end, step)?.into_iter().map(Value::Int).collect(),
+        count(start, end, step)?.into_iter().map(Value::Int).collect(),
     ))
 }
 
@@ -263,13 +263,13 @@ fn seq(args: &Args<'_>) -> Result<Value, Fault> {
     if end < start && step > 0 {
         return Ok(Value::String("".into()));
     }
-    let mut out = Grown::default();
-    for (index, number) in counted(start, end.saturating_add(direction), step)?
+    let mut out = TextBuilder::default();
+    for (index, number) in count(start, end.saturating_add(direction), step)?
         .iter()
         .enumerate()
     {
         out.push(if index > 0 { " " } else { "" })?;
         out.push(&number.to_string())?;
     }
-    Ok(out.done())
+    Ok(out.finish())
 }

@@ -1,7 +1,7 @@
-//! The functions of templates: Go's own, and the text functions of sprig 3.3.0 under their names.
+//! The functions of templates: the built-in ones of Go, and the text functions of sprig 3.3.0.
 //!
-//! A function is given what its place in a pipeline gives it and returns a value or a [`Fault`], whose text names types, never
-//! values. [`map`] puts a count around each.
+//! A function receives its arguments and the value of the pipeline, and returns a value or a [`Fault`]. Faults name types, not values.
+//! [`map`] wraps each function with a work count.
 
 mod args;
 mod builtin;
@@ -21,38 +21,38 @@ mod words;
 
 pub(super) use args::{Args, Fault};
 
-use super::budget::Budget;
-use super::error::TemplateError;
+use super::TemplateError;
+use super::limits::WorkMeter;
 use gotmpl::{FuncMap, TemplateError as LibraryError, Value};
 use std::sync::Arc;
 
-/// Which functions a template may call.
+/// The functions that a template may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Functions {
-    /// Those of Go's `text/template`.
+    /// The built-in functions of `text/template`.
     BuiltIn,
-    /// Those and sprig's.
+    /// The built-in functions and those of sprig.
     Text,
 }
 
 /// A function of a template.
 type Function = fn(&Args<'_>) -> Result<Value, Fault>;
-/// Names and functions.
+/// Functions by name.
 type Table = &'static [(&'static str, Function)];
 
-/// Name of the function that prints what an action gives. No template can call it.
+/// Internal function that prints the value of an action.
 pub(super) const PRINT: &str = "\u{1}print";
-/// Name of the function that gives nil. No template can call it.
+/// Internal function that returns nil.
 pub(super) const NOTHING: &str = "\u{1}nothing";
-/// Begins the texts of our own faults on their way through the library.
+/// Prefix of our faults in errors of the library.
 pub(super) const OURS: &str = "\u{1}";
 
-/// Go's functions that the library carries out: none makes anything larger than what it is given.
+/// Functions that the library implements. Their results are not larger than their arguments.
 const LIBRARY: [&str; 13] = [
     "and", "call", "eq", "ge", "gt", "index", "le", "len", "lt", "ne", "not", "or", "slice",
 ];
 
-/// Sprig's functions by group.
+/// Functions of sprig by group.
 const GROUPS: [Table; 12] = [
     text::TABLE,
     words::TABLE,
@@ -68,7 +68,7 @@ const GROUPS: [Table; 12] = [
     math::TABLE,
 ];
 
-/// What sprig has and templates here do not, and why.
+/// Functions of sprig that are not supported, with the reason.
 const REFUSED: [(&[&str], &str); 5] = [
     (
         &["now", "ago"],
@@ -121,7 +121,7 @@ const REFUSED: [(&[&str], &str); 5] = [
 /// Whether a template may call a function.
 ///
 /// # Errors
-/// When it is unknown or refused.
+/// It is unknown or refused.
 pub(super) fn check(name: &str, set: Functions, line: usize) -> Result<(), TemplateError> {
     let name = name.to_owned();
     if is_known(&name, set) {
@@ -141,15 +141,15 @@ fn is_known(name: &str, set: Functions) -> bool {
         || set == Functions::Text && GROUPS.into_iter().any(in_table)
 }
 
-/// Every name that is known or refused.
+/// Returns all known and refused names.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    carried_out().chain(REFUSED.into_iter().flat_map(|(names, _)| names.iter().copied()))
+    supported_names().chain(REFUSED.into_iter().flat_map(|(names, _)| names.iter().copied()))
 }
 
-/// Every name that is known.
+/// Returns all known names.
 #[cfg(test)]
-pub(super) fn carried_out() -> impl Iterator<Item = &'static str> {
+pub(super) fn supported_names() -> impl Iterator<Item = &'static str> {
     let own = builtin::TABLE.iter().chain(GROUPS.into_iter().flatten());
     let own = own
         .map(|(name, _)| *name)
@@ -157,7 +157,7 @@ pub(super) fn carried_out() -> impl Iterator<Item = &'static str> {
     LIBRARY.into_iter().chain(own)
 }
 
-/// Names a function that differs in case only, or that another set has.
+/// Suggests a function that differs in case only, or that the other set has.
 fn hint(name: &str, set: Functions) -> String {
     let mut known = GROUPS.into_iter().flatten().map(|(known, _)| *known);
     if set == Functions::BuiltIn && known.clone().any(|known| known == name) {
@@ -169,39 +169,35 @@ fn hint(name: &str, set: Functions) -> String {
         .map_or_else(String::new, |known| format!(" (did you mean {known:?}?)"))
 }
 
-/// The functions as the library takes them.
-pub(super) fn map(set: Functions, budget: &Arc<Budget>) -> FuncMap {
+/// Returns the functions for the library.
+pub(super) fn map(set: Functions, meter: &Arc<WorkMeter>) -> FuncMap {
     let mut map = FuncMap::new();
     let tables = match set {
         Functions::BuiltIn => &[][..],
         Functions::Text => &GROUPS[..],
     };
     for (name, function) in builtin::TABLE.iter().chain(tables.iter().copied().flatten()) {
-        let budget = Arc::clone(budget);
-        let counted = move |values: &[Value]| {
-            counted(name, *function, values, &budget)
+        let meter = Arc::clone(meter);
+        let wrapped = move |values: &[Value]| {
+            call(name, *function, values, &meter)
                 .map_err(|fault| LibraryError::Exec(format!("{OURS}{}", fault.text())))
         };
-        map.insert((*name).to_owned(), Arc::new(counted));
+        map.insert((*name).to_owned(), Arc::new(wrapped));
     }
     map
 }
 
-fn counted(
-    name: &'static str,
-    function: Function,
-    values: &[Value],
-    budget: &Budget,
-) -> Result<Value, Fault> {
+/// Calls a function and charges arguments and result.
+fn call(name: &'static str, function: Function, values: &[Value], meter: &WorkMeter) -> Result<Value, Fault> {
     for value in values {
-        budget.value(value)?;
+        meter.charge_value(value)?;
     }
-    let made = function(&Args::new(values, budget)).map_err(|fault| {
+    let result = function(&Args::new(values, meter)).map_err(|fault| {
         if fault.is_large() {
-            budget.too_large();
+            meter.record_too_large();
         }
-        fault.of(name)
+        fault.in_function(name)
     })?;
-    budget.value(&made)?;
-    Ok(made)
+    meter.charge_value(&result)?;
+    Ok(result)
 }

@@ -1,10 +1,10 @@
-//! Paths, by their text alone: no file is looked at. The system is Unix, where Go's `path` and `path/filepath` agree.
+//! Lexical path functions. On Unix, `path` and `path/filepath` of Go agree.
 
 use super::text::one;
 use super::{Args, Fault, Table};
 use gotmpl::Value;
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[
     ("base", |args| one(args, base)),
     ("osBase", |args| one(args, base)),
@@ -41,23 +41,23 @@ fn ext(path: &str) -> String {
     name.rfind('.').map_or("", |dot| &name[dot..]).to_owned()
 }
 
-/// The shortest path that names the same.
+/// Returns the shortest equivalent path.
 fn clean(path: &str) -> String {
     let rooted = path.starts_with('/');
-    let mut kept: Vec<&str> = Vec::new();
+    let mut components: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {
             "" | "." => {}
-            ".." if kept.last().is_some_and(|last| *last != "..") => {
-                kept.pop();
+            ".." if components.last().is_some_and(|last| *last != "..") => {
+                components.pop();
             }
             ".." if rooted => {}
-            other => kept.push(other),
+            other => components.push(other),
         }
     }
-    match (rooted, kept.is_empty()) {
-        (true, _) => format!("/{}", kept.join("/")),
+    match (rooted, components.is_empty()) {
+        (true, _) => format!("/{}", components.join("/")),
         (false, true) => ".".to_owned(),
-        (false, false) => kept.join("/"),
+        (false, false) => components.join("/"),
     }
 }

@@ -1,26 +1,28 @@
-//! Expressions of Go's `regexp`, made ready for the library here: the same family, but Perl's classes are of ASCII, a
-//! bracket inside a class is a character, and `\Q` quotes.
+//! Translation of Go's regular expressions for the Rust library: Perl classes are ASCII, brackets in a class are characters, and `\Q`
+//! quotes.
 
 use super::{Args, Fault};
 use regex::{Regex, RegexBuilder};
 use std::fmt::Write;
 
-/// Longest expression.
-const LONGEST: usize = 4096;
-/// Sizes of a compiled expression, and what it costs to lead a byte of text through one.
+/// Length limit of an expression.
+const LENGTH_LIMIT: usize = 4096;
+/// Sizes of a compiled expression, and the cost of each byte of text.
 const SIZES: [(usize, usize); 4] = [(8 << 10, 4), (32 << 10, 64), (128 << 10, 512), (512 << 10, 4096)];
-/// What it costs to compile an expression of the smallest size.
-const COMPILING: usize = 64 << 10;
+/// Cost to compile an expression of the smallest size.
+const COMPILE_COST: usize = 64 << 10;
 
-/// The expression, for a text of so many bytes. Both are counted as work: a large expression makes each byte slow.
-pub(super) fn compiled(args: &Args<'_>, pattern: &str, text: usize) -> Result<Regex, Fault> {
-    let wrong = || Fault::new("the pattern is no regular expression");
-    if pattern.len() > LONGEST {
-        return Err(Fault::new(format!("the pattern is longer than {LONGEST} bytes")));
+/// Compiles an expression for a text of this many bytes, and charges both: large expressions are slow for each byte.
+pub(super) fn compile(args: &Args<'_>, pattern: &str, text: usize) -> Result<Regex, Fault> {
+    let wrong = || Fault::new("the pattern is not a regular expression");
+    if pattern.len() > LENGTH_LIMIT {
+        return Err(Fault::new(format!(
+            "the pattern is longer than {LENGTH_LIMIT} bytes"
+        )));
     }
-    let translated = translated(pattern).ok_or_else(wrong)?;
+    let translated = translate(pattern).ok_or_else(wrong)?;
     for (size, weight) in SIZES {
-        args.charge(COMPILING.saturating_mul((weight / 4).min(16)))?;
+        args.charge(COMPILE_COST.saturating_mul((weight / 4).min(16)))?;
         let built = RegexBuilder::new(&translated)
             .size_limit(size)
             .nest_limit(100)
@@ -37,7 +39,7 @@ pub(super) fn compiled(args: &Args<'_>, pattern: &str, text: usize) -> Result<Re
     Err(Fault::new("the pattern makes too large an expression"))
 }
 
-/// Whether what stands before is a repetition, which cannot be repeated.
+/// Whether the previous item is a repetition, which cannot be repeated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeated {
     Not,
@@ -51,8 +53,8 @@ impl Repeated {
     }
 }
 
-/// The expression as the library reads it; nothing for what Go does not read.
-fn translated(pattern: &str) -> Option<String> {
+/// Translates an expression. Returns `None` if it is invalid in Go.
+fn translate(pattern: &str) -> Option<String> {
     let mut out = String::new();
     let mut rest = pattern;
     let mut class = false;
@@ -92,7 +94,7 @@ fn translated(pattern: &str) -> Option<String> {
                 out.push_str("-\\-");
                 &behind[1..]
             }
-            // Only a repetition has braces: elsewhere they are characters.
+            // Outside of repetitions, braces are characters.
             '{' if !class => {
                 out.push_str("\\{");
                 behind
@@ -116,7 +118,7 @@ fn is_repetition(behind: &str) -> bool {
     !least.is_empty() && digits(least) && digits(most)
 }
 
-/// `[`, `[^`, and a first `]` or `-`, which stands for itself.
+/// Translates `[`, `[^`, and a literal first `]` or `-`.
 fn opening<'a>(out: &mut String, behind: &'a str) -> &'a str {
     out.push('[');
     let mut rest = behind;
@@ -134,7 +136,7 @@ fn opening<'a>(out: &mut String, behind: &'a str) -> &'a str {
     rest
 }
 
-/// `[:alpha:]`, or a character like others.
+/// Translates `[:alpha:]`, or a literal bracket.
 fn bracket_inside<'a>(out: &mut String, rest: &'a str) -> &'a str {
     let named = rest.strip_prefix("[:").and_then(|name| name.split_once(":]"));
     match named {
@@ -154,7 +156,7 @@ fn bracket_inside<'a>(out: &mut String, rest: &'a str) -> &'a str {
     }
 }
 
-/// What is behind a backslash.
+/// Translates an escape.
 fn escape<'a>(out: &mut String, behind: &'a str, class: bool) -> Option<&'a str> {
     let letter = behind.chars().next()?;
     let rest = &behind[letter.len_utf8()..];
@@ -179,7 +181,7 @@ fn escape<'a>(out: &mut String, behind: &'a str, class: bool) -> Option<&'a str>
         _ => return None,
     };
     match (letter, ascii) {
-        // Beginning and end of a word to the library.
+        // Word boundaries in the Rust library.
         ('<' | '>', _) => out.push(letter),
         (_, "") => {
             out.push('\\');
@@ -187,7 +189,7 @@ fn escape<'a>(out: &mut String, behind: &'a str, class: bool) -> Option<&'a str>
         }
         _ => out.push_str(ascii),
     }
-    // `\x{10FFFF}` and `\p{Greek}` go on as they are.
+    // `\x{10FFFF}` and `\p{Greek}` are the same.
     if matches!(letter, 'p' | 'P' | 'x') && rest.starts_with('{') {
         let end = rest.find('}')? + 1;
         out.push_str(&rest[..end]);
@@ -196,7 +198,7 @@ fn escape<'a>(out: &mut String, behind: &'a str, class: bool) -> Option<&'a str>
     Some(rest)
 }
 
-/// `\123`, or `\0`: a character by up to three digits. `\1` alone would be a back-reference, which there is none.
+/// Translates `\123` or `\0`. `\1` would be a back-reference, which Go does not have.
 fn octal<'a>(out: &mut String, digits: &'a str) -> Option<&'a str> {
     let end = digits
         .bytes()

@@ -1,17 +1,17 @@
-//! Regular expressions, in the syntax of Go's `regexp`, and splitting.
+//! Regular expressions in the syntax of Go, and splitting.
 
-use super::args::Grown;
+use super::args::TextBuilder;
 use super::lists::texts;
-use super::pattern::compiled;
+use super::pattern::compile;
 use super::{Args, Fault, Table};
 use crate::template::value::string;
 use gotmpl::Value;
 use regex::Regex;
 use std::sync::Arc;
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[
-    // Sprig tells `false` for what is no expression, where its other functions fail.
+    // Unlike the other functions, sprig returns `false` for an invalid expression.
     ("regexMatch", is_match),
     ("mustRegexMatch", is_match),
     ("regexFind", find),
@@ -39,10 +39,10 @@ pub(super) const TABLE: Table = &[
     }),
 ];
 
-/// The expression of the first argument, ready for the text of the second.
+/// Compiles the first argument for the text of the second.
 fn expression<'a>(args: &Args<'a>) -> Result<(Regex, &'a str), Fault> {
     let text = args.text(1)?;
-    Ok((compiled(args, args.text(0)?, text.len())?, text))
+    Ok((compile(args, args.text(0)?, text.len())?, text))
 }
 
 fn is_match(args: &Args<'_>) -> Result<Value, Fault> {
@@ -57,7 +57,7 @@ fn find(args: &Args<'_>) -> Result<Value, Fault> {
     Ok(string(expression.find(text).map_or("", |found| found.as_str())))
 }
 
-/// At most so many: all if the number is negative.
+/// Returns the limit of a count: a negative count is unlimited.
 fn at_most(count: i64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
@@ -69,12 +69,12 @@ fn find_all(args: &Args<'_>) -> Result<Value, Fault> {
     Ok(texts(found.map(|found| found.as_str())))
 }
 
-/// Replaces all matches; `$1` and `${name}` stand for groups if `expand`.
+/// Replaces all matches. If `expand`, `$1` and `${name}` refer to groups.
 fn replace(args: &Args<'_>, expand: bool) -> Result<Value, Fault> {
     args.exactly(3)?;
     let (expression, text) = expression(args)?;
     let with = args.text(2)?;
-    let mut out = Grown::default();
+    let mut out = TextBuilder::default();
     let mut behind = 0;
     if !expand || !with.contains('$') {
         for found in expression.find_iter(text) {
@@ -87,8 +87,8 @@ fn replace(args: &Args<'_>, expand: bool) -> Result<Value, Fault> {
         for found in expression.captures_iter(text) {
             let Some(whole) = found.get(0) else { continue };
             out.push(&text[behind..whole.start()])?;
-            // No group is longer than the match.
-            out.fits(whole.len().saturating_mul(groups).saturating_add(with.len()))?;
+            // A group is not longer than the match.
+            out.check(whole.len().saturating_mul(groups).saturating_add(with.len()))?;
             let mut expanded = String::new();
             found.expand(with, &mut expanded);
             out.push(&expanded)?;
@@ -96,10 +96,10 @@ fn replace(args: &Args<'_>, expand: bool) -> Result<Value, Fault> {
         }
     }
     out.push(&text[behind..])?;
-    Ok(out.done())
+    Ok(out.finish())
 }
 
-/// `regexp.Split`: an empty match at the very start parts nothing.
+/// `regexp.Split`: an empty match at the start does not split.
 fn split_at_matches(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(3)?;
     let (expression, text) = expression(args)?;
@@ -140,7 +140,7 @@ fn quote(args: &Args<'_>) -> Result<Value, Fault> {
     Ok(string(out))
 }
 
-/// `strings.SplitN`: without a separator the characters, one by one.
+/// `strings.SplitN`: an empty separator splits into characters.
 fn parts<'a>(separator: &str, text: &'a str, count: i64) -> Vec<&'a str> {
     match at_most(count) {
         0 => Vec::new(),
@@ -159,7 +159,7 @@ fn parts<'a>(separator: &str, text: &'a str, count: i64) -> Vec<&'a str> {
     }
 }
 
-/// Parts by their numbers: `_0`, `_1`, …
+/// Returns a map of the parts with the keys `_0`, `_1`, …
 fn numbered(parts: &[&str]) -> Value {
     let named = parts.iter().enumerate();
     Value::Map(Arc::new(

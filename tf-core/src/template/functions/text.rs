@@ -1,11 +1,11 @@
 //! Strings.
 
-use super::args::Grown;
+use super::args::TextBuilder;
 use super::{Args, Fault, Table};
 use crate::template::value::{display, quoted, string};
 use gotmpl::Value;
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[
     ("abbrev", |args| {
         args.exactly(2)?;
@@ -72,7 +72,7 @@ pub(super) const TABLE: Table = &[
     }),
 ];
 
-/// Of one text another.
+/// Applies a function to the only argument.
 pub(super) fn one(args: &Args<'_>, with: fn(&str) -> String) -> Result<Value, Fault> {
     args.exactly(1)?;
     Ok(string(with(args.text(0)?)))
@@ -97,7 +97,7 @@ fn trim_all(set: &str, text: &str) -> String {
     text.trim_matches(|c| set.contains(c)).to_owned()
 }
 
-/// Go maps one character to one.
+/// As in Go, each character maps to one character.
 fn upper(text: &str) -> String {
     text.chars().map(|c| simple(c, c.to_uppercase())).collect()
 }
@@ -106,7 +106,7 @@ fn lower(text: &str) -> String {
     text.chars().map(|c| simple(c, c.to_lowercase())).collect()
 }
 
-/// The simple mapping of a character: itself where the full mapping has more than one.
+/// Returns the mapped character, or the character itself if the mapping has several.
 pub(super) fn simple(character: char, mut mapped: impl ExactSizeIterator<Item = char>) -> char {
     if mapped.len() == 1 {
         return mapped.next().unwrap_or(character);
@@ -114,7 +114,7 @@ pub(super) fn simple(character: char, mut mapped: impl ExactSizeIterator<Item = 
     character
 }
 
-/// Go's `strings.Title`: a word begins behind anything that is no letter, digit or underscore; beyond ASCII, behind a space.
+/// Go's `strings.Title`: a word begins after a character that is not a letter, digit or underscore; beyond ASCII, after a space.
 fn title(text: &str) -> String {
     let mut inside = false;
     text.chars()
@@ -145,7 +145,7 @@ fn first_of_words(text: &str, with: fn(char) -> char) -> String {
         .collect()
 }
 
-/// The text between two bytes, cut to whole characters.
+/// Returns the text between two byte positions; partial characters are replaced.
 fn between(text: &str, start: usize, end: usize) -> String {
     let bytes = text.as_bytes().get(start..end).unwrap_or_default();
     String::from_utf8_lossy(bytes).into_owned()
@@ -183,48 +183,48 @@ fn substr(args: &Args<'_>) -> Result<Value, Fault> {
 fn repeat(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(2)?;
     let times = usize::try_from(args.int(0)?).map_err(|_| Fault::new("negative count"))?;
-    let mut out = Grown::default();
+    let mut out = TextBuilder::default();
     out.push_times(args.text(1)?, times)?;
-    Ok(out.done())
+    Ok(out.finish())
 }
 
 fn quote(args: &Args<'_>, with: fn(&str) -> String) -> Result<Value, Fault> {
-    let given = args.all().iter().filter(|value| !matches!(value, Value::Nil));
-    let mut out = Grown::default();
-    for (index, value) in given.enumerate() {
+    let present = args.all().iter().filter(|value| !matches!(value, Value::Nil));
+    let mut out = TextBuilder::default();
+    for (index, value) in present.enumerate() {
         out.push(if index > 0 { " " } else { "" })?;
         out.push(&with(&display(value)))?;
     }
-    Ok(out.done())
+    Ok(out.finish())
 }
 
 fn cat(args: &Args<'_>) -> Result<Value, Fault> {
-    let given = args.all().iter().filter(|value| !matches!(value, Value::Nil));
-    let mut out = Grown::default();
-    for (index, value) in given.enumerate() {
+    let present = args.all().iter().filter(|value| !matches!(value, Value::Nil));
+    let mut out = TextBuilder::default();
+    for (index, value) in present.enumerate() {
         out.push(if index > 0 { " " } else { "" })?;
         out.push(&display(value))?;
     }
-    Ok(out.done())
+    Ok(out.finish())
 }
 
 fn indent(args: &Args<'_>, before: &str) -> Result<Value, Fault> {
     args.exactly(2)?;
     let spaces = usize::try_from(args.int(0)?).map_err(|_| Fault::new("negative count"))?;
-    let mut out = Grown::default();
+    let mut out = TextBuilder::default();
     out.push(before)?;
     for (index, line) in args.text(1)?.split('\n').enumerate() {
         out.push(if index > 0 { "\n" } else { "" })?;
         out.push_times(" ", spaces)?;
         out.push(line)?;
     }
-    Ok(out.done())
+    Ok(out.finish())
 }
 
 fn replace(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(3)?;
     let (old, new, text) = (args.text(0)?, args.text(1)?, args.text(2)?);
-    let mut out = Grown::default();
+    let mut out = TextBuilder::default();
     let mut behind = 0;
     for (at, found) in text.match_indices(old) {
         out.push(&text[behind..at])?;
@@ -232,10 +232,10 @@ fn replace(args: &Args<'_>) -> Result<Value, Fault> {
         behind = at + found.len();
     }
     out.push(&text[behind..])?;
-    Ok(out.done())
+    Ok(out.finish())
 }
 
-/// `goutils.AbbreviateFull`: cut to `width`, with dots where something went.
+/// `goutils.AbbreviateFull`: truncates to `width` with dots.
 fn abbreviate(text: &str, offset: i64, width: i64) -> String {
     let length = i64::try_from(text.len()).unwrap_or(i64::MAX);
     if width < 4 || offset > 0 && width < 7 || length <= width {

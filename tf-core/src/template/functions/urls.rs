@@ -1,4 +1,4 @@
-//! Addresses, taken apart and put together as Go's `net/url` does it: nothing is normalised but the scheme's case.
+//! URLs, parsed and joined as in Go's `net/url`: only the case of the scheme is normalised.
 
 use super::{Args, Fault, Table};
 use crate::template::value::string;
@@ -7,21 +7,21 @@ use std::fmt::Write;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[("urlParse", parse), ("urlJoin", join)];
 
-/// What stands as it is in a path, beside letters, digits and `-_.~`.
+/// Unescaped characters of a path, besides letters, digits and `-_.~`.
 const PATH: &str = "$&+,/:;=@";
-/// The same of a name or a password.
+/// Unescaped characters of a user name or a password.
 const USER: &str = "$&+,;=";
-/// The same of a host.
+/// Unescaped characters of a host.
 const HOST: &str = "!$&'()*+,;=:[]<>\"";
-/// The same of a fragment.
+/// Unescaped characters of a fragment.
 const FRAGMENT: &str = "$&+,/:;=?@!()*";
 
 fn parse(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(1)?;
-    let parts = taken_apart(args.text(0)?).ok_or_else(|| Fault::new("the text is no URL"))?;
+    let parts = split(args.text(0)?).ok_or_else(|| Fault::new("the text is no URL"))?;
     let named = parts.named().into_iter();
     Ok(Value::Map(Arc::new(
         named
@@ -30,7 +30,7 @@ fn parse(args: &Args<'_>) -> Result<Value, Fault> {
     )))
 }
 
-/// The parts of an address, unescaped where Go unescapes them.
+/// The parts of a URL, unescaped as in Go.
 #[derive(Default)]
 struct Parts {
     scheme: String,
@@ -57,13 +57,13 @@ impl Parts {
     }
 }
 
-fn taken_apart(text: &str) -> Option<Parts> {
+fn split(text: &str) -> Option<Parts> {
     let (address, fragment) = text.split_once('#').unwrap_or((text, ""));
     if address.bytes().any(|byte| byte.is_ascii_control()) {
         return None;
     }
     let mut parts = Parts {
-        fragment: unescaped(fragment)?,
+        fragment: unescape(fragment)?,
         ..Parts::default()
     };
     if address == "*" {
@@ -95,11 +95,11 @@ fn taken_apart(text: &str) -> Option<Parts> {
         path = &authority[end..];
         (parts.userinfo, parts.host) = authority_of(&authority[..end])?;
     }
-    parts.path = unescaped(path)?;
+    parts.path = unescape(path)?;
     Some(parts)
 }
 
-/// The scheme, or nothing, and the rest.
+/// Returns the scheme, which may be empty, and the rest.
 fn scheme(text: &str) -> Option<(&str, &str)> {
     let inside = |(at, c): (usize, char)| {
         c.is_ascii_alphabetic() || at > 0 && (c.is_ascii_digit() || "+-.".contains(c))
@@ -120,7 +120,7 @@ fn authority_of(authority: &str) -> Option<(String, String)> {
     Some((user.map_or(Some(String::new()), userinfo)?, host))
 }
 
-/// A name, or a name and a password, in the one form in which Go writes them.
+/// Returns user name and password in the canonical form of Go.
 fn userinfo(text: &str) -> Option<String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
     if !text.chars().all(fine) {
@@ -130,10 +130,10 @@ fn userinfo(text: &str) -> Option<String> {
         Some((name, password)) => (name, Some(password)),
         None => (text, None),
     };
-    let mut written = escaped(&unescaped(name)?, USER);
+    let mut written = escape(&unescape(name)?, USER);
     if let Some(password) = password {
         written.push(':');
-        written.push_str(&escaped(&unescaped(password)?, USER));
+        written.push_str(&escape(&unescape(password)?, USER));
     }
     Some(written)
 }
@@ -148,12 +148,12 @@ fn host_of(host: &str) -> Option<String> {
         plain.parse::<Ipv6Addr>().ok()?;
         let zone = match zone {
             Some("") => return None,
-            Some(zone) => format!("%{}", unescaped(zone)?),
+            Some(zone) => format!("%{}", unescape(zone)?),
             None => String::new(),
         };
         return is_port(port).then(|| format!("[{plain}{zone}]{port}"));
     }
-    // Of several colons the last is the port's: lists of hosts are written so.
+    // The last of several colons begins the port: there may be a list of hosts.
     let colon = host.rfind(':');
     if colon.is_some_and(|colon| !is_port(&host[colon..])) {
         return None;
@@ -162,7 +162,7 @@ fn host_of(host: &str) -> Option<String> {
     if !host.bytes().all(stands) {
         return None;
     }
-    // Only what is not of ASCII may be escaped in a host.
+    // Only non-ASCII characters may be escaped in a host.
     let mut hex = host.split('%').skip(1);
     if hex.any(|part| {
         !part.starts_with([
@@ -171,10 +171,10 @@ fn host_of(host: &str) -> Option<String> {
     }) {
         return None;
     }
-    unescaped(host)
+    unescape(host)
 }
 
-/// Nothing, or a colon and digits.
+/// Whether a text is empty, or a colon and digits.
 fn is_port(text: &str) -> bool {
     text.is_empty()
         || text
@@ -196,7 +196,7 @@ fn is_plain(byte: u8, more: &str) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) || more.as_bytes().contains(&byte)
 }
 
-fn escaped(text: &str, more: &str) -> String {
+fn escape(text: &str, more: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
         if is_plain(byte, more) {
@@ -208,8 +208,8 @@ fn escaped(text: &str, more: &str) -> String {
     out
 }
 
-/// Nothing where a `%` stands alone, or where no text comes of it.
-fn unescaped(text: &str) -> Option<String> {
+/// Returns `None` for an incomplete escape or invalid UTF-8.
+fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, behind @ ..] = rest {
@@ -239,19 +239,19 @@ fn join(args: &Args<'_>) -> Result<Value, Fault> {
             other.type_name()
         ))),
     };
-    put_together(&part).map(string)
+    join_parts(&part).map(string)
 }
 
-fn put_together<'a>(part: &dyn Fn(&str) -> Result<&'a str, Fault>) -> Result<String, Fault> {
+fn join_parts<'a>(part: &dyn Fn(&str) -> Result<&'a str, Fault>) -> Result<String, Fault> {
     let (scheme, host, path) = (part("scheme")?, part("host")?, part("path")?);
     let (query, opaque, fragment) = (part("query")?, part("opaque")?, part("fragment")?);
     let user = match part("userinfo")? {
         "" => None,
-        given => Some(given)
-            .filter(|given| !given.contains(['/', '?', '#']))
+        user => Some(user)
+            .filter(|user| !user.contains(['/', '?', '#']))
             .and_then(userinfo)
             .map(Some)
-            .ok_or_else(|| Fault::new("userinfo is no name with a password"))?,
+            .ok_or_else(|| Fault::new("userinfo is not a user name with a password"))?,
     };
     let mut out = String::new();
     if !scheme.is_empty() {
@@ -263,7 +263,7 @@ fn put_together<'a>(part: &dyn Fn(&str) -> Result<&'a str, Fault>) -> Result<Str
     } else {
         out.push_str(opaque);
     }
-    for (sign, text) in [('?', query.to_owned()), ('#', escaped(fragment, FRAGMENT))] {
+    for (sign, text) in [('?', query.to_owned()), ('#', escape(fragment, FRAGMENT))] {
         if !text.is_empty() {
             out.push(sign);
             out.push_str(&text);
@@ -272,7 +272,7 @@ fn put_together<'a>(part: &dyn Fn(&str) -> Result<&'a str, Fault>) -> Result<Str
     Ok(out)
 }
 
-/// Host and path, behind the scheme.
+/// Writes host and path after the scheme.
 fn hierarchical(out: &mut String, user: Option<&str>, host: &str, path: &str) {
     let has_scheme = !out.is_empty();
     if !host.is_empty() || user.is_some() || has_scheme && !path.is_empty() {
@@ -281,12 +281,12 @@ fn hierarchical(out: &mut String, user: Option<&str>, host: &str, path: &str) {
             out.push_str(user);
             out.push('@');
         }
-        out.push_str(&escaped(host, HOST));
+        out.push_str(&escape(host, HOST));
     }
     let path = if path == "*" {
         path.to_owned()
     } else {
-        escaped(path, PATH)
+        escape(path, PATH)
     };
     if !path.is_empty() && !path.starts_with('/') && !host.is_empty() {
         out.push('/');

@@ -1,4 +1,4 @@
-//! Versions and constraints, by the rules that Flux users know.
+//! Semantic versions and constraints, with the rules of Flux.
 
 use super::{Args, Fault, Table};
 use crate::template::value::string;
@@ -6,14 +6,14 @@ use gotmpl::Value;
 use sluice_runtime::semver::{Constraint, Version};
 use std::sync::Arc;
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[("semver", semver), ("semverCompare", compare)];
 
 fn version(args: &Args<'_>, index: usize) -> Result<Version, Fault> {
-    Version::parse(args.text(index)?).ok_or_else(|| Fault::new("the text is no version"))
+    Version::parse(args.text(index)?).ok_or_else(|| Fault::new("the text is not a version"))
 }
 
-/// The parts of a version under the names of the original's methods, which a template asks in the same way.
+/// Returns the parts of a version under the method names of the original.
 fn semver(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(1)?;
     let (version, text) = (version(args, 0)?, args.text(0)?);
@@ -25,13 +25,13 @@ fn semver(args: &Args<'_>) -> Result<Value, Fault> {
         ("Prerelease", string(&version.pre)),
         ("Metadata", string(metadata)),
         ("Original", string(text)),
-        ("String", string(written(&version, metadata))),
+        ("String", string(version_text(&version, metadata))),
     ];
     let parts = parts.into_iter().map(|(name, part)| (Arc::from(name), part));
     Ok(Value::Map(Arc::new(parts.collect())))
 }
 
-fn written(version: &Version, metadata: &str) -> String {
+fn version_text(version: &Version, metadata: &str) -> String {
     let mut text = format!("{}.{}.{}", version.major, version.minor, version.patch);
     for (sign, part) in [('-', version.pre.as_str()), ('+', metadata)] {
         if !part.is_empty() {
@@ -45,6 +45,6 @@ fn written(version: &Version, metadata: &str) -> String {
 fn compare(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(2)?;
     let constraint: Result<Constraint, _> = args.text(0)?.parse();
-    let constraint = constraint.map_err(|_| Fault::new("the constraint is not of the form of one"))?;
+    let constraint = constraint.map_err(|_| Fault::new("the constraint is invalid"))?;
     Ok(Value::Bool(constraint.admits(&version(args, 1)?)))
 }

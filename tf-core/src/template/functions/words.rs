@@ -1,19 +1,19 @@
 //! Words: their case, their initials, and lines of them.
 
-use super::args::Grown;
+use super::args::TextBuilder;
 use super::text::{is_space, one, simple};
 use super::{Fault, Table};
 use gotmpl::Value;
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[
     ("initials", |args| one(args, initials)),
     ("swapcase", |args| one(args, swapped)),
     ("camelcase", |args| one(args, pascal)),
-    ("snakecase", |args| one(args, |text| joined(text, '_'))),
-    ("kebabcase", |args| one(args, |text| joined(text, '-'))),
+    ("snakecase", |args| one(args, |text| join_words(text, '_'))),
+    ("kebabcase", |args| one(args, |text| join_words(text, '-'))),
     ("wrap", |args| {
         args.exactly(2)?;
         wrapped(args.text(1)?, args.int(0)?, "\n", false)
@@ -52,18 +52,18 @@ const fn is_bar(character: char) -> bool {
     matches!(character, '-' | '_')
 }
 
-/// What stands between words.
+/// Whether a character separates words.
 fn is_connector(character: char) -> bool {
     is_bar(character) || is_space(character)
 }
 
-/// `xstrings.ToPascalCase`: a word begins in upper case, connectors go, but for those in front and those beside others.
+/// `xstrings.ToPascalCase`: words begin in upper case. Connectors are removed except for leading and repeated ones.
 fn pascal(text: &str) -> String {
     let front = text.len() - text.trim_start_matches(is_connector).len();
     let (mut out, rest) = (text[..front].to_owned(), &text[front..]);
     let mut characters = rest.chars();
     let Some(first) = characters.next() else {
-        // Of connectors alone the original writes the last one twice.
+        // If there are only connectors, the original writes the last one twice.
         out.extend(text.chars().next_back());
         return out;
     };
@@ -93,7 +93,7 @@ fn pascal(text: &str) -> String {
     out
 }
 
-/// What a run of characters is to `xstrings`.
+/// The class of a run of characters in `xstrings`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Run {
     Number,
@@ -104,7 +104,7 @@ enum Run {
     Other,
 }
 
-/// The next run and what is behind it.
+/// Returns the next run and the rest.
 fn next_run(text: &str) -> Option<(Run, &str, &str)> {
     let first = text.chars().next()?;
     let while_is = |is: fn(char) -> bool| text.find(|c| !is(c)).unwrap_or(text.len());
@@ -124,7 +124,7 @@ fn next_run(text: &str) -> Option<(Run, &str, &str)> {
     Some((run, word, rest))
 }
 
-/// The end of a run that begins in upper case: `HTTP` of `HTTPStatus`, `Status` of `Status2`.
+/// Returns the end of a run that begins in upper case: `HTTP` of `HTTPStatus`, `Status` of `Status2`.
 fn upper_end(text: &str) -> usize {
     let capitals = text.find(|c: char| !c.is_uppercase()).unwrap_or(text.len());
     let (head, rest) = text.split_at(capitals);
@@ -139,14 +139,14 @@ fn upper_end(text: &str) -> usize {
     }
 }
 
-/// A letter of a script that has words: ideographs are none.
+/// Whether a character is a letter except for ideographs.
 fn is_letter(character: char) -> bool {
     let ideograph =
         matches!(character, '\u{3400}'..='\u{4d85}' | '\u{4e00}'..='\u{9fcc}' | '\u{20000}'..='\u{2b81d}');
     character.is_alphabetic() && !ideograph
 }
 
-/// Unicode's punctuation, of which symbols are no part.
+/// Whether a character is Unicode punctuation; symbols are not.
 fn is_punctuation(character: char) -> bool {
     static PUNCTUATION: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\p{P}$").ok());
     if character.is_ascii() {
@@ -157,9 +157,9 @@ fn is_punctuation(character: char) -> bool {
     known.is_some_and(|known| known.is_match(character.encode_utf8(&mut [0; 4])))
 }
 
-/// `xstrings.ToSnakeCase` and `ToKebabCase`: words in lower case with a connector between them; a number belongs to the word
-/// before it, unless small letters follow it.
-fn joined(text: &str, connector: char) -> String {
+/// `xstrings.ToSnakeCase` and `ToKebabCase`: lower-case words with connectors. A number belongs to the previous word unless
+/// lower-case letters follow it.
+fn join_words(text: &str, connector: char) -> String {
     let mut out = String::new();
     let Some((mut run, mut word, mut rest)) = next_run(text) else {
         return out;
@@ -194,10 +194,10 @@ fn joined(text: &str, connector: char) -> String {
     out
 }
 
-/// A run and what is behind it, or the end.
+/// A run and the rest, or the end.
 type At<'a> = Option<(Run, &'a str, &'a str)>;
 
-/// Writes the small letters and numbers that follow a number.
+/// Writes the lower-case letters and numbers after a number.
 fn put_following<'a>(out: &mut String, mut at: At<'a>, connector: char) -> At<'a> {
     while let Some((run @ (Run::Letters | Run::Number), word, rest)) = at {
         put(out, run, word, connector);
@@ -206,14 +206,14 @@ fn put_following<'a>(out: &mut String, mut at: At<'a>, connector: char) -> At<'a
     at
 }
 
-/// A connector before what is a word.
+/// Writes a connector before a word.
 fn connect(out: &mut String, at: At<'_>, connector: char) {
     if at.is_some_and(|(run, ..)| run != Run::Punctuation && run != Run::Connector) {
         out.push(connector);
     }
 }
 
-/// What comes behind a word: a number may be a part of it.
+/// Writes the rest of a word, which may be a number.
 fn behind_word<'a>(out: &mut String, at: At<'a>, connector: char) -> At<'a> {
     let Some((Run::Number, number, rest)) = at else {
         connect(out, at, connector);
@@ -243,10 +243,10 @@ fn put(out: &mut String, run: Run, word: &str, connector: char) {
     }
 }
 
-/// `goutils.WrapCustom`: lines of so many bytes, broken at spaces; words longer than a line are broken if `hard`.
+/// `goutils.WrapCustom`: breaks lines at spaces and, if `hard`, inside of long words.
 fn wrapped(text: &str, width: i64, separator: &str, hard: bool) -> Result<Value, Fault> {
     let width = usize::try_from(width).unwrap_or(1).max(1);
-    let mut out = Grown::default();
+    let mut out = TextBuilder::default();
     let mut rest = text;
     while rest.len() > width {
         if let Some(behind) = rest.strip_prefix(' ') {
@@ -257,7 +257,7 @@ fn wrapped(text: &str, width: i64, separator: &str, hard: bool) -> Result<Value,
         let space = match window.iter().rposition(|byte| *byte == b' ') {
             Some(space) => Some(space),
             None if hard => {
-                // Not a byte of a character: one that is wider than a line stands alone on it.
+                // Characters are not split: one that is wider than a line is alone on it.
                 let ends = rest
                     .char_indices()
                     .map(|(at, character)| at + character.len_utf8());
@@ -282,5 +282,5 @@ fn wrapped(text: &str, width: i64, separator: &str, hard: bool) -> Result<Value,
         rest = &rest[space + 1..];
     }
     out.push(rest)?;
-    Ok(out.done())
+    Ok(out.finish())
 }

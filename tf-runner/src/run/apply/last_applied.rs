@@ -1,5 +1,5 @@
 //! What is applied is kept before the apply begins, and what was applied before it is let go when it has ended well: at any
-//! moment the newest apply that may have made something can be destroyed without its source. See [`sluice_tf_core::applied`].
+//! moment the newest apply that may have made something can be destroyed without its source. See [`sluice_tf_core::last_applied`].
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,8 +19,8 @@ use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::lock_file;
 use crate::run::workdir::prepare::{ARCHIVE, module_directory};
 use crate::run::workdir::{WorkDirectory, failed};
-use sluice_tf_core::applied::{self, Applied, AppliedError, Inputs, files};
-use sluice_tf_core::bundle::{Bundle, Kept, Stack};
+use sluice_tf_core::bundle::{Bundle, LastAppliedRef, Stack};
+use sluice_tf_core::last_applied::{self, Inputs, LastApplied, LastAppliedError, files};
 
 fn api(context: &Context, stack: &Stack) -> Api<Secret> {
     Api::namespaced(context.client.clone(), &stack.namespace)
@@ -33,7 +33,7 @@ pub(crate) async fn keep(
     workspace: &Workspace<'_>,
     run: &TerraformRun,
 ) -> Result<(), RunError> {
-    let Some(limit) = bundle.keep_files else {
+    let Some(limit) = bundle.files_limit else {
         return Ok(());
     };
     let mut files = files_of(bundle, workspace, limit).await?;
@@ -46,28 +46,28 @@ pub(crate) async fn keep(
     let files_omitted = files.is_none();
     // A controller of before gives no key that others of the namespace have too.
     let may_share = bundle.plan_keys.is_empty() || !bundle.file_keys.is_empty();
-    let (mut shared_files, mut sealed_mark) = (None, None);
+    let (mut shared_files, mut sealed_label) = (None, None);
     if let Some(files) = files.take_if(|_| may_share) {
         let key = bundle.file_keys.first();
         let (digest, mark) = shared_files::keep(context, &bundle.stack, &files, key).await?;
-        (shared_files, sealed_mark) = (Some(digest), mark);
+        (shared_files, sealed_label) = (Some(digest), mark);
     }
-    let applied = Applied {
+    let applied = LastApplied {
         inputs: Inputs {
             bundle: bundle.without_seal_keys(),
             provider_lock: lock_file::read(&workspace.module)?,
             files_omitted,
             shared_files,
-            sealed_mark,
+            sealed_label,
         },
         files,
     };
     let run = run.name_any();
     let api = api(context, &bundle.stack);
     let params = PostParams::default();
-    let secrets = applied::encode(&applied, &run, bundle.plan_keys.first()).map_err(RunError::Kept)?;
+    let secrets = last_applied::encode(&applied, &run, bundle.plan_keys.first()).map_err(RunError::Kept)?;
     // Written before the apply begins, with the word that it does.
-    let digest = applied::digest_of(&secrets);
+    let digest = last_applied::digest_of(&secrets);
     workspace.reporter.note(|status| status.applied_digest = digest);
     for secret in secrets {
         match patiently(context.settings.patience, || api.create(&params, &secret)).await {
@@ -83,7 +83,7 @@ pub(crate) async fn keep(
         return Ok(());
     }
     let held = listed(context, &bundle.stack).await;
-    let oldest = applied::runs(&held, &bundle.stack.uid).pop();
+    let oldest = last_applied::runs(&held, &bundle.stack.uid).pop();
     sweep(context, &bundle.stack, &held, |of| {
         of == run || Some(of) == oldest.as_deref()
     })
@@ -99,7 +99,7 @@ pub(crate) async fn settle(context: &Context, bundle: &Bundle, run: &TerraformRu
     let (held, run) = (listed(context, &bundle.stack).await, run.name_any());
     if !held.is_empty() {
         sweep(context, &bundle.stack, &held, |of| {
-            bundle.keep_files.is_some() && of == run
+            bundle.files_limit.is_some() && of == run
         })
         .await;
     }
@@ -109,7 +109,7 @@ pub(crate) async fn settle(context: &Context, bundle: &Bundle, run: &TerraformRu
 pub(crate) async fn unpack(
     context: &Context,
     bundle: &Bundle,
-    kept: &Kept,
+    kept: &LastAppliedRef,
     directory: &WorkDirectory,
     stop: &CancellationToken,
 ) -> Result<(), RunError> {
@@ -118,11 +118,11 @@ pub(crate) async fn unpack(
         doing: "read what was applied last",
         source,
     })?;
-    let applied = applied::prove(&secrets, &kept.run, &kept.digest)
-        .and_then(|()| applied::decode(&secrets, &bundle.stack, &kept.run, &bundle.plan_keys));
+    let applied = last_applied::verify(&secrets, &kept.run, &kept.digest)
+        .and_then(|()| last_applied::decode(&secrets, &bundle.stack, &kept.run, &bundle.plan_keys));
     let applied = applied.map_err(RunError::Kept)?;
     let omitted = || {
-        RunError::Kept(AppliedError::FilesOmitted {
+        RunError::Kept(LastAppliedError::FilesOmitted {
             run: kept.run.clone(),
         })
     };
@@ -148,10 +148,10 @@ pub(crate) async fn unpack(
 /// The Secrets of one run, of all that are kept of the stack.
 async fn read(context: &Context, bundle: &Bundle, run: &str) -> Result<Vec<Secret>, kube::Error> {
     let (api, patience) = (api(context, &bundle.stack), context.settings.patience);
-    let params = ListParams::default().labels(&applied::selector(&bundle.stack));
+    let params = ListParams::default().labels(&last_applied::selector(&bundle.stack.name));
     let listed = patiently(patience, || api.list_metadata(&params)).await?;
     let mut secrets = Vec::new();
-    for known in listed.iter().filter(|known| applied::run_of(*known) == run) {
+    for known in listed.iter().filter(|known| last_applied::run_of(*known) == run) {
         let name = known.name_any();
         secrets.extend(patiently(patience, || api.get_opt(&name)).await?);
     }
@@ -165,7 +165,7 @@ async fn files_of(
     limit: u64,
 ) -> Result<Option<Vec<u8>>, RunError> {
     let archive = workspace.directory.scratch.path().join(ARCHIVE);
-    let reads = bundle.reads.clone();
+    let reads = bundle.closure.clone();
     let work = tokio::task::spawn_blocking(move || files::select(File::open(archive)?, &reads, limit));
     work.await
         .map_err(std::io::Error::other)
@@ -175,7 +175,7 @@ async fn files_of(
 
 /// What is kept; nothing when it cannot be read, since only superfluous Secrets are looked for.
 async fn listed(context: &Context, stack: &Stack) -> Vec<PartialObjectMeta<Secret>> {
-    let params = ListParams::default().labels(&applied::selector(stack));
+    let params = ListParams::default().labels(&last_applied::selector(&stack.name));
     let api = api(context, stack);
     match patiently(TIDYING, || api.list_metadata(&params)).await {
         Ok(list) => list.items,
@@ -199,8 +199,8 @@ async fn sweep(
     let (api, mut files) = (api(context, stack), BTreeSet::new());
     let mut has_gone = false;
     for secret in held {
-        if keep(applied::run_of(secret)) {
-            files.extend(applied::files_of(secret).map(str::to_owned));
+        if keep(last_applied::run_of(secret)) {
+            files.extend(last_applied::files_label_of(secret).map(str::to_owned));
             continue;
         }
         has_gone = true;
@@ -211,7 +211,7 @@ async fn sweep(
                 error = &error as &dyn std::error::Error,
                 "what was applied before stays for now"
             );
-            files.extend(applied::files_of(secret).map(str::to_owned));
+            files.extend(last_applied::files_label_of(secret).map(str::to_owned));
         }
     }
     if has_gone {

@@ -27,8 +27,8 @@ use crate::run::workdir::prepare;
 use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::argv;
 use sluice_tf_core::cli::output::{self, Output};
-use sluice_tf_core::cli::process::Ended;
-use sluice_tf_core::cli::text::plain;
+use sluice_tf_core::cli::process::CommandExit;
+use sluice_tf_core::cli::text::strip_formatting;
 use sluice_tf_core::plan::store::{PlanContext, StoredPlan};
 
 /// The CLI's words for a plan whose state has moved on.
@@ -45,13 +45,13 @@ pub(crate) fn bundle_of_plan(stored: &PlanContext, now: &Bundle) -> Result<Bundl
     Ok(Bundle {
         artifact: now.artifact.clone(),
         environment: now.environment.clone(),
-        surroundings: now.surroundings.clone(),
+        run_environment: now.run_environment.clone(),
         grace_seconds: now.grace_seconds,
-        keep_files: now.keep_files,
+        files_limit: now.files_limit,
         outputs: now.outputs.clone(),
         plan_keys: now.plan_keys.clone(),
         file_keys: now.file_keys.clone(),
-        aftermath: now.aftermath.clone(),
+        post_apply: now.post_apply.clone(),
         tool: Some(stored.tool.clone()),
         ..stored.bundle.clone()
     })
@@ -102,8 +102,8 @@ pub(crate) async fn prove(
             ));
         }
         // A plan that was stored without them has none.
-        let other = generated_files::differing(&stored.omitted, &again.made.omitted);
-        if let Some(path) = other.filter(|_| !stored.omitted.is_empty()) {
+        let other = generated_files::differing(&stored.omitted_files, &again.made.omitted);
+        if let Some(path) = other.filter(|_| !stored.omitted_files.is_empty()) {
             return Err(RunError::NotExact(format!(
                 "planning again made another file than the one of the approved plan: {path:?}; a file that is too large to be \
                  stored has to come out the same each time, so take out of it what differs, a time for example"
@@ -116,7 +116,7 @@ pub(crate) async fn prove(
 /// Whether the CLI itself says that the plan is stale: by the title of its first error. What a step runs may say these words
 /// too, inside the error of the step, which may be longer than what is looked at.
 fn says_it_is_stale(said: &str) -> bool {
-    let said = plain(said);
+    let said = strip_formatting(said);
     let mut titles = said
         .lines()
         .filter_map(|line| line.trim().strip_prefix("Error: "));
@@ -129,7 +129,7 @@ pub(crate) async fn apply(
     bundle: &Bundle,
     workspace: &Workspace<'_>,
     run: &TerraformRun,
-) -> Result<Ended, RunError> {
+) -> Result<CommandExit, RunError> {
     let step = if run.spec.destroy {
         Step::Destroy
     } else {
@@ -188,7 +188,7 @@ async fn read_outputs(
     workspace: &Workspace<'_>,
     said: Option<&Path>,
 ) -> Result<Outputs, RunError> {
-    let health = &bundle.aftermath;
+    let health = &bundle.post_apply;
     let checked = !health.health_checks.is_empty() && (said.is_some() || health.health_due);
     if bundle.outputs.is_some() || checked {
         return write_outputs(context, bundle, workspace).await;
@@ -198,7 +198,7 @@ async fn read_outputs(
     };
     let names = File::open(said)
         .ok()
-        .and_then(|file| output::names_said(file).ok());
+        .and_then(|file| output::names_from_apply(file).ok());
     match names.flatten() {
         Some(names) => {
             workspace.reporter.note(|status| status.outputs = names);
@@ -221,8 +221,8 @@ async fn write_outputs(
     let found = output::parse(file)?;
     for output in found.values().filter(|output| output.sensitive) {
         let mut secrets = workspace.reporter.secrets();
-        secrets.learn_all(&output.json());
-        output.long_numbers().for_each(|number| secrets.learn(number));
+        secrets.add_json(&output.json());
+        output.long_numbers().for_each(|number| secrets.add_text(number));
     }
     workspace
         .reporter
@@ -250,7 +250,7 @@ pub(crate) async fn follow_up(
     let applied = said.is_some();
     let outputs = read_outputs(context, bundle, workspace, said).await?;
     list_state(bundle, workspace, applied).await;
-    if applied || bundle.aftermath.health_due {
+    if applied || bundle.post_apply.health_due {
         health::check(context, bundle, workspace, &outputs.found).await?;
     }
     Ok(outputs.written)
@@ -258,7 +258,7 @@ pub(crate) async fn follow_up(
 
 /// Lists what the state holds, where that is wanted. It informs: a list that cannot be had fails nothing.
 pub(crate) async fn list_state(bundle: &Bundle, workspace: &Workspace<'_>, applied: bool) {
-    let wanted = bundle.aftermath.inventory && (applied || bundle.aftermath.inventory_due);
+    let wanted = bundle.post_apply.inventory && (applied || bundle.post_apply.inventory_due);
     if !wanted {
         return;
     }

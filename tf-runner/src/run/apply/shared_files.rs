@@ -1,5 +1,5 @@
 //! Keeps the files of an apply in Secrets that all stacks of the namespace share which applied the same. See
-//! [`sluice_tf_core::applied::shared`].
+//! [`sluice_tf_core::last_applied::shared`].
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use serde_json::json;
 use crate::run::lifecycle::api_retry::{TIDYING, patiently};
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
-use sluice_tf_core::applied::shared::{self, FILES_LABEL, FilesError};
-use sluice_tf_core::applied::{AppliedError, Inputs};
 use sluice_tf_core::bundle::{Bundle, PlanKey, Stack};
+use sluice_tf_core::last_applied::shared::{self, FILES_LABEL, FilesError};
+use sluice_tf_core::last_applied::{Inputs, LastAppliedError};
 use sluice_tf_core::plan::store::owner;
 
 /// How often a Secret is looked at again that another stack changes meanwhile.
@@ -34,17 +34,17 @@ pub(crate) async fn keep(
     key: Option<&PlanKey>,
 ) -> Result<(String, Option<String>), RunError> {
     let api = api(context, stack);
-    let form = shared::encode(files, stack, key).map_err(|_| RunError::Kept(AppliedError::Packing))?;
+    let form = shared::encode(files, stack, key).map_err(|_| RunError::Kept(LastAppliedError::Packing))?;
     let failed = |source| RunError::Api {
         doing: "keep the files that are applied",
         source,
     };
-    let holder = hold(&api, stack, &form.holder, context).await.map_err(failed)?;
-    for mut secret in form.pieces {
+    let holder = hold(&api, stack, &form.owner, context).await.map_err(failed)?;
+    for mut secret in form.chunks {
         secret.metadata.owner_references = Some(vec![holder.reference.clone()]);
         place(&api, &holder, &secret, context).await.map_err(failed)?;
     }
-    Ok((form.digest, form.sealed_mark))
+    Ok((form.digest, form.sealed_label))
 }
 
 /// The Secret that owns the files, with this stack among its owners.
@@ -88,7 +88,7 @@ async fn hold(
 }
 
 fn holder(name: &str, uid: Option<String>, is_known: bool) -> Holder {
-    let reference = shared::owned_by(name, &uid.unwrap_or_default());
+    let reference = shared::owner_reference(name, &uid.unwrap_or_default());
     Holder { reference, is_known }
 }
 
@@ -135,7 +135,7 @@ pub(crate) async fn load(
     bundle: &Bundle,
     (inputs, run): (&Inputs, &str),
 ) -> Result<Option<Vec<u8>>, RunError> {
-    let Some(mark) = inputs.files_mark() else {
+    let Some(mark) = inputs.files_label() else {
         return Ok(None);
     };
     let (api, params) = (
@@ -151,8 +151,8 @@ pub(crate) async fn load(
     let failed = |source| {
         let run = run.to_owned();
         RunError::Kept(match source {
-            FilesError::Broken(source) => AppliedError::Broken { run, source },
-            FilesError::Sealed(source) => AppliedError::Sealed { run, source },
+            FilesError::Broken(source) => LastAppliedError::Broken { run, source },
+            FilesError::Sealed(source) => LastAppliedError::Sealed { run, source },
         })
     };
     files.map(Some).map_err(failed)

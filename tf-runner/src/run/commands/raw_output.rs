@@ -10,7 +10,7 @@ use sluice_api::run::LockInfo;
 use crate::run::workdir;
 use sluice_tf_core::cli::lock;
 use sluice_tf_core::cli::process::tail;
-use sluice_tf_core::cli::text::plain;
+use sluice_tf_core::cli::text::strip_formatting;
 
 /// Most that a command said that began nothing: a line.
 const SAID_LIMIT: u64 = 64 * 1024;
@@ -35,7 +35,9 @@ impl RawOutput {
     /// Reads them from the files of its output, before these are cleaned.
     pub(crate) fn read(stdout: &Path, stderr: &Path) -> Self {
         let said = workdir::read_limited(stdout, SAID_LIMIT);
-        let said = said.map(|said| plain(&String::from_utf8_lossy(&said))).ok();
+        let said = said
+            .map(|said| strip_formatting(&String::from_utf8_lossy(&said)))
+            .ok();
         Self {
             errors: tail(stderr).ok(),
             told_of_nothing: said.as_deref().is_some_and(told_of_nothing),
@@ -60,7 +62,7 @@ impl RawOutput {
 
     /// Whether it speaks of a lock, or might.
     pub(crate) fn may_be_about_a_lock(&self) -> bool {
-        self.errors.as_deref().is_none_or(lock::is_mentioned)
+        self.errors.as_deref().is_none_or(lock::mentions_lock)
     }
 
     /// The lock that it met. Whoever tells of it hides what is to be hidden.

@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::run::commands::workspace::Workspace;
 use crate::run::lifecycle::error::{RunError, Step};
-use sluice_tf_core::cli::answer::strip_preamble;
 use sluice_tf_core::cli::argv;
+use sluice_tf_core::cli::preamble::strip_preamble;
 use sluice_tf_core::cli::process::Limits;
-use sluice_tf_core::secrets::Secrets;
+use sluice_tf_core::redaction::Redactor;
 
 /// Largest answer that is read. The state is in memory as a whole, as the CLI has it too.
 const LIMIT: u64 = 64 * 1024 * 1024;
@@ -32,7 +32,7 @@ pub(crate) async fn learn(workspace: &Workspace<'_>, error: RunError) -> RunErro
     if let Some(state) = state(workspace).await {
         let known = {
             let mut secrets = workspace.reporter.secrets();
-            secrets.learn_state(&state);
+            secrets.add_state(&state);
             secrets.clone()
         };
         clean(workspace, &known);
@@ -41,8 +41,8 @@ pub(crate) async fn learn(workspace: &Workspace<'_>, error: RunError) -> RunErro
     tracing::debug!("what the state marks as sensitive is not known");
     match error {
         RunError::Stopped { step, why, .. } => {
-            let mut unknown = Secrets::default();
-            unknown.give_up();
+            let mut unknown = Redactor::default();
+            unknown.suppress_all();
             clean(workspace, &unknown);
             RunError::Stopped {
                 step,
@@ -68,9 +68,9 @@ async fn state(workspace: &Workspace<'_>) -> Option<Value> {
     tokio::task::spawn_blocking(move || read(&answer)).await.ok()?
 }
 
-fn clean(workspace: &Workspace<'_>, known: &Secrets) {
+fn clean(workspace: &Workspace<'_>, known: &Redactor) {
     for file in logs(&workspace.directory.logs) {
-        if let Err(error) = known.clean(&file) {
+        if let Err(error) = known.redact_file(&file) {
             tracing::warn!(%error, "a log file could not be cleaned of sensitive values");
         }
     }

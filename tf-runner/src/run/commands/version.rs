@@ -10,8 +10,8 @@ use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::workdir;
 use crate::run::workdir::failed;
 use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::cli::known_version::KnownVersions;
 use sluice_tf_core::cli::tool;
+use sluice_tf_core::cli::version_cache::VersionCache;
 
 /// Below the directory of the working directories. No stack's name begins so and has no `_`.
 const KNOWN: &str = ".versions";
@@ -31,15 +31,15 @@ pub(crate) async fn tell(
     workspace: &Workspace<'_>,
 ) -> Result<(), RunError> {
     let root = context.settings.work_root.as_ref();
-    let known = root.map(|root| KnownVersions::new(root.join(KNOWN)));
-    let before = known.as_ref().and_then(|known| known.of(&workspace.tool.path));
+    let known = root.map(|root| VersionCache::new(root.join(KNOWN)));
+    let before = known.as_ref().and_then(|known| known.get(&workspace.tool.path));
     let is_known = before.is_some();
     let version = match before {
         Some(version) => version,
         None => asked(workspace).await?,
     };
     if let Some(wanted) = &bundle.selected_tool {
-        tool::prove(&workspace.tool, &version, wanted)?;
+        tool::verify_version(&workspace.tool, &version, wanted)?;
     }
     let tool = Tool {
         name: workspace.tool.name.clone(),
@@ -58,13 +58,13 @@ async fn asked(workspace: &Workspace<'_>) -> Result<String, RunError> {
         .await?;
     let answer =
         workdir::read_limited(&answer, LIMIT).map_err(|source| failed("read the version", source))?;
-    Ok(tool::version(&workspace.tool, &answer)?)
+    Ok(tool::parse_version(&workspace.tool, &answer)?)
 }
 
 /// Notes the version for later runs, beside this one.
-fn note(known: KnownVersions, program: PathBuf, version: String) {
+fn note(known: VersionCache, program: PathBuf, version: String) {
     drop(tokio::task::spawn_blocking(move || {
-        if let Err(error) = known.note(&program, &version) {
+        if let Err(error) = known.insert(&program, &version) {
             tracing::debug!(%error, "the next run asks for the version again");
         }
     }));

@@ -14,10 +14,10 @@ use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::state_lock::leftover::LeftoverLock;
 use crate::run::status::writer::Reporter;
 use crate::run::workdir::{WorkDirectory, failed};
-use sluice_tf_core::cli::process::{Ended, Invocation, Limits, Stopped, run, tail};
-use sluice_tf_core::cli::text::presentable;
+use sluice_tf_core::cli::process::{CommandExit, Invocation, Limits, StopReason, run, tail};
+use sluice_tf_core::cli::text::strip_and_mask;
 use sluice_tf_core::cli::tool::Tool;
-use sluice_tf_core::cli::{answer, argv};
+use sluice_tf_core::cli::{argv, preamble};
 
 /// The CLI in its directory.
 pub(crate) struct Workspace<'a> {
@@ -70,7 +70,7 @@ impl<'a> Workspace<'a> {
     }
 
     /// Runs a command that has to succeed.
-    pub(crate) async fn must(&self, step: Step, words: &[String]) -> Result<Ended, RunError> {
+    pub(crate) async fn must(&self, step: Step, words: &[String]) -> Result<CommandExit, RunError> {
         self.expect(step, words, &[0]).await
     }
 
@@ -80,7 +80,7 @@ impl<'a> Workspace<'a> {
         step: Step,
         words: &[String],
         codes: &[i32],
-    ) -> Result<Ended, RunError> {
+    ) -> Result<CommandExit, RunError> {
         let stdout = self.output_file(step, "out");
         self.attempt(step, words, codes, stdout, &self.limits).await
     }
@@ -93,7 +93,7 @@ impl<'a> Workspace<'a> {
     /// As [`Workspace::capture`], for a command that answers with an object of JSON: nothing else is in the file.
     pub(crate) async fn capture_object(&self, step: Step, words: &[String]) -> Result<PathBuf, RunError> {
         let file = self.capture(step, words).await?;
-        answer::strip_preamble(&file).map_err(|source| failed(step.title(), source))?;
+        preamble::strip_preamble(&file).map_err(|source| failed(step.title(), source))?;
         Ok(file)
     }
 
@@ -103,7 +103,7 @@ impl<'a> Workspace<'a> {
         step: Step,
         words: &[String],
         codes: &[i32],
-    ) -> Result<Ended, RunError> {
+    ) -> Result<CommandExit, RunError> {
         let stdout = self.scratch_file();
         self.attempt(step, words, codes, stdout, &self.limits).await
     }
@@ -133,7 +133,7 @@ impl<'a> Workspace<'a> {
         codes: &[i32],
         stdout: PathBuf,
         limits: &Limits,
-    ) -> Result<Ended, RunError> {
+    ) -> Result<CommandExit, RunError> {
         if let Some(stopped) = too_late(limits, step) {
             return Err(stopped);
         }
@@ -141,7 +141,7 @@ impl<'a> Workspace<'a> {
         let environment = self.environment_of(step);
         let invocation = Invocation {
             program: &self.tool.path,
-            words,
+            arguments: words,
             directory: &self.module,
             environment: &environment,
             stdout: stdout.clone(),
@@ -162,15 +162,15 @@ impl<'a> Workspace<'a> {
         }
         // What is shown is of the file as it is now.
         let text = tail(&stderr).unwrap_or_default();
-        Err(match ended.stopped {
+        Err(match ended.stop_reason {
             Some(stopped) => RunError::Stopped {
                 step,
                 why: format!("{} ({})", interrupted(stopped), ended.describe()),
-                text: presentable(&text),
+                text: strip_and_mask(&text),
             },
             None => RunError::Command {
                 step,
-                text: presentable(&format!("{}\n{text}", ended.describe())),
+                text: strip_and_mask(&format!("{}\n{text}", ended.describe())),
                 raw_output,
             },
         })
@@ -192,7 +192,7 @@ impl<'a> Workspace<'a> {
     fn clean(&self, files: &[&Path]) {
         let secrets = self.reporter.secrets().clone();
         for file in files.iter().filter(|file| file.starts_with(&self.directory.logs)) {
-            if let Err(error) = secrets.clean(file) {
+            if let Err(error) = secrets.redact_file(file) {
                 tracing::warn!(%error, "a log file could not be cleaned of sensitive values");
             }
         }
@@ -203,7 +203,7 @@ impl<'a> Workspace<'a> {
         too_late(&self.limits, step)
     }
 
-    fn note(&self, step: Step, ended: &Ended) {
+    fn note(&self, step: Step, ended: &CommandExit) {
         let peak = i64::try_from(ended.peak_memory).unwrap_or(i64::MAX);
         self.reporter.note(|status| {
             if step != Step::Version {
@@ -247,7 +247,7 @@ impl<'a> Workspace<'a> {
     /// told not at all.
     fn tellable(&self, lock: LockInfo) -> Option<LockInfo> {
         let secrets = self.reporter.secrets();
-        let hidden = |text: &str| secrets.hide(text).into_owned();
+        let hidden = |text: &str| secrets.redact(text).into_owned();
         (hidden(&lock.id) == lock.id).then(|| LockInfo {
             who: hidden(&lock.who),
             created: hidden(&lock.created),
@@ -286,9 +286,9 @@ fn too_late(limits: &Limits, step: Step) -> Option<RunError> {
     })
 }
 
-const fn interrupted(stopped: Stopped) -> &'static str {
+const fn interrupted(stopped: StopReason) -> &'static str {
     match stopped {
-        Stopped::Asked => "was interrupted, because the runner was told to stop",
-        Stopped::Deadline => "was interrupted, because the run's deadline passed",
+        StopReason::Requested => "was interrupted, because the runner was told to stop",
+        StopReason::Deadline => "was interrupted, because the run's deadline passed",
     }
 }

@@ -21,7 +21,7 @@ use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::steps::{Success, select_workspace};
 use crate::run::workdir::prepare::write_private;
 use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::cli::text::bounded;
+use sluice_tf_core::cli::text::truncate;
 
 /// How often the door is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -45,8 +45,8 @@ pub(crate) async fn session(
         Err(error) => {
             let text = chain(&error);
             // Hidden before it is cut: half a value is not known for one that nobody may read.
-            let text = workspace.reporter.secrets().hide(&text).into_owned();
-            format!(" The preparation failed: {}", bounded(&text, TROUBLE))
+            let text = workspace.reporter.secrets().redact(&text).into_owned();
+            format!(" The preparation failed: {}", truncate(&text, TROUBLE))
         }
     };
     let door = workspace.directory.door.as_path();

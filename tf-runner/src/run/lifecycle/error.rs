@@ -12,10 +12,10 @@ use crate::run::plan::webhook::WebhookError;
 use crate::run::post_apply::health::HealthError;
 use crate::run::post_apply::inventory::InventoryError;
 use crate::run::post_apply::outputs::OutputsError;
-use sluice_tf_core::applied::AppliedError;
 use sluice_tf_core::bundle::BundleError;
 use sluice_tf_core::cli::output::OutputError;
 use sluice_tf_core::cli::tool::ToolError;
+use sluice_tf_core::last_applied::LastAppliedError;
 use sluice_tf_core::plan::document::DocumentError;
 use sluice_tf_core::plan::store::StoreError;
 use sluice_tf_core::template::TemplateError;
@@ -144,7 +144,7 @@ pub enum RunError {
     Load(StoreError),
     /// What is applied cannot be kept, or what was kept cannot be read.
     #[error(transparent)]
-    Kept(AppliedError),
+    Kept(LastAppliedError),
     /// What the plan was made with is not there any more.
     #[error("{0}")]
     NotExact(String),

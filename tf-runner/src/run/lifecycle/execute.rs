@@ -35,7 +35,7 @@ use crate::run::workdir::run_environment;
 use crate::run::workdir::{self, WorkDirectory};
 use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::process::Limits;
-use sluice_tf_core::cli::text::{TEXT_LIMIT, bounded};
+use sluice_tf_core::cli::text::{TEXT_LIMIT, truncate};
 use sluice_tf_core::cli::tool;
 use sluice_tf_core::plan::store::StoredPlan;
 use sluice_tf_core::process_lock::ProcessLock;
@@ -112,7 +112,7 @@ fn conclude(reporter: &Reporter, outcome: Result<Success, RunError>) -> Ending {
     match outcome {
         Ok(success) => {
             // It may name addresses, whose keys come from values.
-            let message = reporter.secrets().hide(&success.message).into_owned();
+            let message = reporter.secrets().redact(&success.message).into_owned();
             tracing::info!(reason = success.reason.as_str(), message, "run succeeded");
             reporter.say(|status| {
                 status.phase = Phase::Succeeded;
@@ -123,7 +123,7 @@ fn conclude(reporter: &Reporter, outcome: Result<Success, RunError>) -> Ending {
             Ending::Succeeded
         }
         Err(error) => {
-            let message = bounded(&reporter.secrets().hide(&chain(&error)), TEXT_LIMIT);
+            let message = truncate(&reporter.secrets().redact(&chain(&error)), TEXT_LIMIT);
             tracing::error!(reason = error.reason(), message, "run failed");
             reporter.say(|status| {
                 status.phase = error.phase();
@@ -200,7 +200,7 @@ async fn take(
     let stored = inputs::approved_plan(context, run, &bundle).await?;
     if let Some(stored) = &stored {
         bundle = apply::bundle_of_plan(&stored.context, &bundle)?;
-        reporter.secrets().learn_stored(&stored.context);
+        reporter.secrets().add_stored_plan(&stored.context);
     }
     reporter.secrets().extend(bundle.secrets.clone());
     let settings = &context.settings;
@@ -302,9 +302,9 @@ async fn prepared<'a>(
     directory.occupy(&WorkdirOwner {
         path: bundle.path.clone(),
         workspace: bundle.workspace.clone(),
-        state_location: bundle.surroundings.state_place.clone(),
+        state_location: bundle.run_environment.state_location.clone(),
     })?;
-    match &bundle.kept {
+    match &bundle.last_applied {
         None => prepare::fetch(context, &bundle.artifact, directory, &limits.stop).await?,
         Some(kept) => last_applied::unpack(context, bundle, kept, directory, &limits.stop).await?,
     }
@@ -312,16 +312,16 @@ async fn prepared<'a>(
     errored_tfstate::disown(&module)?;
     committed_state::put_aside(&module, directory.scratch.path(), bundle)?;
     let environment = prepare::command_environment(context, bundle, &module, &directory.home)?;
-    reporter.secrets().learn_environment(&environment);
+    reporter.secrets().add_environment(&environment);
     prepare::write_generated(&module, &directory.home, bundle)?;
     let search = environment.get("PATH").map_or("", String::as_str);
     let found = match &bundle.selected_tool {
-        Some(wanted) => tool::selected(search, context.settings.tools.as_deref(), wanted)?,
+        Some(wanted) => tool::find_selected(search, context.settings.tools.as_deref(), wanted)?,
         None => tool::find(search, bundle.tool.as_deref())?,
     };
     let left = LeftoverLock::by(&say_lock_holder(context, reporter, &environment));
     let mut workspace = Workspace::new(found, directory, module, environment, limits, reporter, left);
     let api = run_environment::write_kubeconfig(context, bundle, &directory.root)?;
-    workspace.init_arguments = run_environment::init_arguments(&bundle.surroundings, api.as_deref());
+    workspace.init_arguments = run_environment::init_arguments(&bundle.run_environment, api.as_deref());
     Ok(workspace)
 }

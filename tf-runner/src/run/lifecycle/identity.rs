@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluice_api::run::Claim;
-use sluice_tf_core::pod::Pod;
+use sluice_tf_core::run_input::PodRef;
 
 /// The claimant of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Identity {
     /// Unique to one start.
     pub holder: String,
     /// The pod, if there is one.
-    pub pod: Option<Pod>,
+    pub pod: Option<PodRef>,
     /// Where the file locks of the runner are seen: the same for whoever shares them, and for nobody else.
     pub site: String,
     /// `user@host`, as the CLI writes it into a state lock when it has the environment of this process.
@@ -23,7 +23,7 @@ pub struct Identity {
 impl Identity {
     /// Of this process, which has this environment.
     #[must_use]
-    pub fn of_this_process(pod: Option<Pod>, environment: &BTreeMap<String, String>) -> Self {
+    pub fn of_this_process(pod: Option<PodRef>, environment: &BTreeMap<String, String>) -> Self {
         Self {
             holder: uuid::Uuid::new_v4().to_string(),
             pod,
@@ -130,15 +130,15 @@ mod tests {
 
     #[test]
     fn locks_are_shared_at_one_site_and_by_processes_without_one() {
-        let here = |site: &str, pod: Option<Pod>| Identity {
+        let here = |site: &str, pod: Option<PodRef>| Identity {
             site: site.into(),
             ..Identity::of_this_process(pod, &BTreeMap::new())
         };
-        let pod = || Some(Pod::default());
+        let pod = || Some(PodRef::default());
         let named = || {
-            Some(Pod {
+            Some(PodRef {
                 name: "p".into(),
-                ..Pod::default()
+                ..PodRef::default()
             })
         };
         for (own, other, shared) in [

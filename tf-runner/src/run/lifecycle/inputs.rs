@@ -51,7 +51,7 @@ pub(crate) async fn approved_plan(
 /// The bundle of the run: the very bytes that its spec names, about exactly what the run was decided for.
 pub(crate) async fn load_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, RunError> {
     let bundle = if run.spec.bundle_secrets == 0 {
-        Bundle::of_input(context.bundle.as_deref(), run)?
+        Bundle::from_input(context.bundle.as_deref(), run)?
     } else {
         stored_bundle(context, run).await?
     };
@@ -82,5 +82,5 @@ async fn stored_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, 
             source,
         })?);
     }
-    Ok(Bundle::of_run(&secrets, run)?)
+    Ok(Bundle::from_secrets(&secrets, run)?)
 }

@@ -27,7 +27,7 @@ use crate::run::state_rescue::errored_tfstate;
 use crate::run::workdir::providers;
 use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::argv;
-use sluice_tf_core::errored_state::Belongs;
+use sluice_tf_core::errored_state::StateLocation;
 use sluice_tf_core::plan::store::StoredPlan;
 
 /// What a run that ended well says.
@@ -60,9 +60,9 @@ pub(crate) async fn in_workspace(
     if let Some(stored) = stored {
         apply::restore(workspace, stored)?;
     }
-    let may_copy = !bundle.surroundings.backend_off;
+    let may_copy = !bundle.run_environment.backend_off;
     let init = if stored.is_some() {
-        argv::init_exact(may_copy)
+        argv::init_readonly(may_copy)
     } else {
         argv::init(bundle.options.upgrade_on_init, may_copy)
     };
@@ -184,9 +184,9 @@ async fn keep_left_state(
     keep_directory: &Cell<bool>,
 ) -> Result<(), RunError> {
     keep_directory.set(true);
-    let belongs = Belongs {
+    let belongs = StateLocation {
         workspace: &bundle.workspace,
-        place: &bundle.surroundings.state_place,
+        location: &bundle.run_environment.state_location,
     };
     let reporter = workspace.reporter;
     errored_tfstate::keep(context, reporter, &bundle.stack, belongs, &workspace.module).await?;
@@ -208,7 +208,7 @@ async fn apply_and_write(
     keep_left_state(context, bundle, workspace, keep_directory).await?;
     let applied = applied?;
     workspace.reporter.say_soon(|status| status.applied = true);
-    if bundle.keep_files.is_some() {
+    if bundle.files_limit.is_some() {
         // What goes now is kept of the last apply that is on record.
         drop(workspace.reporter.flush(context.settings.patience).await);
     }

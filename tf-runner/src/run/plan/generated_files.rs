@@ -10,7 +10,7 @@ use crate::providers::file_digest;
 use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::failed;
 use sluice_tf_core::cli::argv::PLAN_FILE;
-use sluice_tf_core::plan::store::{MadeFile, OmittedFile};
+use sluice_tf_core::plan::store::{GeneratedFile, OmittedFile};
 
 /// Most bytes of made files that are stored with a plan.
 const LIMIT: u64 = 8 * 1024 * 1024;
@@ -30,7 +30,7 @@ pub(crate) struct Snapshot(BTreeMap<PathBuf, Mark>);
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Made {
     /// With their bytes, where they can be stored.
-    pub(crate) files: Vec<MadeFile>,
+    pub(crate) files: Vec<GeneratedFile>,
     /// By their digests, where they cannot.
     pub(crate) omitted: Vec<OmittedFile>,
 }
@@ -101,7 +101,7 @@ pub(crate) fn made(root: &Path, before: &Snapshot, after: &Snapshot) -> Result<M
         let bytes = std::fs::read(path).map_err(read)?;
         let mode = std::fs::metadata(path).map_err(read)?.permissions().mode() & 0o777;
         let relative = path.strip_prefix(root).unwrap_or(path);
-        files.push(MadeFile::new(
+        files.push(GeneratedFile::new(
             relative.to_string_lossy().into_owned(),
             mode,
             &bytes,
@@ -147,7 +147,7 @@ pub(crate) fn differing<'f>(was: &'f [OmittedFile], is: &'f [OmittedFile]) -> Op
 }
 
 /// Writes them back below `root`.
-pub(crate) fn restore(root: &Path, files: &[MadeFile]) -> Result<(), RunError> {
+pub(crate) fn restore(root: &Path, files: &[GeneratedFile]) -> Result<(), RunError> {
     use std::io::Write;
     for file in files {
         let relative = Path::new(&file.path);
@@ -247,7 +247,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for path in ["../x", "/x", "a/../../x"] {
             assert!(
-                restore(dir.path(), &[MadeFile::new(path.into(), 0o644, b"")]).is_err(),
+                restore(dir.path(), &[GeneratedFile::new(path.into(), 0o644, b"")]).is_err(),
                 "{path}"
             );
         }

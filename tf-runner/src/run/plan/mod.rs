@@ -30,10 +30,10 @@ use sluice_tf_core::chunk;
 use sluice_tf_core::cli::argv;
 use sluice_tf_core::plan::document::{self, PlanDocument};
 use sluice_tf_core::plan::effect::{self, Effect};
-use sluice_tf_core::plan::ignored::Ignored;
-use sluice_tf_core::plan::store::{MadeFile, PLAN_LIMIT, PlanContext, PlanName, StoreError, StoredPlan};
-use sluice_tf_core::plan::{ignored, masked, readable, shown, summary};
-use sluice_tf_core::secrets::Secrets;
+use sluice_tf_core::plan::ignored_drift::DriftCounts;
+use sluice_tf_core::plan::store::{GeneratedFile, PLAN_LIMIT, PlanContext, PlanName, StoreError, StoredPlan};
+use sluice_tf_core::plan::{ignored_drift, readable, redact, summary, unsaved};
+use sluice_tf_core::redaction::Redactor;
 
 /// Largest JSON of a plan that `storeReadablePlan: json` stores; in memory it is several times as large.
 const READABLE_JSON: u64 = 64 * 1024 * 1024;
@@ -43,7 +43,7 @@ pub(crate) struct Planned {
     /// Whether it does anything that counts.
     pub(crate) has_changes: bool,
     /// What of it `ignoreDrift` takes away.
-    ignored: Ignored,
+    ignored: DriftCounts,
     pub(crate) digest: EffectDigest,
     effect: Effect,
     document: PlanDocument,
@@ -66,7 +66,7 @@ impl Planned {
 
     /// What is said of a plan without changes that count.
     pub(crate) const fn nothing(&self) -> &'static str {
-        if self.ignored.is_everything() {
+        if self.ignored.all_ignored() {
             "No differences but those that ignoreDrift names"
         } else {
             "Plan no changes"
@@ -126,30 +126,30 @@ pub(crate) async fn make(
     let mut document = PlanDocument::default();
     let mut json = None;
     if let Some(text) = &ended.shown {
-        document = shown::document(text)?;
+        document = unsaved::document(text)?;
     } else if has_changes || bundle.readable_plan == ReadablePlan::Json {
         let file = workspace
             .capture_object(Step::Show, &argv::show_json(file))
             .await?;
         document = read_document(&file).await?;
-        workspace.reporter.secrets().learn_plan(&document);
+        workspace.reporter.secrets().add_plan(&document);
         json = Some(file);
     }
     let modules =
         module_digest::digest(&workspace.module).map_err(|source| failed("read the modules", source))?;
     let provider_lock = lock_file::read(&workspace.module)?;
-    let origin = effect::Origin {
+    let plan_inputs = effect::PlanInputs {
         inputs: &bundle.inputs_digest,
         modules: &module_digest::with_artifact(&modules, workspace, &bundle.artifact.digest),
         lock: provider_lock.as_deref().unwrap_or_default().as_bytes(),
         last_apply: bundle.last_apply.as_deref().unwrap_or_default(),
         // Of a plan that was only shown there is no state.
-        made: ended.shown.is_none() && !made.is_empty(),
+        has_generated_files: ended.shown.is_none() && !made.is_empty(),
         key: &bundle.key_bytes()?,
     };
-    let effect = Effect::new(&document, &origin);
-    let ignored = ignored::ignored(&document, &bundle.ignored_drift);
-    has_changes &= !ignored.is_everything();
+    let effect = Effect::new(&document, &plan_inputs);
+    let ignored = ignored_drift::count(&document, &bundle.ignored_drift);
+    has_changes &= !ignored.all_ignored();
     Ok(Planned {
         has_changes,
         ignored,
@@ -210,9 +210,9 @@ pub(crate) async fn keep(
         run: context.settings.run.clone(),
     };
     let wanted =
-        planned.has_changes || planned.ignored.is_everything() || bundle.readable_plan == ReadablePlan::Human;
+        planned.has_changes || planned.ignored.all_ignored() || bundle.readable_plan == ReadablePlan::Human;
     let human = match &planned.shown {
-        Some(text) => format!("{}\n\n{}", unsaved_plan::CAUTION, shown::essence(text)),
+        Some(text) => format!("{}\n\n{}", unsaved_plan::CAUTION, unsaved::plan_section(text)),
         None if wanted => human(bundle, workspace, &planned.said).await?,
         None => String::new(),
     };
@@ -263,9 +263,9 @@ async fn human(bundle: &Bundle, workspace: &Workspace<'_>, said: &Path) -> Resul
         let words = argv::show(&workspace.plan_file());
         text_of(&workspace.capture(Step::Show, &words).await?, limit)?
     } else {
-        shown::essence(&text_of(said, limit)?)
+        unsaved::plan_section(&text_of(said, limit)?)
     };
-    Ok(workspace.reporter.secrets().hide(&text).into_owned())
+    Ok(workspace.reporter.secrets().redact(&text).into_owned())
 }
 
 /// At most `limit` bytes of a text of the CLI. What is cut ends with a whole line: half a value is not known for one that
@@ -287,20 +287,20 @@ async fn publish_readable(
     context: &Context,
     bundle: &Bundle,
     planned: &Planned,
-    (human, secrets): (&str, &Secrets),
+    (human, secrets): (&str, &Redactor),
     name: &PlanName,
 ) -> Result<(), RunError> {
     let form = bundle.readable_plan;
     let maps = if form == ReadablePlan::Human {
         let text = readable::with_effect(human, &planned.effect);
-        readable::config_maps(&secrets.hide(&text), name)
+        readable::config_maps(&secrets.redact(&text), name)
     } else {
         Vec::new()
     };
     let mut json = Vec::new();
     if let Some(file) = planned.json.as_ref().filter(|_| form == ReadablePlan::Json) {
         let packed = shown(file, secrets).and_then(|bytes| chunk::compress(&bytes));
-        let effect = chunk::compress(secrets.hide(&planned.effect.canonical()).as_bytes());
+        let effect = chunk::compress(secrets.redact(&planned.effect.canonical()).as_bytes());
         let unpacked = |source| failed("make what storeReadablePlan: json stores", source);
         json = readable::secrets(&packed.map_err(unpacked)?, &effect.map_err(unpacked)?, name);
     }
@@ -309,20 +309,20 @@ async fn publish_readable(
 
 /// The plan's JSON as people may see it: the CLI's own shows sensitive values. The state in it also tells of what no change
 /// names, such as data and what is not among the targets.
-fn shown(json: &Path, secrets: &Secrets) -> std::io::Result<Vec<u8>> {
+fn shown(json: &Path, secrets: &Redactor) -> std::io::Result<Vec<u8>> {
     let mut whole: serde_json::Value = serde_json::from_slice(&workdir::read_limited(json, READABLE_JSON)?)?;
     let mut secrets = secrets.clone();
-    secrets.learn_state(&whole["prior_state"]);
-    secrets.hide_in(&mut whole);
-    masked::mask(&mut whole);
+    secrets.add_state(&whole["prior_state"]);
+    secrets.redact_json(&mut whole);
+    redact::redact(&mut whole);
     Ok(serde_json::to_vec(&whole)?)
 }
 
 /// The values that the texts of the plan's apply must not show, without those of the environment: the apply has its own, and
 /// credentials of a machine do not belong into a Secret of a stack.
 fn worth_keeping(workspace: &Workspace<'_>) -> Vec<String> {
-    let mut environment = Secrets::default();
-    environment.learn_environment(&workspace.environment);
+    let mut environment = Redactor::default();
+    environment.add_environment(&workspace.environment);
     let passing = environment.values();
     let mut values = workspace.reporter.secrets().values();
     values.retain(|value| !passing.contains(value));
@@ -350,7 +350,7 @@ fn to_store(
         Some(_) => Vec::new(),
         None => plan_file(&workspace.plan_file())?,
     };
-    let files: Vec<MadeFile> = planned.made.files.clone();
+    let files: Vec<GeneratedFile> = planned.made.files.clone();
     let tool = workspace.reporter.said().tool.unwrap_or_default();
     let context = PlanContext {
         bundle: Bundle {
@@ -360,7 +360,7 @@ fn to_store(
         provider_lock: planned.provider_lock.clone(),
         files,
         files_omitted: !planned.made.omitted.is_empty(),
-        omitted: planned.made.omitted.clone(),
+        omitted_files: planned.made.omitted.clone(),
         modules: planned.modules.clone(),
         effect: planned.digest.to_string(),
         tool: tool.name,

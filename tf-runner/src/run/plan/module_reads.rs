@@ -10,8 +10,10 @@ use sluice_api::run::ModuleReads;
 use crate::run::commands::workspace::Workspace;
 use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::failed;
-use sluice_tf_core::place::inside;
-use sluice_tf_core::scan::{Findings, Flow, Named, Origin, is_configuration, reads_files, scan};
+use sluice_tf_core::artifact_path::resolve_in;
+use sluice_tf_core::scan::{
+    Findings, PathFlow, PathOrigin, PathReference, is_configuration, reads_files, scan,
+};
 
 /// Most modules of a stack that are looked at.
 const MODULES: usize = 1000;
@@ -75,7 +77,7 @@ fn beyond(module: &Path) -> std::io::Result<Option<String>> {
         return Ok(Some(format!("more than {MODULES} modules")));
     }
     // A path may go by name from the stack's own modules to a downloaded one.
-    let mut flow = Flow::default();
+    let mut flow = PathFlow::default();
     for called in &manifest.modules {
         for file in configuration(&module.join(&called.dir))? {
             let findings = findings(&file)?;
@@ -89,30 +91,30 @@ fn beyond(module: &Path) -> std::io::Result<Option<String>> {
             flow.add(findings.flow, &place);
         }
     }
-    Ok(flow.taken_apart())
+    Ok(flow.find_split_path())
 }
 
 /// Why what a file names may lie outside of the stack's directory.
 fn leaves(module: &Path, called: &Module, findings: &Findings) -> std::io::Result<Option<String>> {
-    if findings.wide.is_some() {
-        return Ok(findings.wide.clone());
+    if findings.wide_reason.is_some() {
+        return Ok(findings.wide_reason.clone());
     }
-    let computed = |named: &Named| named.computed == Some(Origin::Given);
-    if findings.given || findings.named.iter().any(computed) {
+    let computed = |named: &PathReference| named.computed == Some(PathOrigin::Variable);
+    if findings.has_computed_pattern || findings.references.iter().any(computed) {
         return Ok(Some(
             "a path is made of variables that another module gives".to_owned(),
         ));
     }
-    for named in &findings.named {
+    for named in &findings.references {
         let base = if named.of_module {
             called.dir.as_path()
         } else {
             Path::new("")
         };
-        let Some(path) = inside(base, &named.path) else {
+        let Some(path) = resolve_in(base, &named.path) else {
             return Ok(Some("a path leads out of the stack's directory".to_owned()));
         };
-        if named.template && !is_plain(&module.join(path))? {
+        if named.is_template && !is_plain(&module.join(path))? {
             return Ok(Some("a template may read files itself".to_owned()));
         }
     }

@@ -37,7 +37,7 @@ async fn text(workspace: &Workspace<'_>) -> Result<String, RunError> {
         .capture(Step::Show, &argv::show(&workspace.plan_file()))
         .await?;
     let text = text_of(&file, readable::TEXT_LIMIT)?;
-    Ok(workspace.reporter.secrets().hide(&text).into_owned())
+    Ok(workspace.reporter.secrets().redact(&text).into_owned())
 }
 
 #[cfg(test)]

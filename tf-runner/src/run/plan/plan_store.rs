@@ -59,7 +59,7 @@ pub(crate) async fn load(
     let list = patiently(context.settings.patience, || api.list_metadata(&params)).await;
     let mut chunks = Vec::new();
     for found in list.map_err(failed)?.items {
-        if store::is_of(&found.metadata, &name.id, &name.run) {
+        if store::is_of_plan(&found.metadata, &name.id, &name.run) {
             let chunk = found.metadata.name.unwrap_or_default();
             chunks.push(
                 patiently(context.settings.patience, || api.get(&chunk))
@@ -68,7 +68,7 @@ pub(crate) async fn load(
             );
         }
     }
-    store::prove(&chunks, name, recorded).map_err(RunError::Load)?;
+    store::verify(&chunks, name, recorded).map_err(RunError::Load)?;
     store::decode(&chunks, name, keys).map_err(RunError::Load)
 }
 
@@ -114,13 +114,16 @@ pub(crate) async fn forget(context: &Context, run: &TerraformRun, name: &PlanNam
     let (older, stack) = (Older::than(run), &name.stack);
     let (secrets, json) = (secrets(context, stack), format!("{}.json", stack.name));
     let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &stack.namespace);
-    sweep(&maps, &store::selector_of_all(&stack.name), stack, |map| {
-        !older.holds(map)
-    })
+    sweep(
+        &maps,
+        &store::selector_of_all_workspaces(&stack.name),
+        stack,
+        |map| !older.holds(map),
+    )
     .await;
-    let selector = store::selector_of_any(&[&stack.name, &json]);
+    let selector = store::selector_of_names(&[&stack.name, &json]);
     sweep(&secrets, &selector, stack, |secret| {
-        let is_json = store::is_labelled(secret, &json);
+        let is_json = store::has_plan_name(secret, &json);
         !older.holds(secret) || is_json && json_stays
     })
     .await;

@@ -37,8 +37,8 @@ fn a_plan_file_above_the_limit_is_refused_by_its_size_and_the_advice_is_given() 
 #[test]
 fn the_json_that_is_stored_is_bounded_before_it_is_read_and_shows_no_secret() {
     let dir = tempfile::tempdir().unwrap();
-    let mut secrets = Secrets::default();
-    secrets.learn("hunter2-hunter2");
+    let mut secrets = Redactor::default();
+    secrets.add_text("hunter2-hunter2");
     for size in [READABLE_JSON + 1, 1 << 42] {
         let error = shown(&sparse(dir.path(), size), &secrets).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{error}");

@@ -12,7 +12,7 @@ use crate::run::workdir;
 use crate::run::workdir::failed;
 use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::argv;
-use sluice_tf_core::plan::shown;
+use sluice_tf_core::plan::unsaved;
 
 /// The CLI's words for a plan that it cannot save, of all versions.
 const REFUSALS: [&str; 2] = [
@@ -34,7 +34,8 @@ pub(crate) fn is_refused(error: &RunError, bundle: &Bundle) -> bool {
     else {
         return false;
     };
-    bundle.surroundings.backend_off && raw_output.is(|said| REFUSALS.iter().any(|words| said.contains(words)))
+    bundle.run_environment.backend_off
+        && raw_output.is(|said| REFUSALS.iter().any(|words| said.contains(words)))
 }
 
 /// A plan that was shown and not saved.
@@ -67,7 +68,7 @@ pub(crate) async fn plan(
 
 /// What the CLI showed, all of it: what was left out would not be compared.
 fn whole_text(file: &Path) -> Result<String, RunError> {
-    let bytes = workdir::read_limited(file, shown::TEXT_LIMIT);
+    let bytes = workdir::read_limited(file, unsaved::TEXT_LIMIT);
     let bytes = bytes.map_err(|source| failed("read the plan's text", source))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -12,8 +12,8 @@ use crate::run::commands::workspace::Workspace;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::workdir::failed;
 use sluice_tf_core::cli::argv;
-use sluice_tf_core::cli::text::bounded;
-use sluice_tf_core::secrets::Secrets;
+use sluice_tf_core::cli::text::truncate;
+use sluice_tf_core::redaction::Redactor;
 
 /// Largest state that is read.
 const LIMIT: u64 = 64 * 1024 * 1024;
@@ -89,7 +89,7 @@ pub(crate) async fn tell(workspace: &Workspace<'_>) -> Result<(), RunError> {
 /// The entries of a state, data sources too, sorted; at most [`RunStatusLimit::INVENTORY`]. A workspace without a state has none.
 ///
 /// An identifier may be a value that nobody may read: it is hidden before it is cut, since half of it would not be known.
-fn parse(source: impl Read, secrets: &Secrets) -> Result<ResourceInventory, InventoryError> {
+fn parse(source: impl Read, secrets: &Redactor) -> Result<ResourceInventory, InventoryError> {
     let mut bytes = Vec::new();
     source.take(LIMIT + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LIMIT {
@@ -114,11 +114,11 @@ fn parse(source: impl Read, secrets: &Secrets) -> Result<ResourceInventory, Inve
     Ok(ResourceInventory { entries })
 }
 
-fn entries(resource: &Resource, secrets: &Secrets) -> impl Iterator<Item = InventoryEntry> {
+fn entries(resource: &Resource, secrets: &Redactor) -> impl Iterator<Item = InventoryEntry> {
     resource.instances.iter().map(|instance| InventoryEntry {
         name: short(&resource.name),
         kind: short(&resource.kind),
-        identifier: short(&secrets.hide(&identifier(instance))),
+        identifier: short(&secrets.redact(&identifier(instance))),
     })
 }
 
@@ -140,7 +140,7 @@ fn identifier(instance: &Instance) -> String {
 }
 
 fn short(text: &str) -> String {
-    bounded(text, RunStatusLimit::INVENTORY_TEXT)
+    truncate(text, RunStatusLimit::INVENTORY_TEXT)
 }
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
     use serde_json::json;
 
     fn listed(state: &serde_json::Value) -> Vec<String> {
-        let inventory = parse(state.to_string().as_bytes(), &Secrets::default()).unwrap();
+        let inventory = parse(state.to_string().as_bytes(), &Redactor::default()).unwrap();
         let line = |entry: &InventoryEntry| format!("{} {} {}", entry.kind, entry.name, entry.identifier);
         inventory.entries.iter().map(line).collect()
     }
@@ -173,7 +173,7 @@ mod tests {
             "old flat f",
         ];
         assert_eq!(listed(&state), expected);
-        assert_eq!(parse(&b"\n"[..], &Secrets::default()).unwrap().entries, []);
+        assert_eq!(parse(&b"\n"[..], &Redactor::default()).unwrap().entries, []);
     }
 
     #[test]
@@ -193,8 +193,8 @@ mod tests {
 
     #[test]
     fn a_value_where_an_identifier_is_cut_goes_whole() {
-        let mut secrets = Secrets::default();
-        secrets.learn("a-value-of-the-state");
+        let mut secrets = Redactor::default();
+        secrets.add_text("a-value-of-the-state");
         let front = "x".repeat(RunStatusLimit::INVENTORY_TEXT - 4);
         let state = json!({ "resources": [{ "type": "t", "name": "n", "instances":
             [{ "attributes": { "id": format!("{front}a-value-of-the-state") } }] }] });
@@ -206,7 +206,7 @@ mod tests {
     fn a_malformed_state_is_not_quoted() {
         let error = parse(
             r#"{"resources":[{"name":"hunter2"#.as_bytes(),
-            &Secrets::default(),
+            &Redactor::default(),
         )
         .unwrap_err();
         assert!(!error.to_string().contains("hunter2"), "{error}");
@@ -215,7 +215,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = parse(bytes.as_slice(), &Secrets::default());
+            let _ = parse(bytes.as_slice(), &Redactor::default());
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::identity;
 use crate::run::state_lock::holder_pod;
 use crate::run::state_lock::release;
-use sluice_tf_core::cli::process::Ended;
+use sluice_tf_core::cli::process::CommandExit;
 use sluice_tf_core::cli::{argv, lock::parse_created};
 
 /// Runs a command; when it meets a lock that is provably dead, releases it and runs the command once more.
@@ -31,7 +31,7 @@ pub(crate) async fn retrying(
     step: Step,
     words: &[String],
     codes: &[i32],
-) -> Result<Ended, RunError> {
+) -> Result<CommandExit, RunError> {
     workspace.left.borrow_mut().forget_somebodys();
     workspace.reporter.note(|status| status.lock = None);
     let first = workspace.expect(step, words, codes).await;
@@ -41,7 +41,7 @@ pub(crate) async fn retrying(
     let Some((lock, run)) = dead(context, workspace).await else {
         return Err(error);
     };
-    let id = workspace.reporter.secrets().hide(&lock.id).into_owned();
+    let id = workspace.reporter.secrets().redact(&lock.id).into_owned();
     tracing::warn!(
         lock = id,
         run,

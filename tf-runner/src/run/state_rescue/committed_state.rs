@@ -19,7 +19,7 @@ use crate::run::workdir;
 use crate::run::workdir::failed;
 use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::argv;
-use sluice_tf_core::cli::text::plain;
+use sluice_tf_core::cli::text::strip_formatting;
 
 /// The CLI's own file of a state, and the folder of those of other workspaces.
 const STATE: &str = "terraform.tfstate";
@@ -34,7 +34,7 @@ const LIMIT: u64 = 1024 * 1024;
 pub(crate) fn put_aside(module: &Path, scratch: &Path, bundle: &Bundle) -> Result<(), RunError> {
     let wrong = |source| failed("put aside a state that came with the artifact", source);
     forget(&module.join(SELECTED)).map_err(wrong)?;
-    if bundle.surroundings.backend_off {
+    if bundle.run_environment.backend_off {
         return Ok(());
     }
     forget(&module.join(CONFIGURED)).map_err(wrong)?;
@@ -80,7 +80,7 @@ pub(crate) async fn take_over(
         return Ok(());
     }
     tracing::info!("terraform.tfstate of the artifact becomes the state of the stack, which had none");
-    let words = argv::state_take_over(&brought, &bundle.options.lock_timeout);
+    let words = argv::state_push_force(&brought, &bundle.options.lock_timeout);
     unlock::retrying(context, workspace, Step::Push, &words, &[0])
         .await
         .map(drop)
@@ -96,7 +96,7 @@ fn tells_of_none(answer: &Path) -> Result<bool, RunError> {
         Err(error) if error.kind() == ErrorKind::FileTooLarge => return Ok(false),
         read => read.map_err(|source| failed("read a state", source))?,
     };
-    let text = plain(&String::from_utf8_lossy(&bytes));
+    let text = strip_formatting(&String::from_utf8_lossy(&bytes));
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_warning = lines.next().is_some_and(|first| first.starts_with("Warning:"));
     let has_object = text.lines().any(|line| line.trim_start().starts_with('{'));

@@ -22,7 +22,7 @@ use crate::run::workdir::{WorkDirectory, failed};
 use sluice_tf_core::bundle::{Bundle, Stack};
 use sluice_tf_core::cli::argv;
 use sluice_tf_core::errored_state::{
-    self, Belongs, FILE, LABEL, LIMIT, WORKSPACE, encode, is_of_another_place,
+    self, FILE, LABEL, LIMIT, StateLocation, WORKSPACE, encode, is_of_another_location,
 };
 use sluice_tf_core::plan::store::short_label;
 
@@ -55,15 +55,15 @@ pub(crate) async fn keep(
     context: &Context,
     reporter: &Reporter,
     stack: &Stack,
-    belongs: Belongs<'_>,
+    target: StateLocation<'_>,
     module: &Path,
 ) -> Result<(), RunError> {
     let Some(state) = left_in(module)? else {
         return Ok(());
     };
-    let secrets = encode(&state, stack, belongs).map_err(|source| failed("pack errored.tfstate", source))?;
+    let secrets = encode(&state, stack, target).map_err(|source| failed("pack errored.tfstate", source))?;
     let digest = secrets.first().map(errored_state::digest_of).unwrap_or_default();
-    let workspace = belongs.workspace.to_owned();
+    let workspace = target.workspace.to_owned();
     reporter.say(|status| status.errored_states.push(ErroredState { digest, workspace }));
     let patience = context.settings.patience;
     let (recorded, created) = tokio::join!(reporter.flush(patience), create(context, stack, &secrets));
@@ -115,9 +115,9 @@ pub(crate) async fn rescue(
     let Ok(module) = module_directory(&directory.root, &tenant.path) else {
         return Ok(());
     };
-    let belongs = Belongs {
+    let belongs = StateLocation {
         workspace: &tenant.workspace,
-        place: &tenant.state_location,
+        location: &tenant.state_location,
     };
     keep(context, reporter, stack, belongs, &module).await
 }
@@ -148,9 +148,12 @@ pub(crate) async fn push(
         })?
         .items;
     refuse_stray(context, bundle, workspace, &kept).await?;
-    let around = &bundle.surroundings;
-    let places = [around.state_place.as_str(), around.former_state_place.as_str()];
-    if let Some(stray) = kept.iter().find(|secret| is_of_another_place(secret, places)) {
+    let around = &bundle.run_environment;
+    let places = [
+        around.state_location.as_str(),
+        around.former_state_location.as_str(),
+    ];
+    if let Some(stray) = kept.iter().find(|secret| is_of_another_location(secret, places)) {
         let name = stray.metadata.name.as_deref().unwrap_or_default();
         let text = format!(
             "Secret {name} holds it, and it belongs to the backend of before; set that backend again for one run, or push it \
@@ -165,7 +168,7 @@ pub(crate) async fn push(
         push_one(context, bundle, workspace, state, names).await?;
     }
     let params = DeleteParams::default();
-    for name in &choice.done {
+    for name in &choice.obsolete {
         let deleted = patiently(context.settings.patience, || api.delete(name, &params)).await;
         match deleted {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -200,7 +203,7 @@ async fn refuse_stray(
         .items;
     runs.retain(|run| run.spec.terraform.name == bundle.stack.name);
     let own = workspace.reporter.said().errored_states;
-    match errored_state::stray(kept, &runs, &own) {
+    match errored_state::find_unrecorded(kept, &runs, &own) {
         None => Ok(()),
         Some(stray) => Err(RunError::Push {
             text: format!(

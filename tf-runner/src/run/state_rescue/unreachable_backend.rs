@@ -18,8 +18,8 @@ use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::state_lock::unlock;
 use sluice_tf_core::cli::lock;
-use sluice_tf_core::cli::process::Ended;
-use sluice_tf_core::cli::text::plain;
+use sluice_tf_core::cli::process::CommandExit;
+use sluice_tf_core::cli::text::strip_formatting;
 use sluice_tf_core::errored_state;
 
 /// How often such an apply is repeated.
@@ -52,7 +52,7 @@ pub(crate) async fn outlasting(
     run: &TerraformRun,
     step: Step,
     words: &[String],
-) -> Result<Ended, RunError> {
+) -> Result<CommandExit, RunError> {
     let mut wait = FIRST_WAIT;
     for _ in 0..REPEATS {
         let applied = unlock::retrying(context, workspace, step, words, &[0]).await;
@@ -82,7 +82,7 @@ fn has_begun_nothing(workspace: &Workspace<'_>, raw_output: &RawOutput) -> bool 
 
 /// Whether an error is about a lock that could not be asked for, and not about one that somebody holds. Pure.
 fn is_out_of_reach(text: &str) -> bool {
-    let plain = plain(text);
+    let plain = strip_formatting(text);
     // The CLI breaks lines wherever they are long.
     let words: Vec<_> = plain.split_whitespace().collect();
     let words = words.join(" ");

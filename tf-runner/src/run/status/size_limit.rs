@@ -4,7 +4,7 @@
 use sluice_api::run::TerraformRunStatus;
 use sluice_api::terraform::ResourceInventory;
 
-use sluice_tf_core::cli::text::bounded;
+use sluice_tf_core::cli::text::truncate;
 
 /// Most bytes of a status as JSON. An object may have 1.5 MB, and what its managers wrote is listed beside it.
 const LIMIT: usize = 640 * 1024;
@@ -129,7 +129,7 @@ impl Fit {
 
 fn shorten(text: &mut String, limit: usize) {
     if text.len() > limit {
-        *text = bounded(text, limit);
+        *text = truncate(text, limit);
     }
 }
 

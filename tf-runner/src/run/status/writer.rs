@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::run::lifecycle::api_retry::is_passing;
 use crate::run::status::size_limit::{can_shrink, fitted, is_too_large};
-use sluice_tf_core::secrets::Secrets;
+use sluice_tf_core::redaction::Redactor;
 
 /// First wait after a failed write; doubled up to the longest.
 const FIRST: Duration = Duration::from_millis(200);
@@ -57,7 +57,7 @@ struct Wanted {
 
 impl Wanted {
     /// Makes a change, and gives its number.
-    fn change(&mut self, change: impl FnOnce(&mut TerraformRunStatus), secrets: &Secrets) -> u64 {
+    fn change(&mut self, change: impl FnOnce(&mut TerraformRunStatus), secrets: &Redactor) -> u64 {
         self.version += 1;
         change(&mut self.status);
         note_step(&mut self.status);
@@ -90,7 +90,7 @@ pub enum ReportError {
 pub(crate) struct Reporter {
     wanted: watch::Sender<Wanted>,
     written: watch::Receiver<Written>,
-    secrets: Mutex<Secrets>,
+    secrets: Mutex<Redactor>,
 }
 
 impl Reporter {
@@ -125,7 +125,7 @@ impl Reporter {
     }
 
     /// The values that are taken out of all that is said.
-    pub(crate) fn secrets(&self) -> MutexGuard<'_, Secrets> {
+    pub(crate) fn secrets(&self) -> MutexGuard<'_, Redactor> {
         lock(&self.secrets)
     }
 
@@ -174,7 +174,7 @@ impl Reporter {
 }
 
 /// Takes what nobody may read out of every text that is not our own word: keys of resources and identifiers come from values.
-fn hide(secrets: &Secrets, status: &mut TerraformRunStatus) {
+fn hide(secrets: &Redactor, status: &mut TerraformRunStatus) {
     let addresses = status.change_entries.iter_mut().map(|change| &mut change.address);
     let entries = status.inventory.iter_mut().flat_map(|listed| &mut listed.entries);
     let lock = status.lock.iter_mut();
@@ -191,7 +191,7 @@ fn hide(secrets: &Secrets, status: &mut TerraformRunStatus) {
         .chain(addresses)
         .chain(entries.map(|entry| &mut entry.identifier))
     {
-        if let Cow::Owned(clean) = secrets.hide(text) {
+        if let Cow::Owned(clean) = secrets.redact(text) {
             *text = clean;
         }
     }

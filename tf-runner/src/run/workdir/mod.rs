@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::run::lifecycle::error::RunError;
 use sluice_tf_core::process_lock::ProcessLock;
-use sluice_tf_core::removal::remove_tree;
+use sluice_tf_core::workdir::remove_tree;
 use sluice_tf_core::workdir::{
     DirectoryError, Home, Quarantine, StackPaths, WorkdirOwner, create_private_directory, entries_with_prefix,
 };
@@ -150,7 +150,7 @@ pub(crate) async fn lock(
 ) -> Result<Arc<ProcessLock>, RunError> {
     let until = Instant::now() + wait;
     loop {
-        let taken = ProcessLock::take(path).map_err(|source| failed("take the lock", source))?;
+        let taken = ProcessLock::acquire(path).map_err(|source| failed("take the lock", source))?;
         if let Some(lock) = taken {
             return Ok(Arc::new(lock));
         }

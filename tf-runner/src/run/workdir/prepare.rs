@@ -14,9 +14,9 @@ use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::run_environment;
 use crate::run::workdir::{WorkDirectory, failed};
 use serde_json::Value;
+use sluice_tf_core::artifact_path;
 use sluice_tf_core::bundle::{Artifact, Bundle};
 use sluice_tf_core::cli::environment;
-use sluice_tf_core::place;
 use sluice_tf_core::template::{self, Delimiters, Functions, TemplateError};
 use sluice_tf_core::workdir::Home;
 
@@ -59,7 +59,7 @@ pub(crate) async fn fetch(
 /// The module directory of a path, which has to be there. Nothing is above the root, and the unpacked tree holds no links: the
 /// words of the path decide.
 pub(crate) fn module_directory(root: &Path, path: &str) -> Result<PathBuf, RunError> {
-    let relative = place::below(path);
+    let relative = artifact_path::normalize(path);
     let module = if relative.as_os_str().is_empty() {
         root.to_owned()
     } else {
@@ -75,7 +75,7 @@ pub(crate) fn module_directory(root: &Path, path: &str) -> Result<PathBuf, RunEr
 /// The variable files as absolute paths; each has to be a file of the artifact.
 pub(crate) fn variable_files(root: &Path, bundle: &Bundle) -> Result<Vec<PathBuf>, RunError> {
     let resolve = |path: &String| {
-        let file = root.join(place::below(path));
+        let file = root.join(artifact_path::normalize(path));
         if file.is_dir() {
             return Err(RunError::VariableDirectory { path: path.clone() });
         }
@@ -91,7 +91,7 @@ pub(crate) fn write_generated(module: &Path, home: &Home, bundle: &Bundle) -> Re
     if let Some(backend) = &bundle.backend {
         write_private(&module.join(BACKEND_FILE), backend.as_bytes())?;
     }
-    run_environment::write(module, home, &bundle.surroundings)?;
+    run_environment::write(module, home, &bundle.run_environment)?;
     write_private(&module.join(VARIABLES_FILE), bundle.variables.as_bytes())?;
     render_main(module, bundle)
 }
@@ -146,7 +146,7 @@ pub(crate) fn command_environment(
     module: &Path,
     home: &Home,
 ) -> Result<BTreeMap<String, String>, RunError> {
-    if let Some(name) = environment::rejected(&bundle.environment) {
+    if let Some(name) = environment::find_rejected(&bundle.environment) {
         return Err(RunError::Environment {
             name: name.to_owned(),
         });
@@ -166,7 +166,7 @@ pub(crate) fn command_environment(
     all.extend(run_environment::environment(
         module,
         home,
-        &bundle.surroundings,
+        &bundle.run_environment,
         &bundle.environment,
     ));
     Ok(all)

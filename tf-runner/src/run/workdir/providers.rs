@@ -17,8 +17,8 @@ use crate::run::workdir::failed;
 use crate::run::workdir::lock_file;
 use crate::run::workdir::predicted_lock::Question;
 use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::bundle::surroundings::Location;
-use sluice_tf_core::removal::remove_tree;
+use sluice_tf_core::bundle::Location;
+use sluice_tf_core::workdir::remove_tree;
 
 /// Variables that tell the CLI where providers come from.
 const WAYS: [&str; 14] = [
@@ -105,7 +105,7 @@ fn ways(bundle: &Bundle, workspace: &Workspace<'_>) -> Vec<u8> {
         .iter()
         .filter_map(|name| workspace.environment.get_key_value(*name))
         .collect();
-    let given = &bundle.surroundings;
+    let given = &bundle.run_environment;
     let config = given.cli_config.iter().map(|config| &config.content.0);
     let homes = given.files.iter().filter(|file| file.location == Location::Home);
     let files: Vec<_> = config.chain(homes.map(|file| &file.content.0)).collect();

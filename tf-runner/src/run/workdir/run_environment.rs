@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::prepare::write_private;
-use sluice_tf_core::bundle::surroundings::Location;
-use sluice_tf_core::bundle::{Bundle, Surroundings};
-use sluice_tf_core::place;
+use sluice_tf_core::artifact_path;
+use sluice_tf_core::bundle::Location;
+use sluice_tf_core::bundle::{Bundle, RunEnvironment};
 use sluice_tf_core::workdir::Home;
 
 /// The CLI's own variable for the place of its configuration.
@@ -26,7 +26,7 @@ const KUBECONFIG_ARGUMENT: &str = "config_path";
 const KUBERNETES_BACKEND: &str = "backend \"kubernetes\"";
 
 /// Writes the CLI's configuration and the mapped files.
-pub(crate) fn write(module: &Path, home: &Home, given: &Surroundings) -> Result<(), RunError> {
+pub(crate) fn write(module: &Path, home: &Home, given: &RunEnvironment) -> Result<(), RunError> {
     if let Some(config) = &given.cli_config {
         write_below(module, &config.name, &config.content.0)?;
     }
@@ -44,7 +44,7 @@ pub(crate) fn write(module: &Path, home: &Home, given: &Surroundings) -> Result<
 pub(crate) fn environment(
     module: &Path,
     home: &Home,
-    given: &Surroundings,
+    given: &RunEnvironment,
     own: &BTreeMap<String, String>,
 ) -> Vec<(String, String)> {
     let mut all = Vec::new();
@@ -62,7 +62,7 @@ pub(crate) fn environment(
 /// The value of `TF_CLI_ARGS_init`. The arguments hold credentials: everybody on a machine can read the words of a
 /// command line, but nobody the environment of another's process.
 /// `api` is the kubeconfig of a kubernetes backend.
-pub(crate) fn init_arguments(given: &Surroundings, api: Option<&Path>) -> Option<String> {
+pub(crate) fn init_arguments(given: &RunEnvironment, api: Option<&Path>) -> Option<String> {
     let api = api.map(|path| (KUBECONFIG_ARGUMENT.to_owned(), path.display().to_string()));
     let words: Vec<_> = given
         .backend_arguments
@@ -94,7 +94,7 @@ pub(crate) fn write_kubeconfig(
 /// Whether the backend is kubernetes and does not configure an API itself.
 fn needs_kubeconfig(bundle: &Bundle) -> bool {
     let text = bundle.backend.as_deref().unwrap_or_default();
-    let arguments = &bundle.surroundings.backend_arguments;
+    let arguments = &bundle.run_environment.backend_arguments;
     text.contains(KUBERNETES_BACKEND)
         && !text.contains(KUBECONFIG_ARGUMENT)
         && !arguments
@@ -123,7 +123,7 @@ fn write_below(base: &Path, path: &str, bytes: &[u8]) -> Result<(), RunError> {
         Errno::LOOP | Errno::NOTDIR => failed("a link or a file is in the way".to_owned()),
         error => failed(std::io::Error::from(error).to_string()),
     };
-    let clean = place::below(path);
+    let clean = artifact_path::normalize(path);
     let names: Vec<_> = clean.iter().collect();
     let Some((file, folders)) = names.split_last() else {
         return Err(failed("it names no file".to_owned()));
@@ -208,19 +208,19 @@ mod tests {
 
     #[test]
     fn arguments_of_init_are_one_word_each() {
-        let given = Surroundings {
+        let given = RunEnvironment {
             backend_arguments: [
                 ("b".to_owned(), "it's $HOME".to_owned()),
                 ("a".to_owned(), String::new()),
             ]
             .into(),
-            ..Surroundings::default()
+            ..RunEnvironment::default()
         };
         assert_eq!(
             init_arguments(&given, None).unwrap(),
             "'-backend-config=a=' '-backend-config=b=it'\\''s $HOME'"
         );
-        assert_eq!(init_arguments(&Surroundings::default(), None), None);
+        assert_eq!(init_arguments(&RunEnvironment::default(), None), None);
     }
 
     proptest! {

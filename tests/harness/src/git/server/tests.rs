@@ -173,7 +173,7 @@ async fn credentials_are_required_and_checked() {
 #[tokio::test]
 async fn statuses_apply_to_their_step_and_count() {
     let fixture = fixture().await;
-    for (code, said) in [
+    for (code, message) in [
         (401, "could not read Username"),
         (403, "403"),
         (404, "not found"),
@@ -184,7 +184,7 @@ async fn statuses_apply_to_their_step_and_count() {
             .server
             .inject(Injection::new(Scope::INFO_REFS, Fault::Status(code)).times(1));
         let (ok, text) = fixture.clone("refused").await;
-        assert!(!ok && text.contains(said), "{code}: {text}");
+        assert!(!ok && text.contains(message), "{code}: {text}");
     }
     fixture
         .server

@@ -5,13 +5,13 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 
-fn origin<'a>() -> Origin<'a> {
-    Origin {
+fn inputs<'a>() -> PlanInputs<'a> {
+    PlanInputs {
         inputs: "sha256:1",
         modules: "",
         lock: b"",
         last_apply: "",
-        made: false,
+        has_generated_files: false,
         key: b"key",
     }
 }
@@ -19,7 +19,7 @@ fn origin<'a>() -> Origin<'a> {
 fn of(plan: &Value) -> String {
     let text = plan.to_string();
     let plan = super::super::document::parse(text.as_bytes()).unwrap();
-    Effect::new(&plan, &origin()).digest().to_string()
+    Effect::new(&plan, &inputs()).digest().to_string()
 }
 
 fn update() -> Value {
@@ -99,11 +99,11 @@ fn what_is_no_effect_does_not_count() {
 
 #[test]
 fn what_is_an_effect_counts() {
-    let mut seen = std::collections::BTreeSet::from([of(&update())]);
+    let mut digests = std::collections::BTreeSet::from([of(&update())]);
     let mut differs = |edit: &dyn Fn(&mut Value)| {
         let mut plan = update();
         edit(&mut plan);
-        assert!(seen.insert(of(&plan)), "{plan}");
+        assert!(digests.insert(of(&plan)), "{plan}");
     };
     let change = |plan: &mut Value, index: usize, side: &str, name: &str, value: Value| {
         plan["resource_changes"][index]["change"][side][name] = value;
@@ -134,23 +134,27 @@ fn what_is_an_effect_counts() {
 
 #[test]
 fn what_has_no_id_is_told_from_another_by_what_it_holds() {
-    let gone = |actions: Value, before: Value| {
+    let removal = |actions: Value, before: Value| {
         of(
             &json!({ "resource_changes": [{ "address": "a.b", "mode": "managed", "type": "a", "provider_name": "p",
             "change": { "actions": actions, "before": before, "after": null } }] }),
         )
     };
     for action in ["delete", "forget"] {
-        let one = gone(json!([action]), json!({ "name": "one" }));
-        assert_ne!(one, gone(json!([action]), json!({ "name": "two" })), "{action}");
+        let one = removal(json!([action]), json!({ "name": "one" }));
         assert_ne!(
             one,
-            gone(json!([action]), json!({ "name": "two", "id": null })),
+            removal(json!([action]), json!({ "name": "two" })),
+            "{action}"
+        );
+        assert_ne!(
+            one,
+            removal(json!([action]), json!({ "name": "two", "id": null })),
             "{action}"
         );
         assert_eq!(
-            gone(json!([action]), json!({ "name": "one", "id": "i" })),
-            gone(json!([action]), json!({ "name": "two", "id": "i" })),
+            removal(json!([action]), json!({ "name": "one", "id": "i" })),
+            removal(json!([action]), json!({ "name": "two", "id": "i" })),
         );
     }
 }
@@ -158,38 +162,41 @@ fn what_has_no_id_is_told_from_another_by_what_it_holds() {
 #[test]
 fn the_origin_counts() {
     let plan = super::super::document::parse(update().to_string().as_bytes()).unwrap();
-    let base = origin();
+    let base = inputs();
     let variants = [
         base,
-        Origin {
+        PlanInputs {
             inputs: "sha256:2",
             ..base
         },
-        Origin { modules: "m", ..base },
-        Origin { made: true, ..base },
-        Origin {
+        PlanInputs { modules: "m", ..base },
+        PlanInputs {
+            has_generated_files: true,
+            ..base
+        },
+        PlanInputs {
             lock: b"provider",
             ..base
         },
-        Origin {
+        PlanInputs {
             last_apply: "stack-abcd-1",
             ..base
         },
-        Origin {
+        PlanInputs {
             key: b"other key",
             ..base
         },
-        Origin {
+        PlanInputs {
             inputs: "sha256:1m",
             modules: "",
             ..base
         },
-        Origin {
+        PlanInputs {
             modules: "stack",
             last_apply: "",
             ..base
         },
-        Origin {
+        PlanInputs {
             modules: "",
             last_apply: "stack",
             ..base
@@ -197,7 +204,7 @@ fn the_origin_counts() {
     ];
     let digests: std::collections::BTreeSet<_> = variants
         .iter()
-        .map(|origin| Effect::new(&plan, origin).digest().to_string())
+        .map(|inputs| Effect::new(&plan, inputs).digest().to_string())
         .collect();
     assert_eq!(digests.len(), variants.len());
 }

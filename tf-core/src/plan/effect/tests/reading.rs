@@ -32,8 +32,8 @@ fn read(text: &str) -> Value {
             let entry = document[list].as_array_mut().unwrap().last_mut().unwrap();
             read_inside(line, entry);
         } else if let Some(line) = line.strip_prefix("  ") {
-            let (name, held) = line.split_once(": ").unwrap();
-            document[name] = json!(if held == "none" { "" } else { held });
+            let (name, value_text) = line.split_once(": ").unwrap();
+            document[name] = json!(if value_text == "none" { "" } else { value_text });
         } else if let Some(line) = line.strip_prefix("other ") {
             let (name, rest) = string(line);
             document["other"][name] = leaf(rest.strip_prefix(": ").unwrap()).0;
@@ -61,7 +61,7 @@ fn read(text: &str) -> Value {
 }
 
 fn read_inside(line: &str, entry: &mut Value) {
-    let Some(told) = line.strip_prefix("# ") else {
+    let Some(detail) = line.strip_prefix("# ") else {
         let (path, rest) = path(line);
         let (before, rest) = leaf(rest.strip_prefix(": ").unwrap());
         let (after, rest) = leaf(rest.strip_prefix(" -> ").unwrap());
@@ -75,11 +75,11 @@ fn read_inside(line: &str, entry: &mut Value) {
         entry["changes"].as_array_mut().unwrap().push(change);
         return;
     };
-    if told == "what it holds is not compared" {
+    if detail == "what it holds is not compared" {
         entry.as_object_mut().unwrap().remove("changes");
         return;
     }
-    let (mut path, rest) = path(told);
+    let (mut path, rest) = path(detail);
     let name = path.remove(0).as_str().unwrap().to_owned();
     let (leaf, _) = leaf(rest.strip_prefix(": ").unwrap());
     if matches!(name.as_str(), "id" | "importing" | "replace_paths") {
@@ -101,8 +101,8 @@ fn read_inside(line: &str, entry: &mut Value) {
 
 fn string(text: &str) -> (String, &str) {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<String>();
-    let held = stream.next().unwrap().unwrap();
-    (held, &text[stream.byte_offset()..])
+    let value_text = stream.next().unwrap().unwrap();
+    (value_text, &text[stream.byte_offset()..])
 }
 
 fn path(mut text: &str) -> (Vec<Value>, &str) {
@@ -144,8 +144,8 @@ fn leaf(text: &str) -> (Value, &str) {
         }
     }
     if text.starts_with('"') {
-        let (held, rest) = string(text);
-        return (json!({ "value": held }), rest);
+        let (value_text, rest) = string(text);
+        return (json!({ "value": value_text }), rest);
     }
     let end = text.find(" -> ").unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
@@ -159,7 +159,7 @@ fn leaf(text: &str) -> (Value, &str) {
 #[test]
 fn the_text_of_an_update() {
     let plan = super::super::super::document::parse(update().to_string().as_bytes()).unwrap();
-    let text = Effect::new(&plan, &origin()).text();
+    let text = Effect::new(&plan, &inputs()).text();
     assert_eq!(
         text,
         r#"What this plan's id covers (sluice.effect/2):
@@ -193,7 +193,7 @@ fn no_value_passes_for_a_line() {
     let plan = json!({ "resource_changes": [{ "address": "a.r[\"x\\ny\"]", "mode": "managed", "type": "a",
         "change": { "actions": ["create"], "after": { "a\n# id": "1\n- a.gone: delete\u{202e}", "b": "\u{7f}" } } }] });
     let plan = super::super::super::document::parse(plan.to_string().as_bytes()).unwrap();
-    let effect = Effect::new(&plan, &origin());
+    let effect = Effect::new(&plan, &inputs());
     assert_eq!(effect.text().lines().count(), 5 + 1 + 3 + 2);
     assert!(!effect.text().contains(['\u{202e}', '\u{7f}']));
     assert_eq!(read(&effect.text()), masked(effect.document()));
@@ -203,7 +203,7 @@ proptest! {
     #[test]
     fn people_read_what_is_digested(
         sides in proptest::collection::vec((value(), value(), value(), marks(), marks(), marks()), 0..4),
-        id in value(), import in proptest::option::of(value()), moved: bool, gone: bool, name in "[a-z\" \\n]{0,4}",
+        id in value(), import in proptest::option::of(value()), moved: bool, is_removed: bool, name in "[a-z\" \\n]{0,4}",
     ) {
         let mut entries: Vec<_> = sides.iter().enumerate().map(|(index, (before, after, _, old, new, unknown))| {
             let mut entry = entry(&format!("a.r{index}[{name:?}]"), before, after);
@@ -220,7 +220,7 @@ proptest! {
             first["change"]["importing"] = json!(import);
             first["change"]["replace_paths"] = json!([["a", 0], ["b c"]]);
             if moved { first["previous_address"] = json!("a.was"); }
-            if gone { first["change"]["actions"] = json!(["delete"]); }
+            if is_removed { first["change"]["actions"] = json!(["delete"]); }
         }
         let outputs: Map<_, _> = sides.iter().enumerate().map(|(index, (before, after, ..))| {
             (format!("o{index}"), json!({ "actions": ["update"], "before": before, "after": after, "after_unknown": false }))
@@ -228,7 +228,7 @@ proptest! {
         let other: Vec<_> = sides.iter().map(|(_, _, other, ..)| other).collect();
         let plan = json!({ "resource_changes": entries, "output_changes": outputs, "later": other });
         let plan = super::super::super::document::parse(plan.to_string().as_bytes()).unwrap();
-        let effect = Effect::new(&plan, &origin());
+        let effect = Effect::new(&plan, &inputs());
         prop_assert_eq!(read(&effect.text()), masked(effect.document()));
     }
 }

@@ -1,4 +1,4 @@
-//! Spans of time, as Go writes them.
+//! Durations in the format of Go.
 
 use super::{Args, Fault};
 use crate::template::value::string;
@@ -20,7 +20,7 @@ pub(super) fn parse(text: &str) -> Option<i64> {
     i64::try_from(span.as_nanos()).ok().map(|span| sign * span)
 }
 
-/// `duration`: seconds as hours, minutes and seconds.
+/// `duration`: formats seconds as hours, minutes and seconds.
 pub(super) fn of_seconds(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(1)?;
     let seconds = match args.value(0)? {
@@ -40,7 +40,7 @@ pub(super) fn of_seconds(args: &Args<'_>) -> Result<Value, Fault> {
     }))
 }
 
-/// `durationRound`: the largest unit alone. A number counts nanoseconds.
+/// `durationRound`: formats the largest unit only. A number is in nanoseconds.
 pub(super) fn rounded(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(1)?;
     let span = match args.value(0)? {

@@ -1,4 +1,4 @@
-//! Layouts of Go: the reference time `Mon Jan 2 15:04:05 MST 2006`, written as a time is to be written.
+//! Time layouts of Go: the reference time `Mon Jan 2 15:04:05 MST 2006` in the intended format.
 
 use super::Time;
 use jiff::civil::DateTime;
@@ -27,7 +27,7 @@ pub(super) const DAYS: [&str; 7] = [
     "Saturday",
 ];
 
-/// How a number is filled up.
+/// The padding of a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fill {
     Nothing,
@@ -35,14 +35,14 @@ pub(super) enum Fill {
     Zero,
 }
 
-/// How an offset is written.
+/// The format of an offset.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Offset {
-    /// `Z` stands for none.
+    /// Zero is written as `Z`.
     pub(super) z: bool,
-    /// Between hours and minutes stands a colon.
+    /// A colon separates hours and minutes.
     pub(super) colon: bool,
-    /// How many of hours, minutes and seconds there are.
+    /// Count of hours, minutes and seconds.
     pub(super) parts: usize,
 }
 
@@ -65,7 +65,7 @@ pub(super) enum Part {
     Fraction { digits: usize, trimmed: bool },
 }
 
-/// Parts by their texts; of two that begin alike the longer stands first.
+/// Parts by text, longer ones before their prefixes.
 const PARTS: [(&str, Part); 37] = [
     ("January", Part::MonthName { long: true }),
     ("Monday", Part::WeekDay { long: true }),
@@ -98,7 +98,7 @@ const PARTS: [(&str, Part); 37] = [
     ("Z0700", offset(true, false, 2)),
     ("Z07:00", offset(true, true, 2)),
     ("Z07", offset(true, false, 1)),
-    // Only where no small letter follows: `Month` is a word.
+    // Not before a lower-case letter: `Month` is a word.
     ("Jan", Part::MonthName { long: false }),
     ("Mon", Part::WeekDay { long: false }),
     (
@@ -135,7 +135,7 @@ const fn offset(z: bool, colon: bool, parts: usize) -> Part {
     Part::Offset(Offset { z, colon, parts })
 }
 
-/// The text before the next part, the part as it stands in the layout, and what is behind it.
+/// Returns the text before the next part, the part, and the rest.
 pub(super) fn next(layout: &str) -> (&str, Option<(Part, &str)>, &str) {
     for (at, _) in layout.char_indices() {
         let here = &layout[at..];
@@ -170,7 +170,7 @@ fn part_at(here: &str) -> Option<(Part, usize)> {
     }
 }
 
-/// The time in the layout. What no calendar has is no text.
+/// Formats a time. A time beyond the calendar yields an empty text.
 pub(super) fn format(time: &Time, layout: &str) -> String {
     let mut out = String::new();
     let Some(local) = time.local() else {
@@ -181,7 +181,7 @@ pub(super) fn format(time: &Time, layout: &str) -> String {
         let (before, part, behind) = next(rest);
         out.push_str(before);
         if let Some((part, text)) = part {
-            out.push_str(&written(time, local, part, text));
+            out.push_str(&format_part(time, local, part, text));
         }
         rest = behind;
     }
@@ -206,7 +206,7 @@ fn name(names: &[&str], index: i8, long: bool) -> String {
     if long { name } else { name.get(..3).unwrap_or(name) }.to_owned()
 }
 
-fn written(time: &Time, local: DateTime, part: Part, text: &str) -> String {
+fn format_part(time: &Time, local: DateTime, part: Part, text: &str) -> String {
     match part {
         Part::Year { long: true } => number(local.year(), 4, Fill::Zero),
         Part::Year { long: false } => number(local.year().rem_euclid(100), 2, Fill::Zero),
@@ -247,20 +247,20 @@ fn written(time: &Time, local: DateTime, part: Part, text: &str) -> String {
 fn shift(offset: i32, form: Offset) -> String {
     let (sign, seconds) = (if offset < 0 { '-' } else { '+' }, offset.abs());
     let parts = [seconds / 3600, seconds / 60 % 60, seconds % 60].map(|part| format!("{part:02}"));
-    let shown = parts.get(..form.parts).unwrap_or(&parts);
-    format!("{sign}{}", shown.join(if form.colon { ":" } else { "" }))
+    let selected = parts.get(..form.parts).unwrap_or(&parts);
+    format!("{sign}{}", selected.join(if form.colon { ":" } else { "" }))
 }
 
 fn fraction(nanoseconds: i32, digits: usize, trimmed: bool, text: &str) -> String {
     let all = format!("{nanoseconds:09}");
-    let shown = all.get(..digits.min(9)).unwrap_or(&all);
-    let shown = if trimmed {
-        shown.trim_end_matches('0')
+    let fraction = all.get(..digits.min(9)).unwrap_or(&all);
+    let fraction = if trimmed {
+        fraction.trim_end_matches('0')
     } else {
-        shown
+        fraction
     };
-    if shown.is_empty() {
+    if fraction.is_empty() {
         return String::new();
     }
-    format!("{}{shown}", text.get(..1).unwrap_or("."))
+    format!("{}{fraction}", text.get(..1).unwrap_or("."))
 }

@@ -1,6 +1,6 @@
-//! Dates: of times that a template or its data names. The time of day is no input of a template, so nothing here knows it.
+//! Dates. The current time is not an input of a template, so there are no functions for it.
 //!
-//! A time is a text as Go prints one: `2006-01-02 15:04:05.999999999 -0700 MST`.
+//! A time is a text in the format of Go: `2006-01-02 15:04:05.999999999 -0700 MST`.
 
 mod duration;
 mod layout;
@@ -14,21 +14,21 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use layout::format;
 
-/// Names and functions.
+/// Functions by name.
 pub(super) const TABLE: Table = &[
     ("date", |args| {
         args.exactly(2)?;
-        written(args.text(0)?, args.value(1)?, "UTC")
+        format_time(args.text(0)?, args.value(1)?, "UTC")
     }),
     ("dateInZone", in_zone),
     ("date_in_zone", in_zone),
     ("htmlDate", |args| {
         args.exactly(1)?;
-        written("2006-01-02", args.value(0)?, "UTC")
+        format_time("2006-01-02", args.value(0)?, "UTC")
     }),
     ("htmlDateInZone", |args| {
         args.exactly(2)?;
-        written("2006-01-02", args.value(0)?, args.text(1)?)
+        format_time("2006-01-02", args.value(0)?, args.text(1)?)
     }),
     ("toDate", |args| {
         args.exactly(2)?;
@@ -54,7 +54,7 @@ pub(super) const TABLE: Table = &[
     ("durationRound", duration::rounded),
 ];
 
-/// An instant, and the zone in which it is printed.
+/// An instant and its time zone.
 #[derive(Clone)]
 struct Time {
     at: Timestamp,
@@ -65,7 +65,7 @@ struct Time {
 }
 
 impl Time {
-    /// The time of which nothing is known: that of Go.
+    /// The zero time of Go.
     fn zero() -> Self {
         Self::utc(Timestamp::new(-62_135_596_800, 0).unwrap_or(Timestamp::UNIX_EPOCH))
     }
@@ -78,7 +78,7 @@ impl Time {
         }
     }
 
-    /// What clocks there show.
+    /// Returns the local time.
     fn local(&self) -> Option<DateTime> {
         let shifted = self.at.as_second().checked_add(i64::from(self.offset))?;
         let shifted = Timestamp::new(shifted, self.at.subsec_nanosecond()).ok()?;
@@ -107,11 +107,11 @@ fn no_time() -> Fault {
 
 fn in_zone(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(3)?;
-    written(args.text(0)?, args.value(1)?, args.text(2)?)
+    format_time(args.text(0)?, args.value(1)?, args.text(2)?)
 }
 
-/// A time, or seconds since 1970, in a layout.
-fn written(layout: &str, time: &Value, zone: &str) -> Result<Value, Fault> {
+/// Formats a time, or seconds since 1970.
+fn format_time(layout: &str, time: &Value, zone: &str) -> Result<Value, Fault> {
     if !matches!(zone, "" | "UTC" | "Local") {
         return Err(Fault::new("the only time zone here is UTC"));
     }

@@ -1,11 +1,11 @@
-//! Reading a time by a layout, as `time.Parse` does it where the local zone is UTC.
+//! Parsing of times by layout, as `time.Parse` with the local zone UTC.
 
 use super::Time;
 use super::layout::{DAYS, Fill, MONTHS, Offset, Part, next};
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 
-/// What has been read.
+/// The parsed fields.
 #[derive(Default)]
 struct Read {
     year: i16,
@@ -22,7 +22,7 @@ struct Read {
     zone: String,
 }
 
-/// The time that the text names; nothing if it is not of the layout, or of no calendar.
+/// Parses a time. Returns `None` if the text does not match the layout or is not a date.
 pub(super) fn time(layout: &str, text: &str) -> Option<Time> {
     let (mut layout, mut text) = (layout, text);
     let mut read = Read::default();
@@ -37,25 +37,25 @@ pub(super) fn time(layout: &str, text: &str) -> Option<Time> {
     }
 }
 
-/// Passes over what stands between parts; a run of spaces is as any other.
+/// Skips the text between parts; all runs of spaces are equal.
 fn skip<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
     let (mut text, mut prefix) = (text, prefix);
-    while let Some(wanted) = prefix.chars().next() {
-        if wanted == ' ' {
+    while let Some(expected) = prefix.chars().next() {
+        if expected == ' ' {
             if !text.is_empty() && !text.starts_with(' ') {
                 return None;
             }
             prefix = prefix.trim_start_matches(' ');
             text = text.trim_start_matches(' ');
         } else {
-            prefix = &prefix[wanted.len_utf8()..];
-            text = text.strip_prefix(wanted)?;
+            prefix = &prefix[expected.len_utf8()..];
+            text = text.strip_prefix(expected)?;
         }
     }
     Some(text)
 }
 
-/// So many digits, or fewer where the layout does not fill up.
+/// Parses at most `most` digits, or exactly as many if `all`.
 fn digits(text: &str, most: usize, all: bool) -> Option<(i32, &str)> {
     let count = text.bytes().take(most).take_while(u8::is_ascii_digit).count();
     if count == 0 || all && count < most {
@@ -65,7 +65,7 @@ fn digits(text: &str, most: usize, all: bool) -> Option<(i32, &str)> {
     Some((number.parse().ok()?, rest))
 }
 
-/// A number of at most two digits and at most `most`.
+/// Parses a number of at most two digits and at most `most`.
 fn number(text: &str, fill: Fill, most: i8) -> Option<(i8, &str)> {
     let text = if fill == Fill::Space {
         text.strip_prefix(' ').unwrap_or(text)
@@ -76,7 +76,7 @@ fn number(text: &str, fill: Fill, most: i8) -> Option<(i8, &str)> {
     Some((i8::try_from(number).ok().filter(|number| *number <= most)?, rest))
 }
 
-/// The index of a name, in any case.
+/// Parses a name in any case and returns its index.
 fn name<'a>(names: &[&str], text: &'a str, long: bool) -> Option<(i8, &'a str)> {
     for (index, name) in names.iter().enumerate() {
         let name = if long { name } else { &name[..3] };
@@ -159,7 +159,7 @@ impl Read {
         Some(rest)
     }
 
-    /// A point or a comma and digits, if they are there; those behind the ninth are less than a nanosecond.
+    /// Parses optional fractional seconds. Digits after the ninth are below a nanosecond.
     fn fraction<'a>(&mut self, text: &'a str) -> &'a str {
         let Some(found) = text.strip_prefix(['.', ',']) else {
             return text;
@@ -168,8 +168,8 @@ impl Read {
         if count == 0 {
             return text;
         }
-        let shown = format!("{:0<9}", &found[..count.min(9)]);
-        self.nanosecond = shown.parse().unwrap_or_default();
+        let nanoseconds = format!("{:0<9}", &found[..count.min(9)]);
+        self.nanosecond = nanoseconds.parse().unwrap_or_default();
         &found[count..]
     }
 
@@ -197,7 +197,7 @@ impl Read {
         Some(rest)
     }
 
-    /// `UTC`, `GMT+3`, `+03`, or an abbreviation of three or four capitals.
+    /// Parses `UTC`, `GMT+3`, `+03`, or an abbreviation of three or four capitals.
     fn zone<'a>(&mut self, text: &'a str) -> Option<&'a str> {
         if let Some(rest) = text.strip_prefix("UTC") {
             self.utc = true;
@@ -248,8 +248,8 @@ impl Read {
                 zone,
             ),
         };
-        let shown = TimeZone::UTC.to_timestamp(local).ok()?;
-        let at = shown
+        let instant = TimeZone::UTC.to_timestamp(local).ok()?;
+        let at = instant
             .checked_sub(jiff::SignedDuration::from_secs(i64::from(offset)))
             .ok()?;
         Some(Time {

@@ -21,7 +21,7 @@ use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use call::Caller;
 use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::secrets::Secrets;
+use sluice_tf_core::redaction::Redactor;
 use sluice_tf_core::template::TemplateError;
 
 /// Why a plan may not go on. No text holds anything that a service answered, but for what its own message says.
@@ -146,7 +146,7 @@ pub(crate) async fn ask(
     bundle: &Bundle,
     run: &TerraformRun,
     plan: Option<&Path>,
-    secrets: &Secrets,
+    secrets: &Redactor,
 ) -> Result<(), RunError> {
     if bundle.webhooks.is_empty() {
         return Ok(());

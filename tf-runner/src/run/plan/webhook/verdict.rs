@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::WebhookError;
 use sluice_tf_core::bundle::Webhook;
-use sluice_tf_core::cli::text::bounded;
-use sluice_tf_core::secrets::Secrets;
+use sluice_tf_core::cli::text::truncate;
+use sluice_tf_core::redaction::Redactor;
 use sluice_tf_core::template::{Delimiters, Functions, TemplateError, render};
 
 /// Longest message of a refusal.
@@ -16,7 +16,7 @@ pub(super) fn of(
     host: &str,
     webhook: &Webhook,
     answer: &Value,
-    secrets: &Secrets,
+    secrets: &Redactor,
 ) -> Result<(), WebhookError> {
     let rendered = |field, text: &str| {
         let rendered: Result<String, TemplateError> =
@@ -33,7 +33,7 @@ pub(super) fn of(
         "false" | "no" => {
             let message = rendered("errorMessageTemplate", &webhook.error_message_template)?;
             // Hidden before it is cut: half a value is not known for one that nobody may read.
-            let message = bounded(&secrets.hide(message.trim()), MESSAGE);
+            let message = truncate(&secrets.redact(message.trim()), MESSAGE);
             Err(WebhookError::Refused(if message.is_empty() {
                 format!("webhook {host}: it refuses the plan")
             } else {
@@ -63,9 +63,9 @@ mod tests {
         of("h", &webhook, &answer, &secrets()).map_err(|error| error.to_string())
     }
 
-    fn secrets() -> Secrets {
-        let mut secrets = Secrets::default();
-        secrets.learn("quoted-of-the-plan");
+    fn secrets() -> Redactor {
+        let mut secrets = Redactor::default();
+        secrets.add_text("quoted-of-the-plan");
         secrets
     }
 

@@ -16,10 +16,10 @@ use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::post_apply::outputs;
 use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::bundle::aftermath::{HealthCheck, HealthCheckKind};
+use sluice_tf_core::bundle::{HealthCheck, HealthCheckKind};
 use sluice_tf_core::cli::output::Output;
-use sluice_tf_core::cli::text::bounded;
-use sluice_tf_core::secrets::Secrets;
+use sluice_tf_core::cli::text::truncate;
+use sluice_tf_core::redaction::Redactor;
 use sluice_tf_core::template::{self, Delimiters, Functions};
 
 mod address;
@@ -58,9 +58,9 @@ pub enum HealthError {
 impl HealthError {
     /// With an address of a bounded length. It is hidden before it is cut: half a value is not known for one that nobody may
     /// read.
-    fn presentable(mut self, secrets: &Secrets) -> Self {
+    fn presentable(mut self, secrets: &Redactor) -> Self {
         let (Self::Tcp { address, .. } | Self::Http { address, .. }) = &mut self;
-        *address = bounded(&secrets.hide(address), SHOWN);
+        *address = truncate(&secrets.redact(address), SHOWN);
         self
     }
 }
@@ -72,7 +72,7 @@ pub(crate) async fn check(
     workspace: &Workspace<'_>,
     found: &BTreeMap<String, Output>,
 ) -> Result<(), RunError> {
-    let checks = &bundle.aftermath.health_checks;
+    let checks = &bundle.post_apply.health_checks;
     if checks.is_empty() {
         return Ok(());
     }
@@ -100,7 +100,7 @@ pub(crate) async fn check(
     }
     workspace.reporter.say_soon(|status| {
         status.health = Some(Health {
-            checks: bundle.aftermath.checks_digest(),
+            checks: bundle.post_apply.checks_digest(),
             passed: outcome.is_ok(),
         });
     });

@@ -135,8 +135,8 @@ async fn addresses_are_templates_over_outputs_and_no_secret_is_told() {
 
 #[test]
 fn a_value_where_an_address_is_cut_goes_whole() {
-    let mut secrets = Secrets::default();
-    secrets.learn("a-token-of-the-service");
+    let mut secrets = Redactor::default();
+    secrets.add_text("a-token-of-the-service");
     let front = "x".repeat(SHOWN - 4);
     let error = HealthError::Http {
         name: "it".to_owned(),

@@ -3,16 +3,16 @@
 use k8s_openapi::api::core::v1::Secret;
 use sluice_api::annotation::{PLAN_NAME, TERRAFORM_LABEL};
 
-use sluice_tf_core::applied;
 use sluice_tf_core::errored_state;
+use sluice_tf_core::last_applied;
 
 /// Labels of the Secrets that are never written to, whoever owns them: states, and what Sluice stores.
 const RESERVED_LABELS: [&str; 6] = [
     "tfstate",
     PLAN_NAME,
     TERRAFORM_LABEL,
-    applied::LABEL,
-    applied::shared::FILES_LABEL,
+    last_applied::LABEL,
+    last_applied::shared::FILES_LABEL,
     errored_state::LABEL,
 ];
 /// What the names of such Secrets begin with.

@@ -1,0 +1,143 @@
+//! Heartbeats of runs, and runs that a controller marked as lost.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use sluice_api::run::{Phase, TerraformRun};
+use sluice_tf_runner::run::Ending;
+use tokio_util::sync::CancellationToken;
+
+use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status, wait_for_file};
+
+const SLOW: &str = r#"
+variable "marker" {}
+resource "terraform_data" "slow" {
+  provisioner "local-exec" { command = "touch ${var.marker}; until [ -e ${var.marker}.go ]; do sleep 0.05; done" }
+}
+"#;
+
+fn slow(env: &TestEnvironment) -> (PathBuf, RunSetup) {
+    env.commit(&[("main.tf", SLOW)]);
+    let marker = env.dir.path().join("marker");
+    let variables = json!({ "marker": marker }).to_string();
+    (
+        marker,
+        RunSetup::plan_and_apply().with(json!({ "variables": variables })),
+    )
+}
+
+/// Marks a run as lost, as a controller does without a heartbeat.
+async fn declare_lost(env: &TestEnvironment, name: &str) {
+    let api: Api<TerraformRun> = Api::namespaced(env.client(), NAMESPACE);
+    let lost = json!({ "status": { "phase": "Lost", "reason": "RunLost", "message": "not heard of" } });
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(lost))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_says_that_it_lives_until_it_has_ended() {
+    let env = TestEnvironment::new("auto").await;
+    let (marker, setup) = slow(&env);
+    let name = env.prepare(setup).await;
+    let mut context = env.context(&name);
+    context.settings.heartbeat = Duration::from_millis(100);
+    let listener = async {
+        wait_for_file(&marker).await;
+        let mut heard = Vec::new();
+        while heard.len() < 4 {
+            let run = env.get(&name).await;
+            let beat = status(&run).heartbeat_at;
+            if beat.is_some() && !heard.contains(&beat) {
+                heard.push(beat);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        std::fs::write(marker.with_extension("go"), "").unwrap();
+    };
+    let listening = tokio::time::timeout(Duration::from_secs(60), listener);
+    let (_, heard) = tokio::join!(
+        env.execute_run(&name, context, CancellationToken::new()),
+        listening
+    );
+    heard.unwrap();
+    assert_eq!(ending(&env.get(&name).await), "Succeeded TerraformAppliedSucceed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_whose_run_was_declared_lost_is_interrupted_and_its_end_not_written_over_that() {
+    let env = TestEnvironment::new("auto").await;
+    let (marker, setup) = slow(&env);
+    let name = env.prepare(setup.clone()).await;
+    let mut context = env.context(&name);
+    context.settings.heartbeat = Duration::from_millis(100);
+    let meddler = async {
+        wait_for_file(&marker).await;
+        declare_lost(&env, &name).await;
+    };
+    let (ended, ()) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), meddler);
+    assert_eq!(ended, Ending::Failed);
+    assert_eq!(ending(&env.get(&name).await), "Lost RunLost");
+    let leases: Api<Lease> = Api::namespaced(env.client(), NAMESPACE);
+    let lock = leases.get("lock-tfstate-default-net").await.unwrap();
+    assert_eq!(
+        lock.spec
+            .unwrap()
+            .holder_identity
+            .filter(|holder| !holder.is_empty()),
+        None
+    );
+    std::fs::write(marker.with_extension("go"), "").unwrap();
+    let next = env.run(setup).await;
+    assert_eq!(
+        (ending(&next).as_str(), status(&next).changes.as_str()),
+        ("Succeeded TerraformAppliedSucceed", "+1 ~0 -1"),
+        "what it did is in the state"
+    );
+}
+
+/// A wrapper of the CLI that waits before a plan.
+fn slow_cli(folder: &Path) -> PathBuf {
+    let place = folder.join("cli");
+    std::fs::create_dir(&place).unwrap();
+    let cli = sluice_harness::cli::terraform().unwrap();
+    let text = format!(
+        "#!/bin/bash\nif [ \"$1\" = plan ]; then touch {0}/planning; until [ -e {0}/go ]; do sleep 0.05; done; fi\n\
+         exec {1} \"$@\"\n",
+        folder.display(),
+        cli.display()
+    );
+    let script = place.join(cli.file_name().unwrap());
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    place
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_declared_lost_while_it_planned_applies_nothing() {
+    let env = TestEnvironment::new("auto").await;
+    let (marker, setup) = slow(&env);
+    // If it applies nevertheless, the apply ends.
+    std::fs::write(marker.with_extension("go"), "").unwrap();
+    let name = env.prepare(setup).await;
+    let mut context = env.context(&name);
+    // It sends no heartbeat: it notices when it writes the result of its plan.
+    context.settings.heartbeat = Duration::from_secs(600);
+    let path = context.environment.get_mut("PATH").unwrap();
+    *path = format!("{}:{path}", slow_cli(env.dir.path()).display());
+    let meddler = async {
+        wait_for_file(&env.dir.path().join("planning")).await;
+        declare_lost(&env, &name).await;
+        std::fs::write(env.dir.path().join("go"), "").unwrap();
+    };
+    let (ended, ()) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), meddler);
+    assert_eq!(ended, Ending::Failed);
+    let run = env.get(&name).await;
+    assert_eq!(status(&run).phase, Phase::Lost);
+    assert!(!status(&run).attempted_apply);
+    assert!(!marker.exists(), "nothing was applied");
+}
