@@ -174,16 +174,7 @@ pub async fn run_with(
         Leadership::Stopped => return Err(StartError::Stopped),
         leadership => leadership,
     };
-    let listener = ArtifactListener::open(&options.storage).await?;
-    let artifacts = listener.address()?;
-    let advertised = listener.advertised(&options.storage)?;
-    let admission = listener.admission(&options.storage, &advertised)?;
-    let advertised = AdvertisedAddress::new(advertised, options.storage.artifact_token.clone());
-    let storage = LocalDirectory::open(&options.storage.storage_path, advertised)?;
-    let disk = Disk {
-        storage,
-        mirrors: Arc::new(mirrors(&options.storage, options.git.disk_budget())?),
-    };
+    let (listener, artifacts, admission, disk) = open_artifacts(&options).await?;
     let concurrency = options
         .common
         .concurrency
@@ -225,6 +216,20 @@ pub async fn run_with(
         stop,
         lost,
     })
+}
+
+/// Opens the file server's listener, and storage and mirrors.
+async fn open_artifacts(
+    options: &Options,
+) -> Result<(ArtifactListener, SocketAddr, Admission, Disk), StartError> {
+    let listener = ArtifactListener::open(&options.storage).await?;
+    let address = listener.address()?;
+    let advertised = listener.advertised(&options.storage)?;
+    let admission = listener.admission(&options.storage, &advertised)?;
+    let advertised = AdvertisedAddress::new(advertised, options.storage.artifact_token.clone());
+    let storage = LocalDirectory::open(&options.storage.storage_path, advertised)?;
+    let mirrors = Arc::new(mirrors(&options.storage, options.git.disk_budget())?);
+    Ok((listener, address, admission, Disk { storage, mirrors }))
 }
 
 /// Holds the leadership until the work is completed, or reports its loss.
