@@ -13,7 +13,7 @@ use sluice_runtime::{
 };
 use sluice_tf_runner::{
     args::{self as runner, RunnerArgs},
-    run::Ending,
+    run::RunOutcome,
 };
 use std::{
     ffi::{OsStr, OsString},
@@ -150,9 +150,9 @@ async fn carry_out(program: RunnerProgram) -> ExitCode {
         eprintln!("tf-runner: no log: {error}");
     }
     match runner::run(&program.runner).await {
-        Ok(Ending::Succeeded) => ExitCode::SUCCESS,
-        Ok(Ending::Failed) => ExitCode::from(1),
-        Ok(Ending::Superseded) => ExitCode::from(2),
+        Ok(RunOutcome::Succeeded) => ExitCode::SUCCESS,
+        Ok(RunOutcome::Failed) => ExitCode::from(1),
+        Ok(RunOutcome::Superseded) => ExitCode::from(2),
         Err(error) => {
             tracing::error!(error = &error as &dyn std::error::Error, "the run did not begin");
             eprintln!("tf-runner: {}", chain(&error));

@@ -1,4 +1,4 @@
-//! The command line of the runner, and a whole run from it: the program `tf-runner` and the all-in-one program share it.
+//! The command line of the runner, and a run from it. `tf-runner` and the all-in-one program share it.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -10,7 +10,7 @@ use sluice_runtime::{client, http, shutdown};
 use sluice_tf_core::run_input::PodRef;
 use sluice_tf_core::run_input::RunInput;
 
-use crate::run::{ClaimError, Context, Ending, Identity, ProviderCacheSettings, Settings, execute};
+use crate::run::{ClaimError, Context, Identity, ProviderCacheSettings, RunOutcome, Settings, execute};
 
 /// Arguments of one run.
 #[derive(clap::Args, Clone, Debug)]
@@ -21,93 +21,93 @@ pub struct RunnerArgs {
     /// Name of the TerraformRun.
     #[arg(long)]
     pub run: String,
-    /// Directory for the working directories of the stacks; without it, /tmp/<namespace>-<name> of a pod.
+    /// Directory for the working directories of the stacks. Default: /tmp/<namespace>-<name> of a pod.
     #[arg(long)]
     pub work_root: Option<PathBuf>,
-    /// File whose lock tells that this run lives.
+    /// File of the process lock that the run holds while it lives.
     #[arg(long)]
     pub lock_file: Option<PathBuf>,
     /// Directory of the installed versions of the CLI: <name>/<version>/<name>.
     #[arg(long)]
     pub tools_dir: Option<PathBuf>,
-    /// Directory of the packages of providers that runs share; without it each run downloads its own.
+    /// Directory of the provider cache that runs share. Without it each run downloads its own providers.
     #[arg(long)]
     pub provider_cache_dir: Option<PathBuf>,
-    /// Most bytes of them; beyond that the least recently used go. 0: none are kept.
+    /// Capacity of the provider cache in bytes. The least recently used are evicted. 0: no cache.
     #[arg(long, default_value_t = 0)]
     pub provider_cache_max_bytes: u64,
-    /// Run in a session of its own, as a child process of a controller that may end before.
+    /// Run in a new process session, as a child process of a controller that may end earlier.
     #[arg(long)]
     pub process: bool,
-    /// The pod that the run works in, as `namespace/name/uid`. Default: `POD_NAME` and `POD_UID`, in the run's namespace.
+    /// The pod of the run, as `namespace/name/uid`. Default: `POD_NAME` and `POD_UID`, in the run's namespace.
     #[arg(long)]
     pub pod: Option<PodRef>,
     /// Read the run's bundle and its access to the API from standard input, as JSON.
     #[arg(long)]
     pub input_stdin: bool,
-    /// Where the file locks of this run are seen.
-    #[arg(long, default_value = "")]
-    pub site: String,
-    /// Seconds between two signs of life in the run's status.
+    /// The lock domain of the run: the same for processes that see each other's process locks.
+    #[arg(long = "site", default_value = "")]
+    pub lock_domain: String,
+    /// Seconds between two heartbeats in the run's status.
     #[arg(long, default_value_t = 10)]
     pub heartbeat_seconds: u64,
-    /// Seconds that a step lasts before the run's status says so by a write of its own.
+    /// Seconds that a step lasts before the run's status is written for it.
     #[arg(long, default_value_t = 1)]
     pub step_seconds: u64,
-    /// Seconds from the interrupt of the CLI to its kill.
+    /// Seconds between the interrupt of the CLI and its kill.
     #[arg(long, default_value_t = 60)]
     pub grace_seconds: u64,
-    /// Seconds that the API may be away before the run gives up on it.
-    #[arg(long, default_value_t = 600)]
-    pub patience_seconds: u64,
+    /// Timeout in seconds for calls while the API is unavailable.
+    #[arg(long = "patience-seconds", default_value_t = 600)]
+    pub api_timeout_seconds: u64,
     /// Host and port that replace those of artifact URLs.
     #[arg(long)]
     pub source_controller_localhost: Option<String>,
-    /// Retries of the artifact's download.
+    /// Retries of the download of the artifact.
     #[arg(long, default_value_t = 9)]
     pub http_retry: u32,
 }
 
-/// Most bytes that are read from standard input: JSON in JSON doubles at most, and the access has its own place.
+/// Most bytes of standard input. JSON in JSON has at most twice the size; the access to the API has a mebibyte.
 const INPUT_LIMIT: u64 = 2 * sluice_tf_core::bundle::LIMIT as u64 + 1024 * 1024;
 
-fn input_of_stdin() -> Result<RunInput, StartError> {
+fn read_stdin() -> Result<RunInput, StartError> {
     let text = std::io::read_to_string(std::io::stdin().take(INPUT_LIMIT));
     let text = text.map_err(StartError::Input)?;
-    // What does not parse may hold a token: the error does not say where it fails.
+    // The input may contain a token, so the error does not quote it.
     serde_json::from_str(&text).map_err(|_| StartError::Malformed)
 }
 
-/// Why a run could not even begin.
+/// The reason why a run could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The API cannot be reached with the configuration at hand.
+    /// The configuration of the API client is invalid.
     #[error(transparent)]
     Client(#[from] client::ClientError),
     /// Standard input cannot be read.
     #[error("cannot read standard input: {0}")]
     Input(#[source] std::io::Error),
-    /// It is not a [`RunInput`].
+    /// Standard input is not a [`RunInput`].
     #[error("standard input is not the JSON that --input-stdin asks for")]
     Malformed,
-    /// No HTTP client can be made.
+    /// The HTTP client cannot be created.
     #[error(transparent)]
     Http(#[from] http::TlsError),
-    /// No signal handler can be set.
+    /// The signal handler cannot be installed.
     #[error("cannot listen for signals: {0}")]
     Signals(#[source] std::io::Error),
-    /// The run was not taken.
+    /// The run was not claimed.
     #[error(transparent)]
     Claim(#[from] ClaimError),
 }
 
-/// Carries out the run that the arguments name, in this process, until its end or a signal.
+/// Carries out the run that the arguments name, until its end or a signal.
 ///
 /// # Errors
-/// When it could not begin.
-pub async fn run(args: &RunnerArgs) -> Result<Ending, StartError> {
+/// When the run could not begin.
+pub async fn run(args: &RunnerArgs) -> Result<RunOutcome, StartError> {
     if args.process {
-        // Fails when the process leads its group already: then it is out of the terminal's reach as it is.
+        // It fails only if the process leads a group already, which the terminal does not signal.
         let _ = rustix::process::setsid();
     }
     let signals = shutdown::on_signals().map_err(StartError::Signals)?;
@@ -127,30 +127,32 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    let given = |name: &str| environment.get(name).filter(|value| !value.is_empty()).cloned();
-    let named = given("KUBECONFIG").and_then(|paths| std::env::split_paths(&paths).next());
-    let usual = || {
-        given("HOME")
+    let variable = |name: &str| environment.get(name).filter(|value| !value.is_empty()).cloned();
+    let configured = variable("KUBECONFIG").and_then(|paths| std::env::split_paths(&paths).next());
+    let default = || {
+        variable("HOME")
             .map(|home| PathBuf::from(home).join(".kube/config"))
             .filter(|path| path.is_file())
     };
-    let in_pod = given("KUBERNETES_SERVICE_HOST").is_some();
-    let input = args.input_stdin.then(input_of_stdin).transpose()?;
+    let in_pod = variable("KUBERNETES_SERVICE_HOST").is_some();
+    let input = args.input_stdin.then(read_stdin).transpose()?;
     let RunInput { access, bundle } = input.unwrap_or_default();
     let kubeconfig = match access {
         Some(_) => None,
-        None => named.or_else(|| if in_pod { None } else { usual() }),
+        None => configured.or_else(|| if in_pod { None } else { default() }),
     };
     let settings = client::Settings {
         kubeconfig: kubeconfig.clone(),
         kubeconfig_text: access.as_ref().map(|access| access.run.clone()),
         ..client::Settings::default()
     };
-    let own_pod = given("POD_NAME").zip(given("POD_UID")).map(|(name, uid)| PodRef {
-        namespace: args.namespace.clone(),
-        name,
-        uid,
-    });
+    let own_pod = variable("POD_NAME")
+        .zip(variable("POD_UID"))
+        .map(|(name, uid)| PodRef {
+            namespace: args.namespace.clone(),
+            name,
+            uid,
+        });
     let pod = args.pod.clone().or(own_pod);
     let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
     fetcher.retries = args.http_retry;
@@ -162,16 +164,16 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
         backend_kubeconfig: access.map(|access| access.backend),
         bundle,
         identity: Identity {
-            site: args.site.clone(),
+            lock_domain: args.lock_domain.clone(),
             ..Identity::of_this_process(pod, &environment)
         },
         settings: Settings {
             work_root: args.work_root.clone(),
             lock_file: args.lock_file.clone(),
-            tools: args.tools_dir.clone(),
+            tools_dir: args.tools_dir.clone(),
             providers: provider_cache(args),
             grace: Duration::from_secs(args.grace_seconds),
-            patience: Duration::from_secs(args.patience_seconds),
+            api_timeout: Duration::from_secs(args.api_timeout_seconds),
             heartbeat: Duration::from_secs(args.heartbeat_seconds.max(1)),
             step: Duration::from_secs(args.step_seconds),
             ..Settings::new(&args.namespace, &args.run)

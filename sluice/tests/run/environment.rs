@@ -19,7 +19,7 @@ use sluice_harness::cli;
 use sluice_runtime::artifact::Fetcher;
 use sluice_runtime::http;
 use sluice_tf_core::bundle::{self, Bundle};
-use sluice_tf_runner::run::{Context, Ending, Identity, Settings, execute};
+use sluice_tf_runner::run::{Context, Identity, RunOutcome, Settings, execute};
 use tokio_util::sync::CancellationToken;
 
 use crate::artifacts::Artifacts;
@@ -236,7 +236,12 @@ impl TestEnvironment {
         *self.serving.lock().unwrap() = Some(serving);
     }
 
-    pub(crate) async fn execute_run(&self, name: &str, context: Context, stop: CancellationToken) -> Ending {
+    pub(crate) async fn execute_run(
+        &self,
+        name: &str,
+        context: Context,
+        stop: CancellationToken,
+    ) -> RunOutcome {
         let ending = tokio::time::timeout(DEADLINE, Box::pin(execute(&context, stop))).await;
         ending
             .unwrap_or_else(|_| panic!("{name} takes too long"))
@@ -338,7 +343,7 @@ impl TestEnvironment {
             settings: Settings {
                 work_root: Some(self.dir.path().join("work")),
                 directory_wait: Duration::from_secs(20),
-                patience: Duration::from_secs(60),
+                api_timeout: Duration::from_secs(60),
                 ..Settings::new(NAMESPACE, run)
             },
         }

@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use sluice_api::run::{Phase, TerraformRun};
-use sluice_tf_runner::run::Ending;
+use sluice_tf_runner::run::RunOutcome;
 use tokio_util::sync::CancellationToken;
 
 use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status, wait_for_file};
@@ -80,7 +80,7 @@ async fn an_apply_whose_run_was_declared_lost_is_interrupted_and_its_end_not_wri
         declare_lost(&env, &name).await;
     };
     let (ended, ()) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), meddler);
-    assert_eq!(ended, Ending::Failed);
+    assert_eq!(ended, RunOutcome::Failed);
     assert_eq!(ending(&env.get(&name).await), "Lost RunLost");
     let leases: Api<Lease> = Api::namespaced(env.client(), NAMESPACE);
     let lock = leases.get("lock-tfstate-default-net").await.unwrap();
@@ -135,7 +135,7 @@ async fn a_run_that_was_declared_lost_while_it_planned_applies_nothing() {
         std::fs::write(env.dir.path().join("go"), "").unwrap();
     };
     let (ended, ()) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), meddler);
-    assert_eq!(ended, Ending::Failed);
+    assert_eq!(ended, RunOutcome::Failed);
     let run = env.get(&name).await;
     assert_eq!(status(&run).phase, Phase::Lost);
     assert!(!status(&run).attempted_apply);

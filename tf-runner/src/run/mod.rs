@@ -1,21 +1,37 @@
-//! One run from claim to end: claim, prepare, init, plan, apply, outputs, finish. Each step patches the status of the run. The
-//! order of the steps is in `lifecycle::execute` (around the directory) and `lifecycle::steps` (inside it), and nowhere else.
+//! Carries out one run. The steps in their order:
+//!
+//! 1. `lifecycle::claim`: takes the run by compare-and-swap on its status; from then on `status` reports.
+//! 2. `lifecycle::inputs`: loads the bundle, and for an apply the stored plan.
+//! 3. `workdir`: locks the stack's directory; `state::errored_tfstate` stores a state that an earlier run left in it.
+//! 4. `lifecycle::session`: prepares the directory (`workdir::prepare`): artifact or last applied files, generated files, program.
+//! 5. `apply::restore`: the files of a stored plan.
+//! 6. `cli::version` and `workdir::providers`: the version of the CLI, and `init`. A run of the action `Unlock` ends with
+//!    `state_lock::release`, one of `BreakTheGlass` with `lifecycle::break_glass`.
+//! 7. `plan::module_reads`: what the downloaded modules may read of the artifact.
+//! 8. `lifecycle::steps::select_workspace`.
+//! 9. `state::errored_tfstate`: pushes the errored state of an earlier run.
+//! 10. With a stored plan: `apply::verify`, then `lifecycle::approval`.
+//! 11. Without: `state::committed_state` adopts a committed state, `plan` creates a plan, `plan::webhook` calls the webhooks,
+//!     `plan` stores the plan, and `lifecycle::approval` decides whether the plan is applied.
+//! 12. `apply::last_applied`: stores the inputs of the apply.
+//! 13. `apply`: applies the plan; `state::errored_tfstate` stores a state that the CLI could not write.
+//! 14. `post_apply`: outputs, inventory, health checks.
+//! 15. `lifecycle`: reports the end, then cleans up the directory.
+//!
+//! `lifecycle` has the order of steps 1 to 4 and 15, `lifecycle::steps` that of the others. In each command, `state_lock` releases
+//! dead state locks.
 
 mod apply;
-mod commands;
+mod cli;
 mod lifecycle;
 mod plan;
 mod post_apply;
+mod state;
 mod state_lock;
-mod state_rescue;
 mod status;
 mod workdir;
 
-pub use commands::raw_output::RawOutput;
 pub use lifecycle::claim::ClaimError;
 pub use lifecycle::context::{Context, ProviderCacheSettings, Settings};
-pub use lifecycle::error::RunError;
-pub use lifecycle::execute::{Ending, execute};
 pub use lifecycle::identity::Identity;
-pub use plan::webhook::WebhookError;
-pub use status::writer::ReportError;
+pub use lifecycle::{RunOutcome, execute};

@@ -1,110 +1,95 @@
-//! The apply step: exactly the stored plan, in the place where it was made, with what lay around it.
+//! The apply step: applies exactly the stored plan, in the directory where it was created, with its generated files.
 
 pub(crate) mod last_applied;
 pub(crate) mod shared_files;
+pub(crate) mod unreachable_backend;
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::Path;
+use sluice_api::run::Phase;
 
-use sluice_api::run::{Phase, TerraformRun};
-
-use crate::run::commands::workspace::Workspace;
-use crate::run::lifecycle::context::Context;
+use crate::run::cli::Cli;
 use crate::run::lifecycle::error::{RunError, Step};
-use crate::run::plan;
-use crate::run::plan::generated_files;
-use crate::run::plan::module_digest;
-use crate::run::plan::plan_log;
-use crate::run::plan::unsaved_plan;
-use crate::run::post_apply::health;
-use crate::run::post_apply::inventory;
-use crate::run::post_apply::outputs;
-use crate::run::state_rescue::unreachable_backend;
-use crate::run::workdir::failed;
-use crate::run::workdir::lock_file;
-use crate::run::workdir::prepare;
+use crate::run::lifecycle::session::RunSession;
+use crate::run::plan::{self, generated_files, module_digest, unsaved_plan};
+use crate::run::workdir::{dependency_lock, directory_error, prepare};
 use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::argv;
-use sluice_tf_core::cli::output::{self, Output};
 use sluice_tf_core::cli::process::CommandExit;
 use sluice_tf_core::cli::text::strip_formatting;
+use sluice_tf_core::plan::readable;
 use sluice_tf_core::plan::store::{PlanContext, StoredPlan};
+use unreachable_backend::retry_unreachable_backend;
 
-/// The CLI's words for a plan whose state has moved on.
-const STALE: &str = "Saved plan is stale";
+/// The CLI's error for a stale plan.
+const STALE_PLAN: &str = "Saved plan is stale";
+/// Upstream's variable, of the runner or of the stack's runner pod, that logs the plan before its apply.
+const LOG_PLAN_VARIABLE: &str = "LOG_HUMAN_READABLE_PLAN";
 
-/// The bundle that a stored plan is applied with: the plan's, but fetched from where the artifact is now, with the credentials
-/// of now and the outputs as they are wanted now. None of these is part of a plan.
-pub(crate) fn bundle_of_plan(stored: &PlanContext, now: &Bundle) -> Result<Bundle, RunError> {
-    if stored.bundle.inputs_digest != now.inputs_digest {
+/// The bundle of a stored plan, with the current artifact URL, credentials, keys and outputs. None of these is part of a plan.
+pub(crate) fn bundle_of_plan(stored: &PlanContext, current: &Bundle) -> Result<Bundle, RunError> {
+    if stored.bundle.inputs_digest != current.inputs_digest {
         return Err(RunError::Superseded(
             "the inputs changed since the plan was made".to_owned(),
         ));
     }
     Ok(Bundle {
-        artifact: now.artifact.clone(),
-        environment: now.environment.clone(),
-        run_environment: now.run_environment.clone(),
-        grace_seconds: now.grace_seconds,
-        files_limit: now.files_limit,
-        outputs: now.outputs.clone(),
-        plan_keys: now.plan_keys.clone(),
-        file_keys: now.file_keys.clone(),
-        post_apply: now.post_apply.clone(),
+        artifact: current.artifact.clone(),
+        environment: current.environment.clone(),
+        run_environment: current.run_environment.clone(),
+        grace_seconds: current.grace_seconds,
+        files_limit: current.files_limit,
+        outputs: current.outputs.clone(),
+        plan_keys: current.plan_keys.clone(),
+        file_keys: current.file_keys.clone(),
+        post_apply: current.post_apply.clone(),
         tool: Some(stored.tool.clone()),
         ..stored.bundle.clone()
     })
 }
 
-/// Puts back what lay around the plan, before `init`.
-pub(crate) fn restore(workspace: &Workspace<'_>, stored: &StoredPlan) -> Result<(), RunError> {
-    generated_files::restore(&workspace.directory.root, &stored.context.files)?;
+/// Restores the plan file, the generated files and the dependency lock file, before `init`.
+pub(crate) fn restore(cli: &Cli<'_>, stored: &StoredPlan) -> Result<(), RunError> {
+    generated_files::restore(&cli.directory.root, &stored.context.files)?;
     if let Some(lock) = &stored.context.provider_lock {
-        lock_file::write(&workspace.module, lock)?;
+        dependency_lock::write(&cli.module, lock)?;
     }
     if stored.plan.is_empty() {
-        workspace.is_unsaved.set(true);
+        cli.is_unsaved.set(true);
         return Ok(());
     }
-    prepare::write_private(&workspace.plan_file(), &stored.plan)
+    prepare::write_private(&cli.plan_file(), &stored.plan)
 }
 
-/// Proves, after `init`, that what the plan depends on is still the same; makes again what was too large to store, and a
-/// plan that its CLI could not save.
-pub(crate) async fn prove(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-    stored: &PlanContext,
-) -> Result<(), RunError> {
-    let tool = workspace.reporter.said().tool.unwrap_or_default();
+/// Verifies, after `init`, that nothing that the plan depends on has changed. Plans again if the plan could not be saved or its
+/// generated files are too large to be stored, and compares the effect.
+pub(crate) async fn verify(session: &RunSession<'_>, stored: &PlanContext) -> Result<(), RunError> {
+    let cli = &session.cli;
+    let tool = cli.status.snapshot().tool.unwrap_or_default();
     if tool.version != stored.tool_version {
         let text = format!(
             "the plan was made with {} {}, which is now {}: a new plan is needed",
             stored.tool, stored.tool_version, tool.version
         );
-        return Err(RunError::NotExact(text));
+        return Err(RunError::PlanMismatch(text));
     }
-    let found =
-        module_digest::digest(&workspace.module).map_err(|source| failed("read the modules", source))?;
-    if found != stored.modules {
-        return Err(RunError::NotExact(
+    let modules =
+        module_digest::digest(&cli.module).map_err(|source| directory_error("read the modules", source))?;
+    if modules != stored.modules {
+        return Err(RunError::PlanMismatch(
             "a module that init downloads changed since the plan was made".to_owned(),
         ));
     }
-    if stored.files_omitted || workspace.is_unsaved.get() {
-        let scratch = workspace.directory.scratch.path().join("again.tfplan");
-        let again = plan::make(context, bundle, workspace, stored.destroy, &scratch).await?;
-        if again.digest.as_str() != stored.effect {
-            return Err(RunError::NotExact(
+    if stored.files_omitted || cli.is_unsaved.get() {
+        let file = cli.directory.scratch.path().join("again.tfplan");
+        let repeated = plan::create(session, stored.destroy, &file).await?;
+        if repeated.digest.as_str() != stored.effect {
+            return Err(RunError::PlanMismatch(
                 "planning again gave another effect than the one approved".to_owned(),
             ));
         }
-        // A plan that was stored without them has none.
-        let other = generated_files::differing(&stored.omitted_files, &again.made.omitted);
-        if let Some(path) = other.filter(|_| !stored.omitted_files.is_empty()) {
-            return Err(RunError::NotExact(format!(
+        // An older controller stored no digests of omitted files.
+        let different = generated_files::first_difference(&stored.omitted_files, &repeated.generated.omitted);
+        if let Some(path) = different.filter(|_| !stored.omitted_files.is_empty()) {
+            return Err(RunError::PlanMismatch(format!(
                 "planning again made another file than the one of the approved plan: {path:?}; a file that is too large to be \
                  stored has to come out the same each time, so take out of it what differs, a time for example"
             )));
@@ -113,161 +98,89 @@ pub(crate) async fn prove(
     Ok(())
 }
 
-/// Whether the CLI itself says that the plan is stale: by the title of its first error. What a step runs may say these words
-/// too, inside the error of the step, which may be longer than what is looked at.
-fn says_it_is_stale(said: &str) -> bool {
-    let said = strip_formatting(said);
-    let mut titles = said
+/// Whether the title of the first error is that of a stale plan. The error of a step may quote the same text further down.
+fn reports_stale_plan(errors: &str) -> bool {
+    let errors = strip_formatting(errors);
+    let mut titles = errors
         .lines()
         .filter_map(|line| line.trim().strip_prefix("Error: "));
-    titles.next().is_some_and(|title| title.starts_with(STALE))
+    titles.next().is_some_and(|title| title.starts_with(STALE_PLAN))
 }
 
-/// Applies the plan file. That the apply starts is on record before it does.
-pub(crate) async fn apply(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-    run: &TerraformRun,
-) -> Result<CommandExit, RunError> {
+/// Applies the plan file, after the start of the apply is recorded.
+pub(crate) async fn apply(session: &RunSession<'_>) -> Result<CommandExit, RunError> {
+    let RunSession {
+        context, run, cli, ..
+    } = session;
     let step = if run.spec.destroy {
         Step::Destroy
     } else {
         Step::Apply
     };
-    plan_log::show(workspace).await;
-    if let Some(stopped) = workspace.too_late(step) {
+    log_plan(cli).await;
+    if let Some(stopped) = cli.stop_error(step) {
         return Err(stopped);
     }
-    workspace.reporter.say(|status| {
+    cli.status.write(|status| {
         status.phase = Phase::Applying;
         status.attempted_apply = true;
     });
-    let recorded = workspace.reporter.flush(context.settings.patience).await;
+    let recorded = cli.status.flush(context.settings.api_timeout).await;
     recorded.map_err(|_| RunError::Unreported)?;
-    let words = apply_words(bundle, workspace, run.spec.destroy)?;
-    match unreachable_backend::outlasting(context, workspace, run, step, &words).await {
+    let args = apply_args(session)?;
+    match retry_unreachable_backend(session, step, &args).await {
         Err(RunError::Command { text, raw_output, .. })
-            if !raw_output.told_of_a_step() && raw_output.is(says_it_is_stale) =>
+            if !raw_output.may_report_a_step() && raw_output.errors_match(reports_stale_plan) =>
         {
-            Err(RunError::Stale { text })
+            Err(RunError::StalePlan { text })
         }
         applied => applied,
     }
 }
 
-fn apply_words(bundle: &Bundle, workspace: &Workspace<'_>, destroy: bool) -> Result<Vec<String>, RunError> {
-    let is_unsaved = workspace.is_unsaved.get();
-    // terraform takes no variables beside a plan file
-    let variables = if is_unsaved || workspace.tool.name == "tofu" {
-        prepare::variable_files(&workspace.directory.root, bundle)?
+fn apply_args(session: &RunSession<'_>) -> Result<Vec<String>, RunError> {
+    let RunSession { run, bundle, cli, .. } = session;
+    let is_unsaved = cli.is_unsaved.get();
+    // terraform refuses variable files beside a plan file
+    let variables = if is_unsaved || cli.tool.name == "tofu" {
+        prepare::variable_files(&cli.directory.root, bundle)?
     } else {
         Vec::new()
     };
     Ok(if is_unsaved {
-        unsaved_plan::apply_words(destroy, &variables, bundle)
+        unsaved_plan::apply_args(run.spec.destroy, &variables, bundle)
     } else {
-        argv::apply(&workspace.plan_file(), &variables, &plan::argv_options(bundle))
+        argv::apply(&cli.plan_file(), &variables, &plan::argv_options(bundle))
     })
 }
 
-/// The outputs of the root module.
-#[derive(Default)]
-struct Outputs {
-    /// By name.
-    found: BTreeMap<String, Output>,
-    /// Whether a Secret holds them.
-    written: bool,
-}
-
-/// Says which outputs there are; reads them where somebody wants their values, and writes them where they are wanted.
-/// `said` is what the apply said, if there was one.
-async fn read_outputs(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-    said: Option<&Path>,
-) -> Result<Outputs, RunError> {
-    let health = &bundle.post_apply;
-    let checked = !health.health_checks.is_empty() && (said.is_some() || health.health_due);
-    if bundle.outputs.is_some() || checked {
-        return write_outputs(context, bundle, workspace).await;
-    }
-    let Some(said) = said else {
-        return Ok(Outputs::default()); // nothing changed: those of the last apply are known
-    };
-    let names = File::open(said)
-        .ok()
-        .and_then(|file| output::names_from_apply(file).ok());
-    match names.flatten() {
-        Some(names) => {
-            workspace.reporter.note(|status| status.outputs = names);
-            Ok(Outputs::default())
-        }
-        None => write_outputs(context, bundle, workspace).await,
-    }
-}
-
-async fn write_outputs(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-) -> Result<Outputs, RunError> {
-    workspace
-        .reporter
-        .say_soon(|status| status.phase = Phase::WritingOutputs);
-    let file = workspace.capture_object(Step::Output, &argv::output()).await?;
-    let file = File::open(file).map_err(|source| failed("read the outputs", source))?;
-    let found = output::parse(file)?;
-    for output in found.values().filter(|output| output.sensitive) {
-        let mut secrets = workspace.reporter.secrets();
-        secrets.add_json(&output.json());
-        output.long_numbers().for_each(|number| secrets.add_text(number));
-    }
-    workspace
-        .reporter
-        .note(|status| status.outputs = found.keys().cloned().collect());
-    let target = bundle.outputs.as_ref().filter(|_| !found.is_empty());
-    if let Some(target) = target {
-        let data = outputs::encode(&found, &target.outputs)?;
-        let changed = outputs::write(context, target, &bundle.stack, &data).await?;
-        workspace.reporter.note(|status| status.outputs_written = changed);
-    }
-    Ok(Outputs {
-        written: target.is_some(),
-        found,
-    })
-}
-
-/// What follows an apply, or a plan without changes, that is no destroy: outputs, inventory, health checks. `said` is the
-/// file with what the apply said, if there was one.
-pub(crate) async fn follow_up(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-    said: Option<&Path>,
-) -> Result<bool, RunError> {
-    let applied = said.is_some();
-    let outputs = read_outputs(context, bundle, workspace, said).await?;
-    list_state(bundle, workspace, applied).await;
-    if applied || bundle.post_apply.health_due {
-        health::check(context, bundle, workspace, &outputs.found).await?;
-    }
-    Ok(outputs.written)
-}
-
-/// Lists what the state holds, where that is wanted. It informs: a list that cannot be had fails nothing.
-pub(crate) async fn list_state(bundle: &Bundle, workspace: &Workspace<'_>, applied: bool) {
-    let wanted = bundle.post_apply.inventory && (applied || bundle.post_apply.inventory_due);
-    if !wanted {
+/// Logs the plan if [`LOG_PLAN_VARIABLE`] is set. A plan that cannot be shown is applied nevertheless.
+async fn log_plan(cli: &Cli<'_>) {
+    let value = cli.environment.get(LOG_PLAN_VARIABLE).map(String::as_str);
+    if !value.is_some_and(is_enabled) {
         return;
     }
-    if let Err(error) = inventory::tell(workspace).await {
-        tracing::warn!(
+    match plan_text(cli).await {
+        Ok(text) => tracing::info!("the plan that is applied:\n{text}"),
+        Err(error) => tracing::warn!(
             error = &error as &dyn std::error::Error,
-            "the state's resources could not be listed"
-        );
+            "the plan cannot be shown in the log"
+        ),
     }
+}
+
+fn is_enabled(value: &str) -> bool {
+    value == "1" || value.eq_ignore_ascii_case("true")
+}
+
+/// The CLI's text of the plan, redacted.
+async fn plan_text(cli: &Cli<'_>) -> Result<String, RunError> {
+    if cli.is_unsaved.get() {
+        return Ok("the CLI could not save it; see the output of the plan".to_owned());
+    }
+    let file = cli.capture(Step::Show, &argv::show(&cli.plan_file())).await?;
+    let text = plan::read_text(&file, readable::TEXT_LIMIT)?;
+    Ok(cli.status.secrets().redact(&text).into_owned())
 }
 
 #[cfg(test)]
@@ -280,7 +193,7 @@ mod tests {
         let warned = format!("\nWarning: Deprecated Parameter\n\nUse use_lockfile.\n{stale}");
         let boxed = "\u{2577}\n\u{2502} Error: Saved plan is stale\n\u{2502} \n\u{2575}\n";
         for said in [stale, &warned, boxed] {
-            assert!(says_it_is_stale(said), "{said}");
+            assert!(reports_stale_plan(said), "{said}");
         }
         let step = format!("\nError: local-exec provisioner error\n\nOutput: {stale}");
         for said in [
@@ -289,7 +202,13 @@ mod tests {
             "the words Saved plan is stale",
             "Error: Other: Saved plan is stale",
         ] {
-            assert!(!says_it_is_stale(said), "{said}");
+            assert!(!reports_stale_plan(said), "{said}");
         }
+    }
+
+    #[test]
+    fn upstreams_one_and_true_ask_for_it() {
+        assert!(is_enabled("1") && is_enabled("true") && is_enabled("True"));
+        assert!(!is_enabled("") && !is_enabled("0") && !is_enabled("false"));
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps the files of an apply in Secrets that all stacks of the namespace share which applied the same. See
+//! Stores the files of an apply in Secrets that stacks of the namespace with equal files share. See
 //! [`sluice_tf_core::last_applied::shared`].
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use kube::api::{
 };
 use serde_json::json;
 
-use crate::run::lifecycle::api_retry::{TIDYING, patiently};
+use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, retry};
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use sluice_tf_core::bundle::{Bundle, PlanKey, Stack};
@@ -19,56 +19,54 @@ use sluice_tf_core::last_applied::shared::{self, FILES_LABEL, FilesError};
 use sluice_tf_core::last_applied::{Inputs, LastAppliedError};
 use sluice_tf_core::plan::store::owner;
 
-/// How often a Secret is looked at again that another stack changes meanwhile.
-const CONFLICTS: u32 = 20;
+/// Attempts to change a Secret that other stacks change at the same time.
+const MAX_CONFLICTS: u32 = 20;
 
-fn api(context: &Context, stack: &Stack) -> Api<Secret> {
-    Api::namespaced(context.client.clone(), &stack.namespace)
-}
-
-/// Keeps the files for this stack, sealed where there is a key; gives what tells them: their digest, and the mark of the seal.
-pub(crate) async fn keep(
+/// Stores the files for this stack, sealed if there is a key. Returns their digest and the mark of the seal.
+pub(crate) async fn store(
     context: &Context,
     stack: &Stack,
     files: &[u8],
     key: Option<&PlanKey>,
 ) -> Result<(String, Option<String>), RunError> {
-    let api = api(context, stack);
-    let form = shared::encode(files, stack, key).map_err(|_| RunError::Kept(LastAppliedError::Packing))?;
-    let failed = |source| RunError::Api {
-        doing: "keep the files that are applied",
-        source,
-    };
-    let holder = hold(&api, stack, &form.owner, context).await.map_err(failed)?;
+    let api = context.api();
+    let form =
+        shared::encode(files, stack, key).map_err(|_| RunError::LastApplied(LastAppliedError::Packing))?;
+    let failed = RunError::api("store the files of the apply");
+    let holder = join_holder(&api, stack, &form.owner, context)
+        .await
+        .map_err(failed)?;
     for mut secret in form.chunks {
         secret.metadata.owner_references = Some(vec![holder.reference.clone()]);
-        place(&api, &holder, &secret, context).await.map_err(failed)?;
+        store_piece(&api, &holder, &secret, context)
+            .await
+            .map_err(failed)?;
     }
     Ok((form.digest, form.sealed_label))
 }
 
 /// The Secret that owns the files, with this stack among its owners.
 struct Holder {
-    /// How it owns the files.
+    /// The owner reference of the files.
     reference: OwnerReference,
-    /// The stack was one of its owners before: what lies there was looked at then.
+    /// The stack was an owner before, and compared the files then.
     is_known: bool,
 }
 
-/// Makes the holder, or becomes one of its owners.
-async fn hold(
+/// Creates the holder, or adds the stack to its owners.
+async fn join_holder(
     api: &Api<Secret>,
     stack: &Stack,
     secret: &Secret,
     context: &Context,
 ) -> Result<Holder, kube::Error> {
-    let (name, patience) = (secret.name_any(), context.settings.patience);
+    let name = secret.name_any();
     let (params, mut last) = (PostParams::default(), None);
-    for _ in 0..CONFLICTS {
-        let Some(found) = patiently(patience, || api.get_metadata_opt(&name)).await? else {
-            match patiently(patience, || api.create(&params, secret)).await {
+    for _ in 0..MAX_CONFLICTS {
+        let Some(found) = context.retry(|| api.get_metadata_opt(&name)).await? else {
+            match context.retry(|| api.create(&params, secret)).await {
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-                made => return made.map(|made| holder(&name, made.uid(), false)),
+                created => return created.map(|created| holder(&name, created.uid(), false)),
             }
             continue;
         };
@@ -77,14 +75,14 @@ async fn hold(
         }
         let mut owners = found.owner_references().to_vec();
         owners.push(owner(stack));
-        match own(api, &name, found.resource_version(), &owners).await {
+        match set_owners(api, &name, found.resource_version(), &owners).await {
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
                 last = Some(kube::Error::Api(status));
             }
-            owned => return owned.map(|()| holder(&name, found.uid(), false)),
+            written => return written.map(|()| holder(&name, found.uid(), false)),
         }
     }
-    Err(last.unwrap_or_else(changes_all_the_time))
+    Err(last.unwrap_or_else(too_many_conflicts))
 }
 
 fn holder(name: &str, uid: Option<String>, is_known: bool) -> Holder {
@@ -92,65 +90,63 @@ fn holder(name: &str, uid: Option<String>, is_known: bool) -> Holder {
     Holder { reference, is_known }
 }
 
-/// Makes a Secret with files, unless it is there. One that holds something else, or that goes with another holder, is replaced.
-async fn place(
+/// Creates a Secret with files unless it exists. One with other content or another holder is replaced.
+async fn store_piece(
     api: &Api<Secret>,
     holder: &Holder,
     secret: &Secret,
     context: &Context,
 ) -> Result<(), kube::Error> {
-    let (name, patience) = (secret.name_any(), context.settings.patience);
-    let is_held = |owners: &[OwnerReference]| is_owned_by(owners, &holder.reference.uid);
+    let name = secret.name_any();
+    let has_holder = |owners: &[OwnerReference]| is_owned_by(owners, &holder.reference.uid);
     let (params, mut last) = (PostParams::default(), None);
-    for _ in 0..CONFLICTS {
-        let Some(known) = patiently(patience, || api.get_metadata_opt(&name)).await? else {
-            match patiently(patience, || api.create(&params, secret)).await {
+    for _ in 0..MAX_CONFLICTS {
+        let Some(metadata) = context.retry(|| api.get_metadata_opt(&name)).await? else {
+            match context.retry(|| api.create(&params, secret)).await {
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-                made => return made.map(drop),
+                created => return created.map(drop),
             }
             continue;
         };
-        if holder.is_known && is_held(known.owner_references()) {
+        if holder.is_known && has_holder(metadata.owner_references()) {
             return Ok(());
         }
-        let Some(found) = patiently(patience, || api.get_opt(&name)).await? else {
+        let Some(found) = context.retry(|| api.get_opt(&name)).await? else {
             continue;
         };
-        if found.data == secret.data && is_held(found.owner_references()) {
+        if found.data == secret.data && has_holder(found.owner_references()) {
             return Ok(());
         }
-        match remove(api, &name, found.resource_version()).await {
+        match remove_version(api, &name, found.resource_version()).await {
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
                 last = Some(kube::Error::Api(status));
             }
             removed => removed?,
         }
     }
-    Err(last.unwrap_or_else(changes_all_the_time))
+    Err(last.unwrap_or_else(too_many_conflicts))
 }
 
-/// The files of an apply; none where it did not share them.
+/// Loads the files of an apply; `None` if it did not share them.
 pub(crate) async fn load(
     context: &Context,
     bundle: &Bundle,
-    (inputs, run): (&Inputs, &str),
+    inputs: &Inputs,
+    run: &str,
 ) -> Result<Option<Vec<u8>>, RunError> {
     let Some(mark) = inputs.files_label() else {
         return Ok(None);
     };
     let (api, params) = (
-        api(context, &bundle.stack),
+        context.api(),
         ListParams::default().labels(&shared::selector(mark)),
     );
-    let list = patiently(context.settings.patience, || api.list(&params)).await;
-    let list = list.map_err(|source| RunError::Api {
-        doing: "read the files that were applied last",
-        source,
-    })?;
+    let list = context.retry(|| api.list(&params)).await;
+    let list = list.map_err(RunError::api("read the last applied files"))?;
     let files = shared::decode(&list.items, inputs, &bundle.stack, &bundle.file_keys);
     let failed = |source| {
         let run = run.to_owned();
-        RunError::Kept(match source {
+        RunError::LastApplied(match source {
             FilesError::Broken(source) => LastAppliedError::Broken { run, source },
             FilesError::Sealed(source) => LastAppliedError::Sealed { run, source },
         })
@@ -158,12 +154,12 @@ pub(crate) async fn load(
     files.map(Some).map_err(failed)
 }
 
-/// This stack needs no other files any more than those with these marks. What it alone owned goes, and what that owned.
-pub(crate) async fn keep_only(context: &Context, stack: &Stack, marks: &BTreeSet<String>) {
-    let (api, params) = (api(context, stack), ListParams::default().labels(FILES_LABEL));
-    let listed = match patiently(TIDYING, || api.list_metadata(&params)).await {
+/// Ends the ownership of this stack of all files but those with these marks. Files without another owner are deleted.
+pub(crate) async fn release_others(context: &Context, stack: &Stack, marks: &BTreeSet<String>) {
+    let (api, params) = (context.api(), ListParams::default().labels(FILES_LABEL));
+    let listed = match retry(CLEANUP_TIMEOUT, || api.list_metadata(&params)).await {
         Ok(listed) => listed.items,
-        Err(error) => return stays(&error),
+        Err(error) => return log_failure(&error),
     };
     for secret in listed {
         let mark = secret.labels().get(FILES_LABEL);
@@ -173,13 +169,13 @@ pub(crate) async fn keep_only(context: &Context, stack: &Stack, marks: &BTreeSet
             continue;
         }
         if let Err(error) = release(&api, stack, secret).await {
-            stays(&error);
+            log_failure(&error);
         }
     }
 }
 
-/// Ends the ownership of this stack, and deletes the Secret where no other stack owns it. The version is part of the request:
-/// other stacks become owners and end their ownership at the same time.
+/// Ends the ownership of this stack, and deletes the Secret if no other stack owns it. Requests name the resourceVersion, because
+/// other stacks join and leave at the same time.
 async fn release(
     api: &Api<Secret>,
     stack: &Stack,
@@ -187,38 +183,38 @@ async fn release(
 ) -> Result<(), kube::Error> {
     let name = secret.name_any();
     let mut last = None;
-    for _ in 0..CONFLICTS {
+    for _ in 0..MAX_CONFLICTS {
         let (owners, version) = (secret.owner_references(), secret.resource_version());
         let others = owners.iter().filter(|owner| owner.uid != stack.uid);
         let others: Vec<_> = others.cloned().collect();
         let changed = if others.len() == owners.len() {
             Ok(())
         } else if others.is_empty() {
-            remove(api, &name, version).await
+            remove_version(api, &name, version).await
         } else {
-            own(api, &name, version, &others).await
+            set_owners(api, &name, version, &others).await
         };
         match changed {
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
             Err(kube::Error::Api(status)) if status.is_conflict() => last = Some(kube::Error::Api(status)),
             changed => return changed,
         }
-        match patiently(TIDYING, || api.get_metadata_opt(&name)).await? {
+        match retry(CLEANUP_TIMEOUT, || api.get_metadata_opt(&name)).await? {
             Some(found) => secret = found,
             None => return Ok(()),
         }
     }
-    Err(last.unwrap_or_else(changes_all_the_time))
+    Err(last.unwrap_or_else(too_many_conflicts))
 }
 
-fn changes_all_the_time() -> kube::Error {
-    kube::Error::Service("the Secret changes all the time".into())
+fn too_many_conflicts() -> kube::Error {
+    kube::Error::Service("too many conflicts with other stacks".into())
 }
 
-fn stays(error: &kube::Error) {
+fn log_failure(error: &kube::Error) {
     tracing::warn!(
         error = error as &dyn std::error::Error,
-        "files that were applied before stay for now"
+        "files of an earlier apply cannot be released"
     );
 }
 
@@ -226,8 +222,8 @@ fn is_owned_by(owners: &[OwnerReference], uid: &str) -> bool {
     owners.iter().any(|owner| owner.uid == uid)
 }
 
-/// Writes the owners of this version.
-async fn own(
+/// Writes the owners, if the version is current.
+async fn set_owners(
     api: &Api<Secret>,
     name: &str,
     version: Option<String>,
@@ -235,17 +231,19 @@ async fn own(
 ) -> Result<(), kube::Error> {
     let body = Patch::Merge(json!({ "metadata": { "resourceVersion": version, "ownerReferences": owners } }));
     let params = PatchParams::default();
-    patiently(TIDYING, || api.patch_metadata(name, &params, &body))
+    retry(CLEANUP_TIMEOUT, || api.patch_metadata(name, &params, &body))
         .await
         .map(drop)
 }
 
-/// Deletes this version.
-async fn remove(api: &Api<Secret>, name: &str, version: Option<String>) -> Result<(), kube::Error> {
+/// Deletes the Secret, if the version is current.
+async fn remove_version(api: &Api<Secret>, name: &str, version: Option<String>) -> Result<(), kube::Error> {
     let preconditions = Preconditions {
         resource_version: version,
         uid: None,
     };
     let params = DeleteParams::default().preconditions(preconditions);
-    patiently(TIDYING, || api.delete(name, &params)).await.map(drop)
+    retry(CLEANUP_TIMEOUT, || api.delete(name, &params))
+        .await
+        .map(drop)
 }

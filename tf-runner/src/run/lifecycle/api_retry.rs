@@ -1,4 +1,4 @@
-//! Calls to the API that outlast its absence, within a bound.
+//! API calls that are repeated while the API is unavailable, within a timeout.
 
 use std::time::Duration;
 
@@ -6,30 +6,29 @@ use kube::api::{Api, DeleteParams};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-/// First wait between attempts; doubled up to the longest.
-const FIRST: Duration = Duration::from_millis(200);
-/// Longest wait between attempts.
-const LONGEST: Duration = Duration::from_secs(5);
-/// Longest single attempt.
-const ATTEMPT: Duration = Duration::from_secs(30);
+/// First delay between attempts. It doubles up to [`MAX_BACKOFF`].
+pub(crate) const MIN_BACKOFF: Duration = Duration::from_millis(200);
+/// Longest delay between attempts.
+pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(5);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long it is tried to remove what nobody needs any more: it may hold what is sensitive, but no run fails of it.
-pub(crate) const TIDYING: Duration = Duration::from_secs(30);
+/// Timeout for the deletion of superfluous objects. They may hold sensitive values, but a run does not fail because of them.
+pub(crate) const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Removes an object that may be gone already, and does not give up at the first broken connection.
+/// Deletes an object that may be absent.
 pub(crate) async fn remove<K>(api: &Api<K>, name: &str) -> Result<(), kube::Error>
 where
     K: Clone + std::fmt::Debug + DeserializeOwned,
 {
     let params = DeleteParams::default();
-    match patiently(TIDYING, || api.delete(name, &params)).await {
+    match retry(CLEANUP_TIMEOUT, || api.delete(name, &params)).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         removed => removed.map(drop),
     }
 }
 
 /// True when another attempt of the same call may succeed.
-pub(crate) fn is_passing(error: &kube::Error) -> bool {
+pub(crate) fn is_transient(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => matches!(status.code, 408 | 429 | 500..=599),
         kube::Error::BuildRequest(_) | kube::Error::SerdeError(_) => false,
@@ -37,26 +36,28 @@ pub(crate) fn is_passing(error: &kube::Error) -> bool {
     }
 }
 
-/// Repeats `call` while the API is away, until `within` has passed.
-pub(crate) async fn patiently<T, F>(within: Duration, mut call: impl FnMut() -> F) -> Result<T, kube::Error>
+/// Makes one attempt of a call.
+pub(crate) async fn attempt<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    let answer = tokio::time::timeout(ATTEMPT_TIMEOUT, call).await;
+    answer.unwrap_or_else(|_| Err(kube::Error::Service("the API did not answer in time".into())))
+}
+
+/// Repeats `call` while the API is unavailable, until `timeout` has passed.
+pub(crate) async fn retry<T, F>(timeout: Duration, mut call: impl FnMut() -> F) -> Result<T, kube::Error>
 where
     F: Future<Output = Result<T, kube::Error>>,
 {
-    let until = Instant::now() + within;
-    let mut wait = FIRST;
+    let deadline = Instant::now() + timeout;
+    let mut delay = MIN_BACKOFF;
     loop {
-        let answer = match tokio::time::timeout(ATTEMPT, call()).await {
-            Ok(answer) => answer,
-            Err(_) => Err(kube::Error::Service("the API did not answer in time".into())),
-        };
-        match answer {
-            Err(error) if is_passing(&error) && Instant::now() + wait < until => {
+        match attempt(call()).await {
+            Err(error) if is_transient(&error) && Instant::now() + delay < deadline => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "the API is away, trying again"
+                    "the API is unavailable, trying again"
                 );
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(LONGEST);
+                tokio::time::sleep(delay).await;
+                delay = (delay * 2).min(MAX_BACKOFF);
             }
             answer => return answer,
         }

@@ -1,19 +1,26 @@
-//! What a run is carried out with.
+//! The clients and settings of one runner process.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kube::Resource;
+use kube::api::{Api, PostParams};
+use kube::core::NamespaceResourceScope;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sluice_runtime::artifact::Fetcher;
 
+use crate::run::lifecycle::api_retry;
 use crate::run::lifecycle::identity::Identity;
 
 /// The cache of providers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderCacheSettings {
-    /// Its directory, which is made when something comes in.
+    /// Its directory. The first package that is stored creates it.
     pub directory: PathBuf,
-    /// Most bytes of all unpacked packages; beyond them the least recently used go.
+    /// Capacity in bytes of all unpacked packages. The least recently used are evicted.
     pub max_bytes: u64,
 }
 
@@ -26,28 +33,28 @@ pub struct Settings {
     pub run: String,
     /// Directory that holds the stacks' working directories; absent in a pod, where `/tmp/<namespace>-<name>` is used.
     pub work_root: Option<PathBuf>,
-    /// File whose lock says that this run lives.
+    /// File of the run's process lock.
     pub lock_file: Option<PathBuf>,
     /// Directory of the installed versions of the CLI, for stacks that select one.
-    pub tools: Option<PathBuf>,
-    /// The packages of providers that runs share; absent: each run downloads its own.
+    pub tools_dir: Option<PathBuf>,
+    /// The cache of providers that runs share. Without it each run downloads its own.
     pub providers: Option<ProviderCacheSettings>,
-    /// From the interrupt of the CLI to its kill.
+    /// Time between the interrupt of the CLI and its kill.
     pub grace: Duration,
-    /// How long the API may be away before a run gives up on it.
-    pub patience: Duration,
+    /// Timeout for calls while the API is unavailable.
+    pub api_timeout: Duration,
     /// Directory with a directory of certificates for each host of a webhook.
     pub webhook_certificates: PathBuf,
-    /// Between two signs of life.
+    /// Time between two heartbeats.
     pub heartbeat: Duration,
-    /// How long a step lasts before it is written: quick ones are written together.
+    /// Time that a step lasts before the status is written for it alone. Shorter steps are written together.
     pub step: Duration,
-    /// How long a run waits for the stack's directory while the CLI of an earlier run still works in it.
+    /// Timeout for the lock of the stack's directory, which the CLI of an earlier run may hold.
     pub directory_wait: Duration,
 }
 
 impl Settings {
-    /// With the usual times: a minute of grace, ten of patience.
+    /// Settings with default durations: one minute of grace, ten minutes for the API.
     #[must_use]
     pub fn new(namespace: &str, run: &str) -> Self {
         Self {
@@ -55,10 +62,10 @@ impl Settings {
             run: run.to_owned(),
             work_root: None,
             lock_file: None,
-            tools: None,
+            tools_dir: None,
             providers: None,
             grace: Duration::from_secs(60),
-            patience: Duration::from_secs(600),
+            api_timeout: Duration::from_secs(600),
             webhook_certificates: PathBuf::from("/etc/certs"),
             heartbeat: Duration::from_secs(10),
             step: Duration::from_secs(1),
@@ -67,7 +74,7 @@ impl Settings {
     }
 }
 
-/// All that a run reaches out with; tests pass their own.
+/// Everything external that a run uses. Tests pass their own.
 #[derive(Clone)]
 pub struct Context {
     /// The Kubernetes API.
@@ -78,13 +85,48 @@ pub struct Context {
     pub environment: BTreeMap<String, String>,
     /// Kubeconfig of the same API for the CLI's kubernetes backend; absent in a pod.
     pub kubeconfig: Option<PathBuf>,
-    /// Text of a kubeconfig that is good for the CLI's kubernetes backend and for nothing else. With it, nothing in the environment
-    /// of the CLI leads to the API of the run.
+    /// Text of a kubeconfig with rights for the CLI's kubernetes backend only. With it, the environment of the CLI gives no access
+    /// to the API of the run.
     pub backend_kubeconfig: Option<String>,
-    /// The run's bundle as JSON, if the executor handed it over.
+    /// The run's bundle as JSON, if the executor passed it.
     pub bundle: Option<String>,
-    /// Who claims the run.
+    /// The claimant of the run.
     pub identity: Identity,
     /// Settings.
     pub settings: Settings,
+}
+
+impl Context {
+    /// The objects of one kind in the namespace of the run, which is also that of its stack.
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType: Default>,
+    {
+        Api::namespaced(self.client.clone(), &self.settings.namespace)
+    }
+
+    /// Repeats a call while the API is unavailable, for at most [`Settings::api_timeout`].
+    pub(crate) async fn retry<T, F>(&self, call: impl FnMut() -> F) -> Result<T, kube::Error>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
+        api_retry::retry(self.settings.api_timeout, call).await
+    }
+
+    /// Creates an object whose name is derived from its content: one that exists already is equal, or its digest is refused when
+    /// it is read.
+    pub(crate) async fn create_if_absent<K>(&self, object: &K) -> Result<(), kube::Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        let (api, params) = (self.api(), PostParams::default());
+        match self.retry(|| api.create(&params, object)).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            created => created.map(drop),
+        }
+    }
 }

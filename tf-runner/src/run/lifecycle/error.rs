@@ -1,4 +1,4 @@
-//! Why a run ended without success. Each variant knows its public reason and the phase that the run ends in.
+//! Errors of a run. Each variant has a public reason, and a phase that the run ends in.
 
 use sluice_api::terraform::Reason;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use sluice_api::run::Phase;
 use sluice_runtime::artifact::{FetchError, UnpackError};
 use sluice_runtime::failure::{Class, Failure};
 
-use crate::run::commands::raw_output::RawOutput;
+use crate::run::cli::raw_output::RawOutput;
 use crate::run::plan::webhook::WebhookError;
 use crate::run::post_apply::health::HealthError;
 use crate::run::post_apply::inventory::InventoryError;
@@ -21,194 +21,128 @@ use sluice_tf_core::plan::store::StoreError;
 use sluice_tf_core::template::TemplateError;
 use sluice_tf_core::workdir::DirectoryError;
 
-/// Terraform's words for a suffix that it does not take.
-const BAD_SUFFIX: &str = "secret_suffix must not end with";
+/// Terraform's error for a suffix that it refuses.
+const INVALID_SUFFIX: &str = "secret_suffix must not end with";
 
-/// Why a run ended without success.
+/// The error that a run ended with.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The bundle cannot be read.
+pub(crate) enum RunError {
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// What the run was decided for is not what it finds.
+    /// The spec of the run does not match its inputs or the object any more.
     #[error("{0}")]
     Superseded(String),
-    /// The API did not answer for as long as the run was willing to wait.
-    #[error("cannot {doing}: {source}")]
+    #[error("cannot {action}: {source}")]
     Api {
-        /// What was attempted.
-        doing: &'static str,
-        /// The last answer.
+        action: &'static str,
         #[source]
         source: kube::Error,
     },
-    /// The status could not be written where the run depends on it.
+    /// The start of the apply could not be recorded.
     #[error("the run's status could not be written, so nothing was applied")]
     Unreported,
-    /// The artifact cannot be had.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// The artifact cannot be unpacked.
     #[error(transparent)]
     Unpack(#[from] UnpackError),
-    /// `spec.path` names no directory of the artifact.
     #[error("terraform path not found: {path:?} is no directory of the artifact")]
-    Path {
-        /// The path.
-        path: String,
-    },
-    /// A variable file is not in the artifact.
+    Path { path: String },
     #[error("error running plan: tfvars file's path does not exist: {path}")]
-    VariableFile {
-        /// The path.
-        path: String,
-    },
-    /// A variable file is a directory.
+    VariableFile { path: String },
     #[error("error running plan: tfvars file's path is a directory: {path}")]
-    VariableDirectory {
-        /// The path.
-        path: String,
-    },
-    /// `main.tf.tpl` cannot be rendered.
+    VariableDirectory { path: String },
     #[error("cannot make main.tf of main.tf.tpl: {0}")]
     Template(#[from] TemplateError),
-    /// The working directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// An earlier run's CLI still works in the stack's directory.
+    /// The CLI of an earlier run holds the lock of the stack's directory.
     #[error("another process still works on this stack (waited {waited:?})")]
-    Busy {
-        /// How long was waited.
-        waited: Duration,
-    },
-    /// No CLI.
+    Busy { waited: Duration },
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// The environment sets a name that would change the run.
+    /// The environment sets a variable that would change the run.
     #[error("error setting env for Terraform: manual setting of env var {name:?} detected")]
-    Environment {
-        /// The name.
-        name: String,
-    },
-    /// A mapped file cannot be written.
+    Environment { name: String },
     #[error("cannot write the mapped file {path:?}: {why}")]
-    Mapped {
-        /// Its path.
-        path: String,
-        /// Why.
-        why: String,
-    },
-    /// The workspace has a name that the CLI does not take for one.
+    MappedFile { path: String, why: String },
     #[error("{name:?} is no name of a workspace")]
-    WorkspaceName {
-        /// The name.
-        name: String,
-    },
-    /// A command failed.
+    WorkspaceName { name: String },
     #[error("error running {}: {text}", step.title())]
     Command {
-        /// Which one.
         step: Step,
-        /// Its error output, fit to be shown.
+        /// The redacted error output.
         text: String,
-        /// What it said, to be decided on.
         raw_output: RawOutput,
     },
-    /// The CLI calls the stored plan stale; nothing was applied.
+    /// The CLI reports the stored plan as stale; nothing was applied.
     #[error("the state has changed since the plan was made, nothing was applied: {text}")]
-    Stale {
-        /// The CLI's words.
-        text: String,
-    },
-    /// The run was told to stop, or its deadline passed, while a command ran.
+    StalePlan { text: String },
+    /// The run was stopped, or its deadline passed, before or during a command.
     #[error("{} {why}{}{text}", step.title(), if text.is_empty() { "" } else { ". " })]
     Stopped {
-        /// During which command.
         step: Step,
-        /// Who stopped it.
         why: String,
-        /// The command's error output, fit to be shown; empty when it was not started, or may not be shown.
+        /// The redacted error output. Empty if the command was not started or its output cannot be redacted.
         text: String,
     },
-    /// The plan's JSON cannot be read.
     #[error(transparent)]
-    Document(#[from] DocumentError),
-    /// A webhook does not let the plan go on.
+    PlanDocument(#[from] DocumentError),
     #[error(transparent)]
     Webhook(#[from] WebhookError),
-    /// The plan cannot be stored.
     #[error("error saving plan secret: {0}")]
-    Save(#[source] StoreError),
-    /// The stored plan cannot be loaded.
+    StorePlan(#[source] StoreError),
     #[error(transparent)]
-    Load(StoreError),
-    /// What is applied cannot be kept, or what was kept cannot be read.
+    LoadPlan(StoreError),
+    /// The last applied record cannot be written or read.
     #[error(transparent)]
-    Kept(LastAppliedError),
-    /// What the plan was made with is not there any more.
+    LastApplied(LastAppliedError),
+    /// Something that the approved plan depends on has changed.
     #[error("{0}")]
-    NotExact(String),
-    /// The outputs cannot be read.
+    PlanMismatch(String),
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// The outputs cannot be written.
     #[error(transparent)]
     Outputs(#[from] OutputsError),
-    /// The state that an earlier run could not write could not be pushed either.
+    /// The errored state of an earlier run cannot be pushed.
     #[error("the state that an earlier run could not write is kept, but cannot be pushed: {text}")]
-    Push {
-        /// The CLI's words.
-        text: String,
-    },
-    /// The state cannot be listed.
+    PushState { text: String },
     #[error(transparent)]
     Inventory(#[from] InventoryError),
-    /// A health check failed.
     #[error(transparent)]
     Health(#[from] HealthError),
-    /// The run does not say what its action works on.
+    /// The spec of the run lacks a field that its action needs.
     #[error("a run of the action {action} needs {what}")]
-    Incomplete {
-        /// The action.
+    IncompleteSpec {
         action: &'static str,
-        /// What is missing.
         what: &'static str,
     },
 }
 
 /// The commands of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// `version`
+pub(crate) enum Step {
     Version,
-    /// `init`
     Init,
-    /// `workspace`
     Workspace,
     /// `state push`
     Push,
-    /// `plan`
     Plan,
-    /// `show`
     Show,
-    /// `apply`
     Apply,
     /// `apply` of a plan to destroy
     Destroy,
-    /// `output`
     Output,
     /// `force-unlock`
     Unlock,
     /// `state pull`
     Inventory,
-    /// The health checks, which are no command.
+    /// The health checks, which run no command.
     Health,
 }
 
 impl Step {
-    /// As upstream's messages name it.
-    #[must_use]
-    pub const fn title(self) -> &'static str {
+    /// The name in upstream's messages.
+    pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Version => "Version",
             Self::Init => "Init",
@@ -225,8 +159,8 @@ impl Step {
         }
     }
 
-    /// Whether such a command takes the lock of a state.
-    pub(crate) const fn takes_the_lock(self) -> bool {
+    /// Whether the command takes the state lock.
+    pub(crate) const fn takes_state_lock(self) -> bool {
         match self {
             Self::Init
             | Self::Workspace
@@ -239,9 +173,8 @@ impl Step {
         }
     }
 
-    /// The reason of its failure.
-    #[must_use]
-    pub const fn reason(self) -> &'static str {
+    /// The reason of a failure of this command.
+    pub(crate) const fn reason(self) -> &'static str {
         match self {
             Self::Version => Reason::TfExecNewFailed.as_str(),
             Self::Init | Self::Push | Self::Unlock => Reason::TfExecInitFailed.as_str(),
@@ -255,15 +188,19 @@ impl Step {
 }
 
 impl RunError {
-    /// Says which field of the spec the CLI's words are about, where they do not.
-    #[must_use]
-    pub(crate) fn naming_the_field(self) -> Self {
+    /// The error for an API call that failed, for `map_err`.
+    pub(crate) const fn api(action: &'static str) -> impl Fn(kube::Error) -> Self + Copy {
+        move |source| Self::Api { action, source }
+    }
+
+    /// Adds the field of the spec to an error of the CLI that does not name it.
+    pub(crate) fn with_field_name(self) -> Self {
         match self {
             Self::Command {
                 step: Step::Init,
                 text,
                 raw_output,
-            } if raw_output.is(|said| said.contains(BAD_SUFFIX)) => Self::Command {
+            } if raw_output.errors_match(|text| text.contains(INVALID_SUFFIX)) => Self::Command {
                 step: Step::Init,
                 raw_output,
                 text: format!(
@@ -275,9 +212,8 @@ impl RunError {
         }
     }
 
-    /// The phase that a run ends in.
-    #[must_use]
-    pub const fn phase(&self) -> Phase {
+    /// The phase that a run with this error ends in.
+    pub(crate) const fn phase(&self) -> Phase {
         match self {
             Self::Superseded(_) => Phase::Superseded,
             _ => Phase::Failed,
@@ -290,7 +226,7 @@ impl Failure for RunError {
         match self {
             Self::Fetch(error) => error.class(),
             Self::Unpack(error) => error.class(),
-            // A run is never retried by itself: the controller decides by the object's retry settings.
+            // A run does not retry itself: the controller decides by the retry settings of the object.
             _ => Class::Transient,
         }
     }
@@ -299,8 +235,8 @@ impl Failure for RunError {
         match self {
             Self::Superseded(_) => Reason::Superseded.as_str(),
             Self::Webhook(_) => Reason::PostPlanningWebhookFailed.as_str(),
-            Self::Stale { .. } => Reason::PlanStale.as_str(),
-            Self::Fetch(_) | Self::Unpack(_) | Self::Path { .. } | Self::Kept(_) => {
+            Self::StalePlan { .. } => Reason::PlanStale.as_str(),
+            Self::Fetch(_) | Self::Unpack(_) | Self::Path { .. } | Self::LastApplied(_) => {
                 Reason::ArtifactFailed.as_str()
             }
             Self::Bundle(_)
@@ -309,18 +245,18 @@ impl Failure for RunError {
             | Self::Directory(_)
             | Self::Busy { .. }
             | Self::Tool(_)
-            | Self::Incomplete { .. } => Reason::TfExecNewFailed.as_str(),
-            Self::Environment { .. } | Self::Mapped { .. } | Self::Push { .. } => {
+            | Self::IncompleteSpec { .. } => Reason::TfExecNewFailed.as_str(),
+            Self::Environment { .. } | Self::MappedFile { .. } | Self::PushState { .. } => {
                 Reason::TfExecInitFailed.as_str()
             }
             Self::WorkspaceName { .. } => Step::Workspace.reason(),
             Self::Command { step, .. } | Self::Stopped { step, .. } => step.reason(),
             Self::VariableFile { .. }
             | Self::VariableDirectory { .. }
-            | Self::Document(_)
-            | Self::Save(_) => Reason::TfExecPlanFailed.as_str(),
+            | Self::PlanDocument(_)
+            | Self::StorePlan(_) => Reason::TfExecPlanFailed.as_str(),
             Self::Template(_) => Reason::TemplateGenerationFailed.as_str(),
-            Self::Load(_) | Self::NotExact(_) => Reason::TfExecApplyFailed.as_str(),
+            Self::LoadPlan(_) | Self::PlanMismatch(_) => Reason::TfExecApplyFailed.as_str(),
             Self::Output(_) | Self::Inventory(_) => Reason::TfExecOutputFailed.as_str(),
             Self::Health(_) => Reason::HealthChecksFailed.as_str(),
             Self::Outputs(_) => Reason::OutputsWritingFailed.as_str(),

@@ -1,4 +1,4 @@
-//! Who a runner is: unique for each start, and recognisable in a state lock.
+//! The identity of a runner: unique for each start, and recognisable in a state lock.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use sluice_tf_core::run_input::PodRef;
 /// The claimant of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Unique to one start.
+    /// An id that is unique to one start.
     pub holder: String,
     /// The pod, if there is one.
     pub pod: Option<PodRef>,
-    /// Where the file locks of the runner are seen: the same for whoever shares them, and for nobody else.
-    pub site: String,
+    /// The lock domain: equal for processes that see each other's process locks, and only for them.
+    pub lock_domain: String,
     /// `user@host`, as the CLI writes it into a state lock when it has the environment of this process.
     pub who: String,
     /// Process id.
@@ -21,19 +21,19 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of this process, which has this environment.
+    /// The identity of this process, whose environment this is.
     #[must_use]
     pub fn of_this_process(pod: Option<PodRef>, environment: &BTreeMap<String, String>) -> Self {
         Self {
             holder: uuid::Uuid::new_v4().to_string(),
             pod,
-            site: String::new(),
+            lock_domain: String::new(),
             who: lock_holder(environment),
             process: std::process::id(),
         }
     }
 
-    /// The claim that a run's status shows.
+    /// The claim in a run's status.
     #[must_use]
     pub fn claim(&self) -> Claim {
         let pod = self.pod.clone().unwrap_or_default();
@@ -43,19 +43,19 @@ impl Identity {
             pod_namespace: pod.namespace,
             pod_uid: pod.uid,
             process: format!("{}:{}", self.who, self.process),
-            lock_domain: self.site.clone(),
+            lock_domain: self.lock_domain.clone(),
         }
     }
 
-    /// Whether the file locks of whoever made the claim are the ones that are seen here.
+    /// Whether this runner sees the process locks of the claimant.
     #[must_use]
     pub fn shares_locks(&self, claim: &Claim) -> bool {
-        if self.site.is_empty() {
-            // Where nobody says what the site is, pods share nothing, and processes outside of pods share a machine.
+        if self.lock_domain.is_empty() {
+            // Without a configured lock domain, pods share no locks, and processes of one machine share them.
             let no_pods = self.pod.is_none() && claim.pod.is_empty();
             return no_pods && claim.lock_domain.is_empty() && who(claim) == self.who;
         }
-        self.site == claim.lock_domain
+        self.lock_domain == claim.lock_domain
     }
 }
 
@@ -65,7 +65,6 @@ pub(crate) fn who(claim: &Claim) -> &str {
 }
 
 /// The `user@host` that a CLI of this user with this environment writes into a state lock.
-#[must_use]
 pub(crate) fn lock_holder(environment: &BTreeMap<String, String>) -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let uid = rustix::process::getuid().as_raw();
@@ -75,20 +74,20 @@ pub(crate) fn lock_holder(environment: &BTreeMap<String, String>) -> String {
 }
 
 /// The user name of Go's `user.Current` in a program without cgo, as the published CLIs are (pure): that of the account; without
-/// one, `USER`, where `HOME` is set too. Otherwise Go answers with an error, and the CLI leaves the name empty.
+/// an account `USER`, if `HOME` is set too. Otherwise Go returns an error, and the CLI leaves the name empty.
 fn user_name(accounts: &str, uid: u32, environment: &BTreeMap<String, String>) -> String {
-    let given = |name: &str| environment.get(name).filter(|value| !value.is_empty());
+    let variable = |name: &str| environment.get(name).filter(|value| !value.is_empty());
     let of_account = || {
         accounts
             .lines()
             .find_map(|line| account_of(line, uid))
             .map(str::to_owned)
     };
-    let of_environment = || given("HOME").and_then(|_| given("USER")).cloned();
+    let of_environment = || variable("HOME").and_then(|_| variable("USER")).cloned();
     of_account().or_else(of_environment).unwrap_or_default()
 }
 
-/// The name in a line of `/etc/passwd`, if Go takes it for an account of this uid.
+/// The name in a line of `/etc/passwd`, if Go parses it as the account of this uid.
 fn account_of(line: &str, uid: u32) -> Option<&str> {
     let fields: Vec<&str> = line.trim().splitn(7, ':').collect();
     let [name, _, number, group, _, _, _] = fields[..] else {
@@ -131,7 +130,7 @@ mod tests {
     #[test]
     fn locks_are_shared_at_one_site_and_by_processes_without_one() {
         let here = |site: &str, pod: Option<PodRef>| Identity {
-            site: site.into(),
+            lock_domain: site.into(),
             ..Identity::of_this_process(pod, &BTreeMap::new())
         };
         let pod = || Some(PodRef::default());

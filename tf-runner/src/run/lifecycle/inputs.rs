@@ -1,19 +1,16 @@
-//! What a run is given before it begins: its bundle, and the stored plan that it is to apply. Both have to be about exactly
-//! what the run was decided for.
+//! The inputs of a run: its bundle, and the stored plan that it applies. Both have to match the spec of the run.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::Api;
 use sluice_api::run::{Action, TerraformRun};
 use sluice_api::terraform::plan_id::PlanId;
 
-use crate::run::lifecycle::api_retry::patiently;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::plan::plan_store;
 use sluice_tf_core::bundle::{self, Bundle};
 use sluice_tf_core::plan::store::{PlanName, StoredPlan};
 
-/// The plan that the run is to apply, with exactly the effect that was approved.
+/// Loads the plan that the run applies, and verifies that its effect is the approved one.
 pub(crate) async fn approved_plan(
     context: &Context,
     run: &TerraformRun,
@@ -30,17 +27,17 @@ pub(crate) async fn approved_plan(
             let loaded = plan_store::load(context, &name, &plan.digest, &bundle.plan_keys).await?;
             let approved: Result<PlanId, _> = plan.id.parse();
             if approved.map_or(true, |id| id.effect().as_str() != loaded.context.effect) {
-                return Err(RunError::NotExact(
+                return Err(RunError::PlanMismatch(
                     "the stored plan has another effect than the approved".to_owned(),
                 ));
             }
             if loaded.context.destroy != run.spec.destroy {
                 let text = "of the run and the stored plan one is to destroy, and the other is not";
-                return Err(RunError::NotExact(text.to_owned()));
+                return Err(RunError::PlanMismatch(text.to_owned()));
             }
             Ok(Some(loaded))
         }
-        (Action::Apply, None) => Err(RunError::Incomplete {
+        (Action::Apply, None) => Err(RunError::IncompleteSpec {
             action: run.spec.action.as_str(),
             what: "a stored plan",
         }),
@@ -48,7 +45,7 @@ pub(crate) async fn approved_plan(
     }
 }
 
-/// The bundle of the run: the very bytes that its spec names, about exactly what the run was decided for.
+/// Loads the bundle of the run, and verifies that it matches the spec.
 pub(crate) async fn load_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, RunError> {
     let bundle = if run.spec.bundle_secrets == 0 {
         Bundle::from_input(context.bundle.as_deref(), run)?
@@ -56,14 +53,14 @@ pub(crate) async fn load_bundle(context: &Context, run: &TerraformRun) -> Result
         stored_bundle(context, run).await?
     };
     let spec = &run.spec;
-    let about = [
+    let checks = [
         (bundle.stack.uid == spec.terraform.uid, "Terraform object"),
         (bundle.stack.name == spec.terraform.name, "Terraform object"),
         (bundle.stack.namespace == context.settings.namespace, "namespace"),
         (bundle.inputs_digest == spec.inputs_digest, "inputs"),
         (bundle.artifact.digest == spec.source.digest, "artifact"),
     ];
-    match about.iter().find(|(same, _)| !same) {
+    match checks.iter().find(|(same, _)| !same) {
         None => Ok(bundle),
         Some((_, what)) => Err(RunError::Superseded(format!(
             "the bundle is about another {what} than the run: it changed in between"
@@ -71,16 +68,13 @@ pub(crate) async fn load_bundle(context: &Context, run: &TerraformRun) -> Result
     }
 }
 
-/// The bundle out of the run's Secrets.
+/// Loads the bundle from the run's Secrets.
 async fn stored_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, RunError> {
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let api = context.api::<Secret>();
     let mut secrets = Vec::new();
     for name in bundle::secret_names(run) {
-        let secret = patiently(context.settings.patience, || api.get(&name)).await;
-        secrets.push(secret.map_err(|source| RunError::Api {
-            doing: "read the run's bundle",
-            source,
-        })?);
+        let secret = context.retry(|| api.get(&name)).await;
+        secrets.push(secret.map_err(RunError::api("read the run's bundle"))?);
     }
     Ok(Bundle::from_secrets(&secrets, run)?)
 }

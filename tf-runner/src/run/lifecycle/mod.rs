@@ -1,4 +1,4 @@
-//! A run from its claim to its end: claim, inputs, the order of the steps, approval, retries of API calls.
+//! A run from its claim to its end. Every outcome is reported with a reason and a message.
 
 pub(crate) mod api_retry;
 pub(crate) mod approval;
@@ -6,7 +6,268 @@ pub(crate) mod break_glass;
 pub(crate) mod claim;
 pub(crate) mod context;
 pub(crate) mod error;
-pub(crate) mod execute;
 pub(crate) mod identity;
 pub(crate) mod inputs;
+pub(crate) mod session;
 pub(crate) mod steps;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::Api;
+use sluice_api::run::{Phase, TerraformRun};
+use sluice_runtime::failure::{Failure, chain};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::provider_cache::{LockedProvider, ProviderCache};
+use crate::run::apply;
+use crate::run::cli::state_secrets::redact_state_secrets;
+use crate::run::state::errored_tfstate;
+use crate::run::status::{StatusWriter, WriteIntervals};
+use crate::run::workdir::{self, WorkDirectory, providers};
+use claim::{ClaimError, claim};
+use context::Context;
+use error::RunError;
+use session::RunSession;
+use sluice_tf_core::bundle::Bundle;
+use sluice_tf_core::cli::process::Limits;
+use sluice_tf_core::cli::text::{TEXT_LIMIT, truncate};
+use sluice_tf_core::plan::store::StoredPlan;
+use sluice_tf_core::process_lock::ProcessLock;
+use sluice_tf_core::workdir::StackPaths;
+use steps::{StepsOutcome, Success, run_steps};
+
+/// Timeout for the process lock of the run: a controller that checks whether the run is alive holds it for a moment.
+const RUN_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The outcome of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunOutcome {
+    /// The run succeeded.
+    Succeeded,
+    /// The run failed with an error, which is reported.
+    Failed,
+    /// The run was not carried out: its inputs changed before it began.
+    Superseded,
+}
+
+/// Claims and carries out the run that the settings name.
+///
+/// # Errors
+/// When the run was not claimed. Later errors are reported in its status.
+pub async fn execute(context: &Context, stop: CancellationToken) -> Result<RunOutcome, ClaimError> {
+    let run_lock = lock_run(context, &stop).await?;
+    let api: Api<TerraformRun> = context.api();
+    let run = claim(&api, context).await?;
+    // The status writer cancels it when another process ends the run.
+    let stop = stop.child_token();
+    let intervals = WriteIntervals {
+        heartbeat: context.settings.heartbeat,
+        step: context.settings.step,
+    };
+    let status = StatusWriter::start(api, &run, intervals, stop.clone());
+    let limits = Limits {
+        stop,
+        deadline: Instant::now() + run.spec.deadline.to_duration(),
+        grace: context.settings.grace,
+    };
+    let completed = carry_out(context, &run, &status, limits, run_lock.clone()).await;
+    let outcome = report_end(&status, completed.result);
+    if let Err(error) = status.flush(context.settings.api_timeout).await {
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "the end of the run is not recorded"
+        );
+    }
+    if let Some(used) = completed.used_directory {
+        used.clean_up(providers::cache(context)).await;
+    }
+    drop(run_lock);
+    Ok(outcome)
+}
+
+/// Takes the process lock that tells the controller that this run is alive. If another process holds it, the run is claimed.
+async fn lock_run(
+    context: &Context,
+    stop: &CancellationToken,
+) -> Result<Option<Arc<ProcessLock>>, ClaimError> {
+    let Some(path) = &context.settings.lock_file else {
+        return Ok(None);
+    };
+    let lock = workdir::lock(path, RUN_LOCK_TIMEOUT, stop).await;
+    lock.map(Some).map_err(|error| ClaimError::Taken {
+        run: context.settings.run.clone(),
+        phase: "running",
+        holder: chain(&error),
+    })
+}
+
+/// Records the phase, reason and message of the end.
+fn report_end(status: &StatusWriter, result: Result<Success, RunError>) -> RunOutcome {
+    let finished = Some(Time(jiff::Timestamp::now()));
+    match result {
+        Ok(success) => {
+            // The message may contain resource addresses, whose keys come from values.
+            let message = status.secrets().redact(&success.message).into_owned();
+            tracing::info!(reason = success.reason.as_str(), message, "run succeeded");
+            status.write(|status| {
+                status.phase = Phase::Succeeded;
+                status.reason = success.reason.into();
+                status.message = message;
+                status.finished_at = finished;
+            });
+            RunOutcome::Succeeded
+        }
+        Err(error) => {
+            let message = truncate(&status.secrets().redact(&chain(&error)), TEXT_LIMIT);
+            tracing::error!(reason = error.reason(), message, "run failed");
+            status.write(|status| {
+                status.phase = error.phase();
+                error.reason().clone_into(&mut status.reason);
+                status.message = message;
+                status.finished_at = finished;
+            });
+            if error.phase() == Phase::Superseded {
+                RunOutcome::Superseded
+            } else {
+                RunOutcome::Failed
+            }
+        }
+    }
+}
+
+/// The result of a run, and its directory if the run got as far as that.
+struct CompletedRun {
+    result: Result<Success, RunError>,
+    used_directory: Option<UsedDirectory>,
+}
+
+/// The working directory after a run. It is cleaned up after the end of the run is recorded, so that no reader waits for it.
+struct UsedDirectory {
+    directory: WorkDirectory,
+    /// The directory stays as it is.
+    is_kept: bool,
+    /// Packages of providers and their paths, for the cache.
+    packages: Vec<(LockedProvider, PathBuf)>,
+}
+
+impl UsedDirectory {
+    async fn clean_up(self, cache: Option<ProviderCache>) {
+        let work = tokio::task::spawn_blocking(move || {
+            if let Some(cache) = cache {
+                providers::store(&cache, &self.packages);
+            }
+            if self.is_kept {
+                return Ok(());
+            }
+            self.directory.discard_files()
+        });
+        // The next run clears the directory, or fails because it cannot. The outcome of this run stands.
+        match work.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the working directory cannot be cleaned up"
+            ),
+            Err(error) => tracing::warn!(%error, "the working directory cannot be cleaned up"),
+        }
+    }
+}
+
+/// What a run needs before it prepares its directory.
+struct RunInputs {
+    bundle: Bundle,
+    stored: Option<StoredPlan>,
+    directory: WorkDirectory,
+    limits: Limits,
+}
+
+async fn load_inputs(
+    context: &Context,
+    run: &TerraformRun,
+    status: &StatusWriter,
+    mut limits: Limits,
+    run_lock: Option<Arc<ProcessLock>>,
+) -> Result<RunInputs, RunError> {
+    status.buffer(|status| status.phase = Phase::Preparing);
+    let mut bundle = inputs::load_bundle(context, run).await?;
+    let grace = Duration::from_secs(bundle.grace_seconds.unwrap_or(0).into());
+    limits.grace = limits.grace.max(grace);
+    let stored = inputs::approved_plan(context, run, &bundle).await?;
+    if let Some(stored) = &stored {
+        bundle = apply::bundle_of_plan(&stored.context, &bundle)?;
+        status.secrets().add_stored_plan(&stored.context);
+    }
+    status.secrets().extend(bundle.secrets.clone());
+    let (settings, stack) = (&context.settings, &bundle.stack);
+    let paths = StackPaths::new(settings.work_root.as_deref(), &stack.namespace, &stack.name);
+    let directory = WorkDirectory::open(
+        &paths,
+        &settings.run,
+        run_lock,
+        settings.directory_wait,
+        &limits.stop,
+    )
+    .await?;
+    status.buffer(|status| status.log_path = directory.logs.display().to_string());
+    errored_tfstate::store_leftover(context, status, stack, &directory).await?;
+    Ok(RunInputs {
+        bundle,
+        stored,
+        directory,
+        limits,
+    })
+}
+
+/// Carries out a claimed run.
+async fn carry_out(
+    context: &Context,
+    run: &TerraformRun,
+    status: &StatusWriter,
+    limits: Limits,
+    run_lock: Option<Arc<ProcessLock>>,
+) -> CompletedRun {
+    let loaded = match load_inputs(context, run, status, limits, run_lock).await {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            return CompletedRun {
+                result: Err(error),
+                used_directory: None,
+            };
+        }
+    };
+    let RunInputs {
+        bundle,
+        stored,
+        directory,
+        limits,
+    } = loaded;
+    let stop = limits.stop.clone();
+    let mut packages = Vec::new();
+    let outcome = match RunSession::prepare(context, run, bundle, &directory, limits, status).await {
+        Ok(session) => {
+            let mut outcome = run_steps(&session, stored.as_ref()).await;
+            if let Err(error) = outcome.result {
+                outcome.result = Err(redact_state_secrets(&session.cli, error).await);
+            }
+            // A caller that stops a run waits for its end: no time to fill the cache.
+            if !stop.is_cancelled() {
+                packages = providers::installed(&session.cli);
+            }
+            outcome
+        }
+        // The directory is cleared too: what was written before the failure may be sensitive.
+        Err(error) => StepsOutcome::from(Err(error)),
+    };
+    CompletedRun {
+        result: outcome.result,
+        used_directory: Some(UsedDirectory {
+            directory,
+            is_kept: outcome.keeps_directory,
+            packages,
+        }),
+    }
+}

@@ -1,36 +1,28 @@
-//! What a run does once its directory stands: init, workspace, plan, the gate, apply, outputs. The order of these steps stands
-//! here, and nowhere else.
+//! The steps of a run inside its prepared directory, in their order.
 
 use sluice_api::terraform::Reason;
-use std::cell::Cell;
 use std::path::Path;
 
 use sluice_api::run::gate::WaitReason;
-use sluice_api::run::{Action, Phase, TerraformRun};
+use sluice_api::run::{Action, Phase};
 
-use crate::run::apply;
-use crate::run::apply::last_applied;
-use crate::run::commands::version;
-use crate::run::commands::workspace::Workspace;
+use crate::run::apply::{self, last_applied};
+use crate::run::cli::version;
 use crate::run::lifecycle::approval;
 use crate::run::lifecycle::break_glass;
-use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
-use crate::run::plan;
-use crate::run::plan::module_reads;
-use crate::run::plan::state_persistence;
-use crate::run::plan::webhook;
-use crate::run::state_lock::release;
-use crate::run::state_lock::unlock;
-use crate::run::state_rescue::committed_state;
-use crate::run::state_rescue::errored_tfstate;
+use crate::run::lifecycle::session::RunSession;
+use crate::run::plan::{self, module_reads, webhook};
+use crate::run::post_apply;
+use crate::run::state::{self, committed_state, errored_tfstate};
+use crate::run::state_lock::{release, retry_after_unlock};
 use crate::run::workdir::providers;
-use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::argv;
+use sluice_tf_core::cli::process::CommandExit;
 use sluice_tf_core::errored_state::StateLocation;
 use sluice_tf_core::plan::store::StoredPlan;
 
-/// What a run that ended well says.
+/// Reason and message of a run that succeeded.
 pub(crate) struct Success {
     pub(crate) reason: Reason,
     pub(crate) message: String,
@@ -45,20 +37,51 @@ impl Success {
     }
 }
 
-pub(crate) async fn in_workspace(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-    run: &TerraformRun,
-    stored: Option<&StoredPlan>,
-    keep_directory: &Cell<bool>,
-) -> Result<Success, RunError> {
-    // To a reader of the stack this is the same step as the one before.
-    workspace
-        .reporter
-        .note(|status| status.phase = Phase::Initializing);
+/// The result of the steps, and whether the working directory stays.
+pub(crate) struct StepsOutcome {
+    pub(crate) result: Result<Success, RunError>,
+    /// A user may still work in the directory, or it holds the only copy of a state.
+    pub(crate) keeps_directory: bool,
+}
+
+impl From<Result<Success, RunError>> for StepsOutcome {
+    fn from(result: Result<Success, RunError>) -> Self {
+        Self {
+            result,
+            keeps_directory: false,
+        }
+    }
+}
+
+/// The step after `init` and the plan.
+enum Next {
+    End(Success),
+    Apply,
+    /// A break-glass session, with the arguments of its `init`.
+    BreakGlass(Vec<String>),
+}
+
+/// Runs the steps of a run in its prepared directory.
+pub(crate) async fn run_steps(session: &RunSession<'_>, stored: Option<&StoredPlan>) -> StepsOutcome {
+    match run_until_apply(session, stored).await {
+        Ok(Next::Apply) => apply_and_follow_up(session).await,
+        Ok(Next::BreakGlass(init)) => run_break_glass(session, &init).await,
+        Ok(Next::End(success)) => Ok(success).into(),
+        Err(error) => Err(error).into(),
+    }
+}
+
+async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) -> Result<Next, RunError> {
+    let RunSession {
+        context,
+        run,
+        bundle,
+        cli,
+    } = session;
+    // Buffered: for a reader of the stack this is the same step as the preparation.
+    cli.status.buffer(|status| status.phase = Phase::Initializing);
     if let Some(stored) = stored {
-        apply::restore(workspace, stored)?;
+        apply::restore(cli, stored)?;
     }
     let may_copy = !bundle.run_environment.backend_off;
     let init = if stored.is_some() {
@@ -66,168 +89,174 @@ pub(crate) async fn in_workspace(
     } else {
         argv::init(bundle.options.upgrade_on_init, may_copy)
     };
-    let first = version::comes_first(bundle, run.spec.action);
-    if first {
-        version::tell(context, bundle, workspace).await?;
+    let version_first = version::must_precede_init(bundle, run.spec.action);
+    if version_first {
+        version::record(session).await?;
     }
     match run.spec.action {
-        Action::Unlock => {
-            let id = &run.spec.lock_identifier;
-            return release::carry_out(context, bundle, workspace, id, &init).await;
-        }
-        Action::BreakTheGlass => {
-            let ended = break_glass::session(context, bundle, workspace, run, &init).await;
-            keep_left_state(context, bundle, workspace, keep_directory).await?;
-            // The person may still be at work in it; the next run clears it.
-            errored_tfstate::drop_kept(&workspace.module);
-            keep_directory.set(true);
-            return ended;
-        }
+        Action::Unlock => return release::release_lock(session, &init).await.map(Next::End),
+        Action::BreakTheGlass => return Ok(Next::BreakGlass(init)),
         Action::Plan | Action::Apply | Action::PlanAndApply => {}
     }
-    let initializing = providers::init(context, bundle, workspace, &init, stored.is_some());
-    let telling = async {
-        if first {
+    let record_version = async {
+        if version_first {
             return Ok(());
         }
-        version::tell(context, bundle, workspace).await
+        version::record(session).await
     };
-    let (told, initialized) = tokio::join!(telling, initializing);
-    told?;
-    initialized.map_err(RunError::naming_the_field)?;
-    module_reads::note(workspace).await?;
-    select_workspace(context, bundle, workspace).await?;
-    errored_tfstate::push(context, bundle, workspace).await?;
+    let initialize = providers::init(session, &init, stored.is_some());
+    let (recorded, initialized) = tokio::join!(record_version, initialize);
+    recorded?;
+    initialized.map_err(RunError::with_field_name)?;
+    module_reads::record(cli).await?;
+    select_workspace(session).await?;
+    errored_tfstate::push(session).await?;
     if let Some(stored) = stored {
-        apply::prove(context, bundle, workspace, &stored.context).await?;
+        apply::verify(session, &stored.context).await?;
         approval::recheck_approval(context, run).await?;
-        apply_and_write(context, bundle, workspace, run, keep_directory).await
-    } else {
-        committed_state::take_over(context, bundle, workspace).await?;
-        plan_and_maybe_apply(context, bundle, workspace, run, keep_directory).await
+        return Ok(Next::Apply);
     }
+    committed_state::adopt(session).await?;
+    plan_and_store(session).await
 }
 
-/// After `init`: the workspace of the spec, with the state that it has in the module's directory, if its backend is one of files.
-pub(crate) async fn select_workspace(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-) -> Result<(), RunError> {
-    committed_state::put_back(workspace, &bundle.workspace)?;
-    if bundle.workspace == "default" {
+/// After `init`: selects the workspace of the spec, and restores its state if the backend stores it in the module directory.
+pub(crate) async fn select_workspace(session: &RunSession<'_>) -> Result<(), RunError> {
+    let (name, cli) = (&session.bundle.workspace, &session.cli);
+    committed_state::restore(cli, name)?;
+    if name == "default" {
         return Ok(());
     }
-    if bundle.workspace.starts_with('-') {
-        // The CLI would take it for an option.
-        return Err(RunError::WorkspaceName {
-            name: bundle.workspace.clone(),
-        });
+    if name.starts_with('-') {
+        // The CLI would parse it as an option.
+        return Err(RunError::WorkspaceName { name: name.clone() });
     }
-    // It may be there already: selecting it tells.
-    let new = argv::workspace_new(&bundle.workspace);
-    let made = unlock::retrying(context, workspace, Step::Workspace, &new, &[0]).await;
-    if let Err(stopped @ RunError::Stopped { .. }) = made {
+    // It fails if the workspace exists; the selection then succeeds.
+    let created = retry_after_unlock(session, Step::Workspace, &argv::workspace_new(name), &[0]).await;
+    if let Err(stopped @ RunError::Stopped { .. }) = created {
         return Err(stopped);
     }
-    let is_locked = workspace.left.borrow().somebodys().is_some();
-    let selected = workspace
-        .must(Step::Workspace, &argv::workspace_select(&bundle.workspace))
-        .await;
-    match (made, selected) {
+    let is_locked = cli.leftover_lock.borrow().foreign().is_some();
+    let selected = cli.run(Step::Workspace, &argv::workspace_select(name)).await;
+    match (created, selected) {
         (_, Ok(_)) => Ok(()),
-        // Why there is none tells more than that there is none.
+        // The lock is the cause of the missing workspace.
         (Err(locked), Err(_)) if is_locked => Err(locked),
         (_, Err(error)) => Err(error),
     }
 }
 
-async fn plan_and_maybe_apply(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-    run: &TerraformRun,
-    keep_directory: &Cell<bool>,
-) -> Result<Success, RunError> {
-    workspace.reporter.say_soon(|status| {
+async fn plan_and_store(session: &RunSession<'_>) -> Result<Next, RunError> {
+    let RunSession { run, bundle, cli, .. } = session;
+    cli.status.write_soon(|status| {
         status.phase = Phase::Planning;
         status.workspace.clone_from(&bundle.workspace);
     });
-    let file = Path::new(argv::PLAN_FILE);
-    let planned = plan::make(context, bundle, workspace, run.spec.destroy, file).await?;
+    let planned = plan::create(session, run.spec.destroy, Path::new(argv::PLAN_FILE)).await?;
     if planned.has_changes {
-        let secrets = workspace.reporter.secrets().clone();
-        webhook::ask(context, bundle, run, planned.json(), &secrets).await?;
+        let secrets = cli.status.secrets().clone();
+        webhook::call_all(session, planned.json(), &secrets).await?;
     }
-    plan::keep(context, bundle, workspace, run, &planned).await?;
+    plan::store(session, &planned).await?;
     if !planned.has_changes {
         if !run.spec.destroy {
-            apply::follow_up(context, bundle, workspace, None).await?;
+            post_apply::follow_up(session, None).await?;
         }
-        return Ok(Success::new(Reason::TerraformPlannedNoChanges, planned.nothing()));
+        let message = planned.no_changes_message();
+        return Ok(Next::End(Success::new(
+            Reason::TerraformPlannedNoChanges,
+            message,
+        )));
     }
-    if let Some(why) = approval::wait_reason(context, workspace.reporter, run).await? {
-        let message = match why {
-            WaitReason::PlanOnlyRun => "Plan generated".to_owned(),
-            why => format!("Plan generated, and not applied: {why}"),
-        };
-        return Ok(Success::new(Reason::TerraformPlannedWithChanges, &message));
-    }
-    apply_and_write(context, bundle, workspace, run, keep_directory).await
+    let Some(reason) = approval::wait_reason(session).await? else {
+        return Ok(Next::Apply);
+    };
+    let message = match reason {
+        WaitReason::PlanOnlyRun => "Plan generated".to_owned(),
+        reason => format!("Plan generated, and not applied: {reason}"),
+    };
+    Ok(Next::End(Success::new(
+        Reason::TerraformPlannedWithChanges,
+        &message,
+    )))
 }
 
-/// Keeps a state that the CLI left in the directory. Of one that cannot be kept the directory is all there is.
-async fn keep_left_state(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-    keep_directory: &Cell<bool>,
-) -> Result<(), RunError> {
-    keep_directory.set(true);
+async fn run_break_glass(session: &RunSession<'_>, init: &[String]) -> StepsOutcome {
+    let ended = break_glass::run_session(session, init).await;
+    let result = match store_errored_state(session).await {
+        Ok(()) => {
+            errored_tfstate::remove_stored(&session.cli.module);
+            ended
+        }
+        Err(error) => Err(error),
+    };
+    // The user may still work in the directory. The next run clears it.
+    StepsOutcome {
+        result,
+        keeps_directory: true,
+    }
+}
+
+/// Stores a state that the CLI left in the directory because it could not write it to its backend.
+async fn store_errored_state(session: &RunSession<'_>) -> Result<(), RunError> {
+    let RunSession {
+        context, bundle, cli, ..
+    } = session;
     let belongs = StateLocation {
         workspace: &bundle.workspace,
         location: &bundle.run_environment.state_location,
     };
-    let reporter = workspace.reporter;
-    errored_tfstate::keep(context, reporter, &bundle.stack, belongs, &workspace.module).await?;
-    keep_directory.set(false);
-    Ok(())
+    errored_tfstate::store(context, cli.status, &bundle.stack, belongs, &cli.module).await
 }
 
-async fn apply_and_write(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-    run: &TerraformRun,
-    keep_directory: &Cell<bool>,
-) -> Result<Success, RunError> {
-    if !run.spec.destroy {
-        last_applied::keep(context, bundle, workspace, run).await?;
+async fn apply_and_follow_up(session: &RunSession<'_>) -> StepsOutcome {
+    if !session.run.spec.destroy
+        && let Err(error) = last_applied::store(session).await
+    {
+        return Err(error).into();
     }
-    let applied = apply::apply(context, bundle, workspace, run).await;
-    keep_left_state(context, bundle, workspace, keep_directory).await?;
-    let applied = applied?;
-    workspace.reporter.say_soon(|status| status.applied = true);
+    let applied = apply::apply(session).await;
+    if let Err(error) = store_errored_state(session).await {
+        // The directory holds the only copy of the state.
+        return StepsOutcome {
+            result: Err(error),
+            keeps_directory: true,
+        };
+    }
+    match applied {
+        Ok(applied) => follow_up(session, &applied).await.into(),
+        Err(error) => Err(error).into(),
+    }
+}
+
+async fn follow_up(session: &RunSession<'_>, applied: &CommandExit) -> Result<Success, RunError> {
+    let RunSession {
+        context,
+        run,
+        bundle,
+        cli,
+    } = session;
+    cli.status.write_soon(|status| status.applied = true);
     if bundle.files_limit.is_some() {
-        // What goes now is kept of the last apply that is on record.
-        drop(workspace.reporter.flush(context.settings.patience).await);
+        // The older records are deleted next: the status has to name the new one before.
+        drop(cli.status.flush(context.settings.api_timeout).await);
     }
     if run.spec.destroy {
-        apply::list_state(bundle, workspace, true).await;
+        post_apply::list_resources(session, true).await;
         return Ok(Success::new(
             Reason::TerraformAppliedSucceed,
             "Destroy applied successfully",
         ));
     }
-    last_applied::settle(context, bundle, run).await;
-    let written = apply::follow_up(context, bundle, workspace, Some(&applied.stdout)).await?;
+    last_applied::delete_others(session).await;
+    let written = post_apply::follow_up(session, Some(&applied.stdout)).await?;
     let mut success = if written {
         Success::new(Reason::TerraformOutputsWritten, "Outputs written")
     } else {
         Success::new(Reason::TerraformAppliedSucceed, "Applied successfully")
     };
-    if !state_persistence::lasts(&workspace.module, &bundle.workspace) {
-        success.message = format!("{}. {}", success.message, state_persistence::CAUTION);
+    if !state::outlives_run(&cli.module, &bundle.workspace) {
+        success.message = format!("{}. {}", success.message, state::EPHEMERAL_STATE_NOTE);
     }
     Ok(success)
 }

@@ -1,4 +1,4 @@
-//! Files that planning makes (an `archive_file`, for example) and that the apply of the plan needs again.
+//! Generated files: created during the plan (an `archive_file`, for example) and needed again by its apply.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -6,73 +6,71 @@ use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::providers::file_digest;
+use crate::provider_cache::file_digest;
 use crate::run::lifecycle::error::RunError;
-use crate::run::workdir::failed;
+use crate::run::workdir::directory_error;
 use sluice_tf_core::cli::argv::PLAN_FILE;
 use sluice_tf_core::plan::store::{GeneratedFile, OmittedFile};
 
-/// Most bytes of made files that are stored with a plan.
+/// Most bytes of generated files that are stored with a plan.
 const LIMIT: u64 = 8 * 1024 * 1024;
-/// Most files that are named where they are too large to be stored; more of them have one digest together.
-const NAMED: usize = 1000;
-/// Most entries that are looked at.
-const ENTRY_LIMIT: usize = 1_000_000;
+/// Most files with their own digest if they are too large to be stored. The others share one digest.
+const MAX_DIGESTS: usize = 1000;
+const MAX_ENTRIES: usize = 1_000_000;
 
-/// What tells a file changed.
-type Mark = (u64, i64, i64, u64);
+/// Size, modification time and inode: they change with the file.
+type Fingerprint = (u64, i64, i64, u64);
 
 /// The files of a directory tree at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Snapshot(BTreeMap<PathBuf, Mark>);
+pub(crate) struct Snapshot(BTreeMap<PathBuf, Fingerprint>);
 
-/// The files that were made between two moments.
+/// The files that were created or changed between two snapshots.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Made {
-    /// With their bytes, where they can be stored.
+pub(crate) struct GeneratedFiles {
+    /// With their content, if they can be stored.
     pub(crate) files: Vec<GeneratedFile>,
-    /// By their digests, where they cannot.
+    /// With their digests otherwise.
     pub(crate) omitted: Vec<OmittedFile>,
 }
 
-impl Made {
-    /// Whether planning made none.
+impl GeneratedFiles {
     pub(crate) const fn is_empty(&self) -> bool {
         self.files.is_empty() && self.omitted.is_empty()
     }
 }
 
-/// Looks at a tree, without what the CLI keeps for itself.
+/// Takes a snapshot of a directory tree without the files of the CLI.
 pub(crate) fn snapshot(root: &Path) -> Result<Snapshot, RunError> {
     let mut files = BTreeMap::new();
     let mut open = vec![root.to_owned()];
     while let Some(directory) = open.pop() {
-        let read = |source| failed("look at the working directory", source);
+        let read = |source| directory_error("list the working directory", source);
         for entry in std::fs::read_dir(&directory).map_err(read)? {
             let entry = entry.map_err(read)?;
             let name = entry.file_name();
-            if is_the_clis(&name.to_string_lossy()) || files.len() >= ENTRY_LIMIT {
+            if is_of_cli(&name.to_string_lossy()) || files.len() >= MAX_ENTRIES {
                 continue;
             }
             let metadata = std::fs::symlink_metadata(entry.path()).map_err(read)?;
             if metadata.is_dir() {
                 open.push(entry.path());
             } else if metadata.is_file() {
-                let mark = (
+                let fingerprint = (
                     metadata.len(),
                     metadata.mtime(),
                     metadata.mtime_nsec(),
                     metadata.ino(),
                 );
-                files.insert(entry.path(), mark);
+                files.insert(entry.path(), fingerprint);
             }
         }
     }
     Ok(Snapshot(files))
 }
 
-/// `.terraform/`, the plan, the provider lock, local state and its lock.
-fn is_the_clis(name: &str) -> bool {
+/// `.terraform/`, the plan, the dependency lock file, local state and its lock.
+fn is_of_cli(name: &str) -> bool {
     matches!(
         name,
         ".terraform" | PLAN_FILE | ".terraform.lock.hcl" | "errored.tfstate" | "crash.log"
@@ -80,24 +78,24 @@ fn is_the_clis(name: &str) -> bool {
         || name.starts_with(".terraform.tfstate")
 }
 
-/// The files that are new or changed in `after`, with their bytes, as far as they are small enough to be stored.
-pub(crate) fn made(root: &Path, before: &Snapshot, after: &Snapshot) -> Result<Made, RunError> {
+/// Collects the files that are new or changed in `after`.
+pub(crate) fn collect(root: &Path, before: &Snapshot, after: &Snapshot) -> Result<GeneratedFiles, RunError> {
     let changed: Vec<_> = after
         .0
         .iter()
-        .filter(|(path, mark)| before.0.get(*path) != Some(*mark))
+        .filter(|(path, fingerprint)| before.0.get(*path) != Some(*fingerprint))
         .collect();
-    if changed.iter().map(|(_, mark)| mark.0).sum::<u64>() > LIMIT {
+    if changed.iter().map(|(_, fingerprint)| fingerprint.0).sum::<u64>() > LIMIT {
         let changed = changed.into_iter().map(|(path, _)| path.as_path());
-        let omitted = omitted(root, changed);
-        return Ok(Made {
+        let omitted = digest_all(root, changed);
+        return Ok(GeneratedFiles {
             files: Vec::new(),
-            omitted: omitted.map_err(|source| failed("read a file that planning made", source))?,
+            omitted: omitted.map_err(|source| directory_error("read a generated file", source))?,
         });
     }
     let mut files = Vec::new();
     for (path, _) in changed {
-        let read = |source| failed("read a file that planning made", source);
+        let read = |source| directory_error("read a generated file", source);
         let bytes = std::fs::read(path).map_err(read)?;
         let mode = std::fs::metadata(path).map_err(read)?.permissions().mode() & 0o777;
         let relative = path.strip_prefix(root).unwrap_or(path);
@@ -107,25 +105,25 @@ pub(crate) fn made(root: &Path, before: &Snapshot, after: &Snapshot) -> Result<M
             &bytes,
         ));
     }
-    Ok(Made {
+    Ok(GeneratedFiles {
         files,
         omitted: Vec::new(),
     })
 }
 
-/// The digests of files.
-fn omitted<'p>(root: &Path, changed: impl Iterator<Item = &'p Path>) -> std::io::Result<Vec<OmittedFile>> {
+/// Digests the files.
+fn digest_all<'p>(root: &Path, changed: impl Iterator<Item = &'p Path>) -> std::io::Result<Vec<OmittedFile>> {
     let (mut named, mut rest) = (Vec::new(), None::<Sha256>);
     for path in changed {
         let content = file_digest(path)?;
         let relative = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
-        if named.len() < NAMED {
+        if named.len() < MAX_DIGESTS {
             named.push(OmittedFile {
                 path: relative.into_owned(),
                 sha256: hex::encode(content),
             });
         } else {
-            // Lengths let no name pass for the end of another.
+            // The length prefix separates names.
             let rest = rest.get_or_insert_default();
             rest.update((relative.len() as u64).to_be_bytes());
             rest.update(relative.as_bytes());
@@ -139,14 +137,14 @@ fn omitted<'p>(root: &Path, changed: impl Iterator<Item = &'p Path>) -> std::io:
     Ok(named)
 }
 
-/// What of the files that had to be left out is not the same when it is made again.
-pub(crate) fn differing<'f>(was: &'f [OmittedFile], is: &'f [OmittedFile]) -> Option<&'f str> {
-    let gone = was.iter().find(|file| !is.contains(file));
-    let other = gone.or_else(|| is.iter().find(|file| !was.contains(file)));
-    other.map(|file| file.path.as_str())
+/// The path of the first omitted file that differs between two plans.
+pub(crate) fn first_difference<'f>(before: &'f [OmittedFile], after: &'f [OmittedFile]) -> Option<&'f str> {
+    let removed = before.iter().find(|file| !after.contains(file));
+    let different = removed.or_else(|| after.iter().find(|file| !before.contains(file)));
+    different.map(|file| file.path.as_str())
 }
 
-/// Writes them back below `root`.
+/// Writes the stored files below `root`.
 pub(crate) fn restore(root: &Path, files: &[GeneratedFile]) -> Result<(), RunError> {
     use std::io::Write;
     for file in files {
@@ -155,17 +153,17 @@ pub(crate) fn restore(root: &Path, files: &[GeneratedFile]) -> Result<(), RunErr
             .components()
             .all(|part| matches!(part, Component::Normal(_)))
         {
-            return Err(RunError::NotExact(format!(
+            return Err(RunError::PlanMismatch(format!(
                 "the stored plan names a file outside: {:?}",
                 file.path
             )));
         }
         let path = root.join(relative);
-        let write = |source| failed("write a file that planning made", source);
+        let write = |source| directory_error("write a generated file", source);
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(write)?;
         }
-        let bytes = file.bytes().map_err(RunError::Load)?;
+        let bytes = file.bytes().map_err(RunError::LoadPlan)?;
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(file.mode);
         options
@@ -190,11 +188,11 @@ mod tests {
         std::fs::write(dir.path().join(".terraform/x/y"), "no").unwrap();
         std::fs::write(dir.path().join("tfplan"), "no").unwrap();
         std::fs::write(dir.path().join("out/f.zip"), "zip").unwrap();
-        let made = made(dir.path(), &before, &snapshot(dir.path()).unwrap()).unwrap();
-        let names: Vec<_> = made.files.iter().map(|file| file.path.as_str()).collect();
-        assert_eq!((names, made.omitted), (vec!["out/f.zip"], Vec::new()));
+        let generated = collect(dir.path(), &before, &snapshot(dir.path()).unwrap()).unwrap();
+        let names: Vec<_> = generated.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!((names, generated.omitted), (vec!["out/f.zip"], Vec::new()));
         let other = tempfile::tempdir().unwrap();
-        restore(other.path(), &made.files).unwrap();
+        restore(other.path(), &generated.files).unwrap();
         assert_eq!(
             std::fs::read_to_string(other.path().join("out/f.zip")).unwrap(),
             "zip"
@@ -205,7 +203,7 @@ mod tests {
     fn of_too_much_the_digests_are_left() {
         let dir = tempfile::tempdir().unwrap();
         let before = snapshot(dir.path()).unwrap();
-        let found = || made(dir.path(), &before, &snapshot(dir.path()).unwrap()).unwrap();
+        let found = || collect(dir.path(), &before, &snapshot(dir.path()).unwrap()).unwrap();
         assert!(found().is_empty());
         std::fs::File::create(dir.path().join("big"))
             .unwrap()
@@ -217,29 +215,32 @@ mod tests {
         let names: Vec<_> = one.omitted.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(names, ["big", "small"]);
         assert_eq!(one.omitted[1].sha256, hex::encode(Sha256::digest("one")));
-        assert_eq!(differing(&one.omitted, &found().omitted), None);
+        assert_eq!(first_difference(&one.omitted, &found().omitted), None);
         std::fs::write(dir.path().join("small"), "two").unwrap();
-        assert_eq!(differing(&one.omitted, &found().omitted), Some("small"));
+        assert_eq!(first_difference(&one.omitted, &found().omitted), Some("small"));
         std::fs::remove_file(dir.path().join("small")).unwrap();
         let fewer = found();
-        assert_eq!(differing(&one.omitted, &fewer.omitted), Some("small"));
-        assert_eq!(differing(&fewer.omitted, &one.omitted), Some("small"));
+        assert_eq!(first_difference(&one.omitted, &fewer.omitted), Some("small"));
+        assert_eq!(first_difference(&fewer.omitted, &one.omitted), Some("small"));
     }
 
     #[test]
     fn many_files_that_are_left_out_have_one_digest_together() {
         let dir = tempfile::tempdir().unwrap();
-        let paths: Vec<_> = (0..NAMED + 2)
+        let paths: Vec<_> = (0..MAX_DIGESTS + 2)
             .map(|index| dir.path().join(format!("{index:04}")))
             .collect();
         for path in &paths {
             std::fs::write(path, "one").unwrap();
         }
-        let all = || omitted(dir.path(), paths.iter().map(PathBuf::as_path)).unwrap();
+        let all = || digest_all(dir.path(), paths.iter().map(PathBuf::as_path)).unwrap();
         let (first, last) = (all(), paths.last().unwrap());
-        assert_eq!((first.len(), first[NAMED].path.as_str()), (NAMED + 1, ""));
+        assert_eq!(
+            (first.len(), first[MAX_DIGESTS].path.as_str()),
+            (MAX_DIGESTS + 1, "")
+        );
         std::fs::write(last, "two").unwrap();
-        assert_eq!(differing(&first, &all()), Some(""));
+        assert_eq!(first_difference(&first, &all()), Some(""));
     }
 
     #[test]

@@ -1,11 +1,9 @@
-//! The plan step: plan, digest its effect, store it, say so.
+//! The plan step: plans, digests the effect, stores the plan and records it in the status.
 
 pub(crate) mod generated_files;
 pub(crate) mod module_digest;
 pub(crate) mod module_reads;
-pub(crate) mod plan_log;
 pub(crate) mod plan_store;
-pub(crate) mod state_persistence;
 pub(crate) mod unsaved_plan;
 pub(crate) mod webhook;
 
@@ -13,18 +11,17 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use sluice_api::run::{PlanEffects, RunStatusLimit, TerraformRun};
+use sluice_api::run::{PlanEffects, RunStatusLimit};
 use sluice_api::terraform::plan_id::{EffectDigest, PlanId};
 
-use self::generated_files::{Made, Snapshot};
-use crate::run::commands::workspace::Workspace;
+use self::generated_files::{GeneratedFiles, Snapshot};
+use crate::run::cli::Cli;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
-use crate::run::state_lock::unlock;
-use crate::run::workdir;
-use crate::run::workdir::failed;
-use crate::run::workdir::lock_file;
-use crate::run::workdir::prepare;
+use crate::run::lifecycle::session::RunSession;
+use crate::run::state;
+use crate::run::state_lock::retry_after_unlock;
+use crate::run::workdir::{self, dependency_lock, directory_error, prepare};
 use sluice_tf_core::bundle::{Bundle, ReadablePlan};
 use sluice_tf_core::chunk;
 use sluice_tf_core::cli::argv;
@@ -35,37 +32,36 @@ use sluice_tf_core::plan::store::{GeneratedFile, PLAN_LIMIT, PlanContext, PlanNa
 use sluice_tf_core::plan::{ignored_drift, readable, redact, summary, unsaved};
 use sluice_tf_core::redaction::Redactor;
 
-/// Largest JSON of a plan that `storeReadablePlan: json` stores; in memory it is several times as large.
-const READABLE_JSON: u64 = 64 * 1024 * 1024;
+/// Largest plan JSON that `storeReadablePlan: json` stores. In memory it is several times as large.
+const READABLE_JSON_LIMIT: u64 = 64 * 1024 * 1024;
 
-/// A plan as it was made.
+/// A plan that was created in this run.
 pub(crate) struct Planned {
-    /// Whether it does anything that counts.
+    /// Whether it has changes that `ignoreDrift` does not exclude.
     pub(crate) has_changes: bool,
-    /// What of it `ignoreDrift` takes away.
+    /// The changes that `ignoreDrift` excludes.
     ignored: DriftCounts,
     pub(crate) digest: EffectDigest,
     effect: Effect,
     document: PlanDocument,
-    /// What the CLI showed, where it cannot save its plans.
-    shown: Option<String>,
-    /// The file with what the CLI said while it planned.
-    said: PathBuf,
+    /// The text of the plan, if the CLI cannot save plans.
+    unsaved_text: Option<String>,
+    /// The file with the output of `plan`.
+    stdout: PathBuf,
     json: Option<PathBuf>,
-    /// The files that planning made.
-    pub(crate) made: Made,
+    pub(crate) generated: GeneratedFiles,
     modules: String,
     provider_lock: Option<String>,
 }
 
 impl Planned {
-    /// The file with the plan's JSON, where it was asked for.
+    /// The file with the plan's JSON, if it was created.
     pub(crate) fn json(&self) -> Option<&Path> {
         self.json.as_deref()
     }
 
-    /// What is said of a plan without changes that count.
-    pub(crate) const fn nothing(&self) -> &'static str {
+    /// The message of a plan without changes.
+    pub(crate) const fn no_changes_message(&self) -> &'static str {
         if self.ignored.all_ignored() {
             "No differences but those that ignoreDrift names"
         } else {
@@ -74,115 +70,115 @@ impl Planned {
     }
 }
 
-/// How `plan` ended.
-struct Ended {
+/// The result of the command `plan`.
+struct PlanOutput {
     has_changes: bool,
-    shown: Option<String>,
-    said: PathBuf,
+    unsaved_text: Option<String>,
+    stdout: PathBuf,
 }
 
-/// Runs `plan` into `file`, or without one where the CLI cannot save its plans.
-async fn command(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
+/// Runs `plan` into `file`, or without a file if the CLI cannot save plans.
+async fn run_plan(
+    session: &RunSession<'_>,
     destroy: bool,
     file: &Path,
     variables: &[PathBuf],
-) -> Result<Ended, RunError> {
-    let words = argv::plan(file, destroy, variables, &argv_options(bundle));
-    match unlock::retrying(context, workspace, Step::Plan, &words, &[0, 2]).await {
-        Err(error) if unsaved_plan::is_refused(&error, bundle) => {
-            workspace.is_unsaved.set(true);
-            let shown = unsaved_plan::plan(bundle, workspace, destroy, variables).await?;
-            Ok(Ended {
-                has_changes: shown.has_changes,
-                shown: Some(shown.text),
-                said: PathBuf::new(),
+) -> Result<PlanOutput, RunError> {
+    let RunSession { bundle, cli, .. } = session;
+    let args = argv::plan(file, destroy, variables, &argv_options(bundle));
+    match retry_after_unlock(session, Step::Plan, &args, &[0, 2]).await {
+        Err(error) if unsaved_plan::is_unsupported(&error, bundle) => {
+            cli.is_unsaved.set(true);
+            let plan = unsaved_plan::plan(session, destroy, variables).await?;
+            Ok(PlanOutput {
+                has_changes: plan.has_changes,
+                unsaved_text: Some(plan.text),
+                stdout: PathBuf::new(),
             })
         }
-        ended => ended.map(|ended| Ended {
+        ended => ended.map(|ended| PlanOutput {
             has_changes: ended.code == Some(2),
-            shown: None,
-            said: ended.stdout,
+            unsaved_text: None,
+            stdout: ended.stdout,
         }),
     }
 }
 
 /// Runs `plan` into `file` and digests its effect.
-pub(crate) async fn make(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
+pub(crate) async fn create(
+    session: &RunSession<'_>,
     destroy: bool,
     file: &Path,
 ) -> Result<Planned, RunError> {
-    let variables = prepare::variable_files(&workspace.directory.root, bundle)?;
-    let before = generated_files::snapshot(&workspace.directory.root)?;
-    let ended = command(context, bundle, workspace, destroy, file, &variables).await?;
-    let after = generated_files::snapshot(&workspace.directory.root)?;
-    let made = files_made(workspace, before, after).await?;
-    let mut has_changes = ended.has_changes;
+    let RunSession { bundle, cli, .. } = session;
+    let variables = prepare::variable_files(&cli.directory.root, bundle)?;
+    let before = generated_files::snapshot(&cli.directory.root)?;
+    let output = run_plan(session, destroy, file, &variables).await?;
+    let after = generated_files::snapshot(&cli.directory.root)?;
+    let generated = collect_generated(cli, before, after).await?;
+    let mut has_changes = output.has_changes;
     let mut document = PlanDocument::default();
     let mut json = None;
-    if let Some(text) = &ended.shown {
+    if let Some(text) = &output.unsaved_text {
         document = unsaved::document(text)?;
     } else if has_changes || bundle.readable_plan == ReadablePlan::Json {
-        let file = workspace
-            .capture_object(Step::Show, &argv::show_json(file))
-            .await?;
+        let file = cli.capture_object(Step::Show, &argv::show_json(file)).await?;
         document = read_document(&file).await?;
-        workspace.reporter.secrets().add_plan(&document);
+        cli.status.secrets().add_plan(&document);
         json = Some(file);
     }
     let modules =
-        module_digest::digest(&workspace.module).map_err(|source| failed("read the modules", source))?;
-    let provider_lock = lock_file::read(&workspace.module)?;
-    let plan_inputs = effect::PlanInputs {
+        module_digest::digest(&cli.module).map_err(|source| directory_error("read the modules", source))?;
+    let provider_lock = dependency_lock::read(&cli.module)?;
+    let origin = effect::PlanInputs {
         inputs: &bundle.inputs_digest,
-        modules: &module_digest::with_artifact(&modules, workspace, &bundle.artifact.digest),
+        modules: &module_digest::with_artifact(&modules, cli, &bundle.artifact.digest),
         lock: provider_lock.as_deref().unwrap_or_default().as_bytes(),
         last_apply: bundle.last_apply.as_deref().unwrap_or_default(),
-        // Of a plan that was only shown there is no state.
-        has_generated_files: ended.shown.is_none() && !made.is_empty(),
+        // The effect of an unsaved plan does not cover generated files.
+        has_generated_files: output.unsaved_text.is_none() && !generated.is_empty(),
         key: &bundle.key_bytes()?,
     };
-    let effect = Effect::new(&document, &plan_inputs);
+    let effect = Effect::new(&document, &origin);
     let ignored = ignored_drift::count(&document, &bundle.ignored_drift);
     has_changes &= !ignored.all_ignored();
     Ok(Planned {
         has_changes,
         ignored,
-        shown: ended.shown,
-        said: ended.said,
+        unsaved_text: output.unsaved_text,
+        stdout: output.stdout,
         digest: effect.digest(),
         effect,
         document,
         json,
-        made,
+        generated,
         modules,
         provider_lock,
     })
 }
 
-/// The files that planning made, which may be large ones.
-async fn files_made(workspace: &Workspace<'_>, before: Snapshot, after: Snapshot) -> Result<Made, RunError> {
-    let root = workspace.directory.root.clone();
-    let found = tokio::task::spawn_blocking(move || generated_files::made(&root, &before, &after));
+/// Collects the generated files, off the async threads because they may be large.
+async fn collect_generated(
+    cli: &Cli<'_>,
+    before: Snapshot,
+    after: Snapshot,
+) -> Result<GeneratedFiles, RunError> {
+    let root = cli.directory.root.clone();
+    let found = tokio::task::spawn_blocking(move || generated_files::collect(&root, &before, &after));
     found
         .await
-        .map_err(|error| failed("read a file that planning made", std::io::Error::other(error)))?
+        .map_err(|error| directory_error("read a generated file", std::io::Error::other(error)))?
 }
 
 async fn read_document(json: &Path) -> Result<PlanDocument, RunError> {
     let json = json.to_owned();
     let parsed = tokio::task::spawn_blocking(move || {
-        let file = File::open(json).map_err(|source| failed("read the plan's JSON", source))?;
+        let file = File::open(json).map_err(|source| directory_error("read the plan's JSON", source))?;
         document::parse(file).map_err(RunError::from)
     });
     parsed
         .await
-        .map_err(|error| failed("read the plan's JSON", std::io::Error::other(error)))?
+        .map_err(|error| directory_error("read the plan's JSON", std::io::Error::other(error)))?
 }
 
 pub(crate) fn argv_options(bundle: &Bundle) -> argv::Options {
@@ -194,47 +190,51 @@ pub(crate) fn argv_options(bundle: &Bundle) -> argv::Options {
     }
 }
 
-/// Stores the plan, lets older ones go, and says what it holds. No approval of an older one counts any more once this run is
-/// claimed: after a run that did not tell its end another plan is made.
-pub(crate) async fn keep(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-    run: &TerraformRun,
-    planned: &Planned,
-) -> Result<(), RunError> {
+/// Stores the plan, deletes older ones, and records its contents. The claim of this run has already invalidated approvals of older
+/// plans: after a lost run another plan is created.
+pub(crate) async fn store(session: &RunSession<'_>, planned: &Planned) -> Result<(), RunError> {
+    let RunSession {
+        context,
+        run,
+        bundle,
+        cli,
+    } = session;
     let name = PlanName {
         stack: bundle.stack.clone(),
         workspace: bundle.workspace.clone(),
         id: PlanId::new(&run.spec.source.revision, planned.digest.clone()).to_string(),
         run: context.settings.run.clone(),
     };
-    let wanted =
+    let needs_text =
         planned.has_changes || planned.ignored.all_ignored() || bundle.readable_plan == ReadablePlan::Human;
-    let human = match &planned.shown {
-        Some(text) => format!("{}\n\n{}", unsaved_plan::CAUTION, unsaved::plan_section(text)),
-        None if wanted => human(bundle, workspace, &planned.said).await?,
+    let human = match &planned.unsaved_text {
+        Some(text) => format!(
+            "{}\n\n{}",
+            unsaved_plan::UNSAVED_PLAN_NOTE,
+            unsaved::plan_section(text)
+        ),
+        None if needs_text => human_plan(session, &planned.stdout).await?,
         None => String::new(),
     };
-    let lasts = !planned.has_changes || state_persistence::lasts(&workspace.module, &bundle.workspace);
-    let human = if lasts {
+    let is_durable = !planned.has_changes || state::outlives_run(&cli.module, &bundle.workspace);
+    let human = if is_durable {
         human
     } else {
-        format!("{}\n\n{human}", state_persistence::CAUTION)
+        format!("{}\n\n{human}", state::EPHEMERAL_STATE_NOTE)
     };
     let mut digest = String::new();
     if planned.has_changes {
-        let plan = to_store(bundle, workspace, run, planned)?;
+        let plan = plan_to_store(session, planned)?;
         digest = plan_store::save(context, &plan, &name, bundle.plan_keys.first()).await?;
     }
-    let secrets = workspace.reporter.secrets().clone();
-    publish_readable(context, bundle, planned, (&human, &secrets), &name).await?;
+    let secrets = cli.status.secrets().clone();
+    store_readable(context, bundle, planned, &human, &secrets, &name).await?;
     if !bundle.nothing_stored {
-        let json_stays = bundle.readable_plan == ReadablePlan::Json && planned.json.is_none();
-        plan_store::forget(context, run, &name, json_stays).await;
+        let keeps_json = bundle.readable_plan == ReadablePlan::Json && planned.json.is_none();
+        plan_store::delete_older(context, run, &name, keeps_json).await;
     }
     let summary = summary::summarize(&planned.document);
-    workspace.reporter.say_soon(|status| {
+    cli.status.write_soon(|status| {
         status.has_changes = Some(planned.has_changes);
         if planned.has_changes {
             status.effect_digest = planned.digest.to_string();
@@ -243,8 +243,8 @@ pub(crate) async fn keep(
         }
         status.changes = summary.counts.short();
         status.summary = Some(summary.counts);
-        // A plan that was not saved has no JSON: what it does is not known for certain, and so not said.
-        status.effects = planned.shown.is_none().then_some(PlanEffects {
+        // Without JSON the effects of an unsaved plan are not certain.
+        status.effects = planned.unsaved_text.is_none().then_some(PlanEffects {
             ignored: i64::try_from(planned.ignored.ignored).unwrap_or(i64::MAX),
             ..summary.effects
         });
@@ -255,26 +255,25 @@ pub(crate) async fn keep(
     Ok(())
 }
 
-/// The CLI's text of the plan: it shows no sensitive value. Where it is stored it is what `show` says, as tofu-controller
-/// stores it; for the record of the run the same plan is taken from what `plan` said, which spares a start of the CLI.
-async fn human(bundle: &Bundle, workspace: &Workspace<'_>, said: &Path) -> Result<String, RunError> {
-    let limit = readable::TEXT_LIMIT;
-    let text = if bundle.readable_plan == ReadablePlan::Human {
-        let words = argv::show(&workspace.plan_file());
-        text_of(&workspace.capture(Step::Show, &words).await?, limit)?
+/// The CLI's text of the plan, redacted. A stored readable plan is the output of `show`, as in tofu-controller. The text for the
+/// status is taken from the output of `plan`, which is faster.
+async fn human_plan(session: &RunSession<'_>, plan_stdout: &Path) -> Result<String, RunError> {
+    let (cli, limit) = (&session.cli, readable::TEXT_LIMIT);
+    let text = if session.bundle.readable_plan == ReadablePlan::Human {
+        let args = argv::show(&cli.plan_file());
+        read_text(&cli.capture(Step::Show, &args).await?, limit)?
     } else {
-        unsaved::plan_section(&text_of(said, limit)?)
+        unsaved::plan_section(&read_text(plan_stdout, limit)?)
     };
-    Ok(workspace.reporter.secrets().redact(&text).into_owned())
+    Ok(cli.status.secrets().redact(&text).into_owned())
 }
 
-/// At most `limit` bytes of a text of the CLI. What is cut ends with a whole line: half a value is not known for one that
-/// nobody may read.
-pub(crate) fn text_of(file: &Path, limit: usize) -> Result<String, RunError> {
+/// Reads at most `limit` bytes of a text of the CLI. It is cut at the end of a line: half a value would not be recognised.
+pub(crate) fn read_text(file: &Path, limit: usize) -> Result<String, RunError> {
     let mut bytes = Vec::new();
-    let most = (limit as u64).saturating_add(1);
-    let read = File::open(file).and_then(|file| file.take(most).read_to_end(&mut bytes));
-    read.map_err(|source| failed("read the plan's text", source))?;
+    let read_limit = (limit as u64).saturating_add(1);
+    let read = File::open(file).and_then(|file| file.take(read_limit).read_to_end(&mut bytes));
+    read.map_err(|source| directory_error("read the plan's text", source))?;
     if bytes.len() > limit {
         bytes.truncate(limit);
         let end = bytes.iter().rposition(|byte| *byte == b'\n');
@@ -283,11 +282,12 @@ pub(crate) fn text_of(file: &Path, limit: usize) -> Result<String, RunError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-async fn publish_readable(
+async fn store_readable(
     context: &Context,
     bundle: &Bundle,
     planned: &Planned,
-    (human, secrets): (&str, &Redactor),
+    human: &str,
+    secrets: &Redactor,
     name: &PlanName,
 ) -> Result<(), RunError> {
     let form = bundle.readable_plan;
@@ -299,18 +299,19 @@ async fn publish_readable(
     };
     let mut json = Vec::new();
     if let Some(file) = planned.json.as_ref().filter(|_| form == ReadablePlan::Json) {
-        let packed = shown(file, secrets).and_then(|bytes| chunk::compress(&bytes));
+        let packed = redacted_json(file, secrets).and_then(|bytes| chunk::compress(&bytes));
         let effect = chunk::compress(secrets.redact(&planned.effect.canonical()).as_bytes());
-        let unpacked = |source| failed("make what storeReadablePlan: json stores", source);
-        json = readable::secrets(&packed.map_err(unpacked)?, &effect.map_err(unpacked)?, name);
+        let error = |source| directory_error("create the readable plan", source);
+        json = readable::secrets(&packed.map_err(error)?, &effect.map_err(error)?, name);
     }
-    plan_store::show(context, &maps, &json, name).await
+    plan_store::store_readable(context, &maps, &json).await
 }
 
-/// The plan's JSON as people may see it: the CLI's own shows sensitive values. The state in it also tells of what no change
-/// names, such as data and what is not among the targets.
-fn shown(json: &Path, secrets: &Redactor) -> std::io::Result<Vec<u8>> {
-    let mut whole: serde_json::Value = serde_json::from_slice(&workdir::read_limited(json, READABLE_JSON)?)?;
+/// The plan's JSON, redacted. The prior state in it has values that no change names, for example of data sources and untargeted
+/// resources.
+fn redacted_json(json: &Path, secrets: &Redactor) -> std::io::Result<Vec<u8>> {
+    let mut whole: serde_json::Value =
+        serde_json::from_slice(&workdir::read_limited(json, READABLE_JSON_LIMIT)?)?;
     let mut secrets = secrets.clone();
     secrets.add_state(&whole["prior_state"]);
     secrets.redact_json(&mut whole);
@@ -318,40 +319,36 @@ fn shown(json: &Path, secrets: &Redactor) -> std::io::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&whole)?)
 }
 
-/// The values that the texts of the plan's apply must not show, without those of the environment: the apply has its own, and
-/// credentials of a machine do not belong into a Secret of a stack.
-fn worth_keeping(workspace: &Workspace<'_>) -> Vec<String> {
+/// The sensitive values to redact during the apply of the plan, without those of the environment: the apply has its own
+/// environment, and credentials of a machine do not belong into a Secret of a stack.
+fn secrets_to_store(cli: &Cli<'_>) -> Vec<String> {
     let mut environment = Redactor::default();
-    environment.add_environment(&workspace.environment);
-    let passing = environment.values();
-    let mut values = workspace.reporter.secrets().values();
-    values.retain(|value| !passing.contains(value));
+    environment.add_environment(&cli.environment);
+    let transient = environment.values();
+    let mut values = cli.status.secrets().values();
+    values.retain(|value| !transient.contains(value));
     values
 }
 
-/// The bytes of the plan file, if they are not more than are stored.
-fn plan_file(path: &Path) -> Result<Vec<u8>, RunError> {
-    let unread = |source| failed("read the plan", source);
-    let size = std::fs::metadata(path).map_err(unread)?.len();
+/// Reads the plan file, if it is not too large to be stored.
+fn read_plan_file(path: &Path) -> Result<Vec<u8>, RunError> {
+    let error = |source| directory_error("read the plan", source);
+    let size = std::fs::metadata(path).map_err(error)?.len();
     let size = usize::try_from(size).unwrap_or(usize::MAX);
     if size > PLAN_LIMIT {
-        return Err(RunError::Save(StoreError::TooLarge { size }));
+        return Err(RunError::StorePlan(StoreError::TooLarge { size }));
     }
-    workdir::read_limited(path, PLAN_LIMIT as u64).map_err(unread)
+    workdir::read_limited(path, PLAN_LIMIT as u64).map_err(error)
 }
 
-fn to_store(
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-    run: &TerraformRun,
-    planned: &Planned,
-) -> Result<StoredPlan, RunError> {
-    let plan = match planned.shown {
+fn plan_to_store(session: &RunSession<'_>, planned: &Planned) -> Result<StoredPlan, RunError> {
+    let RunSession { run, bundle, cli, .. } = session;
+    let plan = match planned.unsaved_text {
         Some(_) => Vec::new(),
-        None => plan_file(&workspace.plan_file())?,
+        None => read_plan_file(&cli.plan_file())?,
     };
-    let files: Vec<GeneratedFile> = planned.made.files.clone();
-    let tool = workspace.reporter.said().tool.unwrap_or_default();
+    let files: Vec<GeneratedFile> = planned.generated.files.clone();
+    let tool = cli.status.snapshot().tool.unwrap_or_default();
     let context = PlanContext {
         bundle: Bundle {
             nothing_stored: false,
@@ -359,15 +356,15 @@ fn to_store(
         },
         provider_lock: planned.provider_lock.clone(),
         files,
-        files_omitted: !planned.made.omitted.is_empty(),
-        omitted_files: planned.made.omitted.clone(),
+        files_omitted: !planned.generated.omitted.is_empty(),
+        omitted_files: planned.generated.omitted.clone(),
         modules: planned.modules.clone(),
         effect: planned.digest.to_string(),
         tool: tool.name,
         tool_version: tool.version,
         destroy: run.spec.destroy,
-        secrets: worth_keeping(workspace),
-        secrets_omitted: workspace.reporter.secrets().is_incomplete(),
+        secrets: secrets_to_store(cli),
+        secrets_omitted: cli.status.secrets().is_incomplete(),
     };
     Ok(StoredPlan { plan, context })
 }

@@ -1,4 +1,4 @@
-//! Digest of the modules that `init` downloaded: a remote module may move while the stack's own files stand.
+//! Digest of the modules that `init` downloaded: a remote module may change while the files of the stack do not.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::run::commands::workspace::Workspace;
+use crate::run::cli::Cli;
 
-/// Most files that are looked at.
-const FILE_LIMIT: usize = 200_000;
+const MAX_FILES: usize = 200_000;
 
-/// What a plan depends on of the modules with this digest: the artifact as well, where they may read it.
-pub(crate) fn with_artifact(digest: &str, workspace: &Workspace<'_>, artifact: &str) -> String {
-    let reads = workspace.reporter.said().module_reads;
+/// Adds the artifact to the digest if the modules may read it.
+pub(crate) fn with_artifact(digest: &str, cli: &Cli<'_>, artifact: &str) -> String {
+    let reads = cli.status.snapshot().module_reads;
     if reads.is_some_and(|reads| reads.whole_artifact) {
         format!("{digest}+{artifact}")
     } else {
@@ -29,7 +28,7 @@ pub(crate) fn digest(module: &Path) -> std::io::Result<String> {
     let root = module.join(".terraform/modules");
     let mut files = Vec::new();
     collect(&root, &mut files)?;
-    // What the CLI notes of the fetch. A file of that name in a module is the module's.
+    // The CLI's manifest. A file of that name inside a module belongs to the module.
     files.retain(|file| *file != root.join("modules.json"));
     if files.is_empty() {
         return Ok(String::new());
@@ -50,14 +49,14 @@ pub(crate) fn digest(module: &Path) -> std::io::Result<String> {
                 hash.update((target.len() as u64).to_be_bytes());
                 hash.update(target);
             }
-            Err(_) => add(&mut hash, &File::open(&file)?)?,
+            Err(_) => hash_file(&mut hash, &File::open(&file)?)?,
         }
     }
     Ok(hex::encode(hash.finalize()))
 }
 
-/// A file's length and bytes, of which only some are in memory at a time.
-fn add(hash: &mut Sha256, file: &File) -> std::io::Result<()> {
+/// Hashes a file's length and content, one piece at a time.
+fn hash_file(hash: &mut Sha256, file: &File) -> std::io::Result<()> {
     let length = file.metadata()?.len();
     hash.update(length.to_be_bytes());
     let mut bytes = file.take(length);
@@ -85,7 +84,7 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
         if entry.file_name() == ".git" {
             continue; // differs between two fetches of the same module
         }
-        if files.len() >= FILE_LIMIT {
+        if files.len() >= MAX_FILES {
             return Err(std::io::Error::other("too many files in downloaded modules"));
         }
         if entry.file_type()?.is_dir() {

@@ -1,30 +1,29 @@
-//! What the modules that `init` downloaded may read of the artifact. The controller cannot know before: they are no part of it.
-//! So the run says it, and where they may read outside of the stack's directory, the next commit counts for the stack
-//! whatever it changes.
+//! Whether the modules that `init` downloaded may read the entire artifact. The controller cannot determine it, because they
+//! are not in the artifact. If they may read outside of the stack's directory, every commit changes the inputs of the stack.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use sluice_api::run::ModuleReads;
 
-use crate::run::commands::workspace::Workspace;
+use crate::run::cli::Cli;
 use crate::run::lifecycle::error::RunError;
-use crate::run::workdir::failed;
+use crate::run::workdir::directory_error;
 use sluice_tf_core::artifact_path::resolve_in;
 use sluice_tf_core::scan::{
     Findings, PathFlow, PathOrigin, PathReference, is_configuration, reads_files, scan,
 };
 
-/// Most modules of a stack that are looked at.
-const MODULES: usize = 1000;
-/// Most files of a directory of templates that are looked at.
-const TEMPLATES: usize = 500;
-/// A larger file is not read for its meaning.
-const LARGEST_SOURCE: u64 = 1 << 20;
-/// Longest reason.
-const REASON: usize = 500;
+/// Most modules that are scanned.
+const MAX_MODULES: usize = 1000;
+/// Most files of a directory of templates that are scanned.
+const MAX_TEMPLATES: usize = 500;
+/// Largest file that is scanned.
+const FILE_LIMIT: u64 = 1 << 20;
+/// Most characters of a reason.
+const REASON_LIMIT: usize = 500;
 
-/// The list that the CLI keeps of the modules of a stack.
+/// The CLI's manifest of the modules of a stack.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Manifest {
@@ -39,31 +38,30 @@ struct Module {
     dir: PathBuf,
 }
 
-/// Notes in the status what the downloaded modules may read.
-pub(crate) async fn note(workspace: &Workspace<'_>) -> Result<(), RunError> {
-    let module = workspace.module.clone();
+/// Records in the status what the downloaded modules may read.
+pub(crate) async fn record(cli: &Cli<'_>) -> Result<(), RunError> {
+    let module = cli.module.clone();
     let found = tokio::task::spawn_blocking(move || reads(&module));
     let found = found
         .await
-        .map_err(|error| failed("read the modules", std::io::Error::other(error)))?;
-    workspace
-        .reporter
-        .note(|status| status.module_reads = Some(found));
+        .map_err(|error| directory_error("read the modules", std::io::Error::other(error)))?;
+    cli.status.buffer(|status| status.module_reads = Some(found));
     Ok(())
 }
 
 fn reads(module: &Path) -> ModuleReads {
-    let why = beyond(module).unwrap_or_else(|error| Some(format!("the modules cannot be read: {error}")));
+    let why = reason_for_whole_artifact(module)
+        .unwrap_or_else(|error| Some(format!("the modules cannot be read: {error}")));
     ModuleReads {
         whole_artifact: why.is_some(),
         reason: why
-            .map(|why| why.chars().take(REASON).collect())
+            .map(|why| why.chars().take(REASON_LIMIT).collect())
             .unwrap_or_default(),
     }
 }
 
-/// Why a downloaded module may read outside of the stack's directory, if one may.
-fn beyond(module: &Path) -> std::io::Result<Option<String>> {
+/// The reason why a downloaded module may read outside of the stack's directory, if one may.
+fn reason_for_whole_artifact(module: &Path) -> std::io::Result<Option<String>> {
     let list = match std::fs::read(module.join(".terraform/modules/modules.json")) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         list => list?,
@@ -73,29 +71,29 @@ fn beyond(module: &Path) -> std::io::Result<Option<String>> {
     if !manifest.modules.iter().any(is_downloaded) {
         return Ok(None);
     }
-    if manifest.modules.len() > MODULES {
-        return Ok(Some(format!("more than {MODULES} modules")));
+    if manifest.modules.len() > MAX_MODULES {
+        return Ok(Some(format!("more than {MAX_MODULES} modules")));
     }
-    // A path may go by name from the stack's own modules to a downloaded one.
+    // A path may flow through variables from the stack's own modules to a downloaded one.
     let mut flow = PathFlow::default();
     for called in &manifest.modules {
         for file in configuration(&module.join(&called.dir))? {
             let findings = findings(&file)?;
             let name = file.file_name().unwrap_or_default().to_string_lossy();
-            let place = format!("module {}: {name}", called.key);
+            let origin = format!("module {}: {name}", called.key);
             if is_downloaded(called)
-                && let Some(why) = leaves(module, called, &findings)?
+                && let Some(why) = reason_in_file(module, called, &findings)?
             {
-                return Ok(Some(format!("{place}: {why}")));
+                return Ok(Some(format!("{origin}: {why}")));
             }
-            flow.add(findings.flow, &place);
+            flow.add(findings.flow, &origin);
         }
     }
     Ok(flow.find_split_path())
 }
 
-/// Why what a file names may lie outside of the stack's directory.
-fn leaves(module: &Path, called: &Module, findings: &Findings) -> std::io::Result<Option<String>> {
+/// The reason why a path in a file may lead out of the stack's directory.
+fn reason_in_file(module: &Path, called: &Module, findings: &Findings) -> std::io::Result<Option<String>> {
     if findings.wide_reason.is_some() {
         return Ok(findings.wide_reason.clone());
     }
@@ -114,21 +112,21 @@ fn leaves(module: &Path, called: &Module, findings: &Findings) -> std::io::Resul
         let Some(path) = resolve_in(base, &named.path) else {
             return Ok(Some("a path leads out of the stack's directory".to_owned()));
         };
-        if named.is_template && !is_plain(&module.join(path))? {
+        if named.is_template && !reads_no_files(&module.join(path))? {
             return Ok(Some("a template may read files itself".to_owned()));
         }
     }
     Ok(None)
 }
 
-/// Whether a template, or each in a directory of them, reads nothing by itself. One that is not there reads nothing.
-fn is_plain(path: &Path) -> std::io::Result<bool> {
+/// Whether a template, or each template of a directory, contains no function that reads files. True for an absent one.
+fn reads_no_files(path: &Path) -> std::io::Result<bool> {
     if !path.is_dir() {
-        return Ok(!path.exists() || size(path)? <= LARGEST_SOURCE && !reads_files(&std::fs::read(path)?));
+        return Ok(!path.exists() || size(path)? <= FILE_LIMIT && !reads_files(&std::fs::read(path)?));
     }
     for (number, entry) in std::fs::read_dir(path)?.enumerate() {
         let entry = entry?.path();
-        if number >= TEMPLATES || entry.is_dir() || !is_plain(&entry)? {
+        if number >= MAX_TEMPLATES || entry.is_dir() || !reads_no_files(&entry)? {
             return Ok(false);
         }
     }
@@ -136,9 +134,9 @@ fn is_plain(path: &Path) -> std::io::Result<bool> {
 }
 
 /// The configuration files of a directory, in order.
-fn configuration(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn configuration(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
+    for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if is_configuration(&path) && path.is_file() {
             files.push(path);
@@ -149,7 +147,7 @@ fn configuration(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 fn findings(file: &Path) -> std::io::Result<Findings> {
-    if size(file)? > LARGEST_SOURCE {
+    if size(file)? > FILE_LIMIT {
         return Ok(Findings::wide("is too large to be read for what it names"));
     }
     let json = file.extension().is_some_and(|extension| extension == "json");
@@ -164,8 +162,8 @@ fn size(file: &Path) -> std::io::Result<u64> {
 mod tests {
     use super::*;
 
-    /// What is said of a stack that calls this downloaded module.
-    fn said(own: &str, downloaded: &[(&str, &str)]) -> String {
+    /// The reason that is recorded for a stack with this downloaded module.
+    fn reason(own: &str, downloaded: &[(&str, &str)]) -> String {
         let dir = tempfile::tempdir().unwrap();
         let list = r#"{"Modules":[{"Key":"","Source":"","Dir":"."},
             {"Key":"far","Source":"git::http://x/y.git","Dir":".terraform/modules/far/sub"}]}"#;
@@ -176,9 +174,9 @@ mod tests {
         for (name, text) in downloaded {
             std::fs::write(far.join(name), text).unwrap();
         }
-        let said = reads(dir.path());
-        assert_eq!(said.whole_artifact, !said.reason.is_empty());
-        said.reason
+        let found = reads(dir.path());
+        assert_eq!(found.whole_artifact, !found.reason.is_empty());
+        found.reason
     }
 
     #[test]
@@ -196,8 +194,8 @@ mod tests {
         ] {
             let own = "module \"far\" {\n  source = \"git::http://x/y.git\"\n  dir = \"${path.module}/x\"\n}";
             let template = ("x.tpl", "${file(x)}");
-            let said = said(own, &[("main.tf", text), template]);
-            assert!(said.starts_with("module far: main.tf: "), "{text}: {said:?}");
+            let reason = reason(own, &[("main.tf", text), template]);
+            assert!(reason.starts_with("module far: main.tf: "), "{text}: {reason:?}");
         }
     }
 
@@ -210,7 +208,7 @@ mod tests {
             "locals { a = templatefile(\"${path.module}/x.tpl\", {}) }",
             "module \"m\" {\n  source = \"../other\"\n}",
         ] {
-            assert_eq!(said("", &[("main.tf", text), ("x.tpl", "${x}")]), "", "{text}");
+            assert_eq!(reason("", &[("main.tf", text), ("x.tpl", "${x}")]), "", "{text}");
         }
         let empty = tempfile::tempdir().unwrap();
         assert_eq!(reads(empty.path()), ModuleReads::default());

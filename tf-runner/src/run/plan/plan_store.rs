@@ -1,84 +1,66 @@
-//! Stored plans on the API: written whole before a status names them, loaded whole or not at all, old ones removed after.
+//! Stored plans: written completely before a status names them, loaded completely or not at all, deleted after newer ones are
+//! stored.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams, PartialObjectMeta, PostParams};
+use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_api::run::TerraformRun;
 use std::fmt::Debug;
 
-use crate::run::lifecycle::api_retry::{TIDYING, patiently, remove};
+use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, remove, retry};
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use sluice_tf_core::bundle::{PlanKey, Stack};
 use sluice_tf_core::plan::store::{self, PlanName, StoredPlan};
 
-fn secrets(context: &Context, stack: &Stack) -> Api<Secret> {
-    Api::namespaced(context.client.clone(), &stack.namespace)
-}
-
-/// Creates a plan's Secrets, and gives the digest that counts for them. Their names come from their content: one that is there
-/// is right, or no plan is loaded from it.
+/// Creates the Secrets of a plan, and returns their digest.
 pub(crate) async fn save(
     context: &Context,
     plan: &StoredPlan,
     name: &PlanName,
     key: Option<&PlanKey>,
 ) -> Result<String, RunError> {
-    let chunks = store::encode(plan, name, key).map_err(RunError::Save)?;
-    let api = secrets(context, &name.stack);
-    let params = PostParams::default();
+    let chunks = store::encode(plan, name, key).map_err(RunError::StorePlan)?;
     for chunk in &chunks {
-        let created = patiently(context.settings.patience, || api.create(&params, chunk)).await;
-        match created {
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            created => drop(created.map_err(|source| RunError::Api {
-                doing: "store the plan",
-                source,
-            })?),
-        }
+        let created = context.create_if_absent(chunk).await;
+        created.map_err(RunError::api("store the plan"))?;
     }
     Ok(store::digest_of(&chunks))
 }
 
-/// Loads the plan that a run made and whose digest it recorded. Chunks of other plans, which may be as large, are not fetched.
+/// Loads the plan of a run, and verifies the digest that the run recorded. Chunks of other plans are not fetched.
 pub(crate) async fn load(
     context: &Context,
     name: &PlanName,
     recorded: &str,
     keys: &[PlanKey],
 ) -> Result<StoredPlan, RunError> {
-    let api = secrets(context, &name.stack);
-    let failed = |source| RunError::Api {
-        doing: "load the stored plan",
-        source,
-    };
+    let api = context.api();
+    let failed = RunError::api("load the stored plan");
     let params = ListParams::default().labels(&store::selector(&name.stack.name, &name.workspace));
-    let list = patiently(context.settings.patience, || api.list_metadata(&params)).await;
+    let list = context.retry(|| api.list_metadata(&params)).await;
     let mut chunks = Vec::new();
     for found in list.map_err(failed)?.items {
         if store::is_of_plan(&found.metadata, &name.id, &name.run) {
             let chunk = found.metadata.name.unwrap_or_default();
-            chunks.push(
-                patiently(context.settings.patience, || api.get(&chunk))
-                    .await
-                    .map_err(failed)?,
-            );
+            chunks.push(context.retry(|| api.get(&chunk)).await.map_err(failed)?);
         }
     }
-    store::verify(&chunks, name, recorded).map_err(RunError::Load)?;
-    store::decode(&chunks, name, keys).map_err(RunError::Load)
+    store::verify(&chunks, name, recorded).map_err(RunError::LoadPlan)?;
+    store::decode(&chunks, name, keys).map_err(RunError::LoadPlan)
 }
 
-/// Which of the objects that are stored of a stack's plans are older than those of a run.
-struct Older<'a> {
+/// Decides which stored objects of a stack's plans are older than those of a run.
+struct OlderPlans<'a> {
     run: &'a TerraformRun,
     name: String,
 }
 
-impl<'a> Older<'a> {
+impl<'a> OlderPlans<'a> {
     fn than(run: &'a TerraformRun) -> Self {
         Self {
             name: run.name_any(),
@@ -86,20 +68,18 @@ impl<'a> Older<'a> {
         }
     }
 
-    /// Whether the run is the first that is known of its stack. What is there may be another program's, or of runs that somebody
-    /// deleted.
+    /// Whether the run is the first of its stack. Existing objects then belong to another controller or to deleted runs.
     fn is_first(&self) -> bool {
         number(&self.name) == Some(1)
     }
 
-    /// Whether an object goes. By the numbers of the runs: should the API have been away for so long that another run follows already,
-    /// what that one stores stays.
-    fn holds(&self, object: &ObjectMeta) -> bool {
-        let made_by = object.annotations.as_ref().and_then(|all| all.get(store::RUN));
-        let made_by = made_by.map_or("", String::as_str);
-        let is_of_earlier = number(made_by).is_none_or(|made_by| Some(made_by) < number(&self.name));
-        let is_from_before = object.creation_timestamp < self.run.metadata.creation_timestamp;
-        made_by != self.name && (is_of_earlier || self.is_first() && is_from_before)
+    /// Whether the object is older, by the numbers of the runs: a following run may have stored its plan already.
+    fn contains(&self, object: &ObjectMeta) -> bool {
+        let stored_by = object.annotations.as_ref().and_then(|all| all.get(store::RUN));
+        let stored_by = stored_by.map_or("", String::as_str);
+        let is_of_earlier = number(stored_by).is_none_or(|stored_by| Some(stored_by) < number(&self.name));
+        let predates_run = object.creation_timestamp < self.run.metadata.creation_timestamp;
+        stored_by != self.name && (is_of_earlier || self.is_first() && predates_run)
     }
 }
 
@@ -108,32 +88,32 @@ fn number(run: &str) -> Option<u64> {
     run.rsplit('-').next()?.parse().ok()
 }
 
-/// Removes what earlier runs stored of plans of the stack, of whatever workspace, and their readable forms. `json_stays`: no new JSON
-/// takes the place of the one that is there. Failures are only logged: the next plan tries again.
-pub(crate) async fn forget(context: &Context, run: &TerraformRun, name: &PlanName, json_stays: bool) {
-    let (older, stack) = (Older::than(run), &name.stack);
-    let (secrets, json) = (secrets(context, stack), format!("{}.json", stack.name));
-    let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &stack.namespace);
-    sweep(
+/// Deletes the plans of earlier runs of the stack in all workspaces, and their readable forms. With `keeps_json` the JSON
+/// stays, because there is no new one. Failures are only logged: the next plan tries again.
+pub(crate) async fn delete_older(context: &Context, run: &TerraformRun, name: &PlanName, keeps_json: bool) {
+    let (older, stack) = (OlderPlans::than(run), &name.stack);
+    let (secrets, json) = (context.api::<Secret>(), format!("{}.json", stack.name));
+    let maps = context.api::<ConfigMap>();
+    delete_unless(
         &maps,
         &store::selector_of_all_workspaces(&stack.name),
         stack,
-        |map| !older.holds(map),
+        |map| !older.contains(map),
     )
     .await;
     let selector = store::selector_of_names(&[&stack.name, &json]);
-    sweep(&secrets, &selector, stack, |secret| {
+    delete_unless(&secrets, &selector, stack, |secret| {
         let is_json = store::has_plan_name(secret, &json);
-        !older.holds(secret) || is_json && json_stays
+        !older.contains(secret) || is_json && keeps_json
     })
     .await;
     if older.is_first() {
-        forget_unlabelled(&secrets, stack, &name.workspace).await;
+        delete_unlabelled(&secrets, stack, &name.workspace).await;
     }
 }
 
-/// Removes the plan that an old tofu-controller stored under the fixed name, without labels.
-async fn forget_unlabelled(api: &Api<Secret>, stack: &Stack, workspace: &str) {
+/// Deletes the plan that an old tofu-controller stored under the fixed name, without labels.
+async fn delete_unlabelled(api: &Api<Secret>, stack: &Stack, workspace: &str) {
     let name = store::object_name("tfplan", workspace, &stack.name);
     let Ok(Some(found)) = api.get_metadata_opt(&name).await else {
         return;
@@ -144,7 +124,7 @@ async fn forget_unlabelled(api: &Api<Secret>, stack: &Stack, workspace: &str) {
         tracing::warn!(
             name,
             error = &error as &dyn std::error::Error,
-            "an old plan stays for now"
+            "an old plan cannot be deleted"
         );
     }
 }
@@ -154,68 +134,75 @@ fn is_owned(metadata: &ObjectMeta, stack: &Stack) -> bool {
     owners.any(|owner| owner.uid == stack.uid)
 }
 
-/// Writes the readable form that is asked for.
-pub(crate) async fn show(
+/// Stores the readable plan.
+pub(crate) async fn store_readable(
     context: &Context,
     maps: &[ConfigMap],
     json: &[Secret],
-    name: &PlanName,
 ) -> Result<(), RunError> {
-    let map_api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &name.stack.namespace);
-    let secret_api = secrets(context, &name.stack);
     for map in maps {
-        put(context, &map_api, map).await?;
+        create_or_replace(context, map).await?;
     }
     for secret in json {
-        put(context, &secret_api, secret).await?;
+        create_or_replace(context, secret).await?;
     }
     Ok(())
 }
 
 /// Creates or replaces an object under a fixed name.
-async fn put<K>(context: &Context, api: &Api<K>, object: &K) -> Result<(), RunError>
+async fn create_or_replace<K>(context: &Context, object: &K) -> Result<(), RunError>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned,
 {
-    let (patience, params) = (context.settings.patience, PostParams::default());
+    let (api, params) = (context.api(), PostParams::default());
     let name = object.meta().name.clone().unwrap_or_default();
-    let failed = |source| RunError::Api {
-        doing: "store the readable plan",
-        source,
-    };
-    match patiently(patience, || api.create(&params, object)).await {
+    let failed = RunError::api("store the readable plan");
+    match context.retry(|| api.create(&params, object)).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {}
         created => return created.map(drop).map_err(failed),
     }
-    // Without a resourceVersion: nobody else writes these, and the newest plan wins.
-    patiently(patience, || api.replace(&name, &params, object))
+    // Without a resourceVersion: only runs write these objects, and the newest plan wins.
+    context
+        .retry(|| api.replace(&name, &params, object))
         .await
         .map(drop)
         .map_err(failed)
 }
 
-/// Removes what the stack owns of the selected. The labels of the plans of a stack `x.json` are those of the JSON of `x`'s.
-async fn sweep<K>(api: &Api<K>, selector: &str, stack: &Stack, keep: impl Fn(&ObjectMeta) -> bool)
-where
+/// Deletes selected objects that the stack owns. The plans of a stack `x.json` and the JSON of the plans of `x` have the same
+/// labels.
+async fn delete_unless<K>(
+    api: &Api<K>,
+    selector: &str,
+    stack: &Stack,
+    is_needed: impl Fn(&ObjectMeta) -> bool,
+) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let params = ListParams::default().labels(selector);
-    let list = match patiently(TIDYING, || api.list_metadata(&params)).await {
+    let list = match retry(CLEANUP_TIMEOUT, || api.list_metadata(&params)).await {
         Ok(list) => list,
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "old plans stay for now");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "old plans cannot be deleted"
+            );
             return;
         }
     };
     let superfluous =
-        |object: &&PartialObjectMeta<K>| is_owned(&object.metadata, stack) && !keep(&object.metadata);
+        |object: &&PartialObjectMeta<K>| is_owned(&object.metadata, stack) && !is_needed(&object.metadata);
     for object in list.items.iter().filter(superfluous) {
         let name = object.metadata.name.clone().unwrap_or_default();
         if let Err(error) = remove(api, &name).await {
             tracing::warn!(
                 name,
                 error = &error as &dyn std::error::Error,
-                "an old plan stays for now"
+                "an old plan cannot be deleted"
             );
         }
     }
@@ -235,7 +222,7 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
     }
 
-    fn goes(of: &str, day: u8, run: &TerraformRun) -> bool {
+    fn is_deleted(of: &str, day: u8, run: &TerraformRun) -> bool {
         let annotations = if of.is_empty() {
             json!({})
         } else {
@@ -243,20 +230,28 @@ mod tests {
         };
         let created = format!("2026-01-{day:02}T00:00:00Z");
         let object = json!({ "annotations": annotations, "creationTimestamp": created });
-        Older::than(run).holds(&serde_json::from_value(object).unwrap())
+        OlderPlans::than(run).contains(&serde_json::from_value(object).unwrap())
     }
 
     #[test]
     fn what_earlier_runs_stored_goes_and_what_a_later_one_stores_stays() {
         let third = run(3);
-        assert!(goes("net-u-2", 1, &third) && goes("", 1, &third) && goes("another-program", 1, &third));
-        assert!(!goes("net-u-3", 3, &third) && !goes("net-u-4", 3, &third) && !goes("net-u-10", 3, &third));
+        assert!(
+            is_deleted("net-u-2", 1, &third)
+                && is_deleted("", 1, &third)
+                && is_deleted("another-program", 1, &third)
+        );
+        assert!(
+            !is_deleted("net-u-3", 3, &third)
+                && !is_deleted("net-u-4", 3, &third)
+                && !is_deleted("net-u-10", 3, &third)
+        );
     }
 
     #[test]
     fn of_the_first_run_that_is_known_all_that_was_there_before_goes() {
         let first = run(1);
-        assert!(goes("net-u-7", 1, &first), "somebody deleted that run");
-        assert!(!goes("net-u-1", 3, &first) && !goes("net-u-2", 3, &first));
+        assert!(is_deleted("net-u-7", 1, &first), "somebody deleted that run");
+        assert!(!is_deleted("net-u-1", 3, &first) && !is_deleted("net-u-2", 3, &first));
     }
 }

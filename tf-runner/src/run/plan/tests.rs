@@ -1,9 +1,9 @@
-//! What is read of a plan: bounded before it is read, and nothing of what nobody may read.
+//! Reads of plan files: bounded, and redacted.
 
 use super::*;
 use std::io::ErrorKind;
 
-/// A file of this size that takes no place.
+/// A sparse file of this size.
 fn sparse(folder: &Path, size: u64) -> PathBuf {
     let path = folder.join("file");
     File::create(&path).unwrap().set_len(size).unwrap();
@@ -14,13 +14,13 @@ fn sparse(folder: &Path, size: u64) -> PathBuf {
 fn a_plan_file_above_the_limit_is_refused_by_its_size_and_the_advice_is_given() {
     let dir = tempfile::tempdir().unwrap();
     let limit = PLAN_LIMIT as u64;
-    // The last is as large as no memory is.
+    // The last is larger than any memory.
     for size in [limit + 1, 1 << 42] {
-        let Err(error) = plan_file(&sparse(dir.path(), size)) else {
+        let Err(error) = read_plan_file(&sparse(dir.path(), size)) else {
             panic!("{size} bytes are read");
         };
         assert!(
-            matches!(error, RunError::Save(StoreError::TooLarge { .. })),
+            matches!(error, RunError::StorePlan(StoreError::TooLarge { .. })),
             "{error:?}"
         );
         assert_eq!(
@@ -31,7 +31,10 @@ fn a_plan_file_above_the_limit_is_refused_by_its_size_and_the_advice_is_given() 
             )
         );
     }
-    assert_eq!(plan_file(&sparse(dir.path(), limit)).unwrap().len(), PLAN_LIMIT);
+    assert_eq!(
+        read_plan_file(&sparse(dir.path(), limit)).unwrap().len(),
+        PLAN_LIMIT
+    );
 }
 
 #[test]
@@ -39,15 +42,15 @@ fn the_json_that_is_stored_is_bounded_before_it_is_read_and_shows_no_secret() {
     let dir = tempfile::tempdir().unwrap();
     let mut secrets = Redactor::default();
     secrets.add_text("hunter2-hunter2");
-    for size in [READABLE_JSON + 1, 1 << 42] {
-        let error = shown(&sparse(dir.path(), size), &secrets).unwrap_err();
+    for size in [READABLE_JSON_LIMIT + 1, 1 << 42] {
+        let error = redacted_json(&sparse(dir.path(), size), &secrets).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{error}");
         assert!(error.to_string().contains("67108864"), "{error}");
     }
     let json = dir.path().join("plan.json");
     std::fs::write(&json, r#"{"variables":{"p":{"value":"hunter2-hunter2"}}}"#).unwrap();
     assert_eq!(
-        shown(&json, &secrets).unwrap(),
+        redacted_json(&json, &secrets).unwrap(),
         br#"{"variables":{"p":{"value":"(sensitive)"}}}"#
     );
 }
@@ -57,12 +60,12 @@ fn a_text_that_is_cut_ends_with_a_whole_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("out");
     std::fs::write(&file, "one\ntwo hunter2\n").unwrap();
-    for (limit, wanted) in [
+    for (limit, expected) in [
         (100, "one\ntwo hunter2\n"),
         (16, "one\ntwo hunter2\n"),
         (15, "one"),
         (3, ""),
     ] {
-        assert_eq!(text_of(&file, limit).unwrap(), wanted, "{limit}");
+        assert_eq!(read_text(&file, limit).unwrap(), expected, "{limit}");
     }
 }

@@ -1,6 +1,7 @@
-//! What the state holds, as a list of names, types and identifiers: the answer of `state pull`, read in a bounded way. No other
-//! attribute of it is looked at.
+//! The inventory: names, types and identifiers of the resources, from a bounded read of `state pull`. Other attributes are
+//! ignored.
 
+use sluice_tf_core::cli::text::truncate;
 use std::fs::File;
 use std::io::Read;
 
@@ -8,31 +9,23 @@ use serde::Deserialize;
 use sluice_api::run::RunStatusLimit;
 use sluice_api::terraform::{InventoryEntry, ResourceInventory};
 
-use crate::run::commands::workspace::Workspace;
+use crate::run::cli::Cli;
 use crate::run::lifecycle::error::{RunError, Step};
-use crate::run::workdir::failed;
+use crate::run::workdir::directory_error;
 use sluice_tf_core::cli::argv;
-use sluice_tf_core::cli::text::truncate;
 use sluice_tf_core::redaction::Redactor;
 
 /// Largest state that is read.
 const LIMIT: u64 = 64 * 1024 * 1024;
 
-/// Why the state cannot be listed.
+/// The reason why the resources of the state cannot be listed.
 #[derive(Debug, thiserror::Error)]
-pub enum InventoryError {
-    /// It is larger than 64 MiB.
+pub(crate) enum InventoryError {
     #[error("the state is larger than {LIMIT} bytes; set enableInventory: false")]
     TooLarge,
-    /// It is not the JSON of a state. The parser's words are left out: they may quote a value.
+    /// The state is malformed. The message of the parser is left out, because it may quote a value.
     #[error("the CLI's answer to `state pull` is not understood (line {line}, column {column})")]
-    Malformed {
-        /// Line of the first surprise.
-        line: usize,
-        /// Column of the first surprise.
-        column: usize,
-    },
-    /// The file with the answer cannot be read.
+    Malformed { line: usize, column: usize },
     #[error("the CLI's answer to `state pull` cannot be read")]
     Unreadable(#[from] std::io::Error),
 }
@@ -61,7 +54,7 @@ struct Instance {
     attributes_flat: Option<Attributes>,
 }
 
-/// Only the two that identify; the others are skipped and never kept.
+/// The two identifying attributes.
 #[derive(Default, Deserialize)]
 struct Attributes {
     #[serde(default)]
@@ -70,25 +63,21 @@ struct Attributes {
     id: serde_json::Value,
 }
 
-/// Reads the state and says what is in it.
-pub(crate) async fn tell(workspace: &Workspace<'_>) -> Result<(), RunError> {
-    let answer = workspace
-        .capture_object(Step::Inventory, &argv::state_pull())
-        .await?;
-    let file = File::open(answer).map_err(|source| failed("read the state", source))?;
-    let secrets = workspace.reporter.secrets().clone();
+/// Reads the state and records its resources.
+pub(crate) async fn record(cli: &Cli<'_>) -> Result<(), RunError> {
+    let answer = cli.capture_object(Step::Inventory, &argv::state_pull()).await?;
+    let file = File::open(answer).map_err(|source| directory_error("read the state", source))?;
+    let secrets = cli.status.secrets().clone();
     let inventory = tokio::task::spawn_blocking(move || parse(file, &secrets))
         .await
-        .map_err(|error| failed("read the state", std::io::Error::other(error)))??;
-    workspace
-        .reporter
-        .note(|status| status.inventory = Some(inventory));
+        .map_err(|error| directory_error("read the state", std::io::Error::other(error)))??;
+    cli.status.buffer(|status| status.inventory = Some(inventory));
     Ok(())
 }
 
 /// The entries of a state, data sources too, sorted; at most [`RunStatusLimit::INVENTORY`]. A workspace without a state has none.
 ///
-/// An identifier may be a value that nobody may read: it is hidden before it is cut, since half of it would not be known.
+/// An identifier may be sensitive. It is redacted before it is cut: half a value would not be recognised.
 fn parse(source: impl Read, secrets: &Redactor) -> Result<ResourceInventory, InventoryError> {
     let mut bytes = Vec::new();
     source.take(LIMIT + 1).read_to_end(&mut bytes)?;
@@ -116,9 +105,9 @@ fn parse(source: impl Read, secrets: &Redactor) -> Result<ResourceInventory, Inv
 
 fn entries(resource: &Resource, secrets: &Redactor) -> impl Iterator<Item = InventoryEntry> {
     resource.instances.iter().map(|instance| InventoryEntry {
-        name: short(&resource.name),
-        kind: short(&resource.kind),
-        identifier: short(&secrets.redact(&identifier(instance))),
+        name: shorten(&resource.name),
+        kind: shorten(&resource.kind),
+        identifier: shorten(&secrets.redact(&identifier(instance))),
     })
 }
 
@@ -139,7 +128,7 @@ fn identifier(instance: &Instance) -> String {
         .unwrap_or_default()
 }
 
-fn short(text: &str) -> String {
+fn shorten(text: &str) -> String {
     truncate(text, RunStatusLimit::INVENTORY_TEXT)
 }
 

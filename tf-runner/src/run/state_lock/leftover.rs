@@ -1,13 +1,12 @@
-//! The state lock that a command of this very run left behind: it was taken and the answer was lost, or it could not be released.
+//! The state lock that a command of this run left behind: the response to its creation was lost, or the release failed.
 //!
-//! The proof is that of [`super::unlock`] inside one run: the lock's holder is the user and host of this run, it was taken in the
-//! time of a command of this run that failed over the lock, and no command of this run met it as somebody's before that. Such a
-//! lock is nobody's any more, since the command is over. It is not told as one that somebody holds: so the next run may still
-//! prove it to be this one's, should this one be gone before it is released. What fails for another reason says nothing of a lock:
-//! `workspace new` does so in every run but the first, and a person may take the lock in that moment.
+//! The evidence is that of [`super`] within one run: the holder is the user and host of this run; the lock was created during
+//! a command of this run that failed because of the lock; and no earlier command met it as a foreign lock. The command
+//! has ended, so the lock is dead. It is not reported as a foreign lock, so that the next run can still attribute it to this one.
+//! Other failures are no evidence: `workspace new` fails in every run but the first, and a user may lock the state at that time.
 //!
-//! The times in which such a lock may have been left are put on record with the run: at any other time of it, minutes of health
-//! checks among them, nothing of the run held a lock.
+//! The time spans in which a command may have left such a lock are recorded with the run. Outside of them, for example during
+//! health checks, the run held no lock.
 
 use std::ops::RangeInclusive;
 
@@ -17,79 +16,80 @@ use sluice_api::run::{LockInfo, LockWindow, RunStatusLimit};
 
 use sluice_tf_core::cli::lock::parse_created;
 
-/// What is known of such locks.
+/// The locks that commands of this run met or may have left behind.
 #[derive(Debug, Default)]
 pub(crate) struct LeftoverLock {
     /// `user@host` of this run.
     who: String,
-    /// When the commands went that may have left one.
+    /// The time spans of the commands that may have left a lock.
     failed: Vec<RangeInclusive<Timestamp>>,
-    /// Those of them that met no lock: whoever met one took none.
-    took: Vec<RangeInclusive<Timestamp>>,
-    /// The ids of the locks of somebody that they met.
-    met: Vec<String>,
-    /// The lock of its own that the newest of them met.
+    /// Those of them that met no lock: a command that met one created none.
+    possible: Vec<RangeInclusive<Timestamp>>,
+    /// The ids of the foreign locks that they met.
+    foreign_ids: Vec<String>,
+    /// The lock of this run that the last command met.
     own: Option<LockInfo>,
-    /// The lock of somebody that was met last.
-    somebodys: Option<LockInfo>,
+    /// The foreign lock that was met last.
+    foreign: Option<LockInfo>,
 }
 
 impl LeftoverLock {
-    pub(crate) fn by(who: &str) -> Self {
+    pub(crate) fn of_holder(who: &str) -> Self {
         Self {
             who: who.to_owned(),
             ..Self::default()
         }
     }
 
-    /// A command met this lock; it went at `time`, if it may have left one itself. Returns the lock if it is somebody's.
-    pub(crate) fn note(
+    /// Records the lock that a command met, and its time span if it may have left a lock. Returns the lock if it is foreign.
+    pub(crate) fn record(
         &mut self,
-        time: Option<RangeInclusive<Timestamp>>,
+        window: Option<RangeInclusive<Timestamp>>,
         met: Option<LockInfo>,
     ) -> Option<LockInfo> {
         if met.is_none() {
-            self.took.extend(time.clone());
+            self.possible.extend(window.clone());
         }
         let is_own = met.as_ref().is_some_and(|lock| self.is_own(lock));
         let (own, met) = if is_own { (met, None) } else { (None, met) };
         self.own = own;
-        self.failed.extend(time);
-        self.met.extend(met.iter().map(|lock| lock.id.clone()));
+        self.failed.extend(window);
+        self.foreign_ids.extend(met.iter().map(|lock| lock.id.clone()));
         if met.is_some() {
-            self.somebodys.clone_from(&met);
+            self.foreign.clone_from(&met);
         }
         met
     }
 
-    /// The lock of its own that the newest failed command met; it is told once.
-    pub(crate) const fn take(&mut self) -> Option<LockInfo> {
+    /// Takes the lock of this run that the last command met.
+    pub(crate) const fn take_own(&mut self) -> Option<LockInfo> {
         self.own.take()
     }
 
-    /// The lock of somebody that was met since this was last forgotten, as the CLI tells it.
-    pub(crate) const fn somebodys(&self) -> Option<&LockInfo> {
-        self.somebodys.as_ref()
+    /// The foreign lock that was met since [`Self::forget_foreign`], not redacted.
+    pub(crate) const fn foreign(&self) -> Option<&LockInfo> {
+        self.foreign.as_ref()
     }
 
-    /// Whether somebody holds the lock is asked anew.
-    pub(crate) fn forget_somebodys(&mut self) {
-        self.somebodys = None;
+    /// Forgets the foreign lock. Called before a command that requests the lock again.
+    pub(crate) fn forget_foreign(&mut self) {
+        self.foreign = None;
     }
 
-    /// When commands went that may have left a lock, for the record; `None` where these are too many to be on it.
-    pub(crate) fn spans(&self) -> Option<Vec<LockWindow>> {
-        let span = |time: &RangeInclusive<Timestamp>| LockWindow {
+    /// The possible lock windows, for the record; `None` if they are too many.
+    pub(crate) fn possible_windows(&self) -> Option<Vec<LockWindow>> {
+        let window = |time: &RangeInclusive<Timestamp>| LockWindow {
             from: MicroTime(*time.start()),
             to: MicroTime(*time.end()),
         };
-        (self.took.len() <= RunStatusLimit::LOCK_WINDOWS).then(|| self.took.iter().map(span).collect())
+        (self.possible.len() <= RunStatusLimit::LOCK_WINDOWS)
+            .then(|| self.possible.iter().map(window).collect())
     }
 
     fn is_own(&self, lock: &LockInfo) -> bool {
         let created = parse_created(&lock.created);
         lock.who == self.who
-            && !self.met.contains(&lock.id)
+            && !self.foreign_ids.contains(&lock.id)
             && created.is_some_and(|created| self.failed.iter().any(|time| time.contains(&created)))
     }
 }
@@ -114,47 +114,50 @@ mod tests {
 
     #[test]
     fn a_lock_of_the_time_of_a_failed_command_is_its_own() {
-        let mut left = LeftoverLock::by("me@vm");
-        assert_eq!(left.note(Some(time("28.4", "28.5")), None), None);
-        assert_eq!(left.take(), None);
-        assert_eq!(left.note(Some(time("29", "30")), Some(lock("1", "me@vm"))), None);
-        assert_eq!(left.take(), Some(lock("1", "me@vm")));
-        assert_eq!(left.take(), None);
+        let mut left = LeftoverLock::of_holder("me@vm");
+        assert_eq!(left.record(Some(time("28.4", "28.5")), None), None);
+        assert_eq!(left.take_own(), None);
         assert_eq!(
-            left.note(Some(time("31", "32")), Some(lock("1", "me@vm"))),
+            left.record(Some(time("29", "30")), Some(lock("1", "me@vm"))),
+            None
+        );
+        assert_eq!(left.take_own(), Some(lock("1", "me@vm")));
+        assert_eq!(left.take_own(), None);
+        assert_eq!(
+            left.record(Some(time("31", "32")), Some(lock("1", "me@vm"))),
             None,
             "it was not released, and stays its own"
         );
-        assert_eq!(left.note(Some(time("33", "34")), None), None);
-        assert_eq!(left.take(), None, "the newest met none");
+        assert_eq!(left.record(Some(time("33", "34")), None), None);
+        assert_eq!(left.take_own(), None, "the newest met none");
     }
 
     #[test]
     fn only_who_met_no_lock_is_on_record_as_one_that_may_have_left_one() {
-        let mut left = LeftoverLock::by("me@vm");
-        assert_eq!(left.spans(), Some(Vec::new()));
-        left.note(Some(time("28.4", "28.5")), None);
-        left.note(Some(time("29", "30")), Some(lock("1", "me@vm")));
-        left.note(Some(time("31", "32")), Some(lock("2", "you@vm")));
-        left.note(None, None);
-        assert_eq!(left.somebodys(), Some(&lock("2", "you@vm")));
-        left.forget_somebodys();
-        assert_eq!(left.somebodys(), None);
-        let spans = left.spans().unwrap();
+        let mut left = LeftoverLock::of_holder("me@vm");
+        assert_eq!(left.possible_windows(), Some(Vec::new()));
+        left.record(Some(time("28.4", "28.5")), None);
+        left.record(Some(time("29", "30")), Some(lock("1", "me@vm")));
+        left.record(Some(time("31", "32")), Some(lock("2", "you@vm")));
+        left.record(None, None);
+        assert_eq!(left.foreign(), Some(&lock("2", "you@vm")));
+        left.forget_foreign();
+        assert_eq!(left.foreign(), None);
+        let spans = left.possible_windows().unwrap();
         assert_eq!(spans.len(), 1);
         assert_eq!(spans[0].from.0.to_string(), "2026-11-21T11:37:28.4Z");
         for _ in 0..RunStatusLimit::LOCK_WINDOWS {
-            left.note(Some(time("33", "34")), None);
+            left.record(Some(time("33", "34")), None);
         }
-        assert_eq!(left.spans(), None, "more than are kept");
+        assert_eq!(left.possible_windows(), None, "more than are kept");
     }
 
     #[test]
     fn any_other_lock_is_somebodys() {
         let somebodys = |earlier: Option<RangeInclusive<Timestamp>>, met: LockInfo| {
-            let mut left = LeftoverLock::by("me@vm");
-            left.note(earlier, None);
-            left.note(Some(time("40", "41")), Some(met.clone())) == Some(met)
+            let mut left = LeftoverLock::of_holder("me@vm");
+            left.record(earlier, None);
+            left.record(Some(time("40", "41")), Some(met.clone())) == Some(met)
         };
         assert!(!somebodys(Some(time("28.4", "28.5")), lock("1", "me@vm")));
         assert!(somebodys(Some(time("28.4", "28.5")), lock("1", "you@vm")));
@@ -166,13 +169,13 @@ mod tests {
             ..lock("1", "me@vm")
         };
         assert!(somebodys(Some(time("28.4", "28.5")), garbage));
-        let mut left = LeftoverLock::by("me@vm");
+        let mut left = LeftoverLock::of_holder("me@vm");
         let met = Some(lock("1", "me@vm"));
         assert_eq!(
-            left.note(Some(time("28.4", "33")), met.clone()),
+            left.record(Some(time("28.4", "33")), met.clone()),
             met,
             "taken while the command waited for it: it is not the command's"
         );
-        assert_eq!(left.note(Some(time("34", "35")), met.clone()), met);
+        assert_eq!(left.record(Some(time("34", "35")), met.clone()), met);
     }
 }

@@ -1,70 +1,55 @@
-//! A run that does nothing but release a state lock that the user named.
+//! The release of a state lock: by a run of the action `Unlock`, or of its Lease.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use sluice_api::terraform::Reason;
 
-use crate::run::commands::workspace::Workspace;
-use crate::run::lifecycle::api_retry::patiently;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
+use crate::run::lifecycle::session::RunSession;
 use crate::run::lifecycle::steps::{Success, select_workspace};
-use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::argv;
 
-/// The label by which the CLI's kubernetes backend marks what is its own.
+/// The label of the objects of the CLI's kubernetes backend.
 const STATE_LABEL: &str = "tfstate=true";
-/// Where that backend keeps what it says about a lock.
-const LOCK_INFO: &str = "app.terraform.io/lock-info";
+/// The annotation in which that backend describes the lock.
+const LOCK_INFO_ANNOTATION: &str = "app.terraform.io/lock-info";
 
-/// Releases the lock of this id; another lock stays.
-pub(crate) async fn carry_out(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-    id: &str,
-    init: &[String],
-) -> Result<Success, RunError> {
+/// Releases the lock with the id that the run names. Any other lock stays.
+pub(crate) async fn release_lock(session: &RunSession<'_>, init: &[String]) -> Result<Success, RunError> {
+    let (id, status) = (&session.run.spec.lock_identifier, session.cli.status);
     if id.is_empty() {
-        return Err(RunError::Incomplete {
+        return Err(RunError::IncompleteSpec {
             action: "Unlock",
             what: "the id of a lock",
         });
     }
-    workspace.reporter.note(|status| status.lock = None);
-    if let Err(error) = by_command(context, bundle, workspace, id, init).await {
-        // A state that does not exist yet is locked while it is made, at init: the CLI cannot release such a lock.
-        if !lease(context, id).await {
+    status.buffer(|status| status.lock = None);
+    if let Err(error) = force_unlock(session, id, init).await {
+        // `init` locks a state that does not exist yet while it creates it. The CLI cannot release such a lock.
+        if !release_lease(session.context, id).await {
             return Err(error);
         }
-        workspace.reporter.note(|status| status.lock = None);
+        status.buffer(|status| status.lock = None);
     }
     let message = format!("Terraform Force Unlock with Lock Identifier: {id}");
     Ok(Success::new(Reason::ForceUnlock, &message))
 }
 
-async fn by_command(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-    id: &str,
-    init: &[String],
-) -> Result<(), RunError> {
-    workspace.must(Step::Init, init).await?;
-    select_workspace(context, bundle, workspace).await?;
-    workspace
-        .must(Step::Unlock, &argv::force_unlock(id))
-        .await
-        .map(drop)
+async fn force_unlock(session: &RunSession<'_>, id: &str, init: &[String]) -> Result<(), RunError> {
+    session.cli.run(Step::Init, init).await?;
+    select_workspace(session).await?;
+    let args = argv::force_unlock(id);
+    session.cli.run(Step::Unlock, &args).await.map(drop)
 }
 
-/// Opens the Lease that the kubernetes backend locks a state with, if one of this namespace is held under this id; tells
-/// whether it did.
-pub(crate) async fn lease(context: &Context, id: &str) -> bool {
-    let api: Api<Lease> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+/// Clears the holder of the Lease with which the kubernetes backend locks a state, if a Lease of the namespace has this holder.
+/// Returns whether it did.
+pub(crate) async fn release_lease(context: &Context, id: &str) -> bool {
+    let api: Api<Lease> = context.api();
     let params = ListParams::default().labels(STATE_LABEL);
-    let Ok(leases) = patiently(context.settings.patience, || api.list(&params)).await else {
+    let Ok(leases) = context.retry(|| api.list(&params)).await else {
         return false;
     };
     let holder = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
@@ -78,13 +63,13 @@ pub(crate) async fn lease(context: &Context, id: &str) -> bool {
     if let Some(spec) = &mut lease.spec {
         spec.holder_identity = None;
     }
-    lease.annotations_mut().remove(LOCK_INFO);
-    // With the resourceVersion that was read: whoever took the lock meanwhile keeps it.
+    lease.annotations_mut().remove(LOCK_INFO_ANNOTATION);
+    // With the resourceVersion that was read, so that a new holder keeps the lock.
     let written = api
         .replace(&lease.name_any(), &PostParams::default(), &lease)
         .await;
     if let Err(error) = &written {
-        tracing::warn!(%error, lease = lease.name_any(), "the Lease of the state lock could not be opened");
+        tracing::warn!(%error, lease = lease.name_any(), "the Lease of the state lock could not be released");
     }
     written.is_ok()
 }

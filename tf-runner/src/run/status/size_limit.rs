@@ -1,17 +1,16 @@
-//! Bounds the status of a run as a whole (pure): names of outputs and addresses come from the module, and an object that is too
-//! large is refused for ever.
+//! Bounds the size of a run's status (pure): the module defines the output names and addresses, and the API refuses an object that
+//! is too large for good.
 
 use sluice_api::run::TerraformRunStatus;
 use sluice_api::terraform::ResourceInventory;
-
 use sluice_tf_core::cli::text::truncate;
 
-/// Most bytes of a status as JSON. An object may have 1.5 MB, and what its managers wrote is listed beside it.
+/// Most bytes of a status as JSON. An object may have 1.5 MB, which includes its managed fields.
 const LIMIT: usize = 640 * 1024;
 
-/// How much of a status is kept.
+/// Limits of one size of the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fit {
+pub(crate) struct SizeLimits {
     /// Entries of each list.
     entries: usize,
     /// Characters of a name or an address.
@@ -20,48 +19,48 @@ pub(crate) struct Fit {
     text: usize,
 }
 
-/// From what is kept mostly to what every server takes.
-const FITS: [Fit; 4] = [
-    Fit {
+/// From the usual limits to a size that every server accepts.
+const LEVELS: [SizeLimits; 4] = [
+    SizeLimits {
         entries: 1000,
         name: 1024,
         text: 64 * 1024,
     },
-    Fit {
+    SizeLimits {
         entries: 300,
         name: 512,
         text: 16 * 1024,
     },
-    Fit {
+    SizeLimits {
         entries: 30,
         name: 256,
         text: 4 * 1024,
     },
-    Fit {
+    SizeLimits {
         entries: 0,
         name: 128,
         text: 1024,
     },
 ];
 
-/// The status in at most [`LIMIT`] bytes, and smaller by `refusals` steps where a server refused it as too large.
-pub(crate) fn fitted(mut status: TerraformRunStatus, refusals: usize) -> TerraformRunStatus {
-    let last = FITS.len() - 1;
-    for (step, fit) in FITS.iter().enumerate().skip(refusals.min(last)) {
-        fit.cut(&mut status);
-        if step == last || size(&status) <= LIMIT {
+/// Shrinks the status to at most [`LIMIT`] bytes, and by one more level for each refusal of the server.
+pub(crate) fn shrink(mut status: TerraformRunStatus, refusals: usize) -> TerraformRunStatus {
+    let last = LEVELS.len() - 1;
+    for (level, limits) in LEVELS.iter().enumerate().skip(refusals.min(last)) {
+        limits.apply(&mut status);
+        if level == last || size(&status) <= LIMIT {
             break;
         }
     }
     status
 }
 
-/// Whether a smaller status may be taken where one that was made smaller so often was refused.
+/// Whether a smaller level exists after this number of refusals.
 pub(crate) const fn can_shrink(refusals: usize) -> bool {
-    refusals + 1 < FITS.len()
+    refusals + 1 < LEVELS.len()
 }
 
-/// Whether a server says that what was written is too large: of its own accord, or for its store.
+/// Whether the server, or its store, refused the object as too large.
 pub(crate) fn is_too_large(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => {
@@ -79,14 +78,14 @@ fn size(status: &TerraformRunStatus) -> usize {
     serde_json::to_vec(status).map_or(usize::MAX, |bytes| bytes.len())
 }
 
-impl Fit {
-    fn cut(self, status: &mut TerraformRunStatus) {
+impl SizeLimits {
+    fn apply(self, status: &mut TerraformRunStatus) {
         let changes = &mut status.change_entries;
-        let left_out = changes.len().saturating_sub(self.entries);
+        let omitted = changes.len().saturating_sub(self.entries);
         changes.truncate(self.entries);
         status.changes_omitted = status
             .changes_omitted
-            .saturating_add(i64::try_from(left_out).unwrap_or(i64::MAX));
+            .saturating_add(i64::try_from(omitted).unwrap_or(i64::MAX));
         status.outputs.truncate(self.entries);
         let lists = status.inventory.iter_mut();
         let listed = lists.flat_map(|ResourceInventory { entries }| {
@@ -157,28 +156,28 @@ mod tests {
 
     #[test]
     fn any_status_fits_and_smaller_ones_after_each_refusal() {
-        let sizes: Vec<_> = (0..FITS.len())
-            .map(|refusals| size(&fitted(huge(), refusals)))
+        let sizes: Vec<_> = (0..LEVELS.len())
+            .map(|refusals| size(&shrink(huge(), refusals)))
             .collect();
         assert!(
             sizes[0] <= LIMIT && sizes.is_sorted_by(|one, next| one >= next),
             "{sizes:?}"
         );
-        assert!(sizes[FITS.len() - 1] < 16 * 1024, "{sizes:?}");
-        let least = fitted(huge(), FITS.len() - 1);
+        assert!(sizes[LEVELS.len() - 1] < 16 * 1024, "{sizes:?}");
+        let least = shrink(huge(), LEVELS.len() - 1);
         assert_eq!(
             (least.phase.as_str(), least.plan_id.as_str()),
             ("Succeeded", "plan-main-1")
         );
         assert_eq!(least.changes_omitted, 207, "what is left out is counted");
-        assert!(can_shrink(0) && can_shrink(FITS.len() - 2) && !can_shrink(FITS.len() - 1));
+        assert!(can_shrink(0) && can_shrink(LEVELS.len() - 2) && !can_shrink(LEVELS.len() - 1));
     }
 
     #[test]
     fn an_ordinary_status_stays_as_it_is() {
-        let mut status = fitted(huge(), FITS.len() - 1);
+        let mut status = shrink(huge(), LEVELS.len() - 1);
         status.outputs = vec!["cidr".into(); 1000];
-        assert_eq!(fitted(status.clone(), 0), status);
+        assert_eq!(shrink(status.clone(), 0), status);
     }
 
     #[test]

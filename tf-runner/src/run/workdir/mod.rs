@@ -1,10 +1,9 @@
-//! The stack's working directory: one fixed absolute path, since a plan remembers it, held by an advisory lock.
+//! The working directory of a stack. It has one absolute path, because a plan stores it, and a process lock.
 //!
-//! The lock ([`ProcessLock`]) is held by the runner, and by the CLI even when the runner has been killed: the next run of the stack
-//! waits for it. What a provisioner left running holds nothing.
+//! The runner holds the lock ([`ProcessLock`]), and so does the CLI, even if the runner is killed: the next run of the stack
+//! waits for it. A process that a provisioner left running does not hold it.
 
-pub(crate) mod lock_file;
-pub(crate) mod predicted_lock;
+pub(crate) mod dependency_lock;
 pub(crate) mod prepare;
 pub(crate) mod providers;
 pub(crate) mod run_environment;
@@ -25,84 +24,87 @@ use sluice_tf_core::workdir::{
     DirectoryError, Home, Quarantine, StackPaths, WorkdirOwner, create_private_directory, entries_with_prefix,
 };
 
-/// How often a held lock is tried again.
-const TRY_EVERY: Duration = Duration::from_millis(100);
-/// Log directories kept per stack.
-const LOGS_KEPT: usize = 20;
+/// Interval of attempts to take a process lock.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Log directories per stack, one for each run.
+const MAX_LOG_DIRECTORIES: usize = 20;
 
 /// The directories of one stack.
 #[derive(Debug)]
 pub(crate) struct WorkDirectory {
-    /// The artifact is unpacked here.
+    /// The unpacked artifact.
     pub(crate) root: PathBuf,
     /// Output of this run's commands.
     pub(crate) logs: PathBuf,
-    /// Files of this run that nobody else sees, such as JSON with sensitive values.
+    /// Temporary files of this run, such as JSON with sensitive values.
     pub(crate) scratch: tempfile::TempDir,
-    /// Where files that are mapped to the home directory go.
+    /// The directory of files that are mapped to the home directory.
     pub(crate) home: Home,
-    /// The file by which a person gets into a break-the-glass session.
-    pub(crate) door: PathBuf,
-    /// What `init` made of the module's lock file at the last run.
+    /// The file of a break-glass session.
+    pub(crate) session_file: PathBuf,
+    /// The file of [`dependency_lock::LockPrediction`].
     pub(crate) predicted_lock: PathBuf,
-    /// The locks that its commands hold when the runner is killed: the directory's, and the run's where it has one.
+    /// The locks that commands inherit: that of the directory, and that of the run if it has one.
     pub(crate) locks: Vec<Arc<ProcessLock>>,
-    tenant: PathBuf,
-    /// How the names begin of what is being removed.
-    trash: PathBuf,
-    /// Where what cannot be removed is put.
+    owner_file: PathBuf,
+    /// Prefix of the paths that are being removed.
+    trash_prefix: PathBuf,
     quarantine: Quarantine,
 }
 
-/// Takes the stack's directory, waiting while an earlier CLI still works in it. `alive` is the lock of the run.
-pub(crate) async fn take(
-    paths: &StackPaths,
-    (run, alive): (&str, Option<Arc<ProcessLock>>),
-    wait: Duration,
-    stop: &CancellationToken,
-) -> Result<WorkDirectory, RunError> {
-    create_private_directory(&paths.parent)?;
-    let lock = lock(&paths.lock, wait, stop).await?;
-    paths.quarantine.retry();
-    let logs = paths.logs.join(run);
-    create_private_directory(&logs)?;
-    forget_old_logs(&paths.logs);
-    forget_scratch(paths)?;
-    forget_trash(paths);
-    forget_door(paths)?;
-    let scratch = tempfile::Builder::new()
-        .prefix(&paths.scratch_prefix)
-        .tempdir_in(&paths.parent)
-        .map_err(|source| failed("make a scratch directory", source))?;
-    Ok(WorkDirectory {
-        root: paths.root.clone(),
-        logs,
-        scratch,
-        home: paths.home.clone(),
-        tenant: paths.owner.clone(),
-        door: paths.break_glass.clone(),
-        predicted_lock: paths.predicted_lock.clone(),
-        locks: [lock].into_iter().chain(alive).collect(),
-        trash: paths.parent.join(&paths.trash_prefix),
-        quarantine: paths.quarantine.clone(),
-    })
-}
-
 impl WorkDirectory {
-    /// Whose files lie in the directory, if somebody's do.
-    pub(crate) fn tenant(&self) -> Option<WorkdirOwner> {
-        WorkdirOwner::read(&self.tenant)
+    /// Locks and opens the directory of a stack. Waits while the CLI of an earlier run holds the lock. `run_lock` is the lock
+    /// of the run.
+    pub(crate) async fn open(
+        paths: &StackPaths,
+        run: &str,
+        run_lock: Option<Arc<ProcessLock>>,
+        wait: Duration,
+        stop: &CancellationToken,
+    ) -> Result<Self, RunError> {
+        create_private_directory(&paths.parent)?;
+        let lock = lock(&paths.lock, wait, stop).await?;
+        paths.quarantine.retry();
+        let logs = paths.logs.join(run);
+        create_private_directory(&logs)?;
+        remove_old_logs(&paths.logs);
+        remove_scratch(paths)?;
+        remove_trash(paths);
+        remove_session_file(paths)?;
+        let scratch = tempfile::Builder::new()
+            .prefix(&paths.scratch_prefix)
+            .tempdir_in(&paths.parent)
+            .map_err(|source| directory_error("create a scratch directory", source))?;
+        Ok(Self {
+            root: paths.root.clone(),
+            logs,
+            scratch,
+            home: paths.home.clone(),
+            owner_file: paths.owner.clone(),
+            session_file: paths.break_glass.clone(),
+            predicted_lock: paths.predicted_lock.clone(),
+            locks: [lock].into_iter().chain(run_lock).collect(),
+            trash_prefix: paths.parent.join(&paths.trash_prefix),
+            quarantine: paths.quarantine.clone(),
+        })
     }
 
-    /// Empties the directory for a new tenant.
-    pub(crate) fn occupy(&self, tenant: &WorkdirOwner) -> Result<(), RunError> {
+    /// The module, workspace and state location that the files in the directory belong to.
+    pub(crate) fn owner(&self) -> Option<WorkdirOwner> {
+        WorkdirOwner::read(&self.owner_file)
+    }
+
+    /// Clears the directory for a new owner.
+    pub(crate) fn clear_for(&self, owner: &WorkdirOwner) -> Result<(), RunError> {
         self.clear()?;
-        let text = serde_json::to_vec(tenant).map_err(|error| failed("name the tenant", error.into()))?;
-        std::fs::write(&self.tenant, text).map_err(|source| failed("name the tenant", source))
+        let text = serde_json::to_vec(owner)
+            .map_err(|error| directory_error("write the owner of the working directory", error.into()))?;
+        std::fs::write(&self.owner_file, text)
+            .map_err(|source| directory_error("write the owner of the working directory", source))
     }
 
-    /// Removes what an earlier run left.
-    pub(crate) fn clear(&self) -> Result<(), RunError> {
+    /// Removes the files of earlier runs.
+    fn clear(&self) -> Result<(), RunError> {
         if self.home.is_of_stack {
             self.quarantine.remove(&self.home.path)?;
         }
@@ -110,19 +112,19 @@ impl WorkDirectory {
         Ok(create_private_directory(&self.root)?)
     }
 
-    /// Clears the directory at the end of its run. It is emptied by rename, so that the next run need not wait for the removal.
-    pub(crate) fn leave(self) -> Result<(), RunError> {
+    /// Removes the files at the end of a run. They are renamed first, so that the next run does not wait for their removal.
+    pub(crate) fn discard_files(self) -> Result<(), RunError> {
         let mut trash = Vec::new();
         for path in [Some(&self.root), self.home.is_of_stack.then_some(&self.home.path)]
             .into_iter()
             .flatten()
         {
-            let mut aside = self.trash.clone().into_os_string();
-            aside.push(uuid::Uuid::new_v4().simple().to_string());
-            match std::fs::rename(path, &aside) {
-                Ok(()) => trash.push(PathBuf::from(aside)),
+            let mut target = self.trash_prefix.clone().into_os_string();
+            target.push(uuid::Uuid::new_v4().simple().to_string());
+            match std::fs::rename(path, &target) {
+                Ok(()) => trash.push(PathBuf::from(target)),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(failed(&format!("empty {}", path.display()), error)),
+                Err(error) => return Err(directory_error(&format!("empty {}", path.display()), error)),
             }
         }
         create_private_directory(&self.root)?;
@@ -132,17 +134,17 @@ impl WorkDirectory {
     }
 }
 
-/// A session that was killed left its door open: what it holds of the environment goes with it.
-fn forget_door(paths: &StackPaths) -> Result<(), RunError> {
+/// Removes the file of a killed break-glass session: it contains the environment.
+fn remove_session_file(paths: &StackPaths) -> Result<(), RunError> {
     match std::fs::remove_file(&paths.break_glass) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(failed("remove the door of an earlier session", error))
+            Err(directory_error("remove the file of an earlier session", error))
         }
         _ => Ok(()),
     }
 }
 
-/// Waits for the lock of a path.
+/// Takes the process lock of a path, and waits for it if another process holds it.
 pub(crate) async fn lock(
     path: &Path,
     wait: Duration,
@@ -150,28 +152,28 @@ pub(crate) async fn lock(
 ) -> Result<Arc<ProcessLock>, RunError> {
     let until = Instant::now() + wait;
     loop {
-        let taken = ProcessLock::acquire(path).map_err(|source| failed("take the lock", source))?;
-        if let Some(lock) = taken {
+        let lock = ProcessLock::acquire(path).map_err(|source| directory_error("take the lock", source))?;
+        if let Some(lock) = lock {
             return Ok(Arc::new(lock));
         }
         if Instant::now() >= until || stop.is_cancelled() {
             return Err(RunError::Busy { waited: wait });
         }
-        tokio::time::sleep(TRY_EVERY).await;
+        tokio::time::sleep(LOCK_POLL_INTERVAL).await;
     }
 }
 
-/// Removes, in the background, what an earlier run was killed before it had removed.
-fn forget_trash(paths: &StackPaths) {
-    let left = entries_with_prefix(&paths.parent, &paths.trash_prefix).unwrap_or_default();
+/// Removes the files that a killed run could not remove, in the background.
+fn remove_trash(paths: &StackPaths) {
+    let trash = entries_with_prefix(&paths.parent, &paths.trash_prefix).unwrap_or_default();
     let quarantine = paths.quarantine.clone();
-    if !left.is_empty() {
+    if !trash.is_empty() {
         drop(tokio::task::spawn_blocking(move || {
-            for path in left {
+            for path in trash {
                 if let Err(error) = quarantine.remove(&path) {
                     tracing::debug!(
                         error = &error as &dyn std::error::Error,
-                        "the run before removes it"
+                        "the previous run removes it"
                     );
                 }
             }
@@ -179,34 +181,35 @@ fn forget_trash(paths: &StackPaths) {
     }
 }
 
-/// Removes what runs that were killed left: it may hold sensitive values. The lock of the stack tells that none of them lives.
-fn forget_scratch(paths: &StackPaths) -> Result<(), RunError> {
-    let left = entries_with_prefix(&paths.parent, &paths.scratch_prefix);
-    for path in left.map_err(|source| failed("look for scratch", source))? {
+/// Removes the scratch directories of killed runs: they may contain sensitive values. Their runs have ended, because this run
+/// holds the lock of the stack.
+fn remove_scratch(paths: &StackPaths) -> Result<(), RunError> {
+    let scratch = entries_with_prefix(&paths.parent, &paths.scratch_prefix);
+    for path in scratch.map_err(|source| directory_error("list scratch directories", source))? {
         paths.quarantine.remove(&path)?;
     }
     Ok(())
 }
 
-/// Keeps the newest few. Names of runs end in their sequence, so order by time of change.
-fn forget_old_logs(logs: &Path) {
+/// Removes all but the newest log directories, by modification time.
+fn remove_old_logs(logs: &Path) {
     let Ok(entries) = std::fs::read_dir(logs) else {
         return;
     };
-    let mut aged: Vec<_> = entries
+    let mut by_age: Vec<_> = entries
         .filter_map(Result::ok)
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
         .collect();
-    aged.sort();
-    for (_, path) in aged.iter().rev().skip(LOGS_KEPT) {
+    by_age.sort();
+    for (_, path) in by_age.iter().rev().skip(MAX_LOG_DIRECTORIES) {
         let _ = remove_tree(path);
     }
 }
 
-/// Reads a whole file. The size is checked first, so a larger file is never read.
+/// Reads a file whose size is at most the limit.
 ///
 /// # Errors
-/// It cannot be read, or is larger than the limit.
+/// When it cannot be read, or is larger than the limit.
 pub(crate) fn read_limited(path: &Path, limit: u64) -> std::io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let size = file.metadata()?.len();
@@ -223,7 +226,8 @@ pub(crate) fn read_limited(path: &Path, limit: u64) -> std::io::Result<Vec<u8>> 
     Err(Error::new(ErrorKind::FileTooLarge, text))
 }
 
-pub(crate) fn failed(doing: &str, source: std::io::Error) -> RunError {
+/// The error of a file operation in the working directory, named by what it does.
+pub(crate) fn directory_error(doing: &str, source: std::io::Error) -> RunError {
     DirectoryError::new(doing, source).into()
 }
 
@@ -250,17 +254,26 @@ mod tests {
         let root = dir.path().join("work");
         let stop = CancellationToken::new();
         let of = |name: &str| StackPaths::new(Some(&root), "team", name);
-        let other = take(&of("net.x"), ("net.x-1", None), SHORT, &stop).await.unwrap();
-        let killed = take(&of("net"), ("net-1", None), SHORT, &stop).await.unwrap();
+        let other = WorkDirectory::open(&of("net.x"), "net.x-1", None, SHORT, &stop)
+            .await
+            .unwrap();
+        let killed = WorkDirectory::open(&of("net"), "net-1", None, SHORT, &stop)
+            .await
+            .unwrap();
         std::fs::write(killed.scratch.path().join("1.out"), "hunter2").unwrap();
-        let door = killed.door.clone();
-        std::fs::write(&door, "export TOKEN='hunter2'").unwrap();
+        let session_file = killed.session_file.clone();
+        std::fs::write(&session_file, "export TOKEN='hunter2'").unwrap();
         let WorkDirectory { scratch, locks, .. } = killed;
         let left = scratch.keep();
         drop(locks);
-        let next = take(&of("net"), ("net-2", None), SHORT, &stop).await.unwrap();
+        let next = WorkDirectory::open(&of("net"), "net-2", None, SHORT, &stop)
+            .await
+            .unwrap();
         assert!(
-            !left.exists() && !door.exists() && next.scratch.path().is_dir() && other.scratch.path().is_dir()
+            !left.exists()
+                && !session_file.exists()
+                && next.scratch.path().is_dir()
+                && other.scratch.path().is_dir()
         );
     }
 
@@ -270,7 +283,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let paths = StackPaths::new(Some(&dir.path().join("work")), "team", "net");
         let stop = CancellationToken::new();
-        let work = take(&paths, ("net-1", None), SHORT, &stop).await.unwrap();
+        let work = WorkDirectory::open(&paths, "net-1", None, SHORT, &stop)
+            .await
+            .unwrap();
         work.clear().unwrap();
         std::fs::write(work.root.join("left"), "over").unwrap();
         work.clear().unwrap();
@@ -287,11 +302,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (root, stop) = (dir.path().join("work"), CancellationToken::new());
         let paths = StackPaths::new(Some(&root), "team", "net");
-        let work = take(&paths, ("net-1", None), SHORT, &stop).await.unwrap();
+        let work = WorkDirectory::open(&paths, "net-1", None, SHORT, &stop)
+            .await
+            .unwrap();
         work.clear().unwrap();
         std::fs::write(work.root.join("secret"), "hunter2").unwrap();
         std::fs::write(work.home.create().unwrap().join("secret"), "hunter2").unwrap();
-        work.leave().unwrap();
+        work.discard_files().unwrap();
         let names = || {
             let mut names: Vec<_> = std::fs::read_dir(&root)
                 .unwrap()
@@ -306,7 +323,9 @@ mod tests {
         // A kill between the rename and the removal.
         let trash = root.join(".team_net_trash-1");
         std::fs::create_dir_all(trash.join("a")).unwrap();
-        let next = take(&paths, ("net-2", None), SHORT, &stop).await.unwrap();
+        let next = WorkDirectory::open(&paths, "net-2", None, SHORT, &stop)
+            .await
+            .unwrap();
         let gone = async {
             while trash.exists() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -328,7 +347,7 @@ mod tests {
             error.to_string(),
             "file has 4 bytes, more than the 3 that are read"
         );
-        // As large as no memory is.
+        // Larger than any memory.
         let sparse = dir.path().join("sparse");
         File::create(&sparse).unwrap().set_len(1 << 42).unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! From a bundle to a directory in which the CLI can run: artifact fetched, verified and unpacked, generated files written.
+//! Prepares a directory for the CLI: fetches, verifies and unpacks the artifact, and writes the generated files.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::run_environment;
-use crate::run::workdir::{WorkDirectory, failed};
+use crate::run::workdir::{WorkDirectory, directory_error};
 use serde_json::Value;
 use sluice_tf_core::artifact_path;
 use sluice_tf_core::bundle::{Artifact, Bundle};
@@ -20,18 +20,17 @@ use sluice_tf_core::cli::environment;
 use sluice_tf_core::template::{self, Delimiters, Functions, TemplateError};
 use sluice_tf_core::workdir::Home;
 
-/// Overrides the module's own backend; upstream's name.
+/// The file that overrides the module's backend. The name is upstream's.
 pub(crate) const BACKEND_FILE: &str = "backend_override.tf";
-/// Generated variables; upstream's name.
+/// The file of generated variables. The name is upstream's.
 pub(crate) const VARIABLES_FILE: &str = "generated.auto.tfvars.json";
-/// The template of the root module; upstream's name.
+/// The template of the root module. The name is upstream's.
 const TEMPLATE_FILE: &str = "main.tf.tpl";
-/// The file that it is rendered to.
 const MAIN_FILE: &str = "main.tf";
-/// The artifact as it was fetched, in the scratch directory.
+/// The fetched artifact in the scratch directory.
 pub(crate) const ARCHIVE: &str = "artifact.tar.gz";
 
-/// Fetches the artifact, proves its digest and unpacks it into the emptied working directory.
+/// Fetches the artifact, verifies its digest and unpacks it into the emptied working directory.
 pub(crate) async fn fetch(
     context: &Context,
     artifact: &Artifact,
@@ -39,25 +38,25 @@ pub(crate) async fn fetch(
     stop: &CancellationToken,
 ) -> Result<(), RunError> {
     let file = directory.scratch.path().join(ARCHIVE);
-    let wanted = ArtifactRef {
+    let artifact_ref = ArtifactRef {
         url: &artifact.url,
         digest: &artifact.digest,
         size: artifact.size,
     };
-    context.fetcher.fetch(wanted, &file, stop).await?;
+    context.fetcher.fetch(artifact_ref, &file, stop).await?;
     let (root, stop) = (directory.root.clone(), stop.clone());
     let unpacked = tokio::task::spawn_blocking(move || {
-        let archive = File::open(&file).map_err(|source| failed("read the artifact", source))?;
+        let archive = File::open(&file).map_err(|source| directory_error("read the artifact", source))?;
         artifact::unpack(archive, &root, &Limits::default(), &stop).map_err(RunError::from)
     });
     unpacked
         .await
-        .map_err(|error| failed("unpack the artifact", std::io::Error::other(error)))??;
+        .map_err(|error| directory_error("unpack the artifact", std::io::Error::other(error)))??;
     Ok(())
 }
 
-/// The module directory of a path, which has to be there. Nothing is above the root, and the unpacked tree holds no links: the
-/// words of the path decide.
+/// The module directory of a path, which has to exist. The path cannot leave the root, and the unpacked tree contains no links,
+/// so it is resolved lexically.
 pub(crate) fn module_directory(root: &Path, path: &str) -> Result<PathBuf, RunError> {
     let relative = artifact_path::normalize(path);
     let module = if relative.as_os_str().is_empty() {
@@ -72,7 +71,7 @@ pub(crate) fn module_directory(root: &Path, path: &str) -> Result<PathBuf, RunEr
         })
 }
 
-/// The variable files as absolute paths; each has to be a file of the artifact.
+/// The absolute paths of the variable files. Each has to be a file of the artifact.
 pub(crate) fn variable_files(root: &Path, bundle: &Bundle) -> Result<Vec<PathBuf>, RunError> {
     let resolve = |path: &String| {
         let file = root.join(artifact_path::normalize(path));
@@ -112,7 +111,7 @@ fn read_template(path: &Path) -> Result<String, RunError> {
     let limit = u64::try_from(template::TEXT_LIMIT).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes));
-    read.map_err(|source| failed("read main.tf.tpl", source))?;
+    read.map_err(|source| directory_error("read main.tf.tpl", source))?;
     String::from_utf8(bytes)
         .map_err(|_| RunError::from(TemplateError::Execution("it is no UTF-8 text".to_owned())))
 }
@@ -127,7 +126,7 @@ fn template_data(bundle: &Bundle) -> Value {
     data
 }
 
-/// Writes a file that only its owner reads.
+/// Writes a file that only its owner can read.
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     let open = OpenOptions::new()
         .write(true)
@@ -136,10 +135,10 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
         .mode(0o600)
         .open(path);
     let written = open.and_then(|mut file| file.write_all(bytes));
-    written.map_err(|source| failed(&format!("write {}", path.display()), source))
+    written.map_err(|source| directory_error(&format!("write {}", path.display()), source))
 }
 
-/// The CLI's environment, with the API that its kubernetes backend talks to.
+/// The CLI's environment, with the kubeconfig of its kubernetes backend.
 pub(crate) fn command_environment(
     context: &Context,
     bundle: &Bundle,
@@ -153,7 +152,7 @@ pub(crate) fn command_environment(
     }
     let mut all = environment::compose(context.environment.clone(), &bundle.environment);
     if context.backend_kubeconfig.is_some() {
-        // The user's own, for providers: the backend is told elsewhere, and what it is told there wins.
+        // The user's own, for providers. The arguments of the backend take precedence.
         for name in ["KUBE_CONFIG_PATH", "KUBE_CONFIG_PATHS"] {
             if let Some(value) = context.environment.get(name) {
                 all.entry(name.to_owned()).or_insert_with(|| value.clone());

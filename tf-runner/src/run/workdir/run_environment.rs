@@ -1,5 +1,5 @@
-//! Puts what the CLI finds around the module in its place: its configuration and mapped files. No link is followed on the
-//! way to a file, and none leads out: folders are 0700, files 0600.
+//! Writes the execution environment of the CLI: its configuration and mapped files. Links are not followed. Directories have
+//! the mode 0700, files 0600.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::run::lifecycle::break_glass::quote;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::prepare::write_private;
@@ -17,20 +18,20 @@ use sluice_tf_core::bundle::Location;
 use sluice_tf_core::bundle::{Bundle, RunEnvironment};
 use sluice_tf_core::workdir::Home;
 
-/// The CLI's own variable for the place of its configuration.
-const CLI_CONFIG: &str = "TF_CLI_CONFIG_FILE";
+/// The CLI's variable for the path of its configuration.
+const CLI_CONFIG_VARIABLE: &str = "TF_CLI_CONFIG_FILE";
 
 /// The argument of the kubernetes backend that names a kubeconfig.
 const KUBECONFIG_ARGUMENT: &str = "config_path";
-/// Start of a kubernetes backend in `backend_override.tf`.
+/// The start of a kubernetes backend in `backend_override.tf`.
 const KUBERNETES_BACKEND: &str = "backend \"kubernetes\"";
 
 /// Writes the CLI's configuration and the mapped files.
-pub(crate) fn write(module: &Path, home: &Home, given: &RunEnvironment) -> Result<(), RunError> {
-    if let Some(config) = &given.cli_config {
+pub(crate) fn write(module: &Path, home: &Home, environment: &RunEnvironment) -> Result<(), RunError> {
+    if let Some(config) = &environment.cli_config {
         write_below(module, &config.name, &config.content.0)?;
     }
-    for file in &given.files {
+    for file in &environment.files {
         let base = match file.location {
             Location::Home => home.create()?,
             Location::Workspace => module,
@@ -40,38 +41,40 @@ pub(crate) fn write(module: &Path, home: &Home, given: &RunEnvironment) -> Resul
     Ok(())
 }
 
-/// The variables that lead the CLI to them. A stack's own `HOME` stands.
+/// The variables with their paths. A `HOME` of the stack takes precedence.
 pub(crate) fn environment(
     module: &Path,
     home: &Home,
-    given: &RunEnvironment,
+    environment: &RunEnvironment,
     own: &BTreeMap<String, String>,
 ) -> Vec<(String, String)> {
     let mut all = Vec::new();
-    if let Some(config) = &given.cli_config {
+    if let Some(config) = &environment.cli_config {
         let path = module.join(&config.name);
-        all.push((CLI_CONFIG.to_owned(), path.display().to_string()));
+        all.push((CLI_CONFIG_VARIABLE.to_owned(), path.display().to_string()));
     }
-    let mapped = given.files.iter().any(|file| file.location == Location::Home);
+    let mapped = environment
+        .files
+        .iter()
+        .any(|file| file.location == Location::Home);
     if mapped && !own.contains_key("HOME") {
         all.push(("HOME".to_owned(), home.path.display().to_string()));
     }
     all
 }
 
-/// The value of `TF_CLI_ARGS_init`. The arguments hold credentials: everybody on a machine can read the words of a
-/// command line, but nobody the environment of another's process.
-/// `api` is the kubeconfig of a kubernetes backend.
-pub(crate) fn init_arguments(given: &RunEnvironment, api: Option<&Path>) -> Option<String> {
-    let api = api.map(|path| (KUBECONFIG_ARGUMENT.to_owned(), path.display().to_string()));
-    let words: Vec<_> = given
+/// The value of `TF_CLI_ARGS_init`. The arguments contain credentials, and other users of the machine can read a command line
+/// but not the environment. `kubeconfig` is that of a kubernetes backend.
+pub(crate) fn init_arguments(environment: &RunEnvironment, kubeconfig: Option<&Path>) -> Option<String> {
+    let kubeconfig = kubeconfig.map(|path| (KUBECONFIG_ARGUMENT.to_owned(), path.display().to_string()));
+    let args: Vec<_> = environment
         .backend_arguments
         .clone()
         .into_iter()
-        .chain(api)
-        .map(|(name, value)| quoted(&format!("-backend-config={name}={value}")))
+        .chain(kubeconfig)
+        .map(|(name, value)| quote(&format!("-backend-config={name}={value}")))
         .collect();
-    (!words.is_empty()).then(|| words.join(" "))
+    (!args.is_empty()).then(|| args.join(" "))
 }
 
 /// Writes the kubeconfig of the CLI's kubernetes backend, if the run has one and the generated backend needs it; returns its path.
@@ -102,46 +105,42 @@ fn needs_kubeconfig(bundle: &Bundle) -> bool {
             .any(|name| name.starts_with(KUBECONFIG_ARGUMENT) || name == "host")
 }
 
-/// Next to the stack's directory, with a name that no stack has. A plan stores the path, so it is the same for each run.
+/// A path beside the stack's directory that no stack uses. A plan stores it, so it is the same in each run.
 fn kubeconfig_path(root: &Path) -> PathBuf {
     let base = root.file_name().unwrap_or_default().to_string_lossy();
     root.with_file_name(format!(".{base}.kubeconfig"))
 }
 
-/// One word, as the CLI's splitter of words reads it back.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
-/// Writes a file below `base`, and the folders on the way. `..` stays at `base`, as if it were the root of the file system.
+/// Writes a file below `base` and creates its directories. `..` does not leave `base`.
 fn write_below(base: &Path, path: &str, bytes: &[u8]) -> Result<(), RunError> {
-    let failed = |why: String| RunError::Mapped {
+    let failed = |why: String| RunError::MappedFile {
         path: path.to_owned(),
         why,
     };
-    let system = |error: Errno| match error {
+    let system_error = |error: Errno| match error {
         Errno::LOOP | Errno::NOTDIR => failed("a link or a file is in the way".to_owned()),
         error => failed(std::io::Error::from(error).to_string()),
     };
-    let clean = artifact_path::normalize(path);
-    let names: Vec<_> = clean.iter().collect();
-    let Some((file, folders)) = names.split_last() else {
+    let relative = artifact_path::normalize(path);
+    let names: Vec<_> = relative.iter().collect();
+    let Some((file, directories)) = names.split_last() else {
         return Err(failed("it names no file".to_owned()));
     };
-    let folder = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut at = rustix::fs::open(base, folder, Mode::empty()).map_err(system)?;
-    for name in folders {
+    let directory_flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = rustix::fs::open(base, directory_flags, Mode::empty()).map_err(system_error)?;
+    for name in directories {
         match rustix::fs::mkdirat(&at, *name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(system(error)),
+            Err(error) => return Err(system_error(error)),
         }
-        at = rustix::fs::openat(&at, *name, folder | OFlags::NOFOLLOW, Mode::empty()).map_err(system)?;
+        at = rustix::fs::openat(&at, *name, directory_flags | OFlags::NOFOLLOW, Mode::empty())
+            .map_err(system_error)?;
     }
-    let how = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file_flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let private = Mode::RUSR | Mode::WUSR;
-    let opened = rustix::fs::openat(&at, *file, how, private).map_err(system)?;
-    // One that came with the artifact has other permissions.
-    rustix::fs::fchmod(&opened, private).map_err(system)?;
+    let opened = rustix::fs::openat(&at, *file, file_flags, private).map_err(system_error)?;
+    // A file of the artifact may have other permissions.
+    rustix::fs::fchmod(&opened, private).map_err(system_error)?;
     File::from(opened)
         .write_all(bytes)
         .map_err(|error| failed(error.to_string()))
@@ -201,14 +200,14 @@ mod tests {
             "a/..",
         ] {
             let refused = write_below(dir.path(), path, b"secret");
-            assert!(matches!(refused, Err(RunError::Mapped { .. })), "{path}");
+            assert!(matches!(refused, Err(RunError::MappedFile { .. })), "{path}");
         }
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
     }
 
     #[test]
     fn arguments_of_init_are_one_word_each() {
-        let given = RunEnvironment {
+        let environment = RunEnvironment {
             backend_arguments: [
                 ("b".to_owned(), "it's $HOME".to_owned()),
                 ("a".to_owned(), String::new()),
@@ -217,14 +216,14 @@ mod tests {
             ..RunEnvironment::default()
         };
         assert_eq!(
-            init_arguments(&given, None).unwrap(),
+            init_arguments(&environment, None).unwrap(),
             "'-backend-config=a=' '-backend-config=b=it'\\''s $HOME'"
         );
         assert_eq!(init_arguments(&RunEnvironment::default(), None), None);
     }
 
     proptest! {
-        /// No path, however odd, makes or changes a file outside.
+        /// No path creates or changes a file outside of the base.
         #[test]
         fn no_path_leads_out(path in "[./a\u{0}-]{0,12}") {
             let parent = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a webhook is sent.
+//! The payload of a webhook.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::WebhookError;
 use crate::run::lifecycle::error::RunError;
-use crate::run::workdir::failed;
+use crate::run::workdir::directory_error;
 
 /// Largest plan JSON that is sent.
 const LIMIT: u64 = 64 * 1024 * 1024;
 
-/// The payload of this type. The plan's JSON goes as the CLI printed it: no number is rounded.
-pub(super) async fn of(
+/// Builds the payload of this type. The plan's JSON is copied as the CLI printed it, so that no number is rounded.
+pub(super) async fn build(
     host: &str,
     payload: &str,
     object: &Value,
@@ -28,12 +28,12 @@ pub(super) async fn of(
     }
     match payload {
         "SpecOnly" => Ok(object.to_string().into()),
-        "PlanOnly" => Ok(read(host, plan).await?.into()),
+        "PlanOnly" => Ok(read_plan(host, plan).await?.into()),
         "SpecAndPlan" => {
             let head = object.to_string();
             let head = head.strip_suffix('}').unwrap_or_default();
             let mut whole = format!("{head},\"status\":{{\"tfplan\":").into_bytes();
-            whole.extend_from_slice(&read(host, plan).await?);
+            whole.extend_from_slice(&read_plan(host, plan).await?);
             whole.extend_from_slice(b"}}");
             Ok(whole.into())
         }
@@ -45,25 +45,25 @@ pub(super) async fn of(
     }
 }
 
-async fn read(host: &str, plan: Option<&Path>) -> Result<Vec<u8>, RunError> {
+async fn read_plan(host: &str, plan: Option<&Path>) -> Result<Vec<u8>, RunError> {
     let Some(plan) = plan else {
-        return Err(WebhookError::NoPlan {
+        return Err(WebhookError::NoPlanJson {
             host: host.to_owned(),
         }
         .into());
     };
-    let broken = |source| failed("read the plan's JSON", source);
-    let size = tokio::fs::metadata(plan).await.map_err(broken)?.len();
+    let error = |source| directory_error("read the plan's JSON", source);
+    let size = tokio::fs::metadata(plan).await.map_err(error)?.len();
     if size > LIMIT {
         let host = host.to_owned();
-        return Err(WebhookError::TooLarge {
+        return Err(WebhookError::PlanTooLarge {
             host,
             size,
             limit: LIMIT,
         }
         .into());
     }
-    let bytes = tokio::fs::read(plan).await.map_err(broken)?;
+    let bytes = tokio::fs::read(plan).await.map_err(error)?;
     Ok(bytes.trim_ascii_end().to_vec())
 }
 
@@ -72,13 +72,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    async fn sent(payload: &str) -> Result<Value, String> {
+    async fn payload_json(payload: &str) -> Result<Value, String> {
         let dir = tempfile::tempdir().unwrap();
         let plan = dir.path().join("plan.json");
         std::fs::write(&plan, "{\"resource_changes\":[],\"n\":1.50}\n").unwrap();
         let object = json!({ "apiVersion": "v", "kind": "Terraform", "spec": { "approvePlan": "" },
             "metadata": { "name": "net", "managedFields": [] }, "status": { "conditions": [] } });
-        let body = of("h", payload, &object, Some(&plan))
+        let body = build("h", payload, &object, Some(&plan))
             .await
             .map_err(|error| error.to_string())?;
         assert!(payload == "SpecOnly" || String::from_utf8_lossy(&body).contains("1.50"));
@@ -87,35 +87,35 @@ mod tests {
 
     #[tokio::test]
     async fn the_payload_has_spec_and_plan() {
-        let sent = sent("SpecAndPlan").await.unwrap();
+        let payload = payload_json("SpecAndPlan").await.unwrap();
         assert_eq!(
-            sent["status"],
+            payload["status"],
             json!({ "tfplan": { "resource_changes": [], "n": 1.5 } })
         );
-        assert_eq!(sent["spec"], json!({ "approvePlan": "" }));
+        assert_eq!(payload["spec"], json!({ "approvePlan": "" }));
         assert_eq!(
-            (&sent["kind"], &sent["metadata"]),
+            (&payload["kind"], &payload["metadata"]),
             (&json!("Terraform"), &json!({ "name": "net" }))
         );
     }
 
     #[tokio::test]
     async fn the_payload_has_the_spec_only() {
-        let sent = sent("SpecOnly").await.unwrap();
-        assert_eq!((sent["spec"].is_object(), sent.get("status")), (true, None));
+        let payload = payload_json("SpecOnly").await.unwrap();
+        assert_eq!((payload["spec"].is_object(), payload.get("status")), (true, None));
     }
 
     #[tokio::test]
     async fn the_payload_has_the_plan_only() {
         assert_eq!(
-            sent("PlanOnly").await.unwrap(),
+            payload_json("PlanOnly").await.unwrap(),
             json!({ "resource_changes": [], "n": 1.5 })
         );
     }
 
     #[tokio::test]
     async fn another_payload_is_refused_by_name() {
-        let error = sent("Everything").await.unwrap_err();
+        let error = payload_json("Everything").await.unwrap_err();
         assert_eq!(
             error,
             "webhook h: payloadType \"Everything\" is none of SpecAndPlan, SpecOnly, PlanOnly"

@@ -1,4 +1,4 @@
-//! What a webhook's answer means (pure).
+//! The verdict of a webhook's answer (pure).
 
 use serde_json::Value;
 
@@ -8,11 +8,12 @@ use sluice_tf_core::cli::text::truncate;
 use sluice_tf_core::redaction::Redactor;
 use sluice_tf_core::template::{Delimiters, Functions, TemplateError, render};
 
-/// Longest message of a refusal.
-const MESSAGE: usize = 4096;
+/// Most characters of the message of a rejection.
+const MESSAGE_LIMIT: usize = 4096;
 
-/// `Ok` when the test gives yes. A service may quote what it was sent: `secrets` are taken out of its message.
-pub(super) fn of(
+/// Renders the test expression, and returns `Ok` if it passes. The message of a service may quote the request: `secrets` are
+/// redacted.
+pub(super) fn check(
     host: &str,
     webhook: &Webhook,
     answer: &Value,
@@ -32,15 +33,15 @@ pub(super) fn of(
         "true" | "yes" => Ok(()),
         "false" | "no" => {
             let message = rendered("errorMessageTemplate", &webhook.error_message_template)?;
-            // Hidden before it is cut: half a value is not known for one that nobody may read.
-            let message = truncate(&secrets.redact(message.trim()), MESSAGE);
-            Err(WebhookError::Refused(if message.is_empty() {
+            // Redacted before it is cut: half a value would not be recognised.
+            let message = truncate(&secrets.redact(message.trim()), MESSAGE_LIMIT);
+            Err(WebhookError::Rejected(if message.is_empty() {
                 format!("webhook {host}: it refuses the plan")
             } else {
                 message
             }))
         }
-        _ => Err(WebhookError::Undecided {
+        _ => Err(WebhookError::InvalidVerdict {
             host: host.to_owned(),
         }),
     }
@@ -60,7 +61,7 @@ mod tests {
         };
         let answer =
             json!({ "passed": true, "violated": false, "violations": [{ "description": "open to all" }] });
-        of("h", &webhook, &answer, &secrets()).map_err(|error| error.to_string())
+        check("h", &webhook, &answer, &secrets()).map_err(|error| error.to_string())
     }
 
     fn secrets() -> Redactor {
@@ -94,8 +95,8 @@ mod tests {
             Err("xxx(sensitive) of it".into()),
             "wherever it stands"
         );
-        let cut = verdict("no", &text(MESSAGE - 8)).unwrap_err();
-        assert!(cut.ends_with("x(sensiti..."), "{}", &cut[MESSAGE - 20..]);
+        let cut = verdict("no", &text(MESSAGE_LIMIT - 8)).unwrap_err();
+        assert!(cut.ends_with("x(sensiti..."), "{}", &cut[MESSAGE_LIMIT - 20..]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The address of a TCP check (pure): `host:port`, as upstream takes it.
 
-/// Host and port; the host is an IP address (IPv6 in brackets) or labels of letters, digits and `-`.
+/// Parses host and port. The host is an IP address (IPv6 in brackets) or labels of letters, digits and `-`.
 ///
 /// # Errors
-/// In words, without the address.
+/// A message that does not quote the address.
 pub(super) fn parse(address: &str) -> Result<(&str, u16), String> {
     if address.is_empty() {
         return Err("the address is empty".to_owned());
@@ -15,11 +15,11 @@ pub(super) fn parse(address: &str) -> Result<(&str, u16), String> {
     let port = port.parse::<u16>().ok().filter(|port| *port > 0);
     let port = port.ok_or("the port is no number from 1 to 65535")?;
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let fine = match inner {
+    let is_valid = match inner {
         Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
         None => is_name(host),
     };
-    if fine {
+    if is_valid {
         Ok((inner.unwrap_or(host), port))
     } else {
         Err("the host is neither an IP address nor a name".to_owned())

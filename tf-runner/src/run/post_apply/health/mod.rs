@@ -1,7 +1,6 @@
-//! Health checks: each asks a service that the stack made whether it is there. The first that fails ends the run.
+//! Health checks: each sends a TCP or HTTP request to a service of the stack. The first failure ends the run.
 //!
-//! Addresses are templates over the outputs, sensitive ones included; what is told of a failure is the address as it reads
-//! with the sensitive ones left out.
+//! Addresses are templates over the outputs, including sensitive ones. Errors show the address rendered without sensitive values.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,11 +10,10 @@ use serde_json::{Value, value::to_raw_value};
 use sluice_api::run::{Health, Phase};
 use tokio::time::{Instant, timeout_at};
 
-use crate::run::commands::workspace::Workspace;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
+use crate::run::lifecycle::session::RunSession;
 use crate::run::post_apply::outputs;
-use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::bundle::{HealthCheck, HealthCheckKind};
 use sluice_tf_core::cli::output::Output;
 use sluice_tf_core::cli::text::truncate;
@@ -23,74 +21,65 @@ use sluice_tf_core::redaction::Redactor;
 use sluice_tf_core::template::{self, Delimiters, Functions};
 
 mod address;
-mod ask;
+mod probe;
 
 /// Most characters of an address in a message.
-const SHOWN: usize = 512;
-/// What stands for a sensitive value.
+const ADDRESS_LIMIT: usize = 512;
+/// Replaces a sensitive value.
 const SENSITIVE: &str = "(sensitive)";
 
-/// Why the stack is not healthy.
+/// The reason why the stack is not healthy.
 #[derive(Debug, thiserror::Error)]
-pub enum HealthError {
-    /// A TCP check failed.
+pub(crate) enum HealthError {
     #[error("TCP health check error: {name}, url: {address}: {why}")]
     Tcp {
-        /// Name of the check.
         name: String,
-        /// What was asked.
         address: String,
-        /// What went wrong.
         why: String,
     },
-    /// An HTTP check failed.
     #[error("HTTP health check error: {name}, url: {address}: {why}")]
     Http {
-        /// Name of the check.
         name: String,
-        /// What was asked.
         address: String,
-        /// What went wrong.
         why: String,
     },
 }
 
 impl HealthError {
-    /// With an address of a bounded length. It is hidden before it is cut: half a value is not known for one that nobody may
-    /// read.
-    fn presentable(mut self, secrets: &Redactor) -> Self {
+    /// Redacts the address before it cuts it: half a value would not be recognised.
+    fn redact(mut self, secrets: &Redactor) -> Self {
         let (Self::Tcp { address, .. } | Self::Http { address, .. }) = &mut self;
-        *address = truncate(&secrets.redact(address), SHOWN);
+        *address = truncate(&secrets.redact(address), ADDRESS_LIMIT);
         self
     }
 }
 
-/// Makes the checks in order, and says what they came to.
-pub(crate) async fn check(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
+/// Makes the checks in order, and records the result.
+pub(crate) async fn check_all(
+    session: &RunSession<'_>,
     found: &BTreeMap<String, Output>,
 ) -> Result<(), RunError> {
+    let RunSession {
+        context, bundle, cli, ..
+    } = session;
     let checks = &bundle.post_apply.health_checks;
     if checks.is_empty() {
         return Ok(());
     }
-    workspace
-        .reporter
-        .say_soon(|status| status.phase = Phase::CheckingHealth);
+    cli.status
+        .write_soon(|status| status.phase = Phase::CheckingHealth);
     let selection = bundle.outputs.as_ref().map(|target| target.outputs.as_slice());
-    let data = texts(found, selection.unwrap_or_default())?;
-    let shown = texts(&without_secrets(found), selection.unwrap_or_default())?;
+    let data = template_data(found, selection.unwrap_or_default())?;
+    let redacted_data = template_data(&without_sensitive(found), selection.unwrap_or_default())?;
     let mut outcome = Ok(());
     for check in checks {
         outcome = tokio::select! {
-            made = make(check, &data, &shown, context, workspace.limits.deadline) => made,
-            () = workspace.limits.stop.cancelled() => Ok(()),
+            result = check_one(check, &data, &redacted_data, context, cli.limits.deadline) => result,
+            () = cli.limits.stop.cancelled() => Ok(()),
         };
-        // What was not seen to its end, or not begun, is not known to be well.
+        // A check that was interrupted or not started did not pass.
         if outcome.is_ok()
-            && let Some(stopped) = workspace.too_late(Step::Health)
+            && let Some(stopped) = cli.stop_error(Step::Health)
         {
             return Err(stopped);
         }
@@ -98,51 +87,54 @@ pub(crate) async fn check(
             break;
         }
     }
-    workspace.reporter.say_soon(|status| {
+    cli.status.write_soon(|status| {
         status.health = Some(Health {
             checks: bundle.post_apply.checks_digest(),
             passed: outcome.is_ok(),
         });
     });
-    outcome.map_err(|error| error.presentable(&workspace.reporter.secrets()).into())
+    outcome.map_err(|error| error.redact(&cli.status.secrets()).into())
 }
 
-/// The outputs as a template sees them: as they stand in the Secret.
-fn texts(found: &BTreeMap<String, Output>, selection: &[String]) -> Result<Value, outputs::OutputsError> {
+/// The outputs as in the Secret, for templates.
+fn template_data(
+    found: &BTreeMap<String, Output>,
+    selection: &[String],
+) -> Result<Value, outputs::OutputsError> {
     let data = outputs::encode(found, selection)?;
     let text = |bytes: ByteString| Value::String(String::from_utf8_lossy(&bytes.0).into_owned());
     Ok(data.into_iter().map(|(key, bytes)| (key, text(bytes))).collect())
 }
 
-fn without_secrets(found: &BTreeMap<String, Output>) -> BTreeMap<String, Output> {
-    let mut shown = found.clone();
-    for output in shown.values_mut().filter(|output| output.sensitive) {
+fn without_sensitive(found: &BTreeMap<String, Output>) -> BTreeMap<String, Output> {
+    let mut redacted = found.clone();
+    for output in redacted.values_mut().filter(|output| output.sensitive) {
         output.value = to_raw_value(SENSITIVE).unwrap_or_default();
     }
-    shown
+    redacted
 }
 
-/// One check, within its own time and the run's.
-async fn make(
+/// Makes one check, within its own timeout and the run's deadline.
+async fn check_one(
     check: &HealthCheck,
     data: &Value,
-    shown: &Value,
+    redacted_data: &Value,
     context: &Context,
     deadline: Instant,
 ) -> Result<(), HealthError> {
     let render = |data| template::render(&check.target, Delimiters::DollarCurly, Functions::BuiltIn, data);
     let failed = |why: String| {
-        let address = render(shown).unwrap_or_else(|_| check.target.clone());
+        let address = render(redacted_data).unwrap_or_else(|_| check.target.clone());
         failure(check, address, why)
     };
     let target = render(data).map_err(|error| failed(error.to_string()))?;
     let limit = Duration::from_millis(check.timeout_millis);
     let until = deadline.min(Instant::now() + limit);
-    let asked = match check.kind {
-        HealthCheckKind::Tcp => timeout_at(until, ask::tcp(&target)).await,
-        HealthCheckKind::Http => timeout_at(until, ask::http(&target, &context.environment)).await,
+    let probed = match check.kind {
+        HealthCheckKind::Tcp => timeout_at(until, probe::tcp(&target)).await,
+        HealthCheckKind::Http => timeout_at(until, probe::http(&target, &context.environment)).await,
     };
-    let answer = asked.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
+    let answer = probed.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
     answer.map_err(failed)
 }
 

@@ -31,9 +31,9 @@ fn serve() -> String {
     address
 }
 
-async fn asked(target: &str) -> Result<(), String> {
+async fn get(target: &str) -> Result<(), String> {
     sluice_runtime::http::install_crypto();
-    tokio::time::timeout(Duration::from_secs(30), ask::http(target, &BTreeMap::new()))
+    tokio::time::timeout(Duration::from_secs(30), probe::http(target, &BTreeMap::new()))
         .await
         .unwrap()
 }
@@ -50,26 +50,26 @@ async fn a_get_passes_from_200_to_399_and_follows_redirects() {
         ("to/503", false),
         ("circle", false),
     ] {
-        let answer = asked(&format!("http://{address}/{path}")).await;
+        let answer = get(&format!("http://{address}/{path}")).await;
         assert_eq!(answer.is_ok(), passes, "{path}: {answer:?}");
     }
     for bad in ["", "localhost", "/path", "ftp://localhost/", "http://"] {
-        assert!(asked(bad).await.is_err(), "{bad}");
+        assert!(get(bad).await.is_err(), "{bad}");
     }
-    let error = asked("http://user:hunter2@[bad/").await.unwrap_err();
+    let error = get("http://user:hunter2@[bad/").await.unwrap_err();
     assert!(!error.contains("hunter2"), "{error}");
 }
 
 #[tokio::test]
 async fn a_connection_is_enough_for_tcp() {
     let address = serve();
-    assert_eq!(ask::tcp(&address).await, Ok(()));
+    assert_eq!(probe::tcp(&address).await, Ok(()));
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
     let free = held.local_addr().unwrap();
     drop(held);
-    assert!(ask::tcp(&format!("127.0.0.2:{}", free.port())).await.is_err());
+    assert!(probe::tcp(&format!("127.0.0.2:{}", free.port())).await.is_err());
     for bad in ["", "localhost", "localhost:99999", "http://localhost:80"] {
-        assert!(ask::tcp(bad).await.is_err(), "{bad}");
+        assert!(probe::tcp(bad).await.is_err(), "{bad}");
     }
 }
 
@@ -102,12 +102,12 @@ async fn addresses_are_templates_over_outputs_and_no_secret_is_told() {
     let far = Instant::now() + Duration::from_secs(60);
     let context = context();
     let tcp = check("${{ .host }}", HealthCheckKind::Tcp);
-    make(&tcp, &data, &shown, &context, far).await.unwrap();
+    check_one(&tcp, &data, &shown, &context, far).await.unwrap();
     let fine = check(
         "http://${{ .host }}/200?token=${{ .token }}",
         HealthCheckKind::Http,
     );
-    make(&fine, &data, &shown, &context, far).await.unwrap();
+    check_one(&fine, &data, &shown, &context, far).await.unwrap();
     for (target, kind, told) in [
         (
             "http://${{ .host }}/404?token=${{ .token }}",
@@ -125,7 +125,7 @@ async fn addresses_are_templates_over_outputs_and_no_secret_is_told() {
             "TCP health check error: it, url: ${{ .host: ",
         ),
     ] {
-        let error = make(&check(target, kind), &data, &shown, &context, far)
+        let error = check_one(&check(target, kind), &data, &shown, &context, far)
             .await
             .unwrap_err()
             .to_string();
@@ -137,15 +137,15 @@ async fn addresses_are_templates_over_outputs_and_no_secret_is_told() {
 fn a_value_where_an_address_is_cut_goes_whole() {
     let mut secrets = Redactor::default();
     secrets.add_text("a-token-of-the-service");
-    let front = "x".repeat(SHOWN - 4);
+    let front = "x".repeat(ADDRESS_LIMIT - 4);
     let error = HealthError::Http {
         name: "it".to_owned(),
         address: format!("{front}a-token-of-the-service/path"),
         why: "the answer is 404".to_owned(),
     };
-    let told = error.presentable(&secrets).to_string();
-    let wanted = format!("HTTP health check error: it, url: {front}(sen...: the answer is 404");
-    assert_eq!(told, wanted);
+    let message = error.redact(&secrets).to_string();
+    let expected = format!("HTTP health check error: it, url: {front}(sen...: the answer is 404");
+    assert_eq!(message, expected);
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn a_check_ends_in_time() {
     };
     sluice_runtime::http::install_crypto();
     let far = Instant::now() + Duration::from_secs(60);
-    let error = make(&check, &json!({}), &json!({}), &context(), far)
+    let error = check_one(&check, &json!({}), &json!({}), &context(), far)
         .await
         .unwrap_err();
     assert!(error.to_string().contains("no answer within 100ms"), "{error}");

@@ -1,8 +1,8 @@
-//! One call of a webhook: whom it trusts, how long it waits, how much it reads.
+//! The HTTP client of webhooks: certificates, timeout and size limit.
 //!
-//! As tofu-controller: certificates for a host lie in `/etc/certs/<host>/` (`tls.crt` and `tls.key` of the client, `ca.crt` of
-//! the server's authority). With `DISABLE_WEBHOOK_TLS_VERIFY=1` that directory is not looked at, and plain http is allowed;
-//! servers are verified all the same.
+//! As in tofu-controller, the certificates for a host are in `/etc/certs/<host>/` (`tls.crt` and `tls.key` of the client,
+//! `ca.crt` of the server's authority). With `DISABLE_WEBHOOK_TLS_VERIFY=1` that directory is ignored and plain http is
+//! allowed; servers are verified nevertheless.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,31 +22,31 @@ use url::Url;
 use super::WebhookError;
 use crate::run::lifecycle::context::Context;
 
-/// Longest wait for a whole answer.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Longest answer.
-const ANSWER: usize = 1024 * 1024;
-/// Longest certificate file.
-const FILE: u64 = 1024 * 1024;
+/// Timeout of a call.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Most bytes of an answer.
+const ANSWER_LIMIT: usize = 1024 * 1024;
+/// Most bytes of a certificate file.
+const FILE_LIMIT: u64 = 1024 * 1024;
 
-/// Where a webhook is.
-pub(super) struct Place {
+/// The address of a webhook.
+pub(super) struct Endpoint {
     pub(super) host: String,
     uri: Uri,
-    /// Of the name and the password in the address, as Go's client sends them.
+    /// From the user information of the URL, as Go's client sends it.
     authorization: Option<HeaderValue>,
 }
 
-/// What calls are made with.
-pub(super) struct Caller {
+/// The client of all webhooks of a run.
+pub(super) struct WebhookClient {
     certificates: PathBuf,
     /// `DISABLE_WEBHOOK_TLS_VERIFY=1`
     without_certificates: bool,
     route: Route,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl Caller {
+impl WebhookClient {
     pub(super) fn new(context: &Context) -> Self {
         let variable = |name: &str| context.environment.get(name).cloned();
         let route = match Environment::read(variable) {
@@ -57,72 +57,72 @@ impl Caller {
             certificates: context.settings.webhook_certificates.clone(),
             without_certificates: variable("DISABLE_WEBHOOK_TLS_VERIFY").as_deref() == Some("1"),
             route,
-            patience: PATIENCE,
+            timeout: TIMEOUT,
         }
     }
 
-    /// Where the webhook is, if it may be called at all.
-    pub(super) fn place(&self, index: usize, url: &str) -> Result<Place, WebhookError> {
-        let wrong = || WebhookError::Address { index };
-        let mut url = Url::parse(url).map_err(|_| wrong())?;
+    /// Parses the URL of a webhook.
+    pub(super) fn endpoint(&self, index: usize, url: &str) -> Result<Endpoint, WebhookError> {
+        let invalid = || WebhookError::Address { index };
+        let mut url = Url::parse(url).map_err(|_| invalid())?;
         let host = url
             .host_str()
-            .filter(|host| is_plain(host))
-            .ok_or_else(wrong)?
+            .filter(|host| is_path_component(host))
+            .ok_or_else(invalid)?
             .to_owned();
         match url.scheme() {
             "https" => {}
             "http" if self.without_certificates => {}
-            "http" => return Err(WebhookError::Clear { host }),
-            _ => return Err(wrong()),
+            "http" => return Err(WebhookError::PlainHttp { host }),
+            _ => return Err(invalid()),
         }
-        let authorization = authorization(&url).map_err(|()| wrong())?;
+        let authorization = authorization(&url).map_err(|()| invalid())?;
         url.set_username("")
             .and_then(|()| url.set_password(None))
-            .map_err(|()| wrong())?;
-        let uri = url.as_str().parse().map_err(|_| wrong())?;
-        Ok(Place {
+            .map_err(|()| invalid())?;
+        let uri = url.as_str().parse().map_err(|_| invalid())?;
+        Ok(Endpoint {
             host,
             uri,
             authorization,
         })
     }
 
-    /// The JSON object that it answers.
-    pub(super) async fn call(&self, place: &Place, body: Bytes) -> Result<Value, WebhookError> {
-        let host = || place.host.clone();
-        match tokio::time::timeout(self.patience, self.exchange(place, body)).await {
-            Err(_) => Err(WebhookError::Late {
+    /// Calls the webhook, and returns the JSON object of its answer.
+    pub(super) async fn call(&self, endpoint: &Endpoint, body: Bytes) -> Result<Value, WebhookError> {
+        let host = || endpoint.host.clone();
+        match tokio::time::timeout(self.timeout, self.exchange(endpoint, body)).await {
+            Err(_) => Err(WebhookError::Timeout {
                 host: host(),
-                limit: self.patience,
+                limit: self.timeout,
             }),
             Ok(answer) => match serde_json::from_slice(&answer?) {
                 Ok(object @ Value::Object(_)) => Ok(object),
-                _ => Err(WebhookError::NoObject { host: host() }),
+                _ => Err(WebhookError::NotJsonObject { host: host() }),
             },
         }
     }
 
-    async fn exchange(&self, place: &Place, body: Bytes) -> Result<Bytes, WebhookError> {
-        let host = || place.host.clone();
+    async fn exchange(&self, endpoint: &Endpoint, body: Bytes) -> Result<Bytes, WebhookError> {
+        let host = || endpoint.host.clone();
         let unreachable = |error: &(dyn std::error::Error + 'static)| WebhookError::Unreachable {
             host: host(),
             text: chain(error),
         };
-        let settings = self.settings(&place.host)?;
+        let settings = self.settings(&endpoint.host)?;
         let client = client::client(&settings).map_err(|error| WebhookError::Certificates {
             host: host(),
-            directory: self.directory(&place.host).display().to_string(),
+            directory: self.certificate_directory(&endpoint.host).display().to_string(),
             text: chain(&error),
         })?;
         let request = Request::builder()
             .method(Method::POST)
-            .uri(place.uri.clone())
+            .uri(endpoint.uri.clone())
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::CONTENT_LENGTH, body.len())
             .body(Full::new(body));
         let mut request = request.map_err(|error| unreachable(&error))?;
-        if let Some(authorization) = place.authorization.clone() {
+        if let Some(authorization) = endpoint.authorization.clone() {
             request.headers_mut().insert(header::AUTHORIZATION, authorization);
         }
         let answer = client
@@ -135,12 +135,12 @@ impl Caller {
                 status: answer.status().as_u16(),
             });
         }
-        let read = Limited::new(answer.into_body(), ANSWER).collect().await;
+        let read = Limited::new(answer.into_body(), ANSWER_LIMIT).collect().await;
         let read = read.map_err(|error| {
             if error.is::<http_body_util::LengthLimitError>() {
-                WebhookError::Long {
+                WebhookError::AnswerTooLong {
                     host: host(),
-                    limit: ANSWER,
+                    limit: ANSWER_LIMIT,
                 }
             } else {
                 unreachable(&*error)
@@ -149,11 +149,11 @@ impl Caller {
         Ok(read.to_bytes())
     }
 
-    fn directory(&self, host: &str) -> PathBuf {
+    fn certificate_directory(&self, host: &str) -> PathBuf {
         self.certificates.join(host)
     }
 
-    /// The client certificate and the authority for a host, as far as they are there.
+    /// The settings with the client certificate and the authority of a host, if it has them.
     fn settings(&self, host: &str) -> Result<Settings, WebhookError> {
         let mut settings = Settings {
             route: self.route.clone(),
@@ -162,14 +162,15 @@ impl Caller {
         if self.without_certificates {
             return Ok(settings);
         }
-        let directory = self.directory(host);
+        let directory = self.certificate_directory(host);
         let wrong = |text: String| WebhookError::Certificates {
             host: host.to_owned(),
             directory: directory.display().to_string(),
             text,
         };
-        let file =
-            |name: &str| read(&directory.join(name)).map_err(|error| wrong(format!("{name}: {error}")));
+        let file = |name: &str| {
+            read_if_present(&directory.join(name)).map_err(|error| wrong(format!("{name}: {error}")))
+        };
         settings.identity = match (file("tls.crt")?, file("tls.key")?) {
             (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
             (None, None) => None,
@@ -190,7 +191,7 @@ impl Caller {
     }
 }
 
-/// The header of the name and the password that stand in an address, if any do.
+/// The `Authorization` header of the user information in a URL, if it has one.
 fn authorization(url: &Url) -> Result<Option<HeaderValue>, ()> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);
@@ -203,24 +204,26 @@ fn authorization(url: &Url) -> Result<Option<HeaderValue>, ()> {
     Ok(Some(value))
 }
 
-/// A host that is one word of a path: letters, digits, dots and dashes, or the form of an IPv6 address.
-fn is_plain(host: &str) -> bool {
+/// Whether a host can be a file name: letters, digits, dots and dashes, or an IPv6 address.
+fn is_path_component(host: &str) -> bool {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']');
     !host.is_empty() && host.bytes().all(plain) && host.bytes().any(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// A file's bytes; `None` when it is not there.
-fn read(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+/// Reads a file; `None` if it is absent.
+fn read_if_present(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
     use std::io::Read;
     let file = match std::fs::File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
     let mut bytes = Vec::new();
-    file.take(FILE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE {
-        return Err(std::io::Error::other(format!("it is longer than {FILE} bytes")));
+    file.take(FILE_LIMIT + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_LIMIT {
+        return Err(std::io::Error::other(format!(
+            "it is longer than {FILE_LIMIT} bytes"
+        )));
     }
     Ok(Some(bytes))
 }

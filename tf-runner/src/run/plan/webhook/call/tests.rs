@@ -9,15 +9,15 @@ const BODY: &str = r#"{"spec":{}}"#;
 
 /// Reads one request to the end of its body, and answers with these bytes.
 async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, bytes: Vec<u8>) {
-    let mut asked = Vec::new();
-    while !asked.ends_with(BODY.as_bytes()) {
+    let mut request = Vec::new();
+    while !request.ends_with(BODY.as_bytes()) {
         let mut buffer = [0; 1024];
         match stream.read(&mut buffer).await {
-            Ok(count) if count > 0 => asked.extend_from_slice(&buffer[..count]),
+            Ok(count) if count > 0 => request.extend_from_slice(&buffer[..count]),
             _ => return,
         }
     }
-    let head = String::from_utf8_lossy(&asked).to_lowercase();
+    let head = String::from_utf8_lossy(&request).to_lowercase();
     assert!(head.starts_with("post /check http/1.1\r\n"), "{head}");
     assert!(head.contains("content-type: application/json\r\n"), "{head}");
     let _ = stream.write_all(&bytes).await;
@@ -38,7 +38,7 @@ async fn plain(bytes: Vec<u8>) -> String {
     url
 }
 
-/// A server that only its own authority vouches for.
+/// A server with a certificate of its own authority.
 async fn tls(authority: &Authority, clients: ClientCertificates) -> String {
     client::install_crypto();
     let terms = TlsOptions {
@@ -61,26 +61,26 @@ async fn tls(authority: &Authority, clients: ClientCertificates) -> String {
     url
 }
 
-fn caller(certificates: &Path, without_certificates: bool) -> Caller {
-    Caller {
+fn client(certificates: &Path, without_certificates: bool) -> WebhookClient {
+    WebhookClient {
         certificates: certificates.to_owned(),
         without_certificates,
         route: Route::Direct,
-        patience: Duration::from_secs(20),
+        timeout: Duration::from_secs(20),
     }
 }
 
-async fn called(caller: &Caller, url: &str) -> Result<Value, String> {
-    let place = caller.place(3, url).map_err(|error| error.to_string())?;
-    let answer = caller.call(&place, BODY.into()).await;
+async fn call(client: &WebhookClient, url: &str) -> Result<Value, String> {
+    let endpoint = client.endpoint(3, url).map_err(|error| error.to_string())?;
+    let answer = client.call(&endpoint, BODY.into()).await;
     answer.map_err(|error| error.to_string())
 }
 
 #[tokio::test]
 async fn only_an_object_with_status_200_is_an_answer() {
     let dir = tempfile::tempdir().unwrap();
-    let caller = caller(dir.path(), true);
-    let of = async |bytes: Vec<u8>| called(&caller, &plain(bytes).await).await;
+    let client = client(dir.path(), true);
+    let of = async |bytes: Vec<u8>| call(&client, &plain(bytes).await).await;
     assert_eq!(of(ok(r#"{"a":1}"#)).await.unwrap()["a"], 1);
     assert_eq!(
         of(ok("[1]")).await.unwrap_err(),
@@ -96,7 +96,7 @@ async fn only_an_object_with_status_200_is_an_answer() {
         "webhook 127.0.0.1: it answered with status 307, not 200",
         "a plan goes nowhere else"
     );
-    let long = ok(&format!("{{\"a\":\"{}\"}}", "x".repeat(ANSWER)));
+    let long = ok(&format!("{{\"a\":\"{}\"}}", "x".repeat(ANSWER_LIMIT)));
     assert_eq!(
         of(long).await.unwrap_err(),
         "webhook 127.0.0.1: its answer has more than 1048576 bytes"
@@ -107,33 +107,33 @@ async fn only_an_object_with_status_200_is_an_answer() {
 async fn name_and_password_of_an_address_go_into_a_header_and_nowhere_else() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let asked = tokio::spawn(async move {
+    let request = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        let mut asked = Vec::new();
-        while !asked.ends_with(BODY.as_bytes()) {
-            stream.read_buf(&mut asked).await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(BODY.as_bytes()) {
+            stream.read_buf(&mut request).await.unwrap();
         }
         stream.write_all(&ok("{}")).await.unwrap();
-        String::from_utf8(asked).unwrap()
+        String::from_utf8(request).unwrap()
     });
     let dir = tempfile::tempdir().unwrap();
-    let caller = caller(dir.path(), true);
+    let client = client(dir.path(), true);
     let url = format!("http://user:p%40ss@{address}/check?x=1");
-    called(&caller, &url).await.unwrap();
-    let asked = asked.await.unwrap();
-    assert!(asked.starts_with("POST /check?x=1 HTTP/1.1\r\n"), "{asked}");
+    call(&client, &url).await.unwrap();
+    let request = request.await.unwrap();
+    assert!(request.starts_with("POST /check?x=1 HTTP/1.1\r\n"), "{request}");
     assert!(
-        asked.to_lowercase().contains(&format!("host: {address}\r\n")),
-        "{asked}"
+        request.to_lowercase().contains(&format!("host: {address}\r\n")),
+        "{request}"
     );
     let value = STANDARD.encode("user:p@ss");
     assert!(
-        asked.contains(&format!("authorization: Basic {value}\r\n")),
-        "{asked}"
+        request.contains(&format!("authorization: Basic {value}\r\n")),
+        "{request}"
     );
-    assert!(!asked.contains("p%40ss"), "{asked}");
-    // It names the host and not the password where nobody answers.
-    let error = called(&caller, &url).await.unwrap_err();
+    assert!(!request.contains("p%40ss"), "{request}");
+    // The error names the host and not the password.
+    let error = call(&client, &url).await.unwrap_err();
     assert!(
         error.starts_with("webhook 127.0.0.1: no answer") && !error.contains("p%40ss"),
         "{error}"
@@ -144,16 +144,19 @@ async fn name_and_password_of_an_address_go_into_a_header_and_nowhere_else() {
 fn a_file_of_certificates_is_read_whole_or_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ca.crt");
-    std::fs::File::create(&file).unwrap().set_len(FILE + 1).unwrap();
+    std::fs::File::create(&file)
+        .unwrap()
+        .set_len(FILE_LIMIT + 1)
+        .unwrap();
     assert!(
-        read(&file)
+        read_if_present(&file)
             .unwrap_err()
             .to_string()
             .contains("longer than 1048576 bytes")
     );
-    std::fs::File::create(&file).unwrap().set_len(FILE).unwrap();
-    assert_eq!(read(&file).unwrap().unwrap().len() as u64, FILE);
-    assert!(read(&dir.path().join("none")).unwrap().is_none());
+    std::fs::File::create(&file).unwrap().set_len(FILE_LIMIT).unwrap();
+    assert_eq!(read_if_present(&file).unwrap().unwrap().len() as u64, FILE_LIMIT);
+    assert!(read_if_present(&dir.path().join("none")).unwrap().is_none());
 }
 
 #[tokio::test]
@@ -161,12 +164,12 @@ async fn a_service_that_does_not_answer_is_not_waited_for() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/check", listener.local_addr().unwrap());
     let dir = tempfile::tempdir().unwrap();
-    let caller = Caller {
-        patience: Duration::from_millis(100),
-        ..caller(dir.path(), true)
+    let client = WebhookClient {
+        timeout: Duration::from_millis(100),
+        ..client(dir.path(), true)
     };
     assert_eq!(
-        called(&caller, &url).await.unwrap_err(),
+        call(&client, &url).await.unwrap_err(),
         "webhook 127.0.0.1: no answer within 100ms"
     );
 }
@@ -177,44 +180,44 @@ async fn the_directory_of_a_host_holds_whom_to_trust_and_what_to_show() {
     let dir = tempfile::tempdir().unwrap();
     let host = dir.path().join("localhost");
     std::fs::create_dir(&host).unwrap();
-    let caller = caller(dir.path(), false);
-    let unknown = called(&caller, &tls(&authority, ClientCertificates::Ignored).await)
+    let client = client(dir.path(), false);
+    let unknown = call(&client, &tls(&authority, ClientCertificates::Ignored).await)
         .await
         .unwrap_err();
     assert!(unknown.starts_with("webhook localhost: no answer: "), "{unknown}");
 
     std::fs::write(host.join("ca.crt"), authority.pem()).unwrap();
     assert!(
-        called(&caller, &tls(&authority, ClientCertificates::Ignored).await)
+        call(&client, &tls(&authority, ClientCertificates::Ignored).await)
             .await
             .is_ok()
     );
     assert!(
-        called(&caller, &tls(&authority, ClientCertificates::Required).await)
+        call(&client, &tls(&authority, ClientCertificates::Required).await)
             .await
             .is_err()
     );
 
     let identity = authority.issue("runner", "tests", &["runner"]).unwrap();
     std::fs::write(host.join("tls.crt"), &identity.certificate).unwrap();
-    let half = called(&caller, &tls(&authority, ClientCertificates::Required).await)
+    let half = call(&client, &tls(&authority, ClientCertificates::Required).await)
         .await
         .unwrap_err();
     assert!(half.contains("tls.crt and tls.key go together"), "{half}");
     std::fs::write(host.join("tls.key"), &identity.key).unwrap();
     assert!(
-        called(&caller, &tls(&authority, ClientCertificates::Required).await)
+        call(&client, &tls(&authority, ClientCertificates::Required).await)
             .await
             .is_ok()
     );
 
-    // Without certificates the server is verified all the same, by the system's authorities.
-    let without = Caller {
+    // Without certificates the server is verified with the system's authorities.
+    let without = WebhookClient {
         without_certificates: true,
-        ..caller
+        ..client
     };
     assert!(
-        called(&without, &tls(&authority, ClientCertificates::Ignored).await)
+        call(&without, &tls(&authority, ClientCertificates::Ignored).await)
             .await
             .is_err()
     );
@@ -223,8 +226,8 @@ async fn the_directory_of_a_host_holds_whom_to_trust_and_what_to_show() {
 #[tokio::test]
 async fn an_address_that_is_none_is_refused_before_anything_is_sent() {
     let dir = tempfile::tempdir().unwrap();
-    let strict = caller(dir.path(), false);
-    let refused = |url: &str| strict.place(3, url).err().unwrap().to_string();
+    let strict = client(dir.path(), false);
+    let refused = |url: &str| strict.endpoint(3, url).err().unwrap().to_string();
     assert!(
         refused("http://user:hunter2@host/")
             .starts_with("webhook host: a plan is sent in clear over http only with")
@@ -243,5 +246,5 @@ async fn an_address_that_is_none_is_refused_before_anything_is_sent() {
             "{url}"
         );
     }
-    assert!(strict.place(0, "https://[::1]:8080/").is_ok());
+    assert!(strict.endpoint(0, "https://[::1]:8080/").is_ok());
 }

@@ -1,4 +1,4 @@
-//! The asking: a connection, or a GET that follows redirects, as a browser or Go's client would.
+//! The probes of health checks: a TCP connection, or a GET that follows redirects as Go's client does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +13,9 @@ use url::Url;
 
 use super::address;
 
-/// Most redirects that are followed.
-const REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 
-/// Whether somebody listens.
+/// Opens a TCP connection.
 pub(super) async fn tcp(target: &str) -> Result<(), String> {
     let (host, port) = address::parse(target)?;
     match tokio::net::TcpStream::connect((host, port)).await {
@@ -25,11 +24,11 @@ pub(super) async fn tcp(target: &str) -> Result<(), String> {
     }
 }
 
-/// Whether the answer to a GET, after redirects, is 200 to 399. The proxies are those of the run's environment.
+/// Sends a GET. It succeeds if the final answer has a status of 200 to 399. The environment configures the proxies.
 pub(super) async fn http(target: &str, environment: &BTreeMap<String, String>) -> Result<(), String> {
     let mut url = parse(target)?;
     let client = client(environment)?;
-    for _ in 0..=REDIRECTS {
+    for _ in 0..=MAX_REDIRECTS {
         let uri: http::Uri = url
             .as_str()
             .parse()
@@ -42,7 +41,7 @@ pub(super) async fn http(target: &str, environment: &BTreeMap<String, String>) -
         let status = answer.status();
         let next = answer.headers().get(LOCATION).filter(|_| status.is_redirection());
         let Some(next) = next else {
-            return verdict(status);
+            return check_status(status);
         };
         let next = next
             .to_str()
@@ -52,10 +51,10 @@ pub(super) async fn http(target: &str, environment: &BTreeMap<String, String>) -
             return Err("the redirect leads to no http or https URL".to_owned());
         }
     }
-    Err(format!("more than {REDIRECTS} redirects"))
+    Err(format!("more than {MAX_REDIRECTS} redirects"))
 }
 
-fn verdict(status: http::StatusCode) -> Result<(), String> {
+fn check_status(status: http::StatusCode) -> Result<(), String> {
     if (200..400).contains(&status.as_u16()) {
         Ok(())
     } else {
@@ -63,7 +62,7 @@ fn verdict(status: http::StatusCode) -> Result<(), String> {
     }
 }
 
-/// The message says nothing of the URL: it may hold what is sensitive.
+/// The error does not quote the URL, which may be sensitive.
 fn parse(target: &str) -> Result<Url, String> {
     if target.is_empty() {
         return Err("the URL is empty".to_owned());

@@ -1,4 +1,14 @@
-//! The directory of packages: one folder for each, filled by rename, bounded in bytes. The least recently used go first.
+//! The cache of provider packages that runs share.
+//!
+//! The cache is not trusted. A package is found by source address, version, platform and the digest (`h1:`) in the dependency
+//! lock file of the run. The copy for the run is digested, and the CLI digests it again before it uses it. Hence a run that
+//! writes a manipulated package into the cache cannot affect another run.
+//!
+//! The cache has one directory per package, created by rename. It is bounded in bytes, and the least recently used packages are
+//! evicted.
+
+mod locked_provider;
+mod package;
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
@@ -8,14 +18,15 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 
-use super::lock::{LockedProvider, platform};
-use super::package;
+use locked_provider::platform;
+pub(crate) use locked_provider::{INSTALL_DIRECTORY, LockedProvider, parse};
+pub(crate) use package::file_digest;
 use sluice_tf_core::workdir::remove_tree;
 
-/// How the names begin of what is being filled or removed.
-const UNFINISHED: &str = ".unfinished-";
-/// Older than this, it is of a runner that was killed.
-const ABANDONED: Duration = Duration::from_secs(60 * 60);
+/// Prefix of directories that are being filled or removed.
+const TEMPORARY_PREFIX: &str = ".unfinished-";
+/// Age at which a temporary directory is known to belong to a killed runner.
+const ABANDONED_AFTER: Duration = Duration::from_secs(60 * 60);
 
 /// Packages of providers on disk. Several runners use one directory at the same time.
 #[derive(Clone, Debug)]
@@ -33,27 +44,27 @@ impl ProviderCache {
     fn entry(&self, provider: &LockedProvider, hash: &str) -> PathBuf {
         let mut key = Sha256::new();
         for part in [&provider.source, &provider.version, &platform(), hash] {
-            // Lengths let no name pass for the end of another.
+            // The length prefix separates the parts.
             key.update((part.len() as u64).to_be_bytes());
             key.update(part);
         }
         self.root.join(hex::encode(key.finalize()))
     }
 
-    /// Whether there is a package of this provider with one of its digests.
-    pub(crate) fn has(&self, provider: &LockedProvider) -> bool {
+    /// Whether the cache contains a package of this provider with one of its digests.
+    pub(crate) fn contains(&self, provider: &LockedProvider) -> bool {
         provider
             .hashes
             .iter()
             .any(|hash| self.entry(provider, hash).is_dir())
     }
 
-    /// Copies the package into a place where nothing is, and gives whether one with a digest of the lock file is there now. One
-    /// whose bytes have another digest is removed from the cache.
+    /// Copies a package with a digest of the lock file to an absent path. Returns whether the cache has one. A package with
+    /// another digest is removed from the cache.
     ///
     /// # Errors
-    /// When what was copied cannot be removed.
-    pub(crate) fn provide(&self, provider: &LockedProvider, to: &Path) -> io::Result<bool> {
+    /// When an incomplete copy cannot be removed.
+    pub(crate) fn copy_to(&self, provider: &LockedProvider, to: &Path) -> io::Result<bool> {
         for hash in &provider.hashes {
             let entry = self.entry(provider, hash);
             if !entry.is_dir() {
@@ -65,11 +76,11 @@ impl ProviderCache {
                     mark_used(&entry);
                     return Ok(true);
                 }
-                Ok(_) => self.refuse(provider, &entry, "its bytes have another digest"),
+                Ok(_) => self.reject(provider, &entry, "its bytes have another digest"),
                 Err(error) if error.kind() == ErrorKind::InvalidData => {
-                    self.refuse(provider, &entry, &error.to_string());
+                    self.reject(provider, &entry, &error.to_string());
                 }
-                // Another runner has just made room, or the disk is full.
+                // Another runner has just evicted it, or the disk is full.
                 Err(error) => {
                     tracing::warn!(%error, source = provider.source, "a cached provider cannot be copied");
                 }
@@ -79,29 +90,29 @@ impl ProviderCache {
         Ok(false)
     }
 
-    fn refuse(&self, provider: &LockedProvider, entry: &Path, why: &str) {
+    fn reject(&self, provider: &LockedProvider, entry: &Path, why: &str) {
         let LockedProvider { source, version, .. } = provider;
         tracing::warn!(source, version, why, "a cached provider is refused and removed");
         self.discard(entry);
     }
 
-    /// Takes in the package at `from`, if its digest is one of the lock file and it is not there yet.
+    /// Stores the package at `from`, if its digest is in the lock file and the cache does not contain it.
     ///
     /// # Errors
-    /// It is no package, or cannot be copied.
-    pub(crate) fn keep(&self, provider: &LockedProvider, from: &Path) -> io::Result<()> {
-        if self.has(provider) || package::size(from)? > self.limit {
+    /// When it is not a valid package or cannot be copied.
+    pub(crate) fn store(&self, provider: &LockedProvider, from: &Path) -> io::Result<()> {
+        if self.contains(provider) || package::size(from)? > self.limit {
             return Ok(());
         }
         DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
-        let unfinished = tempfile::Builder::new()
-            .prefix(UNFINISHED)
+        let temporary = tempfile::Builder::new()
+            .prefix(TEMPORARY_PREFIX)
             .tempdir_in(&self.root)?;
-        let copy = unfinished.path().join("package");
+        let copy = temporary.path().join("package");
         package::copy(from, &copy)?;
         let found = package::digest(&copy)?;
         if !provider.hashes.contains(&found) {
-            // The module's code wrote into it.
+            // Code of the module changed it.
             return Ok(());
         }
         match fs::rename(&copy, self.entry(provider, &found)) {
@@ -113,25 +124,25 @@ impl ProviderCache {
                 ) => {}
             renamed => renamed?,
         }
-        self.make_room()
+        self.evict()
     }
 
-    /// Removes what goes beyond the limit, and what killed runners left.
-    fn make_room(&self) -> io::Result<()> {
+    /// Removes packages beyond the limit, and temporary directories of killed runners.
+    fn evict(&self) -> io::Result<()> {
         let mut packages = Vec::new();
         let mut total = 0;
         for entry in fs::read_dir(&self.root)?.filter_map(Result::ok) {
             let Ok(used) = entry.metadata().and_then(|metadata| metadata.modified()) else {
                 continue; // another runner removed it
             };
-            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            if entry.file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX) {
                 let age = SystemTime::now().duration_since(used).unwrap_or_default();
-                if age > ABANDONED {
+                if age > ABANDONED_AFTER {
                     remove_tree(&entry.path())?;
                 }
                 continue;
             }
-            // What is no package counts nothing and goes first.
+            // An invalid package has size 0.
             let bytes = package::size(&entry.path()).unwrap_or_default();
             total += bytes;
             packages.push((used, bytes, entry.path()));
@@ -147,11 +158,11 @@ impl ProviderCache {
         Ok(())
     }
 
-    /// Takes a package out by rename, so that no other runner finds half of one.
+    /// Removes a package. It is renamed first, so that no other runner finds a part of it.
     fn discard(&self, entry: &Path) {
-        let name = format!("{UNFINISHED}{}", uuid::Uuid::new_v4().simple());
-        let aside = self.root.join(name);
-        let removed = fs::rename(entry, &aside).and_then(|()| remove_tree(&aside));
+        let name = format!("{TEMPORARY_PREFIX}{}", uuid::Uuid::new_v4().simple());
+        let temporary = self.root.join(name);
+        let removed = fs::rename(entry, &temporary).and_then(|()| remove_tree(&temporary));
         if let Err(error) = removed
             && error.kind() != ErrorKind::NotFound
         {
@@ -160,9 +171,9 @@ impl ProviderCache {
     }
 }
 
-/// The time of the folder's last change is that of its last use.
+/// Records the time of the last use as the modification time of the directory.
 fn mark_used(entry: &Path) {
-    let marked = File::open(entry).and_then(|folder| folder.set_modified(SystemTime::now()));
+    let marked = File::open(entry).and_then(|directory| directory.set_modified(SystemTime::now()));
     if let Err(error) = marked {
         tracing::debug!(%error, "the use of a cached provider is not noted");
     }
@@ -200,11 +211,11 @@ mod tests {
         let cache = ProviderCache::new(dir.path().join("cache"), LARGE);
         let (a, from) = provider(dir.path(), "a", "program");
         let to = dir.path().join("run/a");
-        assert!(!cache.provide(&a, &to).unwrap());
-        cache.keep(&a, &from).unwrap();
-        cache.keep(&a, &from).unwrap();
+        assert!(!cache.copy_to(&a, &to).unwrap());
+        cache.store(&a, &from).unwrap();
+        cache.store(&a, &from).unwrap();
         assert_eq!(entries(&cache.root).len(), 1);
-        assert!(cache.has(&a) && cache.provide(&a, &to).unwrap());
+        assert!(cache.contains(&a) && cache.copy_to(&a, &to).unwrap());
         assert_eq!(fs::read(to.join("terraform-provider-x")).unwrap(), b"program");
         for other in [
             LockedProvider {
@@ -220,7 +231,7 @@ mod tests {
                 ..a
             },
         ] {
-            assert!(!cache.has(&other) && !cache.provide(&other, &dir.path().join("other")).unwrap());
+            assert!(!cache.contains(&other) && !cache.copy_to(&other, &dir.path().join("other")).unwrap());
         }
     }
 
@@ -236,14 +247,14 @@ mod tests {
             |entry| std::os::unix::fs::symlink("/bin/sh", entry.join("link")).unwrap(),
         ];
         for poison in poisons {
-            cache.keep(&a, &from).unwrap();
+            cache.store(&a, &from).unwrap();
             poison(&entries(&cache.root)[0]);
-            assert!(!cache.provide(&a, &to).unwrap() && !to.exists());
+            assert!(!cache.copy_to(&a, &to).unwrap() && !to.exists());
             assert_eq!(entries(&cache.root), Vec::<PathBuf>::new());
         }
-        // Nor does it get in.
+        // It is not stored either.
         fs::write(from.join("terraform-provider-x"), "other").unwrap();
-        cache.keep(&a, &from).unwrap();
+        cache.store(&a, &from).unwrap();
         assert_eq!(entries(&cache.root), Vec::<PathBuf>::new());
     }
 
@@ -256,21 +267,21 @@ mod tests {
         let (c, from_c) = provider(dir.path(), "c", "six");
         let (huge, from_huge) = provider(dir.path(), "huge", "more than ten");
         for (given, from) in [(&a, &from_a), (&b, &from_b)] {
-            cache.keep(given, from).unwrap();
+            cache.store(given, from).unwrap();
         }
         let at = |provider: &LockedProvider| cache.entry(provider, &provider.hashes[1]);
         for (given, age) in [(&a, 20), (&b, 10)] {
             let when = SystemTime::now() - Duration::from_secs(age);
             File::open(at(given)).unwrap().set_modified(when).unwrap();
         }
-        let abandoned = cache.root.join(format!("{UNFINISHED}old"));
+        let abandoned = cache.root.join(format!("{TEMPORARY_PREFIX}old"));
         fs::create_dir(&abandoned).unwrap();
-        let when = SystemTime::now() - ABANDONED * 2;
+        let when = SystemTime::now() - ABANDONED_AFTER * 2;
         File::open(&abandoned).unwrap().set_modified(when).unwrap();
-        assert!(cache.provide(&a, &dir.path().join("run")).unwrap(), "used");
-        cache.keep(&c, &from_c).unwrap();
-        assert!(cache.has(&a) && !cache.has(&b) && cache.has(&c) && !abandoned.exists());
-        cache.keep(&huge, &from_huge).unwrap();
-        assert!(cache.has(&a) && !cache.has(&huge));
+        assert!(cache.copy_to(&a, &dir.path().join("run")).unwrap(), "used");
+        cache.store(&c, &from_c).unwrap();
+        assert!(cache.contains(&a) && !cache.contains(&b) && cache.contains(&c) && !abandoned.exists());
+        cache.store(&huge, &from_huge).unwrap();
+        assert!(cache.contains(&a) && !cache.contains(&huge));
     }
 }

@@ -1,6 +1,4 @@
-//! Outputs of the root module into a Secret: selection and encoding (pure), then one write.
-
-mod reserved;
+//! Writes outputs of the root module to a Secret: selection and encoding (pure), then one write.
 
 use std::collections::BTreeMap;
 
@@ -8,86 +6,77 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, PostParams};
-use sluice_api::annotation::ADOPT_LABEL;
+use sluice_api::annotation::{ADOPT_LABEL, PLAN_NAME, TERRAFORM_LABEL};
 
-use crate::run::lifecycle::api_retry::patiently;
 use crate::run::lifecycle::context::Context;
 use sluice_tf_core::bundle::{OutputsTarget, Stack};
 use sluice_tf_core::cli::output::Output;
+use sluice_tf_core::errored_state;
+use sluice_tf_core::last_applied;
 use sluice_tf_core::plan::store::owner;
 
-/// Bytes that the data of a Secret may have; the API server's own limit.
+/// The API server's limit for the data of a Secret, in bytes.
 const DATA_LIMIT: usize = 1024 * 1024;
 /// Longest key of a Secret.
 const KEY_LIMIT: usize = 253;
 
-/// How often a write is tried again after somebody else wrote.
-const CONFLICTS: u32 = 5;
+/// Labels of Redactor that outputs are never written to: states and data of Sluice.
+const RESERVED_LABELS: [&str; 6] = [
+    "tfstate",
+    PLAN_NAME,
+    TERRAFORM_LABEL,
+    last_applied::LABEL,
+    last_applied::shared::FILES_LABEL,
+    errored_state::LABEL,
+];
+/// Prefixes of the names of such Redactor.
+const RESERVED_PREFIXES: [&str; 5] = ["tfstate-", "tfplan-", "tfapplied-", "tffiles-", "tferrored-"];
+/// Attempts to write after conflicts.
+const MAX_CONFLICTS: u32 = 5;
 
-/// Why outputs are not written.
+/// The reason why outputs are not written.
 #[derive(Debug, thiserror::Error)]
-pub enum OutputsError {
+pub(crate) enum OutputsError {
     /// `spec.writeOutputsToSecret.outputs` names one that the module does not have.
     #[error("output not found: {0}")]
     NotFound(String),
-    /// An empty item, name or alias.
     #[error("output name is empty in {0:?}")]
     EmptyName(String),
-    /// What cannot be a key of a Secret.
     #[error(
         "output {output} cannot be written under the key {key:?}: keys have letters, digits, '-', '_' and '.', \
          at most 253; give it an alias: {output}:another-key"
     )]
-    Key {
-        /// The output.
-        output: String,
-        /// The key.
-        key: String,
-    },
-    /// Two outputs want the same key.
+    Key { output: String, key: String },
     #[error("two outputs are to be written under the key {0:?}; give one of them an alias")]
-    Twice(String),
-    /// More than a Secret holds.
+    DuplicateKey(String),
     #[error(
         "the outputs have {size} bytes, more than the {DATA_LIMIT} that a Secret holds; name fewer in writeOutputsToSecret.outputs"
     )]
-    TooLarge {
-        /// Their size.
-        size: usize,
-    },
-    /// The Secret belongs to somebody else.
+    TooLarge { size: usize },
+    /// The Secret has another owner.
     #[error(
         "secret {name} belongs to another owner; the label {ADOPT_LABEL}: \"true\" on it allows taking it over"
     )]
-    Foreign {
-        /// Name of the Secret.
-        name: String,
-    },
-    /// The Secret is a state, or one that Sluice stores something in.
+    Foreign { name: String },
+    /// The Secret contains a state or data of Sluice.
     #[error(
         "secret {name} is, or by its name would be, a state or one of those in which Sluice keeps plans, keys and what was \
          applied; give writeOutputsToSecret another name"
     )]
-    Reserved {
-        /// Name of the Secret.
-        name: String,
-    },
-    /// The API refused it, or stayed away.
+    Reserved { name: String },
     #[error("cannot write secret {name}: {source}")]
     Api {
-        /// Name of the Secret.
         name: String,
-        /// The answer.
         #[source]
         source: kube::Error,
     },
 }
 
-/// The Secret's data: a text as it is, anything else as the CLI's own JSON, byte for byte, beside its type under `<key>__type`. So
-/// does upstream: what it wrote needs no write.
+/// Encodes the outputs as upstream does: a string as it is, any other value as the CLI's own JSON, byte for byte, with its type
+/// under `<key>__type`. A Secret that upstream wrote needs no write.
 ///
 /// # Errors
-/// When the selection names what is not there, or the outputs do not fit into a Secret.
+/// When the selection names an unknown output, or the outputs do not fit into a Secret.
 pub(crate) fn encode(
     outputs: &BTreeMap<String, Output>,
     selection: &[String],
@@ -128,9 +117,9 @@ fn put(
     key: String,
     value: Vec<u8>,
 ) -> Result<(), OutputsError> {
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let is_valid = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let special = key == "." || key.starts_with("..");
-    if key.len() > KEY_LIMIT || special || !key.chars().all(fits) {
+    if key.len() > KEY_LIMIT || special || !key.chars().all(is_valid) {
         return Err(OutputsError::Key {
             output: output.to_owned(),
             key,
@@ -138,11 +127,11 @@ fn put(
     }
     match data.insert(key.clone(), ByteString(value)) {
         None => Ok(()),
-        Some(_) => Err(OutputsError::Twice(key)),
+        Some(_) => Err(OutputsError::DuplicateKey(key)),
     }
 }
 
-/// Whether the stack may write to a Secret that is there: its own one, one that nobody owns, or one that its owner gives away.
+/// Whether the stack may write to an existing Secret: it owns it, the Secret has no owner, or the label permits the adoption.
 fn may_write(secret: &Secret, stack: &Stack) -> bool {
     let owners = secret.metadata.owner_references.as_deref().unwrap_or_default();
     let adopt = secret
@@ -154,26 +143,38 @@ fn may_write(secret: &Secret, stack: &Stack) -> bool {
     ours || adopt.is_some_and(|value| value == "true")
 }
 
-/// Brings the Secret to what is wanted: all of the data, and the wanted labels and annotations beside those of others.
-/// Tells whether anything differed.
-fn bring(held: &mut Secret, target: &OutputsTarget, data: &BTreeMap<String, ByteString>) -> bool {
-    let mut changed = held.data.as_ref() != Some(data);
-    held.data = Some(data.clone());
-    let labels = held.metadata.labels.get_or_insert_default();
+/// Whether an existing Secret contains a state or data of Sluice. A bundle has no label, but a run owns it.
+fn is_reserved(secret: &Secret) -> bool {
+    let labels = secret.metadata.labels.as_ref();
+    let mut owners = secret.metadata.owner_references.iter().flatten();
+    labels.is_some_and(|labels| RESERVED_LABELS.iter().any(|label| labels.contains_key(*label)))
+        || owners.any(|owner| owner.kind == "TerraformRun")
+}
+
+/// Whether a new Secret of this name could collide with a state or with data of Sluice.
+fn is_reserved_name(name: &str) -> bool {
+    RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || name.ends_with("-sluice-key")
+}
+
+/// Replaces the data, and adds the labels and annotations of the target. Returns whether anything changed.
+fn update(secret: &mut Secret, target: &OutputsTarget, data: &BTreeMap<String, ByteString>) -> bool {
+    let mut changed = secret.data.as_ref() != Some(data);
+    secret.data = Some(data.clone());
+    let labels = secret.metadata.labels.get_or_insert_default();
     changed |= add(labels, &target.labels);
-    let annotations = held.metadata.annotations.get_or_insert_default();
+    let annotations = secret.metadata.annotations.get_or_insert_default();
     changed | add(annotations, &target.annotations)
 }
 
-fn add(held: &mut BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+fn add(existing: &mut BTreeMap<String, String>, desired: &BTreeMap<String, String>) -> bool {
     let mut changed = false;
-    for (key, value) in wanted {
-        changed |= held.insert(key.clone(), value.clone()).as_ref() != Some(value);
+    for (key, value) in desired {
+        changed |= existing.insert(key.clone(), value.clone()).as_ref() != Some(value);
     }
     changed
 }
 
-fn fresh(target: &OutputsTarget, stack: &Stack, data: BTreeMap<String, ByteString>) -> Secret {
+fn new_secret(target: &OutputsTarget, stack: &Stack, data: BTreeMap<String, ByteString>) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(target.name.clone()),
@@ -192,45 +193,48 @@ fn fresh(target: &OutputsTarget, stack: &Stack, data: BTreeMap<String, ByteStrin
     }
 }
 
-/// Writes the data; tells whether anything had to be written.
+/// Writes the data. Returns whether a write was necessary.
 pub(crate) async fn write(
     context: &Context,
     target: &OutputsTarget,
     stack: &Stack,
     data: &BTreeMap<String, ByteString>,
 ) -> Result<bool, OutputsError> {
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &stack.namespace);
+    let api: Api<Secret> = context.api();
     let failed = |source| OutputsError::Api {
         name: target.name.clone(),
         source,
     };
-    let (patience, params) = (context.settings.patience, PostParams::default());
-    for _ in 0..CONFLICTS {
-        let held = patiently(patience, || api.get_opt(&target.name))
+    let params = PostParams::default();
+    for _ in 0..MAX_CONFLICTS {
+        let existing = context
+            .retry(|| api.get_opt(&target.name))
             .await
             .map_err(failed)?;
-        let reserved = held
+        let is_reserved = existing
             .as_ref()
-            .map_or_else(|| reserved::is_reserved_name(&target.name), reserved::is_reserved);
-        if reserved {
+            .map_or_else(|| is_reserved_name(&target.name), is_reserved);
+        if is_reserved {
             let name = target.name.clone();
             return Err(OutputsError::Reserved { name });
         }
-        let answer = match held {
+        let answer = match existing {
             None => {
-                let secret = fresh(target, stack, data.clone());
-                patiently(patience, || api.create(&params, &secret)).await
+                let secret = new_secret(target, stack, data.clone());
+                context.retry(|| api.create(&params, &secret)).await
             }
-            Some(held) if !may_write(&held, stack) => {
+            Some(secret) if !may_write(&secret, stack) => {
                 return Err(OutputsError::Foreign {
                     name: target.name.clone(),
                 });
             }
-            Some(mut held) => {
-                if !bring(&mut held, target, data) {
+            Some(mut secret) => {
+                if !update(&mut secret, target, data) {
                     return Ok(false);
                 }
-                patiently(patience, || api.replace(&target.name, &params, &held)).await
+                context
+                    .retry(|| api.replace(&target.name, &params, &secret))
+                    .await
             }
         };
         match answer {
@@ -239,7 +243,9 @@ pub(crate) async fn write(
             Err(error) => return Err(failed(error)),
         }
     }
-    Err(failed(kube::Error::Service("others kept writing it".into())))
+    Err(failed(kube::Error::Service(
+        "too many conflicts with other writers".into(),
+    )))
 }
 
 #[cfg(test)]
@@ -260,7 +266,7 @@ mod tests {
             .collect()
     }
 
-    /// What `output -json` answered, and what tofu-controller 0.16.5 wrote of it
+    /// An output of `output -json`, and the Secret that tofu-controller 0.16.5 wrote for it
     /// (`tests/assets/tofu-controller-0.16.5/secrets.yaml`).
     #[test]
     fn json_is_written_as_the_cli_indents_it_with_every_digit() {
@@ -331,8 +337,11 @@ mod tests {
         );
         assert!(error(&outputs(), &["list", "age.key:list__type"]).contains("\"list__type\""));
         let large = output("it", &"x".repeat(DATA_LIMIT));
-        let told = error(&large, &[]);
-        assert!(told.contains("1048578 bytes") && !told.contains("xxx"), "{told}");
+        let message = error(&large, &[]);
+        assert!(
+            message.contains("1048578 bytes") && !message.contains("xxx"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -347,11 +356,11 @@ mod tests {
         let data = BTreeMap::from([("k".to_owned(), ByteString(b"v".to_vec()))]);
         let mut held = Secret::default();
         held.metadata.labels = Some(BTreeMap::from([("other".into(), "x".into())]));
-        assert!(bring(&mut held, &target, &data));
+        assert!(update(&mut held, &target, &data));
         assert_eq!(held.metadata.labels.as_ref().unwrap().len(), 2);
         assert_eq!(held.metadata.annotations.as_ref().unwrap()["a"], "c");
-        assert!(!bring(&mut held, &target, &data), "nothing is left to do");
-        assert!(bring(&mut held, &target, &BTreeMap::new()));
+        assert!(!update(&mut held, &target, &data), "nothing is left to do");
+        assert!(update(&mut held, &target, &BTreeMap::new()));
     }
 
     #[test]
@@ -367,11 +376,11 @@ mod tests {
             labels: BTreeMap::from([("a".into(), "b".into())]),
             annotations: BTreeMap::new(),
         };
-        let mut secret = fresh(&target, &stack, BTreeMap::new());
+        let mut secret = new_secret(&target, &stack, BTreeMap::new());
         assert!(may_write(&secret, &stack));
         secret.metadata.owner_references = None;
         assert!(may_write(&secret, &stack), "made by hand before the stack was");
-        let mut secret = fresh(&target, &stack, BTreeMap::new());
+        let mut secret = new_secret(&target, &stack, BTreeMap::new());
         secret.metadata.owner_references.as_mut().unwrap()[0].uid = "u-2".into();
         assert!(!may_write(&secret, &stack));
         secret.metadata.labels = Some(BTreeMap::from([(ADOPT_LABEL.into(), "true".into())]));

@@ -9,74 +9,74 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
-/// Most files and folders of one package.
-const ENTRIES: usize = 10_000;
+/// Most files and directories of one package.
+const MAX_ENTRIES: usize = 10_000;
 
-/// The files below a folder, by their paths in it, and their bytes together.
+/// The relative paths of files and directories, and the total size.
 struct Listing {
-    folders: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
     files: Vec<PathBuf>,
     bytes: u64,
 }
 
-/// Lists a package. It holds files and folders and nothing else.
+/// Lists a package, which may contain only files and directories.
 fn list(root: &Path) -> io::Result<Listing> {
     let mut listing = Listing {
-        folders: Vec::new(),
+        directories: Vec::new(),
         files: Vec::new(),
         bytes: 0,
     };
-    let mut open = vec![PathBuf::new()];
-    while let Some(folder) = open.pop() {
-        for entry in fs::read_dir(root.join(&folder))? {
+    let mut pending = vec![PathBuf::new()];
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(root.join(&directory))? {
             let entry = entry?;
-            let (kind, path) = (entry.file_type()?, folder.join(entry.file_name()));
+            let (kind, path) = (entry.file_type()?, directory.join(entry.file_name()));
             if kind.is_dir() {
-                open.push(path.clone());
-                listing.folders.push(path);
+                pending.push(path.clone());
+                listing.directories.push(path);
             } else if kind.is_file() {
                 listing.bytes += entry.metadata()?.len();
                 listing.files.push(path);
             } else {
                 return Err(invalid("something in it is neither a file nor a folder"));
             }
-            if listing.files.len() + listing.folders.len() > ENTRIES {
+            if listing.files.len() + listing.directories.len() > MAX_ENTRIES {
                 return Err(invalid("it has too many files"));
             }
         }
     }
-    // A folder comes before what is in it.
-    listing.folders.sort();
+    // A directory sorts before its entries.
+    listing.directories.sort();
     Ok(listing)
 }
 
-/// The bytes of all files of a package.
+/// The total size of a package.
 ///
 /// # Errors
-/// It is no package, or cannot be read.
+/// When it is not a valid package or cannot be read.
 pub(super) fn size(root: &Path) -> io::Result<u64> {
     list(root).map(|listing| listing.bytes)
 }
 
-/// Copies a package to a place where nothing is. The copy shares no file with the original, though it may share blocks where the
-/// file system has such copies.
+/// Copies a package to an absent path. The copy shares no file with the original, but may share blocks if the file system
+/// supports it.
 ///
 /// # Errors
-/// It is no package, or cannot be copied. What was copied so far stays.
+/// When it is not a valid package or cannot be copied. A partial copy stays.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let listing = list(from)?;
     if let Some(parent) = to.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
     }
-    let make = |path: &Path| DirBuilder::new().mode(0o700).create(path);
-    make(to)?;
-    for folder in &listing.folders {
-        make(&to.join(folder))?;
+    let create = |path: &Path| DirBuilder::new().mode(0o700).create(path);
+    create(to)?;
+    for directory in &listing.directories {
+        create(&to.join(directory))?;
     }
     for file in &listing.files {
         let copy = to.join(file);
         fs::copy(from.join(file), &copy)?;
-        // Modes are no part of the digest: what came with the original counts for nothing.
+        // The digest does not cover modes, so those of the original are not trusted.
         fs::set_permissions(&copy, Permissions::from_mode(0o700))?;
     }
     Ok(())
@@ -85,7 +85,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// The digest of a package in the form of lock files.
 ///
 /// # Errors
-/// It is no package, or cannot be read.
+/// When it is not a valid package or cannot be read.
 pub(super) fn digest(root: &Path) -> io::Result<String> {
     let mut names = Vec::new();
     for file in list(root)?.files {
@@ -94,12 +94,12 @@ pub(super) fn digest(root: &Path) -> io::Result<String> {
         names.push(name.to_owned());
     }
     names.sort_unstable();
-    let mut whole = Sha256::new();
+    let mut hash = Sha256::new();
     for name in names {
         let line = format!("{}  {name}\n", hex::encode(file_digest(&root.join(&name))?));
-        whole.update(line);
+        hash.update(line);
     }
-    Ok(format!("h1:{}", STANDARD.encode(whole.finalize())))
+    Ok(format!("h1:{}", STANDARD.encode(hash.finalize())))
 }
 
 /// SHA-256 of a file. No more than 256 KiB of it are in memory at once.
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_digest_is_that_of_gos_dirhash() {
-        // `dirhash.HashDir` of golang.org/x/mod says so of these two files.
+        // The digest of `dirhash.HashDir` of golang.org/x/mod for these two files.
         let dir = package(&[
             ("terraform-provider-x_v1.0.0", "program"),
             ("docs/LICENSE", "free"),

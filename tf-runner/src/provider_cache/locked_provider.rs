@@ -1,48 +1,46 @@
-//! What a dependency lock file says of providers (pure). The CLI writes one setting on a line; what stands in another form is not
-//! found here, and is then downloaded.
+//! Parses the providers of a dependency lock file (pure). It expects one setting per line, as the CLI writes them. A provider
+//! in another form is not found, and is downloaded.
 
 use std::path::PathBuf;
 
-/// Most providers of one lock file that are looked at.
-const PROVIDERS: usize = 1000;
-/// Most digests of one provider that are looked at: there is one for each platform.
-const HASHES: usize = 100;
+/// Most providers of one lock file.
+const MAX_PROVIDERS: usize = 1000;
+/// Most digests of one provider. It has one for each platform.
+const MAX_HASHES: usize = 100;
 
 /// One provider of a lock file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LockedProvider {
     /// Source address: host, namespace and type with slashes between them.
     pub(crate) source: String,
-    /// Its version.
     pub(crate) version: String,
     /// Digests of unpacked packages, one for each platform: `h1:` and base64.
     pub(crate) hashes: Vec<String>,
 }
 
 impl LockedProvider {
-    /// Where `init` installs the package of this machine's platform, below the module directory. `None`: the names are not those
-    /// of a provider.
-    pub(crate) fn place(&self) -> Option<PathBuf> {
+    /// The path below the module directory where `init` installs the package for this platform; `None` for an invalid name.
+    pub(crate) fn install_path(&self) -> Option<PathBuf> {
         let parts: Vec<&str> = self.source.split('/').collect();
-        let usual = parts.len() == 3
+        let is_valid = parts.len() == 3
             && parts
                 .iter()
                 .chain([&self.version.as_str()])
                 .all(|part| is_name(part));
-        usual.then(|| {
-            let mut place = PathBuf::from(DIRECTORY);
-            place.extend(parts);
-            place.join(&self.version).join(platform())
+        is_valid.then(|| {
+            let mut path = PathBuf::from(INSTALL_DIRECTORY);
+            path.extend(parts);
+            path.join(&self.version).join(platform())
         })
     }
 }
 
-/// Where `init` installs providers, below the module directory.
-pub(crate) const DIRECTORY: &str = ".terraform/providers";
+/// The directory below the module where `init` installs providers.
+pub(crate) const INSTALL_DIRECTORY: &str = ".terraform/providers";
 
 fn is_name(part: &str) -> bool {
-    let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+:".contains(&byte);
-    !part.starts_with('.') && (1..=128).contains(&part.len()) && part.bytes().all(usual)
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+:".contains(&byte);
+    !part.starts_with('.') && (1..=128).contains(&part.len()) && part.bytes().all(is_allowed)
 }
 
 /// The CLI's name of this machine's platform.
@@ -65,7 +63,7 @@ pub(crate) fn parse(text: &str) -> Vec<LockedProvider> {
     let mut found: Vec<LockedProvider> = Vec::new();
     for line in text.lines().map(str::trim) {
         if let Some(source) = line.strip_prefix("provider ").and_then(quoted) {
-            if found.len() >= PROVIDERS {
+            if found.len() >= MAX_PROVIDERS {
                 break;
             }
             found.push(LockedProvider {
@@ -79,8 +77,8 @@ pub(crate) fn parse(text: &str) -> Vec<LockedProvider> {
             } else {
                 let texts = line.split('"').skip(1).step_by(2);
                 let hashes = texts.filter(|text| text.starts_with("h1:")).map(str::to_owned);
-                let room = HASHES.saturating_sub(provider.hashes.len());
-                provider.hashes.extend(hashes.take(room));
+                let remaining = MAX_HASHES.saturating_sub(provider.hashes.len());
+                provider.hashes.extend(hashes.take(remaining));
             }
         }
     }
@@ -118,11 +116,11 @@ provider "sluice.test:8443/sluice/trial" {
     fn providers_are_read_with_the_digests_of_unpacked_packages() {
         let [random, trial] = parse(LOCK).try_into().unwrap();
         assert_eq!((random.version.as_str(), random.hashes.len()), ("3.6.0", 2));
-        let place = random.place().unwrap();
+        let place = random.install_path().unwrap();
         let start = ".terraform/providers/registry.opentofu.org/hashicorp/random/3.6.0/";
         assert!(place.display().to_string().starts_with(start), "{place:?}");
         assert_eq!(trial.hashes, Vec::<String>::new());
-        assert!(trial.place().is_some());
+        assert!(trial.install_path().is_some());
         assert_eq!(parse("hashes = [\"h1:x\"]\n"), []);
     }
 
@@ -138,7 +136,7 @@ provider "sluice.test:8443/sluice/trial" {
             ("/b/c", "1.0.0"),
         ] {
             let text = format!("provider \"{source}\" {{\n  version = \"{version}\"\n}}\n");
-            assert_eq!(parse(&text)[0].place(), None, "{text}");
+            assert_eq!(parse(&text)[0].install_path(), None, "{text}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What came with the artifact of another use of the CLI: a state in a file, and notes of a backend and a workspace.
+//! Files of the CLI that were committed to the source: a state, the record of a backend, and the selected workspace.
 //!
-//! `init` copies such a state over the one in the backend (`-force-copy`), at each run anew, since each run unpacks the artifact
-//! anew: whatever was made meanwhile would be forgotten. So it is put aside, and becomes the stack's state only where that has
-//! nothing in it yet. Notes count for nothing: the spec says which backend and which workspace are used.
+//! `init` copies such a state over the one in the backend (`-force-copy`). Each run unpacks the artifact, so each run would
+//! overwrite the state with the committed one. Hence it is moved out of the module, and adopted only if the stack has no state
+//! yet. The records are removed: the spec defines the backend and the workspace.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -10,103 +10,95 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::run::commands::workspace::Workspace;
-use crate::run::lifecycle::context::Context;
+use crate::run::cli::Cli;
 use crate::run::lifecycle::error::{RunError, Step};
-use crate::run::plan::state_persistence;
-use crate::run::state_lock::unlock;
+use crate::run::lifecycle::session::RunSession;
+use crate::run::state;
+use crate::run::state_lock::retry_after_unlock;
 use crate::run::workdir;
-use crate::run::workdir::failed;
+use crate::run::workdir::directory_error;
 use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::argv;
 use sluice_tf_core::cli::text::strip_formatting;
 
-/// The CLI's own file of a state, and the folder of those of other workspaces.
+/// The CLI's state file, and the directory of the states of other workspaces.
 const STATE: &str = "terraform.tfstate";
 const WORKSPACES: &str = "terraform.tfstate.d";
-/// The CLI's notes: of the workspace that is selected, and of the backend that `init` configured.
-const SELECTED: &str = ".terraform/environment";
-const CONFIGURED: &str = ".terraform/terraform.tfstate";
-/// Largest state that is looked into: one that is larger has something in it.
+/// The CLI's records of the selected workspace and of the backend.
+const SELECTED_WORKSPACE: &str = ".terraform/environment";
+const CONFIGURED_BACKEND: &str = ".terraform/terraform.tfstate";
+/// Largest state that is parsed. A larger one is not empty.
 const LIMIT: u64 = 1024 * 1024;
 
-/// Puts aside what came with the artifact. Without a backend of ours `init` copies nothing, and what it notes is the module's.
-pub(crate) fn put_aside(module: &Path, scratch: &Path, bundle: &Bundle) -> Result<(), RunError> {
-    let wrong = |source| failed("put aside a state that came with the artifact", source);
-    forget(&module.join(SELECTED)).map_err(wrong)?;
+/// Moves the committed files out of the module. Without a generated backend `init` copies nothing, and the records are the
+/// module's.
+pub(crate) fn move_out(module: &Path, scratch: &Path, bundle: &Bundle) -> Result<(), RunError> {
+    let error = |source| directory_error("move a committed state out of the module", source);
+    remove_if_present(&module.join(SELECTED_WORKSPACE)).map_err(error)?;
     if bundle.run_environment.backend_off {
         return Ok(());
     }
-    forget(&module.join(CONFIGURED)).map_err(wrong)?;
+    remove_if_present(&module.join(CONFIGURED_BACKEND)).map_err(error)?;
     for name in [STATE, WORKSPACES] {
-        rename(&module.join(name), &scratch.join(name)).map_err(wrong)?;
+        rename_if_present(&module.join(name), &scratch.join(name)).map_err(error)?;
     }
     Ok(())
 }
 
-/// Puts back, after `init`, what is the stack's state where its backend keeps that in the module's directory.
-pub(crate) fn put_back(workspace: &Workspace<'_>, selected: &str) -> Result<(), RunError> {
-    if state_persistence::lasts(&workspace.module, selected) {
+/// Restores the committed state after `init`, if the backend stores the state in the module directory.
+pub(crate) fn restore(cli: &Cli<'_>, selected: &str) -> Result<(), RunError> {
+    if state::outlives_run(&cli.module, selected) {
         return Ok(());
     }
-    let scratch = workspace.directory.scratch.path();
+    let scratch = cli.directory.scratch.path();
     for name in [STATE, WORKSPACES] {
-        rename(&scratch.join(name), &workspace.module.join(name))
-            .map_err(|source| failed("put back the state of the artifact", source))?;
+        rename_if_present(&scratch.join(name), &cli.module.join(name))
+            .map_err(|source| directory_error("restore the committed state", source))?;
     }
     Ok(())
 }
 
-/// Makes the state that came with the artifact that of the stack, if it has none: so a stack is taken over from a directory.
-pub(crate) async fn take_over(
-    context: &Context,
-    bundle: &Bundle,
-    workspace: &Workspace<'_>,
-) -> Result<(), RunError> {
-    let brought = workspace.directory.scratch.path().join(STATE);
-    if is_empty(&brought)? {
+/// Pushes the committed state to the backend, if the stack has none: this migrates a stack from a directory.
+pub(crate) async fn adopt(session: &RunSession<'_>) -> Result<(), RunError> {
+    let RunSession { bundle, cli, .. } = session;
+    let committed = cli.directory.scratch.path().join(STATE);
+    if is_empty(&committed)? {
         return Ok(());
     }
-    let is_free = bundle.workspace == "default"
-        && tells_of_none(
-            &workspace
-                .capture_object(Step::Inventory, &argv::state_pull())
-                .await?,
-        )?;
-    if !is_free {
-        tracing::warn!(
-            "terraform.tfstate of the artifact counts for nothing: the stack has a state in its backend"
-        );
+    let has_none = bundle.workspace == "default"
+        && has_no_state(&cli.capture_object(Step::Inventory, &argv::state_pull()).await?)?;
+    if !has_none {
+        tracing::warn!("terraform.tfstate of the artifact is ignored: the stack has a state in its backend");
         return Ok(());
     }
-    tracing::info!("terraform.tfstate of the artifact becomes the state of the stack, which had none");
-    let words = argv::state_push_force(&brought, &bundle.options.lock_timeout);
-    unlock::retrying(context, workspace, Step::Push, &words, &[0])
+    tracing::info!("terraform.tfstate of the artifact is adopted as the state of the stack, which had none");
+    let args = argv::state_push_force(&committed, &bundle.options.lock_timeout);
+    retry_after_unlock(session, Step::Push, &args, &[0])
         .await
         .map(drop)
 }
 
-/// Whether the CLI's answer is no state, or one without resources and outputs. OpenTofu may have something to say about its own
-/// configuration, and then that is all that is in the file.
-fn tells_of_none(answer: &Path) -> Result<bool, RunError> {
+/// Whether the output of `state pull` contains no state, or an empty one. OpenTofu may print a warning about its configuration
+/// instead of a state.
+fn has_no_state(answer: &Path) -> Result<bool, RunError> {
     if is_empty(answer)? {
         return Ok(true);
     }
     let bytes = match workdir::read_limited(answer, LIMIT) {
         Err(error) if error.kind() == ErrorKind::FileTooLarge => return Ok(false),
-        read => read.map_err(|source| failed("read a state", source))?,
+        read => read.map_err(|source| directory_error("read a state", source))?,
     };
     let text = strip_formatting(&String::from_utf8_lossy(&bytes));
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_warning = lines.next().is_some_and(|first| first.starts_with("Warning:"));
     let has_object = text.lines().any(|line| line.trim_start().starts_with('{'));
-    // Every state has a lineage, wherever it stands. What is nothing that is known may be one.
+    // Every state has a lineage. Unknown output may be a state.
     Ok(is_warning && !has_object && !text.contains("\"lineage\""))
 }
 
-/// Whether a file holds no state, or one without resources and outputs.
+/// Whether a file is absent, or contains no state or one without resources and outputs.
 fn is_empty(file: &Path) -> Result<bool, RunError> {
-    let read = |source| failed("read a state", source);
+    let read = |source| directory_error("read a state", source);
     let mut bytes = Vec::new();
     match File::open(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
@@ -117,24 +109,24 @@ fn is_empty(file: &Path) -> Result<bool, RunError> {
     if bytes.trim_ascii().is_empty() {
         return Ok(true);
     }
-    // What is not understood is not nothing.
+    // Malformed content is not empty.
     let state: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let without = |name: &str| match &state[name] {
+    let is_absent = |name: &str| match &state[name] {
         Value::Array(all) => all.is_empty(),
         Value::Object(all) => all.is_empty(),
         other => other.is_null(),
     };
-    Ok(state.is_object() && without("modules") && without("resources") && without("outputs"))
+    Ok(state.is_object() && is_absent("modules") && is_absent("resources") && is_absent("outputs"))
 }
 
-fn forget(file: &Path) -> std::io::Result<()> {
+fn remove_if_present(file: &Path) -> std::io::Result<()> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
 }
 
-fn rename(from: &Path, to: &Path) -> std::io::Result<()> {
+fn rename_if_present(from: &Path, to: &Path) -> std::io::Result<()> {
     match std::fs::rename(from, to) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         renamed => renamed,
@@ -171,7 +163,7 @@ mod tests {
         }
         File::create(&file).unwrap().set_len(LIMIT * 2).unwrap();
         assert!(!is_empty(&file).unwrap(), "too large to be nothing");
-        assert!(!tells_of_none(&file).unwrap());
+        assert!(!has_no_state(&file).unwrap());
     }
 
     #[test]
@@ -191,7 +183,7 @@ mod tests {
             ("welcome to this machine\n".to_owned(), false),
         ] {
             std::fs::write(&file, &text).unwrap();
-            assert_eq!(tells_of_none(&file).unwrap(), none, "{text}");
+            assert_eq!(has_no_state(&file).unwrap(), none, "{text}");
         }
     }
 }

@@ -1,0 +1,66 @@
+//! The state of the stack: one that was committed to the source, one that the CLI could not write, and whether the configured
+//! backend stores it outside of the working directory.
+//!
+//! A state in a file below the working directory is lost, because each run clears that directory. That is acceptable for modules
+//! without resources, and the status warns of it before the plan is approved.
+
+pub(crate) mod committed_state;
+pub(crate) mod errored_tfstate;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::run::workdir;
+
+/// The file in which `init` records the backend.
+const BACKEND_FILE: &str = ".terraform/terraform.tfstate";
+const LIMIT: u64 = 16 * 1024 * 1024;
+/// The warning in the status.
+pub(crate) const EPHEMERAL_STATE_NOTE: &str = "Note: the state of this stack lies in its working directory and is lost with it. Give the module \
+    a backend, or the stack a backendConfig.";
+
+/// Whether the backend of an initialized module stores the state outside of the working directory.
+pub(crate) fn outlives_run(module: &Path, workspace: &str) -> bool {
+    let record = workdir::read_limited(&module.join(BACKEND_FILE), LIMIT).unwrap_or_default();
+    let record: Value = serde_json::from_slice(&record).unwrap_or_default();
+    let backend = &record["backend"];
+    match backend["type"].as_str() {
+        None => false,
+        Some("local") => {
+            let member = if workspace == "default" {
+                "path"
+            } else {
+                "workspace_dir"
+            };
+            let path = backend["config"][member].as_str().unwrap_or_default();
+            Path::new(path).is_absolute()
+        }
+        Some(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_file_below_the_working_directory_does_not_last() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!outlives_run(dir.path(), "default"), "no backend");
+        std::fs::create_dir(dir.path().join(".terraform")).unwrap();
+        let says = |kind: &str, config: Value, workspace: &str| {
+            let note = json!({ "version": 3, "backend": { "type": kind, "config": config } });
+            std::fs::write(dir.path().join(BACKEND_FILE), note.to_string()).unwrap();
+            outlives_run(dir.path(), workspace)
+        };
+        let absolute = json!({ "path": "/states/a", "workspace_dir": null });
+        assert!(says("local", absolute.clone(), "default") && !says("local", absolute, "blue"));
+        assert!(says("local", json!({ "workspace_dir": "/states" }), "blue"));
+        assert!(!says("local", json!({ "path": "a.tfstate" }), "default"));
+        assert!(says("kubernetes", json!({}), "default") && says("cloud", json!({}), "default"));
+        std::fs::write(dir.path().join(BACKEND_FILE), "no json").unwrap();
+        assert!(!outlives_run(dir.path(), "default"));
+    }
+}
