@@ -138,6 +138,29 @@ fn inputs() -> Value {
     json!({ "inputsDigest": "hmac-sha256:11" })
 }
 
+/// Returns what an attacker puts in place of the bundle.
+fn replacements(what: &str, own: &Secret, older: &[u8]) -> Vec<Secret> {
+    let mut bundle: Value = serde_json::from_slice(&own.data.as_ref().unwrap()["bundle"].0).unwrap();
+    match what {
+        "deleted" => vec![],
+        "replayed" => vec![with_content(own, "bundle", older.to_vec())],
+        "garbage" => vec![with_content(own, "bundle", b"{".to_vec())],
+        "of another owner" => {
+            let mut other = own.clone();
+            "another".clone_into(&mut other.owner_references_mut()[0].uid);
+            vec![other]
+        }
+        "forged" => {
+            bundle["environment"] = json!({ "PATH": "/evil" });
+            vec![with_content(own, "bundle", bundle.to_string().into_bytes())]
+        }
+        _ => {
+            bundle["stack"] = json!({ "namespace": NAMESPACE, "name": "other", "uid": "other" });
+            vec![with_content(own, "bundle", bundle.to_string().into_bytes())]
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_that_is_not_the_runs_own_is_never_used() {
     let env = TestEnvironment::new("auto").await;
@@ -161,26 +184,7 @@ async fn a_bundle_that_is_not_the_runs_own_is_never_used() {
         ] {
             let name = env.prepare(RunSetup::plan_and_apply().with(inputs())).await;
             let own = api.get(&secret_name(&name)).await.unwrap();
-            let mut bundle: Value = serde_json::from_slice(&own.data.as_ref().unwrap()["bundle"].0).unwrap();
-            let added = match what {
-                "deleted" => vec![],
-                "replayed" => vec![with_content(&own, "bundle", older.clone())],
-                "garbage" => vec![with_content(&own, "bundle", b"{".to_vec())],
-                "of another owner" => {
-                    let mut other = own.clone();
-                    other.owner_references_mut()[0].uid = "another".to_owned();
-                    vec![other]
-                }
-                _ => {
-                    let member = if what == "forged" { "environment" } else { "stack" };
-                    bundle[member] = if what == "forged" {
-                        json!({ "PATH": "/evil" })
-                    } else {
-                        json!({ "namespace": NAMESPACE, "name": "other", "uid": "other" })
-                    };
-                    vec![with_content(&own, "bundle", bundle.to_string().into_bytes())]
-                }
-            };
+            let added = replacements(what, &own, &older);
             let change = Change::new(what, &[own], added);
             let mut context = env.context(&name);
             match moment {

@@ -74,7 +74,7 @@ pub async fn execute(context: &Context, stop: CancellationToken) -> Result<RunOu
         deadline: Instant::now() + run.spec.deadline.to_duration(),
         grace: context.settings.grace,
     };
-    let completed = carry_out(context, &run, &status, limits, run_lock.clone()).await;
+    let completed = Box::pin(carry_out(context, &run, &status, limits, run_lock.clone())).await;
     let outcome = report_end(&status, completed.result);
     if let Err(error) = status.flush(context.settings.api_timeout).await {
         tracing::error!(

@@ -205,23 +205,7 @@ pub(crate) async fn store(session: &RunSession<'_>, planned: &Planned) -> Result
         id: PlanId::new(&run.spec.source.revision, planned.digest.clone()).to_string(),
         run: context.settings.run.clone(),
     };
-    let needs_text =
-        planned.has_changes || planned.ignored.all_ignored() || bundle.readable_plan == ReadablePlan::Human;
-    let human = match &planned.unsaved_text {
-        Some(text) => format!(
-            "{}\n\n{}",
-            unsaved_plan::UNSAVED_PLAN_NOTE,
-            unsaved::plan_section(text)
-        ),
-        None if needs_text => human_plan(session, &planned.stdout).await?,
-        None => String::new(),
-    };
-    let is_durable = !planned.has_changes || state::outlives_run(&cli.module, &bundle.workspace);
-    let human = if is_durable {
-        human
-    } else {
-        format!("{}\n\n{human}", state::EPHEMERAL_STATE_NOTE)
-    };
+    let human = human_text(session, planned).await?;
     let mut digest = String::new();
     if planned.has_changes {
         let plan = plan_to_store(session, planned)?;
@@ -253,6 +237,25 @@ pub(crate) async fn store(session: &RunSession<'_>, planned: &Planned) -> Result
         status.human_plan = readable::excerpt(&human, RunStatusLimit::HUMAN_PLAN);
     });
     Ok(())
+}
+
+/// The readable text of the plan with its notes; empty where no reader needs it.
+async fn human_text(session: &RunSession<'_>, planned: &Planned) -> Result<String, RunError> {
+    let bundle = &session.bundle;
+    let needs_text =
+        planned.has_changes || planned.ignored.all_ignored() || bundle.readable_plan == ReadablePlan::Human;
+    let human = match &planned.unsaved_text {
+        Some(text) => {
+            let section = unsaved::plan_section(text);
+            format!("{}\n\n{section}", unsaved_plan::UNSAVED_PLAN_NOTE)
+        }
+        None if needs_text => human_plan(session, &planned.stdout).await?,
+        None => String::new(),
+    };
+    if planned.has_changes && !state::outlives_run(&session.cli.module, &bundle.workspace) {
+        return Ok(format!("{}\n\n{human}", state::EPHEMERAL_STATE_NOTE));
+    }
+    Ok(human)
 }
 
 /// The CLI's text of the plan, redacted. A stored readable plan is the output of `show`, as in tofu-controller. The text for the

@@ -257,7 +257,7 @@ async fn next_write(
         let is_step = step.is_some_and(|step| step <= heartbeat);
         let due = step.unwrap_or(heartbeat).min(heartbeat);
         tokio::select! {
-            changed = changes.changed() => changed.ok()?,
+            result = changes.changed() => result.ok()?,
             () = tokio::time::sleep_until(due), if !has_ended || step.is_some() => return Some(!is_step),
         }
     }
