@@ -102,7 +102,7 @@ impl Checkout {
     ///
     /// # Errors
     /// The object cannot be read.
-    pub fn raw_commit(&self) -> Result<Vec<u8>, ReadError> {
+    pub(crate) fn raw_commit(&self) -> Result<Vec<u8>, ReadError> {
         self.raw(self.0.commit.id)
     }
 
@@ -110,7 +110,7 @@ impl Checkout {
     ///
     /// # Errors
     /// The object is missing or cannot be read.
-    pub fn raw_tag(&self, id: Oid) -> Result<Vec<u8>, ReadError> {
+    pub(crate) fn raw_tag(&self, id: Oid) -> Result<Vec<u8>, ReadError> {
         self.raw(id)
     }
 

@@ -52,7 +52,7 @@ impl Commit {
 
     /// Returns the committer date in seconds since 1970.
     #[must_use]
-    pub fn committed_at(&self) -> Option<i64> {
+    pub(crate) fn committed_at(&self) -> Option<i64> {
         self.committer.rsplit(' ').nth(1)?.parse().ok()
     }
 
@@ -112,7 +112,7 @@ pub struct TreeEntry {
 ///
 /// # Errors
 /// The object is not a valid tag.
-pub fn tag_target(id: Oid, raw: &[u8]) -> Result<Oid, ObjectError> {
+pub(crate) fn tag_target(id: Oid, raw: &[u8]) -> Result<Oid, ObjectError> {
     let line = raw.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let target = line.strip_prefix(b"object ").and_then(parse_object_id);
     target.ok_or(ObjectError { id, kind: "tag" })
@@ -127,7 +127,7 @@ pub fn parse_tree(id: Oid, raw: &[u8]) -> Result<Vec<TreeEntry>, ObjectError> {
 }
 
 /// Like [`parse_tree`], but as an iterator without allocation. It ends after the first error.
-pub fn tree_entries(id: Oid, raw: &[u8]) -> impl Iterator<Item = Result<TreeEntry, ObjectError>> {
+pub(crate) fn tree_entries(id: Oid, raw: &[u8]) -> impl Iterator<Item = Result<TreeEntry, ObjectError>> {
     let mut offset = 0;
     std::iter::from_fn(move || {
         let rest = raw.get(offset..).filter(|rest| !rest.is_empty())?;

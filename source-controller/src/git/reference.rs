@@ -66,7 +66,7 @@ impl Reference {
 
     /// Returns the ref to look up at the remote; `None` for a pinned commit or a version constraint.
     #[must_use]
-    pub fn remote_name(&self) -> Option<String> {
+    pub(crate) fn remote_name(&self) -> Option<String> {
         match self {
             Self::Branch(branch) => Some(format!("refs/heads/{branch}")),
             Self::Tag(tag) => Some(format!("refs/tags/{tag}")),
@@ -95,7 +95,7 @@ impl Reference {
 
     /// Whether the name is a valid ref name. Invalid names are never sent.
     #[must_use]
-    pub fn is_well_formed(&self) -> bool {
+    pub(crate) fn is_well_formed(&self) -> bool {
         let tag = || self.tag().map(str::to_owned);
         self.remote_name().or_else(tag).is_none_or(|name| {
             name.len() <= MAX_NAME_BYTES

@@ -45,14 +45,14 @@ pub struct Owner {
 impl Remote {
     /// Whether there are credentials or a client certificate that only the server of the address may see.
     #[must_use]
-    pub fn has_credentials(&self) -> bool {
+    pub(crate) fn has_credentials(&self) -> bool {
         self.credentials != Credentials::Anonymous || self.tls.identity.is_some()
     }
 
     /// Digest of the reader for the name of the mirror. It covers the source of the credentials, so renewed credentials
     /// find the existing mirror. All readers without credentials are equal.
     #[must_use]
-    pub fn mirror_identity(&self) -> [u8; 32] {
+    pub(crate) fn mirror_identity(&self) -> [u8; 32] {
         match self.owner.principal {
             Some(principal) if self.has_credentials() => {
                 let hash = Sha256::new_with_prefix(b"principal");
@@ -64,7 +64,7 @@ impl Remote {
 
     /// Digest of the route for the name of the mirror: authorities and proxy, without the credentials for the proxy.
     #[must_use]
-    pub fn mirror_route(&self) -> [u8; 32] {
+    pub(crate) fn mirror_route(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         let authorities = &self.tls.authorities;
         hash.update(authorities.len().to_be_bytes());
@@ -78,13 +78,13 @@ impl Remote {
     /// Whether a request must verify access before any content of a mirror is used. The mirror may have been filled by
     /// other objects or with other credentials.
     #[must_use]
-    pub fn needs_access_check(&self) -> bool {
+    pub(crate) fn needs_access_check(&self) -> bool {
         self.owner.principal.is_some() || self.proxy.is_some()
     }
 
     /// Digest of the current credentials and client certificate.
     #[must_use]
-    pub fn credentials_digest(&self) -> [u8; 32] {
+    pub(crate) fn credentials_digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new_with_prefix(self.credentials.digest());
         self.tls.hash_identity(&mut hash);
         hash.finalize().into()
@@ -93,7 +93,7 @@ impl Remote {
     /// Digest of credentials, client certificate, authorities and proxy. A server's response is valid only for readers
     /// with the same digest.
     #[must_use]
-    pub fn access_digest(&self) -> [u8; 32] {
+    pub(crate) fn access_digest(&self) -> [u8; 32] {
         Sha256::new_with_prefix(self.credentials_digest())
             .chain_update(self.route_digest())
             .finalize()
@@ -102,7 +102,7 @@ impl Remote {
 
     /// Digest of the route alone: authorities and proxy, with the credentials for the proxy.
     #[must_use]
-    pub fn route_digest(&self) -> [u8; 32] {
+    pub(crate) fn route_digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         let authorities = &self.tls.authorities;
         hash.update(authorities.len().to_be_bytes());

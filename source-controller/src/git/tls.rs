@@ -19,7 +19,7 @@ impl Tls {
     /// Reads a Secret's data: `ca.crt`, else `caFile`; `tls.crt` and `tls.key` if both exist. An empty value counts as
     /// absent.
     #[must_use]
-    pub fn from_secret(secret: &BTreeMap<String, Vec<u8>>) -> Self {
+    pub(crate) fn from_secret(secret: &BTreeMap<String, Vec<u8>>) -> Self {
         let value = |key: &str| secret.get(key).filter(|value| !value.is_empty()).cloned();
         let identity = value("tls.crt").zip(value("tls.key"));
         Self {

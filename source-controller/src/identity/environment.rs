@@ -36,7 +36,7 @@ pub struct Environment(BTreeMap<String, String>);
 impl Environment {
     /// Reads the variables of this process.
     #[must_use]
-    pub fn from_process() -> Self {
+    pub(crate) fn from_process() -> Self {
         NAMES
             .into_iter()
             .filter_map(|name| Some((name, std::env::var(name).ok()?)))

@@ -42,7 +42,7 @@ impl ProviderIdentity {
     ///
     /// # Errors
     /// Provider, Secret, URL and flags contradict each other.
-    pub fn from_spec(
+    pub(crate) fn from_spec(
         spec: &GitRepositorySpec,
         namespace: &str,
         address: &Address,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use sluice_runtime::redact::Secret;
 
 /// Maximum size of a response, in bytes.
-pub const MAX_RESPONSE_BYTES: usize = 1 << 20;
+pub(crate) const MAX_RESPONSE_BYTES: usize = 1 << 20;
 /// Maximum size of a token, in bytes; it must fit into a header.
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
 

@@ -143,7 +143,7 @@ impl GitOptions {
 
     /// Returns the size limits of mirrors.
     #[must_use]
-    pub const fn disk_budget(&self) -> DiskBudget {
+    pub(crate) const fn disk_budget(&self) -> DiskBudget {
         DiskBudget {
             total: self.git_mirrors_max_bytes,
             namespace: self.git_mirrors_max_bytes_per_namespace,

@@ -102,7 +102,7 @@ pub struct Context {
 
 /// An error that prevents a reconciliation from writing its result to the object.
 #[derive(Debug, thiserror::Error)]
-pub enum UnreportedError {
+pub(crate) enum UnreportedError {
     /// The object cannot be read.
     #[error("cannot read the object")]
     Read(#[source] Box<kube::Error>),
@@ -113,12 +113,12 @@ pub enum UnreportedError {
 
 /// Reconciler for objects of kind `GitRepository`.
 #[derive(Clone)]
-pub struct GitRepositories(Arc<Context>);
+pub(crate) struct GitRepositories(Arc<Context>);
 
 impl GitRepositories {
     /// Creates a reconciler with the given context.
     #[must_use]
-    pub const fn new(context: Arc<Context>) -> Self {
+    pub(crate) const fn new(context: Arc<Context>) -> Self {
         Self(context)
     }
 }

@@ -20,9 +20,9 @@ pub use openpgp::OpenPgpError;
 pub use ssh::SshError;
 
 /// Maximum size of a signature with its armor, in bytes. Real signatures have at most a few kilobytes.
-pub const MAX_SIGNATURE_BYTES: usize = 128 << 10;
+pub(crate) const MAX_SIGNATURE_BYTES: usize = 128 << 10;
 /// Maximum size of one entry with keys, in bytes; also the maximum size of a Secret.
-pub const MAX_KEYS_BYTES: usize = 1 << 20;
+pub(crate) const MAX_KEYS_BYTES: usize = 1 << 20;
 
 /// The kind of a signed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

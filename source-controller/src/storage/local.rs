@@ -73,7 +73,7 @@ impl LocalDirectory {
 
     /// Returns the cached digest of a file below the root, if the file is unchanged.
     #[must_use]
-    pub fn cached_digest(&self, relative: &Path, metadata: &Metadata) -> Option<Digest> {
+    pub(crate) fn cached_digest(&self, relative: &Path, metadata: &Metadata) -> Option<Digest> {
         self.digests.digest(&self.root.join(relative), metadata)
     }
 

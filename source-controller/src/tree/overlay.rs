@@ -31,7 +31,7 @@ impl Overlay {
 
     /// Uses the file or directory at this path, which exists as long as `owner`, for example a temporary directory.
     #[must_use]
-    pub fn owned_by<T: Any + Send + Sync>(path: impl Into<PathBuf>, owner: Arc<T>) -> Self {
+    pub(crate) fn owned_by<T: Any + Send + Sync>(path: impl Into<PathBuf>, owner: Arc<T>) -> Self {
         Self {
             path: path.into(),
             _owner: Some(owner),

@@ -22,7 +22,7 @@ pub const MIN_LENGTH: usize = 6;
 /// Limit of the values. Beyond it, no text is shown.
 const VALUE_LIMIT: usize = 10_000;
 /// Replacement of a value.
-pub const REDACTED: &str = "(sensitive)";
+pub(crate) const REDACTED: &str = "(sensitive)";
 /// Bytes of a file that are searched at once. Values over several lines are found within a block.
 const BLOCK: usize = 1 << 20;
 /// Replacement of a text.

@@ -66,7 +66,7 @@ impl Address {
 
     /// Whether the address uses ssh.
     #[must_use]
-    pub fn is_ssh(&self) -> bool {
+    pub(crate) fn is_ssh(&self) -> bool {
         self.url.scheme() == "ssh"
     }
 
@@ -81,7 +81,7 @@ impl Address {
 
     /// Returns the repository's path for the ssh command.
     #[must_use]
-    pub fn ssh_path(&self) -> String {
+    pub(crate) fn ssh_path(&self) -> String {
         ssh_path(&self.url).unwrap_or_default()
     }
 

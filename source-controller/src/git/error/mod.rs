@@ -242,7 +242,7 @@ pub enum FetchError {
 impl FetchError {
     /// Whether the server denied access.
     #[must_use]
-    pub const fn is_access_denied(&self) -> bool {
+    pub(crate) const fn is_access_denied(&self) -> bool {
         matches!(
             self,
             Self::AuthenticationRequired { .. } | Self::AuthorizationFailed { .. }

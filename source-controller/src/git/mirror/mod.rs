@@ -87,7 +87,7 @@ impl Mirrors {
     ///
     /// # Errors
     /// The directory cannot be created or listed, or another process uses it.
-    pub fn with_budget(root: &Path, budget: DiskBudget) -> io::Result<Self> {
+    pub(crate) fn with_budget(root: &Path, budget: DiskBudget) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         let lock = File::create(root.join("lock"))?;
         lock.try_lock().map_err(|error| {
@@ -127,7 +127,7 @@ impl Mirrors {
     }
 
     /// Protects the partial mirror, if there is one, from the next sweep.
-    pub fn touch_partial(&self, remote: &Remote) {
+    pub(crate) fn touch_partial(&self, remote: &Remote) {
         self.shared
             .lock_state()
             .usage
@@ -143,7 +143,7 @@ impl Mirrors {
     }
 
     /// Records that the server has just accepted these credentials on this route.
-    pub fn record_access(&self, remote: &Remote) {
+    pub(crate) fn record_access(&self, remote: &Remote) {
         let mut state = self.shared.lock_state();
         let verified_access = state
             .verified_access
@@ -155,7 +155,7 @@ impl Mirrors {
     /// Whether the server has accepted these credentials since the process started. Otherwise the mirror's content must
     /// not be used: credentials may have changed or expired since it was filled.
     #[must_use]
-    pub fn is_access_verified(&self, remote: &Remote) -> bool {
+    pub(crate) fn is_access_verified(&self, remote: &Remote) -> bool {
         let state = self.shared.lock_state();
         let verified_access = state.verified_access.get(&directory_name(remote, Extent::Full));
         verified_access.is_some_and(|verified_access| verified_access.contains(&remote.access_digest()))
@@ -180,14 +180,14 @@ impl Mirrors {
     /// Deletes every mirror that was not opened since the previous sweep, and returns their number. The interval of
     /// sweeps must exceed the longest interval of an object. Failed deletions are retried by the next sweep. Blocking.
     #[must_use]
-    pub fn sweep(&self) -> usize {
+    pub(crate) fn sweep(&self) -> usize {
         let stale = self.shared.lock_state().usage.take_stale();
         self.shared.discard(stale)
     }
 
     /// Deletes unused mirrors on a full disk, the least recently used first, and returns their number. Blocking.
     #[must_use]
-    pub fn free_space(&self) -> usize {
+    pub(crate) fn free_space(&self) -> usize {
         let oldest = {
             let state = self.shared.lock_state();
             state.usage.oldest_half(|name| state.is_open(name))

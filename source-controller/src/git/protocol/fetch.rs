@@ -8,7 +8,7 @@ use super::packet::{Packet, Request};
 use super::{AGENT, parse_object_id, sanitize_text};
 
 /// The depth that means the complete history.
-pub const INFINITE_DEPTH: u32 = 0x7fff_ffff;
+pub(crate) const INFINITE_DEPTH: u32 = 0x7fff_ffff;
 
 /// Arguments of the command `fetch`.
 #[derive(Clone, Debug)]

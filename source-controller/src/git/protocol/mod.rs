@@ -14,14 +14,14 @@ pub mod v0;
 use git2::Oid;
 
 /// The agent name on the wire. Some hosts serve the smart protocol only to agents that begin with `git/`.
-pub const AGENT: &str = concat!("git/2.0-sluice-", env!("CARGO_PKG_VERSION"));
+pub(crate) const AGENT: &str = concat!("git/2.0-sluice-", env!("CARGO_PKG_VERSION"));
 
 /// Maximum length of a remote's text in a message, in characters.
 const MAX_REMOTE_TEXT: usize = 512;
 
 /// Parses a full SHA-1 object name: exactly 40 hexadecimal digits, in either case.
 #[must_use]
-pub fn parse_object_id(text: &[u8]) -> Option<Oid> {
+pub(crate) fn parse_object_id(text: &[u8]) -> Option<Oid> {
     let mut raw = [0_u8; 20];
     hex::decode_to_slice(text, &mut raw).ok()?;
     Oid::from_bytes(&raw).ok()
@@ -29,7 +29,7 @@ pub fn parse_object_id(text: &[u8]) -> Option<Oid> {
 
 /// Makes untrusted text safe for a message: bounded, one line, without control characters.
 #[must_use]
-pub fn sanitize_text(text: &[u8]) -> String {
+pub(crate) fn sanitize_text(text: &[u8]) -> String {
     let head = &text[..text.len().min(4 * MAX_REMOTE_TEXT)];
     let lossy = String::from_utf8_lossy(head);
     let clean: String = lossy

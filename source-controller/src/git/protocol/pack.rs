@@ -1,7 +1,7 @@
 //! The header of a pack, which contains the number of objects (`gitformat-pack`).
 
 /// Length of the header in bytes.
-pub const HEADER_BYTES: usize = 12;
+pub(crate) const HEADER_BYTES: usize = 12;
 
 /// The header of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

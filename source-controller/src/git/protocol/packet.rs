@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 /// Maximum length of a packet, including the length digits.
-pub const MAX_PACKET_BYTES: usize = 65_520;
+pub(crate) const MAX_PACKET_BYTES: usize = 65_520;
 
 /// One packet of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Request {
 
     /// Appends a delimiter packet, which ends the capabilities.
     #[must_use]
-    pub fn delimiter(mut self) -> Self {
+    pub(crate) fn delimiter(mut self) -> Self {
         self.0.extend_from_slice(b"0001");
         self
     }

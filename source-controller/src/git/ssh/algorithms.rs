@@ -144,7 +144,7 @@ pub struct Offer {
 impl Algorithms {
     /// Returns the key exchanges in wire format.
     #[must_use]
-    pub fn key_exchange_names(&self) -> Vec<kex::Name> {
+    pub(crate) fn key_exchange_names(&self) -> Vec<kex::Name> {
         let flag: Vec<_> = self.key_exchanges.iter().map(|exchange| exchange.0).collect();
         let mut names = if flag.is_empty() {
             DEFAULT_KEY_EXCHANGES.to_vec()
@@ -176,7 +176,7 @@ impl Algorithms {
 
     /// Whether the flag enables RSA signatures with SHA-1.
     #[must_use]
-    pub fn allows_sha1(&self) -> bool {
+    pub(crate) fn allows_sha1(&self) -> bool {
         self.host_keys.iter().any(|each| each.algorithm == RSA_SHA1)
     }
 }

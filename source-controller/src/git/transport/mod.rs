@@ -77,7 +77,7 @@ impl Transport {
     ///
     /// # Errors
     /// TLS cannot be initialized.
-    pub fn with_algorithms(algorithms: Algorithms) -> Result<Self, TransportError> {
+    pub(crate) fn with_algorithms(algorithms: Algorithms) -> Result<Self, TransportError> {
         Self::with_route(Route::Direct, algorithms)
     }
 
@@ -85,7 +85,7 @@ impl Transport {
     ///
     /// # Errors
     /// TLS cannot be initialized.
-    pub fn with_route(route: Route, algorithms: Algorithms) -> Result<Self, TransportError> {
+    pub(crate) fn with_route(route: Route, algorithms: Algorithms) -> Result<Self, TransportError> {
         let settings = Settings {
             idle_timeout: IDLE_TIMEOUT,
             route,
@@ -98,7 +98,7 @@ impl Transport {
     ///
     /// # Errors
     /// TLS cannot be initialized.
-    pub fn with_settings(settings: &Settings, algorithms: Algorithms) -> Result<Self, TransportError> {
+    pub(crate) fn with_settings(settings: &Settings, algorithms: Algorithms) -> Result<Self, TransportError> {
         Ok(Self(Arc::new(Inner {
             http: http::Http::new(settings)?,
             ssh: ssh::Ssh::new(algorithms),

@@ -49,7 +49,7 @@ impl Identity {
 
     /// Whether this runner sees the process locks of the claimant.
     #[must_use]
-    pub fn shares_locks(&self, claim: &Claim) -> bool {
+    pub(crate) fn shares_locks(&self, claim: &Claim) -> bool {
         if self.lock_domain.is_empty() {
             // Without a configured lock domain, pods share no locks, and processes of one machine share them.
             let no_pods = self.pod.is_none() && claim.pod.is_empty();

@@ -72,7 +72,7 @@ impl Capabilities {
 
     /// Whether the pack is sent in packets at all.
     #[must_use]
-    pub const fn has_side_band(&self) -> bool {
+    pub(crate) const fn has_side_band(&self) -> bool {
         self.side_band_64k || self.side_band
     }
 }

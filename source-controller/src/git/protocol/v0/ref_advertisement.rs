@@ -99,7 +99,7 @@ impl RefAdvertisement {
 
     /// Whether the first line was read, which contains the capabilities.
     #[must_use]
-    pub fn has_capabilities(&self) -> bool {
+    pub(crate) fn has_capabilities(&self) -> bool {
         matches!(self.position, Position::Refs | Position::End)
     }
 

@@ -158,7 +158,7 @@ fn key(text: &str) -> Result<KeyData, LineError> {
 
 /// Returns type and fingerprint in the format of `ssh-keygen -l`.
 #[must_use]
-pub fn describe_key(key: &KeyData) -> String {
+pub(crate) fn describe_key(key: &KeyData) -> String {
     format!("{} {}", key_type(key), key.fingerprint(HashAlg::Sha256))
 }
 

@@ -60,7 +60,7 @@ impl KnownHosts {
     ///
     /// # Errors
     /// The key is refused.
-    pub fn verify_key(&self, server: Server<'_>, key: &KeyData) -> Result<(), HostKeyError> {
+    pub(crate) fn verify_key(&self, server: Server<'_>, key: &KeyData) -> Result<(), HostKeyError> {
         self.check_revoked(key, key)?;
         if self.lines_for(server, Marker::Key).any(|line| line.key == *key) {
             return Ok(());
@@ -84,7 +84,7 @@ impl KnownHosts {
     ///
     /// # Errors
     /// The certificate is refused.
-    pub fn verify_certificate(
+    pub(crate) fn verify_certificate(
         &self,
         server: Server<'_>,
         certificate: &Certificate,
