@@ -76,8 +76,9 @@ fn compare(path: &str, ours: &JSONSchemaProps, theirs: &JSONSchemaProps, paths: 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn ours() -> CustomResourceDefinition {
         let name = "terraforms.infra.contrib.fluxcd.io";

@@ -163,8 +163,9 @@ impl From<Digest> for String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn every_algorithm_is_parsed_and_printed() {

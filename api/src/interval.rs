@@ -203,8 +203,9 @@ impl JsonSchema for Interval {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn go_durations_are_read_and_printed_back_as_written() {

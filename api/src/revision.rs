@@ -136,8 +136,9 @@ impl fmt::Display for Revision {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const HASH: &str = "b8e362c206e3d0cbb7ed22ced771a0056455a2fb";
 

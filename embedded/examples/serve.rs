@@ -1,7 +1,9 @@
 //! Serves the definitions of YAML files until interrupted. The arguments are a state directory and the files:
 //! `cargo run -p sluice-embedded --example serve -- STATE_DIR crd.yaml ...`, then `kubectl --kubeconfig STATE_DIR/kubeconfig`.
 
-use std::{error::Error, io::Write, path::PathBuf};
+use std::error::Error;
+use std::io::Write;
+use std::path::PathBuf;
 
 use sluice_embedded::{ApiServer, Store};
 

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 
-use crate::{
-    admission, meta,
-    resource::{Resource, Strategy},
-    service::Api,
-    status_error::StatusError,
-    store::{Key, Write},
-};
+use crate::resource::{Resource, Strategy};
+use crate::service::Api;
+use crate::status_error::StatusError;
+use crate::store::{Key, Write};
+use crate::{admission, meta};
 
 /// Namespaces that every server has.
 const NAMESPACES: [&str; 2] = ["default", "kube-system"];

@@ -3,19 +3,15 @@
 //! After each change, and once for all objects at the start, the collector determines the due steps of the affected objects
 //! and executes them. Each step is guarded by the uid of its object. [`Snapshot::steps`] is pure.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Weak},
-};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
 
 use serde_json::Value;
 
-use crate::{
-    meta,
-    resource::{Registry, Strategy},
-    service::{Api, FOREGROUND, ORPHAN, PropagationPolicy, decide_deletion, decide_write},
-    store::{Change, ChangeType, Key, State, Write},
-};
+use crate::meta;
+use crate::resource::{Registry, Strategy};
+use crate::service::{Api, FOREGROUND, ORPHAN, PropagationPolicy, decide_deletion, decide_write};
+use crate::store::{Change, ChangeType, Key, State, Write};
 
 /// A due action for the object with this uid.
 #[derive(Clone, Debug, PartialEq, Eq)]

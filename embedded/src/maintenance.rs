@@ -1,19 +1,15 @@
 //! Periodic maintenance: reopens a store after an error, and expires Events.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::{
-    meta,
-    resource::Strategy,
-    service::Api,
-    store::{Key, Write},
-};
+use crate::meta;
+use crate::resource::Strategy;
+use crate::service::Api;
+use crate::store::{Key, Write};
 
 /// Default lifetime of Events, as in kube-apiserver.
 pub(crate) const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
@@ -84,8 +80,9 @@ fn is_expired(event: &Value, now: Timestamp, ttl: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn events_expire_one_hour_after_their_last_occurrence() {

@@ -1,15 +1,13 @@
 //! The API server: its builder, and access by an in-process client or a TLS socket.
 
-use std::{
-    convert::Infallible,
-    future::Future,
-    net::SocketAddr,
-    path::Path,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -17,13 +15,11 @@ use kube::client::Body;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    bootstrap, gc, maintenance,
-    resource::Registry,
-    serve::{self, ServeError, TlsServer},
-    service::{Api, ResponseBody},
-    store::{StorageHealth, Store},
-};
+use crate::resource::Registry;
+use crate::serve::{self, ServeError, TlsServer};
+use crate::service::{Api, ResponseBody};
+use crate::store::{StorageHealth, Store};
+use crate::{bootstrap, gc, maintenance};
 
 /// Builds an [`ApiServer`].
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::{cause::Cause, resource::Resource};
+use crate::cause::Cause;
+use crate::resource::Resource;
 
 /// An error response: a failure `Status`.
 #[derive(Clone, Debug, PartialEq)]

@@ -82,8 +82,9 @@ pub(crate) fn panic_text(error: tokio::task::JoinError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::mpsc;
+
+    use super::*;
 
     const LONG: Duration = Duration::from_secs(30);
 

@@ -1,10 +1,11 @@
 //! The wall clock as a dependency, so that tests control the time.
 
-use crate::sync::lock;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use jiff::Timestamp;
+
+use crate::sync::lock;
 
 /// A source of the current time.
 pub trait Clock: Send + Sync {

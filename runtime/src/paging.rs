@@ -32,7 +32,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use bytes::Bytes;
     use http::{Request, Response, StatusCode};
     use http_body_util::Full;
@@ -41,6 +40,8 @@ mod tests {
     use kube::{Client, ResourceExt as _};
     use serde_json::{Value, json};
     use tower::BoxError;
+
+    use super::*;
 
     fn page(names: &[&str], next: Option<&str>) -> (u16, Value) {
         let items: Vec<_> = names

@@ -112,8 +112,9 @@ impl<T> fmt::Debug for Secret<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn credentials_are_masked_in_urls() {

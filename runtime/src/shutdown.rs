@@ -69,8 +69,9 @@ pub fn on_signals() -> std::io::Result<Signals> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::time::Duration;
+
+    use super::*;
 
     async fn send(signal: &str) {
         let process = std::process::id().to_string();

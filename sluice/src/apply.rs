@@ -2,18 +2,15 @@
 //! from a manifest removes it from the object. Unknown fields are refused as by `kubectl`: silently dropping a misspelt
 //! guard rail would disable it.
 
-use crate::{
-    manifests::{Manifest, Problem},
-    three_way,
-};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
-    core::{GroupVersionKind, Request},
-    discovery::{Scope, pinned_kind},
-};
+use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::core::{GroupVersionKind, Request};
+use kube::discovery::{Scope, pinned_kind};
+use kube::{Api, Client};
 use serde_json::Value;
+
+use crate::manifests::{Manifest, Problem};
+use crate::three_way;
 
 /// Applies the manifests in order; a refused one becomes a problem and does not stop the others. Creates their namespaces.
 pub async fn apply(client: &Client, manifests: Vec<Manifest>) -> Vec<Problem> {

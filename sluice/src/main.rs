@@ -1,26 +1,18 @@
 //! The program. Under the name of a controller or of the runner it is that program: images link those names to it.
 
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
-use sluice::{
-    state::{StateArgs, state},
-    up::{UpArgs, up},
-};
-use sluice_runtime::{
-    args,
-    failure::chain,
-    http, manager,
-    telemetry::{self, Encoding, Level},
-};
-use sluice_tf_runner::{
-    args::{self as runner, RunnerArgs},
-    run::RunOutcome,
-};
-use std::{
-    ffi::{OsStr, OsString},
-    io::IsTerminal as _,
-    path::Path,
-    process::ExitCode,
-};
+use sluice::state::{StateArgs, state};
+use sluice::up::{UpArgs, up};
+use sluice_runtime::failure::chain;
+use sluice_runtime::telemetry::{self, Encoding, Level};
+use sluice_runtime::{args, http, manager};
+use sluice_tf_runner::args::{self as runner, RunnerArgs};
+use sluice_tf_runner::run::RunOutcome;
 
 /// GitOps for Terraform and OpenTofu.
 #[derive(Parser)]

@@ -1,11 +1,10 @@
 //! Reads the user's manifests from a directory, document by document. A bad document does not stop the others.
 
+use std::fmt;
+use std::path::{Path, PathBuf};
+
 use kube::api::DynamicObject;
 use serde::Deserialize;
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
 
 /// Maximum size of a file in bytes.
 const MAX_FILE_SIZE: u64 = 4 << 20;
@@ -210,8 +209,9 @@ fn add_object(value: serde_json::Value, location: &Location, loaded: &mut Loaded
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn read(text: &str) -> (Vec<String>, Vec<String>) {
         let mut loaded = Loaded::default();

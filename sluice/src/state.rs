@@ -1,15 +1,15 @@
 //! `sluice state`: inspects a state directory that no program uses, and repairs a damaged one.
 
-use crate::up::{StateDir, StateDirError};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 use sluice_embedded::{Inspection, StoreError, discard, inspect};
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-};
+
+use crate::up::{StateDir, StateDirError};
 
 /// Arguments of `sluice state`.
 #[derive(clap::Args, Clone, Debug)]
@@ -162,9 +162,11 @@ fn print(text: &str) -> Result<(), StateError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use sluice_embedded::{ApiServer, Store};
     use std::os::unix::fs::PermissionsExt;
+
+    use sluice_embedded::{ApiServer, Store};
+
+    use super::*;
 
     fn args(arguments: &[&str], state: &Path) -> StateArgs {
         #[derive(clap::Parser)]

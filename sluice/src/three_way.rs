@@ -1,7 +1,8 @@
 //! Three-way merge of a manifest: sets its fields and removes fields that only the previous manifest had. Same as `kubectl
 //! apply` without `--server-side`, whose annotation it shares, so that both can manage the same objects. Pure.
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 
 /// The annotation with the last applied manifest.
@@ -116,8 +117,9 @@ fn merge(patch: &mut Value, other: Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn a_patch_sets_removes_and_keeps_fields() {

@@ -2,16 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "this crate is tests")]
 
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
-};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
-use sluice::{
-    apply::apply,
-    manifests::{Location, Manifest},
-    three_way::LAST_APPLIED,
-};
+use sluice::apply::apply;
+use sluice::manifests::{Location, Manifest};
+use sluice::three_way::LAST_APPLIED;
 use sluice_embedded::ApiServer;
 
 fn client() -> Client {

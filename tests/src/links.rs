@@ -1,11 +1,9 @@
 //! Checks the documentation against the repository: each relative link leads to a file and each anchor to a heading, the book
 //! has every page, CONTRIBUTING describes every environment variable of the tests, and source files in backticks exist.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Component, Path, PathBuf},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
 
 /// The pages of the repository's root.
 const ROOT_PAGES: [&str; 5] = [

@@ -1,17 +1,15 @@
 //! `sluice up` as a child process of the demo and the suites.
 
-use crate::{BoxError, binary};
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::Value;
-use std::{
-    path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
-    time::Duration,
-};
 use tokio::process::{Child, Command};
+
+use crate::{BoxError, binary};
 
 /// Timeout of start and shutdown.
 const TIMEOUT: Duration = Duration::from_secs(60);

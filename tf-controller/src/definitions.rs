@@ -1,11 +1,13 @@
 //! The start check: do the definitions in the cluster declare every field that this program knows? An older one
 //! prunes fields silently, and a pruned `hold` applies deletes.
 
+use std::time::Duration;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
 use sluice_api::definition::missing_fields;
-use sluice_runtime::{probes::Readiness, shutdown::Token};
-use std::time::Duration;
+use sluice_runtime::probes::Readiness;
+use sluice_runtime::shutdown::Token;
 
 /// Time between checks while a definition is not usable.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);

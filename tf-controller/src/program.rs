@@ -1,32 +1,23 @@
 //! The program `tf-controller`: its options from flags, the executor, leadership and shutdown.
 
-use crate::{
-    Options,
-    args::{Args, CONCURRENT, ExecutorKind},
-    definitions,
-    executor::{ProcessExecutor, ProcessOptions, provider_cache, runner_environment},
-    inputs::{CliLocation, DefaultBackend, key_secret},
-    run,
-};
-use sluice_api::{
-    interval::Interval,
-    reference::{CrossNamespace, ObjectName},
-};
-use sluice_runtime::{
-    client,
-    event::Recorder,
-    leader,
-    manager::{self, Endpoints, Instance, ProgramError},
-    metrics::Metrics,
-    probes::Readiness,
-    shutdown::{self, Token},
-};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use sluice_api::interval::Interval;
+use sluice_api::reference::{CrossNamespace, ObjectName};
+use sluice_runtime::event::Recorder;
+use sluice_runtime::manager::{self, Endpoints, Instance, ProgramError};
+use sluice_runtime::metrics::Metrics;
+use sluice_runtime::probes::Readiness;
+use sluice_runtime::shutdown::{self, Token};
+use sluice_runtime::{client, leader};
 use sluice_tf_core::run_input::PodRef;
-use std::{
-    path::PathBuf,
-    sync::{Arc, OnceLock},
-    time::{Duration, Instant},
-};
+
+use crate::args::{Args, CONCURRENT, ExecutorKind};
+use crate::executor::{ProcessExecutor, ProcessOptions, provider_cache, runner_environment};
+use crate::inputs::{CliLocation, DefaultBackend, key_secret};
+use crate::{Options, definitions, run};
 
 /// Maximum number of concurrent reconciliations; they do not wait for runs.
 const CONCURRENT_RECONCILES: u16 = 16;

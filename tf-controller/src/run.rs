@@ -1,41 +1,39 @@
 //! The controller as a whole: connects its watches with its reconciler.
 
-use crate::{
-    definitions,
-    executor::{Executor, RunRef},
-    inputs::{CliLocation, DefaultBackend, is_referenced},
-    reconcile::{
-        ActiveRuns, Artifacts, Context, DeletedBundles, HeartbeatTracker, TerraformReconciler,
-        dependency_order, forget_stack, related_stacks, relevant_version, stack_of,
-    },
-    runs,
-    schedule::{Limits, RunSlots},
-    sources::{self, ArtifactDigests},
-};
-use futures::{Stream, StreamExt, channel::mpsc::UnboundedReceiver as Grants, future, stream};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::core::v1::{ConfigMap, Secret},
-};
-use kube::{Api, Client, Resource, ResourceExt, core::DeserializeGuard};
-use sluice_api::{
-    interval::Interval,
-    reference::{CrossNamespace, ObjectName},
-    run::{Action, TerraformRun},
-    source::GitRepository,
-    terraform::{KeySource, SourceKind, Terraform},
-};
-use sluice_runtime::{
-    artifact::Fetcher,
-    clock::{Clock, SystemClock},
-    http, paging,
-    probes::Readiness,
-    schedule::ObjectKey,
-    shutdown::Token,
-    watch::{Kind, MetadataWatch, ObjectCache, Scope, SecondaryWatch, Settings, Watch},
-};
-use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::channel::mpsc::UnboundedReceiver as Grants;
+use futures::{Stream, StreamExt, future, stream};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::DeserializeGuard;
+use kube::{Api, Client, Resource, ResourceExt};
+use sluice_api::interval::Interval;
+use sluice_api::reference::{CrossNamespace, ObjectName};
+use sluice_api::run::{Action, TerraformRun};
+use sluice_api::source::GitRepository;
+use sluice_api::terraform::{KeySource, SourceKind, Terraform};
+use sluice_runtime::artifact::Fetcher;
+use sluice_runtime::clock::{Clock, SystemClock};
+use sluice_runtime::probes::Readiness;
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::shutdown::Token;
+use sluice_runtime::watch::{Kind, MetadataWatch, ObjectCache, Scope, SecondaryWatch, Settings, Watch};
+use sluice_runtime::{http, paging};
 use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::executor::{Executor, RunRef};
+use crate::inputs::{CliLocation, DefaultBackend, is_referenced};
+use crate::reconcile::{
+    ActiveRuns, Artifacts, Context, DeletedBundles, HeartbeatTracker, TerraformReconciler, dependency_order,
+    forget_stack, related_stacks, relevant_version, stack_of,
+};
+use crate::schedule::{Limits, RunSlots};
+use crate::sources::{self, ArtifactDigests};
+use crate::{definitions, runs};
 
 /// Time between attempts to reach the API at the start.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,20 +1,20 @@
 //! The watch of runs: an index of which stack each belongs to. Nothing else is stored, since their status holds plans
 //! and lists of resources, and a stack has some twenty of them.
 
-use crate::run::api_in;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
 use futures::{Stream, StreamExt as _};
-use kube::{
-    Client, ResourceExt as _,
-    core::PartialObjectMeta,
-    runtime::{WatchStreamExt as _, watcher, watcher::Event},
-};
-use sluice_api::{run::TerraformRun, terraform::GROUP};
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, ResourceExt as _};
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::GROUP;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+
+use crate::run::api_in;
 
 type Run = PartialObjectMeta<TerraformRun>;
 
@@ -123,8 +123,9 @@ fn log_watch_error(error: watcher::Error) -> Option<ObjectKey> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn run(name: &str, stack: &str) -> Run {
         serde_json::from_value(json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",

@@ -1,24 +1,20 @@
 //! Buckets and OCI repositories. Only the artifact in their status is read, so they are dynamic objects of whichever
 //! version is served. If their definition is not installed, nothing fails until a stack names one.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use futures::{Stream, StreamExt as _, stream};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
-    runtime::{WatchStreamExt as _, watcher},
-};
-use sluice_api::{
-    reference::ObjectName,
-    source::{Artifact, GROUP},
-    terraform::{SourceKind, Terraform},
-};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt};
+use sluice_api::reference::ObjectName;
+use sluice_api::source::{Artifact, GROUP};
+use sluice_api::terraform::{SourceKind, Terraform};
+use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
-use sluice_runtime::{schedule::ObjectKey, watch::ObjectCache};
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use sluice_runtime::watch::ObjectCache;
 
 /// Versions of the group, the newest first.
 const VERSIONS: [&str; 2] = ["v1", "v1beta2"];

@@ -39,8 +39,9 @@ pub fn resolve_in(folder: &Path, path: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn a_path_stays_at_or_below_the_root() {

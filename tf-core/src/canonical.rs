@@ -48,9 +48,10 @@ fn separate(index: usize, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn the_text_is_as_written_down() {

@@ -5,7 +5,6 @@
 //! well and may never end. So the second file lists the processes of the CLI by id and start time, and its lock counts only while
 //! one of them is alive.
 
-use sluice_runtime::sync::lock;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
@@ -15,6 +14,7 @@ use std::sync::Mutex;
 
 use rustix::fs::FlockOperation;
 use rustix::io::{Errno, FdFlags};
+use sluice_runtime::sync::lock;
 
 /// Extension of the second file, in place of that of the first.
 pub const CLI_SUFFIX: &str = "cli";

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use sluice_runtime::artifact::Fetcher;
 use sluice_runtime::{client, http, shutdown};
-use sluice_tf_core::run_input::PodRef;
-use sluice_tf_core::run_input::RunInput;
+use sluice_tf_core::run_input::{PodRef, RunInput};
 
 use crate::run::{ClaimError, Context, Identity, ProviderCacheSettings, RunOutcome, Settings, execute};
 

@@ -5,14 +5,13 @@
 mod source;
 mod terraform;
 
-pub use source::{SourceCondition, ready_condition};
-pub use terraform::TerraformCondition;
-
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+pub use source::{SourceCondition, ready_condition};
+pub use terraform::TerraformCondition;
 
 /// Which status of a condition is the healthy one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,9 +1,9 @@
 //! Tests of the rules of conditions.
 
-use super::*;
+use SourceCondition as S;
 use proptest::prelude::*;
 
-use SourceCondition as S;
+use super::*;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()

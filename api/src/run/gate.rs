@@ -151,9 +151,10 @@ fn check_generation(run: &TerraformRunSpec, found: &Terraform) -> Result<(), Wai
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::run::PlanEffects;
-    use serde_json::{Value, json};
 
     const EFFECT: &str = "0123456789abcdef0123456789abcdef01234567";
 

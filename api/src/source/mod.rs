@@ -9,7 +9,6 @@ pub use git_repository::{
     GitInclude, GitReference, GitRepository, GitRepositorySpec, GitRepositoryStatus, GitVerification,
     Provider, VerificationMode,
 };
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -161,8 +161,9 @@ fn excerpt(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const EFFECT: &str = "0123456789abcdef0123456789abcdef01234567";
     const OTHER: &str = "1123456789abcdef0123456789abcdef01234567";

@@ -106,8 +106,9 @@ fn first(text: &str, most: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn a_run_is_named_after_its_stack() {

@@ -162,8 +162,9 @@ fn ten(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const HASH: &str = "b8e362c206e3d0cbb7ed22ced771a0056455a2fb";
 

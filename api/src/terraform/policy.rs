@@ -154,8 +154,9 @@ impl ToolName {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn the_policy_and_the_older_field_agree_or_contradict() {

@@ -1,18 +1,15 @@
 //! Rules of built-in kinds beyond their schema: Secret data, immutability, Event references, Namespace lifecycle.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{ConfigMap, Event, Namespace, Secret, ServiceAccount},
-};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret, ServiceAccount};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::{
-    cause::Cause,
-    meta,
-    resource::{Resource, Strategy},
-};
+use crate::cause::Cause;
+use crate::meta;
+use crate::resource::{Resource, Strategy};
 
 /// The limit for all values of a Secret or ConfigMap, in bytes.
 const MAX_DATA_BYTES: usize = 1024 * 1024;

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::{cause::Cause, meta, names};
+use crate::cause::Cause;
+use crate::{meta, names};
 
 /// The limit for all annotations of an object, keys and values, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;

@@ -7,13 +7,10 @@ mod name;
 use serde_json::{Value, json};
 
 pub(crate) use self::name::generate as generate_name;
-use crate::{
-    builtin,
-    cause::Cause,
-    meta,
-    resource::{Resource, Strategy},
-    status_error::StatusError,
-};
+use crate::cause::Cause;
+use crate::resource::{Resource, Strategy};
+use crate::status_error::StatusError;
+use crate::{builtin, meta};
 
 /// The endpoint that a write addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

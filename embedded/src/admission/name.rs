@@ -3,11 +3,9 @@
 use rand::seq::IndexedRandom;
 use serde_json::Value;
 
-use crate::{
-    cause::Cause,
-    meta, names,
-    resource::{Resource, Strategy},
-};
+use crate::cause::Cause;
+use crate::resource::{Resource, Strategy};
+use crate::{meta, names};
 
 /// Letters without vowels and digits without 0, 1 and 3, so that suffixes form no words: the alphabet of apimachinery's `rand.String`.
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

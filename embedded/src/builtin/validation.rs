@@ -4,7 +4,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
-use crate::{names, schema::FieldError};
+use crate::names;
+use crate::schema::FieldError;
 
 /// Maximum lengths of Event fields, in bytes.
 const MAX_LENGTHS: [(&str, usize); 4] = [
@@ -128,8 +129,9 @@ fn validate_event(event: &Value) -> Vec<FieldError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn builtin_kinds_are_validated_like_kube_apiserver() {

@@ -3,13 +3,10 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionVersion,
 };
-
 use kube::core::Version;
 
-use super::{
-    CellSource, Column, Resource, Strategy,
-    object_schema::{ObjectSchema, SchemaError},
-};
+use super::object_schema::{ObjectSchema, SchemaError};
+use super::{CellSource, Column, Resource, Strategy};
 use crate::jsonpath::{Path, PathError};
 
 /// The error of a definition that cannot be served.

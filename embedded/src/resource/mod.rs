@@ -7,10 +7,9 @@ mod registry;
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 pub(crate) use definition::DefinitionError;
 pub(crate) use registry::Registry;
+use serde_json::Value;
 
 use self::object_schema::ObjectSchema;
 use crate::schema::openapi::PublishedKind;

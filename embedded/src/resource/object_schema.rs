@@ -1,17 +1,13 @@
 //! The schema of a kind for admission.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, LazyLock},
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use serde_json::Value;
 
-use crate::{
-    builtin,
-    schema::{CompileError, FieldError, Schema},
-};
+use crate::builtin;
+use crate::schema::{CompileError, FieldError, Schema};
 
 /// A compiled schema.
 #[derive(Debug)]

@@ -1,10 +1,8 @@
 //! All kinds by group, version and plural, in discovery order.
 
-use std::{
-    cmp::Reverse,
-    collections::BTreeMap,
-    sync::{Arc, OnceLock},
-};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::Version;

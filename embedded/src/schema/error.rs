@@ -231,8 +231,9 @@ fn format_value(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn messages_match_kube_apiserver() {

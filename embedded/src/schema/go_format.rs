@@ -156,8 +156,9 @@ fn push_json_string(out: &mut String, string: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn floats_are_formatted_like_go() {

@@ -28,11 +28,10 @@ mod structure;
 #[cfg(test)]
 mod vector_tests;
 
-use serde_json::Value;
-
 use correlation::Correlation;
 pub(crate) use error::{CompileError, FieldError};
 use node::{MAX_DEPTH, Node};
+use serde_json::Value;
 
 /// A compiled `openAPIV3Schema`.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! This project's own definitions: their schemas compile, and each of their rules accepts and rejects.
 
-use super::Schema;
 use serde_json::{Value, json};
+
+use super::Schema;
 
 const DEFINITIONS: [&str; 3] = [
     include_str!("../../../config/crd/bases/source.toolkit.fluxcd.io_gitrepositories.yaml"),

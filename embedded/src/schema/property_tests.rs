@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::{Schema, node::MAX_DEPTH};
+use super::Schema;
+use super::node::MAX_DEPTH;
 
 const NAMES: [&str; 4] = ["a", "b", "kind", "metadata"];
 

@@ -1,8 +1,9 @@
 //! The schema module against kube-apiserver's own packages: `vectors/expected.json` contains their results for
 //! `vectors/cases.json`. To regenerate it after adding a case: `cd vectors && go run . cases.json > expected.json`.
 
-use super::{Schema, go_format};
 use serde_json::Value;
+
+use super::{Schema, go_format};
 
 fn read(text: &str) -> serde_json::Result<Vec<Value>> {
     serde_json::from_str(text)

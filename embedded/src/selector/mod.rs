@@ -5,7 +5,9 @@ mod label;
 
 use serde_json::Value;
 
-use crate::{meta, resource::Resource, status_error::StatusError};
+use crate::meta;
+use crate::resource::Resource;
+use crate::status_error::StatusError;
 
 /// The selectors of one request.
 #[derive(Clone, Debug, Default)]

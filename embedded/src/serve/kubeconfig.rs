@@ -1,18 +1,15 @@
 //! The kubeconfig of a server.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{
-    ServeError,
-    credentials::{Credentials, write_private},
-};
+use super::ServeError;
+use super::credentials::{Credentials, write_private};
 
 const FILE: &str = "kubeconfig";
 const NAME: &str = "sluice";

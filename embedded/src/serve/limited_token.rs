@@ -1,7 +1,8 @@
 //! Limited tokens: each contains its grant, signed with the administrator's token. None is stored: they are valid as long as the
 //! administrator's token, also for a run that outlives the process that issued its token.
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 

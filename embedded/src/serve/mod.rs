@@ -6,39 +6,32 @@ mod limited_token;
 mod pending;
 mod stream;
 
-use std::{
-    convert::Infallible,
-    io,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    pin::pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
-use http::{Request, header::AUTHORIZATION};
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
-};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
-};
+use http::Request;
+use http::header::AUTHORIZATION;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use self::{
-    credentials::{Credentials, Token},
-    pending::{PendingConnection, PendingConnections},
-    stream::TimedWrites,
-};
-use crate::{
-    grant::Grant,
-    service::{Api, ResponseBody, end_on_stop, error_response},
-    status_error::StatusError,
-};
+use self::credentials::{Credentials, Token};
+use self::pending::{PendingConnection, PendingConnections};
+use self::stream::TimedWrites;
+use crate::grant::Grant;
+use crate::service::{Api, ResponseBody, end_on_stop, error_response};
+use crate::status_error::StatusError;
 
 /// Timeout for the authentication of a connection, including the TLS handshake.
 const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);

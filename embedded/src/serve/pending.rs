@@ -1,11 +1,9 @@
 //! Connections that are not yet authenticated. Any local user can open them, so their number is limited: a new connection
 //! replaces the oldest.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 

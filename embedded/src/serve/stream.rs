@@ -1,16 +1,12 @@
 //! A stream with a write timeout: a client that does not read must not hold unsent data in memory.
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::Sleep,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 /// A stream whose writes and flushes fail if they make no progress in time.
 pub(super) struct TimedWrites<S> {
@@ -92,8 +88,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedWrites<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
 
     #[tokio::test]
     async fn a_write_to_a_stalled_reader_times_out() {

@@ -4,18 +4,14 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 
-use super::{
-    duplicate_fields,
-    negotiation::media_type,
-    protobuf::{self, ProtobufError},
-    query::FieldValidation,
-    request::Warnings,
-};
-use crate::{
-    admission, meta,
-    resource::{Resource, Strategy},
-    status_error::StatusError,
-};
+use super::duplicate_fields;
+use super::negotiation::media_type;
+use super::protobuf::{self, ProtobufError};
+use super::query::FieldValidation;
+use super::request::Warnings;
+use crate::resource::{Resource, Strategy};
+use crate::status_error::StatusError;
+use crate::{admission, meta};
 
 /// Maximum size of a body in bytes, as in kube-apiserver.
 const MAX_BYTES: usize = 3 * 1024 * 1024;

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{body, query, read, request::ObjectRequest, response::Reply};
-use crate::{
-    cause::Cause,
-    meta,
-    resource::{Resource, Strategy},
-    status_error::StatusError,
-    store::{Key, Write},
-};
+use super::request::ObjectRequest;
+use super::response::Reply;
+use super::{body, query, read};
+use crate::cause::Cause;
+use crate::meta;
+use crate::resource::{Resource, Strategy};
+use crate::status_error::StatusError;
+use crate::store::{Key, Write};
 
 /// The finalizer of the policy `Orphan`; the garbage collector removes it.
 pub(crate) const ORPHAN: &str = "orphan";

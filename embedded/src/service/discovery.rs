@@ -3,17 +3,13 @@
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::{
-    Api,
-    response::{self, ResponseBody},
-    route::Target,
-};
-use crate::{
-    resource::{Registry, Resource},
-    schema::{openapi, openapi_v2},
-    status_error::StatusError,
-    store::StorageHealth,
-};
+use super::Api;
+use super::response::{self, ResponseBody};
+use super::route::Target;
+use crate::resource::{Registry, Resource};
+use crate::schema::{openapi, openapi_v2};
+use crate::status_error::StatusError;
+use crate::store::StorageHealth;
 
 /// The Kubernetes version of the API.
 const MAJOR: &str = "1";

@@ -1,6 +1,7 @@
 //! Duplicate fields of JSON objects. The decoder takes the last one; strict validation reports them.
 
-use std::{collections::HashSet, fmt};
+use std::collections::HashSet;
+use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 

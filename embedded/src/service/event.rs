@@ -112,8 +112,9 @@ fn rename_fields(object: &Value, name: impl Fn(&str) -> Option<&'static str>) ->
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn field_names_are_converted_both_ways() {

@@ -22,27 +22,22 @@ mod write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, request::Parts};
+use http::request::Parts;
+use http::{Method, Request, Response};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::{
-    delete::{FOREGROUND, ORPHAN, PropagationPolicy, decide_deletion},
-    request::decide_write,
-    response::{ResponseBody, end_on_stop, error_response},
-};
-use self::{
-    negotiation::ResponseFormat,
-    query::Query,
-    request::ObjectRequest,
-    response::Reply,
-    route::{ObjectPath, Target},
-};
-use crate::{
-    grant::Grant,
-    resource::{Registry, Resource, Strategy},
-    status_error::StatusError,
-    store::Store,
-};
+pub(crate) use self::delete::{FOREGROUND, ORPHAN, PropagationPolicy, decide_deletion};
+use self::negotiation::ResponseFormat;
+use self::query::Query;
+use self::request::ObjectRequest;
+pub(crate) use self::request::decide_write;
+use self::response::Reply;
+pub(crate) use self::response::{ResponseBody, end_on_stop, error_response};
+use self::route::{ObjectPath, Target};
+use crate::grant::Grant;
+use crate::resource::{Registry, Resource, Strategy};
+use crate::status_error::StatusError;
+use crate::store::Store;
 
 /// The shared state of all requests.
 #[derive(Debug)]

@@ -5,16 +5,16 @@ use http::StatusCode;
 use json_patch::{Patch, PatchOperation};
 use serde_json::Value;
 
-use super::{
-    body,
-    negotiation::media_type,
-    query::FieldValidation,
-    request::{ObjectRequest, to_version},
-    response::Reply,
-    strategic_merge,
-    write::decide_update,
-};
-use crate::{admission::Endpoint, meta, resource::Strategy, status_error::StatusError};
+use super::negotiation::media_type;
+use super::query::FieldValidation;
+use super::request::{ObjectRequest, to_version};
+use super::response::Reply;
+use super::write::decide_update;
+use super::{body, strategic_merge};
+use crate::admission::Endpoint;
+use crate::meta;
+use crate::resource::Strategy;
+use crate::status_error::StatusError;
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";

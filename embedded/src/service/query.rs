@@ -1,6 +1,7 @@
 //! Query parameters of a request. Pure.
 
-use crate::{cause::Cause, status_error::StatusError};
+use crate::cause::Cause;
+use crate::status_error::StatusError;
 
 /// The handling of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

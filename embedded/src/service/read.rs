@@ -2,8 +2,12 @@
 
 use http::StatusCode;
 
-use super::{request::ObjectRequest, response::Reply};
-use crate::{cause::Cause, selector::Selector, status_error::StatusError, store::State};
+use super::request::ObjectRequest;
+use super::response::Reply;
+use crate::cause::Cause;
+use crate::selector::Selector;
+use crate::status_error::StatusError;
+use crate::store::State;
 
 /// Gets one object.
 pub(super) fn get(request: &ObjectRequest) -> Result<Reply, StatusError> {

@@ -4,15 +4,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::{Api, event, negotiation::ResponseFormat, query::Query, route::ObjectPath};
-use crate::{
-    admission::Endpoint,
-    grant::{Grant, ResourceAttributes},
-    meta,
-    resource::{Resource, Strategy},
-    status_error::StatusError,
-    store::{Key, TransactionView, Write},
-};
+use super::negotiation::ResponseFormat;
+use super::query::Query;
+use super::route::ObjectPath;
+use super::{Api, event};
+use crate::admission::Endpoint;
+use crate::grant::{Grant, ResourceAttributes};
+use crate::meta;
+use crate::resource::{Resource, Strategy};
+use crate::status_error::StatusError;
+use crate::store::{Key, TransactionView, Write};
 
 /// A request for objects.
 #[derive(Debug)]

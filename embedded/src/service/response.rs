@@ -1,22 +1,23 @@
 //! Responses: shaped and encoded as negotiated, with warnings.
 
-use std::{convert::Infallible, sync::Arc};
+use std::convert::Infallible;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
-use http_body_util::{BodyExt, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    negotiation::{Encoding, Shape},
-    request::ObjectRequest,
-    table,
-};
-use crate::{resource::Strategy, status_error::StatusError};
+use super::negotiation::{Encoding, Shape};
+use super::request::ObjectRequest;
+use super::table;
+use crate::resource::Strategy;
+use crate::status_error::StatusError;
 
 /// The body of every response.
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;

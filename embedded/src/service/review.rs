@@ -5,13 +5,14 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{body, negotiation::media_type, request::ObjectRequest, response::Reply};
-use crate::{
-    cause::Cause,
-    grant::{Grant, ResourceAttributes},
-    meta,
-    status_error::StatusError,
-};
+use super::body;
+use super::negotiation::media_type;
+use super::request::ObjectRequest;
+use super::response::Reply;
+use crate::cause::Cause;
+use crate::grant::{Grant, ResourceAttributes};
+use crate::meta;
+use crate::status_error::StatusError;
 
 /// Responds to a review; nothing is stored.
 pub(super) fn create(

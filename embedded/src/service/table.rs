@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{request::ObjectRequest, response::partial_object_metadata};
-use crate::{
-    age,
-    jsonpath::Path,
-    meta,
-    resource::{CellSource, Column, NAME_DESCRIPTION, Strategy},
-};
+use super::request::ObjectRequest;
+use super::response::partial_object_metadata;
+use crate::jsonpath::Path;
+use crate::resource::{CellSource, Column, NAME_DESCRIPTION, Strategy};
+use crate::{age, meta};
 
 /// Returns a table of stored objects. Watches send the column definitions only in their first table.
 pub(super) fn render(

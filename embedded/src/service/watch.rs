@@ -4,7 +4,9 @@
 //! when they are sent, and each change once for all watches. A watch that falls behind the cache gets 410 and ends; the client
 //! then lists again.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream;
@@ -12,23 +14,19 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use rand::Rng;
 use serde_json::{Value, json};
-use tokio::{sync::watch::Receiver, time::Instant};
+use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
 
-use super::{
-    negotiation::Shape,
-    query::Query,
-    read,
-    request::ObjectRequest,
-    response::{self, Reply},
-    table,
-};
-use crate::{
-    cause::Cause,
-    meta,
-    selector::Selector,
-    status_error::StatusError,
-    store::{Change, ChangeType, Expired},
-};
+use super::negotiation::Shape;
+use super::query::Query;
+use super::request::ObjectRequest;
+use super::response::{self, Reply};
+use super::{read, table};
+use crate::cause::Cause;
+use crate::meta;
+use crate::selector::Selector;
+use crate::status_error::StatusError;
+use crate::store::{Change, ChangeType, Expired};
 
 /// Interval of bookmarks.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
@@ -309,14 +307,13 @@ fn encode_event(type_: &str, object: &Value) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{
-        resource::Registry,
-        service::{Api, route},
-        store::{Key, Store, Write},
-    };
     use http::Request;
     use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::resource::Registry;
+    use crate::service::{Api, route};
+    use crate::store::{Key, Store, Write};
 
     fn api() -> Arc<Api> {
         Arc::new(Api {

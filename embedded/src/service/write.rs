@@ -6,18 +6,14 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::{
-    body,
-    request::{ObjectRequest, decide_write, to_version},
-    response::Reply,
-};
-use crate::{
-    admission::{self, Endpoint},
-    meta,
-    resource::{Resource, Strategy},
-    status_error::StatusError,
-    store::{Key, TransactionView, Write},
-};
+use super::body;
+use super::request::{ObjectRequest, decide_write, to_version};
+use super::response::Reply;
+use crate::admission::{self, Endpoint};
+use crate::meta;
+use crate::resource::{Resource, Strategy};
+use crate::status_error::StatusError;
+use crate::store::{Key, TransactionView, Write};
 
 /// Attempts with `generateName` before the response is `AlreadyExists`.
 const GENERATE_NAME_ATTEMPTS: usize = 8;

@@ -1,15 +1,15 @@
 //! Offline inspection of a store, for `check` and `export`. The file is opened from a copy in memory and never written.
 
-use std::{io::Read, path::Path};
+use std::io::Read;
+use std::path::Path;
 
-use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, backends::InMemoryBackend};
+use redb::backends::InMemoryBackend;
+use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend};
 use serde_json::Value;
 
-use super::{
-    disk::{self, io_error},
-    error::StoreError,
-    file::{self, FORMAT, NUMBERS, OBJECTS, REVISION},
-};
+use super::disk::{self, io_error};
+use super::error::StoreError;
+use super::file::{self, FORMAT, NUMBERS, OBJECTS, REVISION};
 
 /// A record that does not decode to an object.
 #[derive(Clone, Debug, PartialEq, Eq)]

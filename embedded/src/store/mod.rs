@@ -11,28 +11,20 @@ mod inspect;
 mod state;
 mod watch_cache;
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
-};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use serde_json::Value;
 use tokio::sync::watch;
 
-use self::{
-    commit::Queue,
-    file::{File, Record},
-};
-pub(crate) use self::{
-    commit::TransactionView,
-    state::{Key, State},
-    watch_cache::{Change, ChangeType, Expired},
-};
-pub use self::{
-    error::StoreError,
-    file::StorageHealth,
-    inspect::{BadRecord, Inspection, discard, inspect},
-};
+use self::commit::Queue;
+pub(crate) use self::commit::TransactionView;
+pub use self::error::StoreError;
+pub use self::file::StorageHealth;
+use self::file::{File, Record};
+pub use self::inspect::{BadRecord, Inspection, discard, inspect};
+pub(crate) use self::state::{Key, State};
+pub(crate) use self::watch_cache::{Change, ChangeType, Expired};
 use crate::status_error::StatusError;
 
 /// The object store of a server.

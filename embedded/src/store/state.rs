@@ -1,10 +1,8 @@
 //! All objects at one revision, and the changes before it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    fmt,
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
 
 use serde_json::Value;
 

@@ -1,10 +1,8 @@
 //! The watch cache: a window of changes from which watches resume. Revisions have no gaps, so their position in the window can be
 //! computed. Count and size are limited: a few large objects that change often must not fill the memory.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, OnceLock},
-};
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::Value;

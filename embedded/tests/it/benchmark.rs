@@ -1,10 +1,8 @@
 //! Benchmarks: write throughput of a store on disk, and duration of a full list. Run them by name on a quiet machine:
 //! `cargo test -p sluice-embedded --test it -- --ignored --nocapture speed`.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use sluice_embedded::Store;

@@ -1,19 +1,15 @@
 //! An unmodified kube-rs Controller on the in-process client.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
-use kube::{
-    Api, CustomResource, Resource, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-    runtime::{
-        Controller,
-        controller::Action,
-        finalizer::{Event, finalizer},
-        wait::{await_condition, conditions},
-        watcher,
-    },
-};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::controller::Action;
+use kube::runtime::finalizer::{Event, finalizer};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::{Controller, watcher};
+use kube::{Api, CustomResource, Resource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -1,6 +1,8 @@
 //! A full disk: a small file system in a mount namespace of its own, in which this test runs again.
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};

@@ -5,10 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sluice_embedded::{ApiServer, Store};
 
-use crate::{
-    fixture::{CONFIGMAPS, WIDGETS, call, eventually, ok, server, server_on, widget},
-    restart::open_when_released,
-};
+use crate::fixture::{CONFIGMAPS, WIDGETS, call, eventually, ok, server, server_on, widget};
+use crate::restart::open_when_released;
 
 fn owned(name: &str, owners: &[&Value]) -> Value {
     let reference = |owner: &&Value| {

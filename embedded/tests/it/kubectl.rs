@@ -1,10 +1,8 @@
 //! kubectl commands of users. Skipped with a message where there is no kubectl.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::json;
 use sluice_embedded::{ApiServer, TlsServer};

@@ -1,10 +1,8 @@
 //! The imports of the crate: its modules form no large cycles.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 
 use regex::Regex;
 

@@ -1,14 +1,15 @@
 //! The API over TLS: authentication, limited credentials, and kubeconfigs across restarts.
 
-use std::{os::unix::fs::PermissionsExt, time::Duration};
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
-use kube::{
-    Client, Config,
-    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
-};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::json;
 use sluice_embedded::{Grant, GrantRule, TlsServer};
-use tokio::{io::AsyncReadExt, net::TcpStream, time::timeout};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::fixture::{CONFIGMAPS, call, ok, server};
 

@@ -1,6 +1,7 @@
 //! The CLI's kubernetes backend: state in Secrets, locks in Leases.
 
-use std::{process::Stdio, time::Duration};
+use std::process::Stdio;
+use std::time::Duration;
 
 use sluice_harness::cli;
 use tokio::process::Command;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use futures::{AsyncBufReadExt, StreamExt, io::Lines};
+use futures::io::Lines;
+use futures::{AsyncBufReadExt, StreamExt};
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};

@@ -7,14 +7,13 @@ mod parse;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+pub use go::{boolean, duration};
+pub use parse::{matches, parse};
 
 use crate::http::{Environment, EnvironmentError};
 use crate::schedule::Backoff;
 use crate::serve::ListenAddress;
 use crate::telemetry::{Encoding, Level};
-
-pub use go::{boolean, duration};
-pub use parse::{matches, parse};
 
 /// How the program logs.
 #[derive(Args, Clone, Copy, Debug)]
@@ -182,8 +181,9 @@ pub fn proxy_environment() -> Result<Environment, EnvironmentError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Parser;
+
+    use super::*;
 
     #[derive(Parser, Debug)]
     struct Program {

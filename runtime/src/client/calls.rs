@@ -199,7 +199,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -208,6 +207,8 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::{Api, Client};
     use serde_json::json;
+
+    use super::*;
 
     type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>>;
 

@@ -7,14 +7,13 @@ mod calls;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use calls::{RequestTimedOut, RetryPolicy, RetryService, TimeoutBody};
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::buffer::BufferLayer;
 
 use crate::metrics::Metrics;
-
-pub use calls::{RequestTimedOut, RetryPolicy, RetryService, TimeoutBody};
 
 /// Settings of the client.
 #[derive(Clone, Debug)]
@@ -133,11 +132,11 @@ async fn load(settings: &Settings) -> Result<Config, ClientError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use http::StatusCode;
     use k8s_openapi::api::core::v1::Namespace;
     use kube::Api;
 
+    use super::*;
     use crate::serve::{ListenAddress, Page, listen, serve};
     use crate::shutdown::Token;
 

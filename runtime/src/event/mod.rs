@@ -14,15 +14,14 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use correlator::{Aggregation, Correlator};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource};
+pub use post::{InvalidReceiver, Poster, PosterError, Receiver, RetryLimits};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
 use crate::sync::lock;
-use correlator::{Aggregation, Correlator};
-
-pub use post::{InvalidReceiver, Poster, PosterError, Receiver, RetryLimits};
 
 /// Maximum length of a message in the API.
 pub const MAX_MESSAGE: usize = 1024;

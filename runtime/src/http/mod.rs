@@ -13,15 +13,14 @@ use std::time::Duration;
 
 use ::http::header::PROXY_AUTHORIZATION;
 use ::http::{Request, Response, Uri};
+pub use dial::{DialError, Dialed, Dialer, connect};
+pub use environment::{Environment, EnvironmentError};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::pki_types::CertificateDer;
-
-pub use dial::{DialError, Dialed, Dialer, connect};
-pub use environment::{Environment, EnvironmentError};
 pub use proxy::{Proxy, ProxyError, ProxyKind};
+use rustls::pki_types::CertificateDer;
 pub use socks::{SocksError, handshake as socks_handshake};
 pub use tls::{Identity, TlsError, certificates, install_crypto, tls};
 
@@ -155,14 +154,16 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
     use bytes::Bytes;
     use http_body_util::{BodyExt as _, Empty, Full};
     use hyper::service::service_fn;
     use hyper_util::rt::TokioIo;
     use rustls::pki_types::PrivateKeyDer;
-    use std::convert::Infallible;
-    use std::sync::Arc;
+
+    use super::*;
 
     /// Starts a TLS server with a private authority; returns its URL and the authority.
     async fn serve() -> (String, CertificateDer<'static>) {

@@ -11,6 +11,7 @@ mod lease;
 use std::sync::Arc;
 use std::time::Duration;
 
+use attempts::{LeaseAttempts, Outcome};
 use kube::{Api, Client};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -23,8 +24,6 @@ use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::random::{Random, uuid};
 use crate::shutdown::Token;
-
-use attempts::{LeaseAttempts, Outcome};
 
 /// Timeout for releasing the Lease in [`Leader::hold`].
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::StatusCode;
+use process::Process;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -16,6 +17,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
+pub use queue::Queue;
+use queue::Queues;
+use requests::Requests;
+pub use requests::{CountRequests, CountedService};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
@@ -23,13 +28,6 @@ use crate::schedule::ObjectKey;
 use crate::serve::{Page, serve};
 use crate::shutdown::Token;
 use crate::sync::lock;
-
-pub use queue::Queue;
-pub use requests::{CountRequests, CountedService};
-
-use process::Process;
-use queue::Queues;
-use requests::Requests;
 
 /// Bounds of `gotk_reconcile_duration_seconds`: ten exponential steps from 10 ms to 30 min, rounded as in Flux.
 const DURATION_BOUNDS: [f64; 10] = [

@@ -12,11 +12,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use regex::Regex;
-
 use comparator::{Comparator, Open, Operator};
+use regex::Regex;
 use version::IDENTIFIERS;
-
 pub use version::Version;
 
 /// Maximum length of a constraint in bytes.

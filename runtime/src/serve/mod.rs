@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+pub use connections::{ConnectionLimit, ConnectionSlot, ResponseGuard};
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -15,8 +16,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-
-pub use connections::{ConnectionLimit, ConnectionSlot, ResponseGuard};
 
 use crate::shutdown::Token;
 
@@ -156,8 +155,9 @@ fn answer(method: &Method, page: Option<Page>) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use http_body_util::{BodyExt as _, Empty};
+
+    use super::*;
 
     #[test]
     fn addresses_have_gos_syntax() {

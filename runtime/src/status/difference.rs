@@ -74,9 +74,10 @@ fn type_of(condition: &Value) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn removed_keys_are_null_and_equal_keys_are_absent() {

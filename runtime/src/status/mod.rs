@@ -6,7 +6,6 @@
 mod difference;
 
 pub use difference::{difference, retain_foreign_conditions};
-
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::Serialize;

@@ -149,11 +149,13 @@ impl Visit for Fields {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use tracing_subscriber::layer::SubscriberExt as _;
+
     use super::*;
     use crate::clock::ManualClock;
     use crate::sync::lock;
-    use std::sync::Mutex;
-    use tracing_subscriber::layer::SubscriberExt as _;
 
     #[derive(Clone, Default)]
     struct Sink(Arc<Mutex<Vec<u8>>>);

@@ -5,14 +5,13 @@ mod json;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 
+pub use json::JsonLines;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{Layer as _, fmt};
 
 use crate::clock::{Clock, SystemClock};
-
-pub use json::JsonLines;
 
 /// Format of the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -17,15 +17,22 @@ mod versions;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use cache::ObjectCache;
+use debounce::{DEBOUNCE, debounce};
+use dependents::DependencyRule;
 use futures::channel::mpsc;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, SelectAll};
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use kube::core::{DeserializeGuard, NamespaceResourceScope};
 use kube::runtime::controller::{self, Controller};
-use kube::runtime::reflector::{self, ObjectRef, store::Writer};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{PredicateConfig, WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
+pub use metadata::MetadataWatch;
+use reconcile::Reconciliations;
+pub use secondary::SecondaryWatch;
 use serde::de::DeserializeOwned;
 
 use crate::event::Recorder;
@@ -33,14 +40,6 @@ use crate::metrics::Metrics;
 use crate::random::Random;
 use crate::schedule::{Backoff, ObjectKey};
 use crate::shutdown::Token;
-
-pub use cache::ObjectCache;
-pub use metadata::MetadataWatch;
-pub use secondary::SecondaryWatch;
-
-use debounce::{DEBOUNCE, debounce};
-use dependents::DependencyRule;
-use reconcile::Reconciliations;
 
 /// A namespaced kind that is known at compile time.
 pub trait Kind:

@@ -26,9 +26,10 @@ pub(super) fn reconcile_trigger<K: Resource>(object: &K) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use k8s_openapi::api::core::v1::ConfigMap;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn look(metadata: &Value) -> Option<u64> {
         let object: ConfigMap = serde_json::from_value(json!({ "metadata": metadata })).unwrap();

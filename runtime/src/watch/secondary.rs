@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
 use kube::Client;
-use kube::runtime::reflector::{self, store::Writer};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{self};
 use kube::runtime::{WatchStreamExt as _, watcher};
 
 use super::{Kind, ObjectCache, Scope};

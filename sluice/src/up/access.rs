@@ -5,21 +5,15 @@ use std::collections::BTreeSet;
 
 use futures::future::{BoxFuture, FutureExt};
 use kube::{Api, Client, ResourceExt};
-use sluice_api::{
-    annotation::TERRAFORM_LABEL,
-    run::TerraformRun,
-    terraform::{Terraform, label_value},
-};
+use sluice_api::annotation::TERRAFORM_LABEL;
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::{Terraform, label_value};
 use sluice_embedded::{CredentialIssuer, Grant, GrantRule};
-use sluice_tf_controller::{
-    executor::{Credentials, RunRef},
-    inputs::default_suffix,
-};
-use sluice_tf_core::{
-    errored_state, last_applied,
-    plan::store::{object_name, selector_of_all_workspaces},
-    run_input::Kubeconfigs,
-};
+use sluice_tf_controller::executor::{Credentials, RunRef};
+use sluice_tf_controller::inputs::default_suffix;
+use sluice_tf_core::plan::store::{object_name, selector_of_all_workspaces};
+use sluice_tf_core::run_input::Kubeconfigs;
+use sluice_tf_core::{errored_state, last_applied};
 
 const WRITE: [&str; 5] = ["get", "create", "update", "patch", "delete"];
 /// Name prefixes of the objects that the runner stores for a stack.
@@ -202,11 +196,12 @@ fn runner_rules(stack: &Terraform, run: &str) -> Vec<GrantRule> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use http::Request;
     use serde_json::{Value, json};
     use sluice_embedded::ApiServer;
     use sluice_runtime::client;
+
+    use super::*;
 
     const TEAM: &str = "/api/v1/namespaces/default";
     const STACKS: &str = "/apis/infra.contrib.fluxcd.io/v1alpha2/namespaces/default/terraforms";

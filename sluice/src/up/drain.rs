@@ -1,12 +1,15 @@
 //! The shutdown of `sluice up`: the first signal stops new runs and waits for active ones, the second interrupts the CLI, the
 //! third ends the program; the next start adopts the runs that remain.
 
-use crate::view::Screen;
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use std::time::Duration;
+
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
 use sluice_api::run::TerraformRun;
 use sluice_runtime::shutdown::Signals;
 use sluice_tf_controller::executor::ProcessExecutor;
-use std::time::Duration;
+
+use crate::view::Screen;
 
 /// Waits for active runs until they end or the user stops waiting.
 pub(super) async fn wait_for_runs(

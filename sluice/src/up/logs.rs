@@ -1,15 +1,15 @@
 //! Chooses the destination of the log, which must not mix with progress lines on a terminal.
 
-use super::state_dir::{StateDir, StateDirError};
-use crate::view::Screen;
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
 use sluice_runtime::sync::lock;
 use sluice_runtime::telemetry::{self, Encoding, Level};
-use std::{
-    fs::{self, File},
-    io::{self, IsTerminal, Write},
-    path::Path,
-    sync::{Arc, Mutex},
-};
+
+use super::state_dir::{StateDir, StateDirError};
+use crate::view::Screen;
 
 /// Files above this size are rotated at the start; one old file is kept. In bytes.
 const MAX_FILE_SIZE: u64 = 16 << 20;

@@ -6,29 +6,34 @@ mod logs;
 mod state_dir;
 mod storage;
 
-use crate::{apply, manifests, view};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
 use access::RunAccess;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use sluice_api::{interval::Interval, reference::CrossNamespace};
+use sluice_api::interval::Interval;
+use sluice_api::reference::CrossNamespace;
 use sluice_embedded::{ApiServer, BuildError, ServeError, Store, StoreError, TlsServer};
-use sluice_runtime::{
-    args,
-    clock::SystemClock,
-    event::{Recorder, Reporter},
-    metrics::Metrics,
-    probes::Readiness,
-    random::Generator,
-    schedule::Backoff,
-    shutdown::{self, Token},
-    telemetry::Encoding,
-    watch::{Scope, Settings},
-};
+use sluice_runtime::args;
+use sluice_runtime::clock::SystemClock;
+use sluice_runtime::event::{Recorder, Reporter};
+use sluice_runtime::metrics::Metrics;
+use sluice_runtime::probes::Readiness;
+use sluice_runtime::random::Generator;
+use sluice_runtime::schedule::Backoff;
+use sluice_runtime::shutdown::{self, Token};
+use sluice_runtime::telemetry::Encoding;
+use sluice_runtime::watch::{Scope, Settings};
 use sluice_tf_controller::args::PROVIDER_CACHE_MAX_BYTES;
 use sluice_tf_controller::executor::{ExecutorError, ProcessExecutor, ProcessOptions, provider_cache};
 pub(crate) use state_dir::StateDir;
 pub use state_dir::StateDirError;
-use std::{ffi::OsString, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use crate::{apply, manifests, view};
 
 /// Concurrent reconciliations of stacks; they never wait for runs.
 const CONCURRENT_RECONCILIATIONS: u16 = 16;

@@ -1,13 +1,12 @@
 //! The state directory of `sluice up`, or a temporary one that is removed with the program.
 
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
 use sluice_runtime::random::Random;
-use std::{
-    fs::{self, File},
-    io,
-    net::{Ipv4Addr, TcpListener},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
-    path::{Path, PathBuf},
-};
 use tempfile::TempDir;
 
 /// Why the state directory cannot be used.

@@ -1,10 +1,12 @@
 //! Prints a warning when objects cannot be stored, and a message when they can again.
 
-use crate::view::Screen;
-use sluice_embedded::StorageHealth;
 use std::sync::Arc;
+
+use sluice_embedded::StorageHealth;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::view::Screen;
 
 /// Follows the store's health until `stop`.
 pub(super) async fn follow(

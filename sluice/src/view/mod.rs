@@ -3,17 +3,17 @@
 pub mod progress;
 mod screen;
 
-pub use screen::Screen;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use futures::{StreamExt, stream::SelectAll};
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind},
-    runtime::{WatchStreamExt, watcher},
-};
+use futures::StreamExt;
+use futures::stream::SelectAll;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
 use progress::Line;
+pub use screen::Screen;
 use serde_json::Value;
-use std::{collections::BTreeMap, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
 type Describe = fn(Option<&Value>, &Value) -> Vec<Line>;

@@ -1,11 +1,11 @@
 //! The screen: coloured lines above a status line on a terminal, plain lines otherwise.
 
-use super::progress::{Line, Tone};
+use std::io::{self, IsTerminal, Write};
+use std::sync::Mutex;
+
 use sluice_runtime::sync::lock;
-use std::{
-    io::{self, IsTerminal, Write},
-    sync::Mutex,
-};
+
+use super::progress::{Line, Tone};
 
 /// Standard output, line by line. Lines of concurrent writers do not mix.
 pub struct Screen {

@@ -1,11 +1,12 @@
 //! Pending plans, valid approvals and void ones.
 
-use crate::environment::TestEnvironment;
-use crate::observe::{condition, pending};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use sluice_api::run::TerraformRun;
+
+use crate::environment::TestEnvironment;
+use crate::observe::{condition, pending};
 
 const STACK: &str = r#"
 variable "size" { default = "one" }

@@ -1,10 +1,11 @@
 //! An artifact server, and artifacts.
 
-use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+
+use sha2::{Digest as _, Sha256};
 
 type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 

@@ -1,9 +1,11 @@
 //! Break-glass: a user works in the stack's directory.
 
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
 use crate::environment::TestEnvironment;
 use crate::observe::condition;
-use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 

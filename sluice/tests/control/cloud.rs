@@ -1,9 +1,10 @@
 //! The `cloud` block with a fake service: the approved plan is applied, and a destroy destroys.
 
+use serde_json::{Value, json};
+
 use crate::environment::TestEnvironment;
 use crate::fake_cloud::{ORGANIZATION, Service, TOKEN, WORKSPACE};
 use crate::observe::{condition, pending};
-use serde_json::{Value, json};
 
 const MODULE: &str = "variable \"size\" { default = \"one\" }\nresource \"terraform_data\" \"it\" { input = var.size }\n\
     output \"size\" { value = terraform_data.it.output }\n";

@@ -1,18 +1,17 @@
 //! Deletion: from the current source, from the last applied configuration, or of nothing; deletion policies.
 
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use sluice_api::source::GitRepository;
+use sluice_api::terraform::Terraform;
+
 use crate::environment::{NAMESPACE, SOURCE, TestEnvironment};
 use crate::observe::condition;
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{ConfigMap, Namespace, Secret},
-};
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
-use sluice_api::{source::GitRepository, terraform::Terraform};
-use std::time::Duration;
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 /// Needs its variable and its local module for a destroy, and records their values.

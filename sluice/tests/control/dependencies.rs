@@ -1,13 +1,12 @@
 //! `dependsOn`: applies wait for dependencies, deletions wait for dependents, and cycles are reported.
 
-use crate::environment::{NAMESPACE, TestEnvironment};
-use crate::observe::condition;
-use kube::{
-    Api, ResourceExt,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
-};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
+
+use crate::environment::{NAMESPACE, TestEnvironment};
+use crate::observe::condition;
 
 const NETWORK: &str = r#"
 variable "cidr" { default = "10.0.0.0/8" }

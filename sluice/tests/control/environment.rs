@@ -1,43 +1,38 @@
 //! The test environment: an API served over TLS, an artifact server, a controller that can be stopped and started.
 
-use crate::{
-    artifacts::{Artifacts, digest, pack},
-    fake_executor::StoredBundles,
-};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
-};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
-use sluice_api::{
-    interval::Interval,
-    reference::{CrossNamespace, ObjectName},
-    source::GitRepository,
-    terraform::Terraform,
-};
+use sluice_api::interval::Interval;
+use sluice_api::reference::{CrossNamespace, ObjectName};
+use sluice_api::source::GitRepository;
+use sluice_api::terraform::Terraform;
 use sluice_embedded::{ApiServer, Store, TlsServer};
-use sluice_runtime::{
-    client,
-    clock::SystemClock,
-    event::{Recorder, Reporter},
-    http,
-    metrics::Metrics,
-    probes::Readiness,
-    random::Generator,
-    schedule::Backoff,
-    shutdown::Token,
-    watch::{Scope, Settings},
-};
-use sluice_tf_controller::{
-    Options,
-    executor::{Executor, ProcessExecutor, ProcessOptions, RunRef},
-    inputs::{CliLocation, DefaultBackend},
-    run,
-};
+use sluice_runtime::clock::SystemClock;
+use sluice_runtime::event::{Recorder, Reporter};
+use sluice_runtime::metrics::Metrics;
+use sluice_runtime::probes::Readiness;
+use sluice_runtime::random::Generator;
+use sluice_runtime::schedule::Backoff;
+use sluice_runtime::shutdown::Token;
+use sluice_runtime::watch::{Scope, Settings};
+use sluice_runtime::{client, http};
+use sluice_tf_controller::executor::{Executor, ProcessExecutor, ProcessOptions, RunRef};
+use sluice_tf_controller::inputs::{CliLocation, DefaultBackend};
+use sluice_tf_controller::{Options, run};
 use sluice_tf_core::run_input::PodRef;
-use std::{collections::BTreeMap, io::Write, path::PathBuf, sync::Arc, time::Duration};
-use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinHandle;
+
+use crate::artifacts::{Artifacts, digest, pack};
+use crate::fake_executor::StoredBundles;
 
 pub(crate) const NAMESPACE: &str = "team";
 pub(crate) const SOURCE: &str = "code";

@@ -1,24 +1,22 @@
 //! Runs `docs/reference/terraform-examples.md`: applies its manifests with `kubectl`, runs its commands, and compares their output with the
 //! page. Every field of the definition must occur there or on the pages listed here.
 
-use crate::environment::{NAMESPACE, SOURCE, TIMEOUT, TestEnvironment};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
 use futures::{StreamExt as _, stream};
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use regex::Regex;
 use serde_json::{Value, json};
 use sluice_api::source::GitRepository;
-use std::{
-    collections::BTreeSet,
-    fmt::Write as _,
-    io::{Read as _, Write as _},
-    net::TcpListener,
-    path::PathBuf,
-    time::Duration,
-};
 use tokio::io::AsyncWriteExt as _;
+
+use crate::environment::{NAMESPACE, SOURCE, TIMEOUT, TestEnvironment};
 
 const PAGE: &str = include_str!("../../../docs/reference/terraform-examples.md");
 /// Fields that need more than a module, with the pages of their examples, which other tests check.

@@ -1,15 +1,15 @@
 //! The execution environment of a module: backend, workspace, environment variables, mapped files and CLI configuration.
 
-use crate::environment::TestEnvironment;
-use crate::observe::{condition, pending};
+use std::path::Path;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
-};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
-use std::path::Path;
+
+use crate::environment::TestEnvironment;
+use crate::observe::{condition, pending};
 
 const SIMPLE: &str =
     "resource \"terraform_data\" \"it\" { input = \"x\" }\noutput \"it\" { value = \"x\" }\n";

@@ -1,9 +1,10 @@
 //! A fake HCP Terraform for a workspace with local runs: discovery, the workspace, its lock, its states.
 
-use serde_json::{Value, json};
-use sluice_harness::tls::{Authority, TlsOptions};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use sluice_harness::tls::{Authority, TlsOptions};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 

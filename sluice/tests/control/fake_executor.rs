@@ -1,25 +1,20 @@
 //! Executors of tests. [`FakeExecutor`] starts no processes: it records runs and reports their success at once, for tests of scheduling.
 //! [`StoredBundles`] starts real processes that read their bundles from Secrets, as runners on another machine have to.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::json;
 use sluice_api::run::TerraformRun;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_controller::executor::{Executor, ExecutorError, IsGone, Liveness, ProcessExecutor, RunRef};
 use sluice_tf_core::bundle::BundlePayload;
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// A fake executor.

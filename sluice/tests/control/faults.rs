@@ -1,14 +1,13 @@
 //! Bad input and failing runs: reported on the object, without effect on other objects, and resolved when the cause is fixed.
 
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use sluice_api::run::TerraformRun;
+
 use crate::artifacts::{digest, pack};
 use crate::environment::{NAMESPACE, TestEnvironment};
 use crate::observe::condition;
-use kube::{
-    Api, ResourceExt as _,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams},
-};
-use serde_json::json;
-use sluice_api::run::TerraformRun;
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 /// Applies one resource, then fails unless the marker file exists.

@@ -1,15 +1,14 @@
 //! Sources of other controllers and other namespaces: only their artifact is read, and only where it is allowed.
 
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use sluice_api::reference::CrossNamespace;
+
 use crate::artifacts::{digest, pack};
 use crate::environment::{NAMESPACE, SOURCE, TestEnvironment};
 use crate::observe::{condition, pending};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
-use sluice_api::reference::CrossNamespace;
 
 const MODULE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 

@@ -1,22 +1,17 @@
 //! An attacker who may write Secrets and nothing else: replaced Secrets are not used and are reported, and the stack recovers once
 //! they are removed.
 
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::{Terraform, run_name};
+use sluice_tf_core::bundle::{Stack, secret_name};
+use sluice_tf_core::last_applied;
+
 use crate::environment::TestEnvironment;
 use crate::observe::{condition, pending};
-use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, PostParams},
-};
-use serde_json::json;
-use sluice_api::{
-    run::TerraformRun,
-    terraform::{Terraform, run_name},
-};
-use sluice_tf_core::{
-    bundle::{Stack, secret_name},
-    last_applied,
-};
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 

@@ -1,11 +1,13 @@
 //! Guard rails: what `auto` applies and holds, `force`, `planOnly` and `disable`, in whole reconciliations.
 
-use crate::environment::TestEnvironment;
-use crate::observe::{condition, pending};
 use serde_json::{Value, json};
 use sluice_embedded::ApiServer;
-use sluice_runtime::{probes::Readiness, shutdown::Token};
+use sluice_runtime::probes::Readiness;
+use sluice_runtime::shutdown::Token;
 use sluice_tf_controller::definitions;
+
+use crate::environment::TestEnvironment;
+use crate::observe::{condition, pending};
 
 /// Each variable causes another class of change.
 const CLASSES: &str = r#"

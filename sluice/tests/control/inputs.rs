@@ -1,13 +1,12 @@
 //! Inputs of a stack: variables from all kinds of sources, values with templates, a rendered module, variable files.
 
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
 use crate::environment::TestEnvironment;
 use crate::observe::condition;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
-use serde_json::json;
 
 /// Three variables with defaults, all of them outputs.
 const TEXTS: &str = r#"

@@ -1,16 +1,16 @@
 //! Killed runners, restarted controllers, and a small number of run slots.
 
-use crate::environment::{TIMEOUT, TestEnvironment};
-use crate::observe::{condition, wait_for_file};
+use std::future::{pending, ready};
+use std::sync::Arc;
+use std::time::Duration;
+
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use sluice_api::run::TerraformRun;
 use sluice_tf_controller::executor::ProcessExecutor;
-use std::{
-    future::{pending, ready},
-    sync::Arc,
-    time::Duration,
-};
+
+use crate::environment::{TIMEOUT, TestEnvironment};
+use crate::observe::{condition, wait_for_file};
 
 /// Its apply reports that it has started, and waits for a file.
 const SLOW: &str = r#"

@@ -1,11 +1,13 @@
 //! Inputs larger than a Secret: a bundle is passed on standard input as a whole, or is split into several Secrets and used only if
 //! the controller created all of them.
 
-use crate::environment::TestEnvironment;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt as _, api::PostParams};
+use kube::api::PostParams;
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use sluice_api::terraform::{Terraform, run_name};
+
+use crate::environment::TestEnvironment;
 
 const MODULE: &str = r#"
 variable "a" { type = string }

@@ -1,8 +1,9 @@
 //! From the first apply to the last destroy: intervals, drift, suspension, requests, deletion.
 
+use serde_json::json;
+
 use crate::environment::TestEnvironment;
 use crate::observe::{condition, number, pending};
-use serde_json::json;
 
 /// The plan depends on an external file: creating or removing it simulates drift.
 const DRIFTING: &str = r#"

@@ -1,14 +1,13 @@
 //! State locks of other holders: detected, shown, and released only when the user names them.
 
-use crate::environment::{NAMESPACE, TestEnvironment};
-use crate::observe::{condition, pending};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
+
+use crate::environment::{NAMESPACE, TestEnvironment};
+use crate::observe::{condition, pending};
 
 /// The id of the foreign lock.
 pub(crate) const ID: &str = "11111111-2222-3333-4444-555555555555";

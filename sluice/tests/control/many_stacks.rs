@@ -1,17 +1,19 @@
 //! Two hundred stacks in one repository: only those run whose inputs changed. A fake executor counts the runs.
 
-use crate::{
-    environment::{SOURCE, TIMEOUT, TestEnvironment},
-    fake_executor::FakeExecutor,
-    observe::condition,
-};
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
-use sluice_api::{run::TerraformRun, source::GitRepository, terraform::Terraform};
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use sluice_api::run::TerraformRun;
+use sluice_api::source::GitRepository;
+use sluice_api::terraform::Terraform;
+
+use crate::environment::{SOURCE, TIMEOUT, TestEnvironment};
+use crate::fake_executor::FakeExecutor;
+use crate::observe::condition;
 
 const STACKS: usize = 200;
 

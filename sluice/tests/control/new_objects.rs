@@ -1,10 +1,11 @@
 //! Objects that no controller has observed, replaced artifact hosts, and runs limited to targets.
 
-use crate::environment::TestEnvironment;
-use crate::observe::condition;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
+
+use crate::environment::TestEnvironment;
+use crate::observe::condition;
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 const THREE: &str = "resource \"terraform_data\" \"one\" {}\nresource \"terraform_data\" \"two\" {}\n\

@@ -1,11 +1,18 @@
 //! Observing conditions, runs, events and values. Every wait has a timeout.
 
-use crate::environment::{TIMEOUT, TestEnvironment};
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Event, Secret};
-use kube::{Api, ResourceExt, api::ListParams, runtime::wait::await_condition};
-use sluice_api::{run::TerraformRun, terraform::Terraform};
+use kube::api::ListParams;
+use kube::runtime::wait::await_condition;
+use kube::{Api, ResourceExt};
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::Terraform;
 use sluice_tf_core::process_lock::is_locked;
-use std::{io::Read, path::Path, time::Duration};
+
+use crate::environment::{TIMEOUT, TestEnvironment};
 
 impl TestEnvironment {
     /// Waits until the stack is gone.

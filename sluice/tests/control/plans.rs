@@ -1,11 +1,13 @@
 //! What voids an approval and what does not, with real plans; sealed plans.
 
-use crate::environment::{NAMESPACE, SOURCE, TestEnvironment};
-use crate::observe::{condition, pending};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
-use sluice_api::{reference::ObjectName, source::GitRepository};
+use sluice_api::reference::ObjectName;
+use sluice_api::source::GitRepository;
+
+use crate::environment::{NAMESPACE, SOURCE, TestEnvironment};
+use crate::observe::{condition, pending};
 
 const WAITS: &str = "Unknown TerraformPlannedWithChanges Plan generated: set";
 

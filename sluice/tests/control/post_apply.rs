@@ -1,17 +1,17 @@
 //! Post-apply steps: outputs, inventory and health checks.
 
-use crate::environment::TestEnvironment;
-use crate::observe::condition;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
-use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::environment::TestEnvironment;
+use crate::observe::condition;
 
 const OUTPUTS: &str = r#"
 resource "terraform_data" "it" { input = "x" }

@@ -1,9 +1,10 @@
 //! Resources of a provider that is slow, fails, crashes and hangs, and manual changes of them.
 
-use crate::environment::TestEnvironment;
-use crate::observe::{condition, pending};
 use serde_json::json;
 use sluice_harness::trial::TrialProvider;
+
+use crate::environment::TestEnvironment;
+use crate::observe::{condition, pending};
 
 /// Two resources; the second depends on the first.
 const TWO_RESOURCES: &str = r#"

@@ -1,23 +1,24 @@
 //! An API that refuses a stack's runs or its finalizer on another stack: the refusal is reported on the object and affects no other
 //! object.
 
-use crate::environment::TestEnvironment;
-use crate::observe::condition;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
-use hyper::{body::Incoming, service::service_fn};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kube::{Client, client::Body};
+use kube::Client;
+use kube::client::Body;
 use serde_json::{Value, json};
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
 use tokio::net::TcpListener;
+
+use crate::environment::TestEnvironment;
+use crate::observe::condition;
 
 type Failed = std::io::Error;
 type Answer = Response<UnsyncBoxBody<Bytes, Failed>>;

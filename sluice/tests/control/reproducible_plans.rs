@@ -1,12 +1,15 @@
 //! The same inputs always give the same plan id, on any controller; and drift is reported by its classes.
 
-use crate::environment::TestEnvironment;
-use crate::observe::{condition, pending};
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt, api::PostParams};
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use sluice_api::terraform::Terraform;
-use std::collections::BTreeSet;
+
+use crate::environment::TestEnvironment;
+use crate::observe::{condition, pending};
 
 const WAITS: &str = "Unknown TerraformPlannedWithChanges Plan generated: set";
 

@@ -1,13 +1,14 @@
 //! The API requests of each step in a stack's life, counted at a proxy for controller, runner and CLI.
 
-use crate::{
-    environment::{TIMEOUT, TestEnvironment},
-    leader_loss::proxy::ApiProxy,
-    observe::condition,
-};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use serde_json::json;
 use sluice_api::terraform::Terraform;
-use std::{collections::BTreeMap, time::Duration};
+
+use crate::environment::{TIMEOUT, TestEnvironment};
+use crate::leader_loss::proxy::ApiProxy;
+use crate::observe::condition;
 
 /// Creates a test environment with a source whose controller, runners and CLIs use the API through a proxy.
 async fn environment_with_proxy() -> (TestEnvironment, ApiProxy) {

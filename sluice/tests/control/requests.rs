@@ -1,12 +1,11 @@
 //! Counts the API requests of controller, runner and CLI at a proxy.
 
-use crate::{
-    environment::{NAMESPACE, TestEnvironment},
-    leader_loss::proxy::ApiProxy,
-    observe::condition,
-};
 use kube::ResourceExt as _;
 use serde_json::json;
+
+use crate::environment::{NAMESPACE, TestEnvironment};
+use crate::leader_loss::proxy::ApiProxy;
+use crate::observe::condition;
 
 /// Creates a test environment whose controller, runners and CLIs use the API through a proxy.
 async fn environment_with_proxy() -> (TestEnvironment, ApiProxy) {

@@ -1,13 +1,13 @@
 //! Rescued states and the runs that find them: of an object that replaced a deleted one, or of one whose key was lost.
 
-use crate::environment::TestEnvironment;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams},
-};
-use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::environment::TestEnvironment;
 
 const MODULE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 

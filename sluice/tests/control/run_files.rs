@@ -1,14 +1,15 @@
 //! Files of runs on the machine: they exist as long as their TerraformRun or stack.
 
-use crate::environment::{TIMEOUT, TestEnvironment};
-use crate::fake_executor::FakeExecutor;
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams},
-};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use sluice_api::run::TerraformRun;
-use std::{sync::Arc, time::Duration};
+
+use crate::environment::{TIMEOUT, TestEnvironment};
+use crate::fake_executor::FakeExecutor;
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 

@@ -1,10 +1,12 @@
 //! Stacks with the same provider: their runs download it once.
 
-use crate::environment::TestEnvironment;
+use std::path::PathBuf;
+
 use serde_json::json;
 use sluice_harness::trial::{Mirror, TrialProvider};
 use sluice_tf_controller::executor::provider_cache;
-use std::path::PathBuf;
+
+use crate::environment::TestEnvironment;
 
 async fn env() -> (TestEnvironment, TrialProvider, Mirror) {
     let trial = TrialProvider::create().unwrap();

@@ -1,12 +1,15 @@
 //! Stored configurations for destroys without a source: stacks of a namespace share identical files.
 
-use crate::deletion::inner;
-use crate::environment::{NAMESPACE, TIMEOUT, TestEnvironment};
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use sluice_api::reference::ObjectName;
-use std::time::Duration;
+
+use crate::deletion::inner;
+use crate::environment::{NAMESPACE, TIMEOUT, TestEnvironment};
 
 /// Random letters, which compress badly.
 struct RandomLetters(u64);

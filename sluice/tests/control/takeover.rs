@@ -1,14 +1,16 @@
 //! Objects, plans and states of tofu-controller are taken over.
 
-use crate::environment::TestEnvironment;
-use crate::observe::{condition, pending};
+use std::io::Write;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
-use std::io::Write;
+
+use crate::environment::TestEnvironment;
+use crate::observe::{condition, pending};
 
 const STACK: &str = "resource \"terraform_data\" \"it\" { input = \"one\" }";
 

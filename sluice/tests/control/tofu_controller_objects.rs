@@ -1,18 +1,20 @@
 //! Takes over the objects of tofu-controller 0.16.5 (`tests/assets/tofu-controller-0.16.5`) one by one; afterwards they are still valid
 //! by that controller's own definition.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use sluice_api::run::Action;
+use sluice_api::source::GitRepository;
+
 use crate::artifacts::{digest, pack};
 use crate::environment::{NAMESPACE, TestEnvironment};
 use crate::observe::{condition, number, pending};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Secret};
-use kube::{
-    Api, ResourceExt as _,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
-};
-use serde::Deserialize as _;
-use serde_json::{Value, json};
-use sluice_api::{run::Action, source::GitRepository};
-use std::collections::BTreeMap;
 
 const STACKS: &str = include_str!("../../../tests/assets/tofu-controller-0.16.5/terraforms.yaml");
 const SOURCE: &str = include_str!("../../../tests/assets/tofu-controller-0.16.5/gitrepository.yaml");

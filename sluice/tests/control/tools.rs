@@ -1,16 +1,16 @@
 //! `spec.tool`: each stack is run by the CLI and version that it selects.
 
-use crate::environment::TestEnvironment;
-use crate::observe::{condition, pending};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 use sluice_harness::cli;
 use sluice_tf_core::cli::installed::VersionConstraint;
-use std::{
-    collections::BTreeMap,
-    io::Write,
-    os::unix::fs::{PermissionsExt, symlink},
-    path::{Path, PathBuf},
-};
+
+use crate::environment::TestEnvironment;
+use crate::observe::{condition, pending};
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 

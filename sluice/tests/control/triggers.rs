@@ -1,12 +1,12 @@
 //! Triggers other than a stack's own spec: changes of its inputs, verified by the outputs of real runs.
 
-use crate::{environment::TestEnvironment, observe::condition};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
+
+use crate::environment::TestEnvironment;
+use crate::observe::condition;
 
 const READER: &str = r#"
 variable "token" { default = "none" }

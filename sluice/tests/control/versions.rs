@@ -1,11 +1,10 @@
 //! Objects of the older version are served and read as the newer one.
 
-use crate::environment::{NAMESPACE, SOURCE, TestEnvironment};
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
-};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use serde_json::json;
+
+use crate::environment::{NAMESPACE, SOURCE, TestEnvironment};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_of_v1alpha1_is_planned_and_applied() {

@@ -1,10 +1,11 @@
 //! Void approvals: changes of provider, backend or action, each tested with the old id.
 
-use crate::environment::TestEnvironment;
-use crate::observe::{condition, pending};
 use serde_json::{Value, json};
 use sluice_api::run::{Action, TerraformRun};
 use sluice_harness::trial::TrialProvider;
+
+use crate::environment::TestEnvironment;
+use crate::observe::{condition, pending};
 
 const WAITS: &str = "Unknown TerraformPlannedWithChanges Plan generated: set";
 

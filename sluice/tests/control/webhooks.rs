@@ -1,11 +1,13 @@
 //! Webhooks that decide whether a plan may proceed.
 
-use crate::environment::TestEnvironment;
-use crate::observe::condition;
-use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::environment::TestEnvironment;
+use crate::observe::condition;
 
 const STACK: &str = r#"
 variable "secret" {

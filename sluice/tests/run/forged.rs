@@ -11,9 +11,8 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use sluice_api::run::{Phase, TerraformRun};
 use sluice_tf_core::bundle::{PlanKey, Stack, secret_name};
-use sluice_tf_core::chunk;
-use sluice_tf_core::last_applied;
 use sluice_tf_core::plan::store::{self, PlanName};
+use sluice_tf_core::{chunk, last_applied};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 

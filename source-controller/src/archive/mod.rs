@@ -10,14 +10,12 @@ mod header;
 
 use std::io::{self, Write};
 
-use flate2::Compression;
-use flate2::GzBuilder;
-use flate2::write::GzEncoder;
-use sluice_api::digest::Digest;
-
 pub use digest::Hasher;
+use flate2::write::GzEncoder;
+use flate2::{Compression, GzBuilder};
 use header::BLOCK;
 pub use sluice_api::digest::Algorithm;
+use sluice_api::digest::Digest;
 
 /// Go's default compression level.
 const COMPRESSION_LEVEL: u32 = 6;

@@ -1,6 +1,7 @@
 //! Looks up the commit that a reference names: one small request on a pooled connection.
 
 use git2::Oid;
+use sluice_runtime::semver::{Constraint, Selection};
 
 use super::error::FetchError;
 use super::protocol::ls_refs::RemoteRef;
@@ -8,7 +9,6 @@ use super::protocol::parse_object_id;
 use super::reference::Reference;
 use super::refs::{self, Refs};
 use super::remote::Remote;
-use sluice_runtime::semver::{Constraint, Selection};
 
 /// Namespace of tags.
 const TAGS_PREFIX: &str = "refs/tags/";

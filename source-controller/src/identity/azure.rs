@@ -10,8 +10,7 @@ use super::account::{ServiceAccountRef, SubjectToken};
 use super::cache::Fingerprint;
 use super::environment::Environment;
 use super::error::TokenError;
-use super::request::ExchangeContext;
-use super::request::{ProviderRequest, endpoint, join_path};
+use super::request::{ExchangeContext, ProviderRequest, endpoint, join_path};
 use super::response::{self, AccessToken};
 
 /// Application id of Azure DevOps.

@@ -1,6 +1,5 @@
 //! Cache of tokens by identity. Concurrent requests for one identity share one exchange.
 
-use sluice_runtime::sync::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 use sluice_runtime::clock::Clock;
 use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::sync::lock;
 
 use super::error::TokenError;
 use super::metrics::CacheMetrics;

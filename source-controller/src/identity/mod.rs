@@ -21,28 +21,27 @@ pub mod response;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use account::ServiceAccountRef;
+use aws::Aws;
+use aws::codecommit::Repository;
+use azure::Azure;
+pub use cache::CacheSettings;
+use cache::{Cache, Exchange, Expiring};
+pub use environment::Environment;
+pub use error::{IdentityError, TokenError};
+pub use hosts::{HostPattern, InvalidHostPattern, TrustedHosts};
 use jiff::Timestamp;
 use kube::Client;
+use metrics::CacheMetrics;
+pub use provider::{IdentityPolicy, ProviderIdentity};
+use request::{ExchangeContext, Pool};
+use response::{AccessToken, AwsKeys};
 use sluice_runtime::clock::Clock;
 use sluice_runtime::http::{self, TlsError};
 use sluice_runtime::metrics::Metrics;
 use sluice_runtime::schedule::ObjectKey;
 
-pub use account::ServiceAccountRef;
-pub use cache::CacheSettings;
-pub use environment::Environment;
-pub use error::{IdentityError, TokenError};
-pub use hosts::{HostPattern, InvalidHostPattern, TrustedHosts};
-pub use provider::{IdentityPolicy, ProviderIdentity};
-
 use crate::git::{Credentials, Proxy, Tls, Transport};
-use aws::Aws;
-use aws::codecommit::Repository;
-use azure::Azure;
-use cache::{Cache, Exchange, Expiring};
-use metrics::CacheMetrics;
-use request::{ExchangeContext, Pool};
-use response::{AccessToken, AwsKeys};
 
 /// The dependencies of [`Tokens`].
 pub struct TokenSettings {

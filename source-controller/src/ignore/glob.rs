@@ -164,8 +164,9 @@ fn class_character(rest: &mut std::str::Chars<'_>) -> Option<char> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Glob, Step};
     use proptest::prelude::*;
+
+    use super::{Glob, Step};
 
     #[test]
     fn globs_follow_gos_filepath_match() {

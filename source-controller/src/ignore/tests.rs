@@ -1,7 +1,8 @@
 //! Vectors that were verified with Flux's own matcher, and properties of any input.
 
-use super::{IgnoreFile, MAX_LINE_BYTES, Rules};
 use proptest::prelude::*;
+
+use super::{IgnoreFile, MAX_LINE_BYTES, Rules};
 
 /// `(ignore text, path, is a directory, excluded)`.
 const VECTORS: &[(&str, &str, bool, bool)] = &[

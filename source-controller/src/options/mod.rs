@@ -5,6 +5,7 @@ mod gates;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use gates::{Gate, Gates};
 use sluice_runtime::args::{Common, duration};
 use sluice_runtime::redact::Secret;
 
@@ -13,8 +14,6 @@ use crate::git::ssh::{Algorithms, HostKeyAlgorithm, KeyExchange};
 use crate::git::{DiskBudget, Limits};
 use crate::identity::{CacheSettings, HostPattern, IdentityPolicy, TrustedHosts};
 use crate::reconcile::DurationBounds;
-
-pub use gates::{Gate, Gates};
 
 /// Default of `--concurrent`, as Flux has it.
 pub const CONCURRENT: u16 = 2;
@@ -277,8 +276,9 @@ pub struct IgnoredOptions {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Parser as _;
+
+    use super::*;
 
     fn parse(args: &[&str]) -> Result<Options, clap::Error> {
         Options::try_parse_from([&["source-controller"], args].concat())

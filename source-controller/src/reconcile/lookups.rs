@@ -2,12 +2,12 @@
 //! of less than one second. A reconciliation triggered by an event only reuses lookups that started after the event.
 //! Failures are not shared; the waiting objects send their own request.
 
-use sluice_runtime::sync::lock;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use sluice_runtime::sync::lock;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

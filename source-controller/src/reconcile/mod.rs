@@ -27,7 +27,18 @@ mod warnings;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use compose::{Parts, SparseError};
+pub use dependents::watch;
+pub use durations::DurationBounds;
+pub use error::ReconcileError;
+pub use fetch::{Network, Origin};
+pub use include::{CopyError, IncludeError, Repositories};
 use kube::{Api, Client};
+pub use pack::PackError;
+use reconciliation::{QueueWait, Reconciliation};
+pub use resolve::{ResolveError, Source};
+use slots::{Acquisition, SlotRequest};
+pub use slots::{SlotLimits, Slots};
 use sluice_api::source::GitRepository;
 use sluice_runtime::blocking::Pool;
 use sluice_runtime::clock::Clock;
@@ -36,27 +47,15 @@ use sluice_runtime::schedule::{ObjectKey, Schedule};
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::status::WriteError;
 use sluice_runtime::watch::{Reconciler, Requeue};
+pub use submodules::SubmoduleError;
 use tokio::time::Instant;
+pub use tracker::ObjectTracker;
+pub use verify::VerifyError;
 
 use crate::archive::Algorithm;
 use crate::git::{Limits, Transport};
 use crate::identity::Tokens;
 use crate::storage::{Retention, Storage};
-use reconciliation::{QueueWait, Reconciliation};
-use slots::{Acquisition, SlotRequest};
-
-pub use compose::{Parts, SparseError};
-pub use dependents::watch;
-pub use durations::DurationBounds;
-pub use error::ReconcileError;
-pub use fetch::{Network, Origin};
-pub use include::{CopyError, IncludeError, Repositories};
-pub use pack::PackError;
-pub use resolve::{ResolveError, Source};
-pub use slots::{SlotLimits, Slots};
-pub use submodules::SubmoduleError;
-pub use tracker::ObjectTracker;
-pub use verify::VerifyError;
 
 /// The dependencies of a reconciliation; everything with a side effect goes through them.
 pub struct Context {

@@ -303,9 +303,10 @@ async fn read_secret(client: &Client, namespace: &str, name: &str) -> Result<Sec
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
     use sluice_api::interval::Interval;
+
+    use super::*;
 
     fn refusal(url: &str, fields: Value) -> String {
         let mut spec = json!(GitRepositorySpec::new(url, Interval::from_secs(60)));

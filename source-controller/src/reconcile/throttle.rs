@@ -2,12 +2,12 @@
 //! the same credentials, 503 to all objects. Both apply only to objects with the same route to the host (proxy and CA),
 //! so that one object's proxy cannot block a host for others.
 
-use sluice_runtime::sync::lock;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use sluice_runtime::sync::lock;
 
 use crate::git::{FetchError, Remote};
 

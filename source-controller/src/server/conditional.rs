@@ -102,9 +102,10 @@ fn parsed(date: &str) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use http::HeaderValue;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn info() -> FileInfo {
         let modified = "2026-01-02T03:04:05Z".parse().unwrap();

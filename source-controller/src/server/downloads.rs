@@ -1,12 +1,12 @@
 //! Limits concurrent downloads, in total and per client address.
 
-use sluice_runtime::sync::lock;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use sluice_runtime::serve::ResponseGuard;
+use sluice_runtime::sync::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum number of concurrent downloads; each holds at most two chunks in memory.

@@ -19,19 +19,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use admission::Admission;
+use downloads::Downloads;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use response::FileService;
 use sluice_runtime::serve::{ConnectionLimit, ConnectionSlot};
 use sluice_runtime::shutdown::Token;
+use stall::StallLimit;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
 use crate::storage::LocalDirectory;
-pub(crate) use admission::Admission;
-use downloads::Downloads;
-use response::FileService;
-use stall::StallLimit;
 
 /// Maximum number of connections: downloads, and some for probes and waiting requests. Another connection replaces the
 /// one that has been idle longest.

@@ -11,9 +11,8 @@ mod ssh;
 
 use std::fmt;
 
-use jiff::Timestamp;
-
 pub use armor::SignatureFormat;
+use jiff::Timestamp;
 pub use keys::TrustedKeys;
 pub use object::SignedObject;
 pub use openpgp::OpenPgpError;

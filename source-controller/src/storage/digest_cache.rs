@@ -1,7 +1,6 @@
 //! Caches the digests of files, so that an unchanged file is not read again. The first verification after a start or a
 //! change reads the whole file.
 
-use sluice_runtime::sync::lock;
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::ops::Bound;
@@ -11,6 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use sluice_api::digest::Digest;
+use sluice_runtime::sync::lock;
 
 /// Identifies an unchanged file. Programs cannot set the change time, so a restored modification time does not hide a
 /// change.

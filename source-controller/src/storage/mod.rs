@@ -14,15 +14,14 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use sluice_api::digest::Digest;
-use sluice_runtime::failure::{Class, Failure};
-
 pub(crate) use address::TOKEN_PARAMETER;
 pub use address::{AddressError, AdvertisedAddress, advertised_address};
+use jiff::Timestamp;
 pub use local::LocalDirectory;
 pub(crate) use path::open_below;
 pub use path::{ArtifactPath, InvalidPathComponent, ObjectDirectory};
+use sluice_api::digest::Digest;
+use sluice_runtime::failure::{Class, Failure};
 
 /// Artifact storage.
 pub trait Storage: Send + Sync {

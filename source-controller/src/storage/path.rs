@@ -1,9 +1,8 @@
 //! Paths of artifacts below the storage root: `gitrepository/<namespace>/<name>/<commit>.tar.gz`.
 
-use std::fmt;
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 

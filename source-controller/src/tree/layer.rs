@@ -1,12 +1,11 @@
 //! Each directory of the composed tree is a stack of layers. Lists it by name; upper layers take precedence.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use super::error::{TreeError, lossy_path};
 use super::overlay::MountedOverlay;

@@ -16,16 +16,15 @@ mod walk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::git::{Checkout, Commit, Limits};
-
 pub use error::TreeError;
+use layer::Layer;
 pub use node::{Content, Kind, Node};
+use overlay::MountedOverlay;
 pub use overlay::{Overlay, OverlayError};
 pub use sparse::Sparse;
 pub use walk::Nodes;
 
-use layer::Layer;
-use overlay::MountedOverlay;
+use crate::git::{Checkout, Commit, Limits};
 
 /// A commit with its checked out submodules, by path from its root.
 #[derive(Clone, Debug)]

@@ -1,11 +1,9 @@
 //! Files on disk that are layered over a tree.
 
 use std::any::Any;
-use std::fmt;
-use std::fs;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::{fmt, fs, io};
 
 use super::error::{TreeError, lossy_path};
 use super::find::Lookup;

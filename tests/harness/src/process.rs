@@ -3,12 +3,11 @@
 //! The child runs under a small shell that holds one end of a pipe. When this process ends, even by SIGKILL, the pipe
 //! closes and the shell kills the child. Processes are never looked up or signalled by name.
 
-use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 

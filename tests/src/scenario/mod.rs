@@ -4,19 +4,17 @@
 mod stack;
 mod wait;
 
-pub use stack::{Commit, NAME, NAMESPACE, manifests, manifests_with_fast_retry};
-pub use wait::{ScenarioError, retry, wait_for, wait_until_gone};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-use kube::{
-    Api, Client,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-        PostParams,
-    },
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
 };
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use sluice_harness::git::Repository;
-use std::{collections::BTreeMap, time::Duration};
+pub use stack::{Commit, NAME, NAMESPACE, manifests, manifests_with_fast_retry};
+pub use wait::{ScenarioError, retry, wait_for, wait_until_gone};
 
 /// Timeout of a step, far above its normal duration.
 pub const TIMEOUT: Duration = Duration::from_secs(90);

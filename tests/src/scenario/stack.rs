@@ -1,8 +1,9 @@
 //! The stack of the scenario: it needs no provider download.
 
-use super::ScenarioError;
 use serde_json::{Value, json};
 use sluice_harness::git::Repository;
+
+use super::ScenarioError;
 
 /// The namespace of both objects.
 pub const NAMESPACE: &str = "default";

@@ -1,14 +1,14 @@
 //! Waits for conditions of objects; a timeout reports the last status.
 
-use super::TIMEOUT;
-use futures::{StreamExt, TryStreamExt};
-use kube::{
-    Api,
-    api::DynamicObject,
-    runtime::{WatchStreamExt, watcher},
-};
-use serde_json::Value;
 use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use kube::Api;
+use kube::api::DynamicObject;
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::Value;
+
+use super::TIMEOUT;
 
 /// Interval between requests where a watch is not possible.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

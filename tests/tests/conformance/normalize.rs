@@ -1,6 +1,7 @@
 //! Normalizes responses: replaces identities, versions, times and random names, which two servers cannot share.
 
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
+use std::fmt;
 
 use serde_json::{Map, Value, json};
 

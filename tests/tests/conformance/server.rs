@@ -1,6 +1,8 @@
 //! The two servers, and the execution of steps.
 
-use std::{collections::BTreeMap, io, time::Duration};
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
 
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;

@@ -1,14 +1,14 @@
 //! The scenario on a real etcd and kube-apiserver with RBAC, also with an outage of the API server.
 
-use crate::{
-    environment::{Origin, TestEnvironment, config, kubectl, remaining_processes},
-    walkthrough::{self, ConditionTrace},
-    with_timeout, without_cluster,
-};
+use std::time::Duration;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use sluice_tests::scenario::{Commit, manifests, manifests_with_fast_retry};
-use std::time::Duration;
+
+use crate::environment::{Origin, TestEnvironment, config, kubectl, remaining_processes};
+use crate::walkthrough::{self, ConditionTrace};
+use crate::{with_timeout, without_cluster};
 
 #[test]
 fn the_scenario_on_a_real_api_server() {

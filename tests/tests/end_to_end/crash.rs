@@ -3,28 +3,23 @@
 //!
 //! `SLUICE_SEED=number` repeats the points.
 
-use crate::{
-    environment::{Origin, TestEnvironment, remaining_processes},
-    walkthrough, with_timeout, without_cluster,
-};
+use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
+
 use futures::{StreamExt, TryStreamExt};
-use kube::{
-    Api, ResourceExt,
-    api::{DynamicObject, ListParams},
-    runtime::{WatchStreamExt, watcher},
-};
-use sluice_harness::{git::Repository, sample::Rng};
-use sluice_tests::{
-    BoxError,
-    program::{Program, Setup},
-    scenario::{Commit, Scenario, manifests_with_fast_retry},
-};
-use std::{
-    collections::{BTreeSet, HashSet},
-    time::Duration,
-};
+use kube::api::{DynamicObject, ListParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use sluice_harness::git::Repository;
+use sluice_harness::sample::Rng;
+use sluice_tests::BoxError;
+use sluice_tests::program::{Program, Setup};
+use sluice_tests::scenario::{Commit, Scenario, manifests_with_fast_retry};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+
+use crate::environment::{Origin, TestEnvironment, remaining_processes};
+use crate::{walkthrough, with_timeout, without_cluster};
 
 /// Number of kills per program.
 const KILLS: usize = 5;

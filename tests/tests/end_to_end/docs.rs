@@ -1,26 +1,23 @@
 //! Runs the commands of the README and of the pages verbatim. Blocks with a prompt (`$ `) show output and are skipped.
 //! Only the address of the sample repository is replaced, by that of a Git server on loopback.
 
-use super::{
-    environment::{Origin, remaining_processes},
-    migration::shell,
-    with_timeout, without_cluster,
-};
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
 use rustix::process::{Pid, Signal, kill_process_group};
-use sluice_harness::{cli, cluster::ControlPlane};
+use sluice_harness::cli;
+use sluice_harness::cluster::ControlPlane;
 use sluice_runtime::client;
-use sluice_tests::{
-    binary,
-    scenario::{Commit, Scenario, TIMEOUT},
-};
-use std::{
-    fs::{File, Permissions},
-    os::unix::fs::{PermissionsExt as _, symlink},
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
+use sluice_tests::binary;
+use sluice_tests::scenario::{Commit, Scenario, TIMEOUT};
 use tokio::process::{Child, Command};
+
+use super::environment::{Origin, remaining_processes};
+use super::migration::shell;
+use super::{with_timeout, without_cluster};
 
 const README: &str = include_str!("../../../README.md");
 const LAPTOP: &str = include_str!("../../../docs/get-started/laptop.md");

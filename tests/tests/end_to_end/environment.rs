@@ -1,22 +1,17 @@
 //! The test env: a repository on a real Git server and, for tests on a cluster, a control plane with both controllers as
 //! processes.
 
+use std::fs::{File, OpenOptions};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
 use serde_json::Value;
-use sluice_harness::{
-    cli,
-    cluster::ControlPlane,
-    git::{GitServer, Repository},
-};
-use sluice_tests::{
-    BoxError, binary,
-    scenario::{Commit, Scenario},
-};
-use std::{
-    fs::{File, OpenOptions},
-    net::{Ipv4Addr, TcpListener},
-    path::{Path, PathBuf},
-    process::Stdio,
-};
+use sluice_harness::cli;
+use sluice_harness::cluster::ControlPlane;
+use sluice_harness::git::{GitServer, Repository};
+use sluice_tests::scenario::{Commit, Scenario};
+use sluice_tests::{BoxError, binary};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 

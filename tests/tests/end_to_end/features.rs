@@ -1,17 +1,15 @@
 //! Features beyond the main scenario on a real etcd and kube-apiserver: the definitions must keep every field, and the permissions
 //! in `config` must suffice.
 
-use crate::{
-    environment::{Origin, TestEnvironment, ready},
-    with_timeout, without_cluster,
-};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Secret};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use sluice_tests::scenario::{NAMESPACE, Scenario, wait_for, wait_until_gone};
+
+use crate::environment::{Origin, TestEnvironment, ready};
+use crate::{with_timeout, without_cluster};
 
 const LOCK: &str = "11111111-2222-3333-4444-555555555555";
 const NET: &str = r#"

@@ -19,8 +19,10 @@ mod secrecy;
 mod up;
 mod walkthrough;
 
+use std::future::Future;
+use std::time::Duration;
+
 use sluice_harness::skip;
-use std::{future::Future, time::Duration};
 
 /// Timeout of a test, far above its normal duration.
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);

@@ -3,22 +3,17 @@
 
 use std::path::Path;
 
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
-};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use sluice_harness::{
-    git::{GitServer, Repository},
-    leaks::{FILE_NAME, LeakSearch},
-    trial::TrialProvider,
-};
-use sluice_tests::{
-    program::{Program, Setup},
-    scenario::{NAMESPACE, Scenario, wait_for},
-};
+use sluice_harness::git::{GitServer, Repository};
+use sluice_harness::leaks::{FILE_NAME, LeakSearch};
+use sluice_harness::trial::TrialProvider;
+use sluice_tests::program::{Program, Setup};
+use sluice_tests::scenario::{NAMESPACE, Scenario, wait_for};
 
-use crate::{environment::ready, with_timeout};
+use crate::environment::ready;
+use crate::with_timeout;
 
 /// One value per input. None is part of another text of the test.
 const PASSWORD: &str = "canary-password-of-git-41d7";

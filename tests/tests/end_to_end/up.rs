@@ -1,19 +1,17 @@
 //! `sluice up`: the scenario with `--state`, bad manifests, and access to its API and state.
 
-use crate::{
-    environment::{Origin, remaining_processes},
-    walkthrough::{self, ConditionTrace},
-    with_timeout,
-};
-use kube::{
-    Client, Config,
-    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
-};
-use sluice_tests::{
-    program::{Program, Setup},
-    scenario::{NAME, Scenario, manifests, wait_for},
-};
-use std::{os::unix::fs::PermissionsExt, path::Path, time::Duration};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use sluice_tests::program::{Program, Setup};
+use sluice_tests::scenario::{NAME, Scenario, manifests, wait_for};
+
+use crate::environment::{Origin, remaining_processes};
+use crate::walkthrough::{self, ConditionTrace};
+use crate::with_timeout;
 
 const BAD: &str = "apiVersion: v1
 kind: ConfigMap

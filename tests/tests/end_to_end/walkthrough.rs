@@ -1,18 +1,15 @@
 //! Runs the main scenario and checks its results, on either API.
 
+use std::sync::{Arc, Mutex};
+
 use futures::{StreamExt, TryStreamExt};
-use kube::{
-    Api, Client,
-    api::DynamicObject,
-    runtime::{WatchStreamExt, watcher},
-};
+use kube::api::DynamicObject;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
 use serde_json::Value;
 use sluice_harness::git::Repository;
-use sluice_tests::{
-    BoxError,
-    scenario::{Commit, Scenario},
-};
-use std::sync::{Arc, Mutex};
+use sluice_tests::BoxError;
+use sluice_tests::scenario::{Commit, Scenario};
 
 /// The successive values of `Ready` as `status/reason message`.
 #[derive(Clone, Default)]

@@ -5,11 +5,12 @@ mod transport;
 #[cfg(test)]
 mod table;
 
-pub use transport::Transport;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Parser, ValueEnum};
 use sluice_runtime::args::{self, Common};
-use std::{path::PathBuf, time::Duration};
+pub use transport::Transport;
 
 /// Default of `--concurrent`, that of tofu-controller.
 pub const CONCURRENT: u16 = 4;

@@ -1,8 +1,9 @@
 //! The input of the decision: plain values, gathered by `reconcile::observe` and `reconcile::resolve`.
 
-use super::{InputRunStreak, IntervalOffset, RetryPolicy};
 use jiff::{SignedDuration, Timestamp};
 pub(crate) use sluice_api::run::{Action as RunAction, Health, Trigger};
+
+use super::{InputRunStreak, IntervalOffset, RetryPolicy};
 
 /// A field with a value that this version does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]

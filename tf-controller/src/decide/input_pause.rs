@@ -1,8 +1,9 @@
 //! The pause between runs whose only cause is changed inputs. A stack that reads its own outputs, or two stacks that read each
 //! other, would run forever. So the pause doubles with each such run that follows soon after another.
 
-use super::after;
 use jiff::{SignedDuration, Timestamp};
+
+use super::after;
 
 /// Pause after the first such run.
 const FIRST: SignedDuration = SignedDuration::from_secs(10);

@@ -52,8 +52,9 @@ fn milliseconds(time: Timestamp) -> i128 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const HOUR: SignedDuration = SignedDuration::from_hours(1);
 

@@ -40,14 +40,13 @@ pub(crate) use facts::{
 };
 pub(crate) use input_pause::InputRunStreak;
 pub(crate) use interval_offset::IntervalOffset;
+use jiff::{SignedDuration, Timestamp};
 pub(crate) use mutation_point::{MutationPoint, holds};
 #[cfg(test)]
 pub(crate) use mutation_point::{disabled_point, with_disabled};
 pub(crate) use retry::{RetryPolicy, Strategy};
 #[cfg(test)]
 pub(crate) use tests::facts as facts_of_a_new_stack;
-
-use jiff::{SignedDuration, Timestamp};
 
 /// How many stale plans in a row are planned again without a wait.
 const STALE_AT_ONCE: u32 = 3;

@@ -1,8 +1,8 @@
 //! The decision as a table, and its safety as properties over random facts.
 
-use super::Strategy;
-use super::*;
 use proptest::prelude::{any, prop_assert, prop_assert_eq, prop_compose, proptest};
+
+use super::{Strategy, *};
 
 pub(super) const NOW: i64 = 1_000_000;
 

@@ -5,12 +5,11 @@
 //! volume may be mounted on another node under the same host name while a process there still uses it. Outside a pod it is the
 //! host, so that after a restart of the machine the runners before it are known to be dead.
 
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::{fs, io};
+
 use rand::Rng as _;
-use std::{
-    fs, io,
-    io::{Read as _, Write as _},
-    path::Path,
-};
 
 /// The file with the identifier, under its first name: a new one would be another lock domain for active runs.
 const FILE: &str = "site";

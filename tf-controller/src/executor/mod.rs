@@ -4,13 +4,15 @@ mod environment;
 mod lock_domain;
 mod process;
 
-pub(crate) use environment::runner_environment;
-pub use process::{ProcessExecutor, ProcessOptions};
+use std::path::Path;
+use std::sync::Arc;
 
+pub(crate) use environment::runner_environment;
 use futures::future::BoxFuture;
+pub use process::{ProcessExecutor, ProcessOptions};
 use sluice_runtime::schedule::ObjectKey;
-use sluice_tf_core::{bundle::BundlePayload, run_input::Kubeconfigs};
-use std::{path::Path, sync::Arc};
+use sluice_tf_core::bundle::BundlePayload;
+use sluice_tf_core::run_input::Kubeconfigs;
 
 /// Returns the arguments of a runner that shares a provider cache with other runners.
 #[must_use]

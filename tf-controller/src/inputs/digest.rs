@@ -3,11 +3,13 @@
 //! A new member of the bundle counts by default. The digest covers the canonical JSON, so the order of members does not matter.
 //! Empty members are omitted, so that a member added by a later version changes only the digests of stacks that use it.
 
-use super::closure::Closure;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::Value;
 use sha2::Sha256;
-use sluice_tf_core::{bundle::Bundle, canonical};
+use sluice_tf_core::bundle::Bundle;
+use sluice_tf_core::canonical;
+
+use super::closure::Closure;
 
 /// The version of the format. With another version, every stack is planned once.
 const FORMAT: &[u8] = b"sluice inputs v2";
@@ -71,8 +73,9 @@ fn remove_empty(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn bundle() -> Value {
         json!({ "version": 1, "stack": { "namespace": "team", "name": "net", "uid": "u" },

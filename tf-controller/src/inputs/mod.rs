@@ -14,9 +14,8 @@ mod values;
 mod variables;
 mod widen;
 
-pub use backend::{CliLocation, DefaultBackend, default_suffix};
-
 pub(crate) use backend::{Backend, backend};
+pub use backend::{CliLocation, DefaultBackend, default_suffix};
 pub(crate) use digest::digest;
 pub(crate) use plan_keys::{file_keys, key_secret, plan_keys};
 pub(crate) use references::{is_referenced, referenced_objects};

@@ -4,12 +4,13 @@
 //! A run gets only the keys of its own stack, so its reader cannot open plans of other stacks. The Secret itself stays in the
 //! controller's namespace.
 
-use super::Pairs;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
 use sluice_api::reference::ObjectName;
 use sluice_tf_core::bundle::{PlanKey, Stack};
+
+use super::Pairs;
 
 /// Number of bytes of a key.
 const LENGTH: usize = 32;
@@ -116,8 +117,9 @@ fn derive(key: &[u8; LENGTH], salt: &[u8], info: &[&str]) -> Option<[u8; LENGTH]
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn stack(namespace: &str, name: &str, uid: &str) -> Stack {
         Stack {

@@ -1,10 +1,11 @@
 //! The Secrets and ConfigMaps that the spec of a stack references. A change of one triggers a reconciliation; its content then
 //! determines whether a run is needed. Pure.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::EnvVarSource;
 use sluice_api::terraform::{KeySource, Terraform};
 use sluice_runtime::schedule::ObjectKey;
-use std::collections::BTreeSet;
 
 /// Returns whether the stack reads this object or writes its outputs to it. Called for each stack when a Secret changes, so it
 /// copies nothing.
@@ -131,8 +132,9 @@ fn environment(stack: &Terraform, kind: KeySource) -> impl Iterator<Item = &str>
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn stack(spec: &Value) -> Terraform {
         let mut whole = json!({ "metadata": { "name": "net", "namespace": "team" },

@@ -2,11 +2,14 @@
 //!
 //! Only what names the location counts: a renewed credential does not change it.
 
-use super::Backend;
+use std::collections::BTreeMap;
+
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
-use sluice_api::{reference::ObjectName, terraform::TerraformSpec};
-use std::collections::BTreeMap;
+use sluice_api::reference::ObjectName;
+use sluice_api::terraform::TerraformSpec;
+
+use super::Backend;
 
 /// Arguments that name the location, of all backends of both CLIs.
 const LOCATION_ARGUMENTS: [&str; 24] = [
@@ -116,9 +119,10 @@ fn spec_parts<'a>(spec: &'a TerraformSpec, backend: &'a Backend, stack: &'a Obje
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::super::{CliLocation, DefaultBackend, backend};
     use super::*;
-    use serde_json::{Value, json};
 
     fn location(more: Value, arguments: &[(&str, &str)], cli: CliLocation) -> String {
         let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" } });

@@ -2,8 +2,9 @@
 //! `<key>__type` is the type of the JSON in `<key>`. A value without a type is text, with replacement characters if it is not
 //! UTF-8. Pure.
 
-use super::Pairs;
 use serde_json::{Map, Value};
+
+use super::Pairs;
 
 /// Suffix of the keys of types.
 const TYPE_SUFFIX: &str = "__type";
@@ -143,9 +144,10 @@ fn decode_each(items: Vec<Value>, of: &Value, depth: usize) -> Result<Vec<Value>
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    use super::*;
 
     fn pairs(all: &[(&str, &str)]) -> Pairs {
         let own = |text: &&str| text.as_bytes().to_vec();

@@ -1,8 +1,9 @@
 //! Fields with an unsupported value. They stall the object; none is ignored.
 
-use crate::decide::UnsupportedField;
 use sluice_api::terraform::TerraformSpec;
 use sluice_tf_core::cli::installed::VersionConstraint;
+
+use crate::decide::UnsupportedField;
 
 /// The default of `serviceAccountName` in the definition.
 const DEFAULT_ACCOUNT: &str = "tf-runner";
@@ -33,8 +34,9 @@ pub(crate) fn unsupported_account(spec: &TerraformSpec) -> Option<UnsupportedFie
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn spec(fields: &Value) -> TerraformSpec {
         let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" } });

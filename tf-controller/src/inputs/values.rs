@@ -42,8 +42,9 @@ pub(crate) fn render_values(values: &Value, inputs: Map<String, Value>) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn of(values: &Value) -> Result<Value, ValuesError> {
         let inputs = json!({ "net": { "id": "vpc-1", "count": 3.0, "on": true, "zones": ["a", "b"], "bad": "hunter2\"\n" } });

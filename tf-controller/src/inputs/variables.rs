@@ -1,7 +1,8 @@
 //! The variables of `varsFrom` and the file `generated.auto.tfvars.json`. Pure.
 
-use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
 
 /// The key-value pairs of one Secret or ConfigMap.
 pub(crate) type Pairs = BTreeMap<String, Vec<u8>>;
@@ -68,8 +69,9 @@ pub(crate) fn variables_file(variables: impl IntoIterator<Item = (String, Value)
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn pairs() -> Pairs {
         [("a".to_owned(), b"1".to_vec()), ("b".to_owned(), b"two".to_vec())].into()

@@ -1,12 +1,11 @@
 //! Widens the closure to the whole artifact where configuration from outside the artifact may read any file of it. Pure.
 
-use super::closure::{Closure, may_contain_parent};
 use sha2::{Digest, Sha256};
 use sluice_api::terraform::{FileLocation, TerraformSpec};
-use sluice_tf_core::{
-    artifact_path::normalize,
-    bundle::{Bundle, Location},
-};
+use sluice_tf_core::artifact_path::normalize;
+use sluice_tf_core::bundle::{Bundle, Location};
+
+use super::closure::{Closure, may_contain_parent};
 
 /// Widens the closure if a path is computed from variables and a value of them may contain `..`.
 pub(crate) fn widen_by_values(closure: &mut Closure, bundle: &Bundle) {
@@ -67,8 +66,9 @@ fn has_ending(path: &str, endings: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn is_widened(more: Value) -> bool {
         let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" } });

@@ -2,26 +2,21 @@
 //! Such a reconciliation reads only that run, or nothing if the watch has no newer version. A new phase of the run is reported
 //! together with the rest of the last full reconciliation. Everything is read again once the run ends or the stack changes.
 
-use super::{
-    Context,
-    dispatch::DispatchError,
-    history::find_run,
-    observe::{LiveStack, claimed_runs},
-    report::phase,
-    supervise,
-};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard};
+
 use kube::{Api, ResourceExt};
-use sluice_api::{
-    run::{TerraformRun, TerraformRunStatus},
-    terraform::Terraform,
-};
+use sluice_api::run::{TerraformRun, TerraformRunStatus};
+use sluice_api::terraform::Terraform;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
-use std::{
-    collections::HashMap,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, Mutex, MutexGuard},
-};
+
+use super::dispatch::DispatchError;
+use super::history::find_run;
+use super::observe::{LiveStack, claimed_runs};
+use super::report::phase;
+use super::{Context, supervise};
 
 /// The result of the last full reconciliation, with the newest known state of the run.
 pub(super) struct ActiveRun {

@@ -5,14 +5,14 @@
 //! and its first run is the drift check at its interval. The same holds for an object of ours whose runs were
 //! deleted. A pending plan is never applied: its id names a commit and no effect.
 
+use jiff::Timestamp;
+use sluice_api::condition::{TerraformCondition as Kind, find};
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::Terraform;
+use sluice_api::terraform::plan_id::PlanId;
+
 use super::facts::Outline;
 use crate::decide::{Inputs, Outcome, RunAction, RunFact, SourceFact, Trigger};
-use jiff::Timestamp;
-use sluice_api::{
-    condition::{TerraformCondition as Kind, find},
-    run::TerraformRun,
-    terraform::{Terraform, plan_id::PlanId},
-};
 
 /// Returns the newest run as the status describes it, if the object has no runs and nothing has changed.
 pub(super) fn adopted_run(outline: &Outline<'_>, inputs: &Inputs) -> Option<RunFact> {

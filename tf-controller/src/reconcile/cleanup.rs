@@ -1,26 +1,22 @@
 //! Deletes old runs, bundles of ended runs, and what the executor stores for them.
 
-use super::{
-    Context,
-    history::{by_sequence, summarize},
-    report::phase,
-};
-use crate::executor::RunRef;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt, api::DeleteParams};
-use sluice_api::terraform::Reason;
-use sluice_api::{
-    annotation::{BREAK_THE_GLASS, REQUESTED_AT},
-    run::{Phase, TerraformRun},
-    terraform::Terraform,
-};
+use kube::api::DeleteParams;
+use kube::{Api, ResourceExt};
+use sluice_api::annotation::{BREAK_THE_GLASS, REQUESTED_AT};
+use sluice_api::run::{Phase, TerraformRun};
+use sluice_api::terraform::{Reason, Terraform};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
 use sluice_tf_core::{bundle, errored_state};
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+
+use super::Context;
+use super::history::{by_sequence, summarize};
+use super::report::phase;
+use crate::executor::RunRef;
 
 /// Runs that are retained besides the last plan and the last apply.
 const RETAINED_RUNS: usize = 20;
@@ -203,9 +199,10 @@ fn retained(stack: &Terraform, ended: &[&TerraformRun]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::super::history::history;
     use super::*;
-    use serde_json::{Value, json};
 
     fn run(number: usize, spec: &Value, status: &Value) -> TerraformRun {
         let mut run = json!({

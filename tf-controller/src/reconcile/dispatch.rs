@@ -1,30 +1,23 @@
 //! Creates the run that was decided on, and starts its runner with the bundle.
 
-use super::{
-    Context,
-    history::{find_run, is_drift_check, run_fact, sequence},
-    resolve::{self, Resolved},
-};
-use crate::{
-    decide::{Health, History, NewRun, RunAction},
-    executor::{ExecutorError, RunRef},
-};
-use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, ResourceExt,
-    api::{ObjectMeta, Patch, PatchParams, PostParams},
-    core::Status,
-};
-use serde_json::json;
-use sluice_api::terraform::Reason;
-use sluice_api::{
-    annotation::{BREAK_THE_GLASS, REQUESTED_AT, TERRAFORM_LABEL},
-    interval::Interval,
-    run::{Phase, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec},
-    terraform::{Terraform, label_value, run_name},
-};
-use sluice_tf_core::bundle::{self, Bundle, BundleError, BundlePayload};
 use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::core::Status;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use sluice_api::annotation::{BREAK_THE_GLASS, REQUESTED_AT, TERRAFORM_LABEL};
+use sluice_api::interval::Interval;
+use sluice_api::run::{Phase, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec};
+use sluice_api::terraform::{Reason, Terraform, label_value, run_name};
+use sluice_tf_core::bundle::{self, Bundle, BundleError, BundlePayload};
+
+use super::Context;
+use super::history::{find_run, is_drift_check, run_fact, sequence};
+use super::resolve::{self, Resolved};
+use crate::decide::{Health, History, NewRun, RunAction};
+use crate::executor::{ExecutorError, RunRef};
 
 /// Why a run could not be started or supervised. All errors are retried.
 #[derive(Debug, thiserror::Error)]

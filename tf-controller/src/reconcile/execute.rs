@@ -1,22 +1,21 @@
 //! Executes the decided step and returns when to reconcile again.
 
-use super::{
-    Context, ReconcileError,
-    dispatch::{self, DispatchError, RunRequest},
-    history::find_run,
-    observe::Observed,
-    resolve::Resolved,
-    supervise,
-};
-use crate::{
-    decide::{Dependencies, Facts, Idle, RunAction, Step},
-    schedule::Priority,
-};
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kube::ResourceExt;
-use sluice_api::{run::TerraformRun, terraform::Terraform};
-use sluice_runtime::{schedule::ObjectKey, watch::Requeue};
-use std::time::Duration;
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::Terraform;
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::watch::Requeue;
+
+use super::dispatch::{self, DispatchError, RunRequest};
+use super::history::find_run;
+use super::observe::Observed;
+use super::resolve::Resolved;
+use super::{Context, ReconcileError, supervise};
+use crate::decide::{Dependencies, Facts, Idle, RunAction, Step};
+use crate::schedule::Priority;
 
 /// How often an active run is checked when no change of it is observed.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(10);

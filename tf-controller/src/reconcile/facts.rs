@@ -1,27 +1,22 @@
 //! Builds the facts of the decision: first an [`Outline`] of the objects as read, then, with the inputs and dependencies,
 //! the [`Facts`]. Pure.
 
-use super::{
-    Context, history,
-    observe::{Observed, claimed_runs},
-    report::phase,
-    resolution::Resolution,
-};
-use crate::{
-    decide::{
-        Approval, BreakGlass, Dependencies, Facts, ForceUnlock, History, IntervalOffset, MutationPoint,
-        Policy, RetryPolicy, RunAction, RunFact, Strategy, UnsupportedField, holds,
-    },
-    inputs,
-};
 use jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
-use sluice_api::{
-    annotation::{BREAK_THE_GLASS, REQUESTED_AT},
-    interval::Interval,
-    run::{Phase, TerraformRun},
-    terraform::{ForceUnlockMode, RetryStrategy, Terraform, TerraformSpec, approval},
+use sluice_api::annotation::{BREAK_THE_GLASS, REQUESTED_AT};
+use sluice_api::interval::Interval;
+use sluice_api::run::{Phase, TerraformRun};
+use sluice_api::terraform::{ForceUnlockMode, RetryStrategy, Terraform, TerraformSpec, approval};
+
+use super::observe::{Observed, claimed_runs};
+use super::report::phase;
+use super::resolution::Resolution;
+use super::{Context, history};
+use crate::decide::{
+    Approval, BreakGlass, Dependencies, Facts, ForceUnlock, History, IntervalOffset, MutationPoint, Policy,
+    RetryPolicy, RunAction, RunFact, Strategy, UnsupportedField, holds,
 };
+use crate::inputs;
 
 /// The settings of the controller that the facts depend on.
 pub(super) struct Settings {

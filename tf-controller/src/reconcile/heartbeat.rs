@@ -1,11 +1,15 @@
 //! Tracks the heartbeats of runs whose process locks are not visible here. Clocks of machines may differ, so a run
 //! counts as dead by the time on our own monotonic clock in which we checked it and its heartbeat did not change.
 
-use crate::executor::RunRef;
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
 use jiff::Timestamp;
 use sluice_runtime::sync::lock;
-use std::{collections::HashMap, sync::Mutex, time::Duration};
 use tokio::time::Instant;
+
+use crate::executor::RunRef;
 
 /// The longest time between two checks that counts: while the API is away no heartbeat arrives, and a runner gets
 /// time to send one again.

@@ -1,13 +1,12 @@
 //! The history of a stack, computed from its runs. Pure; no state is stored between reconciliations.
 
+use jiff::Timestamp;
+use sluice_api::run::{Phase, TerraformRun, TerraformRunStatus};
+use sluice_api::terraform::Reason;
+use sluice_api::terraform::approval::CandidatePlan;
+
 use crate::decide::{
     History, InputRunStreak, MutationPoint, Outcome, Pending, RunAction, RunFact, Trigger, holds,
-};
-use jiff::Timestamp;
-use sluice_api::terraform::Reason;
-use sluice_api::{
-    run::{Phase, TerraformRun, TerraformRunStatus},
-    terraform::approval::CandidatePlan,
 };
 
 /// Summarizes the runs in any order.
@@ -213,8 +212,9 @@ fn outcome(status: &TerraformRunStatus) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn run(number: u32, action: &str, trigger: &str, inputs: &str, status: &Value) -> TerraformRun {
         let mut run = json!({

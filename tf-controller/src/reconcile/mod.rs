@@ -32,50 +32,44 @@ mod resolution;
 mod resolve;
 mod supervise;
 
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
 pub(crate) use active_runs::ActiveRuns;
 use active_runs::{ActiveRun, Lookup};
+use adopt::adopted_run;
 pub(crate) use cleanup::{DeletedBundles, forget_stack};
 pub(crate) use dependencies::{dependency_order, related_stacks, relevant_version};
-pub(crate) use heartbeat::HeartbeatTracker;
-pub(crate) use resolve::Artifacts;
-use sluice_runtime::sync::lock;
-
-use crate::{
-    decide::{Dependencies, Facts, Step, decide_alone, needs_dependents, wait_for_dependents},
-    executor::Executor,
-    inputs,
-    runs::RunOwners,
-    schedule::RunSlots,
-};
-use adopt::adopted_run;
 use execute::execute;
 use facts::{Outline, Settings, build_facts};
+pub(crate) use heartbeat::HeartbeatTracker;
 use jiff::Timestamp;
-use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, Resource, ResourceExt};
 use observe::{LiveStack, Observed, observe};
 use report::{Report, events, status};
 use resolution::{Resolution, resolve_inputs};
-use sluice_api::{
-    annotation::REQUESTED_AT,
-    condition::{ConditionType, TerraformCondition},
-    interval::Interval,
-    reference::{CrossNamespace, ObjectName},
-    run::TerraformRun,
-    terraform::Terraform,
-};
-use sluice_runtime::{
-    clock::Clock,
-    event::Recorder,
-    schedule::ObjectKey,
-    status::{Applied, WriteError},
-    watch::{ObjectCache, Reconciler, Requeue},
-};
-use std::{
-    collections::HashSet,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard},
-};
+pub(crate) use resolve::Artifacts;
+use sluice_api::annotation::REQUESTED_AT;
+use sluice_api::condition::{ConditionType, TerraformCondition};
+use sluice_api::interval::Interval;
+use sluice_api::reference::{CrossNamespace, ObjectName};
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::Terraform;
+use sluice_runtime::clock::Clock;
+use sluice_runtime::event::Recorder;
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::status::{Applied, WriteError};
+use sluice_runtime::sync::lock;
+use sluice_runtime::watch::{ObjectCache, Reconciler, Requeue};
+
+use crate::decide::{Dependencies, Facts, Step, decide_alone, needs_dependents, wait_for_dependents};
+use crate::executor::Executor;
+use crate::inputs;
+use crate::runs::RunOwners;
+use crate::schedule::RunSlots;
 
 /// Everything that reconciliations share.
 pub(crate) struct Context {

@@ -1,31 +1,24 @@
 //! Reads the source and the runs of a stack. Live, because a decision on a stale cache may start a run twice.
 
-use super::{
-    Context, ReconcileError,
-    history::by_sequence,
-    read_error,
-    report::{phase, succeeded},
-    resolve::api_message,
-};
-use crate::{
-    decide::SourceFact,
-    sources::{self, SourceError, SourceLookup},
-};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, ResourceExt,
-    api::ListParams,
-    core::{DeserializeGuard, error_boundary::InvalidObject},
-};
-use sluice_api::{
-    annotation::TERRAFORM_LABEL,
-    reference::{self, ObjectName},
-    run::{Phase, TerraformRun},
-    source::{Artifact, GROUP, GitRepository},
-    terraform::{FINALIZER, SourceKind, Terraform, label_value},
-};
+use kube::api::ListParams;
+use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
+use kube::{Api, ResourceExt};
+use sluice_api::annotation::TERRAFORM_LABEL;
+use sluice_api::reference::{self, ObjectName};
+use sluice_api::run::{Phase, TerraformRun};
+use sluice_api::source::{Artifact, GROUP, GitRepository};
+use sluice_api::terraform::{FINALIZER, SourceKind, Terraform, label_value};
 use sluice_runtime::finalizer;
 use sluice_tf_core::cli::text::truncate;
+
+use super::history::by_sequence;
+use super::report::{phase, succeeded};
+use super::resolve::api_message;
+use super::{Context, ReconcileError, read_error};
+use crate::decide::SourceFact;
+use crate::sources::{self, SourceError, SourceLookup};
 
 /// Longest quoted error of a run that does not decode: it may quote the run.
 const ERROR_LIMIT: usize = 500;

@@ -1,33 +1,26 @@
 //! Releases a deleted stack: deletes its stored data, its outputs, with `deletionPolicy: Orphan` its state, its finalizers on
 //! dependencies, and last its own. Everything may already be gone, as in a namespace that is being deleted.
 
-use super::{
-    Context, ReconcileError,
-    cleanup::{self, remove},
-    dependencies,
-};
-use crate::inputs::default_suffix;
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{
-        coordination::v1::Lease,
-        core::v1::{ConfigMap, Secret},
-    },
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
-};
-use kube::{
-    Api, Resource, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
-use serde_json::json;
-use sluice_api::{
-    annotation::PLAN_NAME,
-    run::TerraformRun,
-    terraform::{DeletionPolicy, FINALIZER, Terraform, is_label_value, label_value},
-};
-use sluice_runtime::{finalizer, schedule::ObjectKey, watch::Requeue};
-use sluice_tf_core::{errored_state, last_applied};
 use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt};
+use serde_json::json;
+use sluice_api::annotation::PLAN_NAME;
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::{DeletionPolicy, FINALIZER, Terraform, is_label_value, label_value};
+use sluice_runtime::finalizer;
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::watch::Requeue;
+use sluice_tf_core::{errored_state, last_applied};
+
+use super::cleanup::{self, remove};
+use super::{Context, ReconcileError, dependencies};
+use crate::inputs::default_suffix;
 
 /// Deletes all data of the stack, then its finalizers. Kubernetes deletes its runs and bundles.
 pub(super) async fn release(

@@ -1,17 +1,16 @@
 //! Resolves the inputs where the decision can depend on them. For a deletion that destroys after its inputs are gone, the
 //! last applied record replaces them, and a stack that was never applied is released.
 
-use super::{
-    Context,
-    facts::Outline,
-    history,
-    release::{state_selector, uses_default_backend},
-    resolve::{self, Resolved},
-};
-use crate::decide::{Inputs, Outcome, SourceFact, Trigger};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, api::ListParams};
+use kube::Api;
+use kube::api::ListParams;
 use sluice_api::terraform::{Reason, Terraform};
+
+use super::facts::Outline;
+use super::release::{state_selector, uses_default_backend};
+use super::resolve::{self, Resolved};
+use super::{Context, history};
+use crate::decide::{Inputs, Outcome, SourceFact, Trigger};
 
 /// What to do if the resources cannot be destroyed.
 const ADVICE: &str = "restore what is missing, or give up the resources with deletionPolicy: Retain or \

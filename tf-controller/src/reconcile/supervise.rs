@@ -1,21 +1,19 @@
 //! Supervises the active run: starts it if it has no runner yet, and ends it if its runner is gone.
 
-use super::{
-    Context,
-    dispatch::{DispatchError, end, reference, restart},
-    resolve::Resolved,
-};
-use crate::{
-    decide::{Facts, Inputs, MutationPoint, holds},
-    executor::Liveness,
-};
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use sluice_api::run::{Phase, TerraformRun};
 use sluice_api::terraform::Reason;
-use std::time::Duration;
 use tokio::time::Instant;
+
+use super::Context;
+use super::dispatch::{DispatchError, end, reference, restart};
+use super::resolve::Resolved;
+use crate::decide::{Facts, Inputs, MutationPoint, holds};
+use crate::executor::Liveness;
 
 /// The time that a runner has after its deadline to interrupt the CLI and to report.
 const REPORT_GRACE: Duration = Duration::from_secs(60);

@@ -3,16 +3,14 @@
 
 mod queue;
 
-pub(crate) use queue::{Limits, Priority};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
 
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use queue::RunQueue;
+pub(crate) use queue::{Limits, Priority};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
-use std::{
-    sync::{Mutex, MutexGuard},
-    time::Instant,
-};
 
 /// Slots for runs; a stack occupies at most one.
 #[derive(Debug)]

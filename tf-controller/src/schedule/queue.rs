@@ -1,11 +1,11 @@
 //! The queue of runs: pure, with the time as an argument.
 
-use crate::decide::Trigger;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
 use sluice_runtime::schedule::ObjectKey;
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    time::{Duration, Instant},
-};
+
+use crate::decide::Trigger;
 
 /// Waiting time that raises a stack's priority by one, so that a steady stream of others never starves it.
 const AGING_INTERVAL: Duration = Duration::from_secs(600);
@@ -203,8 +203,9 @@ impl RunQueue {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn key(text: &str) -> ObjectKey {
         let (namespace, name) = text.split_once('/').unwrap();

@@ -1,7 +1,8 @@
-use super::*;
 use k8s_openapi::api::core::v1::Secret;
 use proptest::prelude::*;
 use sluice_api::run::TerraformRun;
+
+use super::*;
 
 fn bundle() -> Bundle {
     Bundle {

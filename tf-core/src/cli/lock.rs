@@ -84,8 +84,9 @@ pub fn parse(text: &str) -> Option<LockInfo> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const LOCK_ERROR: &str = "\nError: Error acquiring the state lock\n\nError message: resource temporarily unavailable\n\
         Lock Info:\n  ID:        fd27f73e-a46b-ad86-1473-aab31b4da9b9\n  Path:      terraform.tfstate\n  \

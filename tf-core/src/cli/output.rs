@@ -148,8 +148,9 @@ fn is_identifier(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn names(text: &str) -> Option<Vec<String>> {
         names_from_apply(text.as_bytes()).unwrap()

@@ -49,9 +49,11 @@ fn find_object(mut source: impl BufRead) -> io::Result<Option<u64>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use proptest::prelude::*;
     use std::os::unix::fs::PermissionsExt;
+
+    use proptest::prelude::*;
+
+    use super::*;
 
     const WARNING: &str =
         "\nWarning: Unable to open CLI configuration file\n\nThe file \"{x}\" does not exist.\n";

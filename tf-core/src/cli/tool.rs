@@ -1,8 +1,9 @@
 //! Selection of the CLI: the one of `spec.tool`, or `terraform`, or `tofu`.
 
+use std::path::{Path, PathBuf};
+
 use super::installed::{InstalledError, InstalledVersions};
 use crate::bundle::SelectedTool;
-use std::path::{Path, PathBuf};
 
 /// The names of the CLI, in the order of preference.
 pub const NAMES: [&str; 2] = ["terraform", "tofu"];
@@ -158,8 +159,9 @@ pub fn parse_version(tool: &Tool, output: &[u8]) -> Result<String, ToolError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
 
     fn directory(names: &[&str]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();

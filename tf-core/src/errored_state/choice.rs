@@ -191,10 +191,11 @@ fn decode(chunks: &[&Secret], digest: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::stored;
-    use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
+
+    use super::super::tests::stored;
+    use super::*;
 
     fn now() -> Timestamp {
         "2026-11-21T11:37:00Z".parse().unwrap()

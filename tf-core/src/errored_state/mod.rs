@@ -5,17 +5,16 @@ mod record;
 
 use std::collections::BTreeMap;
 
+pub use choice::{Choice, ChoiceError, choose};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+pub use record::{digest_of, find_unrecorded, recording_runs};
 use sha2::{Digest as _, Sha256};
 use sluice_api::terraform::workspace_label;
 
 use crate::bundle::Stack;
 use crate::chunk;
 use crate::plan::store::{self, short_label};
-
-pub use choice::{Choice, ChoiceError, choose};
-pub use record::{digest_of, find_unrecorded, recording_runs};
 
 /// The file that the CLI writes.
 pub const FILE: &str = "errored.tfstate";

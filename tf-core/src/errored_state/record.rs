@@ -73,10 +73,11 @@ pub fn find_unrecorded<'s>(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::super::{StateLocation, encode};
     use super::*;
     use crate::bundle::Stack;
-    use serde_json::{Value, json};
 
     fn stored(state: &[u8], workspace: &str, location: &str) -> Vec<Secret> {
         let stack = Stack {

@@ -1,5 +1,6 @@
-use proptest::prelude::*;
 use std::io::Read as _;
+
+use proptest::prelude::*;
 
 use super::*;
 use crate::bundle::{Artifact, Options, ReadablePlan, VERSION};

@@ -193,8 +193,9 @@ fn parse_within(source: impl Read, limit: u64) -> Result<PlanDocument, DocumentE
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn volatile_members_are_skipped_and_unknown_ones_kept() {

@@ -161,9 +161,10 @@ fn fits(number: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn read(json: &str) -> Value {
         serde_json::from_reader(ExactNumberReader::new(json.as_bytes())).unwrap()

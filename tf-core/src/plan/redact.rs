@@ -104,9 +104,10 @@ fn redact_marked(value: &mut Value, marks: &Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn what_is_marked_goes_wherever_it_stands_and_however_short_it_is() {

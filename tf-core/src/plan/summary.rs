@@ -138,8 +138,9 @@ fn word(entry: &ResourceChange, class: Class) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn plan(entries: &serde_json::Value) -> PlanDocument {
         super::super::document::parse(json!({ "resource_changes": entries }).to_string().as_bytes()).unwrap()

@@ -1,12 +1,12 @@
 //! Scan of the JSON syntax. Except for calls of modules, it is treated as text, since its strings are templates.
 
-use super::{FILE_FUNCTIONS, Findings, SPLITTERS};
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error, MapAccess, SeqAccess, Visitor},
-};
-use serde_json::{Map, Number, Value};
 use std::fmt;
+
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Number, Value};
+
+use super::{FILE_FUNCTIONS, Findings, SPLITTERS};
 
 /// A document without duplicate members: the CLI accepts both, but a map keeps one.
 struct Document(Value);

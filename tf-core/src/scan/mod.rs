@@ -8,10 +8,10 @@ mod json;
 mod native;
 mod path;
 
+use std::path::Path;
+
 pub use flow::PathFlow;
 pub use path::PathOrigin;
-
-use std::path::Path;
 
 /// Depth limit, since the parser is recursive.
 const DEPTH_LIMIT: usize = 200;

@@ -1,19 +1,17 @@
 //! Scan of the native syntax.
 
-use super::{
-    FILE_FUNCTIONS, Findings, PathReference, SPLITTERS, excerpt,
-    flow::SplitCall,
-    path::{self, PathOrigin, Scope, is_module_path, is_path},
-};
-use crate::artifact_path;
-use hcl_edit::{
-    Decorated,
-    expr::{Expression, ForExpr, FuncCall, Traversal, TraversalOperator},
-    structure::{Attribute, Block, BlockLabel, Body, Structure},
-    template::{Element, HeredocTemplate, StringTemplate},
-    visit::{Visit, visit_attr, visit_block, visit_expr, visit_func_call},
-};
 use std::path::Path;
+
+use hcl_edit::Decorated;
+use hcl_edit::expr::{Expression, ForExpr, FuncCall, Traversal, TraversalOperator};
+use hcl_edit::structure::{Attribute, Block, BlockLabel, Body, Structure};
+use hcl_edit::template::{Element, HeredocTemplate, StringTemplate};
+use hcl_edit::visit::{Visit, visit_attr, visit_block, visit_expr, visit_func_call};
+
+use super::flow::SplitCall;
+use super::path::{self, PathOrigin, Scope, is_module_path, is_path};
+use super::{FILE_FUNCTIONS, Findings, PathReference, SPLITTERS, excerpt};
+use crate::artifact_path;
 
 /// Scans a file.
 pub(super) fn scan(text: &str) -> Findings {

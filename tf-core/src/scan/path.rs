@@ -3,12 +3,11 @@
 //! A computed path stays in its directory if all its parts are literals or names of found files, none is `..`, and none becomes `..`
 //! by its neighbours. Values of variables are checked elsewhere.
 
+use hcl_edit::Decorated;
+use hcl_edit::expr::{Expression, ForIntro, FuncCall, ObjectKey, Traversal, TraversalOperator};
+use hcl_edit::template::{Element, StringTemplate};
+
 use super::PathReference;
-use hcl_edit::{
-    Decorated,
-    expr::{Expression, ForIntro, FuncCall, ObjectKey, Traversal, TraversalOperator},
-    template::{Element, StringTemplate},
-};
 
 /// Functions that return texts of their arguments, or parts of them, but do not concatenate: without `..` in the arguments, there is
 /// none in the result.

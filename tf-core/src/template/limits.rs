@@ -1,9 +1,11 @@
 //! Limits of a rendering. They count work instead of time, so that results do not depend on the machine.
 
-use super::functions::Fault;
-use gotmpl::Value;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use gotmpl::Value;
+
+use super::functions::Fault;
 
 /// Length limit of a template.
 pub const TEXT_LIMIT: usize = 1 << 20;

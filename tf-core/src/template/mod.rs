@@ -10,13 +10,13 @@ mod limits;
 mod tree;
 mod value;
 
-pub use functions::Functions;
-pub use limits::{OUTPUT_LIMIT, TEXT_LIMIT};
+use std::sync::Arc;
 
+pub use functions::Functions;
 use gotmpl::parse::Parser;
 use gotmpl::{Template, TemplateError as Fault};
+pub use limits::{OUTPUT_LIMIT, TEXT_LIMIT};
 use limits::{Output, RANGE_LIMIT, WorkMeter};
-use std::sync::Arc;
 
 /// A template cannot be rendered. Errors contain no values of the data, except for the message of `fail`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,8 @@
 //! The engine: syntax, function names and limits. [`super::vectors`] tests the functions.
 
-use super::*;
 use serde_json::json;
+
+use super::*;
 
 fn text(template: &str) -> Result<String, TemplateError> {
     let data = json!({"name": "web", "count": 3.0, "large": 1_500_000_000.0, "items": ["a", "b"], "on": true,

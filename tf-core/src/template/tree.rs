@@ -1,11 +1,12 @@
 //! Checks and rewrites a parsed template before its execution: all functions must be known, each body counts as a step, values are
 //! printed in the format of Go, and `set` and similar functions change their variable.
 
-use super::TemplateError;
-use super::functions::{self, NOTHING, PRINT};
 use gotmpl::parse::{
     ActionNode, BranchNode, CommandNode, Expr, ListNode, Node, PipeNode, Pos, SmolStr, TextNode,
 };
+
+use super::TemplateError;
+use super::functions::{self, NOTHING, PRINT};
 
 /// Functions that change the map of their first argument.
 const CHANGING: [&str; 6] = [

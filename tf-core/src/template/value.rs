@@ -1,8 +1,9 @@
 //! Conversion of values from JSON, and their text formats in Go.
 
-use gotmpl::Value;
 use std::fmt::Write;
 use std::sync::Arc;
+
+use gotmpl::Value;
 
 /// Converts JSON. As in Go, every number is a `float64`.
 pub(super) fn from_json(value: &serde_json::Value) -> Value {

@@ -1,7 +1,8 @@
 //! Golden vectors of Go's `text/template` with sprig. `tests/assets/sprig` has the templates, the results and their generator.
 
-use super::*;
 use std::collections::BTreeSet;
+
+use super::*;
 
 const VECTORS: &str = include_str!("../../../tests/assets/sprig/vectors.jsonl");
 const DATA: &str = include_str!("../../../tests/assets/sprig/data.json");

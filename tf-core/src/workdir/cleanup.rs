@@ -117,8 +117,9 @@ fn errored_state(paths: &StackPaths) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::os::unix::fs::DirBuilderExt as _;
+
+    use super::*;
 
     const NET: (&str, &str) = ("team", "net");
 

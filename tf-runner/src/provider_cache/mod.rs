@@ -16,11 +16,10 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use sha2::{Digest as _, Sha256};
-
 use locked_provider::platform;
 pub(crate) use locked_provider::{INSTALL_DIRECTORY, LockedProvider, parse};
 pub(crate) use package::file_digest;
+use sha2::{Digest as _, Sha256};
 use sluice_tf_core::workdir::remove_tree;
 
 /// Prefix of directories that are being filled or removed.

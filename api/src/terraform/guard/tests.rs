@@ -1,7 +1,8 @@
 //! Table test of the guard rails, and a property test that no held plan is applied.
 
-use super::*;
 use proptest::prelude::*;
+
+use super::*;
 
 const KINDS: [ChangeKind; 4] = [
     ChangeKind::Create,

@@ -3,24 +3,20 @@
 //! Writes decide in order of arrival, each from the newest state and the changes of earlier writes in the same commit. A commit is
 //! one transaction of the file: all or nothing. Only then its changes are published and its writes get their outcomes.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, MutexGuard, PoisonError},
-};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::{
-    Store, Write,
-    file::{File, Record, StorageHealth},
-    state::{Key, State},
-    watch_cache::{ChangeType, approximate_size},
-    write_error,
-};
-use crate::{meta, status_error::StatusError};
+use super::file::{File, Record, StorageHealth};
+use super::state::{Key, State};
+use super::watch_cache::{ChangeType, approximate_size};
+use super::{Store, Write, write_error};
+use crate::meta;
+use crate::status_error::StatusError;
 
 /// Approximate size limit of a commit in bytes: on a full disk it must fit into the reserve.
 const MAX_COMMIT_BYTES: usize = 4 << 20;

@@ -1,6 +1,7 @@
 //! Shared commits, on a disk that a test can block or make fail.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::task::JoinHandle;

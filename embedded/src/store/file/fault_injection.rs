@@ -1,15 +1,12 @@
 //! A store file on a disk that can fail, block, and be copied as after a crash.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Condvar, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use redb::{StorageBackend, backends::FileBackend};
+use redb::StorageBackend;
+use redb::backends::FileBackend;
 
 use super::{File, Open, State, create, disk, open_backend};
 

@@ -2,22 +2,19 @@
 //!
 //! After an I/O error redb fails every call, so the file is reopened. Its content then tells whether the failed commit is stored.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition, backends::FileBackend};
+use redb::backends::FileBackend;
+use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde_json::Value;
 
-use super::{
-    disk::{self, SpaceReserve, io_error},
-    error::StoreError,
-    state::{Key, State},
-    watch_cache::ChangeType,
-};
+use super::disk::{self, SpaceReserve, io_error};
+use super::error::StoreError;
+use super::state::{Key, State};
+use super::watch_cache::ChangeType;
 
 pub(super) const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
 pub(super) const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");

@@ -1,10 +1,8 @@
 //! Disk errors, damage, permissions and formats.
 
-use std::{
-    fs,
-    os::unix::fs::{MetadataExt, PermissionsExt},
-    sync::atomic::Ordering,
-};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::atomic::Ordering;
 
 use serde_json::json;
 

@@ -5,11 +5,12 @@
 //! waits for the duration of the Lease by its own clock, and the leader leads for the renew deadline by its own. Two lead only
 //! if one clock is faster than the other by more than the ratio of the two (35 s and 30 s: a sixth).
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::{Fault, Outcome, Skew, World, held};
-use std::time::Duration;
 
 /// An act of a random history.
 #[derive(Clone, Debug)]

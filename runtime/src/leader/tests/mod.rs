@@ -10,11 +10,12 @@ use sluice_embedded::{ApiServer, Store};
 mod candidate;
 mod histories;
 
+use candidate::{Fault, Skew, Way};
+
 use super::*;
 use crate::clock::SystemClock;
 use crate::random::Generator;
 use crate::sync::lock;
-use candidate::{Fault, Skew, Way};
 
 const LIMIT: Duration = Duration::from_secs(30);
 

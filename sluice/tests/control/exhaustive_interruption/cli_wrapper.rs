@@ -1,11 +1,13 @@
 //! A wrapper script of the CLI that reports the start and end of each command to the test and waits for its response. It runs the
 //! real CLI.
 
-use super::fault_state::{Actor, Fault, FaultState};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+
+use super::fault_state::{Actor, Fault, FaultState};
 
 /// Reports `begins` or `ended`, its process, its runner's, its directory and the command. Only bash file descriptors are used:
 /// inherited ones hold locks.

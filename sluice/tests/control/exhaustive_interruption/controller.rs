@@ -1,16 +1,21 @@
 //! The controller as a separate process that can be killed: this test binary, started with options.
 
-use super::fault_state::FaultState;
-use crate::environment::options;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use sluice_harness::trial::TrialProvider;
-use sluice_runtime::{client, http, shutdown::Token, telemetry};
-use sluice_tf_controller::{
-    executor::{ProcessExecutor, ProcessOptions},
-    run,
-};
-use std::{collections::BTreeMap, fs::File, path::PathBuf, process::Stdio, sync::Arc};
+use sluice_runtime::shutdown::Token;
+use sluice_runtime::{client, http, telemetry};
+use sluice_tf_controller::executor::{ProcessExecutor, ProcessOptions};
+use sluice_tf_controller::run;
 use tokio::process::Command;
+
+use super::fault_state::FaultState;
+use crate::environment::options;
 
 /// The options of a controller.
 #[derive(Clone, Serialize, Deserialize)]

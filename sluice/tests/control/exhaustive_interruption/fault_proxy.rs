@@ -1,17 +1,23 @@
 //! A proxy of the API that names and counts the requests of controller, runners and CLI, and injects a fault into one of them. The
 //! path begins with the client: `/as/controller`, `/as/<process id of the runner>`.
 
-use super::fault_state::{Actor, Fault, FaultState};
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
-use http::{Method, Request, Response, StatusCode, header::USER_AGENT};
-use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
-use hyper::{body::Incoming, service::service_fn};
+use http::header::USER_AGENT;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kube::{Client, client::Body};
+use kube::Client;
+use kube::client::Body;
 use serde_json::{Value, json};
-use std::time::Duration;
 use tokio::net::TcpListener;
+
+use super::fault_state::{Actor, Fault, FaultState};
 
 /// Delay of an event: longer than a reconciliation with its writes.
 const LATE: Duration = Duration::from_millis(700);

@@ -1,10 +1,12 @@
 //! The steps of a scenario by name, the step with an injected fault, and the kills.
 
-use super::invariants::Invariants;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use super::invariants::Invariants;
 
 /// The process that makes a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

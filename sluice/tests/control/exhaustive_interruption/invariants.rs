@@ -1,19 +1,19 @@
 //! Invariants: only approved plans are applied, final phases do not change, one run is active at a time.
 
-use crate::environment::NAMESPACE;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
 use flate2::read::GzDecoder;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::ListParams,
-    runtime::{WatchStreamExt as _, watcher},
-};
+use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 use sluice_api::run::{Phase, TerraformRun, Trigger};
 use sluice_harness::trial::TrialProvider;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+
+use crate::environment::NAMESPACE;
 
 #[derive(Default)]
 struct State {

@@ -17,13 +17,15 @@ mod outcome;
 mod scenarios;
 mod stage;
 
-use crate::environment::TIMEOUT;
+use std::time::Duration;
+
 use fault_state::{Fault, Injection};
 use futures::{StreamExt as _, stream};
 use scenarios::Scenario;
 use sluice_harness::sample::Rng;
 use stage::ScenarioEnvironment;
-use std::time::Duration;
+
+use crate::environment::TIMEOUT;
 
 /// Default number of interruptions per scenario.
 const SAMPLE: usize = 10;

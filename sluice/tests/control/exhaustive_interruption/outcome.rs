@@ -1,15 +1,17 @@
 //! The outcome of a scenario as text that does not depend on faults.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::ListParams;
+use kube::{Api, Resource, ResourceExt as _};
+use serde_json::Value;
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::Terraform;
+
 use super::stage::ScenarioEnvironment;
 use crate::environment::NAMESPACE;
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{ConfigMap, Secret},
-};
-use kube::{Api, Resource, ResourceExt as _, api::ListParams};
-use serde_json::Value;
-use sluice_api::{run::TerraformRun, terraform::Terraform};
-use std::collections::{BTreeMap, BTreeSet};
 
 impl ScenarioEnvironment {
     /// Returns the current outcome.

@@ -1,10 +1,12 @@
 //! The scenarios. Each acts as a user: it waits for conditions and approves pending plans.
 
-use super::stage::{ScenarioEnvironment, ready_begins_with};
-use crate::locks;
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
-use std::collections::BTreeMap;
+
+use super::stage::{ScenarioEnvironment, ready_begins_with};
+use crate::locks;
 
 /// Two resources, the second depends on the first, and an output.
 fn two_resources(content: &str) -> String {

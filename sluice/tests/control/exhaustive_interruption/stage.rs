@@ -1,21 +1,24 @@
 //! The environment of a scenario: a test environment with the proxy in front of its API, the wrapper of the CLI, and a controller
 //! process that is restarted whenever it dies.
 
-use super::{
-    cli_wrapper,
-    controller::{self, ControllerOptions},
-    fault_proxy::FaultProxy,
-    fault_state::{FaultState, Injection},
-    invariants::{self, Invariants},
-};
-use crate::environment::{TIMEOUT, TestEnvironment};
-use crate::observe::{condition, pending};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::json;
 use sluice_api::terraform::Terraform;
 use sluice_harness::trial::TrialProvider;
 use sluice_runtime::shutdown::Token;
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
+
+use super::cli_wrapper;
+use super::controller::{self, ControllerOptions};
+use super::fault_proxy::FaultProxy;
+use super::fault_state::{FaultState, Injection};
+use super::invariants::{self, Invariants};
+use crate::environment::{TIMEOUT, TestEnvironment};
+use crate::observe::{condition, pending};
 
 /// The environment of one execution.
 pub(crate) struct ScenarioEnvironment {

@@ -3,11 +3,13 @@
 
 pub(crate) mod proxy;
 
-use crate::{
-    environment::{ExecutorSettings, NAMESPACE, TIMEOUT, TestEnvironment},
-    exhaustive_interruption::invariants,
-    observe::{condition, wait_for_file},
-};
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use proxy::ApiProxy;
@@ -15,15 +17,11 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::json;
 use sluice_api::run::TerraformRun;
 use sluice_tf_core::run_input::PodRef;
-use std::{
-    fs::File,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::Stdio,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
 use tokio::process::{Child, Command};
+
+use crate::environment::{ExecutorSettings, NAMESPACE, TIMEOUT, TestEnvironment};
+use crate::exhaustive_interruption::invariants;
+use crate::observe::{condition, wait_for_file};
 
 /// The Lease of the controllers.
 const LEASE: &str = "1953de50.contrib.fluxcd.io";

@@ -1,18 +1,21 @@
 //! A proxy of the API for controllers and runners: each has its own path, may be refused its Lease, and sees pods, which the
 //! embedded API does not have.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header::USER_AGENT};
-use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
-use hyper::{body::Incoming, service::service_fn};
+use http::header::USER_AGENT;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kube::{Client, client::Body};
+use kube::Client;
+use kube::client::Body;
 use serde_json::{Value, json};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard},
-};
 use tokio::net::TcpListener;
 
 type Failed = std::io::Error;

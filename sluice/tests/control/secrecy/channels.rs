@@ -1,13 +1,15 @@
 //! Further inputs: environment, mapped files, backend arguments, CLI configuration, provider messages of each step, and responses of
 //! services.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use serde_json::{Value, json};
+use sluice_harness::trial::TrialProvider;
+
 use super::{Programs, SecretValues, assert_no_leak};
 use crate::environment::TestEnvironment;
 use crate::observe::condition;
-use serde_json::{Value, json};
-use sluice_harness::trial::TrialProvider;
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 
 const NET: &str = "net-seen-by-anybody-4e19";
 const BACKEND_STACK: &str = "backend-seen-by-anybody-4e19";

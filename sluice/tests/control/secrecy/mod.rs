@@ -6,12 +6,13 @@ mod programs;
 mod rendered;
 mod search;
 
-use crate::environment::TestEnvironment;
-use crate::observe::{condition, pending};
 use programs::Programs;
 use search::{READABLE, SecretValues, assert_no_leak};
 use serde_json::json;
 use sluice_harness::trial::TrialProvider;
+
+use crate::environment::TestEnvironment;
+use crate::observe::{condition, pending};
 
 /// One value per input. None is part of another text of the test.
 const VARIABLE: &str = "canary-variable-5f1d";

@@ -1,15 +1,15 @@
 //! The real programs with their logs: the controller, and a runner with full logging.
 
-use crate::environment::{TIMEOUT, TestEnvironment};
-use std::{
-    fs::File,
-    io::{Read as _, Write as _},
-    net::{Ipv4Addr, TcpListener, TcpStream},
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::Stdio,
-};
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
 use tokio::process::{Child, Command};
+
+use crate::environment::{TIMEOUT, TestEnvironment};
 
 /// The controller program. Dropping it ends the process.
 pub(super) struct Programs {

@@ -1,10 +1,11 @@
 //! Values that reach configuration or variables indirectly: `values` with their inputs, `valueFrom`, and a module rendered with
 //! secrets, which the CLI quotes in errors.
 
+use serde_json::{Value, json};
+
 use super::{Programs, SecretValues, assert_no_leak};
 use crate::environment::TestEnvironment;
 use crate::observe::{condition, pending};
-use serde_json::{Value, json};
 
 const STACK: &str = "net-seen-by-anybody-4e19";
 const READ: &str = "canary-read-by-values-31d7";

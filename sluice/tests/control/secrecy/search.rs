@@ -1,11 +1,14 @@
 //! Searches logs, metrics, objects and files for secret values.
 
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use sluice_harness::leaks::LeakSearch;
+
 use super::programs::Programs;
 use crate::environment::{NAMESPACE, TestEnvironment};
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt, api::ListParams};
-use sluice_harness::leaks::LeakSearch;
-use std::path::Path;
 
 /// A public part of the names of the stacks, which each search must find.
 pub(super) const MARKER: &str = "seen-by-anybody-4e19";

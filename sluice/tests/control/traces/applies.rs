@@ -1,10 +1,12 @@
 //! Successful applies: in auto, by approval, by force; and drift detection without changes.
 
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
 use super::{FIRST_APPLY, MODULE, STACK, Traced};
 use crate::observe::{condition, pending};
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt, api::ListParams};
-use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_apply_in_auto_without_a_backend_of_the_controllers() {

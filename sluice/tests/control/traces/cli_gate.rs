@@ -1,9 +1,12 @@
 //! Gates of the CLI: `init`, `plan`, `apply` and the reading of outputs wait until the stack's conditions report them.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use sluice_api::terraform::Terraform;
+
 use super::STACK;
 use crate::environment::{NAMESPACE, TestEnvironment};
-use sluice_api::terraform::Terraform;
-use std::{os::unix::fs::PermissionsExt, path::PathBuf};
 
 /// Returns the folder of the gates; a file in it opens the gate with its name once.
 fn folder(env: &TestEnvironment) -> PathBuf {

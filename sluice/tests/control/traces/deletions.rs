@@ -1,12 +1,15 @@
 //! Destroys and deletions.
 
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
 use super::{FIRST_APPLY, MODULE, STACK, Traced};
 use crate::environment::TIMEOUT;
 use crate::observe::pending;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt, api::ListParams};
-use serde_json::json;
-use std::time::Duration;
 
 /// Returns the names of all Secrets.
 async fn secrets(traced: &Traced) -> Vec<String> {

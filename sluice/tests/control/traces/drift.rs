@@ -1,8 +1,9 @@
 //! Drift.
 
+use serde_json::json;
+
 use super::{DRIFTING, STACK, Traced};
 use crate::observe::pending;
-use serde_json::json;
 
 /// The first apply in auto of [`DRIFTING`] at revision a.
 const FIRST_APPLY: &str = r"

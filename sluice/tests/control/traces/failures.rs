@@ -1,7 +1,8 @@
 //! Failing steps and their recovery.
 
-use super::{MODULE, STACK, Traced};
 use serde_json::json;
+
+use super::{MODULE, STACK, Traced};
 
 /// Applies once the marker is there.
 const FAILS_WITHOUT_MARKER: &str = "variable \"marker\" {}\n\

@@ -14,9 +14,10 @@ mod obstacles;
 mod recorder;
 mod suspension;
 
-use crate::environment::TestEnvironment;
 use recorder::Recorder;
 use sluice_api::terraform::Terraform;
+
+use crate::environment::TestEnvironment;
 
 /// The traced stack.
 const STACK: &str = "net";

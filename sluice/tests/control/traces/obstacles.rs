@@ -1,15 +1,14 @@
 //! Obstacles to a run: no source, no artifact, missing inputs, a dependency, a lock, a denied reference.
 
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use sluice_api::source::GitRepository;
+
 use super::{FIRST_APPLY, MODULE, STACK, Traced};
 use crate::artifacts::digest;
 use crate::environment::SOURCE;
 use crate::locks::{ID, lock_state};
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-};
-use serde_json::json;
-use sluice_api::source::GitRepository;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_source_no_artifact_a_broken_artifact_and_a_good_one() {

@@ -1,16 +1,18 @@
 //! Records every version of the stack from before its creation, and what changes with each.
 
-use super::{STACK, cli_gate::GateKeeper};
-use crate::environment::{TIMEOUT, TestEnvironment};
+use std::path::PathBuf;
+
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, WatchEvent, WatchParams},
-};
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::{Api, ResourceExt};
 use sluice_api::terraform::Terraform;
-use std::path::PathBuf;
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::STACK;
+use super::cli_gate::GateKeeper;
+use crate::environment::{TIMEOUT, TestEnvironment};
 
 /// The recorded trace.
 #[derive(Clone, Default)]

@@ -1,7 +1,8 @@
 //! Stacks that wait for a user: suspended ones, and those with a break-glass session.
 
-use super::{MODULE, STACK, Traced};
 use serde_json::json;
+
+use super::{MODULE, STACK, Traced};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suspended_from_the_start_then_resumed_suspended_edited_and_resumed() {

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use git2::Oid;
 use jiff::Timestamp;
+pub use read::ReadError;
 use sluice_runtime::failure::{Class, Failure};
+use sluice_runtime::semver::ConstraintError;
+pub use ssh::{AuthMethodError, HandshakeError};
 
 use super::address::AddressError;
 use super::credentials::CredentialsError;
@@ -16,10 +19,6 @@ use super::protocol::fetch::ResponseError;
 use super::protocol::ls_refs::LineError;
 use super::protocol::packet::PacketError;
 use super::protocol::v0::RefAdvertisementError;
-use sluice_runtime::semver::ConstraintError;
-
-pub use read::ReadError;
-pub use ssh::{AuthMethodError, HandshakeError};
 
 /// Why a commit could not be resolved or fetched. Messages name host, ref and limit, but never a secret.
 #[derive(Debug, thiserror::Error)]

@@ -14,20 +14,19 @@ mod transfer;
 use std::future::Future;
 use std::sync::Arc;
 
+use job::{CommitRef, Outcome};
+use search::NOT_OUR_REF;
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
+use transfer::{Attempt, Haves, TransferRequest};
 
-use super::checkout::Selection;
-use super::checkout::{Checkout, Extent};
+use super::checkout::{Checkout, Extent, Selection};
 use super::error::{FetchError, ReadError};
 use super::head::Head;
 use super::mirror::{Mirror, Mirrors, OpenGeneration, Writer};
 use super::protocol::fetch::PackMode;
 use super::reference::Reference;
 use super::remote::{DELTA_BYTES_FLAG, Remote};
-use job::{CommitRef, Outcome};
-use search::NOT_OUR_REF;
-use transfer::{Attempt, Haves, TransferRequest};
 
 /// Fetches the commit of `head` and returns a checkout of it. The whole operation, including the wait for the mirror,
 /// ends within the remote's timeout or when `stop` is cancelled. In that case the mirror is unchanged.

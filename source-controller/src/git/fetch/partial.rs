@@ -8,8 +8,7 @@ use std::sync::Arc;
 use git2::Oid;
 use tokio_util::sync::CancellationToken;
 
-use super::super::checkout::Selection;
-use super::super::checkout::{Checkout, Extent};
+use super::super::checkout::{Checkout, Extent, Selection};
 use super::super::error::{FetchError, ReadError};
 use super::super::head::Head;
 use super::super::mirror::{Mirrors, OpenGeneration};

@@ -4,11 +4,10 @@
 //! readers are not disturbed. The last reader of the old generation deletes it.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::{fs, io};
 
 use git2::Odb;
 use tokio::runtime::Handle;

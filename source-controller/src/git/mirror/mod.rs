@@ -10,7 +10,6 @@ mod record;
 mod usage;
 mod writer;
 
-use sluice_runtime::sync::lock;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
@@ -18,18 +17,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use sha2::{Digest as _, Sha256};
-use tokio::sync::OwnedMutexGuard;
-
 pub(super) use generation::{Generation, open_objects};
+use sha2::{Digest as _, Sha256};
+use sluice_runtime::sync::lock;
+use tokio::sync::OwnedMutexGuard;
 pub use usage::DiskBudget;
+use usage::DiskUsage;
+use writer::Verified;
 pub(super) use writer::{OpenGeneration, Writer};
 
 use super::checkout::Extent;
 use super::remote::Remote;
 use super::threads::Threads;
-use usage::DiskUsage;
-use writer::Verified;
 
 /// Prefix of a directory that is being deleted.
 const DELETED_PREFIX: &str = ".deleted-";

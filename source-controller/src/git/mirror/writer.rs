@@ -1,10 +1,9 @@
 //! The write side of a mirror: its current generation, new generations, and verified commits.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::{fs, io};
 
 use super::generation::{self, Generation};
 use super::record::Record;

@@ -25,13 +25,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+pub use error::{FormatError, PackError};
 use git2::{ErrorCode, ObjectType, Odb, Oid};
+use resolve::Resolver;
 use tokio_util::sync::CancellationToken;
 
 use super::remote::Limits;
-
-pub use error::{FormatError, PackError};
-use resolve::Resolver;
 
 /// Source of the bytes of a pack.
 pub trait PackSource {

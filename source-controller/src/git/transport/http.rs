@@ -21,8 +21,7 @@ use super::super::remote::Remote;
 use super::super::tls::Tls;
 use super::packets::Packets;
 use super::pools::{Pool, Pools};
-use super::redirect;
-use super::tls_error;
+use super::{redirect, tls_error};
 
 /// Header with the protocol version.
 const PROTOCOL_HEADER: &str = "git-protocol";

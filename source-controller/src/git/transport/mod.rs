@@ -8,23 +8,22 @@ mod redirect;
 mod ssh;
 mod tls_error;
 
-use sluice_runtime::sync::lock;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cache::ExpiringCache;
+pub(super) use packets::Packets;
+pub(crate) use pools::Pool;
 use sluice_runtime::http::{Proxy, Route, Settings, TlsError};
+use sluice_runtime::sync::lock;
 
 use super::error::FetchError;
 use super::protocol::advertisement::Capabilities;
 use super::remote::Remote;
 use super::ssh::Algorithms;
 use super::tls::Tls;
-use cache::ExpiringCache;
-
-pub(super) use packets::Packets;
-pub(crate) use pools::Pool;
 
 /// Idle timeout of connections, long enough for a poll each minute.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);

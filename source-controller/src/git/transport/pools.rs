@@ -1,13 +1,13 @@
 //! One connection pool for each combination of authorities, client certificate and proxy. Objects with equal settings
 //! share a pool, so a poll finds an open connection. Objects with different settings never share a connection.
 
-use sluice_runtime::sync::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http_body_util::Full;
 use sluice_runtime::http::{HttpClient, Proxy, Route, Settings, TlsError, certificates, client};
+use sluice_runtime::sync::lock;
 use tokio::time::Instant;
 
 use super::super::tls::Tls;

@@ -11,8 +11,7 @@ use super::super::account::token_file;
 use super::super::cache::Fingerprint;
 use super::super::environment::Environment;
 use super::super::error::TokenError;
-use super::super::request::ExchangeContext;
-use super::super::request::{ProviderRequest, endpoint};
+use super::super::request::{ExchangeContext, ProviderRequest, endpoint};
 use super::super::response::{self, AwsKeys};
 
 const FULL: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";

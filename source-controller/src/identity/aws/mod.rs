@@ -5,6 +5,7 @@ mod container;
 
 use std::collections::BTreeMap;
 
+use container::Container;
 use http::{HeaderName, Method, header};
 use sluice_runtime::redact::Secret;
 use url::Url;
@@ -13,10 +14,8 @@ use super::account::{ServiceAccountRef, SubjectToken};
 use super::cache::Fingerprint;
 use super::environment::Environment;
 use super::error::TokenError;
-use super::request::ExchangeContext;
-use super::request::{ProviderRequest, endpoint, join_path};
+use super::request::{ExchangeContext, ProviderRequest, endpoint, join_path};
 use super::response::{self, AwsKeys};
-use container::Container;
 
 /// Audience of ServiceAccount tokens.
 const AUDIENCE: &str = "sts.amazonaws.com";

@@ -60,8 +60,9 @@ fn key(pem: &[u8]) -> Result<KeyPair, AppError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn errors_of_invalid_keys_do_not_contain_the_key() {

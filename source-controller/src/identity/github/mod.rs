@@ -3,17 +3,16 @@
 mod app;
 mod assertion;
 
+use app::Installation;
+pub use app::{App, AppError};
+use assertion::assertion;
 use http::{HeaderName, Method, StatusCode};
 use jiff::Timestamp;
 use url::Url;
 
-pub use app::{App, AppError};
-
 use super::error::TokenError;
 use super::request::{Pool, ProviderRequest, join_path};
 use super::response::{self, AccessToken};
-use app::Installation;
-use assertion::assertion;
 
 /// Username for a token as password.
 pub(super) const USERNAME: &str = "x-access-token";

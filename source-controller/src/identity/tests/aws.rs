@@ -3,13 +3,13 @@
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
+use sluice_runtime::redact::Secret;
 use url::Url;
 
 use super::github::check_error;
 use super::*;
 use crate::identity::aws::codecommit::Repository;
 use crate::identity::response::AwsKeys;
-use sluice_runtime::redact::Secret;
 
 const REPOSITORY: &str = "https://git-codecommit.eu-west-1.amazonaws.com/v1/repos/stacks";
 /// The secret key of the vendor's examples.

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fake::{FakeEndpoint, RecordedRequest, Reply};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice_api::interval::Interval;
@@ -24,7 +25,6 @@ use super::{
     TokenSettings, Tokens,
 };
 use crate::git::{Address, Credentials, Tls, Transport};
-use fake::{FakeEndpoint, RecordedRequest, Reply};
 
 /// Time limit of an exchange.
 const LIMIT: Duration = Duration::from_secs(30);

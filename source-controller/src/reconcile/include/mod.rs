@@ -7,12 +7,11 @@ mod merge;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use error::{CopyError, IncludeError};
+pub(super) use merge::{IncludeLimits, merge};
 use sluice_api::source::{Artifact, GitInclude, GitRepository, GitRepositorySpec};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::watch::ObjectCache;
-
-pub use error::{CopyError, IncludeError};
-pub(super) use merge::{IncludeLimits, merge};
 
 /// The repositories in this controller's cache. Those of other shards are missing.
 pub trait Repositories: Send + Sync {

@@ -10,6 +10,7 @@ mod finish;
 mod phases;
 mod wait;
 
+use build::Published;
 use kube::Api;
 use sluice_api::source::{Artifact, FINALIZER, GitRepository};
 use sluice_runtime::event::Event;
@@ -17,6 +18,7 @@ use sluice_runtime::finalizer;
 use sluice_runtime::status::WriteError;
 use sluice_runtime::watch::Requeue;
 use tokio::time::Instant;
+pub(super) use wait::QueueWait;
 
 use super::content::{Change, ContentConfig};
 use super::error::ReconcileError;
@@ -29,8 +31,6 @@ use super::verify::{SignatureState, Verification, VerifyError};
 use super::{Context, UnreportedError};
 use crate::git::{FetchError, Head};
 use crate::storage::ObjectDirectory;
-use build::Published;
-pub(super) use wait::QueueWait;
 
 /// An early exit from the phases.
 enum EarlyExit {

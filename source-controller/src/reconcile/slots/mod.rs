@@ -7,20 +7,19 @@
 mod lane;
 mod queue;
 
-use sluice_runtime::sync::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures::Stream;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use sluice_runtime::schedule::ObjectKey;
-use tokio::sync::oneshot;
-use tokio::time::Instant;
-
 pub(super) use lane::{Lane, SlotRequest};
 pub use queue::SlotLimits;
 use queue::{SlotQueue, Ticket};
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::sync::lock;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::report::WAITING;
 

@@ -8,14 +8,13 @@ mod error;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+pub use error::SubmoduleError;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use sluice_runtime::redact::MaskedUrl;
 use sluice_runtime::shutdown::Token;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
-
-pub use error::SubmoduleError;
 
 use super::compose::Parts;
 use super::fetch::Origin;

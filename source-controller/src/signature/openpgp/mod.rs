@@ -12,10 +12,10 @@ use pgp::armor::{BlockType, Dearmor, DearmorOptions};
 use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{Packet, PacketParser, Signature, SignatureType, Subpacket, SubpacketData};
 use pgp::types::KeyDetails;
+use ring::{Candidate, Entity};
 
 use super::MAX_SIGNATURE_BYTES;
 use super::object::SignedObject;
-use ring::{Candidate, Entity};
 
 /// An error that prevents the verification by any key ring.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

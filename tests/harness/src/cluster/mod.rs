@@ -11,17 +11,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use access::{Access, AccessError};
+use components::{Keys, Ports};
 use kube::Client;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-pub use access::{Access, AccessError};
-
 use crate::gobuild::{self, BuildError, Tool};
 use crate::process::Process;
 use crate::tls::CertificateError;
-use components::{Keys, Ports};
 
 /// Start-up timeout of a component, long enough for the slowest build machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(180);

@@ -16,14 +16,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
 pub use keys::{Key, KeyError, certify};
 pub use package::MissingServer;
+use package::Program;
+use tempfile::TempDir;
 
 use crate::git::Repository;
 use crate::process::Process;
-use package::Program;
 
 /// Start-up timeout.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);

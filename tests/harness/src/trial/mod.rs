@@ -3,16 +3,14 @@
 
 mod mirror;
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
+pub use mirror::Mirror;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::gobuild::{self, BuildError, Tool};
-
-pub use mirror::Mirror;
 
 /// The provider's source address.
 const SOURCE: &str = "sluice.test/sluice/trial";

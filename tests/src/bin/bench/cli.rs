@@ -1,11 +1,10 @@
 //! The CLI without Sluice: the same module, and the same backend on the same API.
 
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
 use sluice_tests::BoxError;
-use std::{
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    time::{Duration, Instant},
-};
 
 /// Runs the CLI directly.
 pub(crate) struct Cli {

@@ -6,20 +6,17 @@ mod sources;
 mod stacks;
 mod usage;
 
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
 use clap::Parser;
 use cli::Cli;
 use sluice_harness::git::{GitServer, Repository};
-use sluice_tests::{
-    BoxError,
-    program::{Program, Setup},
-};
+use sluice_tests::BoxError;
+use sluice_tests::program::{Program, Setup};
 use stacks::Stacks;
-use std::{
-    io::Write,
-    path::PathBuf,
-    process::ExitCode,
-    time::{Duration, Instant},
-};
 use usage::Usage;
 
 /// Measures Sluice against the CLI.

@@ -1,24 +1,20 @@
 //! Measures the reconciliation of an ordinary repository, from the creation of the object or a push to the artifact in its status.
 //! The manual equivalent is a shallow clone or fetch, a `tar.gz` and its checksum. Another build of `sluice` can run alternately.
 
-use crate::{Pair, Table, usage};
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
-    runtime::wait::await_condition,
-};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
 use serde_json::json;
 use sluice_harness::git::{GitServer, Repository};
-use sluice_tests::{
-    BoxError,
-    program::{Program, Setup},
-};
-use std::{
-    fmt::Write as _,
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
+use sluice_tests::BoxError;
+use sluice_tests::program::{Program, Setup};
+
+use crate::{Pair, Table, usage};
 
 /// Timeout for an artifact.
 const TIMEOUT: Duration = Duration::from_secs(120);

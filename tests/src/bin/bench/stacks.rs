@@ -1,15 +1,15 @@
 //! Creates stacks and waits for them, by watches rather than polling, so that durations are exact.
 
+use std::ops::Range;
+use std::time::Duration;
+
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
-    runtime::wait::await_condition,
-};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use sluice_harness::git::Repository;
 use sluice_tests::BoxError;
-use std::{ops::Range, time::Duration};
 
 /// Timeout for one stack.
 const TIMEOUT: Duration = Duration::from_secs(120);

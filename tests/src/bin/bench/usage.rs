@@ -1,7 +1,8 @@
 //! CPU time and memory of a process, from `/proc`.
 
-use sluice_tests::BoxError;
 use std::time::Duration;
+
+use sluice_tests::BoxError;
 
 /// CPU time and memory.
 #[derive(Clone, Copy, Debug)]

@@ -2,15 +2,17 @@
 
 mod tables;
 
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
 use clap::Parser;
 use sluice::view::Screen;
 use sluice_harness::git::{GitServer, Repository};
-use sluice_tests::{
-    BoxError,
-    program::{Program, Setup},
-    scenario::{Commit, NAME, Scenario, manifests},
-};
-use std::{path::Path, process::ExitCode, sync::Arc, time::Instant};
+use sluice_tests::BoxError;
+use sluice_tests::program::{Program, Setup};
+use sluice_tests::scenario::{Commit, NAME, Scenario, manifests};
 use tokio_util::sync::CancellationToken;
 
 /// One Git push becomes an applied stack, shown step by step.

@@ -1,10 +1,11 @@
 //! `kubectl get` with the kubeconfig of the program; without kubectl, the same tables requested from the server.
 
+use std::path::Path;
+
 use kube::Client;
 use serde_json::Value;
 use sluice::view::Screen;
 use sluice_tests::BoxError;
-use std::path::Path;
 
 const RESOURCES: [(&str, &str); 3] = [
     (
@@ -108,8 +109,9 @@ fn rows(table: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn columns_are_aligned_and_wide_ones_are_omitted() {

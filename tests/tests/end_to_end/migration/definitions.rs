@@ -1,12 +1,13 @@
 //! tf-controller with the definitions of tofu-controller: it reconciles nothing and reports what to apply.
 
-use super::{Controller, install_tofu_controller, page::shell, tf_controller};
-use crate::{with_timeout, without_cluster};
 use std::time::Duration;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::page::shell;
+use super::{Controller, install_tofu_controller, tf_controller};
+use crate::{with_timeout, without_cluster};
 
 /// Returns the response of `/readyz` with its status line; `None` if the port is closed.
 async fn readyz(port: u16) -> Option<String> {

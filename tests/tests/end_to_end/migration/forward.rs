@@ -1,8 +1,10 @@
 //! The migration to Sluice.
 
-use super::{Migration, Page, pending, ready, shell, tf_controller, tofu_controller, upstream};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Migration, Page, pending, ready, shell, tf_controller, tofu_controller, upstream};
 
 const STACKS: [&str; 4] = ["app", "moved", "net", "waits"];
 const SECTION: &str = "Step by step";

@@ -8,19 +8,21 @@ mod rollback;
 mod tofu_controller;
 mod upstream;
 
-use crate::{
-    environment::{Controller, Origin, controller, free_port, ready, source_controller},
-    with_timeout, without_cluster,
-};
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
 use page::Page;
 pub(crate) use page::shell;
 use serde_json::{Value, json};
 use sluice_harness::cluster::ControlPlane;
 use sluice_tests::scenario::{NAMESPACE, Scenario, wait_for};
-use std::{collections::BTreeMap, path::Path};
 use tempfile::TempDir;
+
+use crate::environment::{Controller, Origin, controller, free_port, ready, source_controller};
+use crate::{with_timeout, without_cluster};
 
 /// A control plane with the objects of tofu-controller, and Sluice's source-controller in place of Flux's.
 struct Migration {

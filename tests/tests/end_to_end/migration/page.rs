@@ -1,14 +1,14 @@
 //! The commands of the migration page, in blocks by section and number of the step.
 
-use crate::environment::config;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
 use sluice_harness::cli;
-use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    path::{Path, PathBuf},
-    process::Stdio,
-};
 use tokio::process::Command;
+
+use crate::environment::config;
 
 const TEXT: &str = include_str!("../../../../docs/guides/migrating-from-tofu-controller.md");
 /// Section and number of a step.

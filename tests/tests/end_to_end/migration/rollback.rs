@@ -1,15 +1,16 @@
 //! The rollback to tofu-controller.
 
-use super::{Migration, pending, ready, shell, tofu_controller, upstream};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Secret};
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
-};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use sluice_tests::scenario::{NAMESPACE, wait_until_gone};
-use std::time::Duration;
 use upstream::NextAction;
+
+use super::{Migration, pending, ready, shell, tofu_controller, upstream};
 
 const SECTION: &str = "Roll back";
 

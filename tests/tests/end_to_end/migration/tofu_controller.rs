@@ -1,15 +1,15 @@
 //! The objects of tofu-controller 0.16: its definition, Deployment and Lease, and stacks with their Secrets. Two are up to date (one
 //! written as v1alpha1 depends on the other), one is outdated, and one has a pending plan.
 
-use super::Migration;
+use std::io::Write;
+
 use k8s_openapi::ByteString;
-use kube::{
-    ResourceExt,
-    api::{Patch, PatchParams},
-};
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use sluice_runtime::clock::{Clock as _, SystemClock};
-use std::io::Write;
+
+use super::Migration;
 
 /// The modules at the older revision.
 pub(crate) const MODULES: [(&str, &str); 4] = [

@@ -1,10 +1,12 @@
 //! A model of tofu-controller: its next action for an object when it starts, limited to stacks that are neither deleted nor forced,
 //! within their interval.
 
+use std::collections::BTreeSet;
+use std::io::Read as _;
+
 use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
-use std::{collections::BTreeSet, io::Read as _};
 
 /// Fields of Sluice that tofu-controller's definition lacks.
 pub(crate) const OWN_FIELDS: [&str; 7] = [

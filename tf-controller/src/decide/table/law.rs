@@ -1,10 +1,11 @@
 //! The laws of every decision, written independently of its implementation.
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::super::{
     Approval, BreakGlass, Dependencies, Facts, ForceUnlock, Idle, Inputs, NewRun, Outcome, RunAction,
     RunFact, SourceFact, Step, Trigger, decide,
 };
-use jiff::{SignedDuration, Timestamp};
 
 /// Returns the law that this step breaks.
 pub(crate) fn broken(facts: &Facts, dependents: &[String], step: &Step) -> Option<&'static str> {

@@ -5,14 +5,17 @@
 
 mod law;
 
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use jiff::{SignedDuration, Timestamp};
 use law::broken;
 
+use super::mutation_point::with_disabled;
 use super::{
     Approval, Dependencies, Facts, History, InputRunStreak, Inputs, MutationPoint, Outcome, Pending, Policy,
-    RetryPolicy, RunAction, RunFact, SourceFact, Strategy, Trigger, decide, mutation_point::with_disabled,
+    RetryPolicy, RunAction, RunFact, SourceFact, Strategy, Trigger, decide,
 };
-use jiff::{SignedDuration, Timestamp};
-use std::{ops::ControlFlow, time::Instant};
 
 /// Seconds of "now".
 const NOW: i64 = 1_000_000;

@@ -1,19 +1,17 @@
 //! The files of runs, which are the process lock of runner and CLI and the runner's log, and the working directories of stacks.
 
-use super::{IsGone, LOCK_POLL_INTERVAL, RunRef, directory_error};
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
 use sluice_runtime::schedule::ObjectKey;
-use sluice_tf_core::{
-    process_lock::{CLI_SUFFIX, ProcessLock},
-    workdir::{self, CleanupOutcome},
-};
-use std::{
-    collections::BTreeSet,
-    fs::{File, OpenOptions},
-    io,
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-};
+use sluice_tf_core::process_lock::{CLI_SUFFIX, ProcessLock};
+use sluice_tf_core::workdir::{self, CleanupOutcome};
 use tokio::sync::mpsc::UnboundedSender;
+
+use super::{IsGone, LOCK_POLL_INTERVAL, RunRef, directory_error};
 
 /// Suffixes of the files of a run.
 const SUFFIXES: [&str; 3] = ["lock", "log", CLI_SUFFIX];

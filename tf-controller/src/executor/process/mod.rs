@@ -5,30 +5,27 @@
 
 mod files;
 
-use super::{Credentials, Executor, ExecutorError, IsGone, Liveness, RunRef, lock_domain::lock_domain};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
 use futures::future::{BoxFuture, FutureExt};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
-use sluice_tf_core::{
-    bundle::BundlePayload,
-    process_lock::is_locked,
-    run_input::{PodRef, RunInput},
-};
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    ffi::OsStr,
-    io,
-    os::unix::fs::DirBuilderExt,
-    path::{Path, PathBuf},
-    process::Stdio,
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
-use tokio::{
-    io::AsyncWriteExt as _,
-    process::Command,
-    sync::{mpsc, watch},
-};
+use sluice_tf_core::bundle::BundlePayload;
+use sluice_tf_core::process_lock::is_locked;
+use sluice_tf_core::run_input::{PodRef, RunInput};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+use tokio::sync::{mpsc, watch};
+
+use super::lock_domain::lock_domain;
+use super::{Credentials, Executor, ExecutorError, IsGone, Liveness, RunRef};
 
 /// The options of runner processes.
 #[derive(Clone, Debug)]

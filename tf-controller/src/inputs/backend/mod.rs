@@ -2,11 +2,10 @@
 //!
 //! Rules: tofu-controller's pages on custom backends and on the cloud; `in_cluster_config` only in a pod.
 
-use sluice_api::{
-    reference::ObjectName,
-    terraform::{BackendConfig, Cloud, TerraformSpec, label_value},
-};
 use std::fmt::Write;
+
+use sluice_api::reference::ObjectName;
+use sluice_api::terraform::{BackendConfig, Cloud, TerraformSpec, label_value};
 
 /// Where the CLI runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

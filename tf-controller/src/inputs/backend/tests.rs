@@ -1,6 +1,7 @@
-use super::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use super::*;
 
 fn stack() -> ObjectName {
     ObjectName {

@@ -11,17 +11,15 @@ mod soundness;
 mod tests;
 mod tree;
 
-pub use tree::Tree;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use sluice_tf_core::{
-    artifact_path::{normalize, resolve_in},
-    scan::{Findings, PathFlow, PathOrigin, PathReference, excerpt, is_configuration, reads_files, scan},
+use sluice_tf_core::artifact_path::{normalize, resolve_in};
+use sluice_tf_core::scan::{
+    Findings, PathFlow, PathOrigin, PathReference, excerpt, is_configuration, reads_files, scan,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs, io,
-    path::{Path, PathBuf},
-};
+pub use tree::Tree;
 use tree::unreadable;
 
 /// Maximum number of local modules; with more, the whole artifact counts.

@@ -1,7 +1,8 @@
 //! Closures of small artifacts: which changes count.
 
-use super::*;
 use proptest::prelude::*;
+
+use super::*;
 
 fn artifact(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();

@@ -1,14 +1,14 @@
 //! The files of an unpacked artifact and their digests, computed once for all stacks that read it.
 
-use super::ClosureError;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
 use sha2::{Digest, Sha256};
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    ops::Bound,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-};
+
+use super::ClosureError;
 
 /// An unpacked artifact with the digests of its files.
 #[derive(Clone, Debug)]

@@ -1,9 +1,11 @@
 //! The graph of `dependsOn`: cycles, and the order in which stacks are triggered. Pure over the watch's cache.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use kube::ResourceExt;
 use sluice_api::terraform::Terraform;
-use sluice_runtime::{schedule::ObjectKey, watch::ObjectCache};
-use std::collections::{BTreeMap, BTreeSet};
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::watch::ObjectCache;
 
 /// Longest search for a cycle; beyond it none is reported.
 const MAX_STEPS: usize = 10_000;

@@ -1,16 +1,18 @@
 //! The dependents of a stack, which are to be removed before it, and its stale dependency finalizers.
 
+use std::collections::BTreeSet;
+
+use kube::core::DeserializeGuard;
+use kube::{Api, Resource, ResourceExt};
+use sluice_api::condition::{TerraformCondition as Kind, find};
+use sluice_api::reference::CrossNamespace;
+use sluice_api::terraform::{DEPENDENT_FINALIZER_PREFIX, FINALIZER, Terraform};
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::{finalizer, paging};
+
 use super::super::{Context, ReconcileError, read_error};
 use super::{cycle, depends_on, finalizer_of};
 use crate::run::api_in;
-use kube::{Api, Resource, ResourceExt, core::DeserializeGuard};
-use sluice_api::{
-    condition::{TerraformCondition as Kind, find},
-    reference::CrossNamespace,
-    terraform::{DEPENDENT_FINALIZER_PREFIX, FINALIZER, Terraform},
-};
-use sluice_runtime::{finalizer, paging, schedule::ObjectKey};
-use std::collections::BTreeSet;
 
 /// A stack, or an object that does not decode.
 type Guarded = DeserializeGuard<Terraform>;
@@ -191,8 +193,9 @@ fn may_hold_resources(stack: &Terraform) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     /// Returns a stack with these finalizers and dependencies; without dependencies it does not decode.
     fn stack(name: &str, finalizers: &[&str], below: Option<&[&str]>) -> Guarded {

@@ -4,26 +4,22 @@
 mod cycle;
 mod dependents;
 
-use super::{Context, ReconcileError, resolve::api_message};
-use crate::decide::{Dependencies, SourceFact};
+pub(crate) use cycle::dependency_order;
+use cycle::targets;
+pub(super) use dependents::dependents;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, Resource, ResourceExt};
-use sluice_api::{
-    condition::{TerraformCondition as Kind, find},
-    reference::{self, AccessDenied, CrossNamespace, ObjectName},
-    terraform::{DEPENDENT_FINALIZER_PREFIX, Dependency, Terraform},
-};
-use sluice_runtime::{
-    finalizer,
-    schedule::ObjectKey,
-    status::{Applied, WriteError},
-    watch::ObjectCache,
-};
+use sluice_api::condition::{TerraformCondition as Kind, find};
+use sluice_api::reference::{self, AccessDenied, CrossNamespace, ObjectName};
+use sluice_api::terraform::{DEPENDENT_FINALIZER_PREFIX, Dependency, Terraform};
+use sluice_runtime::finalizer;
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::status::{Applied, WriteError};
+use sluice_runtime::watch::ObjectCache;
 
-use cycle::targets;
-
-pub(crate) use cycle::dependency_order;
-pub(super) use dependents::dependents;
+use super::resolve::api_message;
+use super::{Context, ReconcileError};
+use crate::decide::{Dependencies, SourceFact};
 
 /// Longest finalizer name that the API accepts.
 const MAX_FINALIZER_LENGTH: usize = 63;
@@ -233,9 +229,10 @@ pub(crate) fn related_stacks(stack: &Terraform, all: &ObjectCache<Terraform>) ->
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use kube::core::Status;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn a_name_too_long_for_a_finalizer_gives_none() {

@@ -1,14 +1,12 @@
 //! The bounds of the explorations, and their size.
 
-use super::{
-    Sluice,
-    state::{Approve, Budget, Inputs},
-};
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
 use stateright::{Checker as _, HasDiscoveries, Model as _};
-use std::{
-    io::Write as _,
-    time::{Duration, Instant},
-};
+
+use super::Sluice;
+use super::state::{Approve, Budget, Inputs};
 
 /// The result of an exploration.
 pub(super) struct Exploration {

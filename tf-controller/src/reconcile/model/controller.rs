@@ -1,17 +1,16 @@
 //! The actions of a controller: a reconciliation with the controller's own decision, then one write after the other.
 //! Others may act in between.
 
-use super::{
-    Flaw, Sluice,
-    objects::{digest, facts},
-    state::{Effect, Inputs, Intent, Process, ProcessStage, Run, Stack, Stage, SystemState},
-};
-use crate::{
-    decide::{Facts, Idle, MutationPoint, NewRun, Step, decide, disabled_point, holds},
-    reconcile::supervise::{RunState, Supervision, decide_supervision},
-};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use sluice_runtime::watch::Requeue;
-use std::{cell::RefCell, collections::HashMap};
+
+use super::objects::{digest, facts};
+use super::state::{Effect, Inputs, Intent, Process, ProcessStage, Run, Stack, Stage, SystemState};
+use super::{Flaw, Sluice};
+use crate::decide::{Facts, Idle, MutationPoint, NewRun, Step, decide, disabled_point, holds};
+use crate::reconcile::supervise::{RunState, Supervision, decide_supervision};
 
 /// Returns the number in a run's name.
 fn number(name: &str) -> u8 {

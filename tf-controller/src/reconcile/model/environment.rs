@@ -1,9 +1,7 @@
 //! The environment of the controllers: users, commits, drift and time.
 
-use super::{
-    controller::{self, Wait},
-    state::{Approve, Effect, SystemState},
-};
+use super::controller::{self, Wait};
+use super::state::{Approve, Effect, SystemState};
 
 /// An action of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

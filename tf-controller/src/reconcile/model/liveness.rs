@@ -4,14 +4,15 @@
 //! Weak fairness is assumed: a step that stays possible is taken in the end, since a watch may lag but not die. So a strongly
 //! connected component counts unless some transition is possible in each of its states and never stays inside it.
 
-use super::{Sluice, Transition, checks, property, state::SystemState};
+use std::collections::{HashMap, HashSet};
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Instant;
+
 use stateright::Model as _;
-use std::{
-    collections::{HashMap, HashSet},
-    io::Write as _,
-    sync::Arc,
-    time::Instant,
-};
+
+use super::state::SystemState;
+use super::{Sluice, Transition, checks, property};
 
 /// The internal steps from each state, by the numbers of the states.
 type Steps = Vec<Vec<(usize, Transition)>>;

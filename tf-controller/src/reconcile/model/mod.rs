@@ -15,11 +15,12 @@ mod property;
 mod runner;
 mod state;
 
-use crate::decide::{MutationPoint, with_disabled};
 use environment::UserAction;
 use runner::StepOutcome;
 use state::{Approve, Budget, Controller, Infrastructure, Inputs, Intent, Stack, SystemState, Trace};
 use stateright::{Model, Property};
+
+use crate::decide::{MutationPoint, with_disabled};
 
 /// More runs than any exploration reaches.
 const MOST_RUNS: usize = 20;

@@ -1,10 +1,8 @@
 //! Mutants: the decision without one point, and the system with one flaw. Each is detected by the law of the decision
 //! table or the property of the model that its line names.
 
-use super::{
-    Flaw, Sluice,
-    checks::{explore, model_of},
-};
+use super::checks::{explore, model_of};
+use super::{Flaw, Sluice};
 use crate::decide::{MutationPoint, table};
 
 /// Returns the law or property that detects the disabled point at this location.

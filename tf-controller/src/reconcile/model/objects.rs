@@ -1,29 +1,22 @@
 //! The model's state as the objects that the controller reads, so that its own code evaluates them.
 
-use super::state::{Approve, Effect, Inputs, Run, Stack, Stage, SystemState};
-use crate::{
-    decide::{self, Dependencies, Facts, SourceFact},
-    reconcile::{
-        facts::{Outline, Settings, build_facts},
-        observe::Observed,
-    },
-};
+use std::sync::LazyLock;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
-use sluice_api::{
-    annotation::REQUESTED_AT,
-    run::{
-        Claim, Phase, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec,
-        TerraformRunStatus,
-    },
-    terraform::{
-        Remediation, Terraform, TerraformStatus,
-        plan_id::{EffectDigest, PlanId},
-        run_name,
-    },
+use sluice_api::annotation::REQUESTED_AT;
+use sluice_api::run::{
+    Claim, Phase, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec,
+    TerraformRunStatus,
 };
-use std::sync::LazyLock;
+use sluice_api::terraform::plan_id::{EffectDigest, PlanId};
+use sluice_api::terraform::{Remediation, Terraform, TerraformStatus, run_name};
+
+use super::state::{Approve, Effect, Inputs, Run, Stack, Stage, SystemState};
+use crate::decide::{self, Dependencies, Facts, SourceFact};
+use crate::reconcile::facts::{Outline, Settings, build_facts};
+use crate::reconcile::observe::Observed;
 
 const NAME: &str = "net";
 const UID: &str = "5f3a7c1e";

@@ -1,12 +1,11 @@
 //! The safety and convergence properties.
 
-use super::{
-    Sluice, Transition,
-    controller::{self, Wait},
-    state::{Approve, Intent, ProcessStage, Run, Stage, SystemState},
-};
 use sluice_api::run::Trigger;
 use stateright::{Model as _, Property};
+
+use super::controller::{self, Wait};
+use super::state::{Approve, Intent, ProcessStage, Run, Stage, SystemState};
+use super::{Sluice, Transition};
 
 pub(super) fn all() -> Vec<Property<Sluice>> {
     vec![

@@ -1,15 +1,12 @@
 //! The actions of a runner, one observable step after the other, and its failures.
 
-use super::{
-    Flaw, Sluice,
-    objects::{id, terraform, terraform_run},
-    state::{Effect, Infrastructure, Process, ProcessStage, Run, Stack, Stage, Stored, SystemState},
-};
-use sluice_api::run::{
-    Action, Trigger,
-    gate::{self, Gate, check_new_plan},
-};
+use sluice_api::run::gate::{self, Gate, check_new_plan};
+use sluice_api::run::{Action, Trigger};
 use sluice_api::terraform::approval::CandidatePlan;
+
+use super::objects::{id, terraform, terraform_run};
+use super::state::{Effect, Infrastructure, Process, ProcessStage, Run, Stack, Stage, Stored, SystemState};
+use super::{Flaw, Sluice};
 
 /// The result of a step of the CLI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,10 +1,11 @@
 //! The last completed apply, also if its own end is not recorded: its runner was killed or failed on the way, and a
 //! later plan found no changes.
 
-use super::{Report, has_applied, phase, succeeded};
-use crate::reconcile::history::sequence;
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Reason;
+
+use super::{Report, has_applied, phase, succeeded};
+use crate::reconcile::history::sequence;
 
 /// An apply that is complete.
 pub(super) struct CompletedApply<'a> {

@@ -1,16 +1,16 @@
 //! The events of a reconciliation: each is recorded once, when its status is first written.
 
-use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, ready::effect_summary, succeeded};
-use crate::decide::{Idle, Step};
-use crate::reconcile::{adopt::foreign_plan, history::find_run};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use sluice_api::terraform::Reason;
-use sluice_api::{
-    condition::{TerraformCondition as Kind, find},
-    run::{Action, Phase, TerraformRun, Trigger},
-    terraform::TerraformStatus,
-};
+use sluice_api::condition::{TerraformCondition as Kind, find};
+use sluice_api::run::{Action, Phase, TerraformRun, Trigger};
+use sluice_api::terraform::{Reason, TerraformStatus};
 use sluice_runtime::event::Event;
+
+use super::ready::effect_summary;
+use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, succeeded};
+use crate::decide::{Idle, Step};
+use crate::reconcile::adopt::foreign_plan;
+use crate::reconcile::history::find_run;
 
 /// Returns the events of the changes between the stored status and the one that this reconciliation writes.
 pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus) -> Vec<Event> {

@@ -1,16 +1,14 @@
 //! The fields of the status besides its conditions: plan, drift, apply, revisions, counters, inventory and lock.
 
-use super::{Report, phase, succeeded};
-use crate::{
-    decide::{Idle, Outcome, Step},
-    reconcile::{facts::is_taken_up, history::find_run},
-};
 use kube::ResourceExt as _;
-use sluice_api::{
-    annotation::REQUESTED_AT,
-    run::{Action, PlanEffects, Trigger},
-    terraform::{LockStatus, PlanStatus, TerraformStatus},
-};
+use sluice_api::annotation::REQUESTED_AT;
+use sluice_api::run::{Action, PlanEffects, Trigger};
+use sluice_api::terraform::{LockStatus, PlanStatus, TerraformStatus};
+
+use super::{Report, phase, succeeded};
+use crate::decide::{Idle, Outcome, Step};
+use crate::reconcile::facts::is_taken_up;
+use crate::reconcile::history::find_run;
 
 /// Sets the reconcile request that was echoed before it could be handled. It stays pending until a run handles it, or
 /// another request is made.

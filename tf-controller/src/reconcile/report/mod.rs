@@ -10,17 +10,16 @@ mod ready;
 mod tests;
 
 pub(super) use events::events;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use ready::{ReadyConditions, ready_conditions};
+use sluice_api::condition::{
+    ConditionStatus, ConditionUpdate, TerraformCondition as Kind, find, merge_conditions,
+};
+use sluice_api::run::{Action, Phase, TerraformRun};
+use sluice_api::terraform::{Reason, Terraform, TerraformStatus};
 
 use super::history::by_sequence;
 use crate::decide::{Facts, Idle, Inputs, SourceFact, Step};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use ready::{ReadyConditions, ready_conditions};
-use sluice_api::terraform::Reason;
-use sluice_api::{
-    condition::{ConditionStatus, ConditionUpdate, TerraformCondition as Kind, find, merge_conditions},
-    run::{Action, Phase, TerraformRun},
-    terraform::{Terraform, TerraformStatus},
-};
 
 /// The reason of a stack that waits for its dependencies.
 pub(super) const DEPENDENCY_NOT_READY: &str = "DependencyNotReady";

@@ -1,15 +1,13 @@
 //! `Ready`, `Reconciling` and `Stalled`: the step and the newest run as conditions.
 
+use jiff::Timestamp;
+use sluice_api::condition::{ConditionStatus, ConditionUpdate, TerraformCondition as Kind};
+use sluice_api::run::{Action, Phase, TerraformRun, Trigger};
+use sluice_api::terraform::{Reason, approval};
+
 use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, succeeded};
 use crate::decide::{Approval, Dependencies, Idle, Inputs, Outcome, SourceFact, Step};
 use crate::reconcile::history::candidate_plan;
-use jiff::Timestamp;
-use sluice_api::terraform::Reason;
-use sluice_api::{
-    condition::{ConditionStatus, ConditionUpdate, TerraformCondition as Kind},
-    run::{Action, Phase, TerraformRun, Trigger},
-    terraform::approval,
-};
 
 /// The three conditions of kstatus.
 pub(super) struct ReadyConditions {

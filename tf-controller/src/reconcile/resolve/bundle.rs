@@ -1,15 +1,14 @@
 //! Builds the bundle of a stack from its spec. Pure.
 
-use crate::inputs::closure::Closure;
 use kube::ResourceExt;
-use sluice_api::{
-    interval::Interval,
-    source::Artifact,
-    terraform::{
-        self, HealthCheckKind as Kind, IgnoredDrift, ReadablePlan, Terraform, TerraformSpec, WebhookStage,
-    },
+use sluice_api::interval::Interval;
+use sluice_api::source::Artifact;
+use sluice_api::terraform::{
+    self, HealthCheckKind as Kind, IgnoredDrift, ReadablePlan, Terraform, TerraformSpec, WebhookStage,
 };
 use sluice_tf_core::bundle::{self, Bundle, HealthCheck, HealthCheckKind, PostApply};
+
+use crate::inputs::closure::Closure;
 
 /// Returns the artifact as a run fetches it.
 pub(super) fn artifact_of(artifact: &Artifact) -> bundle::Artifact {

@@ -1,18 +1,15 @@
 //! Reads the CLI inputs besides the module: `backendConfigsFrom`, `cliConfigSecretRef`, `fileMappings`.
 
-use super::{
-    Context,
-    config_refs::{self, ReadError},
-};
-use crate::inputs::Pairs;
-use kube::ResourceExt;
-use sluice_api::terraform::Reason;
-use sluice_api::{
-    reference::{self, AccessDenied},
-    terraform::{FileLocation, FileMapping, KeySource, NamespacedReference, Terraform},
-};
-use sluice_tf_core::bundle::{CliConfig, Content, Location, MappedFile};
 use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use sluice_api::reference::{self, AccessDenied};
+use sluice_api::terraform::{FileLocation, FileMapping, KeySource, NamespacedReference, Reason, Terraform};
+use sluice_tf_core::bundle::{CliConfig, Content, Location, MappedFile};
+
+use super::Context;
+use super::config_refs::{self, ReadError};
+use crate::inputs::Pairs;
 
 /// The ending of the only key of the Secret with the CLI configuration.
 const CLI_CONFIG_ENDING: &str = ".tfrc";

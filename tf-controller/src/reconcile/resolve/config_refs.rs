@@ -1,9 +1,10 @@
 //! Reads the keys of Secrets and ConfigMaps, live.
 
-use crate::inputs::Pairs;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use sluice_api::terraform::KeySource;
+
+use crate::inputs::Pairs;
 
 /// A Secret or ConfigMap that a field of the spec names cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -73,8 +74,9 @@ pub(in crate::reconcile) fn api_message(error: &kube::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use kube::core::Status;
+
+    use super::*;
 
     #[test]
     fn optional_covers_absent_objects_but_not_other_errors() {

@@ -2,15 +2,15 @@
 //!
 //! The controller does this and not a pod, since the inputs digest covers it, and runs may be processes.
 
-use super::{
-    Context,
-    config_refs::{self, ReadError},
-};
-use crate::inputs::Pairs;
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource};
 use kube::ResourceExt;
 use sluice_api::terraform::{KeySource, Terraform};
-use std::collections::BTreeMap;
+
+use super::Context;
+use super::config_refs::{self, ReadError};
+use crate::inputs::Pairs;
 
 const ENV: &str = "runnerPodTemplate.spec.env";
 const ENV_FROM: &str = "runnerPodTemplate.spec.envFrom";

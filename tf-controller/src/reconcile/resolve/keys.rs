@@ -1,19 +1,18 @@
 //! The keys of a run: the object's own key, with which digests of its inputs and of sensitive values are keyed, so that they
 //! reveal nothing; and the keys that seal its plans.
 
-use super::{Context, ResolveError, bundle::identity, config_refs};
-use crate::inputs::{file_keys, plan_keys};
-use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::{
-    Api, ResourceExt,
-    api::{ObjectMeta, PostParams},
-};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, ResourceExt};
 use rand::RngCore;
-use sluice_api::{
-    annotation::TERRAFORM_LABEL,
-    terraform::{Terraform, label_value},
-};
+use sluice_api::annotation::TERRAFORM_LABEL;
+use sluice_api::terraform::{Terraform, label_value};
 use sluice_tf_core::bundle::{Bundle, PlanKey};
+
+use super::bundle::identity;
+use super::{Context, ResolveError, config_refs};
+use crate::inputs::{file_keys, plan_keys};
 
 const KEY: &str = "key";
 const LENGTH: usize = 32;

@@ -1,24 +1,22 @@
 //! Replaces missing inputs by the last applied record, so that a deletion can still destroy. The runner stores the
 //! record (`sluice_tf_core::last_applied`); here it becomes the inputs of a run.
 
-use super::super::history::find_run;
-use super::{
-    Context, ResolveError, Resolved,
-    bundle::{artifact_of, identity},
-    config_refs, keys, tool,
-};
-use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Time};
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, PartialObjectMeta},
-};
-use sluice_api::{run::TerraformRun, source::Artifact, terraform::Terraform};
-use sluice_tf_core::{
-    bundle::{LastAppliedRef, PlanKey, Stack},
-    last_applied::{self, LastAppliedError},
-};
 use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{ListParams, PartialObjectMeta};
+use kube::{Api, ResourceExt};
+use sluice_api::run::TerraformRun;
+use sluice_api::source::Artifact;
+use sluice_api::terraform::Terraform;
+use sluice_tf_core::bundle::{LastAppliedRef, PlanKey, Stack};
+use sluice_tf_core::last_applied::{self, LastAppliedError};
+
+use super::super::history::find_run;
+use super::bundle::{artifact_of, identity};
+use super::{Context, ResolveError, Resolved, config_refs, keys, tool};
 
 /// Returns the digest that this run recorded of its last applied record, if any.
 fn recorded<'r>(runs: &'r [TerraformRun], name: &str) -> Option<&'r str> {

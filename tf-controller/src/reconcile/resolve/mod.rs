@@ -10,27 +10,23 @@ mod last_applied;
 mod tool;
 mod variables;
 
+use std::collections::BTreeSet;
+
 pub(crate) use artifacts::Artifacts;
 pub(super) use config_refs::api_message;
+use kube::Client;
 pub(super) use last_applied::resolve as resolve_last_applied;
+use sluice_api::reference::ObjectName;
+use sluice_api::source::Artifact;
+use sluice_api::terraform::{KeySource, Reason, Terraform};
+use sluice_runtime::artifact::{FetchError, UnpackError};
+use sluice_runtime::schedule::ObjectKey;
+use sluice_tf_core::bundle::{Bundle, RunEnvironment};
+use sluice_tf_core::redaction::Redactor;
 
 use super::Context;
-use crate::inputs::{self, PairsError, closure::ClosureError};
-use kube::Client;
-use sluice_api::{
-    reference::ObjectName,
-    source::Artifact,
-    terraform::{KeySource, Reason, Terraform},
-};
-use sluice_runtime::{
-    artifact::{FetchError, UnpackError},
-    schedule::ObjectKey,
-};
-use sluice_tf_core::{
-    bundle::{Bundle, RunEnvironment},
-    redaction::Redactor,
-};
-use std::collections::BTreeSet;
+use crate::inputs::closure::ClosureError;
+use crate::inputs::{self, PairsError};
 
 /// The resolved inputs of a stack.
 #[derive(Clone)]
@@ -224,8 +220,9 @@ async fn execution_environment(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use kube::client::Body;
+
+    use super::*;
 
     /// Returns an API with one Secret, which answers all other requests with this code.
     fn api(code: u16) -> Client {

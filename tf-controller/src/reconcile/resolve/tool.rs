@@ -1,13 +1,15 @@
 //! Resolves `spec.tool` on this machine: the CLI, and its newest installed version that matches. Read in each
 //! reconciliation, so that later installations are found.
 
-use super::Context;
-use sluice_api::terraform::Terraform;
-use sluice_tf_core::{
-    bundle::SelectedTool,
-    cli::installed::{InstalledError, InstalledVersions, InvalidConstraint, VersionConstraint},
-};
 use std::path::Path;
+
+use sluice_api::terraform::Terraform;
+use sluice_tf_core::bundle::SelectedTool;
+use sluice_tf_core::cli::installed::{
+    InstalledError, InstalledVersions, InvalidConstraint, VersionConstraint,
+};
+
+use super::Context;
 
 /// Why the selected CLI is not available. All errors but an invalid version may be temporary.
 #[derive(Debug, thiserror::Error)]

@@ -1,13 +1,12 @@
 //! The variables of a stack: `values`, then `vars` in order, then `varsFrom` in order; the last of a name wins.
 
-use super::{
-    Context, ResolveError,
-    config_refs::{self, ReadError},
-};
-use crate::inputs::{InputsError, ValuesError, Variables, decode_inputs, render_values, select_variables};
 use kube::{Client, ResourceExt};
 use serde_json::{Map, Value};
 use sluice_api::terraform::{KeySource, Terraform, Variable, VariablesSource};
+
+use super::config_refs::{self, ReadError};
+use super::{Context, ResolveError};
+use crate::inputs::{InputsError, ValuesError, Variables, decode_inputs, render_values, select_variables};
 
 /// Why a variable has no value. Never contains a value.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,9 @@
 //! Version constraints of `spec.tool`: a version, the start of one, or a constraint as in `required_version`. Its `~>` differs from that
 //! of `sluice_runtime::semver`.
 
-use semver::{BuildMetadata, Prerelease, Version};
 use std::fmt;
+
+use semver::{BuildMetadata, Prerelease, Version};
 
 /// Length limit of a constraint.
 pub(super) const LENGTH_LIMIT: usize = 64;
@@ -191,8 +192,9 @@ fn number(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn matches(text: &str, version: &str) -> bool {
         let constraint: VersionConstraint = text.parse().unwrap();

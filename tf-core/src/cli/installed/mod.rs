@@ -3,14 +3,13 @@
 
 mod constraint;
 
+use std::io;
+use std::path::{Path, PathBuf};
+
 pub use constraint::{InvalidConstraint, VersionConstraint};
+use semver::Version;
 
 use super::tool::{Tool, is_executable};
-use semver::Version;
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
 
 /// Limit of the entries of a directory.
 const ENTRY_LIMIT: usize = 1000;

@@ -1,6 +1,8 @@
-use super::*;
-use proptest::prelude::*;
 use std::os::unix::fs::PermissionsExt;
+
+use proptest::prelude::*;
+
+use super::*;
 
 fn install(tools: &Path, name: &str, version: &str) {
     let folder = tools.join(name).join(version);

@@ -9,13 +9,13 @@ mod leaves;
 mod text;
 
 use hmac::{Hmac, KeyInit, Mac};
+pub(super) use leaves::has_true;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use sluice_api::terraform::plan_id::EffectDigest;
 
 use super::document::{Change, PlanDocument, ResourceChange};
 use crate::canonical;
-pub(super) use leaves::has_true;
 
 /// Version of the document. A new version changes all digests, so pending plans need a new approval.
 const FORM: &str = "sluice.effect/2";

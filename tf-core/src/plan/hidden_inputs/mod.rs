@@ -5,10 +5,10 @@
 mod prior_state;
 mod write_only;
 
+pub(super) use prior_state::PriorState;
 use serde_json::Value;
 
 use super::document::ResourceChange;
-pub(super) use prior_state::PriorState;
 
 /// Roots of references whose values are inputs, are part of the address, or are unknown before the apply of the resource.
 const INPUT_ROOTS: [&str; 5] = ["count", "path", "self", "terraform", "tofu"];

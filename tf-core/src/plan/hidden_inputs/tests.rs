@@ -1,7 +1,8 @@
 //! Which plans draw upon the state.
 
-use super::*;
 use serde_json::json;
+
+use super::*;
 
 fn provisioner(kind: &str, references: &[&str]) -> Value {
     json!([{ "type": kind, "expressions": { "command": { "references": references } } }])

@@ -6,8 +6,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use sluice_api::terraform::IgnoredDrift;
-use sluice_api::terraform::pattern;
+use sluice_api::terraform::{IgnoredDrift, pattern};
 
 use super::document::{Change, PlanDocument, ResourceChange};
 use super::effect::has_true;

@@ -6,9 +6,10 @@
     reason = "tables of literals, handed over as they stand"
 )]
 
-use super::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use super::*;
 
 fn update(before: Value, after: Value) -> Value {
     json!({ "address": "a.b", "mode": "managed", "type": "a",

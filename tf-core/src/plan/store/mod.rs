@@ -9,6 +9,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+pub use metadata::{
+    CHUNKS, DIGEST, RUN, annotations, base_name, has_plan_name, immutable_secret, is_of_plan, labels,
+    object_name, owner, selector, selector_of_all_workspaces, selector_of_names, short_label,
+};
+pub(crate) use metadata::{annotation_of, complete_chunks};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sluice_api::annotation;
@@ -16,12 +21,6 @@ use sluice_api::annotation;
 use crate::bundle::{Bundle, PlanKey, Stack};
 use crate::chunk::{self, ChunkError};
 use crate::seal::{SALT, SEALED_WITH, Seal, SealError, Subject, digest};
-
-pub use metadata::{
-    CHUNKS, DIGEST, RUN, annotations, base_name, has_plan_name, immutable_secret, is_of_plan, labels,
-    object_name, owner, selector, selector_of_all_workspaces, selector_of_names, short_label,
-};
-pub(crate) use metadata::{annotation_of, complete_chunks};
 
 /// Format of a sealed plan.
 const SEALED_FORMAT: &str = "sluice.plan/1";

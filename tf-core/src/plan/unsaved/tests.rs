@@ -1,6 +1,7 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::plan::summary;
-use proptest::prelude::*;
 
 const TEXT: &str = "Running plan in the service. Output will stream here.\n\nhttps://app.example/runs/run-1\n\n\
     terraform_data.a: Refreshing state... [id=1]\n\nTerraform will perform the following actions:\n\n  \

@@ -1,9 +1,11 @@
 //! The arguments of a function, by type.
 
-use crate::template::limits::{VALUE_LIMIT, WorkMeter};
-use gotmpl::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use gotmpl::Value;
+
+use crate::template::limits::{VALUE_LIMIT, WorkMeter};
 
 /// A function failed. The text names types and arguments, not values.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,13 @@
 //! The built-in text functions of Go, within limits.
 
+use std::sync::Arc;
+
+use gotmpl::{Template, Value, html_escape, js_escape, url_encode};
+
 use super::args::TextBuilder;
 use super::{Args, Fault, NOTHING, PRINT, Table};
 use crate::template::limits::VALUE_LIMIT;
 use crate::template::value::{display, string};
-use gotmpl::{Template, Value, html_escape, js_escape, url_encode};
-use std::sync::Arc;
 
 /// Limit of the arguments of `printf`.
 const PRINTF_ARGUMENTS: usize = 64;

@@ -1,8 +1,9 @@
 //! Defaults, JSON and types.
 
+use gotmpl::Value;
+
 use super::{Args, Fault, Table};
 use crate::template::value::{Json, display, from_json, string, to_json};
-use gotmpl::Value;
 
 /// Functions by name.
 pub(super) const TABLE: Table = &[

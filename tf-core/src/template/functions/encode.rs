@@ -1,12 +1,13 @@
 //! Encodings and digests.
 
-use super::{Args, Fault, Table};
-use crate::template::value::string;
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use gotmpl::Value;
 use ring::digest::{self, Algorithm};
+
+use super::{Args, Fault, Table};
+use crate::template::value::string;
 
 /// Functions by name.
 pub(super) const TABLE: Table = &[

@@ -1,11 +1,13 @@
 //! Lists.
 
+use std::sync::Arc;
+
+use gotmpl::Value;
+
 use super::args::TextBuilder;
 use super::data::strings;
 use super::{Args, Fault, Table};
 use crate::template::value::{display, string};
-use gotmpl::Value;
-use std::sync::Arc;
 
 /// Functions by name.
 pub(super) const TABLE: Table = &[

@@ -1,11 +1,13 @@
 //! Maps. They are immutable: changing functions return a new map, and `set $m ..` assigns it to `$m`.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gotmpl::Value;
+
 use super::lists::texts;
 use super::{Args, Fault, Table};
 use crate::template::value::{display, string};
-use gotmpl::Value;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// A map of a template.
 type Map = BTreeMap<Arc<str>, Value>;

@@ -1,9 +1,10 @@
 //! Numbers.
 
+use gotmpl::Value;
+
 use super::args::TextBuilder;
 use super::{Args, Fault, Table};
 use crate::template::value::display;
-use gotmpl::Value;
 
 /// Functions by name.
 pub(super) const TABLE: Table = &[

@@ -19,12 +19,13 @@ mod urls;
 mod versions;
 mod words;
 
+use std::sync::Arc;
+
 pub(super) use args::{Args, Fault};
+use gotmpl::{FuncMap, TemplateError as LibraryError, Value};
 
 use super::TemplateError;
 use super::limits::WorkMeter;
-use gotmpl::{FuncMap, TemplateError as LibraryError, Value};
-use std::sync::Arc;
 
 /// The functions that a template may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! Lexical path functions. On Unix, `path` and `path/filepath` of Go agree.
 
+use gotmpl::Value;
+
 use super::text::one;
 use super::{Args, Fault, Table};
-use gotmpl::Value;
 
 /// Functions by name.
 pub(super) const TABLE: Table = &[

@@ -1,9 +1,11 @@
 //! Translation of Go's regular expressions for the Rust library: Perl classes are ASCII, brackets in a class are characters, and `\Q`
 //! quotes.
 
-use super::{Args, Fault};
-use regex::{Regex, RegexBuilder};
 use std::fmt::Write;
+
+use regex::{Regex, RegexBuilder};
+
+use super::{Args, Fault};
 
 /// Length limit of an expression.
 const LENGTH_LIMIT: usize = 4096;

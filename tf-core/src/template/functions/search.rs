@@ -1,13 +1,15 @@
 //! Regular expressions in the syntax of Go, and splitting.
 
+use std::sync::Arc;
+
+use gotmpl::Value;
+use regex::Regex;
+
 use super::args::TextBuilder;
 use super::lists::texts;
 use super::pattern::compile;
 use super::{Args, Fault, Table};
 use crate::template::value::string;
-use gotmpl::Value;
-use regex::Regex;
-use std::sync::Arc;
 
 /// Functions by name.
 pub(super) const TABLE: Table = &[

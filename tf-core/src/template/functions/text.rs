@@ -1,9 +1,10 @@
 //! Strings.
 
+use gotmpl::Value;
+
 use super::args::TextBuilder;
 use super::{Args, Fault, Table};
 use crate::template::value::{display, quoted, string};
-use gotmpl::Value;
 
 /// Functions by name.
 pub(super) const TABLE: Table = &[

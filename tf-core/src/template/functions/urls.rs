@@ -1,11 +1,13 @@
 //! URLs, parsed and joined as in Go's `net/url`: only the case of the scheme is normalised.
 
-use super::{Args, Fault, Table};
-use crate::template::value::string;
-use gotmpl::Value;
 use std::fmt::Write;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
+
+use gotmpl::Value;
+
+use super::{Args, Fault, Table};
+use crate::template::value::string;
 
 /// Functions by name.
 pub(super) const TABLE: Table = &[("urlParse", parse), ("urlJoin", join)];

@@ -1,10 +1,12 @@
 //! Semantic versions and constraints, with the rules of Flux.
 
-use super::{Args, Fault, Table};
-use crate::template::value::string;
+use std::sync::Arc;
+
 use gotmpl::Value;
 use sluice_runtime::semver::{Constraint, Version};
-use std::sync::Arc;
+
+use super::{Args, Fault, Table};
+use crate::template::value::string;
 
 /// Functions by name.
 pub(super) const TABLE: Table = &[("semver", semver), ("semverCompare", compare)];

@@ -1,11 +1,13 @@
 //! Words: their case, their initials, and lines of them.
 
+use std::sync::LazyLock;
+
+use gotmpl::Value;
+use regex::Regex;
+
 use super::args::TextBuilder;
 use super::text::{is_space, one, simple};
 use super::{Fault, Table};
-use gotmpl::Value;
-use regex::Regex;
-use std::sync::LazyLock;
 
 /// Functions by name.
 pub(super) const TABLE: Table = &[

@@ -10,6 +10,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{ListParams, PartialObjectMeta};
 use sluice_runtime::artifact;
+use sluice_tf_core::bundle::{Bundle, LastAppliedRef, Stack};
+use sluice_tf_core::last_applied::{self, Inputs, LastApplied, LastAppliedError, files};
 use tokio_util::sync::CancellationToken;
 
 use crate::run::apply::shared_files;
@@ -19,8 +21,6 @@ use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::session::RunSession;
 use crate::run::workdir::prepare::{ARCHIVE, module_directory};
 use crate::run::workdir::{WorkDirectory, dependency_lock, directory_error};
-use sluice_tf_core::bundle::{Bundle, LastAppliedRef, Stack};
-use sluice_tf_core::last_applied::{self, Inputs, LastApplied, LastAppliedError, files};
 
 /// Stores the inputs of the apply that is about to begin. The oldest record stays too: it belongs to the last successful apply.
 pub(crate) async fn store(session: &RunSession<'_>) -> Result<(), RunError> {

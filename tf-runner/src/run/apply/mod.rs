@@ -5,12 +5,6 @@ pub(crate) mod shared_files;
 pub(crate) mod unreachable_backend;
 
 use sluice_api::run::Phase;
-
-use crate::run::cli::Cli;
-use crate::run::lifecycle::error::{RunError, Step};
-use crate::run::lifecycle::session::RunSession;
-use crate::run::plan::{self, generated_files, module_digest, unsaved_plan};
-use crate::run::workdir::{dependency_lock, directory_error, prepare};
 use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::argv;
 use sluice_tf_core::cli::process::CommandExit;
@@ -18,6 +12,12 @@ use sluice_tf_core::cli::text::strip_formatting;
 use sluice_tf_core::plan::readable;
 use sluice_tf_core::plan::store::{PlanContext, StoredPlan};
 use unreachable_backend::retry_unreachable_backend;
+
+use crate::run::cli::Cli;
+use crate::run::lifecycle::error::{RunError, Step};
+use crate::run::lifecycle::session::RunSession;
+use crate::run::plan::{self, generated_files, module_digest, unsaved_plan};
+use crate::run::workdir::{dependency_lock, directory_error, prepare};
 
 /// The CLI's error for a stale plan.
 const STALE_PLAN: &str = "Saved plan is stale";

@@ -10,14 +10,14 @@ use kube::api::{
     Api, DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions,
 };
 use serde_json::json;
-
-use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, retry};
-use crate::run::lifecycle::context::Context;
-use crate::run::lifecycle::error::RunError;
 use sluice_tf_core::bundle::{Bundle, PlanKey, Stack};
 use sluice_tf_core::last_applied::shared::{self, FILES_LABEL, FilesError};
 use sluice_tf_core::last_applied::{Inputs, LastAppliedError};
 use sluice_tf_core::plan::store::owner;
+
+use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, retry};
+use crate::run::lifecycle::context::Context;
+use crate::run::lifecycle::error::RunError;
 
 /// Attempts to change a Secret that other stacks change at the same time.
 const MAX_CONFLICTS: u32 = 20;

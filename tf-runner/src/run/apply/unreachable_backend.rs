@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use kube::Api;
 use sluice_api::run::{Action, TerraformRun};
+use sluice_tf_core::cli::lock;
+use sluice_tf_core::cli::process::CommandExit;
+use sluice_tf_core::cli::text::strip_formatting;
+use sluice_tf_core::errored_state;
 use tokio::time::Instant;
 
 use crate::run::cli::Cli;
@@ -17,10 +21,6 @@ use crate::run::lifecycle::approval;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::state_lock::retry_after_unlock;
-use sluice_tf_core::cli::lock;
-use sluice_tf_core::cli::process::CommandExit;
-use sluice_tf_core::cli::text::strip_formatting;
-use sluice_tf_core::errored_state;
 
 const MAX_REPETITIONS: u32 = 5;
 /// Delay before the first repetition. It doubles each time. The backend may be another service than the API that is polled.

@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use sluice_api::run::LockInfo;
+use sluice_tf_core::cli::process::{self, CommandExit, Invocation, Limits, StopReason, tail};
+use sluice_tf_core::cli::text::strip_and_mask;
+use sluice_tf_core::cli::tool::Tool;
+use sluice_tf_core::cli::{argv, preamble};
 
 use crate::provider_cache::LockedProvider;
 use crate::run::cli::raw_output::RawOutput;
@@ -18,10 +22,6 @@ use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::state_lock::leftover::LeftoverLock;
 use crate::run::status::StatusWriter;
 use crate::run::workdir::{WorkDirectory, directory_error};
-use sluice_tf_core::cli::process::{self, CommandExit, Invocation, Limits, StopReason, tail};
-use sluice_tf_core::cli::text::strip_and_mask;
-use sluice_tf_core::cli::tool::Tool;
-use sluice_tf_core::cli::{argv, preamble};
 
 /// The CLI in its directory.
 pub(crate) struct Cli<'a> {

@@ -5,11 +5,11 @@ use std::fmt;
 use std::path::Path;
 
 use sluice_api::run::LockInfo;
-
-use crate::run::workdir;
 use sluice_tf_core::cli::lock;
 use sluice_tf_core::cli::process::tail;
 use sluice_tf_core::cli::text::strip_formatting;
+
+use crate::run::workdir;
 
 /// Most bytes of standard output that are read. A command that reports no step prints less.
 const STDOUT_LIMIT: u64 = 64 * 1024;

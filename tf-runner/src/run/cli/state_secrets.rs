@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
+use sluice_tf_core::cli::argv;
+use sluice_tf_core::cli::preamble::strip_preamble;
+use sluice_tf_core::cli::process::Limits;
+use sluice_tf_core::redaction::Redactor;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::run::cli::Cli;
 use crate::run::lifecycle::error::{RunError, Step};
-use sluice_tf_core::cli::argv;
-use sluice_tf_core::cli::preamble::strip_preamble;
-use sluice_tf_core::cli::process::Limits;
-use sluice_tf_core::redaction::Redactor;
 
 /// Largest state that is read. It is parsed in memory, as the CLI does.
 const LIMIT: u64 = 64 * 1024 * 1024;

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use sluice_api::run::{Action, Tool};
+use sluice_tf_core::bundle::Bundle;
+use sluice_tf_core::cli::tool;
+use sluice_tf_core::cli::version_cache::VersionCache;
 
 use crate::run::cli::Cli;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::workdir;
 use crate::run::workdir::directory_error;
-use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::cli::tool;
-use sluice_tf_core::cli::version_cache::VersionCache;
 
 /// The directory of known versions below the work root. No stack has this name: theirs contain `_`.
 const KNOWN_VERSIONS_DIRECTORY: &str = ".versions";

@@ -3,22 +3,21 @@
 //! The session file lies beside the directory. A user sources it in a shell to get the run's environment and directory, and
 //! removes it to end the session.
 
-use sluice_api::terraform::Reason;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use sluice_api::annotation::BREAK_THE_GLASS;
 use sluice_api::run::Phase;
-use sluice_api::terraform::Terraform;
+use sluice_api::terraform::{Reason, Terraform};
 use sluice_runtime::failure::chain;
+use sluice_tf_core::cli::text::truncate;
 use tokio::time::Instant;
 
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::lifecycle::steps::{Success, select_workspace};
 use crate::run::workdir::prepare::write_private;
-use sluice_tf_core::cli::text::truncate;
 
 /// How often the session file is checked.
 const FILE_POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -157,8 +156,9 @@ fn format_time(at: Instant) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn a_shell_that_sources_the_door_has_exactly_the_environment() {

@@ -1,17 +1,11 @@
 //! Errors of a run. Each variant has a public reason, and a phase that the run ends in.
 
-use sluice_api::terraform::Reason;
 use std::time::Duration;
 
 use sluice_api::run::Phase;
+use sluice_api::terraform::Reason;
 use sluice_runtime::artifact::{FetchError, UnpackError};
 use sluice_runtime::failure::{Class, Failure};
-
-use crate::run::cli::raw_output::RawOutput;
-use crate::run::plan::webhook::WebhookError;
-use crate::run::post_apply::health::HealthError;
-use crate::run::post_apply::inventory::InventoryError;
-use crate::run::post_apply::outputs::OutputsError;
 use sluice_tf_core::bundle::BundleError;
 use sluice_tf_core::cli::output::OutputError;
 use sluice_tf_core::cli::tool::ToolError;
@@ -20,6 +14,12 @@ use sluice_tf_core::plan::document::DocumentError;
 use sluice_tf_core::plan::store::StoreError;
 use sluice_tf_core::template::TemplateError;
 use sluice_tf_core::workdir::DirectoryError;
+
+use crate::run::cli::raw_output::RawOutput;
+use crate::run::plan::webhook::WebhookError;
+use crate::run::post_apply::health::HealthError;
+use crate::run::post_apply::inventory::InventoryError;
+use crate::run::post_apply::outputs::OutputsError;
 
 /// Terraform's error for a suffix that it refuses.
 const INVALID_SUFFIX: &str = "secret_suffix must not end with";

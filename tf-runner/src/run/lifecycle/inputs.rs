@@ -3,12 +3,12 @@
 use k8s_openapi::api::core::v1::Secret;
 use sluice_api::run::{Action, TerraformRun};
 use sluice_api::terraform::plan_id::PlanId;
+use sluice_tf_core::bundle::{self, Bundle};
+use sluice_tf_core::plan::store::{PlanName, StoredPlan};
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::plan::plan_store;
-use sluice_tf_core::bundle::{self, Bundle};
-use sluice_tf_core::plan::store::{PlanName, StoredPlan};
 
 /// Loads the plan that the run applies, and verifies that its effect is the approved one.
 pub(crate) async fn approved_plan(

@@ -15,10 +15,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use claim::{ClaimError, claim};
+use context::Context;
+use error::RunError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::Api;
+use session::RunSession;
 use sluice_api::run::{Phase, TerraformRun};
 use sluice_runtime::failure::{Failure, chain};
+use sluice_tf_core::bundle::Bundle;
+use sluice_tf_core::cli::process::Limits;
+use sluice_tf_core::cli::text::{TEXT_LIMIT, truncate};
+use sluice_tf_core::plan::store::StoredPlan;
+use sluice_tf_core::process_lock::ProcessLock;
+use sluice_tf_core::workdir::StackPaths;
+use steps::{StepsOutcome, Success, run_steps};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,17 +39,6 @@ use crate::run::cli::state_secrets::redact_state_secrets;
 use crate::run::state::errored_tfstate;
 use crate::run::status::{StatusWriter, WriteIntervals};
 use crate::run::workdir::{self, WorkDirectory, providers};
-use claim::{ClaimError, claim};
-use context::Context;
-use error::RunError;
-use session::RunSession;
-use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::cli::process::Limits;
-use sluice_tf_core::cli::text::{TEXT_LIMIT, truncate};
-use sluice_tf_core::plan::store::StoredPlan;
-use sluice_tf_core::process_lock::ProcessLock;
-use sluice_tf_core::workdir::StackPaths;
-use steps::{StepsOutcome, Success, run_steps};
 
 /// Timeout for the process lock of the run: a controller that checks whether the run is alive holds it for a moment.
 const RUN_LOCK_TIMEOUT: Duration = Duration::from_secs(2);

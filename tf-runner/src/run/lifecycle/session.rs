@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 
 use sluice_api::run::TerraformRun;
+use sluice_tf_core::bundle::Bundle;
+use sluice_tf_core::cli::process::Limits;
+use sluice_tf_core::cli::tool;
+use sluice_tf_core::workdir::WorkdirOwner;
 
 use crate::run::apply::last_applied;
 use crate::run::cli::Cli;
@@ -13,10 +17,6 @@ use crate::run::state::{committed_state, errored_tfstate};
 use crate::run::state_lock::leftover::LeftoverLock;
 use crate::run::status::StatusWriter;
 use crate::run::workdir::{WorkDirectory, prepare, run_environment};
-use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::cli::process::Limits;
-use sluice_tf_core::cli::tool;
-use sluice_tf_core::workdir::WorkdirOwner;
 
 /// Everything that the steps of a run work with. It exists once the directory is prepared.
 pub(crate) struct RunSession<'a> {

@@ -1,26 +1,25 @@
 //! The steps of a run inside its prepared directory, in their order.
 
-use sluice_api::terraform::Reason;
 use std::path::Path;
 
 use sluice_api::run::gate::WaitReason;
 use sluice_api::run::{Action, Phase};
+use sluice_api::terraform::Reason;
+use sluice_tf_core::cli::argv;
+use sluice_tf_core::cli::process::CommandExit;
+use sluice_tf_core::errored_state::StateLocation;
+use sluice_tf_core::plan::store::StoredPlan;
 
 use crate::run::apply::{self, last_applied};
 use crate::run::cli::version;
-use crate::run::lifecycle::approval;
-use crate::run::lifecycle::break_glass;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
+use crate::run::lifecycle::{approval, break_glass};
 use crate::run::plan::{self, module_reads, webhook};
 use crate::run::post_apply;
 use crate::run::state::{self, committed_state, errored_tfstate};
 use crate::run::state_lock::{release, retry_after_unlock};
 use crate::run::workdir::providers;
-use sluice_tf_core::cli::argv;
-use sluice_tf_core::cli::process::CommandExit;
-use sluice_tf_core::errored_state::StateLocation;
-use sluice_tf_core::plan::store::StoredPlan;
 
 /// Reason and message of a run that succeeded.
 pub(crate) struct Success {

@@ -5,12 +5,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
+use sluice_tf_core::cli::argv::PLAN_FILE;
+use sluice_tf_core::plan::store::{GeneratedFile, OmittedFile};
 
 use crate::provider_cache::file_digest;
 use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::directory_error;
-use sluice_tf_core::cli::argv::PLAN_FILE;
-use sluice_tf_core::plan::store::{GeneratedFile, OmittedFile};
 
 /// Most bytes of generated files that are stored with a plan.
 const LIMIT: u64 = 8 * 1024 * 1024;

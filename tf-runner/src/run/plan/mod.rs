@@ -13,15 +13,6 @@ use std::path::{Path, PathBuf};
 
 use sluice_api::run::{PlanEffects, RunStatusLimit};
 use sluice_api::terraform::plan_id::{EffectDigest, PlanId};
-
-use self::generated_files::{GeneratedFiles, Snapshot};
-use crate::run::cli::Cli;
-use crate::run::lifecycle::context::Context;
-use crate::run::lifecycle::error::{RunError, Step};
-use crate::run::lifecycle::session::RunSession;
-use crate::run::state;
-use crate::run::state_lock::retry_after_unlock;
-use crate::run::workdir::{self, dependency_lock, directory_error, prepare};
 use sluice_tf_core::bundle::{Bundle, ReadablePlan};
 use sluice_tf_core::chunk;
 use sluice_tf_core::cli::argv;
@@ -31,6 +22,15 @@ use sluice_tf_core::plan::ignored_drift::DriftCounts;
 use sluice_tf_core::plan::store::{GeneratedFile, PLAN_LIMIT, PlanContext, PlanName, StoreError, StoredPlan};
 use sluice_tf_core::plan::{ignored_drift, readable, redact, summary, unsaved};
 use sluice_tf_core::redaction::Redactor;
+
+use self::generated_files::{GeneratedFiles, Snapshot};
+use crate::run::cli::Cli;
+use crate::run::lifecycle::context::Context;
+use crate::run::lifecycle::error::{RunError, Step};
+use crate::run::lifecycle::session::RunSession;
+use crate::run::state;
+use crate::run::state_lock::retry_after_unlock;
+use crate::run::workdir::{self, dependency_lock, directory_error, prepare};
 
 /// Largest plan JSON that `storeReadablePlan: json` stores. In memory it is several times as large.
 const READABLE_JSON_LIMIT: u64 = 64 * 1024 * 1024;

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use sluice_api::run::ModuleReads;
-
-use crate::run::cli::Cli;
-use crate::run::lifecycle::error::RunError;
-use crate::run::workdir::directory_error;
 use sluice_tf_core::artifact_path::resolve_in;
 use sluice_tf_core::scan::{
     Findings, PathFlow, PathOrigin, PathReference, is_configuration, reads_files, scan,
 };
+
+use crate::run::cli::Cli;
+use crate::run::lifecycle::error::RunError;
+use crate::run::workdir::directory_error;
 
 /// Most modules that are scanned.
 const MAX_MODULES: usize = 1000;

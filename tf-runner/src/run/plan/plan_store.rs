@@ -1,6 +1,8 @@
 //! Stored plans: written completely before a status names them, loaded completely or not at all, deleted after newer ones are
 //! stored.
 
+use std::fmt::Debug;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams, PartialObjectMeta, PostParams};
@@ -9,13 +11,12 @@ use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_api::run::TerraformRun;
-use std::fmt::Debug;
+use sluice_tf_core::bundle::{PlanKey, Stack};
+use sluice_tf_core::plan::store::{self, PlanName, StoredPlan};
 
 use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, remove, retry};
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
-use sluice_tf_core::bundle::{PlanKey, Stack};
-use sluice_tf_core::plan::store::{self, PlanName, StoredPlan};
 
 /// Creates the Secrets of a plan, and returns their digest.
 pub(crate) async fn save(
@@ -210,8 +211,9 @@ async fn delete_unless<K>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn run(number: u32) -> TerraformRun {
         let spec = json!({ "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",

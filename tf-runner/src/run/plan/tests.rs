@@ -1,7 +1,8 @@
 //! Reads of plan files: bounded, and redacted.
 
-use super::*;
 use std::io::ErrorKind;
+
+use super::*;
 
 /// A sparse file of this size.
 fn sparse(folder: &Path, size: u64) -> PathBuf {

@@ -5,14 +5,15 @@
 
 use std::path::{Path, PathBuf};
 
+use sluice_tf_core::bundle::Bundle;
+use sluice_tf_core::cli::argv;
+use sluice_tf_core::plan::unsaved;
+
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::plan::argv_options;
 use crate::run::workdir;
 use crate::run::workdir::directory_error;
-use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::cli::argv;
-use sluice_tf_core::plan::unsaved;
 
 /// The CLI's errors for a plan that it cannot save, of all versions.
 const UNSUPPORTED_ERRORS: [&str; 2] = [

@@ -1,19 +1,19 @@
 //! The inventory: names, types and identifiers of the resources, from a bounded read of `state pull`. Other attributes are
 //! ignored.
 
-use sluice_tf_core::cli::text::truncate;
 use std::fs::File;
 use std::io::Read;
 
 use serde::Deserialize;
 use sluice_api::run::RunStatusLimit;
 use sluice_api::terraform::{InventoryEntry, ResourceInventory};
+use sluice_tf_core::cli::argv;
+use sluice_tf_core::cli::text::truncate;
+use sluice_tf_core::redaction::Redactor;
 
 use crate::run::cli::Cli;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::workdir::directory_error;
-use sluice_tf_core::cli::argv;
-use sluice_tf_core::redaction::Redactor;
 
 /// Largest state that is read.
 const LIMIT: u64 = 64 * 1024 * 1024;
@@ -134,9 +134,10 @@ fn shorten(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    use super::*;
 
     fn listed(state: &serde_json::Value) -> Vec<String> {
         let inventory = parse(state.to_string().as_bytes(), &Redactor::default()).unwrap();

@@ -9,12 +9,12 @@ use std::fs::File;
 use std::path::Path;
 
 use sluice_api::run::Phase;
+use sluice_tf_core::cli::argv;
+use sluice_tf_core::cli::output::{self, Output};
 
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::workdir::directory_error;
-use sluice_tf_core::cli::argv;
-use sluice_tf_core::cli::output::{self, Output};
 
 /// The outputs of the root module.
 #[derive(Default)]

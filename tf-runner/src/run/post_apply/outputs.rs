@@ -7,13 +7,12 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, PostParams};
 use sluice_api::annotation::{ADOPT_LABEL, PLAN_NAME, TERRAFORM_LABEL};
-
-use crate::run::lifecycle::context::Context;
 use sluice_tf_core::bundle::{OutputsTarget, Stack};
 use sluice_tf_core::cli::output::Output;
-use sluice_tf_core::errored_state;
-use sluice_tf_core::last_applied;
 use sluice_tf_core::plan::store::owner;
+use sluice_tf_core::{errored_state, last_applied};
+
+use crate::run::lifecycle::context::Context;
 
 /// The API server's limit for the data of a Secret, in bytes.
 const DATA_LIMIT: usize = 1024 * 1024;

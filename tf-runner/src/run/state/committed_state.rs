@@ -9,17 +9,16 @@ use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 
 use serde_json::Value;
+use sluice_tf_core::bundle::Bundle;
+use sluice_tf_core::cli::argv;
+use sluice_tf_core::cli::text::strip_formatting;
 
 use crate::run::cli::Cli;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
-use crate::run::state;
 use crate::run::state_lock::retry_after_unlock;
-use crate::run::workdir;
 use crate::run::workdir::directory_error;
-use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::cli::argv;
-use sluice_tf_core::cli::text::strip_formatting;
+use crate::run::{state, workdir};
 
 /// The CLI's state file, and the directory of the states of other workspaces.
 const STATE: &str = "terraform.tfstate";

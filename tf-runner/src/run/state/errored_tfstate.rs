@@ -10,6 +10,12 @@ use kube::api::{DeleteParams, ListParams};
 use sluice_api::annotation::TERRAFORM_LABEL;
 use sluice_api::run::{ErroredState, TerraformRun};
 use sluice_api::terraform::{label_value, workspace_label};
+use sluice_tf_core::bundle::Stack;
+use sluice_tf_core::cli::argv;
+use sluice_tf_core::errored_state::{
+    self, FILE, LABEL, LIMIT, StateLocation, WORKSPACE, encode, is_of_another_location,
+};
+use sluice_tf_core::plan::store::short_label;
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
@@ -19,12 +25,6 @@ use crate::run::status::StatusWriter;
 use crate::run::workdir;
 use crate::run::workdir::prepare::{module_directory, write_private};
 use crate::run::workdir::{WorkDirectory, directory_error};
-use sluice_tf_core::bundle::Stack;
-use sluice_tf_core::cli::argv;
-use sluice_tf_core::errored_state::{
-    self, FILE, LABEL, LIMIT, StateLocation, WORKSPACE, encode, is_of_another_location,
-};
-use sluice_tf_core::plan::store::short_label;
 
 /// Reads the errored state in the module directory, if there is one. One that is too large stays there, and every later run fails.
 fn read_errored_state(module: &Path) -> Result<Option<Vec<u8>>, RunError> {

@@ -42,8 +42,9 @@ pub(crate) fn outlives_run(module: &Path, workspace: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn a_file_below_the_working_directory_does_not_last() {

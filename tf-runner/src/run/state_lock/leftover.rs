@@ -13,7 +13,6 @@ use std::ops::RangeInclusive;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use sluice_api::run::{LockInfo, LockWindow, RunStatusLimit};
-
 use sluice_tf_core::cli::lock::parse_created;
 
 /// The locks that commands of this run met or may have left behind.

@@ -18,13 +18,14 @@ use kube::api::{Api, ListParams};
 use sluice_api::annotation::TERRAFORM_LABEL;
 use sluice_api::run::{Claim, LockInfo, LockWindow, Phase, TerraformRun, TerraformRunStatus};
 use sluice_api::terraform::label_value;
+use sluice_tf_core::cli::argv;
+use sluice_tf_core::cli::lock::parse_created;
+use sluice_tf_core::cli::process::CommandExit;
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::identity;
 use crate::run::lifecycle::session::RunSession;
-use sluice_tf_core::cli::process::CommandExit;
-use sluice_tf_core::cli::{argv, lock::parse_created};
 
 /// Runs a command. If it meets a lock that is certain to be dead, releases the lock and runs the command again.
 pub(crate) async fn retry_after_unlock(
@@ -180,8 +181,9 @@ fn ended_by_answer(uid: &str, answer: Result<Pod, kube::Error>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn run(process: &str, started: &str, finished: Option<&str>) -> TerraformRun {
         let mut value = json!({

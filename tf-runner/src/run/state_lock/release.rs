@@ -4,12 +4,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use sluice_api::terraform::Reason;
+use sluice_tf_core::cli::argv;
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::lifecycle::steps::{Success, select_workspace};
-use sluice_tf_core::cli::argv;
 
 /// The label of the objects of the CLI's kubernetes backend.
 const STATE_LABEL: &str = "tfstate=true";

@@ -10,7 +10,6 @@
 
 pub(crate) mod size_limit;
 
-use sluice_runtime::sync::lock;
 use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -21,13 +20,14 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use sluice_api::run::{RunStatusLimit, RunStep, TerraformRun, TerraformRunStatus};
 use sluice_runtime::status::difference;
+use sluice_runtime::sync::lock;
+use sluice_tf_core::redaction::Redactor;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::run::lifecycle::api_retry::{MAX_BACKOFF, MIN_BACKOFF, attempt, is_transient};
 use crate::run::status::size_limit::{can_shrink, is_too_large, shrink};
-use sluice_tf_core::redaction::Redactor;
 
 /// Conflicts in a row that are retried without a delay.
 const MAX_IMMEDIATE_CONFLICTS: u32 = 5;

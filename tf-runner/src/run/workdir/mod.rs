@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_tf_core::process_lock::ProcessLock;
+use sluice_tf_core::workdir::{
+    DirectoryError, Home, Quarantine, StackPaths, WorkdirOwner, create_private_directory,
+    entries_with_prefix, remove_tree,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::run::lifecycle::error::RunError;
-use sluice_tf_core::process_lock::ProcessLock;
-use sluice_tf_core::workdir::remove_tree;
-use sluice_tf_core::workdir::{
-    DirectoryError, Home, Quarantine, StackPaths, WorkdirOwner, create_private_directory, entries_with_prefix,
-};
 
 /// Interval of attempts to take a process lock.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -6,19 +6,18 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use sluice_runtime::artifact::{self, ArtifactRef, Limits};
-use tokio_util::sync::CancellationToken;
-
-use crate::run::lifecycle::context::Context;
-use crate::run::lifecycle::error::RunError;
-use crate::run::workdir::run_environment;
-use crate::run::workdir::{WorkDirectory, directory_error};
 use serde_json::Value;
+use sluice_runtime::artifact::{self, ArtifactRef, Limits};
 use sluice_tf_core::artifact_path;
 use sluice_tf_core::bundle::{Artifact, Bundle};
 use sluice_tf_core::cli::environment;
 use sluice_tf_core::template::{self, Delimiters, Functions, TemplateError};
 use sluice_tf_core::workdir::Home;
+use tokio_util::sync::CancellationToken;
+
+use crate::run::lifecycle::context::Context;
+use crate::run::lifecycle::error::RunError;
+use crate::run::workdir::{WorkDirectory, directory_error, run_environment};
 
 /// The file that overrides the module's backend. The name is upstream's.
 pub(crate) const BACKEND_FILE: &str = "backend_override.tf";

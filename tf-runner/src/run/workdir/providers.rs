@@ -8,6 +8,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use sluice_tf_core::bundle::{Bundle, Location};
+use sluice_tf_core::workdir::remove_tree;
+
 use crate::provider_cache::{self, LockedProvider, ProviderCache};
 use crate::run::cli::Cli;
 use crate::run::lifecycle::context::Context;
@@ -16,9 +19,6 @@ use crate::run::lifecycle::session::RunSession;
 use crate::run::state_lock::retry_after_unlock;
 use crate::run::workdir::dependency_lock::{self, LockPrediction};
 use crate::run::workdir::directory_error;
-use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::bundle::Location;
-use sluice_tf_core::workdir::remove_tree;
 
 /// Variables that configure the sources of providers.
 const SOURCE_VARIABLES: [&str; 14] = [

@@ -8,15 +8,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use sluice_tf_core::artifact_path;
+use sluice_tf_core::bundle::{Bundle, Location, RunEnvironment};
+use sluice_tf_core::workdir::Home;
 
 use crate::run::lifecycle::break_glass::quote;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::prepare::write_private;
-use sluice_tf_core::artifact_path;
-use sluice_tf_core::bundle::Location;
-use sluice_tf_core::bundle::{Bundle, RunEnvironment};
-use sluice_tf_core::workdir::Home;
 
 /// The CLI's variable for the path of its configuration.
 const CLI_CONFIG_VARIABLE: &str = "TF_CLI_CONFIG_FILE";
@@ -148,9 +147,11 @@ fn write_below(base: &Path, path: &str, bytes: &[u8]) -> Result<(), RunError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use proptest::prelude::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn files_are_private_and_replace_what_was_there() {

@@ -4,10 +4,10 @@
 mod fetch;
 mod ref_advertisement;
 
-use super::sanitize_text;
-
 pub use fetch::{ResponseParser, request};
 pub use ref_advertisement::{RefAdvertisement, RefAdvertisementError};
+
+use super::sanitize_text;
 
 /// Capabilities of a server, limited to those in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

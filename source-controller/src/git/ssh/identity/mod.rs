@@ -5,12 +5,11 @@
 
 mod pem;
 
+use pem::Pem;
 use pkcs8::der::Decode as _;
 use pkcs8::pkcs5::pbes2::Kdf;
 use russh::keys::ssh_key::{self, Algorithm, PrivateKey};
 use russh::keys::{Error as KeyError, decode_secret_key};
-
-use pem::Pem;
 
 /// Maximum length; an RSA key of 16384 bits has 13 KB.
 const MAX_BYTES: usize = 64 << 10;

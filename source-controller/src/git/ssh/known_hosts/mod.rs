@@ -8,11 +8,10 @@ mod verify;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use pattern::Hosts;
 use russh::keys::key::parse_public_key;
 use russh::keys::ssh_key::public::KeyData;
 use russh::keys::{Algorithm, HashAlg};
-
-use pattern::Hosts;
 pub use verify::HostKeyError;
 
 /// Maximum length of the file; a Secret cannot be larger.

@@ -1,6 +1,5 @@
 //! One ssh connection: connect, check the host key, authenticate.
 
-use sluice_runtime::sync::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -10,6 +9,7 @@ use russh::keys::{Algorithm, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicK
 use russh::{AlgorithmKind, Preferred, SshId};
 use sluice_runtime::failure::chain;
 use sluice_runtime::http::{ProxyKind, connect};
+use sluice_runtime::sync::lock;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};

@@ -8,12 +8,14 @@ mod connection;
 mod pool;
 mod process;
 
-use sluice_runtime::sync::lock;
 use std::fmt;
 use std::sync::Mutex;
 
 use bytes::{Bytes, BytesMut};
 use futures::stream;
+use pool::Pool;
+use process::{Process, ProcessError};
+use sluice_runtime::sync::lock;
 
 use super::super::credentials::Credentials;
 use super::super::error::FetchError;
@@ -22,8 +24,6 @@ use super::super::remote::Remote;
 use super::super::ssh::command::upload_pack;
 use super::super::ssh::{Algorithms, SshCredentials};
 use super::packets::Packets;
-use pool::Pool;
-use process::{Process, ProcessError};
 
 /// Flush packet after a command: no further command follows, so the program ends.
 const FLUSH: &[u8] = b"0000";

@@ -1,10 +1,10 @@
 //! Pooled connections, shared by all objects that use one server with the same credentials.
 
-use sluice_runtime::sync::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use sluice_runtime::sync::lock;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::super::error::FetchError;

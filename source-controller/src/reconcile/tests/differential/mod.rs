@@ -9,9 +9,11 @@ mod ustar;
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 
+use reference::reference;
 use serde_json::json;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_runtime::shutdown::Token;
+use trees::{TREES, checked_out, import, random_tree};
 
 use crate::archive::Algorithm;
 use crate::git::{
@@ -20,8 +22,6 @@ use crate::git::{
 use crate::reconcile::pack::pack;
 use crate::reconcile::tests::environment::TestEnvironment;
 use crate::tree::Tree;
-use reference::reference;
-use trees::{TREES, checked_out, import, random_tree};
 
 /// Returns the uncompressed archive made by the controller.
 async fn packed(

@@ -11,10 +11,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+pub(in crate::reconcile::tests) use conformance::{Verdict, kstatus};
+pub(in crate::reconcile::tests) use controller::has_condition;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchParams};
 use kube::{Api, Client};
+pub(in crate::reconcile::tests) use requests::RequestCounter;
 use serde_json::{Value, json};
 use sluice_api::source::{Artifact, GitRepository, GitRepositoryStatus};
 use sluice_embedded::{ApiServer, Store};
@@ -27,6 +30,7 @@ use sluice_runtime::random::Generator;
 use sluice_runtime::schedule::Schedule;
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::watch::{Reconciler as _, Requeue};
+use writes::{CachedObjects, NoRepositories, check_writes, versions_of};
 
 use crate::archive::Algorithm;
 use crate::git::{Limits, Mirrors, Transport};
@@ -35,12 +39,6 @@ use crate::reconcile::{
     Context, DurationBounds, GitRepositories, Network, ObjectTracker, Origin, Repositories, SlotLimits, Slots,
 };
 use crate::storage::{LocalDirectory, Retention};
-
-use writes::{CachedObjects, NoRepositories, check_writes, versions_of};
-
-pub(in crate::reconcile::tests) use conformance::{Verdict, kstatus};
-pub(in crate::reconcile::tests) use controller::has_condition;
-pub(in crate::reconcile::tests) use requests::RequestCounter;
 
 pub(in crate::reconcile::tests) const NAMESPACE: &str = "team";
 /// Time limit of every reconciliation and wait.

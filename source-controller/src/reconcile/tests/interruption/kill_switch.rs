@@ -1,10 +1,10 @@
 //! A switch that kills a controller under test at one of its steps.
 
-use sluice_runtime::sync::lock;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use sluice_runtime::sync::lock;
 use tokio::sync::Notify;
 
 /// The moment of the kill, relative to the effect of a step.

@@ -9,14 +9,14 @@ mod wrappers;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use kill_switch::{KillSwitch, Moment};
+use scenarios::Scenario;
 use sluice_runtime::watch::{Reconciler as _, Requeue};
+use wrappers::{KillableApi, KillableOrigin, KillableStorage};
 
 use super::environment::{LIMIT, TestEnvironment};
 use crate::git::Mirrors;
 use crate::reconcile::{Context, GitRepositories, Network};
-use kill_switch::{KillSwitch, Moment};
-use scenarios::Scenario;
-use wrappers::{KillableApi, KillableOrigin, KillableStorage};
 
 /// Maximum number of reconciliations until an object is settled.
 const MAX_RECONCILIATIONS: usize = 8;

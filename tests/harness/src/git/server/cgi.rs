@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, StatusCode, header, request::Parts};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};

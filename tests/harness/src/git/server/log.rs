@@ -1,12 +1,12 @@
 //! The log of requests: step of the protocol, headers, and bytes in both directions.
 
 use std::io::Read;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine;
-use http::{header, request::Parts};
+use http::header;
+use http::request::Parts;
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
 

@@ -5,10 +5,13 @@
 mod reference;
 mod writer;
 
-use super::*;
-use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 use reference::PlanResult;
 use serde_json::{Map, Value};
+
+use super::*;
 
 const FOLDERS: [&str; 9] = [
     "stacks/s",

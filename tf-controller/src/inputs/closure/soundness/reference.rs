@@ -1,8 +1,10 @@
 //! The reference evaluator: the result of a plan of a repository.
 
-use super::{MODULES, Module, Repository, Statement};
-use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{MODULES, Module, Repository, Statement};
 
 /// The result of a plan.
 #[derive(Debug, PartialEq)]

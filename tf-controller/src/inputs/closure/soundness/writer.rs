@@ -1,10 +1,12 @@
 //! Writes a repository to files.
 
-use super::{Base, FAR, FOLDERS, Form, MODULES, Module, PathForm, Repository, Statement, VARIABLE_FILES};
-use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{Base, FAR, FOLDERS, Form, MODULES, Module, PathForm, Repository, Statement, VARIABLE_FILES};
 
 /// Returns whether a module is below another's directory.
 pub(super) fn is_below(module: &str, target: &str) -> bool {

@@ -7,23 +7,21 @@ mod plans;
 mod post_apply;
 mod success;
 
-use super::{Report, events, status};
-use crate::decide::{Dependencies, Inputs, SourceFact, Step, decide};
-use crate::reconcile::{
-    facts::{Outline, Settings, build_facts},
-    history::history,
-    observe::Observed,
-};
+use std::fmt::Write as _;
+
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
-use sluice_api::{
-    annotation::REQUESTED_AT,
-    run::TerraformRun,
-    terraform::{Terraform, TerraformStatus},
-};
+use sluice_api::annotation::REQUESTED_AT;
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::{Terraform, TerraformStatus};
 use sluice_runtime::event::Event;
-use std::fmt::Write as _;
+
+use super::{Report, events, status};
+use crate::decide::{Dependencies, Inputs, SourceFact, Step, decide};
+use crate::reconcile::facts::{Outline, Settings, build_facts};
+use crate::reconcile::history::history;
+use crate::reconcile::observe::Observed;
 
 const NOW: i64 = 1_800_000_000;
 const REVISION: &str = "main@sha1:aaaaaaaaaaaaaaaa";

@@ -1,18 +1,16 @@
 //! Unpacked artifacts on disk, one directory each: limited in number, files and bytes, the least recently used is
 //! evicted first. Artifacts of an earlier controller are used again after all of their files were verified.
 
-use crate::inputs::closure::Tree;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::{fs, io};
+
 use sluice_runtime::sync::lock;
-use std::{
-    collections::HashMap,
-    fs, io,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-};
 use tempfile::TempDir;
+
+use crate::inputs::closure::Tree;
 
 /// The subdirectory with an artifact's files.
 pub(super) const FILES: &str = "files";

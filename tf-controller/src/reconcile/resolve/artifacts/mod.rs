@@ -3,21 +3,19 @@
 
 mod cache;
 
-use super::ResolveError;
-use crate::inputs::closure::{self, Closure, Tree};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
 use cache::{ArtifactCache, CacheLimits, UnpackedArtifact};
 use sluice_api::source::Artifact;
+use sluice_runtime::artifact::{ArtifactRef, Fetcher, Limits, unpack};
+use sluice_runtime::shutdown::Token;
 use sluice_runtime::sync::lock;
-use sluice_runtime::{
-    artifact::{ArtifactRef, Fetcher, Limits, unpack},
-    shutdown::Token,
-};
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::{Arc, Mutex},
-};
 use tokio::sync::OnceCell;
+
+use super::ResolveError;
+use crate::inputs::closure::{self, Closure, Tree};
 
 /// The number of cached closures; beyond it the cache is cleared.
 const MAX_CLOSURES: usize = 10_000;

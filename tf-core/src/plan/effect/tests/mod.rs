@@ -1,9 +1,10 @@
 mod reading;
 mod vectors;
 
-use super::*;
 use proptest::prelude::*;
 use serde_json::json;
+
+use super::*;
 
 fn inputs<'a>() -> PlanInputs<'a> {
     PlanInputs {

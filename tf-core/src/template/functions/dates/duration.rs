@@ -1,9 +1,10 @@
 //! Durations in the format of Go.
 
-use super::{Args, Fault};
-use crate::template::value::string;
 use gotmpl::Value;
 use sluice_runtime::args;
+
+use super::{Args, Fault};
+use crate::template::value::string;
 
 const SECOND: i64 = 1_000_000_000;
 const MINUTE: i64 = 60 * SECOND;

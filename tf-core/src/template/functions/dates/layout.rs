@@ -1,7 +1,8 @@
 //! Time layouts of Go: the reference time `Mon Jan 2 15:04:05 MST 2006` in the intended format.
 
-use super::Time;
 use jiff::civil::DateTime;
+
+use super::Time;
 
 pub(super) const MONTHS: [&str; 12] = [
     "January",

@@ -6,13 +6,14 @@ mod duration;
 mod layout;
 mod parse;
 
-use super::{Args, Fault, Table};
-use crate::template::value::string;
 use gotmpl::Value;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use layout::format;
+
+use super::{Args, Fault, Table};
+use crate::template::value::string;
 
 /// Functions by name.
 pub(super) const TABLE: Table = &[

@@ -1,9 +1,10 @@
 //! Parsing of times by layout, as `time.Parse` with the local zone UTC.
 
-use super::Time;
-use super::layout::{DAYS, Fill, MONTHS, Offset, Part, next};
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
+
+use super::Time;
+use super::layout::{DAYS, Fill, MONTHS, Offset, Part, next};
 
 /// The parsed fields.
 #[derive(Default)]

@@ -10,17 +10,17 @@ mod verdict;
 use std::path::Path;
 use std::time::Duration;
 
+use call::WebhookClient;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Terraform;
+use sluice_tf_core::redaction::Redactor;
+use sluice_tf_core::template::TemplateError;
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::session::RunSession;
-use call::WebhookClient;
-use sluice_tf_core::redaction::Redactor;
-use sluice_tf_core::template::TemplateError;
 
 /// The reason why a webhook stopped the run. Only [`WebhookError::Rejected`] quotes the answer of the service.
 #[derive(Debug, thiserror::Error)]

@@ -69,8 +69,9 @@ async fn read_plan(host: &str, plan: Option<&Path>) -> Result<Vec<u8>, RunError>
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     async fn payload_json(payload: &str) -> Result<Value, String> {
         let dir = tempfile::tempdir().unwrap();

@@ -1,12 +1,12 @@
 //! The verdict of a webhook's answer (pure).
 
 use serde_json::Value;
-
-use super::WebhookError;
 use sluice_tf_core::bundle::Webhook;
 use sluice_tf_core::cli::text::truncate;
 use sluice_tf_core::redaction::Redactor;
 use sluice_tf_core::template::{Delimiters, Functions, TemplateError, render};
+
+use super::WebhookError;
 
 /// Most characters of the message of a rejection.
 const MESSAGE_LIMIT: usize = 4096;
@@ -49,8 +49,9 @@ pub(super) fn check(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn verdict(test: &str, message: &str) -> Result<(), String> {
         let webhook = Webhook {

@@ -44,8 +44,9 @@ fn is_label(label: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn hosts_and_ports_are_taken_and_all_else_is_told() {

@@ -6,19 +6,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
-use serde_json::{Value, value::to_raw_value};
+use serde_json::Value;
+use serde_json::value::to_raw_value;
 use sluice_api::run::{Health, Phase};
+use sluice_tf_core::bundle::{HealthCheck, HealthCheckKind};
+use sluice_tf_core::cli::output::Output;
+use sluice_tf_core::cli::text::truncate;
+use sluice_tf_core::redaction::Redactor;
+use sluice_tf_core::template::{self, Delimiters, Functions};
 use tokio::time::{Instant, timeout_at};
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::post_apply::outputs;
-use sluice_tf_core::bundle::{HealthCheck, HealthCheckKind};
-use sluice_tf_core::cli::output::Output;
-use sluice_tf_core::cli::text::truncate;
-use sluice_tf_core::redaction::Redactor;
-use sluice_tf_core::template::{self, Delimiters, Functions};
 
 mod address;
 mod probe;

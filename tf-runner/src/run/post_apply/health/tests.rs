@@ -1,9 +1,11 @@
 //! Checks against real listeners.
 
-use super::*;
-use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+
+use serde_json::json;
+
+use super::*;
 
 /// Answers each request with the status line of its path: `/200`, `/404`, `/to/<path>` redirects.
 fn serve() -> String {

@@ -1,9 +1,10 @@
 //! Calls of real servers on loopback, over TLS and without.
 
-use super::*;
 use sluice_harness::tls::{Authority, ClientCertificates, TlsOptions};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
+
+use super::*;
 
 const BODY: &str = r#"{"spec":{}}"#;
 
