@@ -20,13 +20,13 @@ pub struct RunnerArgs {
     /// Name of the TerraformRun.
     #[arg(long)]
     pub run: String,
-    /// Directory for the working directories of the stacks. Default: /tmp/<namespace>-<name> of a pod.
+    /// Directory for the working directories of the stacks. Default: /tmp/NAMESPACE-NAME of a pod.
     #[arg(long)]
     pub work_root: Option<PathBuf>,
     /// File of the process lock that the run holds while it lives.
     #[arg(long)]
     pub lock_file: Option<PathBuf>,
-    /// Directory of the installed versions of the CLI: <name>/<version>/<name>.
+    /// Directory of the installed versions of the CLI: NAME/VERSION/NAME.
     #[arg(long)]
     pub tools_dir: Option<PathBuf>,
     /// Directory of the provider cache that runs share. Without it each run downloads its own providers.

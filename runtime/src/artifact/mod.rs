@@ -1,4 +1,4 @@
-//! Consumption of artifacts: [`Fetcher`] downloads an artifact and verifies its digest, [`unpack`] extracts it without
+//! Consumption of artifacts: [`Fetcher`] downloads an artifact and verifies its digest, [`unpack()`] extracts it without
 //! trusting its content.
 
 mod checksum;

@@ -124,7 +124,7 @@ where
 /// Creates a client. Requests have no timeout: callers limit their calls.
 ///
 /// # Errors
-/// As [`tls`].
+/// As [`tls()`].
 pub fn client<B>(settings: &Settings) -> Result<HttpClient<B>, TlsError>
 where
     B: http_body::Body + Send,

@@ -1,7 +1,7 @@
 //! Status writes: one JSON merge patch with the `resourceVersion` and the difference of before and after.
 //!
 //! Never server-side apply: combined with the merge patches of other controllers it does not clear omitted fields and
-//! deletes foreign conditions. [`difference`] is pure, [`apply`] is the only writer.
+//! deletes foreign conditions. [`difference()`] is pure, [`apply`] is the only writer.
 
 mod difference;
 

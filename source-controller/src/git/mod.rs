@@ -1,8 +1,8 @@
 //! Git without a `git` binary: the wire protocol over pooled connections, bare mirrors on disk, commits read from
 //! packs.
 //!
-//! A reconciliation calls [`resolve`] to find the commit that a [`Reference`] names, which costs one small request.
-//! Only if the commit changed, [`fetch`] transfers the difference into the [`Mirror`] and returns a [`Checkout`], from
+//! A reconciliation calls [`resolve()`] to find the commit that a [`Reference`] names, which costs one small request.
+//! Only if the commit changed, [`fetch()`] transfers the difference into the [`Mirror`] and returns a [`Checkout`], from
 //! which the archive is built. There is no work tree and no dependency on Kubernetes.
 
 mod address;

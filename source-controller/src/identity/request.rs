@@ -176,10 +176,10 @@ impl ProviderRequest {
         Err(response.to_error(&secrets))
     }
 
-    /// Like [`ProviderRequest::succeed`], but for a local endpoint that may not exist.
+    /// Like [`ProviderRequest::send`], but for a local endpoint that may not exist.
     ///
     /// # Errors
-    /// As [`ProviderRequest::succeed`], or the endpoint does not respond in time.
+    /// As [`ProviderRequest::send`], or the endpoint does not respond in time.
     pub(super) async fn send_local(self, pool: &Pool) -> Result<Response, TokenError> {
         let host = host(&self.url);
         let limit = LOCAL_TIMEOUT;

@@ -1,4 +1,4 @@
-//! Includes artifacts of other repositories. [`resolve`] looks them up before any request to the remote; [`merge`]
+//! Includes artifacts of other repositories. [`resolve`] looks them up before any request to the remote; [`merge()`]
 //! overlays them on the tree before packing.
 
 mod error;

@@ -1,7 +1,7 @@
 //! A `known_hosts` file (sshd(8), "`SSH_KNOWN_HOSTS` FILE FORMAT"): the keys of each host.
 //!
 //! A file with an invalid line is refused as a whole: ignoring the line could drop a key or a revocation unnoticed.
-//! Matching is in [`pattern`], verification in [`judge`].
+//! Matching is in [`pattern`], verification in [`verify`].
 
 mod pattern;
 mod verify;
