@@ -188,11 +188,11 @@ pub(super) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Respons
 }
 
 fn encode(encoding: Encoding, value: &impl Serialize) -> Encoded {
-    let yaml = || serde_yaml_ng::to_string(value).ok();
-    let (text, content_type) = match encoding {
-        Encoding::Yaml if let Some(text) = yaml() => (text.into_bytes(), "application/yaml"),
-        _ => (serde_json::to_vec(value).unwrap_or_default(), "application/json"),
-    };
+    let yaml = (encoding == Encoding::Yaml).then(|| serde_yaml_ng::to_string(value).ok());
+    let (text, content_type) = yaml.flatten().map_or_else(
+        || (serde_json::to_vec(value).unwrap_or_default(), "application/json"),
+        |text| (text.into_bytes(), "application/yaml"),
+    );
     (Full::new(Bytes::from(text)).boxed_unsync(), content_type)
 }
 
