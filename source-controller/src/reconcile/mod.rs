@@ -13,7 +13,6 @@ mod include;
 mod lookups;
 mod observe;
 mod pack;
-mod proxy;
 mod reconciliation;
 mod report;
 mod resolve;

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use sluice_api::annotation::requested_at;
-use sluice_api::condition::{ConditionStatus, ConditionType as _, SourceCondition as Kind};
+use sluice_api::condition::{ConditionStatus, SourceCondition as Kind, find};
 use sluice_api::source::{Artifact, GitRepository, GitRepositoryStatus};
 use sluice_runtime::failure::{Class, Failure};
 
@@ -82,12 +82,8 @@ impl UpstreamChange {
 #[must_use]
 pub(super) fn announcement(object: &GitRepository, observed: &Observed) -> Option<String> {
     let status = object.status.clone().unwrap_or_default();
-    let announced = |kind: Kind| {
-        let existing = status
-            .conditions
-            .iter()
-            .find(|existing| existing.type_ == kind.as_str());
-        existing.is_some_and(|existing| {
+    let is_announced = || {
+        find(&status.conditions, Kind::Reconciling).is_some_and(|existing| {
             existing.observed_generation == object.metadata.generation
                 && !existing.message.starts_with(WAITING)
         })
@@ -95,7 +91,7 @@ pub(super) fn announcement(object: &GitRepository, observed: &Observed) -> Optio
     if observed.is_missing {
         return Some(progress(object, observed, &UpstreamChange::default()));
     }
-    if is_new_generation(object) && !announced(Kind::Reconciling) {
+    if is_new_generation(object) && !is_announced() {
         return Some(generation_text(object));
     }
     (is_requested(object) && !is_new_generation(object))
@@ -177,16 +173,13 @@ pub(super) fn final_status(
     let mut conditions = current_conditions(object, observed);
     let handled = match outcome {
         Outcome::Stored(stored) => {
-            let Stored {
-                artifact,
-                content,
-                signatures,
-                ..
-            } = &**stored;
-            status.artifact = Some(artifact.clone());
-            content.clone().record(&mut status, signatures.keys());
-            set_success(&mut conditions, &artifact.revision);
-            set_verified(&mut conditions, &mut status, signatures);
+            status.artifact = Some(stored.artifact.clone());
+            stored
+                .content
+                .clone()
+                .record(&mut status, stored.signatures.keys());
+            set_success(&mut conditions, &stored.artifact.revision);
+            set_verified(&mut conditions, &mut status, &stored.signatures);
             true
         }
         Outcome::UpToDate { content, signatures } => {
@@ -198,13 +191,11 @@ pub(super) fn final_status(
                 content.record_checksum(&mut status, signatures.keys());
             }
             set_verified(&mut conditions, &mut status, signatures);
-            set_success(
-                &mut conditions,
-                observed
-                    .artifact
-                    .as_ref()
-                    .map_or("", |artifact| &artifact.revision),
-            );
+            let revision = observed
+                .artifact
+                .as_ref()
+                .map_or("", |artifact| &artifact.revision);
+            set_success(&mut conditions, revision);
             true
         }
         Outcome::Failed(error) => {
@@ -213,10 +204,8 @@ pub(super) fn final_status(
         }
         Outcome::Suspended => {
             conditions.delete(Kind::Stalled);
-            let leftover = conditions
-                .get(Kind::Reconciling)
-                .map(|existing| existing.message.clone());
-            if let Some(text) = leftover {
+            let existing = conditions.get(Kind::Reconciling);
+            if let Some(text) = existing.map(|existing| existing.message.clone()) {
                 conditions.set_true(Kind::Reconciling, "ProgressingWithRetry", &text);
             }
             true
@@ -280,7 +269,8 @@ fn set_success(conditions: &mut ConditionSet, revision: &str) {
     ] {
         conditions.delete(kind);
     }
-    conditions.set_true(Kind::ArtifactInStorage, "Succeeded", &stored_text(revision));
+    let text = format!("stored artifact for revision '{revision}'");
+    conditions.set_true(Kind::ArtifactInStorage, "Succeeded", &text);
 }
 
 /// Sets `SourceVerified` for this generation. The caller removes it if no verification is requested.
@@ -355,16 +345,11 @@ fn set_failure(
 
 /// Sets `ArtifactOutdated` if the remote has a newer revision than the stored artifact.
 fn set_outdated(conditions: &mut ConditionSet, observed: &Observed, change: &UpstreamChange) {
-    match change
-        .new_revision(observed)
-        .filter(|_| observed.artifact.is_some())
-    {
+    let new = change.new_revision(observed);
+    match new.filter(|_| observed.artifact.is_some()) {
         Some(new) => {
-            conditions.set_true(
-                Kind::ArtifactOutdated,
-                "NewRevision",
-                &format!("new upstream revision '{new}'"),
-            );
+            let text = format!("new upstream revision '{new}'");
+            conditions.set_true(Kind::ArtifactOutdated, "NewRevision", &text);
         }
         None => conditions.delete(Kind::ArtifactOutdated),
     }
@@ -393,8 +378,4 @@ fn generation_text(object: &GitRepository) -> String {
     let observed = observed_generation(object).unwrap_or(-1);
     let generation = object.metadata.generation.unwrap_or_default();
     format!("processing object: new generation {observed} -> {generation}")
-}
-
-fn stored_text(revision: &str) -> String {
-    format!("stored artifact for revision '{revision}'")
 }

@@ -12,13 +12,13 @@ use sluice_runtime::failure::{Class, Failure};
 use sluice_runtime::schedule::ObjectKey;
 use tokio::time::Instant;
 
+use super::Context;
 use super::compose::Parts;
-use super::proxy::{self, ProxySecretError};
 use crate::git::{
-    Address, AddressError, Credentials, CredentialsError, Limits, Owner, Proxy, RefFields, Reference, Remote,
-    Tls, Transport,
+    Address, AddressError, Credentials, CredentialsError, Owner, Proxy, ProxyError, RefFields, Reference,
+    Remote, Tls,
 };
-use crate::identity::{ExchangeSettings, IdentityError, ProviderIdentity, Tokens};
+use crate::identity::{ExchangeSettings, IdentityError, ProviderIdentity};
 
 /// The source of a reconciliation.
 #[derive(Clone, Debug)]
@@ -91,19 +91,23 @@ pub enum ResolveError {
     Identity(#[from] IdentityError),
 }
 
+/// An error in a proxy Secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProxySecretError {
+    /// The value is not UTF-8.
+    #[error("the value of '{0}' is not UTF-8 text")]
+    NotText(&'static str),
+    /// The address is invalid.
+    #[error("key 'address': {0}")]
+    Address(#[from] ProxyError),
+}
+
 /// Returns the prefix of a message about a Secret; empty without a Secret.
 fn secret_prefix(secret: &str) -> String {
     if secret.is_empty() {
         return String::new();
     }
     format!("secret '{secret}': ")
-}
-
-impl ResolveError {
-    /// Wraps the error as an error of the proxy's Secret.
-    fn into_proxy_error(self) -> Self {
-        Self::ProxySecret(Box::new(self))
-    }
 }
 
 impl Failure for ResolveError {
@@ -150,11 +154,9 @@ pub(super) fn host(spec: &GitRepositorySpec) -> String {
 pub(super) async fn resolve(
     spec: &GitRepositorySpec,
     object: &ObjectKey,
-    client: &Client,
-    transport: &Transport,
-    tokens: &Tokens,
-    limits: Limits,
+    context: &Context,
 ) -> Result<Source, ResolveError> {
+    let (client, transport, tokens) = (&context.client, &context.transport, &context.tokens);
     let namespace = &object.namespace;
     let proxy = read_proxy(spec, namespace, client).await?;
     let (address, reference) = parse_source(spec)?;
@@ -199,7 +201,7 @@ pub(super) async fn resolve(
         tls,
         proxy,
         timeout,
-        limits,
+        limits: context.limits,
         owner: Owner {
             namespace: namespace.clone(),
             principal,
@@ -234,12 +236,25 @@ async fn read_proxy(
         return Ok(None);
     };
     let data = read_secret(client, namespace, &reference.name).await;
-    let data = data.map_err(ResolveError::into_proxy_error)?.data;
-    let proxy = proxy::proxy(&data).map_err(|source| ResolveError::Proxy {
+    let data = data
+        .map_err(|error| ResolveError::ProxySecret(Box::new(error)))?
+        .data;
+    let proxy = parse_proxy(&data).map_err(|source| ResolveError::Proxy {
         secret: format!("{namespace}/{}", reference.name),
         source,
     })?;
     Ok(Some(Arc::new(proxy)))
+}
+
+/// Parses a proxy from the keys `address`, `username` and `password`. The latter two override the userinfo of the
+/// address.
+fn parse_proxy(data: &BTreeMap<String, Vec<u8>>) -> Result<Proxy, ProxySecretError> {
+    let value = |key: &'static str| match data.get(key) {
+        Some(value) => std::str::from_utf8(value).map_err(|_| ProxySecretError::NotText(key)),
+        None => Ok(""),
+    };
+    let (address, username, password) = (value("address")?, value("username")?, value("password")?);
+    Ok(Proxy::new(address, Some(username), Some(password))?)
 }
 
 /// Returns the credentials in the Secret and the URL.
@@ -339,5 +354,49 @@ mod tests {
             "{refusal}"
         );
         assert!(!refusal.contains("secret@"), "{refusal}");
+    }
+
+    fn proxy_of(pairs: &[(&str, &[u8])]) -> Result<String, String> {
+        let data = pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), value.to_vec()));
+        let found = parse_proxy(&data.collect()).map_err(|error| error.to_string())?;
+        Ok(format!("{found} {:?}", found.user()))
+    }
+
+    #[test]
+    fn a_proxy_secret_is_parsed() {
+        assert_eq!(
+            proxy_of(&[("address", b"http://p:1")]).unwrap(),
+            "http://p:1 None"
+        );
+        assert_eq!(
+            proxy_of(&[
+                ("address", b"socks5://a:b@p"),
+                ("username", b"u"),
+                ("password", b"w")
+            ])
+            .unwrap(),
+            r#"socks5://p:1080 Some(("u", "w"))"#
+        );
+        assert_eq!(
+            proxy_of(&[("address", b"http://a:b@p:1"), ("password", b"w")]).unwrap(),
+            r#"http://p:1 Some(("a", "b"))"#
+        );
+    }
+
+    #[test]
+    fn errors_of_a_proxy_secret_name_the_key() {
+        assert_eq!(
+            proxy_of(&[]).unwrap_err(),
+            "key 'address': it is missing or empty"
+        );
+        assert_eq!(
+            proxy_of(&[("address", b"\xff")]).unwrap_err(),
+            "the value of 'address' is not UTF-8 text"
+        );
+        let scheme = proxy_of(&[("address", b"ftp://u:secret@p")]).unwrap_err();
+        assert!(scheme.contains("it must be http, https or socks5"), "{scheme}");
+        assert!(!scheme.contains("secret"), "{scheme}");
     }
 }

@@ -16,25 +16,7 @@ use crate::tree::{Overlay, OverlayError, Tree, TreeError};
 /// Name prefix of temporary directories.
 const TEMPORARY_PREFIX: &str = "flux-include-";
 
-/// Limits for the content of an included artifact.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::reconcile) struct IncludeLimits {
-    /// Maximum number of files and directories.
-    pub entries: u64,
-}
-
-impl IncludeLimits {
-    fn unpack_limits(self) -> artifact::Limits {
-        artifact::Limits {
-            entries: self.entries,
-            // Git allows paths of 4096 bytes, so directories can be that deep.
-            depth: 2048,
-            ..artifact::Limits::default()
-        }
-    }
-}
-
-/// Overlays the includes on the tree, in order.
+/// Overlays the includes on the tree, in order; each has at most `entries` files and directories.
 ///
 /// # Errors
 /// The first include that fails. A retry reads its artifact again.
@@ -42,12 +24,18 @@ pub(in crate::reconcile) fn merge(
     tree: &mut Tree,
     includes: &[Included],
     storage: &dyn Storage,
-    limits: IncludeLimits,
+    entries: u64,
     stop: &Token,
 ) -> Result<(), IncludeError> {
+    let limits = artifact::Limits {
+        entries,
+        // Git allows paths of 4096 bytes, so directories can be that deep.
+        depth: 2048,
+        ..artifact::Limits::default()
+    };
     for included in includes {
         let include = &included.include;
-        overlay(tree, included, storage, limits, stop).map_err(|error| match error {
+        overlay(tree, included, storage, &limits, stop).map_err(|error| match error {
             CopyError::Overlay(OverlayError::Tree(source @ TreeError::TooManyLinks { .. })) => {
                 IncludeError::Slot {
                     name: include.repository.name.clone(),
@@ -71,7 +59,7 @@ fn overlay(
     tree: &mut Tree,
     included: &Included,
     storage: &dyn Storage,
-    limits: IncludeLimits,
+    limits: &artifact::Limits,
     stop: &Token,
 ) -> Result<(), CopyError> {
     let directory = tempfile::Builder::new()
@@ -91,7 +79,7 @@ fn extract(
     included: &Included,
     storage: &dyn Storage,
     into: &Path,
-    limits: IncludeLimits,
+    limits: &artifact::Limits,
     stop: &Token,
 ) -> Result<(), CopyError> {
     let artifact = &included.artifact;
@@ -105,7 +93,7 @@ fn extract(
         inner: storage.open(&path)?,
         hasher: Hasher::new(expected.algorithm()),
     };
-    unpack(&mut file, into, &limits.unpack_limits(), stop)?;
+    unpack(&mut file, into, limits, stop)?;
     let read_whole = io::copy(&mut file, &mut io::sink()).is_ok();
     if !read_whole || file.hasher.finish() != expected {
         return Err(CopyError::Changed(expected.to_string()));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use error::{CopyError, IncludeError};
-pub(super) use merge::{IncludeLimits, merge};
+pub(super) use merge::merge;
 use sluice_api::source::{Artifact, GitInclude, GitRepository, GitRepositorySpec};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::watch::ObjectCache;

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 use super::super::error::ReconcileError;
 use super::super::fetch::Origin;
-use super::super::include::{self, IncludeLimits, Included};
+use super::super::include::{self, Included};
 use super::super::pack::{self, PackError};
 use super::super::warnings::ContentWarnings;
 use crate::archive::{Algorithm, Totals};
@@ -31,7 +31,8 @@ pub(super) struct ArtifactBuild {
     pub(super) tree: Tree,
     /// Artifacts to overlay on the tree.
     pub(super) included: Vec<Included>,
-    pub(super) include_limits: IncludeLimits,
+    /// Maximum number of files and directories of an included artifact.
+    pub(super) include_entries: u64,
     /// `spec.ignore`.
     pub(super) ignore: Option<String>,
     pub(super) algorithm: Algorithm,
@@ -52,7 +53,7 @@ impl ArtifactBuild {
             &mut self.tree,
             &self.included,
             &*self.storage,
-            self.include_limits,
+            self.include_entries,
             stop,
         )?;
         let mut result = self.attempt(stop);

@@ -9,13 +9,14 @@ use sluice_runtime::event::Event;
 use sluice_runtime::failure::{Class, Failure as _};
 use sluice_runtime::finalizer;
 use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::shutdown::Token;
 use sluice_runtime::status::{self, Applied, WriteError};
 use sluice_runtime::watch::Requeue;
 
 use super::super::events::COLLECTED;
 use super::super::observe::Observed;
 use super::super::report::{self, Outcome};
-use super::super::{Context, UnreportedError, conditions, events};
+use super::super::{UnreportedError, conditions, events};
 use super::Reconciliation;
 use super::phases::STORAGE_LIMIT;
 use crate::storage::ObjectDirectory;
@@ -119,17 +120,13 @@ impl Reconciliation<'_> {
             return Ok(Requeue::OnChange);
         };
         if let Ok(directory) = ObjectDirectory::git_repository(&self.namespace, &self.object.name_any()) {
-            let Context {
-                storage,
-                blocking_pool,
-                stop,
-                ..
-            } = self.context;
-            let storage = Arc::clone(storage);
-            let removed = blocking_pool
-                .run(STORAGE_LIMIT, stop, move |_| storage.remove(&directory))
-                .await;
-            match removed {
+            let storage = Arc::clone(&self.context.storage);
+            let remove = move |_: &Token| storage.remove(&directory);
+            let removed = self
+                .context
+                .blocking_pool
+                .run(STORAGE_LIMIT, &self.context.stop, remove);
+            match removed.await {
                 Ok(Ok(true)) => self.record_event(Event::cluster_only(
                     COLLECTED,
                     "garbage collected artifacts for deleted resource",

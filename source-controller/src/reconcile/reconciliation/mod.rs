@@ -194,23 +194,15 @@ impl<'a> Reconciliation<'a> {
 
     /// Keeps the stored artifact, after verifying its revision again if required.
     async fn reuse_stored(&self, inputs: BuildInputs) -> Result<Outcome, EarlyExit> {
-        let BuildInputs {
-            source,
-            head,
-            content,
-            verification,
-            ..
-        } = inputs;
-        let verification = verification.map_err(EarlyExit::failed)?;
+        let (source, head, content) = (&inputs.source, &inputs.head, inputs.content);
+        let verification = inputs.verification.map_err(EarlyExit::failed)?;
         let status = self.object.status.as_ref();
         let due = verification
             .filter(|verification| status.is_none_or(|status| verification.is_required(status, &content)));
         let signatures = match due {
             Some(verification) => {
-                let origin = &self.context.origin;
-                let checkout = origin.fetch(&source, &head, &self.context.stop).await;
-                let checkout = checkout.map_err(|error| self.remote_failure(&source, error))?;
-                self.verify(Some(verification), &checkout, &head).await?
+                let checkout = self.fetch(source, head).await?;
+                self.verify(Some(verification), &checkout, head).await?
             }
             None if self.object.spec.verify.is_some() => SignatureState::StillValid,
             None => SignatureState::NotRequested,
@@ -226,25 +218,17 @@ impl<'a> Reconciliation<'a> {
         inputs: BuildInputs,
         is_announced: bool,
     ) -> Result<Outcome, EarlyExit> {
-        let BuildInputs {
-            source,
-            head,
-            included,
-            content,
-            verification,
-        } = inputs;
+        let (source, head) = (&inputs.source, &inputs.head);
         self.change.revision = Some(head.revision());
         let deadline = Instant::now() + source.remote.timeout;
-        let origin = &self.context.origin;
-        let checkout = origin.fetch(&source, &head, &self.context.stop).await;
-        let checkout = checkout.map_err(|error| self.remote_failure(&source, error))?;
+        let checkout = self.fetch(source, head).await?;
         // Do not announce a revision before it is verified.
         let revision = self.change.revision.take();
         let signatures = self
-            .verify(verification.map_err(EarlyExit::failed)?, &checkout, &head)
+            .verify(inputs.verification.map_err(EarlyExit::failed)?, &checkout, head)
             .await?;
         self.change.revision = revision;
-        let tree = self.compose(&source, checkout, deadline).await;
+        let tree = self.compose(source, checkout, deadline).await;
         let tree = tree.map_err(EarlyExit::failed)?;
         if let Some(slot) = &mut self.slot {
             // The remaining phases do not use the host.
@@ -254,13 +238,13 @@ impl<'a> Reconciliation<'a> {
             self.announce_change(observed).await?;
         }
         let subject = tree.commit().subject().to_owned();
-        let stored = self.store(directory, observed, tree, included, &head).await;
+        let stored = self.store(directory, observed, tree, inputs.included, head).await;
         let Published { artifact, files, .. } = stored.map_err(EarlyExit::failed)?;
         Ok(Outcome::Stored(Box::new(Stored {
             artifact,
             files,
             subject,
-            content,
+            content: inputs.content,
             signatures,
         })))
     }

@@ -11,7 +11,7 @@ use sluice_runtime::shutdown::Token;
 use tokio::time::Instant;
 
 use super::super::error::ReconcileError;
-use super::super::include::{self, IncludeError, IncludeLimits, Included};
+use super::super::include::{self, IncludeError, Included};
 use super::super::observe::{self, Observed};
 use super::super::resolve::{self, ResolveError, Source};
 use super::super::slots::Lane;
@@ -33,18 +33,14 @@ impl Reconciliation<'_> {
     pub(super) async fn observe(&self) -> Result<(ObjectDirectory, Observed), ReconcileError> {
         let directory = ObjectDirectory::git_repository(&self.namespace, &self.object.name_any())?;
         let Context {
-            storage,
-            retention,
-            clock,
-            blocking_pool,
-            stop,
-            ..
+            blocking_pool, stop, ..
         } = self.context;
-        let (storage, retention, now) = (Arc::clone(storage), *retention, clock.now());
+        let (storage, now) = (Arc::clone(&self.context.storage), self.context.clock.now());
+        let ttl = self.context.retention.ttl;
         let (slot, status) = (directory.clone(), self.object.status.clone().unwrap_or_default());
         let observed = blocking_pool
             .run(STORAGE_LIMIT, stop, move |_| {
-                observe::observe(&*storage, &slot, &status, retention.ttl, now)
+                observe::observe(&*storage, &slot, &status, ttl, now)
             })
             .await??;
         for event in events::storage_events(&observed) {
@@ -61,18 +57,14 @@ impl Reconciliation<'_> {
         EarlyExit::failed(error)
     }
 
+    pub(super) async fn fetch(&self, source: &Source, head: &Head) -> Result<Checkout, EarlyExit> {
+        let checkout = self.context.origin.fetch(source, head, &self.context.stop).await;
+        checkout.map_err(|error| self.remote_failure(source, error))
+    }
+
     pub(super) async fn resolve(&self) -> Result<Source, ResolveError> {
-        let Context {
-            client,
-            transport,
-            tokens,
-            limits,
-            durations,
-            ..
-        } = self.context;
-        let key = ObjectKey::of(&self.object);
-        let spec = durations.clamp_timeout(&self.object.spec);
-        let source = resolve::resolve(&spec, &key, client, transport, tokens, *limits).await?;
+        let spec = self.context.durations.clamp_timeout(&self.object.spec);
+        let source = resolve::resolve(&spec, &ObjectKey::of(&self.object), self.context).await?;
         // Without a recorded trigger, assume that the event arrived just now.
         let is_new = report::is_requested(&self.object) || report::is_new_generation(&self.object);
         let triggered_at = self.triggered_at.or_else(|| is_new.then(Instant::now));
@@ -93,17 +85,13 @@ impl Reconciliation<'_> {
         let Some(verification) = verification else {
             return Ok(SignatureState::NotRequested);
         };
-        let Context {
-            clock,
-            blocking_pool,
-            stop,
-            ..
-        } = self.context;
-        let (checkout, head, now) = (checkout.clone(), head.clone(), clock.now());
-        let verified = blocking_pool
-            .run(STORAGE_LIMIT, stop, move |_| {
-                verification.verify(&checkout, &head, now)
-            })
+        let (checkout, head, now) = (checkout.clone(), head.clone(), self.context.clock.now());
+        let verify = move |_: &Token| verification.verify(&checkout, &head, now);
+        let verified = self
+            .context
+            .blocking_pool
+            .run(STORAGE_LIMIT, &self.context.stop, verify);
+        let verified = verified
             .await
             .map_err(EarlyExit::failed)?
             .map_err(EarlyExit::failed)?;
@@ -119,17 +107,13 @@ impl Reconciliation<'_> {
         deadline: Instant,
     ) -> Result<Tree, ReconcileError> {
         let Context {
-            blocking_pool,
-            stop,
-            slots,
-            origin,
-            ..
+            blocking_pool, stop, ..
         } = self.context;
         let parts = source.parts.clone();
         let base = if parts.submodules {
             let fetcher = SubmoduleFetcher {
-                origin: &**origin,
-                slots,
+                origin: &*self.context.origin,
+                slots: &self.context.slots,
                 namespace: &self.namespace,
                 stop,
                 deadline,
@@ -143,17 +127,8 @@ impl Reconciliation<'_> {
     }
 
     pub(super) fn included(&self) -> Result<Vec<Included>, IncludeError> {
-        let Context {
-            repositories,
-            dependency_wait,
-            ..
-        } = self.context;
-        include::resolve(
-            &self.object.spec,
-            &self.namespace,
-            &**repositories,
-            *dependency_wait,
-        )
+        let (repositories, wait) = (&*self.context.repositories, self.context.dependency_wait);
+        include::resolve(&self.object.spec, &self.namespace, repositories, wait)
     }
 
     /// Merges, packs and publishes on a blocking thread.
@@ -165,47 +140,34 @@ impl Reconciliation<'_> {
         included: Vec<Included>,
         head: &Head,
     ) -> Result<Published, ReconcileError> {
-        let Context {
-            storage,
-            algorithm,
-            clock,
-            origin,
-            packing,
-            slots,
-            retention,
-            limits,
-            stop,
-            ..
-        } = self.context;
+        let context = self.context;
         let previous = observed
             .artifact
             .as_ref()
             .and_then(|existing| directory.recorded(&existing.path));
         let build = ArtifactBuild {
-            storage: Arc::clone(storage),
-            origin: Arc::clone(origin),
+            storage: Arc::clone(&context.storage),
+            origin: Arc::clone(&context.origin),
             tree,
             included,
-            include_limits: IncludeLimits {
-                entries: limits.entries,
-            },
+            include_entries: context.limits.entries,
             ignore: self.object.spec.ignore.clone(),
-            algorithm: *algorithm,
+            algorithm: context.algorithm,
             path: directory.artifact(&head.commit.to_string())?,
             revision: head.revision(),
             previous,
-            keep: retention.records,
-            now: clock.now(),
+            keep: context.retention.records,
+            now: context.clock.now(),
         };
+        let slot = context.slots.acquire_additional(&self.namespace, Lane::Packing);
         let slot = tokio::select! {
-            slot = tokio::time::timeout(PACK_LIMIT, slots.acquire_additional(&self.namespace, Lane::Packing)) => slot,
-            () = stop.cancelled() => return Err(JobError::Stopped.into()),
+            slot = tokio::time::timeout(PACK_LIMIT, slot) => slot,
+            () = context.stop.cancelled() => return Err(JobError::Stopped.into()),
         };
         let _slot = slot.map_err(|_| JobError::TimedOut(PACK_LIMIT))?;
         let span = tracing::Span::current();
-        let published = packing
-            .run(PACK_LIMIT, stop, move |stop| span.in_scope(|| build.run(stop)))
-            .await??;
+        let pack = move |stop: &Token| span.in_scope(|| build.run(stop));
+        let published = context.packing.run(PACK_LIMIT, &context.stop, pack).await??;
         let before = observed.artifact.as_ref().map(|existing| &existing.digest);
         if before != Some(&published.artifact.digest) {
             for event in published.warnings.events() {

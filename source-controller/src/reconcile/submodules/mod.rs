@@ -20,7 +20,7 @@ use super::compose::Parts;
 use super::fetch::Origin;
 use super::resolve::Source;
 use super::slots::{Lane, Slot, Slots};
-use crate::git::{Address, Checkout, ENTRIES_FLAG, FetchError, Kind, Oid, ReadError, Reference, Remote};
+use crate::git::{Address, Checkout, FetchError, Kind, Oid, ReadError, Reference, Remote};
 use crate::submodule::{self, Submodule};
 use crate::tree::Module;
 
@@ -116,10 +116,7 @@ impl FetchState<'_> {
         depth: usize,
     ) -> Result<(Vec<u8>, Module), SubmoduleError> {
         let PendingSubmodule {
-            local,
-            path,
-            url,
-            commit,
+            path, url, commit, ..
         } = submodule;
         if depth > MAX_DEPTH {
             return Err(SubmoduleError::TooDeep { path });
@@ -130,7 +127,7 @@ impl FetchState<'_> {
         let checkout = self.fetch(parent, &remote, &path, commit).await?;
         tracing::debug!(path, url = %remote.address, %commit, "submodule checked out");
         let module = self.module(remote, checkout, format!("{path}/"), depth).await?;
-        Ok((local, module))
+        Ok((submodule.local, module))
     }
 
     /// Counts a submodule against the limit.
@@ -200,8 +197,7 @@ impl FetchState<'_> {
             return Err(SubmoduleError::TimedOut { path, url, limit });
         };
         result.map_err(|source| {
-            let hint = hint(parent, remote, &source);
-            let source = Box::new(source);
+            let (hint, source) = (hint(parent, remote, &source), Box::new(source));
             SubmoduleError::Fetch {
                 path,
                 url,
@@ -303,10 +299,7 @@ fn gitlinks(checkout: &Checkout) -> Result<Vec<(Vec<u8>, Oid)>, ReadError> {
         for child in checkout.directory(tree)? {
             count += 1;
             if count > limit {
-                return Err(ReadError::TooManyEntries {
-                    limit,
-                    flag: ENTRIES_FLAG,
-                });
+                return Err(ReadError::too_many_entries(&checkout.limits()));
             }
             let path = [directory.as_slice(), &child.name].concat();
             match child.kind {
